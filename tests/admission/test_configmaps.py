@@ -117,10 +117,10 @@ def test_the_own_namespace_is_what_it_is_told_to_be():
 
 def test_warnings():
     """What lint warns of is told to the author."""
-    odd = TEAMS.replace("priorityClasses: {allow: [standard]}", "copyAnnotations: [a.example/x]")
+    odd = TEAMS.replace("{allow: [standard]}", "{allow: [yes]}")
     answer = judged(config_map(TEAMS + "---\n" + odd.replace("name: teams", "name: more")))
-    where = "giveway-policies/teams.yaml:13:39 (spec.rules[0].copyAnnotations[0])"
-    assert any(text.startswith(f"{where}: unknown annotation") for text in answer["warnings"])
+    where = "giveway-policies/teams.yaml:13:47 (spec.rules[0].priorityClasses.allow[0])"
+    assert any(text.startswith(f"{where}: YAML 1.1 readers") for text in answer["warnings"])
 
 
 LARGE = {

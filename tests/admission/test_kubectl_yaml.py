@@ -12,7 +12,7 @@ import yaml
 
 from tests.policy.builders import table
 from webhook.admission import kubectl_yaml
-from webhook.admission.kubectl_yaml import Remark, read_yaml, yaml_writer
+from webhook.admission.kubectl_yaml import Remark, read_yaml, write_yaml
 
 HEAD = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n"
 SCALARS = {
@@ -93,7 +93,7 @@ REFUSED = {
     "x: &a {b: *a}": "refers to no anchor",
     "x:\n\t5": "needs quotes",
     "x:\n  a: 1\n\tb: 2": "a tab where YAML wants spaces",
-    "x: [1": '"]" is missing',
+    "x: [1": "expected ',' or ']'",
     "x: \x01": "control characters",
     "x:\n  a: 1\n b: 2": "does not begin in the column",
 }
@@ -263,7 +263,7 @@ def test_what_is_written_is_read_as_it_was_meant():
     ]
     value = {"list": texts, "map": dict.fromkeys(texts, texts)}
     stream = StringIO()
-    yaml_writer().dump(value, stream)
+    write_yaml([value], stream)
     assert values(stream.getvalue()) == [value]
     assert "&" not in stream.getvalue()
 

@@ -1,4 +1,4 @@
-"""The protected keys on every way into a pod's metadata: the pod itself, its status, and a Binding."""
+"""Who may write the protected keys of a pod after all; that others may not is in tests/native/test_attacks.py."""
 
 from __future__ import annotations
 
@@ -15,15 +15,13 @@ from tests.admission.builders import (
     make_review,
     make_rule,
     manage,
-    message_of,
     response,
 )
-from tests.policy.builders import table
 from webhook.admission.context import RECONCILER, Context
 from webhook.kube.objects.meta import LabelSelector
 from webhook.policy.model.match import RequestMatch, Subject
 from webhook.policy.model.rules import ProtectAnnotations, Validate
-from webhook.policy.model.values import CAN_BE_PREEMPTED, CREATION, DECISION, GIVEN, MARK, PLAN, PROTECTION_DURATION
+from webhook.policy.model.values import CAN_BE_PREEMPTED, CREATION, DECISION, GIVEN, MARK, PLAN
 
 HIGH = make_class("high", 100)
 BATCH = make_class("batch", 10, never=True)
@@ -47,44 +45,16 @@ def binding(**meta: Any) -> dict[str, Any]:
     }
 
 
-def bind_review(obj: dict[str, Any], *, legacy: bool = False, **more: Any) -> dict[str, Any]:
-    """The review of a Binding as the API server sends it, of `pods/binding` or the older `bindings`."""
+def bind_review(obj: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """The review of a Binding as the API server sends it, of `pods/binding`."""
     body = make_review(make_pod(), **more)
-    request = body["request"]
-    request["object"], request["oldObject"] = obj, None
-    request["kind"] = {"group": "", "version": "v1", "kind": "Binding"}
-    if legacy:
-        request["resource"]["resource"] = "bindings"
-        request.pop("name")
-    else:
-        request["subResource"] = "binding"
+    kind = {"group": "", "version": "v1", "kind": "Binding"}
+    body["request"] |= {"object": obj, "oldObject": None, "kind": kind, "subResource": "binding"}
     return body
 
 
 def judged(body: dict[str, Any], context: Context = CONTEXT) -> dict[str, Any]:
     return response(ask(context, "validate", body))
-
-
-@pytest.mark.parametrize("subresource", ["", "status"], ids=["pod", "status"])
-@pytest.mark.parametrize(("before", "after"), [(None, "x"), ("x", "y"), ("x", None)], ids=["set", "changed", "removed"])
-@pytest.mark.parametrize("key", [*OWN, CAN_BE_PREEMPTED, PROTECTION_DURATION])
-def test_a_protected_annotation_is_refused_whichever_way(key, before, after, subresource):
-    """The same key gets the same answer through the pod and through its status."""
-    more = {"subResource": subresource} if subresource else {}
-    answer = judged(make_review(annotated(key, after), annotated(key, before), **more))
-    assert key in message_of(answer)
-    rule = "builtin/own-annotations" if key in OWN else "builtin/shield"
-    assert answer["auditAnnotations"]["denied-by"] == rule
-
-
-@pytest.mark.parametrize("value", ["managed", "mine", ""])
-def test_the_mark_is_refused_in_status(value):
-    """`kubectl patch --subresource=status` cannot hand a pod to the reconciler."""
-    old = make_pod(**SPEC)
-    new = make_pod(meta={"labels": {MARK: value}}, **SPEC)
-    answer = judged(make_review(new, old, subResource="status"))
-    assert answer["allowed"] is False
-    assert answer["auditAnnotations"]["denied-by"] == "builtin/mark"
 
 
 @pytest.mark.parametrize("subresource", ["", "status"], ids=["pod", "status"])
@@ -107,28 +77,6 @@ def test_the_reconciler_is_no_exception_from_the_shield():
     assert judged(body)["allowed"] is False
 
 
-@pytest.mark.parametrize("legacy", [False, True], ids=["pods/binding", "bindings"])
-@pytest.mark.parametrize("part", ["annotations", "labels"])
-@pytest.mark.parametrize("key", [*OWN, CAN_BE_PREEMPTED, PROTECTION_DURATION, MARK])
-def test_a_binding_carries_no_protected_key(key, part, legacy):
-    """The API server copies a Binding's annotations and labels to the pod."""
-    answer = judged(bind_review(binding(**{part: {key: "true"}}), legacy=legacy, user=SCHEDULER))
-    counts = part == ("labels" if key == MARK else "annotations")
-    assert answer["allowed"] is not counts
-    assert not counts or key in message_of(answer)
-
-
-@pytest.mark.parametrize(
-    "meta",
-    [{}, {"annotations": None, "labels": None}, {"labels": {"topology.kubernetes.io/zone": "z"}}],
-    ids=["bare", "null", "zone"],
-)
-def test_an_ordinary_binding_passes(meta):
-    """kube-scheduler binds, with zone labels or without."""
-    answer = judged(bind_review(binding(**meta), user=SCHEDULER))
-    assert answer == {"uid": answer["uid"], "allowed": True}
-
-
 def test_a_status_update_is_judged_by_nothing_else():
     """A kubelet's status is nobody's policy: a rule that every new pod would violate says nothing of it."""
     never = make_policy("cel", make_rule("never", validate=Validate(expression="false")))
@@ -136,26 +84,6 @@ def test_a_status_update_is_judged_by_nothing_else():
     pod = make_pod(priorityClassName="ghost")
     answer = judged(make_review({**pod, "status": {"phase": "Running"}}, pod, subResource="status"), context)
     assert answer == {"uid": answer["uid"], "allowed": True}
-
-
-@pytest.mark.parametrize("sub_resource", ["", "status"])
-@table(
-    "change, allowed",
-    {
-        "a shielded annotation": ({"annotations": {CAN_BE_PREEMPTED: "true"}}, False),
-        "a plan": ({"annotations": {PLAN: "{}"}}, False),
-        "the mark": ({"labels": {}}, False),
-        "a finalizer": ({"finalizers": []}, True),
-        "another label": ({"labels": {MARK: "managed", "a": "b"}}, True),
-    },
-)
-def test_a_pod_that_is_being_deleted_keeps_its_protected_keys(sub_resource, change, allowed):
-    """Nothing holds up what is on its way out, and until it is gone its keys decide about other pods."""
-    gone = {"labels": {MARK: "managed"}, "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["a/b"]}
-    never = make_policy("cel", make_rule("never", validate=Validate(expression="false")))
-    context = make_context(HIGH, BATCH, policies=(manage("batch"), never))
-    old, new = make_pod(meta=gone, **SPEC), make_pod(meta={**gone, **change}, **SPEC)
-    assert judged(make_review(new, old, subResource=sub_resource), context)["allowed"] is allowed
 
 
 def allowing(key: str, **right: Any) -> Context:

@@ -34,39 +34,6 @@ WORKLOADS = ["Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "Replicatio
 NO_HIGH = make_policy("teams", make_rule("allowed", priority_classes=PriorityClasses(allow=("batch",))))
 
 
-REFUSED = {
-    "never resolved, no class": ({}, {}, "builtin/priority-resolved", "were never filled in"),
-    "half resolved": (
-        {"priorityClassName": "high", "priority": 100},
-        {},
-        "builtin/priority-resolved",
-        "never filled in",
-    ),
-    "other policy than the class": (
-        {**RESOLVED, "preemptionPolicy": "Never"},
-        {},
-        "builtin/preemption-policy-agrees",
-        f"spec.preemptionPolicy is Never, but PriorityClass high has {PREEMPT}",
-    ),
-    "mark without a class": (
-        {"priority": 0, "preemptionPolicy": PREEMPT},
-        MARKED,
-        "builtin/mark",
-        "no PriorityClass is named",
-    ),
-}
-
-
-@table("spec, meta, rule, words", REFUSED)
-def test_a_pod_that_does_not_agree_with_its_class_is_refused(spec, meta, rule, words):
-    """A pod whose priority, policy, class or mark disagree, or that was never resolved, does not get in."""
-    answer = judged(make_context(HIGH, BATCH, policies=(manage("batch"),)), make_pod(meta=meta, **spec))
-    assert words in message_of(answer)
-    assert answer["auditAnnotations"]["denied-by"] == rule
-    assert answer["status"]["code"] == 403
-    assert answer["status"]["reason"] == "Forbidden"
-
-
 @table(
     "spec, meta",
     {
@@ -91,13 +58,6 @@ def test_a_managed_pod_without_its_mark_is_warned_about():
     answer = judged(make_context(BATCH, policies=(manage("batch"),)), make_pod(**MANAGED))
     assert answer["allowed"] is True
     assert "nothing preempts for this pod" in answer["warnings"][0]
-
-
-def test_a_pod_without_class_must_have_the_global_default():
-    """Where a global default exists, priority 0 without a class is a disagreement."""
-    context = make_context(make_class("std", 7, default=True))
-    answer = judged(context, make_pod(priority=0, preemptionPolicy=PREEMPT))
-    assert "spec.priority is 0, but the default PriorityClass std has 7" in message_of(answer)
 
 
 CHANGES = {
@@ -258,14 +218,6 @@ def test_enforcement_decides_what_a_violation_does(enforcement, allowed, field):
     assert answer["allowed"] is allowed
     assert "teams/allowed" in str(answer[field])
     assert set(answer) - {"uid", "allowed", field} <= ({"auditAnnotations"} if not allowed else set())
-
-
-def test_every_reason_is_in_the_text():
-    """Whoever is refused reads all reasons at once, each with its rule."""
-    policies = (NO_HIGH, RESERVED)
-    text = message_of(judged(make_context(HIGH, policies=policies), make_pod(**{**RESOLVED, "priority": 101})))
-    for part in ("builtin/priority-agrees", "teams/allowed", "system/critical"):
-        assert part in text
 
 
 def mirror_pod(node="n1", *, owner=("Node", "n1"), meta=None, **spec):

@@ -94,7 +94,7 @@ def test_what_is_no_review_is_answered_and_fails():
             "validate",
             [
                 "kubernetes/system-range yes deny priority 2000001000",
-                "preemptibility/shield no skip no annotation it protects changes",
+                "preemptibility/shield no skip it says nothing of this request",
                 "builtin/shield no skip no protected annotation changes",
                 "validate: denied",
             ],

@@ -22,7 +22,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 from tests.e2e.native import RESOURCES, need_admission_policies
-from tests.native.comparing import SETTINGS, Both, Result, forged, pod_request
+from tests.native.comparing import SETTINGS, Both, Result, forged, pod_request, told
 from tests.native.strategies import CLASS_NAMES, NAMESPACES, annotation_sets, clusters, labels, pods, policy_sets, users
 from webhook.installation.install import TAKES_EFFECT
 from webhook.kube.client import Client
@@ -178,7 +178,7 @@ def difference(request: Json, webhook: Result, status: int, answer: Json) -> str
     if denied is not None:
         # The API server names the first reason
         said = denied[1].strip()
-        if said in webhook.denied:
+        if told(said) in webhook.denied:
             return "refused"
         return "failed" if webhook.failed and ("resulted in error" in said or "fails to evaluate" in said) else None
     if webhook.refused_in_tree or webhook.denied:

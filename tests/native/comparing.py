@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -193,13 +194,13 @@ class Result:
         self.failed = False
         if isinstance(said, Answer):
             rows = [row for row in said.verdicts if row.id not in IN_TREE]
-            self.denied = {say(row) for row in rows if row.denies and row.outcome == "deny"}
+            self.denied = {told(say(row)) for row in rows if row.denies and row.outcome == "deny"}
             self.failed = any(row.outcome == "error" and row.denies for row in rows)
-            self.warned = {text for text in said.warnings if "could not be evaluated" not in text}
+            self.warned = {told(text) for text in said.warnings if "could not be evaluated" not in text}
         elif said is not None:
-            self.denied = set(said.messages("Deny"))
+            self.denied = set(map(told, said.messages("Deny")))
             self.failed = any(one.error and "Deny" in one.actions for one in said.decisions)
-            self.warned = set(said.messages("Warn"))
+            self.warned = set(map(told, said.messages("Warn")))
 
     def __repr__(self) -> str:
         return json.dumps(
@@ -212,6 +213,18 @@ class Result:
             },
             indent=1,
         )
+
+
+def told(text: str) -> str:
+    """What both forms say in a text: natively it has less of what was asked for (docs/native-policies.md).
+
+    That is the message of a `validate` rule, or else what the text is about and the rule.
+    """
+    rule, about = re.search(r"rule ([\w.-]+/[\w.-]+)", text), re.match(r"(rule \S+ )?(annotation|label) \S+", text)
+    if rule is None or text.endswith(f"(rule {rule[1]})"):
+        return text
+    exception = re.search(r" by an exception until \S+ \(.*?\)", text)
+    return f"{about[0] if about else ''} by rule {rule[1]}{exception[0] if exception else ''}"
 
 
 def forged(obj: Json) -> bool:

@@ -1,4 +1,4 @@
-"""Conditions of policies on Bindings, and what refusals show of a value."""
+"""Conditions of policies on Bindings, and messages that an expression makes."""
 
 from __future__ import annotations
 
@@ -38,26 +38,6 @@ def test_a_binding_is_no_pod(expression, labels):
     webhook, native = both.validate(pod_request(body, user="system:kube-scheduler"))
     assert native.failed == webhook.failed
     assert native.failed or native.denied == webhook.denied
-
-
-@pytest.mark.parametrize(
-    ("value", "shown"),
-    [("two\nlines", '"two\\nlines"'), ("x" * 300, f'"{"x" * 255}…"'), ("", '""'), ('a "b"', '"a "b""')],
-    ids=["two lines", "long", "empty", "quotes"],
-)
-def test_a_refusal_shows_the_value(value, shown):
-    """On one line and bounded, for the API server drops a message with a newline; the same from both."""
-    both = Both(engine(rules(SHIELD, match="{namespaces: [team-a]}", exclude="{namespaces: [none]}")).policies, OBJECTS)
-
-    def pod(**annotations):
-        meta = {"name": "a", "namespace": "team-b", "annotations": annotations}
-        return {"kind": "Pod", "metadata": meta, "spec": {"containers": []}}
-
-    asked = pod_request(pod(**{CAN_BE_PREEMPTED: value}), operation="UPDATE", oldObject=pod())
-    webhook, native = both.validate(asked)
-    assert native.denied == webhook.denied
-    assert all(f"set to {shown}:" in text for text in native.denied)
-    assert native.denied
 
 
 @pytest.mark.parametrize("words", ["'two\\\\n lines'", "object.spec.nothing", "'x'"])

@@ -53,7 +53,6 @@ def test_each_policy_is_followed_by_its_bindings_in_a_stable_order():
         "giveway-builtin-pods-warn",
         "giveway-builtin-annotations-enforce",
         "giveway-builtin-bindings-enforce",
-        "giveway-builtin-priorityclasses-warn",
         "giveway-p-pods-enforce",
         "giveway-p-podgroups-enforce",
         "giveway-p-priorityclasses-enforce",

@@ -1,4 +1,4 @@
-"""Random policies, classes and requests: the webhook and the compiled policies say the same, word by word."""
+"""Random policies, classes and requests: the webhook and the compiled policies say the same."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ async def test_what_is_dear(start, threads, body, beside):
     async with start(objects=Objects([HIGH]), engine=policies) as running:
         sent = json.dumps(body, separators=(",", ":")).encode()
         status, answer = await running.post("/validate", sent)
-        context = running.server.handler.context.with_allowance(None)
+        context = running.server.handler.context.changed(allowance=None)
         assert (status, answer) == (200, response_of(review(context, "validate", sent)))
     assert [thread is not MAIN for thread in threads] == [beside]
 
@@ -88,7 +88,7 @@ async def test_an_object_that_costs_too_much_in_all_is_refused(start):
         status, answer = await running.post("/validate", pod_of(600))
     assert (status, answer["allowed"]) == (200, False)
     message = answer["status"]["message"]
-    assert "p/r10, p/r11, " in message
+    assert "rule p/r10 could not be evaluated" in message
     assert "more than 100 ms" in message
     assert "make it smaller" in message
 

@@ -50,7 +50,7 @@ def validate_class(context: Context, review: Review, answer: Answer) -> None:
                     "class-immutable",
                     f"{field} may not be changed in an update (now {was}, requested {new}); make a new PriorityClass",
                 )
-    elif policy_of(priority_class) != NEVER and context.is_managed(name):
+    elif policy_of(priority_class) != NEVER and context.managed(name) is not None:
         answer.warnings.append(
             f"PriorityClass {name} is managed but not {NEVER}: kube-scheduler preempts for its pods,"
             f' giveway does not. Delete it and make it again with "preemptionPolicy: {NEVER}"'

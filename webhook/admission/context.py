@@ -124,26 +124,15 @@ class Context:
         self.managed = BoundedCache(engine.managed, 4096, LONGEST_NAME)
         """The policy and twin of a managed class, by its name."""
 
-    def with_lookup(self, lookup: Lookup) -> Context:
-        """The same policies over other objects."""
-        return self._with(lookup=lookup)
-
     def without_policies(self) -> Context:
         """No policies over the same objects."""
         return Context(_NO_POLICIES, self.lookup, self.trace, reconciler=self.reconciler, clock=self.clock)
 
-    def with_allowance(self, allowance: float | None) -> Context:
-        """The same with another allowance."""
-        return self._with(allowance=allowance)
-
-    def _with(self, **changes: Any) -> Context:
+    def changed(self, **changes: Any) -> Context:
+        """The same policies with another `lookup` or `allowance`."""
         changed = copy.copy(self)
         vars(changed).update(changes)
         return changed
-
-    def is_managed(self, name: str) -> bool:
-        """Whether pods of this class are the reconciler's to preempt for."""
-        return self.managed(name) is not None
 
     def request(self, review: Review, data: dict[str, Any], old: dict[str, Any] | None = None) -> PolicyRequest:
         """The request to judge, without its priority, which admission fills in once it is resolved."""

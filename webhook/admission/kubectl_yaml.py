@@ -11,15 +11,13 @@ import codecs
 import json
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from functools import lru_cache
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TextIO
 
 import yaml
-from ruamel.yaml import YAML
-from ruamel.yaml.representer import RoundTripRepresenter
 from yaml import events
 from yaml.error import MarkedYAMLError, YAMLError
 
@@ -79,29 +77,25 @@ def read_yaml(content: bytes) -> Iterator[YamlDocument]:
         line += text.count("\n", start, end)
 
 
-def yaml_writer() -> YAML:
-    """What writes plain data as documents that mean the same to kubectl; texts of several lines keep them."""
-    writer = YAML()
-    writer.width = 10_000
-    writer.explicit_start = True
-    writer.Representer = _Representer
-    return writer
+def write_yaml(objects: Iterable[Any], to: TextIO) -> None:
+    """Write plain data as documents that mean the same to kubectl; texts of several lines keep them."""
+    yaml.dump_all(objects, to, Dumper=_Dumper, explicit_start=True, sort_keys=False, allow_unicode=True, width=math.inf)
 
 
-class _Representer(RoundTripRepresenter):
-    """Quotes what YAML 1.2 need not quote."""
+class _Dumper(yaml.SafeDumper):  # type: ignore[misc]
+    """Quotes what is no text to kubectl, and writes twice what stands twice."""
+
+    def ignore_aliases(self, _data: Any) -> bool:
+        """No anchors."""
+        return True
 
     def represent_str(self, data: str) -> Any:
         """A text."""
-        style = "|" if "\n" in data else '"' if data in _WORDS or not data.isprintable() else None
+        style = "|" if "\n" in data else '"' if _meaning(data) != data or not data.isprintable() else None
         return self.represent_scalar("tag:yaml.org,2002:str", data, style=style)
 
-    def ignore_aliases(self, _data: Any) -> bool:
-        """What stands twice is written twice."""
-        return True
 
-
-_Representer.add_representer(str, _Representer.represent_str)
+_Dumper.add_representer(str, _Dumper.represent_str)
 
 
 def _json_documents(text: str) -> Iterator[tuple[int, YamlDocument]]:

@@ -12,7 +12,7 @@ import msgspec
 from webhook.admission.context import Context
 from webhook.admission.objectfiles import ObjectsError, documents_in, objects_of, readable
 from webhook.admission.own_reviews import ask, review_of
-from webhook.admission.policytest_files import Case, Expect, FoundTest, TestFileError, TestRequest, read_tests
+from webhook.admission.policytest_files import Case, Expect, FoundTest, TestFileError, TestRequest
 from webhook.admission.review import Answer, Operation
 from webhook.admission.webhook import Phase
 from webhook.kube.instants import InstantError, epoch
@@ -20,10 +20,9 @@ from webhook.kube.json_patch import apply_json_patch, escape
 from webhook.policy.evaluation.engine import Engine
 from webhook.policy.evaluation.rules import BUILTIN
 from webhook.policy.files.loading import load_or_raise
-from webhook.policy.files.sources import SUFFIXES
 from webhook.policy.model.policies import Policies
 from webhook.policy.model.values import WEBHOOK_ANNOTATIONS
-from webhook.policy.shapes.findings import Finding, PolicyError, Severity
+from webhook.policy.shapes.findings import PolicyError
 from webhook.policy.shapes.yaml_nodes import SourcePosition
 
 
@@ -42,7 +41,7 @@ class CaseResult(msgspec.Struct, kw_only=True):
     seconds: float
 
 
-def unknown_rule(policies: Policies, rule: str) -> str:
+def _unknown_rule(policies: Policies, rule: str) -> str:
     """Why a test cannot expect this rule: no policy has it. Empty if one has, or if it is a built-in one."""
     known = {f"{policy.name}/{rule.name}" for policy in policies.priority for rule in policy.rules}
     known |= {f"{policy.name}/{condition.name}" for policy in policies.priority for condition in policy.conditions}
@@ -125,7 +124,7 @@ def _failures(policies: Policies, expect: Expect, answers: dict[Phase, Answer], 
         applied = answers["mutate"].audit.get("applied", "") if "mutate" in answers else ""
         rules.update(filter(None, applied.split(",")))
         if expect.rule not in rules:
-            unknown = unknown_rule(policies, expect.rule)
+            unknown = _unknown_rule(policies, expect.rule)
             got = ", ".join(sorted(rules)) or "none"
             yield f"rule: expected {expect.rule}, got {got}" + (f"; {unknown}" if unknown else "")
     if expect.message is not None and expect.message not in text:
@@ -166,30 +165,3 @@ def _path(operation: Operation) -> str:
 
 def _json(patch: list[Operation]) -> str:
     return msgspec.json.encode(patch).decode()
-
-
-def tests_of(directory: Path, policies: Policies) -> list[Finding]:
-    """What is wrong with the PolicyTests below the directory of a policy set, before they run.
-
-    Tests of other sets are looked at only as far as they can be read.
-    """
-    findings: list[Finding] = []
-    files = [file for file in directory.rglob("*") if file.suffix in SUFFIXES and file.parent != directory]
-    for file in sorted(files):
-        try:
-            for test in read_tests(file):
-                their = file.parent / test.test.spec.policies
-                if not their.exists():
-                    findings.append(_error(test.place("policies"), f"there is no {test.test.spec.policies} here"))
-                if not their.exists() or not their.samefile(directory):
-                    continue
-                for number, case in enumerate(test.test.spec.cases):
-                    if case.expect.rule is not None and (wrong := unknown_rule(policies, case.expect.rule)):
-                        findings.append(_error(test.place("cases", number, "expect", "rule"), wrong))
-        except TestFileError as error:
-            findings.append(_error(error.source, error.problem))
-    return findings
-
-
-def _error(source: SourcePosition, message: str) -> Finding:
-    return Finding(severity=Severity.ERROR, source=source, message=message)

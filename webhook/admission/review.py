@@ -334,7 +334,6 @@ class Answer(msgspec.Struct, kw_only=True):
     def add(self, verdicts: Iterable[Verdict]) -> None:
         """Add what rules say. A rule under `warn` becomes a warning, one under `audit` an audit annotation."""
         silent: list[str] = []
-        verdicts = list(verdicts)
         for verdict in verdicts:
             self.verdicts.append(verdict)
             if verdict.outcome == "allow":
@@ -349,10 +348,7 @@ class Answer(msgspec.Struct, kw_only=True):
                 rules, texts = self.would_deny, silent
             if verdict.id not in rules:
                 rules.append(verdict.id)
-            # What holds of several rules in the same words is said once
-            alike = [row for row in verdicts if row.message == verdict.message and row.denies is verdict.denies]
-            if verdict is alike[0]:
-                texts.append(say(verdict, *(row.id for row in alike[1:])))
+            texts.append(say(verdict))
         if silent:
             self.audit["would-deny"] = "; ".join(silent)
 
@@ -361,9 +357,6 @@ class Answer(msgspec.Struct, kw_only=True):
         self.add([Verdict(BUILTIN, rule, Enforcement.ENFORCE, "deny", message)])
 
 
-def say(verdict: Verdict, *others: str) -> str:
-    """The text of a verdict, which names its rule, and the `others` of which it is true as well."""
-    if verdict.id in verdict.message:
-        return verdict.message
-    rules = ", ".join(dict.fromkeys((verdict.id, *others)))
-    return f"rule{'s' if ', ' in rules else ''} {rules}: {verdict.message}"
+def say(verdict: Verdict) -> str:
+    """The text of a verdict, which names its rule."""
+    return verdict.message if verdict.id in verdict.message else f"rule {verdict.id}: {verdict.message}"

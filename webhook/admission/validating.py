@@ -131,7 +131,7 @@ def _validate_new(context: Context, review: Review, pod: PodView, answer: Answer
         check_group(context, review.namespace, spec, spec.priority, answer)
         if any(owner.controller and owner.kind == "Node" for owner in meta.owner_references or ()):
             answer.deny("static-pods", OF_A_NODE)
-    managed = named is not None and named.preemption_policy == NEVER and context.is_managed(name)
+    managed = named is not None and named.preemption_policy == NEVER and context.managed(name) is not None
     _check_mark(answer, meta, name, managed=managed)
     if managed and MARK not in (meta.labels or {}) and not mirror:
         answer.warnings.append(f"no label {MARK}: {MANAGED}, so nothing preempts for this pod of class {name}")
@@ -248,7 +248,7 @@ def check_group(context: Context, namespace: str, spec: PodSpecView, priority: i
         )
     elif (
         spec.preemption_policy not in (None, NEVER)
-        and context.is_managed(class_name)
+        and context.managed(class_name) is not None
         and speaking(context.lookup.priority_class(class_name), theirs.priority)
     ):
         answer.unsure.add((POD_GROUPS, f"{namespace}/{name}"))

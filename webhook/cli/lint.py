@@ -13,14 +13,12 @@ import msgspec
 
 from webhook.admission.context import SYSTEM_CLASSES
 from webhook.admission.objectfiles import ObjectsError, read_documents, readable
-from webhook.admission.policytest import tests_of
 from webhook.cli.options import format_option, options
 from webhook.cli.output import people_console, print_rows, warn
 from webhook.cli.verdicts import fail_on_option, failing
 from webhook.manager.policy_uses import USES
 from webhook.policy.example_requests.findings import example_findings
 from webhook.policy.exceptions import ended_findings, exceptions
-from webhook.policy.files.consistency import KnownClasses
 from webhook.policy.files.loading import load
 from webhook.policy.model.policies import Policies
 from webhook.policy.rights import rights_of
@@ -58,8 +56,7 @@ def command(
 ) -> None:
     """Check the policy files directly in each DIR (or one file), each DIR as a set of its own.
 
-    The PolicyTests below DIR are read, too: `giveway test` runs them. Exits with 1 when there are errors, or findings
-    of the severity of --fail-on.
+    Exits with 1 when there are errors, or findings of the severity of --fail-on.
     """
     now = time.time()
     classes = _known_classes(objects, known)
@@ -96,7 +93,7 @@ def command(
         context.exit(1)
 
 
-def _known_classes(objects: tuple[Path, ...], known: tuple[str, ...]) -> KnownClasses | None:
+def _known_classes(objects: tuple[Path, ...], known: tuple[str, ...]) -> set[str] | None:
     """The classes that policies may name; None if nothing was said of them."""
     if not objects and not known:
         return None
@@ -105,7 +102,7 @@ def _known_classes(objects: tuple[Path, ...], known: tuple[str, ...]) -> KnownCl
     except ObjectsError as error:
         raise click.UsageError(str(error)) from error
     names = {str(document.metadata.get("name")) for document in documents if document.kind == "PriorityClass"}
-    return KnownClasses(names | SYSTEM_CLASSES.keys(), known)
+    return names | SYSTEM_CLASSES.keys() | {*known}
 
 
 class _Checked(NamedTuple):
@@ -117,8 +114,8 @@ class _Checked(NamedTuple):
     usable: bool
 
 
-def _checked(path: Path, classes: KnownClasses | None, now: float) -> _Checked:
-    """A policy set with all that is wrong in it: in its files, with its exceptions, in its tests."""
+def _checked(path: Path, classes: set[str] | None, now: float) -> _Checked:
+    """A policy set with all that is wrong in it: in its files, with its exceptions."""
     loaded = load(path, classes, USES)
     findings = [*loaded.findings, *ended_findings(loaded.policies, now)]
     if loaded.policies == Policies() and not loaded.errors:
@@ -127,8 +124,6 @@ def _checked(path: Path, classes: KnownClasses | None, now: float) -> _Checked:
     if not loaded.errors:
         findings += example_findings(loaded.policies, now, str(path))
         findings += example_pod_findings(loaded.policies, now)
-    if path.is_dir() and not loaded.errors:
-        findings += tests_of(path, loaded.policies)
     return _Checked(path, loaded.policies, findings, not loaded.errors)
 
 

@@ -116,11 +116,9 @@ def literal(text: str, most: int = _LONGEST) -> str:
 
 def print_yaml(objects: Iterable[dict[str, Any]]) -> None:
     """Print every object as a document of its own."""
-    from webhook.admission.kubectl_yaml import yaml_writer  # noqa: PLC0415 - only if it prints
+    from webhook.admission.kubectl_yaml import write_yaml  # noqa: PLC0415 - only if it prints
 
-    writer = yaml_writer()
-    for obj in objects:
-        writer.dump(obj, sys.stdout)
+    write_yaml(objects, sys.stdout)
 
 
 @contextmanager

@@ -27,6 +27,6 @@ def command(what: str, layout: str) -> None:
             raise click.UsageError("the reference in markdown is of policies")
         click.echo(json.dumps(msgspec.json.schema(Scenario), indent=2, ensure_ascii=False))
     elif layout == "markdown":
-        click.echo(markdown(json_schema()), nl=False)
+        click.echo(markdown(), nl=False)
     else:
         click.echo(json.dumps(json_schema(), indent=2, ensure_ascii=False))

@@ -205,7 +205,7 @@ class Judge:
     def use(self, lookup: Lookup) -> None:
         """Judge by these objects from now on."""
         self._contexts = {
-            kind: tuple(context.with_lookup(lookup) for context in contexts)
+            kind: tuple(context.changed(lookup=lookup) for context in contexts)
             for kind, contexts in self._contexts.items()
         }
 

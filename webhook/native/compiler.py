@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TextIO
 
 import msgspec
 
-from webhook.admission.kubectl_yaml import yaml_writer
+from webhook.admission.kubectl_yaml import write_yaml
 from webhook.kube.objects.cluster_scoped import PriorityClass
-from webhook.native import objects
-from webhook.native.expressions import Cel, any_of, negate, quote
-from webhook.native.matching import managed
 from webhook.native.mutation import mutating_objects
 from webhook.native.objects import Object, Settings
 from webhook.native.protected import protected_objects
 from webhook.native.rules import policy_objects
 from webhook.native.sink import Inexpressible, Sink
-from webhook.native.table import NEVER, ClassTable
+from webhook.native.table import ClassTable
 from webhook.policy.evaluation.managed_classes import originals
-from webhook.policy.evaluation.request import CLASSES
-from webhook.policy.evaluation.rules import BUILTIN
 from webhook.policy.model.policies import Policies
-from webhook.policy.model.preemption import PreemptionPolicy
 
 
 class Compiled(msgspec.Struct, frozen=True):
@@ -52,7 +46,6 @@ def compile_policies(
     if settings.mutates:
         made += mutating_objects(policies, table, sink)
     made += protected_objects(policies, table, sink)
-    made += _managed_classes(policies.preemption, settings)
     twins = originals(policies.preemption)
     for policy in policies.priority:
         made += policy_objects(policy, twins, sink)
@@ -64,27 +57,4 @@ def write(compiled: Compiled, source: Path, to: TextIO) -> None:
     to.write(f"# Made by `giveway compile {source}`: do not edit, change the policies and make it again.\n")
     told = (inexpressible.told for inexpressible in compiled.inexpressible)
     to.writelines(f"# {text[:1].upper()}{text[1:]}\n" for text in told)
-    writer = yaml_writer()
-    for obj in compiled.objects:
-        writer.dump(obj, to)
-
-
-def _managed_classes(policies: Iterable[PreemptionPolicy], settings: Settings) -> Iterator[Object]:
-    """A managed class that is made without `Never` in spite of all: its author is told."""
-    ours = managed(list(policies), "object.metadata.name")
-    test = any_of([negate(ours), f"object.?preemptionPolicy.orValue('') == {quote(NEVER)}"])
-    if test == "true":
-        return
-    text = (
-        "PriorityClass ",
-        Cel("object.metadata.name"),
-        f" is managed but not {NEVER}: kube-scheduler preempts for its pods, giveway does not. Delete it and make it",
-        f' again with "preemptionPolicy: {NEVER}"',
-    )
-    yield from objects.validating_policy(
-        BUILTIN,
-        CLASSES,
-        "warn",
-        constraints=objects.constraints(settings, [CLASSES], ["CREATE"]),
-        validations=[objects.Validation(f"{BUILTIN}/managed-classes", test, text)],
-    )
+    write_yaml(compiled.objects, to)

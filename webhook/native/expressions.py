@@ -7,17 +7,14 @@ that never or always holds leaves nothing behind.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Self
 
-from webhook.kube.bounded import LONGEST_SHOWN
 from webhook.kube.objects.meta import LabelSelector
 from webhook.policy.model.globs import WILDCARD
 
 TRUE, FALSE = "true", "false"
 
-_WIDTH = 100
-"""Characters of an expression before it is broken into lines."""
 _BIND_LESS = {"&&": r"\|\||\?\s", "||": r"\?\s", "?": r"\?\s", "+": r"\s"}
 """By operator, what needs brackets as its operand. They are a few too many if that stands in a literal or deeper."""
 
@@ -56,7 +53,7 @@ def negate(test: str) -> str:
     if test in (TRUE, FALSE):
         return FALSE if test == TRUE else TRUE
     if " " in test:
-        return f"!({_indented(test)})"
+        return f"!({test})"
     return test[1:] if test.startswith("!") else f"!{test}"
 
 
@@ -66,7 +63,7 @@ def if_else(condition: str, then: str, otherwise: str) -> str:
         return then
     if condition == FALSE:
         return otherwise
-    return _lines([_operand(condition, "?"), f"? {_operand(then, '?')}", f": {otherwise}"])
+    return f"{_operand(condition, '?')} ? {_operand(then, '?')} : {otherwise}"
 
 
 def name_is(value: str, patterns: Iterable[str]) -> str:
@@ -125,38 +122,15 @@ def concatenation(parts: Iterable[str]) -> str:
             merged[-1] += part
         elif part:
             merged.append(part)
-    return _operation([_operand(part, "+") if isinstance(part, Cel) else quote(part) for part in merged], "+")
-
-
-def shown(value: str, most: int = LONGEST_SHOWN) -> str:
-    """A string of a request as a refusal shows it (`webhook.policy.evaluation.rules`): bounded, and on one line.
-
-    The API server puts the literal message in place of one with a newline.
-    """
-    cut = f"{value}.size() > {most} ? {value}.substring(0, {most - 1}) + '…' : {value}"
-    return f"({cut}).replace('\\n', '\\\\n')"
+    return " + ".join(_operand(part, "+") if isinstance(part, Cel) else quote(part) for part in merged)
 
 
 def _join(tests: Iterable[str], operator: str, *, empty: str, decides: str) -> str:
     distinct = list(dict.fromkeys(test for test in tests if test != empty))
     if decides in distinct or not distinct:
         return decides if distinct else empty
-    return distinct[0] if len(distinct) == 1 else _operation([_operand(test, operator) for test in distinct], operator)
-
-
-def _operation(operands: Sequence[str], operator: str) -> str:
-    return _lines([*(f"{operand} {operator}" for operand in operands[:-1]), *operands[-1:]])
-
-
-def _lines(parts: Sequence[str]) -> str:
-    """On one line if that is short."""
-    one_line = " ".join(parts)
-    return one_line if len(one_line) <= _WIDTH and "\n" not in one_line else "\n".join(parts)
+    return distinct[0] if len(distinct) == 1 else f" {operator} ".join(_operand(test, operator) for test in distinct)
 
 
 def _operand(text: str, operator: str) -> str:
-    return f"({_indented(text)})" if re.search(_BIND_LESS[operator], text) else text
-
-
-def _indented(text: str) -> str:
-    return text.replace("\n", "\n ")
+    return f"({text})" if re.search(_BIND_LESS[operator], text) else text

@@ -5,14 +5,13 @@ What restricts and what gives differ in the same way (docs/policies.md, "Who ask
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec
 
 from webhook.native.expressions import (
     FALSE,
     TRUE,
-    Cel,
     all_of,
     any_of,
     if_else,
@@ -21,15 +20,7 @@ from webhook.native.expressions import (
     quote,
     selected,
 )
-from webhook.policy.evaluation.matching import (
-    FOR_SOMEONE_ELSE,
-    OTHER_LABELS,
-    OTHER_NAMESPACE_LABELS,
-    not_asked_by,
-    not_named,
-)
 from webhook.policy.evaluation.request import CLASSES, OWNER_FIELDS, PODS
-from webhook.policy.evaluation.rules import WITHIN
 from webhook.policy.model.globs import WILDCARD, intersect, literal_prefix
 from webhook.policy.model.match import (
     CONTROLLER_MANAGER,
@@ -43,9 +34,6 @@ from webhook.policy.model.match import (
 from webhook.policy.model.preemption import PreemptionPolicy
 from webhook.policy.model.rules import Definers
 from webhook.registration.conditions import changed, changed_metadata
-
-Parts = list[tuple[str, str]]
-"""The parts of a match as expressions, each with one that gives what is missing if it does not hold."""
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -102,17 +90,12 @@ GOES = if_else(
 
 def restricted(match: RequestMatch, asked: Asked) -> str:
     """The request is one that `match` restricts, leaving out what `matchConstraints` say by themselves."""
-    return all_of(part for part, _ in restricting(match, asked))
-
-
-def restricting(match: RequestMatch, asked: Asked) -> Parts:
-    """The parts of a `match` that restricts, and what is missing if one does not hold."""
-    return _parts(match, asked, gives=False)
+    return all_of(_tests(match, asked, gives=False))
 
 
 def who_is_given(match: RequestMatch, asked: Asked) -> str:
     """CEL that is true if `match` holds. For a `match` that gives a right or excludes."""
-    return all_of(part for part, _ in _parts(match, asked, gives=True))
+    return all_of(_tests(match, asked, gives=True))
 
 
 def excluded(exclude: RequestMatch | None, asked: Asked) -> str:
@@ -131,46 +114,16 @@ def may(rights: Iterable[RequestMatch], asked: Asked) -> str:
 
 def may_define(definers: Iterable[Definers], asked: Asked) -> str:
     """Who asks may define this PriorityClass."""
-    return any_of(all_of(part for part, _ in _defining(definer, asked)) for definer in definers)
-
-
-def _defining(definer: Definers, asked: Asked) -> Parts:
-    rows, of = [], "oldObject" if asked == DELETED_CLASS else "object"
-    if definer.names is not None:
-        rows.append((name_is(f"{of}.metadata.name", definer.names), quote(not_named("name", definer.names))))
-    if definer.subjects is not None:
-        rows.append((asks(definer.subjects), quote(not_asked_by(definer.subjects))))
-    return rows
-
-
-def lacking(rights: Iterable[RequestMatch | Definers], asked: Asked) -> str:
-    """What the request lacks of the alternatives that it meets in part (`Rights.missing`); empty if it meets none."""
-    texts = []
-    for right in rights:
-        parts = _defining(right, asked) if isinstance(right, Definers) else _parts(right, asked, gives=True)
-        some = if_else(any_of(part for part, _ in parts), _unmet(parts), quote(""))
-        texts.append(some if len(parts) > 1 else quote(""))
-    return "" if {*texts} <= {quote("")} else _bracketed(_joined(texts, "; or "), " (")
-
-
-def outside(match: RequestMatch, asked: Asked) -> str:
-    """What of a policy's own `match`, which restricts the request, gives it no right (`Shield.verdict`)."""
-    pairs = zip(_parts(match, asked, gives=True), restricting(match, asked), strict=True)
-    parts = [given for given, (holds, _) in pairs if given[0] != holds]
-    return _bracketed(_unmet(parts), WITHIN) if parts else ""
-
-
-def _unmet(parts: Parts) -> str:
-    return _joined([if_else(part, quote(""), reason) for part, reason in parts], " and ")
-
-
-def _joined(texts: Iterable[str], between: str) -> str:
-    return f"[{', '.join(texts)}].filter(r, r != '').join({quote(between)})"
-
-
-def _bracketed(text: str, begin: str) -> Cel:
-    """Nothing if there is no text."""
-    return Cel(f"[{text}].map(r, r == '' ? '' : {quote(begin)} + r + ')')[0]")
+    name = f"{'oldObject' if asked == DELETED_CLASS else 'object'}.metadata.name"
+    return any_of(
+        all_of(
+            [
+                TRUE if definer.names is None else name_is(name, definer.names),
+                TRUE if definer.subjects is None else asks(definer.subjects),
+            ]
+        )
+        for definer in definers
+    )
 
 
 def by_operation(make: Callable[[Asked], str], *about: Asked) -> str:
@@ -222,51 +175,42 @@ def managed_if_generated(policies: Iterable[PreemptionPolicy], prefix: str) -> s
     return all_of([f"{prefix} != ''", f"!{prefix}.startsWith('system-')", may_be])
 
 
-def _parts(match: RequestMatch, asked: Asked, *, gives: bool) -> Parts:
-    """Every part of a match that is named, in the order of `parts_of`, and what is missing if one does not hold.
+def _tests(match: RequestMatch, asked: Asked, *, gives: bool) -> Iterator[str]:
+    """Every part of a match that is named, in the order of `parts_of`. Namespaces say nothing about a PriorityClass.
 
     An object's labels must be selected before and after a change if the match gives something; else one of them
     suffices.
     """
-    of_pods, rows = asked.kind == PODS, []
+    of_pods = asked.kind == PODS
     if match.operations is not None:
-        other = f"the operation is not {' or '.join(match.operations)}"
         operation = "UPDATE" if asked == DELETED_CLASS else asked.operation
-        rows.append((TRUE if operation in match.operations else FALSE, quote(other)))
-    if match.namespaces is not None:
-        here = name_is("request.namespace", match.namespaces) if of_pods else TRUE
-        rows.append((here, quote(not_named("namespace", match.namespaces))))
+        yield TRUE if operation in match.operations else FALSE
+    if match.namespaces is not None and of_pods:
+        yield name_is("request.namespace", match.namespaces)
     if match.subjects is not None:
-        rows.append(_who(match, match.subjects, asked, gives=gives))
+        yield _who(match, match.subjects, asked, gives=gives)
     if match.object_selector is not None:
         states = {"CREATE": ["object"], "DELETE": ["oldObject"]}.get(asked.operation, ["object", "oldObject"])
-        said = "CREATE" if len(states) == 1 or not gives else "UPDATE" if asked.labels_known else "BINDING"
-        each = (selected(f"{state}.metadata.?labels", match.object_selector) for state in states)
+        each = [selected(f"{state}.metadata.?labels", match.object_selector) for state in states]
         known = all_of(each) if gives else any_of(each)
-        unknown = FALSE if gives else TRUE
-        rows.append((known if asked.labels_known else unknown, quote(OTHER_LABELS[said])))
-    if match.namespace_selector is not None:
-        labels = selected("namespaceObject.metadata.?labels", match.namespace_selector)
-        rows.append((labels if of_pods else TRUE, quote(OTHER_NAMESPACE_LABELS)))
-    return rows
+        yield known if asked.labels_known else FALSE if gives else TRUE
+    if match.namespace_selector is not None and of_pods:
+        yield selected("namespaceObject.metadata.?labels", match.namespace_selector)
 
 
-def _who(match: RequestMatch, subjects: Sequence[Subject], asked: Asked, *, gives: bool) -> tuple[str, str]:
-    """The subjects of a match, and what is missing if they do not ask.
+def _who(match: RequestMatch, subjects: Sequence[Subject], asked: Asked, *, gives: bool) -> str:
+    """The subjects of a match ask, as far as that is known.
 
     Service accounts and controllers make pods for others. So subjects say nothing of them: they are restricted, and of
     what gives only namespaces count. One exception: subjects name a service account exactly, and it makes a pod without
     a controller. Then it asks for itself (docs/policies.md, "Who asks").
     """
-    who, reason = asks(subjects), quote(not_asked_by(subjects))
+    who = asks(subjects)
     if not gives:
-        return any_of([SERVICE_ACCOUNT_ASKS, who]) if asked.kind == PODS else who, quote("")
+        return any_of([SERVICE_ACCOUNT_ASKS, who]) if asked.kind == PODS else who
     if asked != NEW_POD:
-        return who, reason
+        return who
     exactly = sorted(subject.exact_user for subject in subjects if subject.exact_user)
     accounts = [name for name in exactly if name.startswith(SERVICE_ACCOUNT) or name == CONTROLLER_MANAGER]
     itself = all_of([name_is(USER, accounts), negate(_CONTROLLER_ASKS)])
-    for_others = TRUE if match.by_namespace else itself
-    return if_else(SERVICE_ACCOUNT_ASKS, for_others, who), if_else(
-        SERVICE_ACCOUNT_ASKS, quote(FOR_SOMEONE_ELSE), reason
-    )
+    return if_else(SERVICE_ACCOUNT_ASKS, TRUE if match.by_namespace else itself, who)

@@ -12,16 +12,16 @@ from typing import NamedTuple
 
 from webhook.admission.validating import AS_IT_IS, OF_A_NODE
 from webhook.native import matching, objects
-from webhook.native.expressions import FALSE, TRUE, Cel, all_of, any_of, concatenation, if_else, negate, quote, shown
+from webhook.native.expressions import FALSE, TRUE, Cel, all_of, any_of, negate, quote
 from webhook.native.record import GIVEN_VARIABLE, recorded
 from webhook.native.rewriting import InexpressibleError
 from webhook.native.rules import CLASS_NAME, applies, conditions_of, validations
 from webhook.native.sink import Sink
 from webhook.native.table import NEVER, ClassTable, resolved, value_variable
 from webhook.policy.evaluation.managed_classes import shielded
-from webhook.policy.evaluation.matching import EXCLUDED, rights_text
+from webhook.policy.evaluation.matching import rights_text
 from webhook.policy.evaluation.request import CLASSES, PODS
-from webhook.policy.evaluation.rules import BUILTIN, GIVES_ELSEWHERE, SHIELD, SHIELD_INSTEAD, WHERE
+from webhook.policy.evaluation.rules import BUILTIN, SHIELD
 from webhook.policy.model.match import RequestMatch
 from webhook.policy.model.policies import Policies
 from webhook.policy.model.priority import PriorityPolicy
@@ -154,7 +154,6 @@ def _new_pods(policies: Policies, sink: Sink) -> Rows:
     managed_class = matching.managed(policies.preemption, CLASS_NAME)
     served = all_of([managed_class, f"{preemption_policy} == {quote(NEVER)}", negate(matching.STATIC_POD)])
     of_node = "object.metadata.?ownerReferences.orValue([]).exists(o, o.?controller.orValue(false) && o.kind == 'Node')"
-    other_value = concatenation((Cel(f"'\\'' + {mark}.value() + '\\''"), _OTHER_VALUE))
     enforced = [
         *(
             _builtin(
@@ -182,8 +181,8 @@ def _new_pods(policies: Policies, sink: Sink) -> Rows:
         _builtin(
             "mark",
             any_of([f"!{mark}.hasValue()", all_of([served, f"{mark}.value() == {quote(MANAGED)}"])]),
-            f"label {MARK} is ",
-            Cel(if_else(served, other_value, _STRAY_MARK)),
+            f"label {MARK} is giveway's own mark for pods of the PriorityClasses that it manages, with the one value"
+            f" {MANAGED}: leave it out",
         ),
     ]
     if managed_class == FALSE:
@@ -200,11 +199,6 @@ def _new_pods(policies: Policies, sink: Sink) -> Rows:
     return {(BUILTIN, "enforce"): enforced, (BUILTIN, "warn"): warned}
 
 
-_OTHER_VALUE = f"; its only value is {MANAGED!r}, and giveway sets it by itself: leave it out"
-_STRAY_MARK = (
-    "'giveway\\'s own mark and ' + (variables.className == '' ? 'no PriorityClass is named'"
-    " : 'PriorityClass ' + variables.className + ' is not one that it manages') + ': leave the label out'"
-)
 _NO_TWIN = (
     "PriorityClass ",
     Cel(CLASS_NAME),
@@ -224,15 +218,8 @@ def _own_keys(asked: matching.Asked, reconciler: str) -> list[objects.Validation
         )
         for key in OWN_ANNOTATIONS
     ]
-    label = f"metadata.?labels[?{quote(MARK)}].orValue('absent')"
-    mark = (
-        f"label {MARK} says that giveway preempts for this pod; it is set at creation and stays as it is (now ",
-        Cel(f"oldObject.{label}" if asked.labels_known else quote("absent")),
-        ", requested ",
-        Cel(f"object.{label}"),
-        f"); {as_it_is}",
-    )
-    return [*rows, _builtin("mark", any_of([_unchanged(asked, "labels", MARK), writes]), *mark)]
+    mark = f"label {MARK} says that giveway preempts for this pod; it is set at creation and stays as it is; {as_it_is}"
+    return [*rows, _builtin("mark", any_of([_unchanged(asked, "labels", MARK), writes]), mark)]
 
 
 def _add_key_rows(  # noqa: PLR0917 - the place and the rules
@@ -264,16 +251,15 @@ def _add_key_rows(  # noqa: PLR0917 - the place and the rules
             granting = enforced if shield in enforced else [shield]
             granted = (granting_shield.grants(asked) for granting_shield in granting)
             test = any_of([unchanged, negate(applies(shield.policy, asked)), *granted])
-            text = _text(asked, key, shield)
-            for how, validation in validations(shield.policy, shield.rule, (asked,), test, text, sink):
+            rows_of = validations(shield.policy, shield.rule, (asked,), test, _text(asked, key, shield), sink)
+            for how, validation in rows_of:
                 policy = BUILTIN if shield in enforced else shield.policy.name
                 if validation.expression != TRUE:
                     rows.setdefault((policy, how), []).append(validation)
         if key in builtin:
             test = any_of([unchanged, *(applies(shield.policy, asked) for shield in enforced)])
-            text = _text(asked, key, None, [_elsewhere(shield, asked) for shield in enforced])
             if test != TRUE:
-                shielding = objects.Validation(f"{BUILTIN}/{SHIELD}", test, text)
+                shielding = objects.Validation(f"{BUILTIN}/{SHIELD}", test, _text(asked, key, None))
                 rows.setdefault((BUILTIN, "enforce"), []).append(shielding)
 
 
@@ -289,45 +275,10 @@ def _annotation(of: str, key: str) -> str:
     return f"{of}.metadata.?annotations[?{quote(key)}]"
 
 
-def _elsewhere(shield: _Shield, asked: matching.Asked) -> Cel:
-    """That the rule would allow the change, and why its policy does not apply (`rules.shield_verdicts`)."""
-    policy, told = shield.policy, quote("")
-    conditions = zip(policy.conditions, conditions_of(policy, asked), strict=True)
-    parts = [
-        *matching.restricting(policy.match, asked),
-        (negate(matching.excluded(policy.exclude, asked)), quote(EXCLUDED)),
-        *((compiled.expression, quote(f"condition {row.name} is false")) for row, compiled in conditions),
-    ]
-    begin = GIVES_ELSEWHERE.format(policy.name, shield.rule.name)
-    for part, reason in reversed(parts):
-        told = if_else(part, told, concatenation([begin, Cel(reason), ")"]))
-    return Cel(if_else(matching.may(shield.allow(asked), asked), told, quote("")))
-
-
-def _text(asked: matching.Asked, key: str, shield: _Shield | None, elsewhere: Sequence[Cel] = ()) -> tuple[str, ...]:
+def _text(asked: matching.Asked, key: str, shield: _Shield | None) -> tuple[str, ...]:
     """What whoever changed a key is told; without a shield the built-in rule speaks."""
     rule = shield.id if shield else f"{BUILTIN}/{SHIELD}"
     who = rights_text(shield.allow(asked)) if shield else "nobody once the pod exists"
-    lacks = (
-        [matching.lacking(shield.allow(asked), asked), matching.outside(shield.policy.match, asked)]
-        if shield
-        else elsewhere
-    )
-    now, was = _annotation("object", key), _annotation("oldObject", key)
-    value, before = Cel(shown(f"{now}.value()")), Cel(shown(f"{was}.value()"))
-    set_to = concatenation(['set to "', value, '"'])
-    if asked.operation == "CREATE" or not asked.labels_known:
-        did = set_to
-    else:
-        removed = concatenation(['removed (it is "', before, '")'])
-        did_change = concatenation(['changed from "', before, '" to "', value, '"'])
-        did = if_else(f"!{was}.hasValue()", set_to, if_else(f"!{now}.hasValue()", removed, did_change))
-    where = if_else(matching.HAS_CONTROLLER, quote(WHERE[True]), quote(WHERE[False]))
-    ends = [
-        concatenation([f"; {begin}", Cel(where), end])
-        for begin, end in (SHIELD_INSTEAD[done].split("{where}") for done in ("removed", "set"))
-    ]
-    end = Cel(if_else(f"!{now}.hasValue()", *ends)) if did != set_to else f"; {SHIELD_INSTEAD['CREATE']}"
-    if asked == matching.CHANGED_CLASS:
-        end = f"; {SHIELD_INSTEAD[CLASSES]}"
-    return (f"annotation {key} may not be ", Cel(did), f": rule {rule} leaves that to {who}", *lacks, end)
+    new = asked.operation == "CREATE" or not asked.labels_known
+    done, instead = ("set", "leave it out") if new else ("changed", "leave it as it is")
+    return (f"annotation {key} may not be {done}: rule {rule} leaves that to {who}; {instead}",)

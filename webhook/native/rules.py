@@ -19,8 +19,6 @@ from webhook.native.expressions import (
     Cel,
     all_of,
     any_of,
-    concatenation,
-    mapping,
     name_is,
     negate,
     quote,
@@ -32,9 +30,6 @@ from webhook.policy.evaluation.matching import definers_text, rights_text
 from webhook.policy.evaluation.reads import reads_on_update
 from webhook.policy.evaluation.request import CLASSES, GROUPS, PODS
 from webhook.policy.evaluation.rules import (
-    DEFINE_INSTEAD,
-    REGARDLESS,
-    TWIN_OF,
     Twins,
     classes_text,
     excepted_text,
@@ -179,10 +174,8 @@ def _rows(policy: PriorityPolicy, rule: PriorityRule, twins: Twins) -> Iterator[
                 test = any_of([f"{CLASS_NAME} == {quote(twin)}", test])
             else:
                 test = all_of([f"{CLASS_NAME} != {quote(twin)}", test])
-        of = mapping((name, quote(f" ({TWIN_OF}{' or '.join(twins[name])})")) for name in sorted(twins))
-        twin = Cel(f"{of}[?{CLASS_NAME}].orValue('')") if twins else ""
-        where = (twin, " may not be used in namespace ", Cel("request.namespace"))
-        text = ('PriorityClass "', Cel(CLASS_NAME), '"', *where, f": rule {rule_id} {classes_text(classes)}")
+        where = ('" may not be used in namespace ', Cel("request.namespace"))
+        text = ('PriorityClass "', Cel(CLASS_NAME), *where, f": rule {rule_id} {classes_text(classes)}")
         yield from _of_pods_and_groups(rule, any_of([f"{CLASS_NAME} == ''", test]), text)
     if (reserve := rule.reserve) is not None:
         yield from _reserve_rows(rule, reserve, rule_id, operations)
@@ -212,15 +205,10 @@ def _reserve_rows(rule: PriorityRule, reserve: Reserve, rule_id: str, operations
     """Who may use a priority of the range, and who may define a class with one."""
     lies = f" lies in the range {reserve.from_} to {reserve.to}, which rule {rule_id} reserves"
     if "CREATE" in operations:
-        named = concatenation([' (PriorityClass "', Cel(CLASS_NAME), '")'])
-        hint = f"{matching.SERVICE_ACCOUNT_ASKS} ? {quote(REGARDLESS)} : ''"
         text: tuple[str, ...] = (
             "priority ",
             Cel(f"string({PRIORITY})"),
-            Cel(f"{CLASS_NAME} == '' ? '' : {named}"),
             f"{lies} for {rights_text(reserve.use)}",
-            matching.lacking(reserve.use, matching.NEW_POD),
-            Cel(hint) if any(right.subjects for right in reserve.use) else "",
             "; choose a PriorityClass with a value outside that range",
         )
         outside = [f"{PRIORITY} < {reserve.from_}", f"{PRIORITY} > {reserve.to}"]
@@ -231,17 +219,14 @@ def _reserve_rows(rule: PriorityRule, reserve: Reserve, rule_id: str, operations
     rows = [(CLASSES, matching.NEW_CLASS, "object", operations, passes)]
     if "UPDATE" in operations:
         rows.append((_GOING, matching.DELETED_CLASS, "oldObject", _UPDATE | {"DELETE"}, FALSE))
-    instead = mapping((operation, quote(text)) for operation, text in DEFINE_INSTEAD.items())
     for kind, asked, of, asked_about, passes in rows:
         text = (
             "value ",
             Cel(f"string({of}.value)"),
             ' of PriorityClass "',
             Cel(f"{of}.metadata.name"),
-            f'"{lies}: classes there may be defined by {definers_text(reserve.define)}',
-            matching.lacking(reserve.define, asked),
-            "; ",
-            Cel(f"{instead}[request.operation]"),
+            f'"{lies}: classes there may be defined by {definers_text(reserve.define)};',
+            " choose a value outside that range",
         )
         outside = [f"{of}.value < {reserve.from_}", f"{of}.value > {reserve.to}"]
         yield _Row(

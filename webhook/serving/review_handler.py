@@ -128,7 +128,7 @@ class ReviewHandler:
             return refuse(503, f"the API server did not say whether there is {names}: {error}", reviewed.uid)
         if lookup is None:
             return reviewed
-        return await self._review(address, context.with_lookup(lookup), phase, body)
+        return await self._review(address, context.changed(lookup=lookup), phase, body)
 
     async def _review(self, address: str, context: Context, phase: Phase, body: bytes) -> Reviewed:
         """Answer a review by what is known, when it is its turn."""
@@ -142,8 +142,8 @@ class ReviewHandler:
     async def _review_dear(self, address: str, context: Context, phase: Phase, body: bytes) -> Reviewed:
         """Answer a dear review beside the others; policies are the dearest."""
         with suppress(AllowanceError):
-            return await self._beside(self._dear, address, context.with_allowance(math.inf), phase, body)
-        return await self._beside(self._dearest, address, context.with_allowance(None), phase, body)
+            return await self._beside(self._dear, address, context.changed(allowance=math.inf), phase, body)
+        return await self._beside(self._dearest, address, context.changed(allowance=None), phase, body)
 
     async def _beside(self, turns: FairTurns, address: str, context: Context, phase: Phase, body: bytes) -> Reviewed:
         """Answer a review in a thread, one at a time, in fair turns by address.

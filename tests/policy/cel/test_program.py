@@ -27,7 +27,7 @@ def inputs(**variables):
         "one equals sign": ("object.a = 1", 1, 10, 'write "==" to compare'),
         "and": ("true and false", 1, 6, 'there is no operator "and"; write "&&"'),
         "open quote": ("'abc", 1, 1, "has no quote at its end"),
-        "open bracket": ("(true", 1, 6, '")" is missing at the end'),
+        "open bracket": ("(true", 1, 6, '")" is missing here'),
         "no operator": ("true false", 1, 6, '"false" cannot stand here'),
         "semicolon": ("object.a ; true", 1, 10, '";" means nothing'),
         "two dots": ("object..a", 1, 8, '".." cannot stand here'),

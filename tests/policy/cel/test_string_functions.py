@@ -1,4 +1,4 @@
-"""CEL's functions at their ends: as the API server's, but for what is named; and what is named."""
+"""CEL's functions at their ends: as the API server's."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import time
 
 import pytest
 
-from tests.policy.cel.ends import DIFFER, FAIL, HOLD
+from tests.policy.cel.ends import FAIL, HOLD
 from webhook.policy.cel.program import CelError, CelRuntimeError, Inputs, compile_bool
-from webhook.policy.cel.string_functions import differences, renamed
+from webhook.policy.cel.string_functions import renamed
 
 
 def holds(expression: str) -> bool:
@@ -27,13 +27,6 @@ def test_what_fails_in_the_api_server_fails_here(expression):
     with pytest.raises(CelRuntimeError) as caught:
         holds(expression)
     assert "_ubstring" not in str(caught.value)
-
-
-@pytest.mark.parametrize(("here", "there", "word"), DIFFER)
-def test_what_differs_is_named(here, there, word):
-    """Lint warns of the word if the expression tells that it differs."""
-    assert holds(here)
-    assert [found.word for found in differences(here)] == ([word] if word else [])
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,8 @@ def new(text="true", make=create, **more):
         "set": (None, "true", 'may not be set to "true"'),
         "changed": ("true", "false", 'may not be changed from "true" to "false"'),
         "removed": ("true", None, 'may not be removed (it is "true")'),
+        "two lines": (None, "two\nlines", 'set to "two\\nlines":'),
+        "a long value": (None, "x" * 300, f'set to "{"x" * 255}…":'),
     },
 )
 @pytest.mark.parametrize("key", [KEY, PROTECTION_DURATION])
@@ -113,6 +115,66 @@ def test_text_tells_where_to_say_it(owners, where):
     request.object["metadata"]["ownerReferences"] = owners
     text = only_message(engine(LEADS), request)
     assert f"rule p/s leaves that to Group leads; set it {where} or on the PriorityClass" in text
+
+
+GOLD, LEADS_OF_GOLD = {"tier": "gold"}, rules(SHIELD, match="{objectSelector: {matchLabels: {tier: gold}}}")
+IN_TEAM = SHIELD.replace("subjects: [{kind: Group, name: leads}]", "namespaces: [team-a]")
+BOT = user("system:serviceaccount:team-a:bot")
+NO_RIGHT, NOT_HERE = " (the policy's own match gives no right: ", " (rule p/s gives the right, but not here: "
+BEFORE_AND_AFTER = "objectSelector does not select the object's labels both before and after this change"
+
+
+def labelled(before=None, after=None, **more):
+    """An update that sets the annotation, by a lead, of a pod with these labels."""
+    return update(
+        pod(labels=before or {}), pod(labels=after or {}, annotations={KEY: "true"}), **({"user": LEAD} | more)
+    )
+
+
+@table(
+    "spec, request_, words",
+    {
+        "the label comes with the change": (LEADS_OF_GOLD, labelled(after=GOLD), f"{NO_RIGHT}{BEFORE_AND_AFTER})"),
+        "the label goes with the change": (LEADS_OF_GOLD, labelled(before=GOLD), f"{NO_RIGHT}{BEFORE_AND_AFTER})"),
+        "neither the match nor the right": (
+            LEADS_OF_GOLD,
+            labelled(after=GOLD, user=user()),
+            f"{NO_RIGHT}{BEFORE_AND_AFTER})",
+        ),
+        "a service account for somebody": (
+            rules(IN_TEAM, match="{namespaces: [team-a], subjects: [{kind: Group, name: leads}]}"),
+            labelled(user=BOT),
+            f"{NO_RIGHT}who asks is not one of Group leads)",
+        ),
+        "a Binding, which tells no labels": (
+            LEADS_OF_GOLD,
+            labelled(labels_known=False),
+            f"{NO_RIGHT}objectSelector asks for labels, and a Binding tells none of its pod)",
+        ),
+        "another namespace": (ELSEWHERE, labelled(), f"{NOT_HERE}the namespace is not one of other)"),
+        "other labels": (LEADS_OF_GOLD, labelled(), f"{NOT_HERE}objectSelector does not select the object's labels)"),
+        "a namespace with other labels": (
+            rules(SHIELD, match="{namespaceSelector: {matchLabels: {stage: prod}}}"),
+            labelled(),
+            f"{NOT_HERE}namespaceSelector does not select the namespace's labels)",
+        ),
+        "another operation": (
+            rules(SHIELD, match="{operations: [CREATE]}"),
+            labelled(),
+            f"{NOT_HERE}the operation is not CREATE)",
+        ),
+        "an exclusion": (rules(SHIELD, exclude="{namespaces: [team-a]}"), labelled(), f"{NOT_HERE}exclude holds)"),
+        "a condition": (
+            rules(SHIELD, conditions="[{name: named, expression: object.metadata.name == 'b'}]"),
+            labelled(),
+            f"{NOT_HERE}condition named is false)",
+        ),
+        "somebody without the right": (ELSEWHERE, labelled(user=user()), "nobody once the pod exists"),
+    },
+)
+def test_what_of_the_match_does_not_hold_is_told(spec, request_, words):
+    """It is told to whoever has the right besides; and of a policy that does not apply only to them."""
+    assert f"{words}; " in only_message(engine(spec), request_)
 
 
 def test_a_right_that_only_the_policy_keeps_from_holding_lacks_nothing():

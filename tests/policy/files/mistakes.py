@@ -8,6 +8,4 @@ def check(findings, severity, place, words):
     (one,) = found
     assert words in one.message
     line, _, caret = one.excerpt.partition("\n")
-    assert caret.count("^") >= 1
-    shown = line[caret.index("^") : caret.rindex("^") + 1]
-    assert shown == place, one.excerpt
+    assert line[caret.index("^") :].startswith(place), one.excerpt

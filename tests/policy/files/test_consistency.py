@@ -1,7 +1,6 @@
 """What is wrong only between policies: each told with both places."""
 
 from tests.policy.builders import indented, table
-from webhook.policy.files.consistency import KnownClasses
 from webhook.policy.files.loading import load_texts
 
 
@@ -34,21 +33,8 @@ def told(*files):
     ]
 
 
-def refusing(also):
-    """A policy with a default and one more rule."""
-    return default("a", "x", also=f"\n- {{name: e, {also}}}")
-
-
 ELSEWHERE = "match: {namespaces: [x]}\n"
 LONG = (band("a", 1, 100), band("b", 2, 3), band("c", 50, 60))
-COPY = policy("a", "rules:\n- {name: c, copyAnnotations: [example.com/evictable]}")
-KNOWN = policy("a", "rules:\n- {name: c, copyAnnotations: [cluster-autoscaler.kubernetes.io/pod-scale-up-delay]}")
-
-
-def reading(key):
-    """A PreemptionPolicy that reads an annotation."""
-    spec = f"preemptors: {{priorityClasses: [x]}}\nvictims: {{annotations: {{preemptible: [{key}]}}}}"
-    return policy("b", spec, "PreemptionPolicy")
 
 
 def beside(one, other, severity=None):
@@ -74,23 +60,8 @@ TOLD = {
         (band("a", 1, 9), band("b", 5, 20), ("z.yaml", "kind: nope\n")),
         [overlap("b.yaml:6:5", "5 to 9"), ("error", "z.yaml:1:7", "is no kind of policy", None)],
     ),
-    "different defaults for the same pods": (
-        (default("a", "x", "match: {namespaces: [m, q]}\n"), default("b", "w", "match: {namespaces: [q, m]}\n")),
-        [("error", "b.yaml:7:5", 'default "w" never applies: a/d gives "x" to the same pods', "a.yaml:7:5")],
-    ),
-    "the same default": ((default("a", "x"), default("b", "x")), []),
-    "another match": ((default("a", "x"), default("b", "w", "match: {namespaces: [q]}\n")), []),
-    "another exclude": ((default("a", "x"), default("b", "w", "exclude: {namespaces: [q]}\n")), []),
-    "another condition": (
-        (default("a", "x"), default("b", "w", "conditions: [{name: c, expression: 'true'}]\n")),
-        [],
-    ),
-    "a second default of one policy": (
-        (refusing("defaultPriorityClass: x"),),
-        [("error", "a.yaml:7:5", "never applies", "a.yaml:6:5")],
-    ),
     "a default that the policy refuses": (
-        (refusing("priorityClasses: {allow: [w]}"),),
+        (default("a", "x", also="\n- {name: e, priorityClasses: {allow: [w]}}"),),
         [("error", "a.yaml:6:5", "refused by a/e", "a.yaml:7:5")],
     ),
     "a name twice": (
@@ -104,19 +75,12 @@ TOLD = {
     "a glob and a twin": beside("priorityClasses: ['x*']", "twins: {w: xz}", "error"),
     "globs that may meet": beside("priorityClasses: ['x*']", "priorityClasses: ['*z']", "warning"),
     "globs that never meet": beside("priorityClasses: ['x*']", "priorityClasses: ['w*']"),
-    "an annotation that nothing reads": ((COPY,), [("warning", "a.yaml:6:33", "unknown annotation", None)]),
-    "an annotation that is known": ((KNOWN,), []),
-    "an annotation that a PreemptionPolicy reads": ((COPY, reading("example.com/evictable")), []),
-    "an annotation like a known one": (
-        (reading("godel.bytedance.com/can-be-preemptd"),),
-        [("warning", "b.yaml:6:41", "looks like a misspelling", None)],
-    ),
 }
 
 
 @table("files, expected", TOLD)
 def test_what_is_wrong_between_policies(files, expected):
-    """A value is reserved once, a default is certain, names are there once, a class has one PreemptionPolicy."""
+    """A value is reserved once, names are there once, a class has one PreemptionPolicy."""
     found = told(*files)
     assert [(row[0], row[1], row[3]) for row in found] == [
         (row[0], row[1], [row[3]] * bool(row[3])) for row in expected
@@ -145,7 +109,7 @@ def test_classes_that_nobody_has():
         policy("p", CLASSES, "PreemptionPolicy"),
         default("q", "standrd", also="\n- {name: r, reserve: {from: 1, to: 9, define: {names: [x]}}}"),
     ]
-    known = KnownClasses({"online", "low", "standard"}, ("high*",))
+    known = {"online", "low", "standard", "high*"}
     found = load_texts(given, known).findings
     assert [one.message.partition(" is not")[0] for one in found] == ['PriorityClass "lwo"', 'PriorityClass "standrd"']
     assert 'did you mean "low"?; for one that something else makes, add --known-class lwo' in found[0].message

@@ -176,11 +176,6 @@ def listed(pattern: str, count: int) -> str:
             + listed("rNabd", 3000)
             + "}\n"
         ),
-        "annotations that nothing reads": (
-            f"{PREEMPTION} preemptors: {{priorityClasses: [x]}}\n victims: {{annotations: {{preemptible: "
-            + listed("giveway.example/kN", 1200)
-            + f"}}}}\n---\n{PRIORITY} rules:\n - {{name: a, copyAnnotations: {listed('giveway.example/mN', 1000)}}}\n"
-        ),
         "the same long globs in many rights": (
             f"{PRIORITY} rules:\n - name: a\n   reserve:\n     from: 1\n     to: 2\n     use:\n"
             f"      - subjects: &all {listed('{kind: User, name: ' + 's*' * 500 + 'N}', 100)}\n"

@@ -8,7 +8,7 @@ from webhook.policy.evaluation import engine
 from webhook.policy.files import first_use
 from webhook.policy.files.loading import load_texts
 from webhook.policy.model.policies import Policies
-from webhook.policy.model.preemption import PreemptionPolicy
+from webhook.policy.model.preemption import Preemptors
 from webhook.policy.model.schedule import Schedule
 
 SPEC = rules(
@@ -55,7 +55,7 @@ def test_what_raises_is_an_error_at_its_place(owner, name, spec, line, monkeypat
 
 def test_what_raises_while_it_is_read_is_an_error_at_its_document(monkeypatch):
     """Neither lint nor a server ends by it, and what else is in the files is read."""
-    monkeypatch.setattr(PreemptionPolicy, "check", failing("date value out of range"))
+    monkeypatch.setattr(Preemptors, "check", failing("date value out of range"))
     text = "apiVersion: giveway.dev/v1alpha1\nkind: {}\nmetadata: {{name: m}}\nspec:\n  {}\n"
     odd = text.format("PreemptionPolicy", "preemptors: {priorityClasses: [a]}")
     sound = text.format("PriorityPolicy", "rules: [{name: r, defaultPriorityClass: a}]")

@@ -80,33 +80,8 @@ def test_errors(spec, place, words):
 DAY = "schedule: {cron: 0 6 * * *, timeZone: Europe/Berlin, duration: 14h}"
 
 
-NIGHT = "schedule: {cron: 0 23 * * *, duration: 4h}"
-
-
-@table(
-    "spec, place, words",
-    {
-        "rate that never holds": (
-            preemption(f"{DAY}\nlimits: {{perNode: {{evictions: 1, {NIGHT}}}}}"),
-            f"{{perNode: {{evictions: 1, {NIGHT}}}}}",
-            "perNode never holds",
-        ),
-        "protection that never holds": (
-            preemption(f"{DAY}\nprotection: {{default: 5m, {NIGHT}}}"),
-            f"{{default: 5m, {NIGHT}}}",
-            "protection never holds",
-        ),
-    },
-)
-def test_warnings_of_schedules(spec, place, words):
-    """What holds at no time at which its policy does."""
-    found = loaded(spec, kind="PreemptionPolicy")
-    check(found.findings, Severity.WARNING, place, words)
-    assert len(found.policies.preemption) == 1
-
-
 def test_schedules_that_are_right():
-    """Day and night in one policy, with what holds at both or at one of them, give no warning."""
+    """A policy and its limits may have schedules."""
     spec = f"{DAY}\nlimits: {{perNode: {{evictions: 1, {DAY}}}, perCluster: {{evictions: 9}}}}"
     found = loaded(preemption(spec), kind="PreemptionPolicy")
     assert found.findings == []

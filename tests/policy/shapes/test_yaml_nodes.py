@@ -7,7 +7,7 @@ from webhook.policy.shapes.yaml_nodes import YamlScalar, meaning, seconds, yaml1
 
 def plain(text):
     """An unquoted scalar."""
-    return YamlScalar(1, 1, len(text), text=text, plain=True)
+    return YamlScalar(1, 1, text=text, plain=True)
 
 
 AMOUNTS = "0=0 0s=0 30=30 30s=30 1h=3600 1h30m=5400 1h30m5s=5405 90m=5400 500ms=0.5 1s500ms=1.5 87600h=315360000"
@@ -31,10 +31,7 @@ def test_no_durations(text):
 YAML_11 = {
     "true": "yes y on Y",
     "false": "Off n",
-    "the octal number 8": "010",
-    "the octal number -15": "-017",
-    "the number 1000": "1_000",
-    "the binary number 5": "0b101",
+    "a number": "010 -017 1_000 0b101",
     "": f"10 0 true 08 1:30 2026-01-01 yesterday {'0' * 100}",
 }
 
@@ -43,7 +40,7 @@ YAML_11 = {
 def test_what_yaml_11_readers_see(other, text):
     """Unquoted text that YAML 1.1 takes for something else is known, and quoted text never is."""
     assert yaml11(plain(text)) == other
-    assert yaml11(YamlScalar(1, 1, 1, text=text, plain=False)) == ""
+    assert yaml11(YamlScalar(1, 1, text=text, plain=False)) == ""
 
 
 YAML_12 = {
@@ -58,4 +55,4 @@ YAML_12 = {
 def test_what_yaml_12_means(kind, text):
     """Unquoted scalars are resolved by the core schema of YAML 1.2; quoted ones are text."""
     assert meaning(plain(text)) == kind
-    assert meaning(YamlScalar(1, 1, 1, text=text, plain=False)) == "text"
+    assert meaning(YamlScalar(1, 1, text=text, plain=False)) == "text"

@@ -7,36 +7,22 @@ import re
 from collections.abc import Collection
 
 _SYNTAX = "Syntax error: "
-_OVERLOAD = "found no matching overload for"
+_TOKEN, _INPUT = rf"{_SYNTAX}token recognition error at:", rf"{_SYNTAX}(?:mismatched|extraneous) input"
 _OPERATORS = {"and": "&&", "or": "||", "not": "!", "AND": "&&", "OR": "||", "NOT": "!"}
 _PATTERNS = (
-    (rf"{_SYNTAX}token recognition error at: '([&|]).*'", r'a single "\1" is no operator; write "\1\1"'),
-    (rf"{_SYNTAX}token recognition error at: '=.*'", 'a single "=" is no operator; write "==" to compare'),
-    (rf"{_SYNTAX}token recognition error at: '['\"].*'", "the text that begins here has no quote at its end"),
-    (rf"{_SYNTAX}token recognition error at: '\s*(.+?)\s*'", r'"\1" means nothing in an expression'),
-    (
-        rf"{_SYNTAX}(?:mismatched|extraneous) input '<EOF>' expecting .*",
-        "the expression ends too early: something is missing after its last part",
-    ),
+    (rf"{_TOKEN} '([&|]).*'", r'a single "\1" is no operator; write "\1\1"'),
+    (rf"{_TOKEN} '=.*'", 'a single "=" is no operator; write "==" to compare'),
+    (rf"{_TOKEN} '['\"].*'", "the text that begins here has no quote at its end"),
+    (rf"{_TOKEN} '\s*(.+?)\s*'", r'"\1" means nothing in an expression'),
+    (rf"{_INPUT} '<EOF>' .*", "the expression ends too early: something is missing after its last part"),
     *(
-        (
-            rf"{_SYNTAX}(?:mismatched|extraneous) input '{word}' expecting .*",
-            f'there is no operator "{word}"; write "{operator}"',
-        )
-        for word, operator in _OPERATORS.items()
+        (rf"{_INPUT} '{word}' .*", f'there is no operator "{word}"; write "{sign}"')
+        for word, sign in _OPERATORS.items()
     ),
-    (
-        rf"{_SYNTAX}(?:mismatched|extraneous) input '(.+?)' expecting .*",
-        r'"\1" cannot stand here; perhaps an operator such as && is missing before it',
-    ),
-    (rf"{_SYNTAX}missing '(.+?)' at '<EOF>'", r'"\1" is missing at the end'),
-    (rf"{_SYNTAX}missing '(.+?)' at '(.+?)'", r'"\1" is missing before "\2"'),
+    (rf"{_INPUT} '(.+?)' .*", r'"\1" cannot stand here; perhaps an operator such as && is missing before it'),
+    (rf"{_SYNTAX}missing '(.+?)' at '.+?'", r'"\1" is missing here'),
     (rf"{_SYNTAX}no viable alternative at input '(.+)'", r'"\1" cannot stand here'),
-    *(
-        (rf"{_OVERLOAD} '_{re.escape(name)}_?' applied to '\(?(.+?)\)?'", rf'"{shown}" does not take \1')
-        for name, shown in (("?_:", "? :"), ("[_]", "[ ]"), ("[?_]", "[? ]"))
-    ),
-    (rf"{_OVERLOAD} '_*(.+?)_*' applied to '\(?(.+?)\)?'", r'"\1" does not take \2'),
+    (r"found no matching overload for '_*(.+?)_*' applied to '\(?(.+?)\)?'", r'"\1" does not take \2'),
 )
 _UNDECLARED = re.compile(r"undeclared reference to '(.+)'")
 

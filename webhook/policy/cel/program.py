@@ -85,20 +85,6 @@ class CelRuntimeError(Exception):
     """An expression that could not be evaluated on this request, in the library's words."""
 
 
-class TooLargeError(CelRuntimeError):
-    """An expression that is not evaluated, because it could take too long on so large an object.
-
-    `told` is what its author is told, the same for all rules that read the same.
-    """
-
-    def __init__(self, message: str, reads: str) -> None:
-        super().__init__(message)
-        self.told = (
-            f"could not be evaluated, because the object is too large: {reads}; make it smaller, or ask whoever keeps"
-            " the policy for an exception"
-        )
-
-
 class AllowanceError(Exception):
     """The expressions of this request may take longer, in all, than its reader has time for now."""
 
@@ -160,8 +146,9 @@ class Inputs:
         """Count an expression's estimate. Raises AllowanceError, and CelRuntimeError if it is too much in all."""
         self._spent += estimate
         if self._spent > MOST_IN_ALL:
-            message = f"all expressions of this request could take more than {MOST_IN_ALL / 1e6:.0f} ms on it"
-            raise TooLargeError(message, message)
+            raise CelRuntimeError(
+                f"all could take more than {MOST_IN_ALL / 1e6:.0f} ms on this object: make it smaller"
+            )
         if self._spent > self._allowance:
             raise AllowanceError
         if self._spent > self._renewal:
@@ -187,17 +174,18 @@ class Program(msgspec.Struct, frozen=True):
         read = self.cost.variables
         size = inputs.size(read)
         if size > LARGEST:
-            message = f"it reads {size} bytes; an expression may read at most {LARGEST}"
-            raise TooLargeError(message, message)
+            raise CelRuntimeError(
+                f"make the object smaller: it reads {size} bytes; an expression may read at most {LARGEST}"
+            )
         elements = inputs.most_elements(read)
         estimate = self.cost.bound(size, elements)
         if estimate > _NOTHING:  # lists have to be counted, which takes longer than many an expression
             elements = inputs.elements(read)
             estimate = self.cost.bound(size, elements)
         if estimate > BUDGET:
-            reads = f"{size} bytes with up to {elements} elements in a list"
-            raise TooLargeError(
-                f"it could take {estimate / 1e6:.0f} ms on {reads}; at most {BUDGET / 1e6:.0f} ms are allowed", reads
+            raise CelRuntimeError(
+                f"make the object smaller: it could take {estimate / 1e6:.0f} ms on {size} bytes with up to {elements}"
+                f" elements in a list; at most {BUDGET / 1e6:.0f} ms are allowed"
             )
         inputs.spend(estimate)
         return self.evaluate(inputs)

@@ -3,14 +3,13 @@
 The library (cel-cpp) refuses `'abc'.substring(0, 3)`, gives `['']` for `''.split('')`, and searches from other places
 than cel-go if an offset lies at the end or beyond. Each of these functions is declared again under a name of the same
 length, so that columns in messages stay right, and calls of it are renamed (cel-go, `ext/strings.go`). What cannot be
-mended so is pointed out (docs/policies.md, "CEL").
+mended so is in docs/policies.md, "CEL".
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 TOKEN = re.compile(
     r"""//[^\n]*
@@ -22,7 +21,6 @@ TOKEN = re.compile(
 )
 """A literal, a comment, a word, space or an operator of an expression."""
 _NAMES = {"substring": "_ubstring", "split": "_plit", "indexOf": "_ndexOf", "lastIndexOf": "_astIndexOf"}
-_EXPONENT = re.compile(r"%(?:\.\d+)?e")
 DECLARED = frozenset(_NAMES)
 """The functions that are declared again."""
 _PLAIN = {made: name for name, made in _NAMES.items()}
@@ -96,28 +94,3 @@ def _last_index_of(text: str, part: str, start: int | None = None) -> int:
     searched = text if start is None else text[: start + len(part)]
     place = searched[::-1].find(part[::-1])
     return -1 if place < 0 else len(searched) - place - len(part)
-
-
-class Difference(NamedTuple):
-    """A word of an expression, where it stands in it (in characters), and what it gives here and in the API server."""
-
-    word: str
-    offset: int
-    what: str
-
-
-def differences(text: str) -> Iterator[Difference]:
-    """The words of an expression with which the two libraries differ, as far as the words tell."""
-    tokens = [token for token in TOKEN.finditer(text) if not token[0].isspace() and not token[0].startswith("//")]
-    words = [token[0] for token in tokens]
-    for place, token in enumerate(tokens):
-        match words[place : place + 3]:
-            case ["getMilliseconds", "(", *_]:
-                what = "of a duration gives what is beyond the second here, and all of it in the API server"
-            case ["string", "(", "duration" | "timestamp"]:
-                what = "of an instant or duration is written otherwise by the API server: '1.5s' and not '1.500s'"
-            case _ if "format" in words and _EXPONENT.search(token[0]):
-                what = "writes the exponent as e+00, the API server as a power of ten"
-            case _:
-                continue
-        yield Difference(token[0], token.start(), what)

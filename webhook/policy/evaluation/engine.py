@@ -164,16 +164,9 @@ class RuleEvaluation:
 def _unasked(rule: PriorityRule, attributes: RequestAttributes) -> tuple[bool, str]:
     """Whether a rule that gives no verdict had a part in the request, and why."""
     if rule.reserve is not None:
-        what = "priority" if attributes.kind == PODS else "value"
-        return False, f"{what} {attributes.value} does not lie in {rule.reserve.from_} to {rule.reserve.to}"
-    if rule.protect_annotations is not None:
-        return False, "no annotation it protects changes"
-    if attributes.question == GROUPS and not rule.declaration.judges_groups:
-        return False, "it reads more of a pod than a PodGroup has"
-    if attributes.kind not in rule.declaration.about:
-        return False, f"it is about {', '.join(sorted(rule.declaration.about))}"
-    if attributes.template or attributes.operation != "CREATE":
-        return False, "it acts when a pod is created"
+        return False, f"{attributes.value} does not lie in {rule.reserve.from_} to {rule.reserve.to}"
+    if rule.refuses or attributes.kind != PODS or attributes.template or attributes.operation != "CREATE":
+        return False, "it says nothing of this request"
     if rule.default_priority_class is not None:
         given = attributes.class_name == rule.default_priority_class
         own = attributes.class_name or "none"

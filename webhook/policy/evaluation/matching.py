@@ -19,15 +19,12 @@ from webhook.policy.model.rules import Definers
 Test = Callable[[RequestAttributes], str | None]
 """None if the request is meant, else the reason why it is not: a fixed text, so that it costs nothing."""
 
-FOR_SOMEONE_ELSE = "who asks may make the pod for someone else, and no namespace is named"
-OTHER_LABELS = {
+_UNSELECTED = {
     "CREATE": "objectSelector does not select the object's labels",
     "UPDATE": "objectSelector does not select the object's labels both before and after this change",
     "BINDING": "objectSelector asks for labels, and a Binding tells none of its pod",
 }
 """Why labels give nothing, by the operation; what gives must hold before and after an UPDATE."""
-EXCLUDED = "exclude holds"
-OTHER_NAMESPACE_LABELS = "namespaceSelector does not select the namespace's labels"
 
 
 class Rights:
@@ -61,7 +58,7 @@ def parts_of(match: RequestMatch, *, gives: bool = False) -> list[Test]:
         operations, operation = match.operations, f"the operation is not {' or '.join(match.operations)}"
         tests.append(lambda attributes: None if attributes.operation in operations else operation)
     if match.namespaces is not None:
-        named, namespace = name_matcher(match.namespaces), not_named("namespace", match.namespaces)
+        named, namespace = name_matcher(match.namespaces), _not_named("namespace", match.namespaces)
         tests.append(
             lambda attributes: None if attributes.kind != PODS or named(attributes.request.namespace) else namespace
         )
@@ -71,10 +68,9 @@ def parts_of(match: RequestMatch, *, gives: bool = False) -> list[Test]:
         tests.append(_labelled(match.object_selector, gives=gives))
     if match.namespace_selector is not None:
         selected = label_matcher(match.namespace_selector)
+        labels = "namespaceSelector does not select the namespace's labels"
         tests.append(
-            lambda attributes: (
-                None if attributes.kind != PODS or selected(attributes.namespace_labels) else OTHER_NAMESPACE_LABELS
-            )
+            lambda attributes: None if attributes.kind != PODS or selected(attributes.namespace_labels) else labels
         )
     return tests
 
@@ -83,7 +79,8 @@ def _asked_by(subjects: tuple[Subject, ...], *, gives: bool, by_namespace: bool)
     """Whether one of the subjects asks; of service accounts, which may act for someone else, that says little."""
     asked = _subjects_matcher(subjects)
     exactly = {subject.exact_user for subject in subjects}
-    reason, silent = not_asked_by(subjects), None if by_namespace else FOR_SOMEONE_ELSE
+    reason = _not_asked_by(subjects)
+    silent = None if by_namespace else "who asks may make the pod for someone else, and no namespace is named"
 
     def test(attributes: RequestAttributes) -> str | None:
         user = attributes.request.user
@@ -106,12 +103,12 @@ def _labelled(selector: LabelSelector, *, gives: bool) -> Test:
 
     def test(attributes: RequestAttributes) -> str | None:
         if not attributes.request.labels_known:
-            return OTHER_LABELS["BINDING"] if gives else None
+            return _UNSELECTED["BINDING"] if gives else None
         old = None if gives and attributes.operation == "CREATE" else attributes.old_labels
         states = (attributes.labels,) if old is None else (attributes.labels, old)
-        return (
-            None if enough(map(selected, states)) else OTHER_LABELS["UPDATE" if gives and old is not None else "CREATE"]
-        )
+        if enough(map(selected, states)):
+            return None
+        return _UNSELECTED["UPDATE" if gives and old is not None else "CREATE"]
 
     return test
 
@@ -128,7 +125,7 @@ def exclusion(exclude: RequestMatch | None) -> list[Test]:
     def excluded(attributes: RequestAttributes) -> str | None:
         if exclude.in_namespaces and attributes.kind != PODS:
             return None
-        return EXCLUDED if all(part(attributes) is None for part in parts) else None
+        return "exclude holds" if all(part(attributes) is None for part in parts) else None
 
     return [excluded]
 
@@ -145,19 +142,19 @@ def definers(alternatives: Iterable[Definers]) -> Rights:
 
 def _definer(definer: Definers) -> Iterator[Test]:
     if definer.names is not None:
-        named, name = name_matcher(definer.names), not_named("name", definer.names)
+        named, name = name_matcher(definer.names), _not_named("name", definer.names)
         yield lambda attributes: None if named(attributes.name) else name
     if definer.subjects is not None:
-        asked, reason = _subjects_matcher(definer.subjects), not_asked_by(definer.subjects)
+        asked, reason = _subjects_matcher(definer.subjects), _not_asked_by(definer.subjects)
         yield lambda attributes: None if asked(attributes.request.user) else reason
 
 
-def not_named(what: str, names: Iterable[str]) -> str:
+def _not_named(what: str, names: Iterable[str]) -> str:
     """The reason of a part by names that does not hold."""
     return f"the {what} is not one of {', '.join(names)}"
 
 
-def not_asked_by(subjects: Iterable[Subject]) -> str:
+def _not_asked_by(subjects: Iterable[Subject]) -> str:
     """The reason of a part by subjects that does not hold."""
     return f"who asks is not one of {', '.join(f'{row.kind} {row.name}' for row in subjects)}"
 

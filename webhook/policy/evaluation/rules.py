@@ -18,7 +18,7 @@ import msgspec
 
 from webhook.kube.bounded import bounded
 from webhook.kube.instants import rfc3339
-from webhook.policy.cel.program import CelRuntimeError, Program, TooLargeError, compile_bool, compile_text
+from webhook.policy.cel.program import CelRuntimeError, Program, compile_bool, compile_text
 from webhook.policy.evaluation.matching import anyone_of, definers, definers_text, parts_of, rights_text
 from webhook.policy.evaluation.request import CLASSES, GROUPS, PODS, AnnotationChange, RequestAttributes
 from webhook.policy.model.globs import name_matcher
@@ -36,24 +36,6 @@ DEFINE_INSTEAD = {
     "DELETE": "leave the class as it is, or ask one of these to delete it",
 }
 """What would be right for whoever may not define a PriorityClass of this value, by the operation."""
-SHIELD_INSTEAD = {
-    "CREATE": "leave it out",
-    CLASSES: "leave it as it is",
-    "set": "set it {where} or on the PriorityClass, where it holds for new pods",
-    "removed": "take it away {where} and from the PriorityClass, where that holds for new pods",
-}
-"""What would be right for whoever may not write an annotation: of a new object, or by what was done to a pod."""
-WHERE = {True: "in the pod template", False: "in the manifest of a new pod"}
-"""Where a pod's annotations come from, by whether it has a controller."""
-_SAME_CLASS = "the PriorityClass does not change"
-WITHIN = " (the policy's own match gives no right: "
-"""The policy's own `match` is part of a right. What of it does not hold follows."""
-GIVES_ELSEWHERE = " (rule {}/{} gives the right, but not here: "
-"""A right of a policy that does not apply, in a refusal by the built-in rule. Why it does not follows."""
-FAILED_INSTEAD = "set what it reads, or tell whoever keeps the policy"
-TWIN_OF = "the twin of "
-REGARDLESS = " (pods that service accounts and controllers make have a right by namespace, whoever wrote the workload)"
-
 Outcome = Literal["allow", "deny", "error", "excepted", "skip"]
 """`error`: an expression failed, which denies under `enforce` and warns otherwise. `excepted`: the rule is violated,
 and an exception of its policy lets the request in. `skip` appears in traces alone."""
@@ -153,13 +135,13 @@ def _compile_classes(rule_id: str, body: PriorityClasses, twins: Twins) -> Calla
     def run(attributes: RequestAttributes) -> Said:
         name = attributes.class_name
         if not attributes.priority_changed or not name:
-            return "skip", "the pod has no PriorityClass" if attributes.priority_changed else _SAME_CLASS
+            return "skip", "the PriorityClass does not change" if name else "the pod has no PriorityClass"
         originals = twins.get(name, ())
         names = (name, *originals)
         if not any(map(denied, names)) and (allowed is None or any(map(allowed, names))):
             return _ALLOW
         where = f" in namespace {attributes.request.namespace}" if attributes.request.namespace else ""
-        twin = f" ({TWIN_OF}{' or '.join(originals)})" if originals else ""
+        twin = f" (the twin of {' or '.join(originals)})" if originals else ""
         return "deny", f'PriorityClass "{bounded(name)}"{twin} may not be used{where}: rule {rule_id} {what}'
 
     return run
@@ -175,7 +157,9 @@ def compile_use(policy: PriorityPolicy, rule: PriorityRule, body: Reserve) -> Co
             return "skip", "the priority does not change"
         if may(attributes):
             return _ALLOW
-        hint = REGARDLESS if by_subject and attributes.by_service_account else ""
+        hint = ""
+        if by_subject and attributes.by_service_account:
+            hint = " (pods that service accounts and controllers make have a right by namespace, whoever wrote them)"
         by = f' (PriorityClass "{bounded(attributes.class_name)}")' if attributes.class_name else ""
         text = (
             f"priority {attributes.value}{by} lies in the range {body.from_} to {body.to}, which rule"
@@ -219,8 +203,7 @@ def _compile_validate(rule_id: str, body: Validate) -> Callable[[RequestAttribut
             if expression.holds(attributes.inputs):
                 return _ALLOW
         except CelRuntimeError as error:
-            whose = "" if isinstance(error, TooLargeError) else f"rule {rule_id} "
-            return "error", f"{whose}{failed_text(expression, error)}"
+            return "error", f"rule {rule_id} {failed_text(expression, error)}"
         message = body.message or f"the expression {body.expression!r} is false"
         if words is not None:
             with suppress(CelRuntimeError):  # a messageExpression that fails must not hide that the rule is violated
@@ -232,9 +215,8 @@ def _compile_validate(rule_id: str, body: Validate) -> Callable[[RequestAttribut
 
 def failed_text(program: Program, error: CelRuntimeError) -> str:
     """What the author of a request is told of an expression that could not be evaluated."""
-    if isinstance(error, TooLargeError):
-        return error.told
-    return f"could not be evaluated: expression {program.text!r}: {error}; {FAILED_INSTEAD}"
+    instead = "set what it reads, or tell whoever keeps the policy"
+    return f"could not be evaluated: expression {program.text!r}: {error}; {instead}"
 
 
 class Shield:
@@ -263,7 +245,7 @@ class Shield:
         if self.may(attributes):
             return Verdict(self.policy, self.rule, self.enforcement, "allow")
         outside = self._outside(attributes)
-        within = f"{WITHIN}{' and '.join(outside)})" if outside else ""
+        within = f" (the policy's own match gives no right: {' and '.join(outside)})" if outside else ""
         leaves = f"rule {self.policy}/{self.rule} leaves that to {self._who}{self.allowed.missing(attributes)}{within}"
         text = _refusal(attributes, key, change, leaves)
         return Verdict(self.policy, self.rule, self.enforcement, "deny", text)
@@ -291,7 +273,7 @@ def shield_verdicts(
         verdicts += [shield.verdict(attributes, key, change) for shield in heard]
         if not binding and key in builtin and operation == "UPDATE":
             others = [
-                f"{GIVES_ELSEWHERE.format(shield.policy, shield.rule)}{why})"
+                f" (rule {shield.policy}/{shield.rule} gives the right, but not here: {why})"
                 for shield, why in elsewhere()
                 if shield.speaks(key, operation) and shield.enforcement is Enforcement.ENFORCE
                 if shield.kind == attributes.kind and shield.allowed(attributes)
@@ -310,12 +292,16 @@ def _refusal(attributes: RequestAttributes, key: str, change: AnnotationChange, 
         done = f'removed (it is "{before}")'
     else:
         done = f'changed from "{before}" to "{after}"'
-    new = attributes.operation == "CREATE" or not attributes.request.labels_known
-    instead = SHIELD_INSTEAD["CREATE" if new else "removed" if after is None else "set"]
-    if attributes.kind == CLASSES and not new:
-        instead = SHIELD_INSTEAD[CLASSES]
-    where = WHERE[attributes.has_controller]
-    return f"annotation {key} may not be {done}: {leaves}; {instead.format(where=where)}"
+    where = "in the pod template" if attributes.has_controller else "in the manifest of a new pod"
+    if attributes.operation == "CREATE" or not attributes.request.labels_known:
+        instead = "leave it out"
+    elif attributes.kind == CLASSES:
+        instead = "leave it as it is"
+    elif after is None:
+        instead = f"take it away {where} and from the PriorityClass, where that holds for new pods"
+    else:
+        instead = f"set it {where} or on the PriorityClass, where it holds for new pods"
+    return f"annotation {key} may not be {done}: {leaves}; {instead}"
 
 
 def classes_text(body: PriorityClasses) -> str:

@@ -1,13 +1,10 @@
-"""What can only be seen with all policies side by side: names, ranges, defaults, classes, spellings."""
+"""What can only be seen with all policies side by side: names, costs, ranges, defaults, classes."""
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Collection, Iterator, Mapping
-from itertools import combinations
-from typing import Any, NamedTuple
-
-import msgspec
+from itertools import combinations, product
+from typing import NamedTuple
 
 from webhook.policy.cel.cost import ORDINARY_ELEMENTS, ORDINARY_SIZE
 from webhook.policy.cel.program import MOST_IN_ALL, compile_bool
@@ -15,24 +12,10 @@ from webhook.policy.evaluation.rules import BUILTIN
 from webhook.policy.model.globs import WILDCARD, intersect, name_matcher
 from webhook.policy.model.policies import Policies
 from webhook.policy.model.preemption import PreemptionPolicy
-from webhook.policy.model.priority import PriorityPolicy
-from webhook.policy.model.rules import PriorityRule
-from webhook.policy.model.values import KNOWN_ANNOTATIONS
 from webhook.policy.shapes.findings import Finding, Reader, Severity
 from webhook.policy.shapes.yaml_nodes import SourcePosition
 
 Readers = Mapping[str, Reader]
-
-
-class KnownClasses(NamedTuple):
-    """The PriorityClasses that there are, and globs of those that something else makes."""
-
-    names: Collection[str]
-    globs: tuple[str, ...] = ()
-
-
-_ALMOST = 0.9
-"""How alike two annotation keys are that probably mean the same."""
 
 
 class _Clash(NamedTuple):
@@ -45,25 +28,27 @@ class _Clash(NamedTuple):
     severity: Severity = Severity.ERROR
 
 
-def check_together(policies: Policies, readers: Readers, known_classes: KnownClasses | None = None) -> None:
-    """Note everything that is wrong between policies, and classes that are not known, if it is known which are."""
+def check_together(policies: Policies, readers: Readers, known_classes: Collection[str] | None = None) -> None:
+    """Note everything that is wrong between policies.
+
+    If it is known which PriorityClasses there are, by name or glob, those that are not known are noted, too.
+    """
     if known_classes is not None:
         _known(readers, known_classes)
     for check in (_names, _costs, _ranges, _defaults, _managed):
         for source, message, other, there, severity in check(policies):
             notes = [] if other is None else [(other, readers[other.file].excerpt(other))]
             related = (Finding(severity=severity, source=at, message=there, excerpt=shown) for at, shown in notes)
-            readers[source.file].at(severity, source, message, related=tuple(related))
-    _annotations(readers)
+            readers[source.file].at(severity, source, message, tuple(related))
 
 
-def _known(readers: Readers, known: KnownClasses) -> None:
+def _known(readers: Readers, known: Collection[str]) -> None:
     """Warn of classes that nobody has, which are often misspelt. A glob may mean classes that come later."""
-    made_elsewhere = name_matcher(known.globs)
+    is_known = name_matcher(known)
     for reader in readers.values():
         for name, node in reader.classes:
-            if WILDCARD not in name and name not in known.names and not made_elsewhere(name):
-                near = reader.nearest(name, known.names)
+            if WILDCARD not in name and not is_known(name):
+                near = reader.nearest(name, known)
                 text = f'PriorityClass "{name}" is not among the objects{near}; for one that something else makes, add'
                 reader.warn(node, f"{text} --known-class {name}")
 
@@ -119,30 +104,20 @@ def _ranges(policies: Policies) -> Iterator[_Clash]:
 
 
 def _defaults(policies: Policies) -> Iterator[_Clash]:
-    """Defaults that never apply, because an earlier one is for the same pods, or that are refused."""
-    first: dict[str, tuple[PriorityPolicy, PriorityRule]] = {}
+    """Defaults that a rule of the same policy refuses."""
     for policy in policies.priority:
-        matches = (_sorted(msgspec.to_builtins(match)) for match in (policy.match, policy.exclude))
-        when = repr((*matches, sorted(condition.expression for condition in policy.conditions)))
-        defaults = [(rule, rule.default_priority_class) for rule in policy.rules if rule.default_priority_class]
-        for rule, default in defaults:
-            other_policy, other = first.setdefault(when, (policy, rule))
-            given = other.default_priority_class
-            if other is not rule and (given != default or other_policy is policy):
-                text = (
-                    f'default "{default}" never applies: {other_policy.name}/{other.name} gives "{given}" to the same'
+        for rule, refusing in product(policy.rules, policy.rules):
+            default, body = rule.default_priority_class, refusing.priority_classes
+            if default is None or body is None:
+                continue
+            if name_matcher(body.deny)(default) or not (body.allow is None or name_matcher(body.allow)(default)):
+                yield _Clash(
+                    rule.source,
+                    f'the default "{default}" is refused by {policy.name}/{refusing.name}: pods that name no class are'
+                    " denied; allow it there, or choose another default",
+                    refusing.source,
+                    "the rule that refuses it",
                 )
-                instead = f"{text} pods; take one out, or give it another match"
-                yield _Clash(rule.source, instead, other.source, "the default that applies")
-            for refusing in policy.rules:
-                body = refusing.priority_classes
-                allowed = body is None or body.allow is None or name_matcher(body.allow)(default)
-                if body is not None and (not allowed or name_matcher(body.deny)(default)):
-                    text = (
-                        f'the default "{default}" is refused by {policy.name}/{refusing.name}: pods that name no class'
-                    )
-                    instead = f"{text} are denied; allow it there, or choose another default"
-                    yield _Clash(rule.source, instead, refusing.source, "the rule that refuses it")
 
 
 def _managed(policies: Policies) -> Iterator[_Clash]:
@@ -168,29 +143,3 @@ def _managed(policies: Policies) -> Iterator[_Clash]:
 def _classes(policy: PreemptionPolicy) -> list[str]:
     twins = policy.preemptors.twins
     return list(dict.fromkeys((*policy.preemptors.priority_classes, *twins, *twins.values())))
-
-
-def _annotations(readers: Readers) -> None:
-    """Warn of keys that nothing reads; a key that a PreemptionPolicy names is known, unless it looks misspelt."""
-    known = set(KNOWN_ANNOTATIONS)
-    for reader in readers.values():
-        for key, node, recognises in reader.annotations:
-            almost = difflib.get_close_matches(key, KNOWN_ANNOTATIONS, n=1, cutoff=_ALMOST)
-            if recognises and key not in KNOWN_ANNOTATIONS and almost:
-                reader.warn(node, f'annotation "{key}" looks like a misspelling; did you mean "{almost[0]}"?')
-            if recognises:
-                known.add(key)
-    for reader in readers.values():
-        for key, node, recognises in reader.annotations:
-            if not recognises and key not in known:
-                near = reader.nearest(key, known)
-                reader.warn(node, f'unknown annotation "{key}": no PreemptionPolicy reads it{near}')
-
-
-def _sorted(value: Any) -> Any:
-    """The value in a form in which the order of what it names makes no difference."""
-    if isinstance(value, dict):
-        return sorted((key, _sorted(part)) for key, part in value.items())
-    if isinstance(value, list | tuple):
-        return sorted((_sorted(part) for part in value), key=repr)
-    return value

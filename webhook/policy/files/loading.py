@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from webhook.policy.files.consistency import KnownClasses, check_together
+from webhook.policy.files.consistency import check_together
 from webhook.policy.files.first_use import INSTEAD, Uses, use_once
 from webhook.policy.files.schema import API_VERSION, DOCUMENTS, TEST_KIND
 from webhook.policy.files.sources import PolicyTexts, about, texts_in, too_large
@@ -34,11 +35,11 @@ class Loaded(msgspec.Struct, frozen=True):
         return [finding for finding in self.findings if finding.severity is Severity.ERROR]
 
 
-def load(directory: Path, known_classes: KnownClasses | None = None, uses: Uses = ()) -> Loaded:
+def load(directory: Path, known_classes: Collection[str] | None = None, uses: Uses = ()) -> Loaded:
     """Read the policy files of a directory, or one file (`texts_in`).
 
-    With `known_classes`, names of PriorityClasses that are not among them are found, too. `uses` as in `use_once`.
-    Nothing is raised for what is in them or for files that cannot be read: that is in the findings.
+    With `known_classes`, names or globs, PriorityClasses that are not among them are found, too. `uses` as in
+    `use_once`. Nothing is raised for what is in them or for files that cannot be read: that is in the findings.
     """
     return load_source(texts_in(directory), uses, known_classes=known_classes)
 
@@ -52,7 +53,7 @@ def load_or_raise(directory: Path) -> Policies:
 
 
 def load_source(
-    given: PolicyTexts, uses: Uses = (), seconds: float = math.inf, known_classes: KnownClasses | None = None
+    given: PolicyTexts, uses: Uses = (), seconds: float = math.inf, known_classes: Collection[str] | None = None
 ) -> Loaded:
     """The policies that a source gives, and all that is wrong with them; the rest is as in `load_texts`."""
     loaded = load_texts(given.texts, known_classes, uses=uses, seconds=seconds)
@@ -71,7 +72,7 @@ def _too_many(files: int, size: int) -> str:
 
 def load_texts(
     texts: list[tuple[str, str]],
-    known_classes: KnownClasses | None = None,
+    known_classes: Collection[str] | None = None,
     now: float | None = None,
     uses: Uses = (),
     seconds: float = math.inf,

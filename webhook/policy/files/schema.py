@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Mapping
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 import msgspec
@@ -13,7 +12,7 @@ from webhook.policy.model.preemption import PreemptionPolicy
 from webhook.policy.model.priority import PriorityPolicy
 from webhook.policy.model.values import Name
 from webhook.policy.shapes.object_shape import ObjectShape, Property, Values, mapping, shape_of
-from webhook.policy.shapes.shapes import ListOf, MapOf, OneOrMore, Scalar, Shape, one_of, string
+from webhook.policy.shapes.shapes import ListOf, MapOf, Scalar, Shape, one_of, string
 from webhook.policy.shapes.yaml_nodes import SourcePosition
 
 API_VERSION = "giveway.dev/v1alpha1"
@@ -67,15 +66,13 @@ def described(shape: Shape, definitions: Definitions) -> dict[str, Any]:
         case Scalar():
             return dict(shape.json_schema)
         case ListOf():
-            least = {"minItems": shape.least} if shape.least else {}
-            return {"type": "array", "items": described(shape.of, definitions)} | least
-        case OneOrMore():
-            item = described(shape.of, definitions)
-            return {"anyOf": [item, {"type": "array", "items": item}]}
+            item, least = described(shape.of, definitions), {"minItems": shape.least} if shape.least else {}
+            several = {"type": "array", "items": item} | least
+            return {"anyOf": [item, several]} if shape.or_one else several
         case MapOf():
             return {"type": "object", "additionalProperties": described(shape.of, definitions)}
         case ObjectShape():
-            name = "".join(word[:1].upper() + word[1:] for word in shape.title.split())
+            name = _name(shape)
             if name not in definitions:
                 made = definitions[name] = {"description": shape.doc, "type": "object", "additionalProperties": False}
                 made["properties"] = {field.name: _property(field, definitions) for field in shape.fields}
@@ -88,14 +85,24 @@ def described(shape: Shape, definitions: Definitions) -> dict[str, Any]:
 
 def _property(field: Property, definitions: Definitions) -> dict[str, Any]:
     """The field's shape with its description; beside a `$ref` draft 7 ignores it, so that goes into `allOf`."""
-    schema, default = described(field.shape, definitions), field.default
+    schema, default = described(field.shape, definitions), _default(field)
     made: dict[str, Any] = {"allOf": [schema]} if "$ref" in schema else schema
     made["description"] = field.doc
     if "markdownDescription" in made:
         made["markdownDescription"] = f"{field.doc}\n\n{made['markdownDescription']}"
-    if default not in (None, msgspec.NODEFAULT, (), "") and not isinstance(default, msgspec.Struct):
-        made["default"] = field.shape.shown(default) if isinstance(field.shape, Scalar) else list(default)
-    return made
+    return made if default is None else {**made, "default": default}
+
+
+def _name(shape: ObjectShape) -> str:
+    """The name by which a mapping is referred to."""
+    return "".join(word[:1].upper() + word[1:] for word in shape.title.split())
+
+
+def _default(field: Property) -> Any:
+    """What holds if the field is absent, as it is written; None if nothing in particular does."""
+    if field.default in (None, msgspec.NODEFAULT, (), "") or isinstance(field.default, msgspec.Struct):
+        return None
+    return field.shape.shown(field.default) if isinstance(field.shape, Scalar) else list(field.default)
 
 
 def json_schema() -> dict[str, Any]:
@@ -123,56 +130,47 @@ Every field of a policy file. `giveway schema --format markdown` prints this pag
 reads by; a test holds it up to date. What the fields are for, with examples, is in [policies.md](policies.md).
 
 `apiVersion` is `giveway.dev/v1alpha1`. A field in **bold** is required. Durations are `30s`, `1h`, `1h30m`, `500ms` or
-whole seconds. In names, `*` stands for any run of characters if the column *value* says "name or glob".
+whole seconds. In names, `*` stands for any run of characters if the column *value* says so.
 """
-_REFERENCE = re.compile(r'"#/definitions/([^"]+)"')
-_DURATION = "ms)?"
-_GLOB = ".*]"
-
-Schema = Mapping[str, Any]
 
 
-def markdown(schema: Schema) -> str:
-    """The page for a schema as `json_schema` makes it: the kinds first, then what they use, in order of use."""
-    definitions = schema["definitions"]
-    names = list(schema["properties"]["kind"]["enum"])
-    for name in names:
-        names.extend(used for used in _REFERENCE.findall(json.dumps(definitions[name])) if used not in names)
-    page = _HEAD
-    for name in names:
-        definition = definitions[name]
-        rows = []
-        for field, shape in definition.get("properties", {}).items():
-            label = f"**`{field}`**" if field in definition.get("required", ()) else f"`{field}`"
-            default = f"`{json.dumps(shape['default']).strip(chr(34))}`" if "default" in shape else ""
-            text = shape.get("description", "").replace("|", "\\|").replace("\n", " ")
-            rows.append(f"| {label} | {_value(shape)} | {default} | {text} |\n")
-        table = "| field | value | when absent | what it is |\n|---|---|---|---|\n" + "".join(rows) if rows else ""
-        page += f"\n## {name}\n\n{definition.get('description', '')}\n\n{table}"
+def markdown() -> str:
+    """The page: the kinds first, then what they use, in order of use."""
+    page, shapes = _HEAD, list(DOCUMENTS.values())
+    for shape in shapes:
+        shapes.extend(used for field in shape.fields for used in _mappings(field.shape) if used not in shapes)
+        page += (
+            f"\n## {_name(shape)}\n\n{shape.doc}\n\n| field | value | when absent | what it is |\n|---|---|---|---|\n"
+        )
+        for field in shape.fields:
+            label = f"**`{field.name}`**" if field.required else f"`{field.name}`"
+            default = _default(field)
+            shown = f"`{json.dumps(default).strip(chr(34))}`" if default is not None else ""
+            page += f"| {label} | {_value(field.shape)} | {shown} | {field.doc} |\n"
     return page
 
 
-def _value(shape: Schema) -> str:
+def _mappings(shape: Shape) -> Iterator[ObjectShape]:
+    """The mapping that may stand in a field, if it is one, or a list of such."""
+    while isinstance(shape, ListOf):
+        shape = shape.of
+    if isinstance(shape, ObjectShape):
+        yield shape
+
+
+def _value(shape: Shape) -> str:
     """What may stand in a field, in a few words, with links to the tables of mappings."""
-    if "$ref" in shape:
-        name = shape["$ref"].rsplit("/", 1)[1]
-        return f"[{name}](#{name.lower()})"
-    if "allOf" in shape:
-        return _value(shape["allOf"][0])
-    if "anyOf" in shape:
-        kinds = [_value(part) for part in shape["anyOf"]]
-        return "duration" if "duration" in kinds else " or ".join(kinds)
-    if "enum" in shape or "const" in shape:
-        return ", ".join(f"`{value}`" for value in shape.get("enum", [shape.get("const")]))
-    if shape.get("type") == "array":
-        return f"list of {_value(shape['items'])}"
-    if shape.get("type") == "object":
-        more = shape.get("additionalProperties")
-        return f"mapping to {_value(more)}" if isinstance(more, Mapping) else "mapping"
-    if shape.get("type") == "integer":
-        bounds = [f"{word} {shape[key]}" for word, key in (("from", "minimum"), ("to", "maximum")) if key in shape]
-        return " ".join(["whole number", *bounds])
-    if shape.get("type") == "boolean":
-        return "`true`, `false`"
-    pattern = shape.get("pattern", "")
-    return "duration" if _DURATION in pattern else "name or glob" if _GLOB in pattern else "text"
+    match shape:
+        case Scalar(what, {"enum": options}):
+            return ", ".join(f"`{option}`" for option in options)
+        case Scalar(what, {"type": "integer", "minimum": least, "maximum": most}):
+            return f"{what}, {least} to {most}"
+        case Scalar(what):
+            return what
+        case ListOf():
+            return f"{_value(shape.of)} or a list of such" if shape.or_one else f"list: {_value(shape.of)}"
+        case MapOf():
+            return f"mapping to {_value(shape.of)}"
+        case ObjectShape():
+            return f"[{_name(shape)}](#{_name(shape).lower()})"
+    raise TypeError(f"{shape} is no shape")

@@ -88,8 +88,7 @@ class _Composer:
 
     def _node(self, event: Any, path: str, depth: int) -> YamlNode:
         """The node that begins with an event, of so many levels above it."""
-        start, end = event.start_mark, event.end_mark
-        line, column = start.line + 1, start.column + 1
+        line, column = event.start_mark.line + 1, event.start_mark.column + 1
         tag = str(getattr(event, "tag", None))
         before = self._repeated
         self._nodes, self._repeated = self._nodes + 1, before + 1
@@ -97,7 +96,6 @@ class _Composer:
             raise YamlError(line, column, f"more than {MOST_NODES} values in one file; split it")
         if tag not in _KNOWN_TAGS:
             raise YamlError(line, column, f"tags such as {tag[:40]} are not read; leave it out")
-        width = end.column - start.column if end.line == start.line else 1
         if isinstance(event, AliasEvent):
             if event.anchor not in self._anchors:
                 text = f"alias *{event.anchor} refers to no anchor &{event.anchor} above it; write the value out"
@@ -109,20 +107,18 @@ class _Composer:
             return node
         if isinstance(event, ScalarEvent):
             plain = not event.style and tag != _STRING_TAG
-            node = YamlScalar(line, column, width, path, event.value, plain, event.style or "")
+            node = YamlScalar(line, column, path, event.value, plain, event.style or "")
         elif depth >= DEEPEST:
             raise YamlError(line, column, f"nested more than {DEEPEST} levels deep; no policy needs that")
         else:
-            node = (YamlSequence if isinstance(event, SequenceStartEvent) else YamlMap)(line, column, width, path)
-            end = self._fill(node, depth + 1)
-            if end.line == start.line:
-                node.width = end.column - start.column
+            node = (YamlSequence if isinstance(event, SequenceStartEvent) else YamlMap)(line, column, path)
+            self._fill(node, depth + 1)
         if event.anchor:  # an alias may mean it from here on, so that nothing holds itself
             self._anchors[event.anchor] = (node, self._repeated - before)
         return node
 
-    def _fill(self, node: YamlSequence | YamlMap, depth: int) -> Any:
-        """Read what is in a list or mapping; returns the mark at its end."""
+    def _fill(self, node: YamlSequence | YamlMap, depth: int) -> None:
+        """Read what is in a list or mapping."""
         while not isinstance(event := next(self._events), SequenceEndEvent | MappingEndEvent):
             if isinstance(node, YamlSequence):
                 node.items.append(self._node(event, f"{node.path}[{len(node.items)}]"[:_LONGEST_PATH], depth))
@@ -132,4 +128,3 @@ class _Composer:
             path = (f"{node.path}.{name}" if node.path else name)[:_LONGEST_PATH]
             key.path = key.path or path
             node.pairs.append((key, self._node(next(self._events), path, depth)))
-        return event.end_mark

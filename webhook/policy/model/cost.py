@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 
 from webhook.kube.pods import POD_DELETION_COST
-from webhook.policy.model.values import RecognisedAnnotation
+from webhook.policy.model.values import Annotation
 from webhook.policy.shapes.object_shape import mapping
 from webhook.policy.shapes.shapes import DURATION
 
@@ -17,7 +17,7 @@ class LostWork(msgspec.Struct, frozen=True, kw_only=True):
     """How much work a pod loses: the time since its start, or since its last checkpoint."""
 
     checkpoints: Annotated[
-        tuple[RecognisedAnnotation, ...],
+        tuple[Annotation, ...],
         "Annotations of the pod with the time of its last checkpoint (RFC 3339); the first one that can be read"
         " counts.",
     ] = ()

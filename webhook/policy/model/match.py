@@ -18,7 +18,7 @@ from webhook.policy.model.globs import WILDCARD, name_matcher
 from webhook.policy.model.values import LABEL_KEY, LABEL_VALUE, NamespaceGlob, Namespaces
 from webhook.policy.shapes.findings import Reader
 from webhook.policy.shapes.object_shape import FILLED, Checked, Nodes, Values, mapping, shape_of
-from webhook.policy.shapes.shapes import MapOf, OneOrMore, one_of, string
+from webhook.policy.shapes.shapes import ListOf, MapOf, one_of, string
 from webhook.policy.shapes.yaml_nodes import SourcePosition, YamlNode, YamlSequence
 
 SERVICE_ACCOUNT = "system:serviceaccount:"
@@ -196,7 +196,7 @@ RIGHT = replace(
     fields=tuple(field for field in shape_of(RequestMatch).fields if field.attribute != "operations"),
 )
 """A match without operations: a right is asked for in one operation."""
-Rights = Annotated[tuple[RequestMatch, ...], OneOrMore(RIGHT)]
+Rights = Annotated[tuple[RequestMatch, ...], ListOf(RIGHT, or_one=True)]
 
 
 MEND = 'add "namespaces" or "namespaceSelector" (not "*", {} or all but some: a new namespace must not be meant)'

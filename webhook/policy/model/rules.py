@@ -34,7 +34,7 @@ from webhook.policy.shapes.object_shape import (
     mapping,
     shape_of,
 )
-from webhook.policy.shapes.shapes import OneOrMore, integer, one_of, string
+from webhook.policy.shapes.shapes import ListOf, integer, one_of, string
 from webhook.policy.shapes.yaml_nodes import SourcePosition
 
 _PRIORITY = integer("a priority", -(2**31), 2**31 - 1)
@@ -94,7 +94,7 @@ class Reserve(RuleBody, Checked, frozen=True, kw_only=True):
     to: Annotated[int, _PRIORITY, "The highest value reserved."]
     define: Annotated[
         tuple[Definers, ...],
-        OneOrMore(shape_of(Definers)),
+        ListOf(shape_of(Definers), or_one=True),
         "Who may create, change or delete PriorityClasses in it; else nobody.",
     ] = ()
     use: Annotated[Rights, "Which pods may have a priority in it; else none."] = ()

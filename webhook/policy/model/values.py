@@ -12,8 +12,6 @@ from msgspec.structs import replace
 from webhook.kube.pods import POD_DELETION_COST
 from webhook.policy.cel.fields import unknown_fields
 from webhook.policy.cel.program import LONGEST_EXPRESSION, CelError, CelProblem, Program
-from webhook.policy.cel.string_functions import differences
-from webhook.policy.model.globs import WILDCARD
 from webhook.policy.shapes.findings import Reader, Severity
 from webhook.policy.shapes.object_shape import FILLED
 from webhook.policy.shapes.shapes import INVALID, Scalar, ShapeError, string
@@ -80,31 +78,23 @@ NOTICE_CONDITION = "giveway.dev/PreemptionNotice"
 POD_CONDITIONS = (NOTICE_CONDITION,)
 """The conditions that giveway writes on pods."""
 
-KNOWN_ANNOTATIONS = {
-    CAN_BE_PREEMPTED: "the pod may be a victim, when exactly true",
-    PROTECTION_DURATION: "seconds after its start during which the pod is no victim",
-    POD_DELETION_COST: "what the eviction of the pod costs, where a policy counts it",
-    READY: "the pod need not be waited for after a notice, when exactly true",
-    POD_SCALE_UP_DELAY: "how long cluster-autoscaler adds no node for the pod",
-    "volcano.sh/preemptable": "Volcano's spelling of preemptible",
-}
-"""The annotations about preemption that are known, with what they say."""
+_EXAMPLES = [
+    CAN_BE_PREEMPTED,
+    PROTECTION_DURATION,
+    POD_DELETION_COST,
+    READY,
+    POD_SCALE_UP_DELAY,
+    "volcano.sh/preemptable",
+]
+"""Annotations about preemption, which editors offer."""
 
 _SUBDOMAIN = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
 _GLOB = r"[-a-z0-9.*]+"
 
 
-def _glob(name: str, scalar: YamlScalar, reader: Reader) -> None:
-    """Point out what looks like a regular expression."""
-    if f".{WILDCARD}" in name:
-        glob = name.replace(f".{WILDCARD}", WILDCARD)
-        reader.warn(scalar, f'"{name}" means names with a dot in them; * alone stands for any characters: "{glob}"')
-
-
 def _class(name: str, scalar: YamlScalar, reader: Reader) -> None:
     """Note a PriorityClass that should exist, for the check of names."""
     reader.classes.append((name, scalar))
-    _glob(name, scalar, reader)
 
 
 _A_CLASS = "the name of a PriorityClass"
@@ -113,10 +103,10 @@ CLASS_NAME = string(f"{_A_CLASS} (a-z, 0-9, - and .)", f"^{_SUBDOMAIN}$", longes
 ClassName = Annotated[str, CLASS_NAME]
 _ANY_CLASS = f"{_A_CLASS}, in which * stands for any characters"
 ClassGlob = Annotated[str, string(_ANY_CLASS, f"^{_GLOB}$", longest=253, check=_class)]
-NewClassGlob = Annotated[str, string(_ANY_CLASS, f"^{_GLOB}$", longest=253, check=_glob)]
+NewClassGlob = Annotated[str, string(_ANY_CLASS, f"^{_GLOB}$", longest=253)]
 """The name of a class that need not exist yet."""
 NamespaceGlob = Annotated[
-    str, string("the name of a namespace, in which * stands for any characters", f"^{_GLOB}$", longest=63, check=_glob)
+    str, string("the name of a namespace, in which * stands for any characters", f"^{_GLOB}$", longest=63)
 ]
 Namespaces = Annotated[tuple[NamespaceGlob, ...], FILLED]
 
@@ -141,18 +131,12 @@ def expression(compile_: Callable[[str], Program]) -> Scalar:
 
 
 def warn_of(program: Program, node: YamlNode, reader: Reader, about: Collection[str]) -> None:
-    """Point out what an expression that stands at `node` reads and no object of these kinds has.
-
-    Also, what the API server answers otherwise.
-    """
-    rows = [(word, offset, f"{word} {what}") for word, offset, what in differences(program.text)]
+    """Point out what an expression that stands at `node` reads and no object of these kinds has."""
     for unknown in unknown_fields(program.text, program.tree, about):
         near = reader.nearest(unknown.name, unknown.known)
-        rows.append((unknown.name, unknown.offset, f"{unknown}{near}"))
-    for word, offset, message in rows:
-        before = program.text[:offset]
-        problem = CelProblem(before.count("\n") + 1, offset - (before.rfind("\n") + 1) + 1, "")
-        reader.at(Severity.WARNING, _place(node, problem, reader), f"CEL: {message}", width=len(word))
+        before = program.text[: unknown.offset]
+        problem = CelProblem(before.count("\n") + 1, unknown.offset - (before.rfind("\n") + 1) + 1, "")
+        reader.at(Severity.WARNING, _place(node, problem, reader), f"CEL: {unknown}{near}")
 
 
 def _place(node: YamlNode, problem: CelProblem, reader: Reader) -> SourcePosition:
@@ -171,13 +155,11 @@ def _place(node: YamlNode, problem: CelProblem, reader: Reader) -> SourcePositio
     return source
 
 
-def _key(what: str, longest: int, *, recognises: bool | None = None, **described: Any) -> Scalar:
-    """The key of a label, or of an annotation, which is noted for the check of spellings.
-
-    `recognises` says that naming it makes it known; None for a label.
-    """
+def _key(what: str, longest: int, **described: Any) -> Scalar:
+    """The key of a label or of an annotation."""
 
     def check(text: str, scalar: YamlScalar, reader: Reader) -> None:
+        del scalar, reader
         if text in OWN_ANNOTATIONS:
             raise ShapeError(
                 f"{text} is giveway's own: it is protected always, and no policy reads, copies or allows it"
@@ -186,17 +168,11 @@ def _key(what: str, longest: int, *, recognises: bool | None = None, **described
         fits = re.fullmatch(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?", last, re.ASCII)
         if not fits or (slash and not re.fullmatch(_SUBDOMAIN, prefix, re.ASCII)):
             raise ShapeError(f'"{text[:80]}" is not {what} such as {CAN_BE_PREEMPTED}')
-        if recognises is not None:
-            reader.annotations.append((text, scalar, recognises))
 
     return string(what, longest=longest, check=check, **described)
 
 
-_EXAMPLES = list(KNOWN_ANNOTATIONS)
-Annotation = Annotated[str, _key("an annotation key", 317, recognises=False, examples=_EXAMPLES)]
-"""A key that is expected to be a known one."""
-RECOGNISED_ANNOTATION = _key("an annotation key", 317, recognises=True, examples=_EXAMPLES)
-RecognisedAnnotation = Annotated[str, RECOGNISED_ANNOTATION]
-"""A key that becomes known by being named here."""
+ANNOTATION = _key("an annotation key", 317, examples=_EXAMPLES)
+Annotation = Annotated[str, ANNOTATION]
 LABEL_KEY = _key("a label's key", 1024)
 LABEL_VALUE = string("a label's value", "^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$", longest=63, may_be_empty=True)

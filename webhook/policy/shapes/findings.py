@@ -31,7 +31,7 @@ class Severity(StrEnum):
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing found in a file. `excerpt` shows the line and, below it, carets under what is meant."""
+    """One thing found in a file. `excerpt` shows the line and, below it, a caret."""
 
     severity: Severity
     source: SourcePosition
@@ -74,8 +74,6 @@ class Reader:
     def __init__(self, path: str, text: str) -> None:
         self.path = path
         self.errors = 0
-        self.annotations: list[tuple[str, YamlNode, bool]] = []
-        """The annotation keys that are named, and where; whether naming them makes them known."""
         self.classes: list[tuple[str, YamlNode]] = []
         """The PriorityClasses that are named, by name or glob, and where."""
         self._findings: dict[Finding, None] = {}
@@ -97,19 +95,17 @@ class Reader:
 
     def error(self, node: YamlNode, message: str) -> None:
         """Note what keeps the file from being used."""
-        self.at(Severity.ERROR, self.source(node), message, width=node.width)
+        self.at(Severity.ERROR, self.source(node), message)
 
     def warn(self, node: YamlNode, message: str) -> None:
         """Note what is probably not meant."""
-        self.at(Severity.WARNING, self.source(node), message, width=node.width)
+        self.at(Severity.WARNING, self.source(node), message)
 
     def at(
         self,
         severity: Severity,
         source: SourcePosition,
         message: str,
-        *,
-        width: int = 1,
         related: tuple[Finding, ...] = (),
     ) -> None:
         """Note something at a place of this file."""
@@ -117,7 +113,7 @@ class Reader:
         if len(self._findings) >= _MOST_FINDINGS:
             self._left_out += 1
             return
-        shown = self.excerpt(source, width)
+        shown = self.excerpt(source)
         finding = Finding(severity=severity, source=source, message=message, excerpt=shown, related=related)
         self._findings[finding] = None
 
@@ -141,23 +137,17 @@ class Reader:
             return f"; there are {', '.join(options)}" if len(options) > 1 else f'; there is only "{options[0]}"'
         return ""
 
-    def excerpt(self, source: SourcePosition, width: int = 1) -> str:
-        """The line of a place in this file, numbered, and carets below `width` characters from there.
+    def excerpt(self, source: SourcePosition) -> str:
+        """The line of a place in this file, numbered, and a caret below the place.
 
-        A long line is cut around the place. What a terminal may not show, such as a tab, a control or a direction mark,
-        is a blank.
+        A long line is cut around it. What a terminal may not show, such as a tab, a control or a direction mark, is a
+        blank.
         """
         text = self.line(source.line)
         column = min(source.column, len(text) + 1)
         start = max(0, column - 1 - _LEAD) if len(text) > _WIDEST else 0
         shown = "".join(character if character.isprintable() else " " for character in text[start : start + _WIDEST])
-        if start:
-            shown = "…" + shown[1:]
-        if start + _WIDEST < len(text):
-            shown = shown[:-1] + "…"
-        begin = column - 1 - start
-        marked = shown[begin:][: max(1, width)].rstrip()
-        return f"{source.line:>5} | {shown.rstrip()}\n{'':>5} | {' ' * begin}{'^' * max(1, len(marked))}"
+        return f"{source.line:>5} | {shown.rstrip()}\n{'':>5} | {' ' * (column - 1 - start)}^"
 
     def line(self, number: int) -> str:
         """A line of the file, from 1; empty past the end."""

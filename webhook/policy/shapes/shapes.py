@@ -120,15 +120,11 @@ def integer(what: str, least: int, most: int, why: str = "") -> Scalar:
 
     def convert(scalar: YamlScalar, reader: Reader) -> int:
         del reader
-        text, other, whole = scalar.text[:40], yaml11(scalar), WHOLE.fullmatch(scalar.text[:40])
+        text, whole = scalar.text[:40], WHOLE.fullmatch(scalar.text[:40])
         if whole and not scalar.plain:
             raise ShapeError(f"expected {what}, found text; write {text} without quotes")
-        if other.startswith("the "):
-            digits = text.replace("_", "").lstrip("+")
-            here = digits.lstrip("0") or "0" if digits.isdigit() and "_" not in text else "no number"
-            raise ShapeError(f"{text} is {here} here and {other} to YAML 1.1 readers; write {what} in plain digits")
         if not whole:
-            raise ShapeError(f'expected {what}, found "{text}"')
+            raise ShapeError(f'expected {what} in plain digits, found "{text}"')
         if not least <= int(text) <= most:
             raise ShapeError(f"{text} is outside {least} to {most}" + (f": {why}" if why else ""))
         return int(text)
@@ -188,13 +184,17 @@ INSTANT = Scalar(
 
 @dataclass(frozen=True)
 class ListOf:
-    """A list, of which `least` entries must be there."""
+    """A list, of which `least` entries must be there; with `or_one`, a mapping stands for a list of it alone."""
 
     of: Shape
     least: int = 0
+    or_one: bool = False
 
     def read(self, node: YamlNode, reader: Reader) -> Any:
         """The entries as a tuple; those found wrong are left out."""
+        if self.or_one and not isinstance(node, YamlSequence):
+            value = self.of.read(node, reader)
+            return INVALID if value is INVALID else (value,)
         if not isinstance(node, YamlSequence):
             hint = f"; write [{node.text[:40]}]" if isinstance(node, YamlScalar) and meaning(node) == "text" else ""
             reader.error(node, f"expected a list, found {kind(node)}{hint}")
@@ -203,20 +203,6 @@ class ListOf:
             reader.error(node, "the list is empty; name something, or leave the field out")
             return INVALID
         return tuple(value for item in node.items if (value := self.of.read(item, reader)) is not INVALID)
-
-
-@dataclass(frozen=True)
-class OneOrMore:
-    """One mapping, or a list of alternatives."""
-
-    of: Shape
-
-    def read(self, node: YamlNode, reader: Reader) -> Any:
-        """The alternatives as a tuple."""
-        if isinstance(node, YamlSequence):
-            return ListOf(self.of).read(node, reader)
-        value = self.of.read(node, reader)
-        return INVALID if value is INVALID else (value,)
 
 
 @dataclass(frozen=True)

@@ -21,9 +21,10 @@ _NUMBER = re.compile(
     r"[-+]?(?:[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+|(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|\.inf|\.Inf|\.INF)|\.nan|\.NaN|\.NAN",
     re.ASCII,
 )
-_OCTAL11 = re.compile(r"[-+]?0[0-7_]+", re.ASCII)
-_BINARY11 = re.compile(r"[-+]?0b[01_]+", re.ASCII)
-_GROUPED11 = re.compile(r"[-+]?(?:[1-9][0-9]*_[0-9_]*|0x[0-9a-fA-F]*_[0-9a-fA-F_]*|[0-9]+\.[0-9]*_[0-9_]*)", re.ASCII)
+_NUMBER11 = re.compile(
+    r"[-+]?(?:0[0-7_]+|0b[01_]+|[1-9][0-9]*_[0-9_]*|0x[0-9a-fA-F]*_[0-9a-fA-F_]*|[0-9]+\.[0-9]*_[0-9_]*)", re.ASCII
+)
+"""Numbers in base 8 and 2, and with groups of digits."""
 _DURATION = re.compile(r"(?:([0-9]+)h)?(?:([0-9]+)m)?(?:([0-9]+)s)?(?:([0-9]+)ms)?", re.ASCII)
 _LONGEST = 32
 _FOREVER = 10 * 365 * 24 * 3600
@@ -44,14 +45,13 @@ class SourcePosition(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class YamlNode:
-    """A place in a file: line and column count from 1, `width` is the length of the text on its first line.
+    """A place in a file: line and column count from 1.
 
     `path` is that of the field; what aliases repeat has the path at which it is written.
     """
 
     line: int
     column: int
-    width: int
     path: str = ""
 
 
@@ -110,11 +110,7 @@ def yaml11(scalar: YamlScalar) -> str:
         return "true"
     if text in FALSE11:
         return "false"
-    if _OCTAL11.fullmatch(text):
-        return f"the octal number {int(text.replace('_', ''), 8)}"
-    if _BINARY11.fullmatch(text):
-        return f"the binary number {int(text.replace('_', ''), 2)}"
-    return f"the number {text.replace('_', '')}" if _GROUPED11.fullmatch(text) else ""
+    return "a number" if _NUMBER11.fullmatch(text) else ""
 
 
 def seconds(text: str) -> float | None:
