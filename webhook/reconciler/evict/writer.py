@@ -45,6 +45,10 @@ class _JudgeAgainError(Exception):
     """The victim, or the plan that needs it, is not as it was when it was judged."""
 
 
+class _LeavingError(Exception):
+    """The victim is leaving already."""
+
+
 class EvictionResult(StrEnum):
     """What became of a request to leave.
 
@@ -173,12 +177,7 @@ class Writer(FencedRequests):
             body = _eviction(victim, _options(victim, version, grace_period))
             await self.removing("evict", lambda: self._client.create(path, body))
 
-        async def read_and_post() -> None:
-            await self._version_if_same(victim, seen(), wanted, ApiError(409, "Conflict", f"{victim.key} is leaving"))
-            await post("")
-
-        ask = read_and_post if spends else lambda: self._as_seen(victim, seen(), wanted, post)
-        return await self._leaving(victim, ask, wanted, lambda: post(""))
+        return await self._leaving(victim, post, wanted, seen, reads=spends)
 
     async def would_leave(
         self, victim: PlanVictim, grace_period: int | None, wanted: Wanted, *, delete: bool
@@ -189,27 +188,23 @@ class Writer(FencedRequests):
         """
         path = POD.path(victim.namespace, victim.name)
         options = _options(victim, "", grace_period)
-
-        async def ask() -> None:
-            if delete:
-                body = {"apiVersion": "v1", "kind": "DeleteOptions", **options}
-                await self.removing("try", lambda: self._client.delete(path, body, dryRun="All"))
-            else:
-                body = _eviction(victim, options)
-                await self.removing("try", lambda: self._client.create(f"{path}/eviction", body, dryRun="All"))
-
         unknown = False
 
-        async def ask_once() -> None:
+        async def ask(_: str) -> None:
             nonlocal unknown
             try:
-                await ask()
+                if delete:
+                    body = {"apiVersion": "v1", "kind": "DeleteOptions", **options}
+                    await self.removing("try", lambda: self._client.delete(path, body, dryRun="All"))
+                else:
+                    body = _eviction(victim, options)
+                    await self.removing("try", lambda: self._client.create(f"{path}/eviction", body, dryRun="All"))
             except ApiError as error:
                 unknown = _is_on_its_way(error) or (error.status == 400 and "dry run" in error.message)
                 if not unknown:
                     raise
 
-        result = await self._leaving(victim, ask_once, wanted)
+        result = await self._leaving(victim, ask, wanted)
         return EvictionResult.UNKNOWN if unknown else result
 
     async def delete(
@@ -232,85 +227,57 @@ class Writer(FencedRequests):
             "message": "giveway: preempting to accommodate a higher priority pod",
             "lastTransitionTime": rfc3339(now),
         }
+        path = POD.path(victim.namespace, victim.name)
+        mark = self._client.patch
 
         async def mark_and_delete(version: str) -> None:
-            await self._mark_and_delete(victim, version, condition, grace_period, wanted)
+            meta = {"uid": victim.uid, "resourceVersion": version} if version else {"uid": victim.uid}
+            patch = {"metadata": meta, "status": {"conditions": [condition]}}
+            pod = await self.removing("mark", lambda: mark(f"{path}/status", patch, kind="strategic", as_=Pod))
+            if not await wanted():
+                raise _JudgeAgainError
+            marked = pod.metadata.resource_version if version else ""
+            options = {"apiVersion": "v1", "kind": "DeleteOptions", **_options(victim, marked, grace_period)}
+            await self.removing("delete", lambda: self._client.delete(path, options))
 
-        ask = lambda: self._as_seen(victim, seen(), wanted, mark_and_delete)  # noqa: E731
-        return await self._leaving(victim, ask, wanted, lambda: mark_and_delete(""))
-
-    async def _as_seen(
-        self, victim: PlanVictim, seen: Pod, wanted: Wanted, ask: Callable[[str], Awaitable[None]]
-    ) -> None:
-        """Ask with the resourceVersion of the victim as it was seen, and again if only its status has changed since.
-
-        One whose status changes all the time is asked without a version at last. Raises _JudgeAgainError if more has
-        changed, or it is not `wanted` any more.
-        """
-        version = seen.metadata.resource_version
-        for left in reversed(range(TRIES)):
-            try:
-                await ask(version)
-            except ApiError as error:
-                if error.status != 409 or not left:
-                    raise
-                fresh = await self._version_if_same(victim, seen, wanted, error)
-                version = fresh if left > 1 else ""
-            else:
-                return
-
-    async def _mark_and_delete(
-        self, victim: PlanVictim, version: str, condition: dict[str, Any], grace_period: int | None, wanted: Wanted
-    ) -> None:
-        """Give the victim the condition, then delete it if it is still as it was then, and still `wanted`."""
-        meta = {"uid": victim.uid, "resourceVersion": version} if version else {"uid": victim.uid}
-        patch = {"metadata": meta, "status": {"conditions": [condition]}}
-        path = POD.path(victim.namespace, victim.name)
-        ask = self._client.patch
-        pod = await self.removing("mark", lambda: ask(f"{path}/status", patch, kind="strategic", as_=Pod))
-        if not await wanted():
-            raise _JudgeAgainError
-        marked = pod.metadata.resource_version if version else ""
-        options = {"apiVersion": "v1", "kind": "DeleteOptions", **_options(victim, marked, grace_period)}
-        await self.removing("delete", lambda: self._client.delete(path, options))
-
-    async def _version_if_same(self, victim: PlanVictim, seen: Pod, wanted: Wanted, conflict: ApiError) -> str:
-        """The victim's resourceVersion now, if only its status has changed since it was seen, and it is still `wanted`.
-
-        Else raises _JudgeAgainError, and `conflict` if it is leaving.
-        """
-        try:
-            fresh = await self.read(victim)
-        except StaleError:
-            raise ApiError(404, "NotFound", f"{victim.key} is gone") from conflict
-        same = (fresh.metadata.labels, not_own(fresh)) == (seen.metadata.labels, not_own(seen))
-        if fresh.metadata.deletion_timestamp:
-            raise conflict
-        if not same or not await wanted():
-            raise _JudgeAgainError from conflict
-        return fresh.metadata.resource_version
+        return await self._leaving(victim, mark_and_delete, wanted, seen)
 
     async def _leaving(
         self,
         victim: PlanVictim,
-        ask: Callable[[], Awaitable[Any]],
+        ask: Callable[[str], Awaitable[None]],
         wanted: Wanted,
-        ask_anyway: Callable[[], Awaitable[Any]] | None = None,
+        seen: Callable[[], Pod] | None = None,
+        *,
+        reads: bool = False,
     ) -> EvictionResult:
-        """Ask until there is an answer. Raises ApiError if the server answers that the victim stays.
+        """Ask, with a resourceVersion, until there is an answer. Raises ApiError if the server says that it stays.
 
-        A victim that changes all the time is asked anyway after some tries: nobody keeps a pod by changing it.
+        If only the victim's status has changed since it was `seen` it is asked again at once. If more has, it is judged
+        again, by what the watch shows by then, and asked anyway after some tries: nobody keeps a pod by changing it.
         An eviction that got no answer in all its time is not tried again: the server is asked for the pod instead.
         """
-        tries, changes, begun, unclear, pause = 0, 0, False, False, 0.0
+        tries, changes, conflicts, begun, unclear, pause = 0, 0, 0, False, False, 0.0
         while await wanted():
+            version = ""
             try:
-                await (ask_anyway if ask_anyway and changes >= TRIES else ask)()
+                if seen is not None and changes < TRIES:
+                    version = await self._version(victim, seen(), conflicts, reads=reads)
+                await ask(version)
+            except StaleError:
+                return EvictionResult.GONE
+            except _LeavingError:
+                return EvictionResult.ASKED
+            except _JudgeAgainError:
+                tries, changes, conflicts = 0, changes + 1, 0
+                pause = min(LONGEST_PAUSE, max(FIRST_PAUSE, 2 * pause))
+                await asyncio.sleep(pause)
             except ApiError as error:
-                if error.status == 404:
-                    return EvictionResult.GONE
-                if error.status == 429 and "DisruptionBudget" in error.causes():
-                    return EvictionResult.REFUSED
+                if (answer := _answer(error)) is not None:
+                    return answer
+                if error.status == 409 and version:
+                    conflicts += 1
+                    continue
                 tries += 1
                 unclear |= error.status == NO_ANSWER or error.status >= 500
                 if _is_on_its_way(error):
@@ -326,15 +293,26 @@ class Writer(FencedRequests):
                     tries, pause = 0, max(_AWAY_PAUSE, 2 * pause)
                 pause = min(LONGEST_PAUSE, pause)
                 await asyncio.sleep(min(LONGEST_PAUSE, max(pause, error.retry_after or 0.0)))
-            except _JudgeAgainError:
-                # Whoever wants it judges it again, by what the watch shows by then.
-                tries, changes, pause = 0, changes + 1, min(LONGEST_PAUSE, max(FIRST_PAUSE, 2 * pause))
-                await asyncio.sleep(pause)
             else:
                 return EvictionResult.ASKED
         if unclear and await self._has_left(victim):
             return EvictionResult.ASKED  # only the answer was lost
         return EvictionResult.BEGUN if begun else EvictionResult.UNWANTED
+
+    async def _version(self, victim: PlanVictim, seen: Pod, conflicts: int, *, reads: bool) -> str:
+        """The resourceVersion to ask with, empty for none: as the victim was seen, or by what is read of it.
+
+        Raises _LeavingError if it is leaving, StaleError if it is gone, _JudgeAgainError if more than its status has
+        changed since it was seen.
+        """
+        if not (reads or conflicts):
+            return seen.metadata.resource_version
+        fresh = await self.read(victim)
+        if fresh.metadata.deletion_timestamp:
+            raise _LeavingError
+        if (fresh.metadata.labels, not_own(fresh)) != (seen.metadata.labels, not_own(seen)):
+            raise _JudgeAgainError
+        return "" if reads or conflicts == TRIES - 1 else fresh.metadata.resource_version
 
     async def _has_left(self, victim: PlanVictim) -> bool:
         """Whether a victim is gone or leaves, as far as the server says so."""
@@ -363,6 +341,13 @@ class Writer(FencedRequests):
         if pod.metadata.deletion_timestamp:
             return EvictionResult.ASKED
         raise error
+
+
+def _answer(error: ApiError) -> EvictionResult | None:
+    """What became of the victim, if the error says so."""
+    if error.status == 404:
+        return EvictionResult.GONE
+    return EvictionResult.REFUSED if error.status == 429 and "DisruptionBudget" in error.causes() else None
 
 
 def _options(victim: PlanVictim, version: str, grace_period: int | None) -> dict[str, Any]:
