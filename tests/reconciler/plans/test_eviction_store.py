@@ -234,6 +234,7 @@ async def test_the_second_of_two_leaders_writes_over_nothing():
     assert server.record.workloads.keys() == {WEB, API}
 
 
+@pytest.mark.skipped_waits
 async def test_a_plan_stays_until_its_evictions_are_written(monkeypatch: pytest.MonkeyPatch):
     """Whoever takes it off waits for a text that was made since, but not longer if none can be written."""
     for name, seconds in (("_RETRY", 0.2), ("_LEAST_GAP", 0.01), ("_LONGEST_WAIT", 3.0)):
@@ -255,6 +256,7 @@ async def test_a_plan_stays_until_its_evictions_are_written(monkeypatch: pytest.
     keeping.cancel()
 
 
+@pytest.mark.skipped_waits
 async def test_wishes_of_a_moment_share_a_write():
     """They are no more than four a second."""
     server = OneLease()
