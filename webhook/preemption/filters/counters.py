@@ -143,7 +143,6 @@ class PortUsage:
     """Taken host ports that conflict with the preemptor's, as bits of one or more words; the words are the first axis.
 
     `base` has those of every node, `reserved` those that nominated pods will take, `bits` gives those of pods by row.
-    On one node no two ports have the same bit.
     """
 
     adds = np.bitwise_or
@@ -252,43 +251,17 @@ def port_bits(snapshot: Snapshot, incoming: PodInfo, live: PlacedPods) -> PortUs
         for identity, taken in pods.ports.used()
         if (conflicting := [port for port in taken if any(conflicts(own, port) for own in incoming.ports)])
     }
-    in_conflict = np.zeros(len(pods.ports.values), np.bool_)
-    in_conflict[list(of_set)] = True
-    users = np.flatnonzero(in_conflict[pods.port_set[live.rows]])
-    sets, nodes = pods.port_set[live.rows[users]], live.nodes[users]
-    bit_of = _bits_apart(of_set, sets.tolist(), nodes.tolist())
-    masks = np.zeros((1 + max(bit_of.values(), default=0) // _WORD, len(in_conflict)), np.int64)
+    bit_of: dict[HostPort, int] = {}
+    for port in (port for conflicting in of_set.values() for port in conflicting):
+        bit_of.setdefault(port, len(bit_of))
+    masks = np.zeros((1 + len(bit_of) // _WORD, len(pods.ports.values)), np.int64)
     for identity, conflicting in of_set.items():
         for port in conflicting:
             word, bit = divmod(bit_of[port], _WORD)
             masks[word, identity] |= 1 << bit
+    users = np.flatnonzero(masks.any(axis=0)[pods.port_set[live.rows]])
+    sets, nodes = pods.port_set[live.rows[users]], live.nodes[users]
     base = np.zeros((len(masks), snapshot.nodes.rows), np.int64)
     for row, mask in zip(base, masks, strict=True):
         np.bitwise_or.at(row, nodes, mask[sets])
     return PortUsage(base, lambda rows: masks[:, pods.port_set[rows]])
-
-
-def _bits_apart(of_set: dict[int, list[HostPort]], sets: list[int], nodes: list[int]) -> dict[HostPort, int]:
-    """A bit for every port of these sets, another one for each port of one node; `sets[i]` is taken on `nodes[i]`.
-
-    Ports that share no node may share a bit: with an address for each node there are as many ports as nodes, and one
-    bit is enough for all of them.
-    """
-    ports = dict.fromkeys(port for conflicting in of_set.values() for port in conflicting)
-    if len(ports) <= _WORD:
-        return {port: bit for bit, port in enumerate(ports)}
-    nodes_with: dict[HostPort, set[int]] = {port: set() for port in ports}
-    for identity, node in zip(sets, nodes, strict=True):
-        for port in of_set[identity]:
-            nodes_with[port].add(node)
-    bit_of = {}
-    taken = dict.fromkeys(nodes, 0)
-    for port, there in nodes_with.items():
-        others = 0
-        for node in there:
-            others |= taken[node]
-        lowest = ~others & (others + 1)
-        for node in there:
-            taken[node] |= lowest
-        bit_of[port] = lowest.bit_length() - 1
-    return bit_of

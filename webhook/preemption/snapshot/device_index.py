@@ -125,8 +125,19 @@ class DeviceIndex(Columns):
         before = self.slices.get(name)
         if before is None:
             return []
-        self._take_out(before)
-        self._free_rows(before)
+        self._forget_seen(before)
+        del self.slices[name]
+        self.shared.pop(name, None)
+        take_out(self.pools, before.pool, name)
+        take_out(self.local, before.host, name)
+        take_out(self.counted, before.pool, name)
+        for shape in before.shapes:
+            self.shapes.drop(shape)
+        for identity, row in zip(before.ids, before.rows.tolist(), strict=True):
+            self.free(row)
+            self.rows_of[identity].remove(row)
+            if not self.rows_of[identity]:
+                del self.rows_of[identity]
         self._pool_changed(before.pool)
         return before.ids
 
@@ -164,26 +175,6 @@ class DeviceIndex(Columns):
             device.allow_multiple_allocations,
         )  # fmt: skip
         return self.shapes.take((driver, _encode(parts)), DeviceShape(driver, device))
-
-    def _take_out(self, published: PublishedSlice) -> None:
-        """Take the slice out of the tables; its rows stay."""
-        name = published.name
-        self._forget_seen(published)
-        del self.slices[name]
-        self.shared.pop(name, None)
-        take_out(self.pools, published.pool, name)
-        take_out(self.local, published.host, name)
-        take_out(self.counted, published.pool, name)
-
-    def _free_rows(self, published: PublishedSlice) -> None:
-        """Forget the slice's devices."""
-        for shape in published.shapes:
-            self.shapes.drop(shape)
-        for identity, row in zip(published.ids, published.rows.tolist(), strict=True):
-            self.free(row)
-            self.rows_of[identity].remove(row)
-            if not self.rows_of[identity]:
-                del self.rows_of[identity]
 
     def _pool_changed(self, pool: PoolId) -> None:
         """What has been worked out of the pool's slices no longer holds."""

@@ -20,19 +20,15 @@ from webhook.preemption.snapshot.amounts import ClusterError, int32
 from webhook.preemption.snapshot.columns import take_out
 
 _BETA_CLASS = "volume.beta.kubernetes.io/storage-class"
-_AWS, _GCE, _AZURE, _CINDER = (
-    "ebs.csi.aws.com",
-    "pd.csi.storage.gke.io",
-    "disk.csi.azure.com",
-    "cinder.csi.openstack.org",
-)
+_GCE = "gce_persistent_disk"
 _MIGRATED = {
-    "kubernetes.io/aws-ebs": _AWS,
-    "kubernetes.io/gce-pd": _GCE,
-    "kubernetes.io/azure-disk": _AZURE,
-    "kubernetes.io/cinder": _CINDER,
+    "aws_elastic_block_store": ("kubernetes.io/aws-ebs", "ebs.csi.aws.com", "volumeID"),
+    _GCE: ("kubernetes.io/gce-pd", "pd.csi.storage.gke.io", "pdName"),
+    "azure_disk": ("kubernetes.io/azure-disk", "disk.csi.azure.com", "diskURI"),
+    "cinder": ("kubernetes.io/cinder", "cinder.csi.openstack.org", "volumeID"),
 }
-"""The drivers that serve what storage classes name by its in-tree plugin of old."""
+"""By the field of a volume of an in-tree kind of old: its plugin, the driver that serves it now, and its name there."""
+_DRIVERS = {plugin: driver for plugin, driver, _ in _MIGRATED.values()}
 _ZONE_LABELS = ("topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone")
 _READ = (_BETA_CLASS, "pv.kubernetes.io/bind-completed", "volume.kubernetes.io/selected-node")
 """The annotations of claims that filters read."""
@@ -171,7 +167,7 @@ def class_of_claim(claim: PersistentVolumeClaim) -> str:
 
 def volume_of_class(claim: str, storage_class: StorageClass) -> AttachedVolume:
     """What the claim `namespace/name` will have of this class: a volume of its own."""
-    return AttachedVolume(_MIGRATED.get(storage_class.provisioner, storage_class.provisioner), f"claim {claim}")
+    return AttachedVolume(_DRIVERS.get(storage_class.provisioner, storage_class.provisioner), f"claim {claim}")
 
 
 def requested(claim: PersistentVolumeClaim) -> int:
@@ -208,23 +204,14 @@ def _bytes(quantity: Quantity, kind: str, meta: ObjectMeta) -> int:
 
 def _of_volume(volume: PersistentVolume) -> AttachedVolume | None:
     """The CSI volume behind a PersistentVolume, also by the driver that an in-tree plugin was migrated to."""
-    spec = volume.spec
-    if spec.csi is not None:
-        driver, handle = spec.csi.driver, spec.csi.volume_handle
-    elif spec.aws_elastic_block_store is not None:
-        driver, handle = _AWS, _text(spec.aws_elastic_block_store, "volumeID").rpartition("/")[2]
-    elif spec.gce_persistent_disk is not None:
-        labels = volume.metadata.labels or {}
-        zone = next((labels[key] for key in _ZONE_LABELS if key in labels), "")
-        driver, handle = _GCE, f"{zone}/{_text(spec.gce_persistent_disk, 'pdName')}"
-    elif spec.azure_disk is not None:
-        driver, handle = _AZURE, _text(spec.azure_disk, "diskURI")
-    elif spec.cinder is not None:
-        driver, handle = _CINDER, _text(spec.cinder, "volumeID")
-    else:
-        return None
-    return AttachedVolume(driver, handle) if driver and handle else None
-
-
-def _text(source: Mapping[str, Any], field: str) -> str:
-    return str(source.get(field) or "")
+    csi, labels = volume.spec.csi, volume.metadata.labels or {}
+    if csi is not None:
+        return AttachedVolume(csi.driver, csi.volume_handle) if csi.driver and csi.volume_handle else None
+    for field, (_, driver, key) in _MIGRATED.items():
+        source: dict[str, Any] | None = getattr(volume.spec, field)
+        if source is not None:
+            name = str(source.get(key) or "")
+            zone = next((labels[label] for label in _ZONE_LABELS if label in labels), "")
+            handle = f"{zone}/{name}" if field == _GCE else name if field == "azure_disk" else name.rpartition("/")[2]
+            return AttachedVolume(driver, handle) if handle else None
+    return None

@@ -68,15 +68,11 @@ class Units(NamedTuple):
         member_of = self.member_of[rows]
         return np.where(np.isin(member_of, self.group[rows]), member_of, 0).astype(np.int32)
 
-    def hit(self, marked: Mask) -> Mask:
-        """By id, the groups of which a member is marked that goes only with all of it."""
-        hit: Mask = np.bincount(self.group[marked], minlength=len(self.sizes)) > 0
-        hit[0] = False
-        return hit
-
     def spread(self, marked: Mask) -> Mask:
         """The marked pods, and all members of each group that goes whole with one of them."""
-        spread: Mask = marked | self.hit(marked)[self.member_of]
+        hit = np.bincount(self.group[marked], minlength=len(self.sizes)) > 0
+        hit[0] = False
+        spread: Mask = marked | hit[self.member_of]
         return spread
 
     def kept_by(self, staying: Mask) -> Mask:
