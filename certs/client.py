@@ -32,20 +32,6 @@ users:
     client-certificate: {ADMISSION}/giveway.crt
     client-key: {ADMISSION}/giveway.key
 """
-_KUBEADM = f"""\
-# Patch of kubeadm's ClusterConfiguration (kubeadm.k8s.io/v1beta4), for `kubeadm init phase control-plane apiserver`.
-# The files of this directory but ca.crt go to {ADMISSION} on every control plane node before.
-apiServer:
-  extraArgs:
-  - name: admission-control-config-file
-    value: {ADMISSION}/admission.yaml
-  extraVolumes:
-  - name: admission
-    hostPath: {ADMISSION}
-    mountPath: {ADMISSION}
-    readOnly: true
-    pathType: Directory
-"""
 
 
 def write_client_files(directory: Path, host: str, now: datetime, lifetime: timedelta) -> list[Path]:
@@ -64,7 +50,6 @@ def write_client_files(directory: Path, host: str, now: datetime, lifetime: time
         "giveway.key": client.key_pem(),
         "webhooks.kubeconfig": _KUBECONFIG.replace("NAME", host).encode(),
         "admission.yaml": _CONFIGURATION.encode(),
-        "kubeadm.yaml": _KUBEADM.encode(),
     }
     existing = [name for name in files if (directory / name).exists()]
     if existing:

@@ -209,7 +209,7 @@ async def _reconciling(kubeconfig: Path, directory: Path) -> AsyncIterator[int]:
     (policies / "bench.yaml").write_text(POLICY)
     command = ("-m", "webhook.cli", "reconcile", "--kubeconfig", kubeconfig, "--policies", policies)
     ports = ("--bind-address", "127.0.0.1", "--health-port", PORT, "--debug-port", -1)
-    with beside(*command, *ports, "--system-namespace", "kube-system", "--log-format", "text", log=log) as (process, _):
+    with beside(*command, *ports, "--system-namespace", "kube-system", log=log) as (process, _):
         await _until(lambda: "leads" in log.read_text(), 60)
         yield process.pid
 

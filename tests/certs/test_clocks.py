@@ -1,7 +1,5 @@
 """Rotations in simulated time: replicas, API servers and their clocks lag behind each other."""
 
-from __future__ import annotations
-
 import base64
 import random
 from dataclasses import dataclass

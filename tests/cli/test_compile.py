@@ -10,8 +10,7 @@ from ruamel.yaml import YAML
 
 from webhook.cli.main import main
 from webhook.policy.files.loading import load_or_raise
-from webhook.registration.applied import applied_entries
-from webhook.registration.entries import WebhookTarget
+from webhook.registration.entries import WebhookTarget, entries
 
 POLICIES = Path(__file__).parents[2] / "policies"
 SETS = [POLICIES, POLICIES / "examples" / "teams", POLICIES / "examples" / "co-location"]
@@ -64,7 +63,7 @@ def test_both_webhook_configurations_are_printed(tmp_path):
     result = run(POLICIES, "--webhook", "--ca-file", tmp_path / "ca.crt", "--system-namespace", "policy")
     assert result.exit_code == 0
     found = {document["kind"]: document for document in YAML(typ="safe").load_all(result.stdout)}
-    expected = applied_entries(
+    expected = entries(
         load_or_raise(POLICIES),
         WebhookTarget(namespace="policy", reconciler="system:serviceaccount:policy:giveway-reconciler"),
     )

@@ -1,7 +1,5 @@
 """Background tasks are kept running, and one that cannot be is named."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -29,7 +29,7 @@ def of_component(kind, name):
 
 
 async def test_static_entries(sandbox, kubeconfig, tmp_path):
-    """They enforce; the server may not touch them; when policies need others, the server and doctor say so."""
+    """They enforce; the server may not touch them; when policies need others, doctor says so."""
     served = tmp_path / "served"
     served.mkdir()
     (served / "policies.yaml").write_text(FORBIDDEN_IMAGE)
@@ -61,7 +61,7 @@ async def test_static_entries(sandbox, kubeconfig, tmp_path):
             async def logged(text):
                 return any(text in line.get("message", "") for line in server.lines())
 
-            await eventually(lambda: logged("nobody has applied"), 30)
+            await eventually(lambda: logged("apply what giveway compile --webhook prints"), 30)
             await sandbox.client.create(sandbox.pods, image("forbidden"), dryRun="All")
             await apply()
             await eventually(lambda: logged("in force, as an administrator applied them"), 30)
@@ -75,9 +75,8 @@ async def test_static_entries(sandbox, kubeconfig, tmp_path):
             assert await old_entries(kubeconfig) == []
 
             (served / "policies.yaml").write_text(FORBIDDEN_IMAGE + LABELS)
-            await eventually(lambda: logged("make them again with giveway compile --webhook"), 30)
+            [found] = await eventually(lambda: old_entries(kubeconfig), 30, "the doctor knows what is in force now")
             assert await refuses(sandbox)
-            [found] = await eventually(lambda: old_entries(kubeconfig), 20, "the doctor knows what is in force now")
             assert "ValidatingWebhookConfiguration giveway is not what the policies in force need" in found
             assert "pods.validate.giveway.dev" in found
             await apply()

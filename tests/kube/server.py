@@ -1,7 +1,5 @@
 """A small API server on a real socket: objects with resourceVersions, watches, and faults on demand."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import ssl

@@ -1,7 +1,5 @@
 """Texts from requests, kept and shown within bounds."""
 
-from __future__ import annotations
-
 import ast
 from pathlib import Path
 

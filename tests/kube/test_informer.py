@@ -19,7 +19,7 @@ async def test_it_lists_and_follows(server, follow):
     """What is there is listed, what changes is followed, and every change is told once and in order."""
     server.put(f"{A}/one", spec={"nodeName": "n1"})
     cache, changes = follow()
-    await cache.wait_for_sync(5)
+    await asyncio.wait_for(cache.synced.wait(), 5)
     server.put(f"{A}/two")
     server.put(f"{A}/one", spec={"nodeName": "n2"})
     server.remove(f"{A}/two")
@@ -35,7 +35,7 @@ async def test_changes_carry_both_states(server, follow):
     cache, _ = follow()
     seen = []
     cache.handlers.append(seen.append)
-    await cache.wait_for_sync(5)
+    await asyncio.wait_for(cache.synced.wait(), 5)
     server.put(f"{A}/one", spec={"nodeName": "n1"})
     server.put(f"{A}/one", spec={"nodeName": "n2"})
     server.remove(f"{A}/one")
@@ -48,7 +48,7 @@ async def test_changes_carry_both_states(server, follow):
 async def test_it_asks_as_a_good_client_does(server, follow):
     """Selectors go with list and watch; watches ask for bookmarks and end after five to ten minutes."""
     cache, _ = follow(field_selector="spec.nodeName=", label_selector="a=b")
-    await cache.wait_for_sync(5)
+    await asyncio.wait_for(cache.synced.wait(), 5)
     await until(lambda: server.watches)
     listing, watching = server.asked("GET")
     assert "limit=500" in listing
@@ -62,7 +62,7 @@ async def test_it_asks_as_a_good_client_does(server, follow):
 async def test_a_watch_that_ends_goes_on_where_it_was(server, follow):
     """After a clean end nothing is listed again and nothing is missed."""
     cache, changes = follow()
-    await cache.wait_for_sync(5)
+    await asyncio.wait_for(cache.synced.wait(), 5)
     server.put(f"{A}/one")
     await until(lambda: len(changes) == 1)
     server.cut_watches()
@@ -78,7 +78,7 @@ async def test_bookmarks_move_the_place_to_resume_from(server, follow):
     await until(lambda: server.watches)
     server.version = 4242
     server.tell(b'{"type":"BOOKMARK","object":{"kind":"Pod","metadata":{"resourceVersion":"4242"}}}\n')
-    await until(lambda: cache.resource_version == "4242")
+    await until(lambda: cache.version == "4242")
     server.cut_watches()
     await until(lambda: "resourceVersion=4242" in server.asked("GET", "watch=")[-1])
 
@@ -87,7 +87,7 @@ async def test_the_server_may_restart(server, follow):
     """While the server is away the copy stays; when it is back nothing has been lost."""
     server.put(f"{A}/one")
     cache, changes = follow()
-    await cache.wait_for_sync(5)
+    await asyncio.wait_for(cache.synced.wait(), 5)
     await server.stop()
     server.put(f"{A}/two")
     server.remove(f"{A}/one")
@@ -115,7 +115,7 @@ async def test_failures_are_waited_out(server, follow, action, step):
     server.put(f"{A}/one")
     server.fault(action, contains=step, times=2)
     cache, _ = follow()
-    await cache.wait_for_sync(10)
+    await asyncio.wait_for(cache.synced.wait(), 10)
     server.put(f"{A}/two")
     await until(lambda: held(cache) == truth(server), 10)
 
@@ -125,7 +125,7 @@ async def test_the_wait_the_server_asks_for_is_kept(server, follow):
     server.fault(answer(429, "TooManyRequests", headers={"Retry-After": "1"}), contains="limit=")
     begun = asyncio.get_running_loop().time()
     cache, _ = follow()
-    await cache.wait_for_sync(5)
+    await asyncio.wait_for(cache.synced.wait(), 5)
     assert asyncio.get_running_loop().time() - begun >= 1.0
 
 
@@ -137,7 +137,7 @@ async def test_a_watch_cut_again_and_again_does_not_become_a_hot_loop(server, fo
 
     server.fault(ended, contains="watch=", times=1000)
     cache, _ = follow()
-    await cache.wait_for_sync(5)
+    await asyncio.wait_for(cache.synced.wait(), 5)
     await asyncio.sleep(1.5)
     assert 2 <= len(server.asked("GET", "watch=")) <= 6
 
@@ -174,7 +174,7 @@ async def test_a_server_that_never_answers_a_watch_is_noticed(server, follow):
     """A watch that is accepted and never begun is given up after the time that any request has."""
     server.fault(delay(60), contains="watch=", times=1)
     cache, _ = follow()
-    await cache.wait_for_sync(5)
+    await asyncio.wait_for(cache.synced.wait(), 5)
     server.put(f"{A}/one")
     await until(lambda: held(cache) == truth(server))
 
@@ -256,7 +256,7 @@ async def test_age_grows_while_nobody_answers(server, follow):
     """`age` is infinite before the first answer, small while the server talks, and grows while it is away."""
     cache, _ = follow()
     assert cache.age() == float("inf")
-    await cache.wait_for_sync(5)
+    await asyncio.wait_for(cache.synced.wait(), 5)
     assert cache.age() < 1
     await server.stop()
     await asyncio.sleep(0.5)
@@ -296,7 +296,7 @@ async def test_a_handler_that_fails_stops_nobody(server, follow, caplog):
     """An exception in a handler is logged; the other handlers and the cache go on."""
     cache, changes = follow()
     cache.handlers.insert(0, lambda change: 1 / 0)
-    await cache.wait_for_sync(5)
+    await asyncio.wait_for(cache.synced.wait(), 5)
     server.put(f"{A}/one")
     server.put(f"{A}/two")
     await until(lambda: len(changes) == 2)
@@ -313,7 +313,7 @@ async def test_what_is_known_already_is_not_told_again(server, follow):
     server.tell(event("ADDED", "last", 207))
     await until(lambda: cache.get("a/last"))
     assert changes == [("added", "a/x"), ("modified", "a/x"), ("deleted", "a/x"), ("added", "a/last")]
-    assert cache.resource_version == "207"
+    assert cache.version == "207"
 
 
 async def test_versions_that_are_no_numbers_are_only_compared_for_equality(server, follow):

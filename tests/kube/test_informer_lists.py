@@ -104,7 +104,7 @@ async def test_lists_do_not_become_a_flood(server, follow):
     """Where every watch expires at once, each list waits longer than the one before."""
     server.fault(answer(410, "Expired"), contains="watch=", times=1000)
     cache, _ = follow()
-    await cache.wait_for_sync(5)
+    await asyncio.wait_for(cache.synced.wait(), 5)
     await asyncio.sleep(1.5)
     assert 2 <= len(server.asked("GET", "limit=")) <= 6
 
@@ -227,7 +227,7 @@ async def test_whatever_happens_it_ends_up_equal_to_the_server(server, follow):
             told[change.key] = change.new.metadata.resource_version
 
     cache.handlers.append(follow_changes)
-    await cache.wait_for_sync(5)
+    await asyncio.wait_for(cache.synced.wait(), 5)
     for _ in range(400):
         path = f"{A}/p{rng.randrange(12)}"
         if path in server.objects and rng.random() < 0.4:

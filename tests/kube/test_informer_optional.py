@@ -33,7 +33,7 @@ async def things(server):
 async def test_what_is_not_served_counts_as_empty(server, things, refusal):
     """A server without the resource, or that refuses it, does not keep the cache from being in sync."""
     server.fault(refusal, contains="/example.dev/", times=1000)
-    await things.wait_for_sync(5)
+    await asyncio.wait_for(things.synced.wait(), 5)
     assert (dict(things.items()), things.served) == ({}, False)
     assert len(server.asked("GET", NEW)) == len(server.asked("GET", OLD)) == 1
 
@@ -42,7 +42,7 @@ async def test_an_older_version_is_found(server, things):
     """If the first version is missing, the next one is listed and watched."""
     server.fault(MISSING, contains=NEW, times=1000)
     server.put(f"{OLD}/a", value=1)
-    await things.wait_for_sync(5)
+    await asyncio.wait_for(things.synced.wait(), 5)
     server.put(f"{OLD}/b", value=2)
     await until(lambda: set(things.items()) == {"a", "b"})
     assert things.served
@@ -53,7 +53,7 @@ async def test_it_may_come_later(server, things, monkeypatch):
     monkeypatch.setattr(caches, "_LOOK_AGAIN", 0.2)
     server.fault(MISSING, contains="/example.dev/", times=4)
     server.put(f"{NEW}/a", value=1)
-    await things.wait_for_sync(5)
+    await asyncio.wait_for(things.synced.wait(), 5)
     await until(lambda: set(things.items()) == {"a"})
     assert things.served
 

@@ -1,7 +1,5 @@
 """Facts about pods: whose a pod is, and where its replacement could run."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.reconciler.builders import pod

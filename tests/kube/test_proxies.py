@@ -1,7 +1,5 @@
 """Which proxy the environment names for an API server."""
 
-from __future__ import annotations
-
 import pytest
 
 from webhook.kube.endpoint import environment_proxy

@@ -1,7 +1,5 @@
 """Which policies are in force: those of the files, unless these are broken or give up rules; kept over a restart."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

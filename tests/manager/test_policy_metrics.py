@@ -1,7 +1,5 @@
 """What is counted of the policies in use."""
 
-from __future__ import annotations
-
 import time
 
 import msgspec

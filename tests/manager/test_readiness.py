@@ -1,7 +1,5 @@
 """When the server says that it is ready, and how it goes."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,7 +1,5 @@
 """Certificates and policies change under a running server, and no connection is lost."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import os

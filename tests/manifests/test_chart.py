@@ -215,7 +215,7 @@ PLACED = {
     "topologySpreadConstraints": [{"maxSkew": 2, "topologyKey": "rack", "whenUnsatisfiable": "DoNotSchedule"}],
     "podAnnotations": {"a/b": "c"},
     "podLabels": {"team": "platform"},
-    "extraArgs": ["--log-format=text"],
+    "extraArgs": ["--poll-interval=1"],
 }
 
 
@@ -228,7 +228,7 @@ def test_pods_are_placed_as_the_values_say(name):
     server = spec["containers"][0]
     assert deployment["replicas"] == PLACED["replicas"]
     assert server["resources"] == PLACED["resources"]
-    assert server["args"][-1] == "--log-format=text"
+    assert server["args"][-1] == "--poll-interval=1"
     for field in ("priorityClassName", "nodeSelector", "tolerations", "topologySpreadConstraints", "affinity"):
         expected = PLACED[field] | {"kubernetes.io/os": "linux"} if field == "nodeSelector" else PLACED[field]
         assert spec[field] == expected
@@ -318,7 +318,7 @@ def test_policies_of_ones_own():
         pytest.param({"certificates": {"source": "vault"}}, "source", id="certificates"),
         pytest.param({"networkPolicy": {"enabled": "yes"}}, "enabled", id="no-boolean"),
         pytest.param({"webhook": {"replicas": -1}}, "replicas", id="replicas"),
-        pytest.param({"webhook": {"extraArgs": ["log-format=text"]}}, "extraArgs", id="argument"),
+        pytest.param({"webhook": {"extraArgs": ["poll-interval=1"]}}, "extraArgs", id="argument"),
         pytest.param({"image": {"digest": "sha256:abc"}}, "digest", id="digest"),
         pytest.param({"policies": {"files": {"notes.txt": ""}}}, "notes.txt", id="no-policy-file"),
         pytest.param(

@@ -53,7 +53,6 @@ def labels_by_sample():
     PolicyMetrics(registry)
     own = AdmissionMetrics(registry)
     own.configurations_in_force(lambda: True)
-    own.entries_old(lambda: False)
     ReconcilerMetrics(registry)
     found = {}
     for collector in registry._collector_to_names:
@@ -205,7 +204,6 @@ def test_every_metric_is_in_the_table_of_its_process(page, own):
     metrics = own(registry)
     if isinstance(metrics, AdmissionMetrics):
         metrics.configurations_in_force(lambda: True)
-        metrics.entries_old(lambda: False)
     else:
         metrics.show_workloads(list)
     totals = {"counter": "_total"}
@@ -256,7 +254,6 @@ UNWELL = {
         'apiserver_admission_webhook_fail_open_count{name="workloads.validate.giveway.dev"}': "0x100 0+1x80"
     },
     "GivewayNotInForce": {'giveway_webhook_configurations_in_force{pod="w2"}': "0x180"},
-    "GivewayEntriesOld": {'giveway_webhook_entries_old{pod="w2"}': "1x180"},
     "GivewayReviewsFail": {
         'giveway_admission_reviews_total{phase="mutate", resource="pods", verdict="error"}': "0x100 0+1x80"
     },

@@ -117,9 +117,7 @@ async def test_the_webhook_needs_its_rights_and_no_more(tmp_path):
         policies = shutil.copytree(POLICIES, tmp_path / "policies")
         changes = {**serving_changes(tmp_path, port, health), "--policies": f"--policies={policies}"}
         issue = found["issue-certificates"]
-        renew = {
-            "args": ["certs", "issue", "--rotate", *(one for one in issue["args"][2:] if "--log-format" not in one)]
-        }
+        renew = {"args": ["certs", "issue", "--rotate", *(one for one in issue["args"][2:] if one != "--log")]}
         cluster.services[f"{NAMESPACE}/giveway-webhook:443"] = f"127.0.0.1:{port}"
         await finish(cluster, issue, changes)
         async with running(cluster, "giveway-webhook", found["webhook"], changes):

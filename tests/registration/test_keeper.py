@@ -368,3 +368,25 @@ async def test_policies_that_cannot_be_read_leave_the_entries_as_they_are():
         assert len(api.writes) == written
         server.policies = LABELS
         await until(lambda: complete(api, LABELS))
+
+
+async def test_static_entries_are_only_looked_at():
+    """A server without rights on configurations says whether reviews come through, and that they stay when it goes."""
+    api = FakeApi()
+    api.reached = False
+    api.failing = [("get", PREFIX, ApiError(403, "Forbidden", "")), *[("patch", "", ApiError(0, "", ""))] * 1000]
+    async with keeping(api, static=True) as keeper:
+        await until(lambda: "cannot be probed with" in keeper.note)
+        del api.failing[1:]
+        await until(lambda: "apply what giveway compile --webhook prints" in keeper.note)
+        assert not keeper.in_force
+        wanted = entries(Policies(), WebhookTarget())
+        for kind, path in PATHS.items():
+            api.objects[path]["webhooks"] = wanted[kind]
+        api.reached = True
+        await until(lambda: keeper.in_force)
+        assert keeper.note == "in force, as an administrator applied them"
+        api.objects[DEPLOYMENT]["spec"]["replicas"] = 0
+        await keeper.end()
+        assert "its entries stay" in keeper.note
+    assert (api.writes, len(api.failing)) == ([], 1)

@@ -1,7 +1,5 @@
 """Certificates for tests: a CA and what it signs, as PEM files."""
 
-from __future__ import annotations
-
 import ipaddress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

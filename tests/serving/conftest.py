@@ -1,7 +1,5 @@
 """A real server on a free port of the loopback, and clients for it."""
 
-from __future__ import annotations
-
 import asyncio
 import io
 import json
@@ -20,16 +18,16 @@ from webhook.admission.context import Objects
 from webhook.kube.objects.cluster_scoped import Namespace
 from webhook.kube.objects.meta import ObjectMeta
 from webhook.manager.manager import Manager, ManagerOptions
-from webhook.manager.webhook_component import AdmissionWebhook
+from webhook.manager.webhook_component import add_webhook
 from webhook.serving.cluster_objects import ObjectSource
-from webhook.serving.server import ServingOptions
+from webhook.serving.server import ReviewServer, ServingOptions
 
 
 class Running:
     """A server that runs, with a client that trusts its CA."""
 
     def __init__(
-        self, manager: Manager, webhook: AdmissionWebhook, session: aiohttp.ClientSession, log: io.BytesIO
+        self, manager: Manager, webhook: ReviewServer, session: aiohttp.ClientSession, log: io.BytesIO
     ) -> None:
         self.manager, self.server, self.session, self.log = manager, webhook, session, log
         self.url = f"https://127.0.0.1:{self.server.secure_port}"
@@ -100,7 +98,7 @@ def start(tmp_path, authority):
                 **options,
             }
         )
-        webhook = manager.add(AdmissionWebhook(manager, serving, source or ObjectSource(objects or Objects())))
+        webhook = add_webhook(manager, serving, source or ObjectSource(objects or Objects()))
         connector = aiohttp.TCPConnector(ssl=trusting(authority, client))
         async with manager, aiohttp.ClientSession(connector=connector) as session:
             yield Running(manager, webhook, session, log)

@@ -1,7 +1,5 @@
 """Reviews that take long are answered beside the others: one at a time, in fair turns by address."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import threading

@@ -1,7 +1,5 @@
 """Turns: so many at a time, address by address, and within an address share by share."""
 
-from __future__ import annotations
-
 import asyncio
 
 from tests.policy.builders import table

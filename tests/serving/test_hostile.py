@@ -1,7 +1,5 @@
 """Clients that send slowly, nothing, garbage or in numbers do not keep honest reviews from their answer."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import gc

@@ -1,7 +1,5 @@
 """HTTP around reviews: in a row, in parts, in old versions, and with clients that take no answers."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

@@ -1,7 +1,5 @@
 """Which addresses a server listens on, and what a connection costs."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import tracemalloc

@@ -1,7 +1,5 @@
 """Live look-ups: merged, bounded, and remembered for as long as the watch cannot have missed a change."""
 
-from __future__ import annotations
-
 import asyncio
 from types import SimpleNamespace
 

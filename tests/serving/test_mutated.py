@@ -1,7 +1,5 @@
 """A short run of the mutated reviews that `make fuzz` sends in numbers."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.bench.mutated import send_all

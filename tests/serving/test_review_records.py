@@ -1,7 +1,5 @@
 """What is left of a review: its log line, and what is counted."""
 
-from __future__ import annotations
-
 import time
 
 import msgspec

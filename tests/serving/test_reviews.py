@@ -1,7 +1,5 @@
 """Reviews over real TLS: what goes around the answer."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import json

@@ -1,7 +1,5 @@
 """Certificates and client CAs that change between a connection's beginning and its handshake."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import ssl

@@ -98,9 +98,8 @@ STAYS = {
     "PriorityClasses and schedulers, which policies are about": "PodGroupSpec.priority_class_name"
     " PodSpec.priority_class_name PodSpec.scheduler_name",
     "keys of labels and taints": """
-        PodAffinityTerm.match_label_keys PodAffinityTerm.mismatch_label_keys
-        PodAffinityTerm.topology_key Requirement.key Taint.key Toleration.key TopologyConstraint.key
-        TopologySpreadConstraint.match_label_keys TopologySpreadConstraint.topology_key
+        PodAffinityTerm.match_label_keys PodAffinityTerm.topology_key Requirement.key Taint.key Toleration.key
+        TopologyConstraint.key TopologySpreadConstraint.match_label_keys TopologySpreadConstraint.topology_key
     """,
     "what devices and volumes are, and who drives them": """
         AllocatedDeviceStatus.driver CELSelector.expression CSINodeDriver.name CSIVolume.driver DeviceAttribute.text

@@ -25,7 +25,7 @@ from certs.rotation import SETTLE, CertificateSettings
 from certs.secret import maintain, read_secret
 from webhook.cli.options import NameInNamespace, WebhookUrl, options
 from webhook.cli.running import runs
-from webhook.component_base.logs import LogFormat, LogWriter, log_records
+from webhook.component_base.logs import LogWriter, log_records
 from webhook.component_base.own_names import WEBHOOK
 from webhook.kube.client import Client
 from webhook.kube.endpoint import ConfigError
@@ -74,13 +74,9 @@ def command() -> None:
     type=click.Choice(["serving", "ca"]),
     help="Renew the serving certificate now, due or not; with ca begin with a new authority.",
 )
-@click.option(
-    "--log-format",
-    type=click.Choice(["json", "text"]),
-    help="Write a log, as the servers do, instead of a table; with --keep always.",
-)
+@click.option("--log", "logs", is_flag=True, help="Write a log, as the servers do, instead of a table; as with --keep.")
 @runs(BundleError, ApiError, ConfigError, OSError)
-async def issue(*, keep: bool, rotate: str | None, log_format: LogFormat | None, **values: Any) -> None:
+async def issue(*, keep: bool, rotate: str | None, logs: bool, **values: Any) -> None:
     """Make the certificates, or renew those that are due.
 
     A new authority is trusted first; the serving certificate it signs follows after ten minutes, by `--keep` or
@@ -104,8 +100,7 @@ async def issue(*, keep: bool, rotate: str | None, log_format: LogFormat | None,
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     rotations = {"rotate": rotate == "serving", "rotate_authority": rotate == "ca"}
-    logs = log_records(LogWriter(sys.stdout.buffer, log_format or "json")) if keep or log_format else nullcontext()
-    with logs:
+    with log_records(LogWriter(sys.stdout.buffer)) if keep or logs else nullcontext():
         if not secret:
             bundle = maintain_files(directory, settings, _now(), **rotations)
         else:
@@ -119,7 +114,7 @@ async def issue(*, keep: bool, rotate: str | None, log_format: LogFormat | None,
                     return
                 bundle = await maintain(client, secret, configurations, settings, _now, **rotations)
                 _to_directory(directory, bundle)
-        if log_format:
+        if logs:
             log.info("serving certificate %s for %s", _validity(bundle.serving.certificate, _now()), ", ".join(names))
         else:
             _describe(bundle, _now())

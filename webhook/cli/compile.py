@@ -30,7 +30,7 @@ from webhook.native.policy_keeper import PolicyKeeper
 from webhook.policy.files.loading import load_or_raise
 from webhook.policy.model.policies import Policies
 from webhook.policy.shapes.findings import PolicyError
-from webhook.registration.applied import applied_entries
+from webhook.registration.entries import entries
 
 INCOMPLETE = 1
 """The exit code if a rule cannot be expressed and --partial was not said."""
@@ -62,8 +62,8 @@ async def command(
     PriorityClasses: --objects or --cluster. Exits with 1 if a rule cannot be expressed, unless --partial is said.
 
     With --webhook it prints the two webhook configurations: to be read, or to be applied by an administrator for
-    servers with --entries=static, which may not write them. Make them again whenever the policies change; the server
-    and `giveway doctor` tell if they are old. The last options say where the API server sends reviews.
+    servers with --entries=static, which may not write them. Make them again whenever the policies change;
+    `giveway doctor` tells if they are old. The last options say where the API server sends reviews.
     """
     policies, watch = load_or_raise(directory), values["watch"]
     if values["webhook"]:
@@ -78,7 +78,7 @@ async def command(
         async with await Client.connect(kubeconfig) as client:
             if watch:
                 # Ctrl-C ends it
-                with log_records(LogWriter(sys.stdout.buffer, "json")), suppress(asyncio.CancelledError):
+                with log_records(LogWriter(sys.stdout.buffer)), suppress(asyncio.CancelledError):
                     await PolicyKeeper(client, policies, settings).run()
                 return
             classes, _ = await client.list(PRIORITY_CLASS.path(), PriorityClass)
@@ -94,7 +94,7 @@ async def command(
 def _print_configurations(policies: Policies, values: Mapping[str, Any]) -> None:
     """Print what an administrator can apply, with the caBundle of a file if there is one. Raises OSError."""
     trust = values["ca_file"].read_bytes() if values["ca_file"] else b""
-    for kind, webhooks in applied_entries(policies, target_from(values)).items():
+    for kind, webhooks in entries(policies, target_from(values)).items():
         for webhook in webhooks if trust else ():
             webhook["clientConfig"]["caBundle"] = base64.b64encode(trust).decode()
         head = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": {"name": CONFIGURATION}}

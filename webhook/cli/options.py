@@ -76,7 +76,6 @@ _ROWS: list[tuple[list[str], dict[str, Any]]] = [
     _from_environment(
         "--health-port", "The plain port of /healthz, /readyz and /metrics; 0 takes a free one.", default=8081
     ),
-    _from_environment("--log-format", "How a log line looks.", default="json", type=click.Choice(["json", "text"])),
     # Of the webhook
     _from_environment("--secure-port", "The port of /mutate and /validate; 0 takes a free one.", default=9443),
     _from_environment("--tls-cert-file", "The serving certificate with its chain, PEM.", required=True, type=_PATH),
@@ -153,7 +152,7 @@ _ROWS: list[tuple[list[str], dict[str, Any]]] = [
 """The options in the order of their groups."""
 _TABLE = {flags[-1].removeprefix("--"): (flags, more) for flags, more in _ROWS}
 
-PROCESS = ("kubeconfig", "system-namespace", "policies", "bind-address", "health-port", "log-format")
+PROCESS = ("kubeconfig", "system-namespace", "policies", "bind-address", "health-port")
 ENTRIES = ("ca-file", "url", "failure-policy", "priority-plugin-off")
 SERVER = (
     *("secure-port", "tls-cert-file", "tls-private-key-file", "client-ca-file", "entries", "sync-ca-bundle"),

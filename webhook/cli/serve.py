@@ -17,11 +17,11 @@ from webhook.kube.errors import ApiError
 from webhook.manager.kept_policies import KeptPolicies
 from webhook.manager.manager import Manager, ManagerOptions, run_until_signalled
 from webhook.manager.policy_uses import USES
-from webhook.manager.webhook_component import AdmissionWebhook, Registration
+from webhook.manager.webhook_component import Registration, add_webhook
 from webhook.policy.shapes.findings import PolicyError
 from webhook.registration.keeper import KeeperSettings
 from webhook.serving.cluster_objects import CachedObjects, ObjectSource
-from webhook.serving.server import ServingOptions
+from webhook.serving.server import ReviewServer, ServingOptions
 from webhook.serving.tls import TlsError
 
 STARTUP_ERRORS = (ApiError, ConfigError, OSError, PolicyError, TlsError)
@@ -45,7 +45,7 @@ def entries_from(values: Mapping[str, Any]) -> str:
     return KEEP if values["webhook_configuration"] else str(values["entries"])
 
 
-def webhook_from(manager: Manager, source: ObjectSource, values: Mapping[str, Any]) -> AdmissionWebhook:
+def webhook_from(manager: Manager, source: ObjectSource, values: Mapping[str, Any]) -> ReviewServer:
     """Add the server that a command's values ask for."""
     target, known = target_from(values), ServingOptions.__struct_fields__
     serving = ServingOptions(
@@ -55,10 +55,10 @@ def webhook_from(manager: Manager, source: ObjectSource, values: Mapping[str, An
         uses=USES,
         shutdown_delay_duration=0.0 if entries_from(values) == NONE else _DELAY,
     )
-    return manager.add(AdmissionWebhook(manager, serving, source))
+    return add_webhook(manager, serving, source)
 
 
-def manager_from(client: Client, values: Mapping[str, Any]) -> tuple[Manager, AdmissionWebhook]:
+def manager_from(client: Client, values: Mapping[str, Any]) -> tuple[Manager, ReviewServer]:
     """A process with the server, and with what keeps the entries or looks at them, if anybody writes them."""
     entries, source = entries_from(values), CachedObjects(client)
     kept = None if entries == NONE else kept_policies_from(values, client)
@@ -71,9 +71,9 @@ def manager_from(client: Client, values: Mapping[str, Any]) -> tuple[Manager, Ad
             # One that runs outside the cluster has no Deployment whose end would be its own
             deployment=WEBHOOK if target.url is None else None,
             owns_trust=values["sync_ca_bundle"],
+            static=entries == STATIC,
         )
-        static, ca_file = entries == STATIC, values["ca_file"]
-        manager.add(Registration(manager, webhook, client, source, settings, ca_file=ca_file, static=static))
+        manager.add(Registration(manager, webhook, client, source, settings, ca_file=values["ca_file"]))
     return manager, webhook
 
 

@@ -29,21 +29,12 @@ class ProcessMetrics:
         self.registry = registry = CollectorRegistry()
         ProcessCollector(registry=registry)
         PlatformCollector(registry=registry)
-        self.cache_age = Gauge(
-            "giveway_cache_age_seconds",
-            "Seconds since the API server was last heard from, by resource.",
-            ["resource"],
-            registry=registry,
-        )
-        self.lines_dropped = Counter(
-            "giveway_log_lines_dropped", "Log lines dropped because nobody read them.", registry=registry
-        )
-        self.task_failures = Counter(
-            "giveway_task_failures",
-            "Background tasks that ended and were started again, by task.",
-            ["task"],
-            registry=registry,
-        )
+        text = "Seconds since the API server was last heard from, by resource."
+        self.cache_age = Gauge("giveway_cache_age_seconds", text, ["resource"], registry=registry)
+        text = "Log lines dropped because nobody read them."
+        self.lines_dropped = Counter("giveway_log_lines_dropped", text, registry=registry)
+        text = "Background tasks that ended and were started again, by task."
+        self.task_failures = Counter("giveway_task_failures", text, ["task"], registry=registry)
 
     def expose(self, ages: dict[str, float]) -> bytes:
         """The exposition text, with cache ages (seconds, by resource) as of now."""

@@ -67,7 +67,7 @@ async def decisions_against(client: Client, namespace: str, name: str) -> list[t
     key, decisions = f"{namespace}/{name}", list[tuple[str, DecisionRecord]]()
     for path in (POD.path(), POD.path(namespace)):
         try:
-            async for page in client.pages(path, Pod, limit=_PAGE, resume=True):
+            async for page in client.pages(path, Pod, limit=_PAGE):
                 told = [(key_of(pod), record) for pod in page.items or () if (record := decision_of(pod)) is not None]
                 decisions += [row for row in told if key in {victim.pod for victim in row[1].victims}]
             break

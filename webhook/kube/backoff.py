@@ -14,24 +14,22 @@ def exponential(failures: int, first: float, longest: float, factor: float = 2.0
 
 
 class Backoff:
-    """Delays in seconds that double from `first` to `longest`, each shortened by up to a half at random."""
+    """Delays in seconds that double from `first` to `longest`, each shortened by up to a half at random.
+
+    `failures` is how many were taken since the last success.
+    """
 
     def __init__(self, first: float = 0.2, longest: float = 30.0) -> None:
         self._first = first
         self._longest = longest
-        self._failures = 0
-
-    @property
-    def failures(self) -> int:
-        """How many delays were taken since the last success."""
-        return self._failures
+        self.failures = 0
 
     def reset(self) -> None:
         """Note a success."""
-        self._failures = 0
+        self.failures = 0
 
     def next(self) -> float:
         """Note a failure; how long to wait."""
-        self._failures += 1
-        delay = exponential(self._failures, self._first, self._longest)
+        self.failures += 1
+        delay = exponential(self.failures, self._first, self._longest)
         return delay * random.uniform(0.5, 1.0)  # noqa: S311 - spreads clients apart, guards nothing

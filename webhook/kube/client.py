@@ -7,7 +7,6 @@ they do not know.
 
 from __future__ import annotations
 
-import asyncio
 import builtins
 from collections.abc import AsyncIterator, Callable
 from functools import lru_cache
@@ -37,10 +36,6 @@ _PATCH_TYPES: dict[PatchKind, str] = {
     "apply": "application/apply-patch+yaml",
 }
 _NOT_FOUND, _EXPIRED = 404, 410
-_BUSY = (429, 503, 504)
-"""Answers of a server that has too much to do."""
-_PATIENCE = 5
-"""How often in a row a page is asked for again."""
 
 
 class ChunkMeta(msgspec.Struct, rename="camel"):
@@ -130,40 +125,32 @@ class Client:
 
         A list whose next page has expired (410) is begun again once.
         """
-        try:
-            return await self._whole(as_, path, limit, query)
-        except ApiError as error:
-            if error.status != _EXPIRED:
-                raise
-            return await self._whole(as_, path, limit, query)
-
-    async def pages(
-        self, path: str, as_: type[T], *, limit: int = 500, resume: bool = False, **query: Any
-    ) -> AsyncIterator[Chunk[Any]]:
-        """Read a collection page by page; all pages are of one resourceVersion.
-
-        The items of a page in which something cannot be decoded to `as_` come as `msgspec.Raw`, all of them. Raises
-        ApiError with status 410 if the list has become too old to be finished. With `resume` it goes on instead, from
-        where it stopped, with the objects that are there now: nothing comes twice, and what was made meanwhile under
-        a name before that place does not come at all. A page that the server is too busy to send is then asked for
-        again, a few times.
-        """
-        token: str | None = None
-        resumed, patience = False, _PATIENCE if resume else 0
+        items: builtins.list[T] = []
+        token, begun_again = "", False
         while True:
             asked = {**query, "limit": limit, "continue": token}
             try:
-                answer = await self._transport.send("GET", path, asked, None, _JSON)
+                page: Chunk[T] = await self._ask(Chunk[as_], "GET", path, asked)  # type: ignore[valid-type]  # by value
             except ApiError as error:
-                if patience and error.status in _BUSY:
-                    patience -= 1
-                    await asyncio.sleep(error.retry_after or 1.0)
-                    continue
-                if resumed or not (resume and error.status == _EXPIRED and error.continue_token):
+                if error.status != _EXPIRED or begun_again:
                     raise
-                token, resumed = error.continue_token, True
+                items, token, begun_again = [], "", True
                 continue
-            resumed, patience = False, _PATIENCE if resume else 0
+            items += page.items or ()
+            token = page.metadata.continue_
+            if not token:
+                return items, page.metadata.resource_version
+
+    async def pages(self, path: str, as_: type[T], *, limit: int = 500, **query: Any) -> AsyncIterator[Chunk[Any]]:
+        """Read a collection page by page; all pages are of one resourceVersion.
+
+        The items of a page in which something cannot be decoded to `as_` come as `msgspec.Raw`, all of them. Raises
+        ApiError with status 410 if the list has become too old to be finished.
+        """
+        token = ""
+        while True:
+            asked = {**query, "limit": limit, "continue": token}
+            answer = await self._transport.send("GET", path, asked, None, _JSON)
             try:
                 page: Chunk[Any] = _decoder(Chunk[as_]).decode(answer)  # type: ignore[valid-type]  # a type by value
             except msgspec.DecodeError:
@@ -175,7 +162,7 @@ class Client:
                 return
 
     async def pages_of(
-        self, resource: Resource, as_: type[T], namespace: str | None = None, *, limit: int = 500, resume: bool = False
+        self, resource: Resource, as_: type[T], namespace: str | None = None, *, limit: int = 500
     ) -> AsyncIterator[Chunk[Any]]:
         """As `pages`, in the first API version of the resource that the server has.
 
@@ -184,7 +171,7 @@ class Client:
         paths = resource.paths(namespace)
         for path in paths:
             try:
-                async for page in self.pages(path, as_, limit=limit, resume=resume):
+                async for page in self.pages(path, as_, limit=limit):
                     yield page
             except ApiError as error:
                 if error.status != _NOT_FOUND or path == paths[-1]:
@@ -246,16 +233,6 @@ class Client:
                     opened()
         except msgspec.DecodeError as error:
             raise ApiError(NO_ANSWER, "BadWatchLine", f"watch {path}: {error}") from error
-
-    async def _whole(self, as_: Any, path: str, limit: int, query: dict[str, Any]) -> tuple[builtins.list[Any], str]:
-        items: builtins.list[Any] = []
-        token: str | None = None
-        while True:
-            page: Chunk[Any] = await self._ask(Chunk[as_], "GET", path, {**query, "limit": limit, "continue": token})
-            items += page.items or ()
-            token = page.metadata.continue_
-            if not token:
-                return items, page.metadata.resource_version
 
     async def _ask(
         self,

@@ -50,11 +50,6 @@ class Endpoint:
         self.url, self.proxy = self.url.rstrip("/"), self.proxy or environment_proxy(self.url)
         self._renewed_at, self._lock = time.monotonic(), asyncio.Lock()
 
-    @property
-    def renewable(self) -> bool:
-        """Whether asking again can bring other credentials."""
-        return self.renewal is not None
-
     async def headers(self) -> dict[str, str]:
         """The headers that authenticate a request, renewed about once a minute."""
         if self.renewal is not None and time.monotonic() - self._renewed_at > _RENEW_AFTER:

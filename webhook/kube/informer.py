@@ -106,7 +106,8 @@ class Informer(ObjectCache[T]):
             "fieldSelector": field_selector or None,
             "labelSelector": label_selector or None,
         }
-        self._version = ""
+        self.version = ""
+        """The resourceVersion to which the copy has come."""
         self._backoff = Backoff()
         self._lists = Backoff(longest=_CALM / 2)
         self._listed_at = -math.inf
@@ -123,15 +124,6 @@ class Informer(ObjectCache[T]):
         A server sends a bookmark about once a minute if nothing changes, the first one after up to some minutes.
         """
         return time.monotonic() - self._heard_at
-
-    @property
-    def resource_version(self) -> str:
-        """How far the copy has come."""
-        return self._version
-
-    async def wait_for_sync(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 - the callers' natural wish
-        """Wait for the first list. Raises TimeoutError after `timeout` seconds."""
-        await asyncio.wait_for(self.synced.wait(), timeout)
 
     async def run(self) -> None:
         """Keep the copy current; end it by cancelling its task."""
@@ -186,7 +178,7 @@ class Informer(ObjectCache[T]):
             async for page in pages:
                 self._heard_at = time.monotonic()
                 version = version or page.metadata.resource_version
-                await self._compare(page.items or [], missing, news, older=_older(version, self._version))
+                await self._compare(page.items or [], missing, news, older=_older(version, self.version))
         # First who is gone, so that no room seems taken twice, then what is new
         begun = time.monotonic()
         self.whole.clear()
@@ -197,7 +189,7 @@ class Informer(ObjectCache[T]):
             self._put(key, new)
             begun = await _take_turns(begun)
         self.whole.set()
-        self._version = version
+        self.version = version
         self.served = True
         self._listed_at = time.monotonic()
         self._backoff.reset()
@@ -236,8 +228,8 @@ class Informer(ObjectCache[T]):
             async with aclosing(self._pages(1, _Named)) as pages:
                 version = (await anext(pages)).metadata.resource_version
             self._heard_at = time.monotonic()
-            if _older(version, self._version):
-                log.warning("cache %s: listing again, the server is at %s after %s", self._path, version, self._version)
+            if _older(version, self.version):
+                log.warning("cache %s: listing again, the server is at %s after %s", self._path, version, self.version)
                 self._step = self._list
                 return
         self._is_current = False
@@ -246,7 +238,7 @@ class Informer(ObjectCache[T]):
         seconds = random.randint(*_WATCH_SECONDS)  # noqa: S311 - spreads clients apart, guards nothing
         watch: Any = self._client.watch(
             self._path,
-            resource_version=self._version,
+            resource_version=self.version,
             opened=self._open,
             allowWatchBookmarks=True,
             timeoutSeconds=seconds,
@@ -283,14 +275,14 @@ class Informer(ObjectCache[T]):
         key, version = _named(raw) if obj is None else (key_of(obj), obj.metadata.resource_version)
         if obj is not None:
             known = self._items.get(key)
-            before = known.metadata.resource_version if known else self._version
+            before = known.metadata.resource_version if known else self.version
             if kind == "DELETED":
                 if known is not None and not _older(version, before):
                     self._remove(key, self._kept(obj))
             elif (known is None or version != before) and not _older(version, before):
                 self._put(key, self._kept(obj))
-        if version and not _older(version, self._version):
-            self._version = version
+        if version and not _older(version, self.version):
+            self.version = version
 
     def _decode(self, raw: msgspec.Raw | bytes) -> T | None:
         try:

@@ -108,7 +108,7 @@ class Transport:
             raise _no_answer("watch", path, error) from error
 
     async def _worth_another(self, error: ApiError, method: str) -> bool:
-        if error.status == 401 and self.endpoint.renewable:
+        if error.status == 401 and self.endpoint.renewal is not None:
             await self.endpoint.renew(force=True)
             return True
         return error.reason == "Unreachable" and method == "GET"

@@ -10,12 +10,12 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO, Self, TypeVar
+from typing import BinaryIO, Protocol, Self, TypeVar
 
 import msgspec
 
 from webhook.component_base.file_watcher import FileWatcher
-from webhook.component_base.logs import LogFormat, LogWriter, log_records
+from webhook.component_base.logs import LogWriter, log_records
 from webhook.component_base.probes import ProcessMetrics, ReadinessCheck, plain_port, probes
 from webhook.component_base.supervision import Supervisor, cancelled
 from webhook.manager.kept_policies import KeptPolicies
@@ -35,11 +35,10 @@ class ManagerOptions(msgspec.Struct, frozen=True, kw_only=True):
     allow_removal: bool = False
     bind_address: str = "::"
     health_port: int = 8081
-    log_format: LogFormat = "json"
     poll_interval: float = 0.5
 
 
-class Component:
+class Component(Protocol):
     """A part of a process. Each method that a part does not override says that it has nothing of that kind.
 
     `async with` is its run: the manager enters it when log, probes and policies are there, and leaves it first.
@@ -70,12 +69,13 @@ class Component:
 
     async def drain(self) -> None:
         """Let go of what others still send here; the process ends afterwards."""
+        await asyncio.sleep(0)
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
-        pass
+        del exc_info
 
 
 C = TypeVar("C", bound=Component)
@@ -100,7 +100,7 @@ class Manager:
     ) -> None:
         self.options = options
         self.metrics = ProcessMetrics()
-        self.log = LogWriter(stream, options.log_format, self.metrics.lines_dropped.inc)
+        self.log = LogWriter(stream, self.metrics.lines_dropped.inc)
         self.supervisor = Supervisor(lambda name: self.metrics.task_failures.labels(name).inc())
         self.health_port = options.health_port
         self._given = engine or Engine(Policies())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
@@ -15,34 +16,20 @@ class PolicyMetrics:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._policies = Policies()
-        counted = Gauge(
-            "giveway_policy_exceptions",
-            "Exceptions in the policies in use: active or ended.",
-            ["state"],
-            registry=registry,
-        )
-        counted.labels("active").set_function(lambda: self._exceptions(ended=False))
-        counted.labels("ended").set_function(lambda: self._exceptions(ended=True))
-        self.reloads = Counter(
-            "giveway_policy_reloads", "Policy reloads, by result: success or failure.", ["result"], registry=registry
-        )
-        self.policies_current = Gauge(
-            "giveway_policies_current",
-            "1 if the policies in use are those in the files, 0 if the files are broken.",
-            registry=registry,
-        )
-        self.removals_held = Gauge(
-            "giveway_policy_removals_held",
-            "Rules, rights and verdicts that the policy files would give up, and that nobody has said may go.",
-            registry=registry,
-        )
-        self.restored = Counter(
-            "giveway_policies_in_force_restored",
-            "Times the policies in force were found to give less protection than the files, by somebody's hand.",
-            registry=registry,
-        )
+        text = "Exceptions in the policies in use: active or ended."
+        counted = Gauge("giveway_policy_exceptions", text, ["state"], registry=registry)
+        for state in ("active", "ended"):
+            counted.labels(state).set_function(partial(self._exceptions, ended=state == "ended"))
+        text = "Policy reloads, by result: success or failure."
+        self.reloads = Counter("giveway_policy_reloads", text, ["result"], registry=registry)
         for result in ("success", "failure"):
             self.reloads.labels(result)
+        text = "1 if the policies in use are those in the files, 0 if the files are broken."
+        self.policies_current = Gauge("giveway_policies_current", text, registry=registry)
+        text = "Rules, rights and verdicts that the policy files would give up, and that nobody has said may go."
+        self.removals_held = Gauge("giveway_policy_removals_held", text, registry=registry)
+        text = "Times the policies in force were found to give less protection than the files, by somebody's hand."
+        self.restored = Counter("giveway_policies_in_force_restored", text, registry=registry)
 
     def use(self, policies: Policies) -> None:
         """Count the exceptions of these policies from now on."""

@@ -33,7 +33,7 @@ from webhook.policy.model.match import (
 )
 from webhook.policy.model.preemption import PreemptionPolicy
 from webhook.policy.model.rules import Definers
-from webhook.registration.conditions import changed, changed_metadata
+from webhook.registration.entries import changed, changed_metadata
 
 
 class Asked(msgspec.Struct, frozen=True):

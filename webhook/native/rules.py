@@ -41,7 +41,7 @@ from webhook.policy.model.policies import Policies
 from webhook.policy.model.priority import PriorityPolicy
 from webhook.policy.model.rules import Enforcement, PriorityRule, Reserve
 from webhook.policy.model.values import MARK
-from webhook.registration.conditions import changed, changed_key, changed_metadata
+from webhook.registration.entries import changed, changed_key, changed_metadata
 
 CLASS_NAME, PRIORITY = "variables.className", "variables.priority"
 _VARIABLES = {

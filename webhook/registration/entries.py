@@ -1,12 +1,16 @@
 """The entries of the two webhook configurations, generated from the policies in force. Pure.
 
+Their conditions are tests in CEL of what a request changes or carries, which hold or do not, and fail on no object.
+Fields that may be absent are selected as optionals, which Kubernetes knows from 1.30 on; two of them are equal if both
+are absent, or both are there with equal values.
+
 An entry is written with every field that the API server would otherwise fill in, so that what is stored can be compared
 with what is wanted. `docs/webhook.md` says what each entry is for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from functools import partial
 from typing import Any
 
@@ -18,7 +22,6 @@ from webhook.kube.pods import TEMPLATE_PATHS, WORKLOADS
 from webhook.policy.evaluation.reads import PRESERVED, Reads, protected_annotations, reads_on_update
 from webhook.policy.model.policies import Policies
 from webhook.policy.model.values import MARK, WEBHOOK_ANNOTATIONS
-from webhook.registration.conditions import any_of, changed, changed_key, changed_metadata, left_out, present_key
 
 Entry = dict[str, Any]
 """One element of `webhooks`, as JSON data."""
@@ -135,6 +138,36 @@ def _validating(policies: Policies, target: WebhookTarget) -> list[Entry]:
         ),
         _probe(target, VALIDATING),
     ]
+
+
+def any_of(tests: Iterable[str]) -> str:
+    """At least one of the tests holds."""
+    return " || ".join(tests)
+
+
+def changed(path: str) -> str:
+    """The field differs. Parts of the path that may be absent are written `.?name`."""
+    return f"object.{path} != oldObject.{path}"
+
+
+def changed_metadata(field: str) -> str:
+    """A field of the metadata differs as a whole."""
+    return changed(f"metadata.?{field}")
+
+
+def changed_key(field: str, key: str) -> str:
+    """One label or annotation differs. Keys are those of Kubernetes, which need no escaping; policies are checked."""
+    return changed(f"metadata.?{field}[?'{key}']")
+
+
+def left_out(path: str) -> str:
+    """The field was there and is not any more. Parts of the path that may be absent are written `.?name`."""
+    return f"oldObject.{path}.hasValue() && !object.{path}.hasValue()"
+
+
+def present_key(field: str, key: str) -> str:
+    """One label or annotation is there, with whatever value."""
+    return f"object.?metadata.?{field}[?'{key}'].hasValue()"
 
 
 def pod_condition(reads: Reads, protected: Collection[str]) -> str:

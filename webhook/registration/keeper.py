@@ -3,6 +3,9 @@
 The objects themselves are made and deleted by whoever installs giveway; the keeper only fills in those that exist. It
 writes an entry that could refuse anything only if the API server has just reached the webhook: it has its own probe
 entries, which refuse nothing, written first, and asks through them. `docs/install.md` tells what happens at each step.
+
+Static entries are applied by an administrator, and the server needs no right on webhook configurations: the keeper only
+asks through them.
 """
 
 from __future__ import annotations
@@ -12,8 +15,7 @@ import base64
 import logging
 import random
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -48,13 +50,14 @@ class KeeperSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Which objects are kept, and what they say; times are in seconds.
 
     `deployment` is the server's own, in the target's namespace; None if it has none. `owns_trust` says that nobody else
-    renews `caBundle`, as is always so at a URL.
+    renews `caBundle`, as is always so at a URL. `static` says that an administrator applies the entries.
     """
 
     name: str = "giveway"
     target: WebhookTarget = WebhookTarget()
     deployment: str | None = None
     owns_trust: bool = False
+    static: bool = False
     period: float = _PERIOD
     patience: float = _PATIENCE
 
@@ -72,16 +75,24 @@ class ServerState(msgspec.Struct, frozen=True, kw_only=True):
     terminating: Callable[[], bool]
 
 
-class EntriesLoop(ABC):
-    """Looks at one server's entries again and again, at once when it is woken. `note` says how they stand."""
+class Keeper:
+    """Keeps one server's entries, and looks at once when it is woken. Any number of servers may do so at once."""
 
     def __init__(self, api: Client, settings: KeeperSettings, situation: ServerState) -> None:
         self._api, self._settings, self._situation = api, settings, situation
+        self._paths = {kind: resource.path(name=settings.name) for kind, resource in _RESOURCES.items()}
+        self._working = asyncio.Lock()
+        self._ended = False
+        self._kept: dict[str, tuple[str, str]] = {}
+        """By kind, the digests of what was written last, or found written, and of what the API server kept of it."""
+        self._others: dict[str, tuple[str, float]] = {}
+        """By kind, the digest of what another replica wrote instead, and since when it has been seen."""
         self._woken = asyncio.Event()
         self._hurried = 0
         self.in_force = False
         """Whether at the last look the API server sent reviews by all entries."""
         self.note = "not looked at yet"
+        """How the entries stand."""
 
     def wake(self) -> None:
         """Look again at once: policies or the namespace have changed."""
@@ -97,14 +108,6 @@ class EntriesLoop(ABC):
                 async with asyncio.timeout(delay * random.uniform(0.9, 1.1)):  # noqa: S311 - spreads replicas
                     await self._woken.wait()
 
-    @abstractmethod
-    async def look(self) -> float:
-        """Look once; the seconds until the next look."""
-
-    @abstractmethod
-    async def end(self) -> None:
-        """Do what is due when the server ends. Raises no ApiError."""
-
     def _soon(self) -> float:
         self._hurried += 1
         return exponential(self._hurried, _SOON, self._settings.period)
@@ -114,24 +117,8 @@ class EntriesLoop(ABC):
             self.note = note
             log.log(level, "webhook configurations %s: %s", self._settings.name, note)
 
-
-class Keeper(EntriesLoop):
-    """Keeps one server's entries. Any number of servers may do so at once."""
-
-    def __init__(self, api: Client, settings: KeeperSettings, situation: ServerState) -> None:
-        super().__init__(api, settings, situation)
-        self._paths = {kind: resource.path(name=settings.name) for kind, resource in _RESOURCES.items()}
-        self._working = asyncio.Lock()
-        self._ended = False
-        self._mine: dict[str, str] = {}
-        """By kind, the digest of the entries that this server wrote last or found written."""
-        self._kept: dict[str, tuple[str, str]] = {}
-        """By kind, the digests of what was written last and of what the API server kept of it."""
-        self._others: dict[str, tuple[str, float]] = {}
-        """By kind, the digest of what another replica wrote instead, and since when it has been seen."""
-
     async def look(self) -> float:
-        """Compare, and write what is due."""
+        """Compare, and write what is due; the seconds until the next look."""
         try:
             async with self._working:
                 return self._settings.period if self._ended else await self._keep()
@@ -145,14 +132,14 @@ class Keeper(EntriesLoop):
         return self._settings.period
 
     async def end(self) -> None:
-        """Stop keeping; take the entries away if the server is not replaced but removed. Raises no ApiError."""
+        """Stop keeping; take the entries away if the server is not replaced but removed. Raises no ApiError.
+
+        Whoever applied static entries takes them away, too.
+        """
         try:
             async with asyncio.timeout(_LAST), self._working:
                 self._ended = True
-                settings = self._settings
-                if self._situation.terminating() or await is_removed(
-                    self._api, settings.target.namespace, settings.deployment
-                ):
+                if self._situation.terminating() or await self._is_removed():
                     await self._withdraw()
         except (ApiError, TimeoutError) as error:
             self._ended = True
@@ -166,6 +153,13 @@ class Keeper(EntriesLoop):
             return self._settings.period
         if not situation.ready():
             return self._soon()
+        if self._settings.static:
+            self.in_force = await self._answers(self._paths, "; apply what giveway compile --webhook prints")
+            if not self.in_force:
+                return self._soon()
+            self._hurried = 0
+            self._report("in force, as an administrator applied them")
+            return self._settings.period
         configurations = {
             kind: obj
             for kind in self._paths
@@ -191,7 +185,6 @@ class Keeper(EntriesLoop):
             written = await self._write(kind, stored.with_entries(configurations[kind], wanted[kind], trust))
             mine = stored.digest(wanted[kind])
             kept = stored.digest(written.get("webhooks") or ())
-            self._mine[kind] = mine
             if kept != mine and self._kept.get(kind) != (mine, kept):
                 log.warning(
                     "%s %s: the API server keeps other entries than were written;"
@@ -209,10 +202,10 @@ class Keeper(EntriesLoop):
         """Whether to write now. What another replica wrote is left alone for a while; anybody else's change is not."""
         mine, there = stored.digest(wanted), stored.digest(configuration.get("webhooks") or ())
         if there == mine or self._kept.get(kind) == (mine, there):
-            self._mine[kind] = mine
+            self._kept[kind] = mine, there
             self._others.pop(kind, None)
             return stored.untrusted(configuration, trust)
-        if not stored.is_ours(configuration) or self._mine.get(kind) != mine:
+        if not stored.is_ours(configuration) or self._kept.get(kind, ("",))[0] != mine:
             return True
         seen, since = self._others.get(kind, ("", 0.0))
         if seen != there:
@@ -232,22 +225,27 @@ class Keeper(EntriesLoop):
                 written = await self._write(kind, stored.with_probes(configuration, wanted[kind], trust))
                 configuration.clear()
                 configuration.update(written)
+        return await self._answers(configurations, "; nothing that refuses is written")
+
+    async def _answers(self, kinds: Iterable[str], advice: str) -> bool:
+        """Whether the API server reaches this webhook by the entries of these kinds."""
         namespace = self._settings.target.namespace
         try:
-            unanswered = await silent_phases(self._api, namespace, {})
+            unanswered = await silent_phases(self._api, namespace)
         except ApiError as error:
             self._report(f"waiting: ConfigMap {namespace}/{PROBE} cannot be probed with: {error}", logging.WARNING)
             return False
-        silent = [PHASES[kind] for kind in configurations if PHASES[kind] in unanswered]
+        silent = ", ".join(PHASES[kind] for kind in kinds if PHASES[kind] in unanswered)
         if silent:
-            phases = ", ".join(silent)
-            self._report(
-                f"waiting: the API server does not reach this webhook yet ({phases}); nothing that refuses is written"
-            )
+            self._report(f"waiting: the API server does not reach this webhook yet ({silent}){advice}")
         return not silent
 
     async def _withdraw(self) -> None:
         """Take all entries away, so that nothing waits for a server that goes."""
+        if self._settings.static:
+            text = "giveway is being removed, and its entries stay: delete the webhook configurations"
+            self._report(text, logging.WARNING)
+            return
         self.in_force = False
         for kind, path in self._paths.items():
             while (configuration := await unless_absent(self._api.get(path)) or {}).get("webhooks"):
@@ -261,12 +259,13 @@ class Keeper(EntriesLoop):
     async def _write(self, kind: str, configuration: Json) -> Json:
         return await self._api.replace(self._paths[kind], configuration)
 
-
-async def is_removed(api: Client, namespace: str, deployment: str | None) -> bool:
-    """Whether no other server follows this one, by its Deployment. Raises ApiError."""
-    if deployment is None:
-        return False
-    deployed = await unless_absent(api.get(DEPLOYMENT.path(namespace, deployment)))
-    if deployed is None or deployed["metadata"].get("deletionTimestamp"):
-        return True
-    return bool(deployed["spec"].get("replicas", 1) == 0)
+    async def _is_removed(self) -> bool:
+        """Whether no other server follows this one, by its Deployment. Raises ApiError."""
+        settings = self._settings
+        if settings.deployment is None:
+            return False
+        path = DEPLOYMENT.path(settings.target.namespace, settings.deployment)
+        deployed = await unless_absent(self._api.get(path))
+        if deployed is None or deployed["metadata"].get("deletionTimestamp"):
+            return True
+        return bool(deployed["spec"].get("replicas", 1) == 0)

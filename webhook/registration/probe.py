@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Mapping
 
 import msgspec
 
@@ -37,15 +36,13 @@ class Probe(msgspec.Struct, frozen=True):
     versions: frozenset[str] = frozenset()
 
 
-async def silent_phases(
-    api: Client, own: str, annotations: Mapping[str, str], heard: list[str] | None = None
-) -> tuple[str, ...]:
-    """The phases in which no webhook answers a probe with these annotations; giveway's namespace is `own`.
+async def silent_phases(api: Client, own: str, heard: list[str] | None = None) -> tuple[str, ...]:
+    """The phases in which no webhook answers a probe; giveway's namespace is `own`.
 
     The answers are added to `heard`. Raises ApiError if the ConfigMap of the probe cannot be changed.
     """
     heard = [] if heard is None else heard
-    body = {"metadata": {"annotations": {"giveway.dev/probe": f"{random.getrandbits(32):08x}", **annotations}}}
+    body = {"metadata": {"annotations": {"giveway.dev/probe": f"{random.getrandbits(32):08x}"}}}
     await api.patch(CONFIG_MAP.path(own, PROBE), body, warnings=heard, dryRun="All")
     return tuple(phase for phase in PHASES.values() if not answered(phase, heard))
 
@@ -56,7 +53,7 @@ async def send_probe(client: Client, own: str) -> Probe:
     Raises ApiError for a missing right: to patch the ConfigMap of the probe, or to create PriorityClasses.
     """
     heard: list[str] = []
-    silent = await unless_absent(silent_phases(client, own, {}, heard))
+    silent = await unless_absent(silent_phases(client, own, heard))
     if silent is None:  # without the ConfigMap the fail-closed entry still tells
         silent = tuple(PHASES.values())
     versions = frozenset(match[1] for text in heard if (match := _VERSION.match(text)))

@@ -11,8 +11,7 @@ from webhook.kube.client import Client
 from webhook.kube.errors import unless_absent
 from webhook.kube.informer import Informer
 from webhook.kube.objects.cluster_scoped import Namespace, PriorityClass
-from webhook.kube.objects.meta import ObjectMeta
-from webhook.kube.objects.scheduling import PodGroup, PodGroupSpec
+from webhook.kube.objects.scheduling import PodGroup
 from webhook.kube.resources import NAMESPACE, POD_GROUP, PRIORITY_CLASS, Resource
 from webhook.serving.lookups import Asker, Lookups
 
@@ -61,7 +60,7 @@ class CachedObjects(ObjectSource):
         self._classes = Informer(client, PRIORITY_CLASS.path(), PriorityClass)
         self._namespaces = Informer(client, NAMESPACE.path(), Namespace)
         paths = POD_GROUP.paths()
-        self._groups = Informer(client, paths[0], PodGroup, transform=_brief, optional=True, other_paths=paths[1:])
+        self._groups = Informer(client, paths[0], PodGroup, optional=True, other_paths=paths[1:])
         self._group_version = 0
         """Which version of PodGroups answered last."""
         self._caches: dict[str, Informer[Any]] = {
@@ -111,14 +110,3 @@ class CachedObjects(ObjectSource):
                     self._group_version = place
                 return live
         return None
-
-
-def _brief(group: PodGroup) -> PodGroup:
-    """What reviews read of a PodGroup, and by what a cache knows it."""
-    meta, spec = group.metadata, group.spec
-    return PodGroup(
-        metadata=ObjectMeta(
-            name=meta.name, namespace=meta.namespace, uid=meta.uid, resource_version=meta.resource_version
-        ),
-        spec=PodGroupSpec(priority=spec.priority, priority_class_name=spec.priority_class_name),
-    )

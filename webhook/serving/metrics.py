@@ -89,15 +89,8 @@ class AdmissionMetrics:
     def configurations_in_force(self, holds: Callable[[], bool]) -> None:
         """Show whether the webhook configurations are in force, asked at each scrape."""
         text = "1 if both webhook configurations have their entries, 0 if nothing or not everything is sent here."
-        self._show("giveway_webhook_configurations_in_force", text, holds)
-
-    def entries_old(self, holds: Callable[[], bool]) -> None:
-        """Show whether the entries that an administrator applied are old, asked at each scrape."""
-        text = "1 if the entries that an administrator applied are not those that the policies in force need."
-        self._show("giveway_webhook_entries_old", text, holds)
-
-    def _show(self, name: str, text: str, holds: Callable[[], bool]) -> None:
-        Gauge(name, text, registry=self.registry).set_function(lambda: float(holds()))
+        gauge = Gauge("giveway_webhook_configurations_in_force", text, registry=self.registry)
+        gauge.set_function(lambda: float(holds()))
 
     def observe(self, phase: str, reviewed: Reviewed, verdict: str, seconds: float, namespace: str) -> None:
         """Count one answered review by its verdict.

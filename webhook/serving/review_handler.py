@@ -12,7 +12,7 @@ from contextlib import suppress
 from email.utils import formatdate
 from functools import lru_cache
 from http import HTTPStatus
-from typing import get_args
+from typing import Any, get_args
 
 from aiohttp import web
 from aiohttp.abc import AbstractStreamWriter
@@ -20,7 +20,7 @@ from aiohttp.abc import AbstractStreamWriter
 from webhook.admission.context import Context
 from webhook.admission.review import uid_of
 from webhook.admission.webhook import Phase, Reviewed, deny, refuse, review
-from webhook.component_base.logs import LogLine, LogWriter
+from webhook.component_base.logs import LogWriter, timestamp
 from webhook.kube.bounded import bounded, bounded_cache
 from webhook.kube.errors import ApiError
 from webhook.policy.cel.program import AllowanceError
@@ -232,37 +232,18 @@ def _budget(query: str) -> float:
     return _SHARE * (min(seconds, _TIMEOUT) if seconds > 0 else _TIMEOUT)
 
 
-class ReviewLine(LogLine):
-    """The line of one review: who asked for what, and what became of it; never the object itself."""
-
-    phase: str
-    uid: str
-    verdict: str
-    ms: float
-    user: str = ""
-    operation: str = ""
-    resource: str = ""
-    object: str = ""
-    dry_run: bool = False
-    rule: str = ""
-    warned: str = ""
-    would_deny: str = ""
-    excepted: str = ""
-    code: int = 200
-    error: str = ""
-
-
-def _line(now: float, phase: Phase, reviewed: Reviewed, verdict: str, milliseconds: float) -> ReviewLine:
-    """The line of a review; `now` in seconds since the epoch."""
+def _line(now: float, phase: Phase, reviewed: Reviewed, verdict: str, milliseconds: float) -> dict[str, Any]:
+    """The line of a review: who asked for what, and what became of it; never the object itself."""
     answer, asked = reviewed.answer, reviewed.asked
-    line = ReviewLine(now, "info", "review", phase, reviewed.uid, verdict, round(milliseconds * 1000) / 1000)
+    line = {"time": timestamp(now), "level": "info", "message": "review", "phase": phase, "uid": reviewed.uid}
+    told: dict[str, Any] = {"verdict": verdict, "ms": round(milliseconds, 3)}
     if asked is not None:
-        line.user, line.operation, line.dry_run = asked.user.username, asked.operation, asked.dry_run
-        line.resource = f"{asked.resource}/{asked.subresource}" if asked.subresource else asked.resource
-        line.object = f"{asked.namespace}/{asked.shown_name}" if asked.namespace else asked.shown_name
+        told |= {"user": asked.user.username, "operation": asked.operation, "dryRun": asked.dry_run}
+        told["resource"] = f"{asked.resource}/{asked.subresource}" if asked.subresource else asked.resource
+        told["object"] = f"{asked.namespace}/{asked.shown_name}" if asked.namespace else asked.shown_name
     if answer.code != 200:
-        line.code, line.error = answer.code, answer.message
+        told |= {"code": answer.code, "error": answer.message}
     elif answer.verdicts:
-        line.rule, line.warned = ",".join(answer.rules), ",".join(answer.warned)
-        line.would_deny, line.excepted = ",".join(answer.would_deny), ",".join(answer.excepted)
-    return line
+        told |= {"rule": ",".join(answer.rules), "warned": ",".join(answer.warned)}
+        told |= {"wouldDeny": ",".join(answer.would_deny), "excepted": ",".join(answer.excepted)}
+    return line | {field: value for field, value in told.items() if value}

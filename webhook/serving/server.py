@@ -6,7 +6,7 @@ import asyncio
 import logging
 import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Self
 
@@ -18,6 +18,7 @@ from webhook.component_base.logs import LogWriter
 from webhook.component_base.probes import ReadinessCheck
 from webhook.component_base.supervision import Supervisor, cancelled
 from webhook.kube.instants import rfc3339
+from webhook.page.model import Certificate
 from webhook.policy.evaluation.engine import Engine
 from webhook.policy.files.first_use import Use
 from webhook.serving.cluster_objects import ObjectSource
@@ -46,16 +47,13 @@ class ServingOptions(msgspec.Struct, frozen=True, kw_only=True):
     shutdown_delay_duration: float = 0.0
     shutdown_timeout: float = 25.0
 
-    def certificate_files(self) -> list[Path]:
-        """The files whose change is a change of the certificate."""
-        return [path for path in (self.tls_cert_file, self.tls_private_key_file, self.client_ca_file) if path]
-
 
 class ReviewServer:
     """One webhook server: it listens from `async with` until that is left.
 
     `source` says what is known of the cluster. Reviews are refused until the first `use`; `policies_problem` says why.
-    Entering raises TlsError or OSError if certificate or port are not usable.
+    Entering raises TlsError or OSError if certificate or port are not usable. It is a component of a process
+    (`webhook.manager.manager`). `reloaded` is called when another certificate is in use.
     """
 
     def __init__(
@@ -69,7 +67,8 @@ class ReviewServer:
         policies_problem: Callable[[], str],
     ) -> None:
         self.options, self.source = options, source
-        self._metrics, self._supervisor = metrics, supervisor
+        self.metrics, self._supervisor = metrics, supervisor
+        self.reloaded: Callable[[], None] = lambda: None
         self._connections: Connections
         self._acceptor: Acceptor | None = None
         self._accepting: list[asyncio.Task[None]] = []
@@ -84,6 +83,29 @@ class ReviewServer:
         assert self._acceptor is not None
         return self._acceptor.port
 
+    def certificates(self) -> tuple[Certificate, ...]:
+        """The certificate in use, as the page shows it."""
+        certificate = self.certificate
+        return (Certificate(f"webhook, {certificate.subject}", certificate.expires),) if certificate else ()
+
+    def listens(self) -> str:
+        """Its port."""
+        return f"serving on port {self.secure_port}"
+
+    def tasks(self) -> Mapping[str, Callable[[], Awaitable[object]]]:
+        """Keeping the objects current."""
+        return {"cluster": self.source.run}
+
+    def files(self) -> Iterable[tuple[list[Path], Callable[[], Awaitable[bool]]]]:
+        """The certificate."""
+        options = self.options
+        files = (options.tls_cert_file, options.tls_private_key_file, options.client_ca_file)
+        return [([path for path in files if path], self.reload_certificate)]
+
+    def ages(self) -> dict[str, float]:
+        """Those of the objects that reviews are judged by."""
+        return self.source.ages()
+
     def use(self, engine: Engine) -> None:
         """Judge by these policies from now on."""
         self.handler.context = Context(
@@ -96,7 +118,7 @@ class ReviewServer:
         )
 
     async def __aenter__(self) -> Self:
-        closed = self._metrics.connections_closed
+        closed = self.metrics.connections_closed
         self._connections = Connections(self.handler, self._load().context, lambda reason: closed.labels(reason).inc())
         sock = bind(self.options.bind_address, self.options.secure_port, "--secure-port")
         self._acceptor = Acceptor(sock, self._connections.serve)
@@ -138,13 +160,14 @@ class ReviewServer:
             fresh = self._load()
         except TlsError as error:
             self._tls_problem = str(error)
-            self._metrics.certificate_reloads.labels("failure").inc()
+            self.metrics.certificate_reloads.labels("failure").inc()
             log.error("certificate not reloaded, the last good one stays: %s", error)  # noqa: TRY400 - its text says all
             return False
         self._connections.context = fresh.context
         self._tls_problem = ""
-        self._metrics.certificate_reloads.labels("success").inc()
+        self.metrics.certificate_reloads.labels("success").inc()
         log.info("certificate reloaded: %s, expires %s", fresh.subject, rfc3339(fresh.expires))
+        self.reloaded()
         return True
 
     def _load(self) -> ServingCertificate:
@@ -153,7 +176,7 @@ class ReviewServer:
         fresh = load_certificate(options.tls_cert_file, options.tls_private_key_file, options.client_ca_file)
         fresh.context.sni_callback = self._begin_under_the_newest
         self.certificate = fresh
-        self._metrics.certificate_expiry.set(fresh.expires)
+        self.metrics.certificate_expiry.set(fresh.expires)
         return fresh
 
     def _begin_under_the_newest(self, tls: ssl.SSLObject, server_name: str | None, context: ssl.SSLContext) -> None:

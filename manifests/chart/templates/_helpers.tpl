@@ -152,7 +152,7 @@ topologySpreadConstraints:
 - --webhook-config=giveway
 {{- end }}
 - --dir=/run/giveway/certs
-- --log-format=json
+- --log
 {{- end -}}
 
 {{- define "giveway.budget" -}}

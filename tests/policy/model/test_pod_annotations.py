@@ -11,7 +11,6 @@ KEY = re.compile(r"giveway\.dev/[A-Za-z-]+")
 ELSEWHERE = {
     MARK: "the label of pods that giveway preempts for; stays",
     EXEMPT: "a label of namespaces",
-    "giveway.dev/needed-entries": "on webhook configurations",
     "giveway.dev/entries": "on webhook configurations",
     "giveway.dev/probe": "on the ConfigMap by which webhooks are tried",
     "giveway.dev/canary": "a label of what the doctor makes and deletes",

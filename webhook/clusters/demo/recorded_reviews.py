@@ -21,7 +21,7 @@ from webhook.admission.context import Objects
 from webhook.kube.objects.cluster_scoped import Namespace, PriorityClass
 from webhook.kube.objects.meta import ObjectMeta
 from webhook.manager.manager import Manager, ManagerOptions
-from webhook.manager.webhook_component import AdmissionWebhook
+from webhook.manager.webhook_component import add_webhook
 from webhook.policy.model.values import CAN_BE_PREEMPTED, PROTECTION_DURATION
 from webhook.serving.cluster_objects import ObjectSource
 from webhook.serving.server import ServingOptions
@@ -117,9 +117,9 @@ async def _answers(policies: Path) -> list[tuple[Recorded, Expected, str]]:
     outcomes = []
     with tempfile.TemporaryDirectory(prefix="giveway-") as directory:
         serving, trust = loopback_serving(Path(directory))
-        options = ManagerOptions(policies=policies, bind_address="127.0.0.1", health_port=0, log_format="json")
+        options = ManagerOptions(policies=policies, bind_address="127.0.0.1", health_port=0)
         manager = Manager(options, io.BytesIO())
-        webhook = manager.add(AdmissionWebhook(manager, serving, ObjectSource(recorded_objects())))
+        webhook = add_webhook(manager, serving, ObjectSource(recorded_objects()))
         connector = aiohttp.TCPConnector(ssl=ssl.create_default_context(cadata=trust.decode()))
         async with manager, aiohttp.ClientSession(connector=connector) as session:
             for row in recorded():

@@ -21,7 +21,7 @@ from webhook.kube.errors import ApiError
 from webhook.kube.resources import MUTATING_WEBHOOK_CONFIGURATION, NAMESPACE, VALIDATING_WEBHOOK_CONFIGURATION
 from webhook.manager.manager import Manager, ManagerOptions
 from webhook.manager.reconciler_component import Reconciliation
-from webhook.manager.webhook_component import AdmissionWebhook
+from webhook.manager.webhook_component import add_webhook
 from webhook.policy.files.loading import load_texts
 from webhook.reconciler import service as reconciling
 from webhook.registration.entries import MUTATING, VALIDATING, WebhookTarget, entries
@@ -86,7 +86,7 @@ async def _cluster(directory: Path, stream: BinaryIO) -> AsyncIterator[tuple[Emb
         cluster.client(cluster.add_user(RECONCILER, "system:masters")) as client,
     ):
         await client.create(NAMESPACE.path(), {"metadata": {"name": _SYSTEM}})
-        webhook = manager.add(AdmissionWebhook(manager, serving, CachedObjects(client)))
+        webhook = add_webhook(manager, serving, CachedObjects(client))
         options = reconciling.ReconcilerOptions(lease_namespace=_SYSTEM)
         reconciliation = manager.add(
             Reconciliation(manager, client, options, debug_port=0, certificates=webhook.certificates)

@@ -14,7 +14,6 @@ from webhook.inspection.observed import CONFIGURATIONS, Observed
 from webhook.kube.rollouts import unready
 from webhook.native.drift import Mode
 from webhook.registration import stored
-from webhook.registration.applied import applied_entries, is_applied
 from webhook.registration.entries import MUTATING, PROBES, VALIDATING, WebhookTarget, entries
 
 Json = dict[str, Any]
@@ -66,15 +65,13 @@ def old(observed: Observed) -> Iterator[ClusterFinding]:
     """
     if not there(observed):
         return
-    target = _target(observed)
-    to_apply, to_keep = applied_entries(observed.policies, target), entries(observed.policies, target)
+    by_kind, static = entries(observed.policies, _target(observed)), observed.own_state.static_entries
     for kind, plural in _PLURALS.items():
         configuration = observed.own_configuration(plural)
         webhooks = configuration.get("webhooks") or []
-        static = observed.own_state.static_entries or is_applied(webhooks)
         if all(entry["name"] in PROBES for entry in webhooks) or (stored.is_ours(configuration) and not static):
             continue
-        wanted = (to_apply if static else to_keep)[kind]
+        wanted = by_kind[kind]
         if stored.digest(webhooks) == stored.digest(wanted):
             continue
         meant = {entry["name"]: stored.digest([entry]) for entry in wanted}

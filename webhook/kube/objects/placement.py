@@ -42,7 +42,6 @@ class PodAffinityTerm(KubeStruct):
     namespaces: list[str] | None = None
     namespace_selector: LabelSelector | None = None
     match_label_keys: list[str] | None = None
-    mismatch_label_keys: list[str] | None = None
 
 
 class WeightedPodAffinityTerm(KubeStruct):

@@ -47,7 +47,6 @@ class ClaimReference(KubeStruct):
     """A pod's reference to a PersistentVolumeClaim."""
 
     claim_name: str = ""
-    read_only: bool = False
 
 
 class Volume(KubeStruct):

@@ -259,7 +259,8 @@ def port_bits(snapshot: Snapshot, incoming: PodInfo, live: PlacedPods) -> PortUs
         for port in conflicting:
             word, bit = divmod(bit_of[port], _WORD)
             masks[word, identity] |= 1 << bit
-    users = np.flatnonzero(masks.any(axis=0)[pods.port_set[live.rows]])
+    in_conflict: Mask = np.bitwise_or.reduce(masks) != 0
+    users = np.flatnonzero(in_conflict[pods.port_set[live.rows]])
     sets, nodes = pods.port_set[live.rows[users]], live.nodes[users]
     base = np.zeros((len(masks), snapshot.nodes.rows), np.int64)
     for row, mask in zip(base, masks, strict=True):
