@@ -62,7 +62,6 @@ async def test_nobody_is_evicted_on_half_a_list(monkeypatch: pytest.MonkeyPatch,
     writer = desk.reconciler.executor._writer
     monkeypatch.setattr(writer, "nominate", nominate)
     monkeypatch.setattr(writer, "removing", answered)
-    monkeypatch.setattr(writer, "_mark_and_delete", answered)
     working = asyncio.create_task(desk.reconciler.work())
     await passes()
     plan = desk.reconciler.plans["default/p"]
