@@ -45,7 +45,7 @@ def said_ready(setting: Setting, names: str) -> None:
         setting.add(pod(name, node="n1", annotations={CAN_BE_PREEMPTED: "true", NOTICE: notice(), **answer}))
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(
     groups=st.lists(st.integers(0, 2), min_size=4, max_size=4),
     until=st.lists(st.sampled_from([-5.0, 0.0, 5.0, 9.0]), min_size=4, max_size=4),

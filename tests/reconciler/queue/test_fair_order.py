@@ -46,7 +46,7 @@ class Plain:
 
 def test_the_order_is_that_of_the_oracle():
     """Any pods of any namespaces and priorities that come, are tried and take victims have their turns as F2 says."""
-    for seed in range(200):
+    for seed in range(60):
         dice, fair, plain = random.Random(seed), FairOrder(), Plain()
         for turn in range(300):
             if dice.random() < 0.55:
@@ -99,7 +99,7 @@ def rounds(sizes, chance, seed, count=400):
 
 def test_namespaces_that_always_wait_take_as_much_as_each_other():
     """Over any stretch of windows they differ by two of the largest plans at most, however many pods each has."""
-    for seed in range(20):
+    for seed in range(6):
         dice = random.Random(seed)
         sizes = {f"ns-{number}": dice.randint(1, 4) for number in range(dice.randint(2, 5))}
         history = rounds(sizes, dict.fromkeys(sizes, 1.0), seed)
@@ -111,7 +111,7 @@ def test_namespaces_that_always_wait_take_as_much_as_each_other():
 
 def test_who_can_be_helped_seldom_only_is_not_passed_over_then():
     """A namespace whose pods are helped once in ten tries takes a part of its share, and others all theirs."""
-    for seed in range(10):
+    for seed in range(4):
         history = rounds({"a": 1, "b": 1, "seldom": 1}, {"a": 1.0, "b": 1.0, "seldom": 0.1}, seed)
         assert history[-1]["seldom"] >= 30
         assert abs(history[-1]["a"] - history[-1]["b"]) <= 11
