@@ -4,7 +4,7 @@ import copy
 from functools import partial
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.preemption.building import as_pod, snapshot_of
@@ -55,7 +55,7 @@ def with_twin(data):
     return twin
 
 
-@settings(max_examples=150)
+@example(seed=5089, odd=False)  # two volumes of one handle, which a node attaches once
 @given(seed=st.integers(0, 10**9), odd=st.booleans())
 def test_claims_of_equal_shape_lead_to_the_same_nodes(seed, odd):
     """The twin fits where the preemptor fits, unless its shape is another one."""

@@ -64,6 +64,7 @@ class VolumeIndex:
         self._volumes: dict[str, PersistentVolume] = {}
         self.attached: dict[str, AttachedVolume | None] = {}
         """By name, the volume as a node attaches it; None for one that no CSI driver attaches."""
+        self._names: dict[AttachedVolume, set[str]] = {}
         self._free: dict[str, dict[str, Offer]] = {}
         self._reserved: dict[tuple[str, str], set[str]] = {}
 
@@ -76,7 +77,9 @@ class VolumeIndex:
         offer = _offer(volume)
         name, holder = volume.metadata.name, volume.spec.claim_ref
         self.remove(name)
-        self._volumes[name], self.attached[name] = volume, _of_volume(volume)
+        self._volumes[name], self.attached[name] = volume, (attached := _of_volume(volume))
+        if attached is not None:
+            self._names.setdefault(attached, set()).add(name)
         if holder is not None:
             self._reserved.setdefault((holder.namespace, holder.name), set()).add(name)
         elif (volume.status or {}).get("phase") == "Available" and volume.metadata.deletion_timestamp is None:
@@ -87,10 +90,16 @@ class VolumeIndex:
         volume = self._volumes.pop(name, None)
         if volume is None:
             return
-        del self.attached[name]
+        if (attached := self.attached.pop(name)) is not None:
+            take_out(self._names, attached, name)
         take_out(self._free, _class_of(volume), name)
         if (holder := volume.spec.claim_ref) is not None:
             take_out(self._reserved, (holder.namespace, holder.name), name)
+
+    def is_attached_as_another(self, name: str) -> bool:
+        """Whether the volume is one with another to the node that attaches them."""
+        attached = self.attached.get(name)
+        return attached is not None and len(self._names[attached]) > 1
 
     def free(self, of_class: str) -> list[Offer]:
         """The available volumes of a class that are reserved for nobody."""
@@ -134,15 +143,17 @@ class VolumeLimits(dict[str, dict[str, int]]):
 def claim_shape(claims: Mapping[str, PersistentVolumeClaim], volumes: VolumeIndex, key: str) -> object:
     """What filters read of a claim and of its volume: pods with claims of equal shape go to the same nodes.
 
-    It is the key, `namespace/name`, of a claim that counts by itself: it is missing or goes, its volume is missing
-    or reserved for it, or it may be in use by other pods (it is not `ReadWriteOnce`). One that is in use all the same
-    needs no further volume on that node: that is not looked at.
+    It is the key, `namespace/name`, of a claim that counts by itself: it is missing or goes, its volume is missing,
+    reserved for it or attached as another one, or it may be in use by other pods (it is not `ReadWriteOnce`). One that
+    is in use all the same needs no further volume on that node: that is not looked at.
     """
     claim = claims.get(key)
     if claim is None or claim.metadata.deletion_timestamp or claim.spec.access_modes != ["ReadWriteOnce"]:
         return key
     volume = volumes.get(claim.spec.volume_name)
     if volume is None and (claim.spec.volume_name or volumes.reserved(claim)):
+        return key
+    if volumes.is_attached_as_another(claim.spec.volume_name):
         return key
     meta, phase = claim.metadata, (claim.status or {}).get("phase")
     annotations = [(meta.annotations or {}).get(name) for name in _READ]
