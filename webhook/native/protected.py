@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from webhook.admission.validating import AS_IT_IS, OF_A_NODE
 from webhook.native import matching, objects
-from webhook.native.expressions import FALSE, TRUE, Cel, all_of, any_of, negate, quote
+from webhook.native.expressions import FALSE, TRUE, Cel, all_of, any_of, if_else, negate, quote
 from webhook.native.record import GIVEN_VARIABLE, recorded
 from webhook.native.rewriting import InexpressibleError
 from webhook.native.rules import CLASS_NAME, applies, conditions_of, validations
@@ -250,7 +250,8 @@ def _add_key_rows(  # noqa: PLR0917 - the place and the rules
         for shield in speaking:
             granting = enforced if shield in enforced else [shield]
             granted = (granting_shield.grants(asked) for granting_shield in granting)
-            test = any_of([unchanged, negate(applies(shield.policy, asked)), *granted])
+            # A condition that fails refuses, whatever another rule grants
+            test = any_of([unchanged, if_else(applies(shield.policy, asked), any_of(granted), TRUE)])
             rows_of = validations(shield.policy, shield.rule, (asked,), test, _text(asked, key, shield), sink)
             for how, validation in rows_of:
                 policy = BUILTIN if shield in enforced else shield.policy.name

@@ -285,8 +285,13 @@ class Engine:
         attributes = evaluation.attributes
         changed = attributes.annotation_changes(self._protected[attributes.kind])
         if changed:
-            concerned = filter(evaluation.concerns, self._asked(_SHIELD, attributes.namespace))
-            shields = [shield for row in concerned for shield in row.rows[_SHIELD] if shield.kind == attributes.kind]
+            shields = [
+                shield
+                for policy in self._asked(_SHIELD, attributes.namespace)
+                for shield in policy.rows[_SHIELD]
+                if shield.kind == attributes.kind and any(shield.speaks(key, attributes.operation) for key in changed)
+                if evaluation.concerns(policy)
+            ]
             builtin = self.shielded if attributes.kind == PODS else frozenset[str]()
             elsewhere = partial(self._shields_elsewhere, attributes)
             evaluation.verdicts += shield_verdicts(attributes, changed, shields, builtin, elsewhere)
