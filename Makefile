@@ -64,10 +64,12 @@ bench: $(STAMP)
 fuzz: $(STAMP)
 	$(BIN)/python -m tests.bench.mutated
 
-# Random clusters of each kind, so many seeds, on all processors; then what takes its time by the clock.
+# Random clusters of each kind and examples of each property, so many, on all processors; then what takes its time by the
+# clock.
 SEEDS ?= 600
 soak: $(STAMP)
 	SEEDS=$(SEEDS) $(BIN)/python -m pytest -n auto -m soak --run-soak tests/reconciler/test_clusters.py
+	SEEDS=$(SEEDS) $(BIN)/python -m pytest -n auto -m hypothesis --hypothesis-profile soak
 	$(BIN)/python -m pytest -m soak --run-soak --ignore tests/reconciler/test_clusters.py
 
 # Before a release: the judges of random clusters find what some mechanisms are needed for, if those are taken away.

@@ -18,8 +18,9 @@ from tests.skipped_waits import SkippingLoop
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
-# How long an example takes says nothing of the program if the machine is busy.
-settings.register_profile("tests", deadline=None)
+# How long an example takes says nothing of the program if the machine is busy. `make soak` draws more of them.
+settings.register_profile("tests", deadline=None, max_examples=40)
+settings.register_profile("soak", deadline=None, max_examples=int(os.environ.get("SEEDS", "600")))
 settings.load_profile("tests")
 
 LONGEST = (
@@ -29,7 +30,6 @@ LONGEST = (
     "installation/test_install.py",
     "manifests/test_staged.py",
     "e2e/test_crash.py",
-    "e2e/test_simulated.py",
     "manifests/test_chart.py",
     "inspection/test_doctor.py",
     "inspection/test_scan.py",

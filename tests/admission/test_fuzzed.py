@@ -9,7 +9,7 @@ from typing import Any
 
 import jsonpatch
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.admission.builders import make_class, make_context, make_policy, make_rule, manage, patch_of, response
@@ -109,7 +109,6 @@ def check(reviewed, uid: str) -> dict[str, Any]:
     return answer
 
 
-@settings(max_examples=400)
 @given(body=mutated(), phase=st.sampled_from(["mutate", "validate"]))
 def test_a_mutated_review_is_answered(body, phase):
     """Whatever a field holds, the answer is well formed and carries the uid, and a patch applies and is final."""
@@ -125,7 +124,6 @@ def test_a_mutated_review_is_answered(body, phase):
         assert patch_of(response(review(CONTEXT, phase, json.dumps(again).encode()))) == []
 
 
-@settings(max_examples=200)
 @given(body=st.sampled_from(REVIEWS), data=st.data())
 def test_a_damaged_body_is_answered(body, data):
     """Bytes cut off, changed or put in: a well-formed answer all the same."""
@@ -139,7 +137,6 @@ def test_a_damaged_body_is_answered(body, data):
     assert reviewed.error is None, repr(reviewed.error)
 
 
-@settings(max_examples=100)
 @given(body=st.binary(max_size=200) | VALUES.map(lambda value: json.dumps(value).encode()))
 def test_anything_at_all_is_answered(body):
     """A body that is no review is a 400."""

@@ -6,7 +6,7 @@ from collections import Counter
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.preemption.building import NOW, answer, as_data, as_pod, snapshot_of
@@ -48,7 +48,6 @@ def strict():
     return compile_rules(policy)
 
 
-@settings(max_examples=150)
 @given(seed=SEEDS, features=st.sets(st.sampled_from(MONOTONE)))
 def test_putting_back_any_victim_breaks_the_fit(seed, features):
     """Every victim is needed: with any one of them back the preemptor does not fit on the node."""
@@ -61,7 +60,6 @@ def test_putting_back_any_victim_breaks_the_fit(seed, features):
             assert candidate.node not in fits(snapshot, preemptor, without=snapshot.pod_rows(others))
 
 
-@settings(max_examples=150)
 @given(seed=SEEDS, features=st.sets(st.sampled_from([one for one in MONOTONE if one != "ports"])))
 def test_without_the_victims_it_fits(seed, features):
     """Once the victims are gone the preemptor fits on the candidate's node."""
@@ -72,7 +70,6 @@ def test_without_the_victims_it_fits(seed, features):
         assert candidate.node in fits(snapshot, preemptor, without=snapshot.pod_rows(keys))
 
 
-@settings(max_examples=200)
 @given(seed=SEEDS, features=st.sets(st.sampled_from(FEATURES)), share=st.floats(0, 1))
 def test_a_decision_knows_where_it_fits_once_pods_are_gone(seed, features, share):
     """A decision's second look, with some pods gone, finds what a new look finds."""
@@ -84,7 +81,6 @@ def test_a_decision_knows_where_it_fits_once_pods_are_gone(seed, features, share
     assert decision.fits_without(gone) == fits(snapshot, preemptor, without=gone)
 
 
-@settings(max_examples=150)
 @given(seed=SEEDS, features=st.sets(st.sampled_from(FEATURES)), share=st.floats(0, 1))
 def test_one_node_is_judged_as_all_are(seed, features, share):
     """Asked of a single node, the answer is the one that the look at all nodes gives; an unknown node never fits."""
@@ -97,7 +93,6 @@ def test_one_node_is_judged_as_all_are(seed, features, share):
         assert fits_on(snapshot, preemptor, name, without=gone) is (name in everywhere)
 
 
-@settings(max_examples=150)
 @given(seed=SEEDS, features=st.sets(st.sampled_from(FEATURES)))
 def test_no_victim_is_important_protected_or_over_budget(seed, features):
     """No plan of a strict policy holds a pod of equal priority, a protected one, or one too many of a budget."""
@@ -152,7 +147,6 @@ def refusals(pods, budgets):
     return found
 
 
-@settings(max_examples=200)
 @given(seed=SEEDS, features=st.sets(st.sampled_from(FEATURES)))
 def test_the_eviction_api_carries_out_every_strict_plan(seed, features):
     """No plan of a strict policy asks for an eviction that a budget refuses, however the API server reads budgets."""
@@ -164,7 +158,6 @@ def test_the_eviction_api_carries_out_every_strict_plan(seed, features):
         assert refusals([pods[victim.key] for victim in candidate.victims], cluster["podDisruptionBudgets"]) == []
 
 
-@settings(max_examples=100)
 @given(seed=SEEDS, features=st.sets(st.sampled_from(FEATURES)))
 def test_the_order_of_input_does_not_matter(seed, features):
     """Nodes, pods, budgets and namespaces in any order give the same decision, twice as well as once."""
@@ -201,7 +194,6 @@ def apply_events(snapshot, cluster, mixer, there):
         there[kind.field][name] = item
 
 
-@settings(max_examples=150)
 @given(seed=SEEDS, features=st.sets(st.sampled_from(FEATURES)))
 def test_events_end_where_a_fresh_snapshot_starts(seed, features):
     """After any sequence of single-object events decisions equal those on a snapshot made from what is there."""

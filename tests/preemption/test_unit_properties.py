@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.preemption.building import NOW, as_pod, cluster, node, pod, rules, snapshot_of
@@ -34,7 +34,6 @@ def in_groups(seed, features):
     return data, {member: members for members in groups.values() for member in members}
 
 
-@settings(max_examples=200)
 @given(seed=SEEDS, features=st.sets(st.sampled_from(FEATURES)))
 def test_groups_go_whole(seed, features):
     """With a pod of a group all its members go that are placed and are not on their way out or over."""
@@ -48,7 +47,6 @@ def test_groups_go_whole(seed, features):
             assert {row for name in left for row in snapshot.pod_rows([name]).tolist()} <= stay
 
 
-@settings(max_examples=200)
 @given(seed=SEEDS, features=st.sets(st.sampled_from(FIT_WITHOUT)))
 @example(seed=299361904, features={"spread", "terminating"})
 @example(seed=16494, features={"budgets", "nominated", "terminating", "placement", "spread"})
@@ -102,7 +100,6 @@ def test_a_member_elsewhere_that_is_needed(leaning, zone, gone, nodes):
     )
 
 
-@settings(max_examples=200)
 @given(seed=SEEDS, features=st.sets(st.sampled_from(REMOVED_TOGETHER)))
 def test_putting_back_any_unit_breaks_the_fit(seed, features):
     """Every unit is needed: with any one of them back the preemptor does not fit on the node."""

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.policy.builders import create, define, deployment, pod, update
@@ -46,7 +46,6 @@ def test_text_of_yaml_pieces(text):
     survive(text)
 
 
-@settings(max_examples=150)
 @given(st.sampled_from(SHIPPED), st.data())
 def test_shipped_files_with_changes(text, data):
     """A real policy file with pieces cut out, doubled and put in."""

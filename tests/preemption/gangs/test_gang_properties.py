@@ -5,7 +5,7 @@ import random
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.preemption.building import NOW, as_data, as_pod, node, pod, rules, snapshot_of
@@ -48,7 +48,6 @@ def carry_out(snapshot, decision):
 
 
 @pytest.mark.slow
-@settings(max_examples=150)
 @given(
     seed=st.integers(0, 10**9),
     features=st.sets(st.sampled_from([feature for feature in FEATURES if feature != "oddities"]), max_size=4),
