@@ -8,11 +8,9 @@ import sys
 
 PARTS = (
     "admission",
-    "policy",
     "decision",
     "devices",
     "gangs",
-    "embedded",
     "reconciler",
     "simulation",
     "memory",

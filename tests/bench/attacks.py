@@ -18,7 +18,6 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 
 from tests.admission.builders import UID, make_pod, make_review
-from tests.bench.openssl import OpenSslClient
 
 _PAUSE = 0.05
 """Seconds until a client that was turned away comes back."""
@@ -182,19 +181,6 @@ class _Attacker:
         finally:
             writer.transport.abort()
 
-    async def keys(self) -> None:
-        """New keys for TLS, again and again, as quickly as they are made."""
-
-        def change() -> None:
-            client = OpenSslClient(self._port, self._address)
-            try:
-                while True:
-                    client.update_keys(answered=False)
-            finally:
-                client.close()
-
-        await asyncio.to_thread(change)
-
 
 KINDS: dict[str, dict[str, int]] = {
     "names of 250 KB": {"names": 4},
@@ -213,7 +199,6 @@ KINDS: dict[str, dict[str, int]] = {
     "requests for another protocol": {"upgrades": 100},
     "requests without waiting for answers": {"pipelined": 50},
     "answers that are not read": {"unread": 50},
-    "changes of TLS keys": {"keys": 2},
     "heads of 50 KB": {"fields": 50},
     "requests that wait to go on": {"expecting": 50},
     "what is no review, and no HTTP": {"elsewhere": 50, "garbage": 50},

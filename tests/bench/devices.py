@@ -9,88 +9,84 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import msgspec
 
 from tests.bench.measuring import best, memory
-from tests.preemption.building import NOW, as_pod
+from tests.preemption.building import NOW, as_pod, node, pod
 from webhook.kube.objects.cluster_scoped import Node
 from webhook.kube.objects.devices import DeviceClass, ResourceClaim, ResourceSlice
-from webhook.kube.objects.pod import Pod
 from webhook.preemption.decision import decide
 from webhook.preemption.snapshot import kinds
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.preemption.victims.rules import kubernetes_rules
 
 DRIVER, NODES, PER_NODE = "gpu.example.com", 5000, 8
-SELECTOR = f'device.driver == "{DRIVER}"'
+ALL_OF_DRIVER = f'device.driver == "{DRIVER}"'
 MOST_EVENT, MOST_TWO, MOST_PARTITIONS = 0.1, 150.0, 400.0
 
 
 def main() -> None:
     """Print all figures, and fail beyond a bound."""
     snapshot, began = Snapshot(), memory()["VmHWM"]
-    body = {"metadata": {"name": "gpu"}, "spec": {"selectors": [{"cel": {"expression": SELECTOR}}]}}
-    snapshot.put(kinds.DEVICE_CLASSES, msgspec.convert(body, DeviceClass))
-    rng = random.Random(1)
-    for number in range(NODES):
-        snapshot.put(kinds.NODES, msgspec.convert(node(f"n{number:05}"), Node))
-        for place in range(PER_NODE):
-            snapshot.put(kinds.PODS, as_pod(holder(number, place, rng.choice([0, 10, 20]))))
+    filled(snapshot, PER_NODE, {"gpu": ALL_OF_DRIVER})
     without = memory()["VmHWM"]
-    slices = decoded((slice_of(number, devices_of(number)) for number in range(NODES)), ResourceSlice)
-    claims = decoded((claim_of(number, place) for number in range(NODES) for place in range(PER_NODE)), ResourceClaim)
-    first = [
-        per_event(partial(snapshot.put, kinds.SLICES), slices),
-        per_event(partial(snapshot.put, kinds.CLAIMS), claims),
-    ]
+    slices = [slice_of(number, {"devices": devices_of(number)}) for number in range(NODES)]
+    claims = [claim_of(number, place) for number in range(NODES) for place in range(PER_NODE)]
+    first, again = (
+        [
+            per_event(partial(snapshot.put, kind), objects)
+            for kind, objects in ((kinds.SLICES, slices), (kinds.CLAIMS, claims))
+        ]
+        for _ in range(2)
+    )
     print(f"{NODES} nodes, {NODES * PER_NODE} pods: {without - began:.0f} MiB")
     print(f"their slices and claims: {memory()['VmHWM'] - without:.0f} MiB")
-    again = [
-        per_event(partial(snapshot.put, kinds.SLICES), slices),
-        per_event(partial(snapshot.put, kinds.CLAIMS), claims),
-    ]
     print("first event of a slice {:.3f} ms, of a claim {:.3f} ms".format(*first))
     print("later event of a slice {:.3f} ms, of a claim {:.3f} ms".format(*again))
-    wanted = {"two": [], "two of one model": [{"matchAttribute": f"{DRIVER}/model"}]}
-    for name, constraints in wanted.items():
-        snapshot.put(kinds.CLAIMS, msgspec.convert(claim(name, 2, constraints), ResourceClaim))
-    plain = decision(snapshot, waiting({"cpu": "60"}), 7)
-    two = decision(snapshot, waiting({}, "two"), 7)
-    tied = decision(snapshot, waiting({}, "two of one model"), 1)
+    snapshot.put(kinds.CLAIMS, claim("two", 2))
+    snapshot.put(kinds.CLAIMS, claim("alike", 2, constraints=[{"matchAttribute": f"{DRIVER}/model"}]))
+    plain = decision(snapshot, pod("waits", priority=1000, cpu="60"), 7)
+    two, tied = decision(snapshot, wanting("two"), 7), decision(snapshot, wanting("alike"), 1)
     print(f"decision for cpu {plain:.1f} ms, for 2 of 8 devices {two:.1f} ms ({two / plain:.1f} times)")
     print(f"decision for 2 devices of one model: {tied:.0f} ms")
-    parts = decision(partitioned(), waiting({}, "whole"), 1)
+    parts = decision(partitioned(), wanting("whole"), 1)
     print(f"decision for a whole device where pods hold its seven partitions: {parts:.0f} ms")
     assert max(two, tied) <= MOST_TWO
     assert parts <= MOST_PARTITIONS
     assert max(*first, *again) <= MOST_EVENT
 
 
-def partitioned() -> Snapshot:
-    """As many nodes with one device of seven partitions, each held by a pod."""
-    snapshot, rng = Snapshot(), random.Random(2)
-    for name in ("whole", "part"):
-        expression = f'device.attributes["{DRIVER}"].size == "{name}"'
+def filled(snapshot: Snapshot, per_node: int, classes: dict[str, str]) -> None:
+    """The nodes, so many pods on each, and classes by their expressions."""
+    rng = random.Random(1)
+    for name, expression in classes.items():
         body = {"metadata": {"name": name}, "spec": {"selectors": [{"cel": {"expression": expression}}]}}
         snapshot.put(kinds.DEVICE_CLASSES, msgspec.convert(body, DeviceClass))
     for number in range(NODES):
-        snapshot.put(kinds.NODES, msgspec.convert(node(f"n{number:05}"), Node))
+        host = f"n{number:05}"
+        snapshot.put(kinds.NODES, msgspec.convert(node(host, "64"), Node))
+        for place in range(per_node):
+            snapshot.put(kinds.PODS, as_pod(pod(f"p-{number}-{place}", on=host, priority=rng.choice([0, 10, 20]))))
+
+
+def partitioned() -> Snapshot:
+    """As many nodes with one device of seven partitions, each held by a pod."""
+    snapshot, size = Snapshot(), f'device.attributes["{DRIVER}"].size'
+    filled(snapshot, 7, {name: f'{size} == "{name}"' for name in ("whole", "part")})
+    for number in range(NODES):
         for one in partitions_of(number):
-            snapshot.put(kinds.SLICES, msgspec.convert(one, ResourceSlice))
+            snapshot.put(kinds.SLICES, one)
         for place in range(7):
-            snapshot.put(kinds.PODS, as_pod(holder(number, place, rng.choice([0, 10, 20]))))
-            snapshot.put(kinds.CLAIMS, msgspec.convert(claim_of(number, place), ResourceClaim))
-    whole = claim("whole", 1, [])
-    whole["spec"]["devices"]["requests"][0]["exactly"]["deviceClassName"] = "whole"
-    snapshot.put(kinds.CLAIMS, msgspec.convert(whole, ResourceClaim))
+            snapshot.put(kinds.CLAIMS, claim_of(number, place))
+    snapshot.put(kinds.CLAIMS, claim("whole", 1, "whole"))
     return snapshot
 
 
-def partitions_of(number: int) -> list[dict[str, Any]]:
+def partitions_of(number: int) -> list[ResourceSlice]:
     """The slices of a node: seven partitions and the whole, and the counters that they share."""
     sizes = [(f"gpu-{place}", "part", 1) for place in range(7)] + [("gpu", "whole", 7)]
     devices = [
@@ -102,12 +98,7 @@ def partitions_of(number: int) -> list[dict[str, Any]]:
         for name, size, amount in sizes
     ]
     shared = {"sharedCounters": [{"name": "gpu", "counters": {"slices": {"value": "7"}}}]}
-    return [slice_of(number, spec, f"{number}-{place}", 2) for place, spec in enumerate((shared, {"devices": devices}))]
-
-
-def decoded(bodies: Iterable[Any], kind: type[Any]) -> list[Any]:
-    decoder = msgspec.json.Decoder(kind)
-    return [decoder.decode(msgspec.json.encode(body)) for body in bodies]
+    return [slice_of(number, spec, f"-{place}", 2) for place, spec in enumerate((shared, {"devices": devices}))]
 
 
 def per_event(put: Callable[[Any], None], objects: list[Any]) -> float:
@@ -115,81 +106,61 @@ def per_event(put: Callable[[Any], None], objects: list[Any]) -> float:
     return best(lambda: [put(one) for one in objects], 1, time.process_time) / len(objects)
 
 
-def decision(snapshot: Snapshot, pod: Pod, runs: int) -> float:
+def decision(snapshot: Snapshot, made: dict[str, Any], runs: int) -> float:
     """Milliseconds, the best of some runs after a first one."""
 
     def decided() -> None:
-        assert decide(snapshot, pod, kubernetes_rules(), NOW).candidate_count == NODES
+        assert decide(snapshot, as_pod(made), kubernetes_rules(), NOW).candidate_count == NODES
 
     decided()
     return best(decided, runs, time.process_time)
 
 
-def node(name: str) -> dict[str, Any]:
-    offers = {"cpu": "64", "memory": "256Gi", "pods": "110"}
-    return {"metadata": {"name": name}, "status": {"allocatable": offers}}
-
-
-def holder(number: int, place: int, priority: int) -> dict[str, Any]:
-    name = f"p-{number}-{place}"
-    containers = [{"name": "main", "resources": {"requests": {"cpu": "1"}}}]
-    return {
-        "metadata": {"name": name, "namespace": "batch", "uid": f"uid-{name}"},
-        "spec": {"nodeName": f"n{number:05}", "priority": priority, "containers": containers},
-        "status": {"phase": "Running", "startTime": "2026-01-01T00:00:00Z"},
-    }
-
-
-def slice_of(number: int, spec: dict[str, Any], name: str = "", of: int = 1) -> dict[str, Any]:
-    """A slice of a node's pool, which has so many."""
+def slice_of(number: int, spec: dict[str, Any], name: str = "", of: int = 1) -> ResourceSlice:
+    """A slice of a node's pool, which has so many; decoded, as one that is watched."""
     host = f"n{number:05}"
     pool = {"name": host, "generation": 1, "resourceSliceCount": of}
-    return {
-        "metadata": {"name": f"s-{name or number}"},
-        "spec": {"driver": DRIVER, "nodeName": host, "pool": pool, **spec},
-    }
+    spec = {"driver": DRIVER, "nodeName": host, "pool": pool, **spec}
+    return decoded({"metadata": {"name": f"s-{number}{name}"}, "spec": spec}, ResourceSlice)
 
 
-def devices_of(number: int) -> dict[str, Any]:
-    devices = [
+def devices_of(number: int) -> list[dict[str, Any]]:
+    """The devices of a node."""
+    alike = {"model": {"string": "a100"}, "driverVersion": {"version": "1.2.0"}}
+    return [
         {
             "name": f"gpu-{place}",
-            "attributes": {
-                "model": {"string": "a100"},
-                "index": {"int": place},
-                "uuid": {"string": f"GPU-{number}-{place}"},
-                "driverVersion": {"version": "1.2.0"},
-            },
+            "attributes": {**alike, "index": {"int": place}, "uuid": {"string": f"GPU-{number}-{place}"}},
             "capacity": {"memory": {"value": "40Gi"}},
         }
         for place in range(PER_NODE)
     ]
-    return {"devices": devices}
 
 
-def claim(name: str, count: int, constraints: list[Any]) -> dict[str, Any]:
-    request = {"name": "r", "exactly": {"deviceClassName": "gpu", "count": count}}
-    devices = {"requests": [request], "constraints": constraints}
-    return {"metadata": {"name": name, "namespace": "batch"}, "spec": {"devices": devices}}
+def claim(name: str, count: int, device_class: str = "gpu", *, constraints: Any = (), **more: Any) -> ResourceClaim:
+    """A claim for so many devices."""
+    request = {"name": "r", "exactly": {"deviceClassName": device_class, "count": count}}
+    meta = {"name": name, "namespace": "default", "uid": f"uid-{name}"}
+    meta["finalizers"] = ["resource.kubernetes.io/delete-protection"]
+    spec = {"devices": {"requests": [request], "constraints": constraints}}
+    return decoded({"metadata": meta, "spec": spec, **more}, ResourceClaim)
 
 
-def claim_of(number: int, place: int) -> dict[str, Any]:
+def claim_of(number: int, place: int) -> ResourceClaim:
+    """The claim of a pod that holds a device of its node."""
     user, host = f"p-{number}-{place}", f"n{number:05}"
-    made = claim(f"claim-{user}", 1, [])
-    made["metadata"] |= {"uid": f"uid-claim-{user}", "finalizers": ["resource.kubernetes.io/delete-protection"]}
     row = {"key": "metadata.name", "operator": "In", "values": [host]}
-    made["status"] = {
-        "allocation": {
-            "devices": {"results": [{"request": "r", "driver": DRIVER, "pool": host, "device": f"gpu-{place}"}]},
-            "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [row]}]},
-        },
-        "reservedFor": [{"resource": "pods", "name": user, "uid": f"uid-{user}"}],
-    }
-    return made
+    results = [{"request": "r", "driver": DRIVER, "pool": host, "device": f"gpu-{place}"}]
+    selector = {"nodeSelectorTerms": [{"matchFields": [row]}]}
+    reserved = [{"resource": "pods", "name": user, "uid": f"uid-{user}"}]
+    allocation = {"devices": {"results": results}, "nodeSelector": selector}
+    return claim(f"claim-{user}", 1, status={"allocation": allocation, "reservedFor": reserved})
 
 
-def waiting(requests: dict[str, str], claim_name: str = "") -> Pod:
-    spec: dict[str, Any] = {"priority": 1000, "containers": [{"name": "main", "resources": {"requests": requests}}]}
-    if claim_name:
-        spec["resourceClaims"] = [{"name": "devices", "resourceClaimName": claim_name}]
-    return as_pod({"metadata": {"name": "waits", "namespace": "batch", "uid": "uid-waits"}, "spec": spec})
+def decoded(body: Any, kind: type[Any]) -> Any:
+    return msgspec.json.decode(msgspec.json.encode(body), type=kind)
+
+
+def wanting(claim_name: str) -> dict[str, Any]:
+    """A pod of high priority with this claim."""
+    return pod("waits", priority=1000, cpu="", resourceClaims=[{"name": "r", "resourceClaimName": claim_name}])

@@ -14,6 +14,8 @@ from typing import Any
 
 from aiohttp import web
 
+from tests.token_volumes import token_volume
+
 PODS, NODES, NAMESPACES = "/api/v1/pods", "/api/v1/nodes", "/api/v1/namespaces"
 CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 TEAMS = 200
@@ -127,42 +129,21 @@ def _marked(body: dict[str, Any]) -> bytes:
 
 def _pod() -> dict[str, Any]:
     """A pod of two containers and a sidecar, as a ReplicaSet makes it and a kubelet reports it."""
-    labels = {
-        "app.kubernetes.io/name": "%(app)s",
-        "app.kubernetes.io/instance": "%(app)s-production",
-        "app.kubernetes.io/version": "1.4.2",
-        "app.kubernetes.io/part-of": "shop",
-        "app.kubernetes.io/managed-by": "Helm",
-        "team": "%(namespace)s",
-        "pod-template-hash": "%(hash)s",
-    }
+    parts = {"name": "%(app)s", "instance": "%(app)s-production", "version": "1.4.2", "managed-by": "Helm"}
+    labels = {f"app.kubernetes.io/{key}": value for key, value in parts.items()}
+    labels |= {"team": "%(namespace)s", "pod-template-hash": "%(hash)s"}
     annotations = {
         "checksum/config": "6b51d431df5d7f141cbececcf79edf3dd861c3b4069f0b11661a3eefacbba918",
-        "prometheus.io/scrape": "true",
         "prometheus.io/port": "9102",
         "cni.projectcalico.org/podIP": "%(ip)s/32",
-        "cni.projectcalico.org/podIPs": "%(ip)s/32",
         "godel.bytedance.com/can-be-preempted": "true",
     }
     owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "%(app)s-%(hash)s", "uid": "%(hash)s-aaaa-bbbb"}
-    containers = [_container("main", "500m", "512Mi", 8080), _container("proxy", "100m", "128Mi", 15001)]
-    sidecar = {**_container("log-shipper", "50m", "64Mi", 2020), "restartPolicy": "Always"}
-    statuses = [_container_status(one) for one in containers]
-    token = {
-        "name": "kube-api-access-%(name)s",
-        "projected": {
-            "sources": [
-                {"serviceAccountToken": {"expirationSeconds": 3607, "path": "token"}},
-                {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
-            ],
-            "defaultMode": 420,
-        },
-    }
-    tolerations = [
-        {"key": f"node.kubernetes.io/{key}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
-        for key in ("not-ready", "unreachable")
-    ]
-    conditions = ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled")
+    containers = [_container("main", "500m", "512Mi"), _container("proxy", "100m", "128Mi")]
+    sidecar = {**_container("log-shipper", "50m", "64Mi"), "restartPolicy": "Always"}
+    managed = {"operation": "Update", "apiVersion": "v1", "time": "%(time)s", "fieldsType": "FieldsV1"}
+    managed["fieldsV1"] = {"f:metadata": {"f:labels": {f"f:{key}": {} for key in labels}}, "f:spec": {}}
+    term = {"weight": 100, "podAffinityTerm": {"topologyKey": "kubernetes.io/hostname"}}
     return {
         "metadata": {
             "name": "%(app)s-%(hash)s-%(name)s",
@@ -170,25 +151,17 @@ def _pod() -> dict[str, Any]:
             "namespace": "%(namespace)s",
             "uid": "%(uid)s",
             "resourceVersion": "%(version)s",
-            "generation": 1,
             "creationTimestamp": "%(time)s",
             "labels": labels,
             "annotations": annotations,
             "ownerReferences": [{**owner, "controller": True, "blockOwnerDeletion": True}],
-            "managedFields": [
-                {
-                    "manager": manager,
-                    "operation": "Update",
-                    "apiVersion": "v1",
-                    "time": "%(time)s",
-                    "fieldsType": "FieldsV1",
-                    "fieldsV1": {"f:metadata": {"f:labels": {f"f:{key}": {} for key in labels}}, "f:spec": {}},
-                }
-                for manager in _MANAGERS
-            ],
+            "managedFields": [{**managed, "manager": manager} for manager in _MANAGERS],
         },
         "spec": {
-            "volumes": [{"name": "config", "configMap": {"name": "%(app)s", "defaultMode": 420}}, token],
+            "volumes": [
+                {"name": "config", "configMap": {"name": "%(app)s", "defaultMode": 420}},
+                {**token_volume(""), "name": "kube-api-access-%(name)s"},
+            ],
             "initContainers": [sidecar],
             "containers": containers,
             "restartPolicy": "Always",
@@ -198,60 +171,49 @@ def _pod() -> dict[str, Any]:
             "serviceAccount": "%(app)s",
             "nodeName": "%(node)s",
             "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
-            "affinity": {
-                "podAntiAffinity": {
-                    "preferredDuringSchedulingIgnoredDuringExecution": [
-                        {"weight": 100, "podAffinityTerm": {"topologyKey": "kubernetes.io/hostname"}}
-                    ]
-                }
-            },
+            "affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [term]}},
             "schedulerName": "default-scheduler",
-            "tolerations": tolerations,
+            "tolerations": [
+                {
+                    "key": f"node.kubernetes.io/{key}",
+                    "operator": "Exists",
+                    "effect": "NoExecute",
+                    "tolerationSeconds": 300,
+                }
+                for key in ("not-ready", "unreachable")
+            ],
             "priorityClassName": "batch",
             "priority": 100,
-            "enableServiceLinks": True,
             "preemptionPolicy": "PreemptLowerPriority",
         },
         "status": {
             "phase": "Running",
-            "observedGeneration": 1,
             "conditions": [
                 {"type": kind, "status": "True", "lastProbeTime": None, "lastTransitionTime": "%(time)s"}
-                for kind in conditions
+                for kind in ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled")
             ],
             "hostIP": "10.0.0.1",
-            "hostIPs": [{"ip": "10.0.0.1"}],
             "podIP": "%(ip)s",
             "podIPs": [{"ip": "%(ip)s"}],
             "startTime": "%(time)s",
             "initContainerStatuses": [_container_status(sidecar)],
-            "containerStatuses": statuses,
+            "containerStatuses": [_container_status(one) for one in containers],
             "qosClass": "Burstable",
         },
     }
 
 
-def _container(name: str, cpu: str, memory: str, port: int) -> dict[str, Any]:
-    probe = {"httpGet": {"path": "/healthz", "port": port, "scheme": "HTTP"}, "timeoutSeconds": 1, "periodSeconds": 10}
-    field = {"apiVersion": "v1", "fieldPath": "metadata.namespace"}
+def _container(name: str, cpu: str, memory: str) -> dict[str, Any]:
+    probe = {"httpGet": {"path": "/healthz", "port": 8080, "scheme": "HTTP"}, "timeoutSeconds": 1, "periodSeconds": 10}
+    mounts = {"config": "/etc/config", "kube-api-access-%(name)s": "/var/run/secrets/kubernetes.io/serviceaccount"}
     return {
         "name": name,
         "image": f"registry.example.com/shop/%(app)s/{name}:1.4.2",
-        "args": ["--config=/etc/config/config.yaml", f"--port={port}"],
-        "ports": [{"name": "http", "containerPort": port, "protocol": "TCP"}],
-        "env": [
-            {"name": "NAMESPACE", "valueFrom": {"fieldRef": field}},
-            {"name": "LOG_LEVEL", "value": "info"},
-        ],
+        "args": ["--config=/etc/config/config.yaml", "--port=8080"],
+        "ports": [{"name": "http", "containerPort": 8080, "protocol": "TCP"}],
+        "env": [{"name": "NAMESPACE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}}],
         "resources": {"limits": {"memory": memory}, "requests": {"cpu": cpu, "memory": memory}},
-        "volumeMounts": [
-            {"name": "config", "mountPath": "/etc/config"},
-            {
-                "name": "kube-api-access-%(name)s",
-                "readOnly": True,
-                "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount",
-            },
-        ],
+        "volumeMounts": [{"name": volume, "mountPath": path} for volume, path in mounts.items()],
         "livenessProbe": probe,
         "readinessProbe": probe,
         "terminationMessagePath": "/dev/termination-log",
@@ -263,13 +225,11 @@ def _container_status(container: dict[str, Any]) -> dict[str, Any]:
     return {
         "name": container["name"],
         "state": {"running": {"startedAt": "%(time)s"}},
-        "lastState": {},
         "ready": True,
         "restartCount": 0,
         "image": container["image"],
-        "imageID": container["image"] + "@sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+        "imageID": f"{container['image']}@sha256:{'9f86d081' * 8}",
         "containerID": "containerd://%(uid)s",
-        "started": True,
         "allocatedResources": container["resources"]["requests"],
         "resources": container["resources"],
     }
@@ -277,22 +237,10 @@ def _container_status(container: dict[str, Any]) -> dict[str, Any]:
 
 def _node() -> dict[str, Any]:
     amounts = {"cpu": "64", "memory": "256Gi", "ephemeral-storage": "500Gi", "pods": "250"}
-    labels = {
-        "kubernetes.io/hostname": "%(node)s",
-        "kubernetes.io/os": "linux",
-        "kubernetes.io/arch": "amd64",
-        "topology.kubernetes.io/zone": "%(zone)s",
-    }
-    kinds = (("Ready", "True"), ("MemoryPressure", "False"), ("DiskPressure", "False"))
-    return {
-        "metadata": {"name": "%(node)s", "uid": "node-uid-%(n)s", "resourceVersion": "5", "labels": labels},
-        "spec": {"providerID": "example://%(node)s"},
-        "status": {
-            "allocatable": amounts,
-            "capacity": amounts,
-            "conditions": [{"type": kind, "status": status} for kind, status in kinds],
-        },
-    }
+    labels = {"kubernetes.io/hostname": "%(node)s", "topology.kubernetes.io/zone": "%(zone)s"}
+    status = {"allocatable": amounts, "capacity": amounts, "conditions": [{"type": "Ready", "status": "True"}]}
+    meta = {"name": "%(node)s", "uid": "node-uid-%(n)s", "resourceVersion": "5", "labels": labels}
+    return {"metadata": meta, "spec": {"providerID": "example://%(node)s"}, "status": status}
 
 
 async def _serve(pods: int, nodes: int) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import ssl
@@ -119,40 +118,29 @@ _PORTS = re.compile(rb"port (\d+), probes on port (\d+)")
 
 
 class ServerFiles:
-    """Certificate, authority and a few objects in a directory, for a webhook server and its clients."""
+    """Certificate and authority in a directory, for a webhook server and its clients."""
 
     def __init__(self, directory: Path) -> None:
         authority = Authority()
         self.certificate, self.key = authority.issue(directory, "server")
         self.trust = ssl.create_default_context(cafile=authority.write_ca(directory / "ca.crt"))
-        annotations = {
-            "godel.bytedance.com/can-be-preempted": "true",
-            "godel.bytedance.com/protection-duration-from-preemption": "30",
-        }
-        low = {"kind": "PriorityClass", "metadata": {"name": "low-priority", "annotations": annotations}, "value": 80}
-        self.objects = directory / "few.json"
-        team = {"kind": "Namespace", "metadata": {"name": "team-a"}}
-        self.objects.write_text(json.dumps({"kind": "List", "items": [low, team]}))
-
-    def options(self, policies: Path = ROOT / "policies") -> list[object]:
-        """Those of a server on free ports."""
-        return [
-            "--tls-cert-file", self.certificate, "--tls-private-key-file", self.key, "--policies", policies,
-            "--bind-address", "127.0.0.1", "--secure-port", 0, "--health-port", 0,
-        ]  # fmt: skip
-
-    def with_files(self, policies: Path = ROOT / "policies") -> list[object]:
-        """The arguments of a server whose objects are those of the files."""
-        return ["-m", "tests.serving_files", *self.options(policies), "--objects", self.objects]
 
 
 @contextmanager
 def on_cluster(
-    files: ServerFiles, classes: int, namespaces: int, policies: Path = ROOT / "policies"
+    files: ServerFiles,
+    classes: int = 1,
+    namespaces: int = 1,
+    policies: Path = ROOT / "policies",
+    log: Path | None = None,
 ) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
     """`giveway serve` on an API server with so many objects, once it is ready, and its port."""
     with beside("-m", "tests.bench.filled_cluster", classes, namespaces) as (_, line):
-        arguments = ("-m", "webhook.cli", "serve", *files.options(policies), "--kubeconfig", line.split()[1])
-        with server(*arguments) as (process, port, health):
+        arguments = [
+            "-m", "webhook.cli", "serve", "--kubeconfig", line.split()[1], "--policies", policies,
+            "--tls-cert-file", files.certificate, "--tls-private-key-file", files.key,
+            "--bind-address", "127.0.0.1", "--secure-port", 0, "--health-port", 0,
+        ]  # fmt: skip
+        with server(*arguments, log=log) as (process, port, health):
             until(lambda: fetched(f"http://127.0.0.1:{health}/readyz"), process, 60)
             yield process, port

@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 
 from tests.bench.load import Exchanges
-from tests.bench.measuring import ServerFiles, memory, server, verdict
+from tests.bench.measuring import ServerFiles, memory, on_cluster, verdict
 from webhook.clusters.demo.recorded_reviews import recorded
 from webhook.serving.bodies import BODY_LIMIT
 
@@ -238,7 +238,7 @@ def main() -> None:
     rounds = 5
     with tempfile.TemporaryDirectory(prefix="giveway-fuzz-") as directory:
         files, log = ServerFiles(Path(directory)), Path(directory, "log")
-        with server(*files.with_files(), log=log) as (process, port, _):
+        with on_cluster(files, log=log) as (process, port):
             found, sizes, began = Counter[str](), [memory(process.pid)["VmRSS"]], time.monotonic()
             for number in range(rounds):
                 found += asyncio.run(send_all(port, files.trust, count // rounds, seed * rounds + number))

@@ -1,9 +1,9 @@
-"""200 preemptors at once, memory over a thousand plans, how long looking at waiting plans holds up the event loop.
+"""200 preemptors at once, and how long looking at waiting plans holds up the event loop.
 
 And what an event costs while 10 000 preemptors wait, and a decision behind 200 pods (`tests.bench.waiting`).
 
-The preemptors come to 1 000 nodes full of 4 000 pods, the plans to 10 000 pods, and 200 plans wait on 3 000 nodes with
-10 000 persistent volumes. The first two run in three processes: `giveway cluster`, `giveway reconcile`, and this one,
+The preemptors come to 1 000 nodes full of 4 000 pods, and 200 plans wait on 3 000 nodes with 10 000 persistent volumes.
+The first runs in three processes: `giveway cluster`, `giveway reconcile`, and this one,
 which makes pods and watches. kube-scheduler's own preemption, on a machine like this: 200 preemptors bound in 6.3 s,
 p50 5.8 s, p99 6.0 s from creation.
 """
@@ -22,7 +22,7 @@ import msgspec
 from prometheus_client import CollectorRegistry
 
 from tests.bench.decision import claim, volume
-from tests.bench.measuring import POLICY, beside, best, fetched, memory, processor_seconds
+from tests.bench.measuring import POLICY, beside, best, fetched, processor_seconds
 from tests.bench.waiting import in_front, waiting
 from tests.preemption.parts import ZONE
 from tests.reconciler.builders import Setting, node, preemptor
@@ -43,7 +43,6 @@ from webhook.reconciler.state.annotations import PlanRecord
 
 NODES, PODS_A_NODE, PREEMPTORS = 1000, 4, 200
 PATROL_NODES, VOLUMES = 3000, 10_000
-MEMORY_PODS, PLANS = 10_000, 1000
 PORT = 18082
 PODS = POD.path("default")
 
@@ -83,7 +82,6 @@ async def _bench() -> None:
         with beside("-m", "webhook.cli", "cluster", *options):
             async with await Client.connect(str(kubeconfig)) as client:
                 await _burst(client, kubeconfig, directory)
-                await _memory(client, kubeconfig, directory)
 
 
 async def _burst(client: Client, kubeconfig: Path, directory: Path) -> None:
@@ -131,38 +129,6 @@ def _shares(metrics: dict[str, float], cpu: float) -> None:
     print(f"    {total:.2f} ms a preemptor (target: at most 5), {decisions:.0f} decisions")
     print(f"  this program's work {own:.2f} s, waiting for the API {api:.2f} s: share {own / (own + api):.1%}")
     print(f"  CPU of the process: {cpu / PREEMPTORS * 1000:.1f} ms a preemptor, watch events and HTTP included")
-
-
-async def _memory(client: Client, kubeconfig: Path, directory: Path) -> None:
-    """Fill up to 10 000 pods, then evict one pod for one preemptor a thousand times over."""
-    pods, _ = await client.list(PODS, dict)
-    missing = MEMORY_PODS - len(pods)
-    fill = [
-        pod(f"f-{number}", cpu="1m", node=f"node-{number % NODES + 1}", priorityClassName="low")
-        for number in range(missing)
-    ]
-    await _create(client, fill)
-    await asyncio.sleep(10)
-    async with _reconciling(kubeconfig, directory) as pid:
-        await asyncio.sleep(2)
-        figures = [memory(pid)["VmRSS"]]
-        cache = Informer(client, PODS, Pod)
-        watching = asyncio.create_task(cache.run())
-        await cache.synced.wait()
-        for batch in range(PLANS // 100):
-            names = [f"m-{batch}-{number}" for number in range(100)]
-            await _create(client, [_preemptor(name, "4") for name in names])
-            keys = [f"default/{name}" for name in names]
-            await _until(lambda keys=keys: all(_is_bound(cache.get(key)) for key in keys), 120)
-            await _delete(client, names)
-            back = [pod(f"r-{name}-{n}", cpu="2", priorityClassName="low") for name in names for n in range(2)]
-            await _create(client, back)
-            if batch in (1, 4, PLANS // 100 - 1):
-                figures.append(memory(pid)["VmRSS"])
-        watching.cancel()
-    shown = " -> ".join(f"{figure:.0f} MB" for figure in figures)
-    print(f"resident memory at {NODES} nodes, {MEMORY_PODS} pods, before and over {PLANS} plans: {shown}")
-    print("  (target: at most 250 MB, and flat)")
 
 
 def _patrol() -> None:
@@ -223,10 +189,6 @@ def _preemptor(name: str, cpu: str) -> dict[str, object]:
     return pod(name, cpu=cpu, labels={MARK: MANAGED}, priorityClassName="high")
 
 
-def _is_bound(one: Pod | None) -> bool:
-    return one is not None and bool(one.spec.node_name)
-
-
 async def _create(client: Client, bodies: list[dict[str, object]]) -> None:
     gate = asyncio.Semaphore(32)
 
@@ -235,10 +197,6 @@ async def _create(client: Client, bodies: list[dict[str, object]]) -> None:
             await client.create(PODS, body)
 
     await asyncio.gather(*(create(body) for body in bodies))
-
-
-async def _delete(client: Client, names: list[str]) -> None:
-    await asyncio.gather(*(client.delete(f"{PODS}/{name}", {"gracePeriodSeconds": 0}) for name in names))
 
 
 async def _until(check, seconds: float) -> None:

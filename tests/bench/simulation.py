@@ -1,4 +1,4 @@
-"""Simulations: what an event costs as load grows, a large cluster to rest, and a large cluster to a file."""
+"""Simulations: a large cluster to rest, and a large cluster to a file."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.bench.measuring import ROOT, beside, best, memory
+from tests.bench.measuring import ROOT, beside, memory
 from tests.simulation.clusters import POLICY, large, loaded, write
 from webhook.kube.client import Client
 from webhook.policy.model.values import DECISION, PLAN
@@ -19,34 +19,12 @@ from webhook.simulation.report.summary import summarize
 from webhook.simulation.simulation import simulate
 
 NODES, PODS, PREEMPTORS = 5000, 150_000, 2000
-STEPS = (100, 200, 400, 800)
 
 
 def main() -> None:
     """Run the benchmark; what is large runs in processes of its own, so that its memory is its own."""
-    _linear()
     for name in ("full", "snapshot"):
         subprocess.run([sys.executable, "-m", "tests.bench.simulation", name], cwd=ROOT, check=True)
-
-
-def _linear() -> None:
-    """The same cluster with twice the load, again and again: time for each event."""
-    policies = loaded(POLICY)
-    with tempfile.TemporaryDirectory() as directory:
-        for preemptors in STEPS:
-            file = Path(directory) / "cluster.gz"
-            write(file, large(1000, 30_000, preemptors))
-            objects = read_cluster([file])
-            idle = best(lambda objects=objects: simulate(objects, loaded()), 1, time.process_time) / 1e3
-            begun, cpu = time.perf_counter(), time.process_time()
-            result = simulate(objects, policies)
-            took, cpu = time.perf_counter() - begun, time.process_time() - cpu
-            each = (cpu - idle) / result.tracker.delivered * 1e3
-            print(
-                f"1000 nodes, 30000 pods, {preemptors} preemptors: {took:.1f} s, {result.tracker.delivered} events,",
-                end=" ",
-            )
-            print(f"{each:.2f} ms of CPU an event beyond the start ({idle:.1f} s)")
 
 
 def full() -> None:

@@ -55,6 +55,13 @@ def kubeconfig(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
         assert process.wait(20) == 0, "giveway cluster ends cleanly at SIGTERM"
 
 
+@pytest.fixture(scope="session")
+def another_cluster(request: pytest.FixtureRequest) -> None:
+    """Skip the test on the embedded control plane, where it would show nothing that a quicker one does not."""
+    if not request.config.getoption("--kubeconfig"):
+        pytest.skip("give a --kubeconfig")
+
+
 @pytest.fixture
 async def client(kubeconfig: str) -> AsyncIterator[Client]:
     """The administrator's client."""

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import AsyncIterator, Collection, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
-from tests.workloads import served
+import pytest
+
+from tests.e2e.software import Software
+from tests.workloads import eventually, served
 from webhook.kube.client import Client
 from webhook.kube.errors import ApiError
 from webhook.kube.objects.cluster_scoped import PriorityClass
@@ -20,6 +23,7 @@ from webhook.kube.resources import (
 )
 from webhook.native.compiler import compile_policies
 from webhook.native.objects import Settings
+from webhook.policy.files.loading import load_texts
 from webhook.policy.model.policies import Policies
 
 Json = dict[str, Any]
@@ -86,3 +90,39 @@ async def natively(
     assert not (whole and found.inexpressible)
     async with applied(sandbox.client, limited(found.objects, sandbox.id)):
         yield
+
+
+@asynccontextmanager
+async def enforced(
+    sandbox: Any,
+    giveway: Software,
+    documents: str,
+    holds: Callable[[], Awaitable[bool]],
+    *,
+    native: bool,
+    classes: Collection[PriorityClass] = (),
+) -> AsyncIterator[None]:
+    """The policies hold for the sandbox, by the API server alone or by the webhook; `holds` says when.
+
+    What another test had in force may go on for a moment. So the webhook begins when nothing holds any more.
+    """
+    if native:
+        async with natively(sandbox, load_texts([("e2e.yaml", documents)]).policies, classes):
+            await eventually(holds, 60, "the policies are in force")
+            yield
+        return
+
+    async def nothing_holds() -> bool:
+        with suppress(ApiError):
+            return not await holds()
+        return False
+
+    await eventually(nothing_holds, 30, "the policies of another test are gone")
+    await giveway.serve(documents)
+    await eventually(holds, 20, "the webhook is at work")
+    yield
+    await giveway.unregister()
+
+
+BY = pytest.mark.parametrize("native", [False, True], ids=["webhook", "native"])
+"""Who enforces the policies of a test."""

@@ -127,19 +127,19 @@ async def _shared(devices: Devices) -> tuple[tuple[Any, ...], dict[str, Any]]:
     return (await devices.template("own", [exactly(x)]),), {}
 
 
-async def _held(devices: Devices, held: int, published: int) -> str:
-    """The class of a node's devices, of which some are held by a pod of low priority `low-N` each."""
-    await devices.publish(await devices.sandbox.node("a"), plain(published))
+async def held(devices: Devices, count: int, free: int = 0) -> str:
+    """Node `a` with so many devices held by a pod `low-N` of low priority each, and free ones; their class."""
+    await devices.publish(await devices.sandbox.node("a"), plain(count + free))
     device_class = await devices.device_class()
     one = await devices.template("one", [exactly(device_class)])
-    for number in range(held):
+    for number in range(count):
         await devices.low(f"low-{number}", one)
     return device_class
 
 
 async def _all(devices: Devices) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """All devices of the node: every holder has to go, though one device is free."""
-    device_class = await _held(devices, 2, 3)
+    device_class = await held(devices, 2, free=1)
     all_ = {"name": "r", "exactly": {"deviceClassName": device_class, "allocationMode": "All"}}
     return (await devices.template("all", [all_]),), {}
 
@@ -191,7 +191,7 @@ async def _one_ring(devices: Devices) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
 async def _first_available(devices: Devices) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Of a prioritized list the alternative counts that can be had once pods are gone."""
-    device_class = await _held(devices, 2, 2)
+    device_class = await held(devices, 2)
     alternatives = [{"name": f"n{n}", "deviceClassName": device_class, "count": n} for n in (3, 2)]
     return (await devices.template("first", [{"name": "r", "firstAvailable": alternatives}]),), {}
 

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
-from tests.e2e.native import natively, need_admission_policies
-from tests.e2e.software import installed, manifest, policies
+from tests.e2e.native import BY, enforced, need_admission_policies
+from tests.e2e.software import manifest, policies
 from tests.e2e.users import granted, user
-from tests.inspection.command import giveway
-from tests.policy.builders import engine
+from tests.inspection import command
 from tests.workloads import eventually, priority_class, until_refused
 from webhook.kube.objects.cluster_scoped import PriorityClass
 from webhook.kube.resources import PRIORITY_CLASS
@@ -51,7 +48,7 @@ async def made_again(kubectl: Any, name: str, value: int, **fields: Any) -> None
 
 
 @pytest.mark.parametrize("mode", ["opt-in", "opt-out"])
-async def test_a_class_of_another_value_evicts_nobody(sandbox, kubeconfig, kubectl, tmp_path, mode):
+async def test_a_class_of_another_value_evicts_nobody(sandbox, giveway, kubectl, mode):
     """A class that is made again with another value evicts no pod of that name; one of the old value speaks again."""
     await may_change_classes(sandbox, CLASS_ADMIN)
     says_no = {"metadata": {"name": f"{sandbox.id}-steady", "annotations": {CAN_BE_PREEMPTED: "false"}}}
@@ -61,17 +58,16 @@ async def test_a_class_of_another_value_evicts_nobody(sandbox, kubeconfig, kubec
     await sandbox.run("victim", "4", priorityClassName=steady)
 
     says_yes = {"metadata": {"name": steady, "annotations": {CAN_BE_PREEMPTED: "true"}}}
-    async with installed(sandbox.client, kubeconfig, tmp_path) as software:
-        await software.reconcile(policies(high, victims={"mode": mode}))
-        await made_again(kubectl, steady, 1, **says_yes)
-        await sandbox.stuck("p", "4", priorityClassName=high, labels={MARK: MANAGED})
-        await asyncio.sleep(KEPT_FOR)
-        assert "victim" in await sandbox.here()
-        await made_again(kubectl, steady, 2500, **says_yes)
-        await sandbox.bound("p", 30)
+    await giveway.reconcile(policies(high, victims={"mode": mode}))
+    await made_again(kubectl, steady, 1, **says_yes)
+    await sandbox.stuck("p", "4", priorityClassName=high, labels={MARK: MANAGED})
+    await asyncio.sleep(KEPT_FOR)
+    assert "victim" in await sandbox.here()
+    await made_again(kubectl, steady, 2500, **says_yes)
+    await sandbox.bound("p", 30)
 
 
-async def test_a_preemptor_whose_class_was_made_again_waits_and_is_told(sandbox, kubeconfig, kubectl, tmp_path):
+async def test_a_preemptor_whose_class_was_made_again_waits_and_is_told(sandbox, giveway, kubectl):
     """Nobody is evicted for it, an Event on it says why, and the class of its value lets it be acted for again."""
     await may_change_classes(sandbox, CLASS_ADMIN)
     low = await sandbox.priority_class("low", 100)
@@ -81,29 +77,15 @@ async def test_a_preemptor_whose_class_was_made_again_waits_and_is_told(sandbox,
     await sandbox.stuck("p", "4", priorityClassName=high, labels={MARK: MANAGED})
 
     await made_again(kubectl, high, 1, preemptionPolicy="Never")
-    async with installed(sandbox.client, kubeconfig, tmp_path) as software:
-        await software.reconcile(policies(high, victims={"mode": "opt-out"}))
-        await sandbox.told(f"PriorityClass {high} was made again: its value is 1", "PreemptionWaits")
-        assert "victim" in await sandbox.here()
-        await made_again(kubectl, high, 5000, preemptionPolicy="Never")
-        await sandbox.bound("p", 30)
+    await giveway.reconcile(policies(high, victims={"mode": "opt-out"}))
+    await sandbox.told(f"PriorityClass {high} was made again: its value is 1", "PreemptionWaits")
+    assert "victim" in await sandbox.here()
+    await made_again(kubectl, high, 5000, preemptionPolicy="Never")
+    await sandbox.bound("p", 30)
 
 
-@asynccontextmanager
-async def judged(sandbox: Any, kubeconfig: str, directory: Any, *, native: bool) -> AsyncIterator[None]:
-    """The band is in force, by the webhook or natively."""
-    spec = {"rules": [{"name": "band", "reserve": BAND}, {"name": "opens", "protectAnnotations": GUARDED}]}
-    if native:
-        async with natively(sandbox, engine(json.dumps(spec)).policies):
-            yield
-        return
-    async with installed(sandbox.client, kubeconfig, directory) as software:
-        await software.serve(manifest(PriorityPolicy=spec))
-        yield
-
-
-@pytest.mark.parametrize("native", [False, True], ids=["webhook", "native"])
-async def test_a_class_of_a_band_goes_by_those_who_define_it(sandbox, kubeconfig, kubectl, tmp_path, native):
+@BY
+async def test_a_class_of_a_band_goes_by_those_who_define_it(sandbox, giveway, kubectl, native):
     """Neither a deletion nor an owner that does not exist takes it away; the platform team may do both.
 
     Outside the band a rule keeps the annotation that opens the pods of a class.
@@ -122,8 +104,9 @@ async def test_a_class_of_a_band_goes_by_those_who_define_it(sandbox, kubeconfig
             return False
         return True
 
-    async with judged(sandbox, kubeconfig, tmp_path, native=native):
-        await eventually(in_force, 60, "deletions are judged")
+    rules = [{"name": "band", "reserve": BAND}, {"name": "opens", "protectAnnotations": GUARDED}]
+    documents = manifest(PriorityPolicy={"rules": rules})
+    async with enforced(sandbox, giveway, documents, in_force, native=native):
         said = await kubectl("delete", "priorityclass", steady, *CLASS_ADMIN, code=1)
         assert "/band reserves: classes there may be defined by Group e2e-platform" in said
         said = await kubectl("patch", "priorityclass", steady, "-p", owned, *CLASS_ADMIN, code=1)
@@ -157,13 +140,13 @@ async def test_uninstall_passes_beside_a_band(sandbox, client, kubeconfig, tmp_p
     (tmp_path / "policies" / "bands.yaml").write_text(manifest(PriorityPolicy=spec))
 
     to = ("--kubeconfig", kubeconfig)
-    made = await giveway("install", "--wait=0", f"--mode={mode}", f"--policies={tmp_path / 'policies'}", *to)
+    made = await command.giveway("install", "--wait=0", f"--mode={mode}", f"--policies={tmp_path / 'policies'}", *to)
     try:
         assert made.exit_code == 0, made.stderr
         words = "/band reserves: classes there may be defined by Group e2e-platform"
         await until_refused(lambda: client.delete(path, dryRun="All"), words, 60)
     finally:
-        gone = await giveway("uninstall", "--yes", *to)
+        gone = await command.giveway("uninstall", "--yes", *to)
     assert gone.exit_code == 0, gone.stderr
     kinds = [line.partition(" ")[0] for line in gone.stdout.splitlines() if line.endswith(" deleted")]
     ours = [kind.endswith(("AdmissionPolicyBinding", "WebhookConfiguration")) for kind in kinds]

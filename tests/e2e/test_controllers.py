@@ -74,17 +74,9 @@ class SandboxCluster(Cluster):
                 await self.admin.patch(f"{path}/status", {"status": {"phase": "Failed"}}, kind="strategic")
 
 
-@pytest.fixture
-def another_cluster(request):
-    """The embedded cluster plays the scenarios in `tests/clusters` already."""
-    if not request.config.getoption("--kubeconfig"):
-        pytest.skip("give a --kubeconfig")
-
-
 @pytest.mark.parametrize("name", sorted(SCENARIOS.keys() - UNPLAYABLE))
 async def test_a_control_plane_does_it(another_cluster, sandbox, name):
     """Each action is followed by its last view, and that stays."""
-    del another_cluster
     cluster, scenario = SandboxCluster(sandbox), SCENARIOS[name]
     for name_of_node in NODES:
         await cluster.apply(node(name_of_node))

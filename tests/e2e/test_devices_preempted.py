@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.e2e.playing_devices import SCENARIOS, Devices, Scenario, exactly, plain
-from tests.e2e.software import Process, Software, installed, policies
+from tests.e2e.playing_devices import SCENARIOS, Devices, Scenario, exactly, held, plain
+from tests.e2e.software import Process, Software, policies
 from tests.workloads import eventually, served
 from webhook.kube.client import Client
 from webhook.kube.resources import RESOURCE_CLAIM
@@ -49,29 +46,17 @@ class Preempting(Devices):
 
 
 @pytest.fixture
-async def devices(client: Client, sandbox: Any, kubeconfig: str, tmp_path: Path) -> AsyncIterator[Preempting]:
+async def devices(client: Client, sandbox: Any, giveway: Software) -> Preempting:
     """The sandbox's devices; skipped where there are none."""
     await served(client.get("/apis/resource.k8s.io/v1"), "resource.k8s.io/v1")
-    async with AsyncExitStack() as stack:
-        made = Preempting(sandbox, await stack.enter_async_context(installed(client, kubeconfig, tmp_path)))
-        await made.begin()
-        yield made
-
-
-async def held_by_lows(devices: Preempting, count: int, node: str = "a") -> str:
-    """A node with so many devices, each held by a pod of low priority `low-N`; the class of the devices."""
-    full = await devices.sandbox.node(node)
-    device_class = await devices.device_class()
-    await devices.publish(full, plain(count))
-    one = await devices.template("one", [exactly(device_class)])
-    for number in range(count):
-        await devices.low(f"low-{number}", one)
-    return device_class
+    made = Preempting(sandbox, giveway)
+    await made.begin()
+    return made
 
 
 async def test_claims_of_templates(devices: Preempting) -> None:
     """Two of four devices: two pods go, two stay."""
-    device_class = await held_by_lows(devices, 4)
+    device_class = await held(devices, 4)
     await devices.reconcile()
     await devices.high("high", await devices.template("two", [exactly(device_class, 2)]))
     await devices.sandbox.bound("high", 40)
@@ -110,7 +95,7 @@ async def test_a_claim_without_the_finalizer_is_not_counted_on(devices: Preempti
 
 async def test_two_preemptors_for_the_devices_of_one_node(devices: Preempting) -> None:
     """Each gets two of four devices, and each victim goes once."""
-    device_class = await held_by_lows(devices, 5)
+    device_class = await held(devices, 5)
     await devices.reconcile()
     two = await devices.template("two", [exactly(device_class, 2)])
     await devices.high("high-0", two)
@@ -123,7 +108,7 @@ async def test_two_preemptors_for_the_devices_of_one_node(devices: Preempting) -
 
 async def test_kill_between_the_last_eviction_and_the_deallocation(devices: Preempting) -> None:
     """The next leader waits for what the one before had freed, and evicts nobody more."""
-    device_class = await held_by_lows(devices, 4)
+    device_class = await held(devices, 4)
     first = await devices.reconcile(kill_at="evicted")
     await devices.high("high", await devices.template("two", [exactly(device_class, 2)]))
     assert await first.ended() == -signal.SIGKILL
@@ -135,13 +120,16 @@ async def test_kill_between_the_last_eviction_and_the_deallocation(devices: Pree
 
 async def test_a_stranger_who_takes_the_devices(devices: Preempting) -> None:
     """Whoever takes a device first keeps it if nobody may evict him; once he has gone the preemptor is bound."""
-    device_class = await held_by_lows(devices, 2)
+    device_class = await held(devices, 2)
     full = (await devices.sandbox.get("low-0"))["spec"]["nodeName"]
     other = await devices.sandbox.node("b")
     await devices.publish(other, plain(1))
     await devices.low("low-b", await devices.template("b", [exactly(device_class)]))
     await devices.sandbox.priority_class("stranger", 5000)
     devices.classes["stranger"] = f"{devices.sandbox.id}-stranger"
+    victims = [f"{devices.sandbox.pods}/low-{number}" for number in range(2)]
+    for path in victims:
+        await devices.client.patch(path, {"metadata": {"finalizers": ["example.com/held"]}})
     process = await devices.reconcile()
     pair = await devices.template("pair", [exactly(device_class, 2)])
     await devices.high("high", pair)
@@ -151,7 +139,11 @@ async def test_a_stranger_who_takes_the_devices(devices: Preempting) -> None:
 
     await eventually(both_leave, 15, "both victims have been asked")
     await devices.pod("stranger", "stranger", (await devices.template("s", [exactly(device_class)]),), {})
-    await devices.sandbox.bound("stranger", 40)
+    await devices.sandbox.unschedulable("stranger")
+    # With one device free the stranger has room, and the preemptor has not
+    for path in victims:
+        await devices.client.patch(path, {"metadata": {"finalizers": None}})
+        await devices.sandbox.bound("stranger", 40)
 
     def ended() -> bool:
         return any(line.get("ending") in {"devices-taken", "space-taken"} for line in process.lines("plan ended"))
@@ -166,7 +158,7 @@ async def test_a_stranger_who_takes_the_devices(devices: Preempting) -> None:
 
 async def test_a_waiting_pod_that_wants_fewer_devices(devices: Preempting) -> None:
     """The pod whose devices come free at once goes, not two whose devices the waiting pod would take one by one."""
-    device_class = await held_by_lows(devices, 2)
+    device_class = await held(devices, 2)
     await devices.sandbox.priority_class("middle", 1500)
     devices.classes["middle"] = f"{devices.sandbox.id}-middle"
     other = await devices.sandbox.node("b")
@@ -184,7 +176,7 @@ async def test_a_waiting_pod_that_wants_fewer_devices(devices: Preempting) -> No
 
 async def test_what_the_plan_holds_is_written(devices: Preempting) -> None:
     """The plan on the preemptor names the devices that it waits for, and nobody allocates them by hand."""
-    device_class = await held_by_lows(devices, 1)
+    device_class = await held(devices, 1)
     process = await devices.reconcile(kill_at="nominated")
     await devices.high("high", await devices.template("own", [exactly(device_class)]))
     assert await process.ended() == -signal.SIGKILL

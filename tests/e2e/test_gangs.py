@@ -157,7 +157,7 @@ async def test_two_gangs_for_one_room(room, giveway):
 
 
 @pytest.mark.parametrize("step", STEPS)
-async def test_kill_at_every_step(room, giveway, step):
+async def test_kill_at_every_step(another_cluster, room, giveway, step):
     """A process killed at this step leaves plans that the next leader finishes, or takes back and makes again."""
     await room.begin(4, each=2)
     first = await giveway.reconcile(policies(room.high), kill_at=step)

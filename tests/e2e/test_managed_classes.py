@@ -6,7 +6,7 @@ from contextlib import suppress
 
 import pytest
 
-from tests.e2e.software import installed, policies
+from tests.e2e.software import policies
 from tests.workloads import eventually, priority_class
 from webhook.kube.errors import ApiError
 from webhook.kube.resources import PRIORITY_CLASS
@@ -16,21 +16,18 @@ PREEMPT = "preemptionPolicy: PreemptLowerPriority\n"
 
 
 @pytest.fixture
-async def giveway(sandbox, kubeconfig, tmp_path):
+async def at_work(sandbox, giveway):
     """The webhook, at work on PriorityClasses with the sandbox's name in theirs."""
-    async with installed(sandbox.client, kubeconfig, tmp_path) as software:
-        await software.serve(policies(f"{sandbox.id}-*"))
+    await giveway.serve(policies(f"{sandbox.id}-*"))
+    probe = priority_class(f"{sandbox.id}-probe", 5)
 
-        async def at_work() -> bool:
-            with suppress(ApiError):
-                made = await sandbox.client.create(
-                    PRIORITY_CLASS.path(), priority_class(f"{sandbox.id}-probe", 5), dryRun="All"
-                )
-                return made.get("preemptionPolicy") == "Never"
-            return False
+    async def managed() -> bool:
+        with suppress(ApiError):
+            made = await sandbox.client.create(PRIORITY_CLASS.path(), probe, dryRun="All")
+            return made.get("preemptionPolicy") == "Never"
+        return False
 
-        await eventually(at_work, 20, "the webhook is at work")
-        yield software
+    await eventually(managed, 20, "the webhook is at work")
 
 
 async def classes(sandbox):
@@ -42,7 +39,7 @@ async def classes(sandbox):
 
 @pytest.mark.parametrize("written", ["", PREEMPT], ids=["absent", "spelled out"])
 @pytest.mark.parametrize("how", [(), ("--server-side",)], ids=["by the client", "by the server"])
-async def test_a_managed_class_is_applied_again(sandbox, giveway, kubectl, written, how):
+async def test_a_managed_class_is_applied_again(sandbox, at_work, kubectl, written, how):
     """Its author is warned that it was made Never; the unchanged manifest is taken again, and so is a change beside."""
     name = f"{sandbox.id}-again"
     sandbox.cleans_up(PRIORITY_CLASS.path(None, name))
@@ -58,7 +55,7 @@ async def test_a_managed_class_is_applied_again(sandbox, giveway, kubectl, writt
     assert await classes(sandbox) == {name: "Never"}
 
 
-async def test_a_generated_name_does_not_escape(sandbox, giveway, kubectl):
+async def test_a_generated_name_does_not_escape(sandbox, at_work, kubectl):
     """A class whose name the API server makes is managed like one that is named."""
     manifest = (
         "apiVersion: scheduling.k8s.io/v1\nkind: PriorityClass\n"
@@ -72,7 +69,7 @@ async def test_a_generated_name_does_not_escape(sandbox, giveway, kubectl):
     assert f"PriorityClass {sandbox.id}-* was made Never" in warned
 
 
-async def test_a_class_that_nobody_manages_stays_as_it_is(sandbox, giveway, kubectl):
+async def test_a_class_that_nobody_manages_stays_as_it_is(sandbox, at_work, kubectl):
     """Outside the policies the API server's own rules hold: preemptionPolicy cannot change."""
     name = f"other-{sandbox.id}"
     sandbox.cleans_up(PRIORITY_CLASS.path(None, name))

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, suppress
+from itertools import product
 from typing import Any
 
 import pytest
 
 from tests.e2e.conftest import LABEL
-from tests.e2e.native import natively
-from tests.e2e.software import installed, manifest
-from tests.workloads import eventually, pod
+from tests.e2e.native import BY, enforced
+from tests.e2e.software import Software, manifest
+from tests.workloads import pod
 from webhook.kube.errors import ApiError
 from webhook.kube.objects.cluster_scoped import PriorityClass
 from webhook.kube.objects.meta import ObjectMeta
 from webhook.kube.resources import PRIORITY_CLASS
-from webhook.policy.files.loading import load_texts
 from webhook.policy.model.values import CAN_BE_PREEMPTED, GIVEN, MANAGED, MARK, POD_SCALE_UP_DELAY
 
 pytestmark = pytest.mark.kubectl
@@ -28,6 +27,7 @@ PLAIN = {
     "serviceAccount": "default",
 }
 """What else the API server fills in only when a pod is made, so that replace has it."""
+BY_SERVER = ("--server-side", "--force-conflicts")
 COPY = {"rules": [{"name": "copy", "copyAnnotations": [CAN_BE_PREEMPTED]}]}
 
 
@@ -38,21 +38,12 @@ def of_sandbox(sandbox: Any, twin: str) -> str:
     return manifest(PreemptionPolicy={"preemptors": names, "victims": {"mode": "opt-in"}}, PriorityPolicy=COPY)
 
 
-@asynccontextmanager
-async def by_webhook(sandbox: Any, kubeconfig: str, directory: Any, twin: str = "twin") -> AsyncIterator[None]:
-    """The webhook moves pods to the twin."""
-    async with installed(sandbox.client, kubeconfig, directory) as giveway:
-        await giveway.serve(of_sandbox(sandbox, twin))
-        yield
-
-
-@asynccontextmanager
-async def by_api_server(sandbox: Any, kubeconfig: str, directory: Any, twin: str = "twin") -> AsyncIterator[None]:
-    """The API server's own policies move pods to the twin."""
+def moved(sandbox: Any, giveway: Software, old: str, *, native: bool) -> AbstractAsyncContextManager[None]:
+    """The class has a twin, to which pods are moved, by the API server's own policies or by the webhook."""
     meta = ObjectMeta(name=f"{sandbox.id}-twin", annotations={CAN_BE_PREEMPTED: "true"})
     classes = [PriorityClass(metadata=meta, value=100, preemption_policy="Never")]
-    async with natively(sandbox, load_texts([("e2e", of_sandbox(sandbox, twin))]).policies, classes):
-        yield
+    documents = of_sandbox(sandbox, "twin")
+    return enforced(sandbox, giveway, documents, lambda: at_work(sandbox, old), native=native, classes=classes)
 
 
 async def at_work(sandbox: Any, class_name: str) -> bool:
@@ -70,70 +61,61 @@ async def at_work(sandbox: Any, class_name: str) -> bool:
     return made["spec"]["priorityClassName"] != class_name
 
 
-@pytest.mark.parametrize(
-    "spelled", [{}, {"preemptionPolicy": "PreemptLowerPriority"}], ids=["class", "class-and-policy"]
-)
-@pytest.mark.parametrize("how", [(), ("--server-side", "--force-conflicts")], ids=["by-client", "by-server"])
-@pytest.mark.parametrize("by", [by_webhook, by_api_server])
-async def test_a_pod_is_applied_again(  # noqa: PLR0917 - fixtures and cases
-    sandbox, kubeconfig, tmp_path, kubectl, by, how, spelled
-):
+@BY
+async def test_a_pod_is_applied_again(sandbox, giveway, kubectl, native):
     """The diff is empty, apply takes a change beside, and replace keeps what the pod was given."""
     old = await sandbox.priority_class("old", 100)
     twin = await sandbox.priority_class("twin", 100, preemptionPolicy="Never")
     await sandbox.client.patch(
         PRIORITY_CLASS.path(name=twin), {"metadata": {"annotations": {CAN_BE_PREEMPTED: "true"}}}
     )
-    async with by(sandbox, kubeconfig, tmp_path):
-        await eventually(lambda: at_work(sandbox, old), 60, "pods are moved")
-        body = pod("tp", schedulerName="nobody", priorityClassName=old, **PLAIN, **spelled)
-        manifest = json.dumps(body)
-        here = ("-n", sandbox.id, "-f", "-")
-        await kubectl("apply", *how, *here, stdin=manifest)
-        first = await sandbox.get("tp")
-        assert (first["spec"]["priorityClassName"], first["metadata"]["labels"][MARK]) == (twin, MANAGED)
-        assert {CAN_BE_PREEMPTED, GIVEN, POD_SCALE_UP_DELAY} <= first["metadata"]["annotations"].keys()
-        assert await kubectl("diff", *how, *here, stdin=manifest) == ""
-        await kubectl("apply", *how, *here, stdin=manifest)
-        assert changed_since(first, await sandbox.get("tp")) == {}
-        changed = json.dumps({**body, "metadata": {**body["metadata"], "labels": {"app": "other"}}})
-        await kubectl("apply", *how, *here, stdin=changed)
-        assert (await sandbox.get("tp"))["metadata"]["labels"] == {"app": "other", MARK: MANAGED}
-        await sandbox.client.patch(f"{sandbox.pods}/tp", {"metadata": {"labels": {"app": None}}})
-        await kubectl("replace", *here, stdin=manifest)
-        again = await sandbox.get("tp")
-        assert again["spec"] == first["spec"]
-        for key in (GIVEN, CAN_BE_PREEMPTED, POD_SCALE_UP_DELAY):
-            assert again["metadata"]["annotations"][key] == first["metadata"]["annotations"][key]
-        assert again["metadata"]["labels"][MARK] == MANAGED
-        refused = await kubectl("label", "pod", "tp", "-n", sandbox.id, f"{MARK}-", code=1)
-        assert "builtin/mark" in refused
+    spellings = [{}, {"preemptionPolicy": "PreemptLowerPriority"}]
+    async with moved(sandbox, giveway, old, native=native):
+        for number, (how, spelled) in enumerate(product([(), BY_SERVER], spellings)):
+            name, here = f"tp{number}", ("-n", sandbox.id, "-f", "-")
+            body = pod(name, schedulerName="nobody", priorityClassName=old, **PLAIN, **spelled)
+            manifest = json.dumps(body)
+            await kubectl("apply", *how, *here, stdin=manifest)
+            first = await sandbox.get(name)
+            assert (first["spec"]["priorityClassName"], first["metadata"]["labels"][MARK]) == (twin, MANAGED)
+            assert {CAN_BE_PREEMPTED, GIVEN, POD_SCALE_UP_DELAY} <= first["metadata"]["annotations"].keys()
+            assert await kubectl("diff", *how, *here, stdin=manifest) == ""
+            await kubectl("apply", *how, *here, stdin=manifest)
+            assert changed_since(first, await sandbox.get(name)) == {}
+            changed = json.dumps({**body, "metadata": {**body["metadata"], "labels": {"app": "other"}}})
+            await kubectl("apply", *how, *here, stdin=changed)
+            assert (await sandbox.get(name))["metadata"]["labels"] == {"app": "other", MARK: MANAGED}
+            await sandbox.client.patch(f"{sandbox.pods}/{name}", {"metadata": {"labels": {"app": None}}})
+            await kubectl("replace", *here, stdin=manifest)
+            again = await sandbox.get(name)
+            assert again["spec"] == first["spec"]
+            for key in (GIVEN, CAN_BE_PREEMPTED, POD_SCALE_UP_DELAY):
+                assert again["metadata"]["annotations"][key] == first["metadata"]["annotations"][key]
+            assert again["metadata"]["labels"][MARK] == MANAGED
+            refused = await kubectl("label", "pod", name, "-n", sandbox.id, f"{MARK}-", code=1)
+            assert "builtin/mark" in refused
 
 
 @pytest.mark.parametrize("later", ["", "other"], ids=["no-twin", "another-twin"])
-@pytest.mark.parametrize("by", [by_webhook, by_api_server])
-async def test_a_pod_whose_twin_left_the_policy_is_applied_again(  # noqa: PLR0917 - fixtures and cases
-    sandbox, kubeconfig, tmp_path, kubectl, by, later
-):
+@BY
+async def test_a_pod_whose_twin_left_the_policy_is_applied_again(sandbox, giveway, kubectl, native, later):
     """Its manifest with the class of which it had the twin stays what it is: no difference, and no refusal."""
     old = await sandbox.priority_class("old", 100)
     twin = await sandbox.priority_class("twin", 100, preemptionPolicy="Never")
     manifest = json.dumps(pod("tp", schedulerName="nobody", priorityClassName=old, **PLAIN))
     here = ("-n", sandbox.id, "-f", "-")
-    async with by(sandbox, kubeconfig, tmp_path):
-        await eventually(lambda: at_work(sandbox, old), 60, "pods are moved")
+    async with moved(sandbox, giveway, old, native=native):
         await kubectl("apply", *here, stdin=manifest)
         first = await sandbox.get("tp")
         assert first["spec"]["priorityClassName"] == twin
-    async with by(sandbox, kubeconfig, tmp_path, later):
 
-        async def no_difference() -> bool:
-            with suppress(AssertionError):
-                return await kubectl("diff", *here, stdin=manifest) == ""
-            return False
+    async def no_difference() -> bool:
+        with suppress(AssertionError):
+            return await kubectl("diff", *here, stdin=manifest) == ""
+        return False
 
-        await eventually(no_difference, 60, "the manifest is what the pod is")
-        for command in (("apply",), ("apply", "--server-side", "--force-conflicts"), ("replace",)):
+    async with enforced(sandbox, giveway, of_sandbox(sandbox, later), no_difference, native=native):
+        for command in (("apply",), ("apply", *BY_SERVER), ("replace",)):
             await kubectl(*command, *here, stdin=manifest)
             now = await sandbox.get("tp")
             assert now["spec"] == first["spec"]

@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.native import natively
+from tests.e2e.native import BY, enforced
 from tests.e2e.software import policies
 from tests.e2e.users import TENANT, may_edit
-from tests.policy.builders import engine
-from tests.workloads import deployment, eventually, pod
+from tests.workloads import deployment, pod
 from webhook.kube.errors import ApiError
 from webhook.policy.model.values import MANAGED, MARK
 
@@ -29,8 +28,27 @@ def marked(body: dict[str, Any], **meta: Any) -> dict[str, Any]:
     return body
 
 
-async def nothing_runs_away(sandbox: Any, kubectl: Any, *, templates: bool) -> None:
-    """What the tenant makes with the mark: a ReplicaSet, a pod of a custom resource, and a copy of a pod."""
+@BY
+async def test_nothing_runs_away(sandbox, giveway, kubectl, native):
+    """What the tenant makes with the mark: a ReplicaSet, a pod of a custom resource, and a copy of a pod.
+
+    The webhook refuses the template. Natively templates are not judged, so it gets in, and its pods are refused.
+    """
+    await may_edit(sandbox, TENANT, sandbox.id)
+    probe = marked(pod("probe", schedulerName="nobody"))
+
+    async def holds() -> bool:
+        with suppress(ApiError):
+            made = await sandbox.client.create(sandbox.pods, probe, dryRun="All")
+            return MARK not in made["metadata"].get("labels", {})
+        return False
+
+    async with enforced(sandbox, giveway, policies(f"{sandbox.id}-managed*"), holds, native=native):
+        await made_by_the_tenant(sandbox, kubectl, templates=not native)
+
+
+async def made_by_the_tenant(sandbox: Any, kubectl: Any, *, templates: bool) -> None:
+    """A template with the mark is refused if `templates` are judged; either way few pods come of it."""
     here = ("-f", "-", "-n", sandbox.id, *TENANT)
     replicas = deployment("runaway", 1, kind="ReplicaSet")
     marked(replicas["spec"]["template"])["spec"]["schedulerName"] = "nobody"
@@ -40,41 +58,10 @@ async def nothing_runs_away(sandbox: Any, kubectl: Any, *, templates: bool) -> N
     await asyncio.sleep(SECONDS)
     found, _ = await sandbox.client.list(sandbox.pods, dict)
     assert len(found) <= MOST
-    owner = json.loads(
-        await kubectl(
-            "create",
-            *here,
-            "-o",
-            "json",
-            stdin=json.dumps({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "owner"}}),
-        )
-    )["metadata"]
+    body = json.dumps({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "owner"}})
+    owner = json.loads(await kubectl("create", *here, "-o", "json", stdin=body))["metadata"]
     reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner["uid"], "controller": True}
     made = marked(pod("made", schedulerName="nobody"), ownerReferences=[reference])
     assert "builtin/mark" in await kubectl("create", *here, stdin=json.dumps(made), code=1)
     await kubectl("create", *here, stdin=json.dumps(marked(pod("copy", schedulerName="nobody"))))
     assert MARK not in (await sandbox.get("copy"))["metadata"]["labels"]
-
-
-async def test_with_the_webhook(sandbox, giveway, kubectl):
-    """The template is refused, and so is the pod that an operator makes."""
-    await may_edit(sandbox, TENANT, sandbox.id)
-    await giveway.serve(policies(f"{sandbox.id}-managed"))
-    await nothing_runs_away(sandbox, kubectl, templates=True)
-
-
-async def test_natively(sandbox, kubectl):
-    """The template gets in, as templates are not judged there; its pods are refused."""
-    await may_edit(sandbox, TENANT, sandbox.id)
-    rules = engine(preemption=f"preemptors: {{priorityClasses: ['{sandbox.id}-managed*']}}").policies
-    async with natively(sandbox, rules):
-        body = marked(pod("probe", schedulerName="nobody"))
-
-        async def in_force() -> bool:
-            with suppress(ApiError):
-                made = await sandbox.client.create(sandbox.pods, body, dryRun="All")
-                return MARK not in made["metadata"].get("labels", {})
-            return False
-
-        await eventually(in_force, 60, "the policies are in force")
-        await nothing_runs_away(sandbox, kubectl, templates=False)

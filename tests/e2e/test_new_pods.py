@@ -80,7 +80,7 @@ PAIRS += [("its own tolerations", "a largest amount"), ("limits alone", "a large
 
 
 @pytest.mark.parametrize(("name", "limit_range"), PAIRS, ids=map(", ".join, PAIRS))
-async def test_a_template_makes_the_same_pod(sandbox, name, limit_range):
+async def test_a_template_makes_the_same_pod(another_cluster, sandbox, name, limit_range):
     """By amounts, overhead, nodes, tolerations and ports."""
     template, limits = TEMPLATES[name], RANGES[limit_range]
     kata = {

@@ -6,13 +6,11 @@ import asyncio
 
 from tests.e2e.conftest import LABEL
 from tests.e2e.software import policies
-from tests.workloads import Json, deployment, eventually, served, until_refused
+from tests.workloads import deployment, eventually
 from webhook.kube.pods import TEMPLATE_HASH
 from webhook.kube.resources import NODE
 from webhook.policy.model.values import CAN_BE_PREEMPTED
 
-_POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
-_BINDINGS = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
 PLAYED = [{"key": f"node.kubernetes.io/{state}", "operator": "Exists"} for state in ("not-ready", "unreachable")]
 """Tolerations of what a node without a kubelet may be, but not of a cordon."""
 
@@ -59,57 +57,6 @@ async def test_pods_that_are_put_back_on_their_node(sandbox, giveway):
         controller.cancel()
 
 
-async def denied(sandbox, name: str) -> None:
-    """An admission policy that denies the eviction of one pod, in force."""
-    full = f"{sandbox.id}-keeps"
-    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods/eviction"]}
-    expression = f"request.namespace != '{sandbox.id}' || request.name != '{name}'"
-    spec: Json = {
-        "failurePolicy": "Fail",
-        "matchConstraints": {"resourceRules": [rule]},
-        "validations": [{"expression": expression, "message": "it is kept"}],
-    }
-    made = sandbox.client.create(_POLICIES, {"metadata": {"name": full}, "spec": spec})
-    await served(made, "admission policies")
-    sandbox.cleans_up(f"{_POLICIES}/{full}")
-    binding = {"metadata": {"name": full}, "spec": {"policyName": full, "validationActions": ["Deny"]}}
-    await sandbox.client.create(_BINDINGS, binding)
-    sandbox.cleans_up(f"{_BINDINGS}/{full}")
-
-    body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name, "namespace": sandbox.id}}
-    path = f"{sandbox.pods}/{name}/eviction"
-    await until_refused(lambda: sandbox.client.create(path, body, dryRun="All"), "it is kept")
-
-
-async def test_one_victim_that_is_denied_costs_nobody_else(sandbox, giveway):
-    """Three pods would have to go and an admission policy keeps one: the others stay, and another node is taken."""
-    low, more = await sandbox.priority_class("low", 80), await sandbox.priority_class("more", 90)
-    high = await sandbox.priority_class("high", 100, preemptionPolicy="Never")
-    first, second = await sandbox.node("n1", cpu="6"), await sandbox.node("n2", cpu="6")
-    for name in ("a", "b", "kept"):
-        await sandbox.victim(name, low, "2", nodeName=first)
-    await sandbox.victim("other", more, "6", nodeName=second)
-    await denied(sandbox, "kept")
-    await giveway.reconcile(policies(high))
-    await sandbox.preemptor(high, "6")
-    assert await sandbox.bound("p", 30) == second
-    assert {"a", "b", "kept"} <= await sandbox.here()
-
-
-async def test_a_budget_that_is_used_up_costs_nobody_else(sandbox, giveway):
-    """Under `best-effort` a pod whose budget is used up would be needed: nobody goes, and the preemptor waits."""
-    low, high = await sandbox.classes()
-    node = await sandbox.node("n1", cpu="6")
-    for name in ("a", "b", "kept"):
-        await sandbox.victim(name, low, "2", nodeName=node, labels={"app": name})
-    await sandbox.budget("kept", {"app": "kept"}, minAvailable=1)
-    process = await giveway.reconcile(policies(high, budgets="best-effort"))
-    await sandbox.preemptor(high, "6")
-    await eventually(lambda: process.lines("no preemption"), 30)
-    await asyncio.sleep(2)
-    assert {"a", "b", "kept"} <= await sandbox.here()
-
-
 async def test_a_scheduler_that_is_away_empties_no_second_node(sandbox, giveway):
     """A plan whose room is ready stands for as long as its scheduler is not seen, and ends when the pod is bound."""
     low, high = await sandbox.classes()
@@ -129,29 +76,6 @@ async def test_a_scheduler_that_is_away_empties_no_second_node(sandbox, giveway)
     body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "p"}, "target": target}
     await sandbox.client.create(f"{sandbox.pods}/p/binding", body)
     await eventually(lambda: [line["ending"] for line in process.lines("plan ended")] == ["bound"], 30)
-
-
-async def test_nobody_is_evicted_for_pods_in_front(sandbox, giveway):
-    """Pods of higher priority that wait would take what is emptied: nobody goes until they are gone."""
-    low, top = (
-        await sandbox.priority_class("low", 80),
-        await sandbox.priority_class("top", 200, preemptionPolicy="Never"),
-    )
-    high = await sandbox.priority_class("high", 100, preemptionPolicy="Never")
-    for number in (1, 2):
-        await sandbox.victim(f"v{number}", low, nodeName=await sandbox.node(f"n{number}", cpu="4"))
-    for name in ("front1", "front2"):
-        await sandbox.stuck(name, "4", priorityClassName=top)
-    process = await giveway.reconcile(policies(high))
-    await sandbox.preemptor(high, nodeSelector={LABEL: sandbox.id})
-    told = await eventually(lambda: process.lines("no preemption"), 30)
-    assert "front" in told[0]["reason"]
-    await asyncio.sleep(2)
-    assert {"v1", "v2"} <= await sandbox.here()
-    for name in ("front1", "front2"):
-        await sandbox.client.delete(f"{sandbox.pods}/{name}", {"gracePeriodSeconds": 0})
-    await sandbox.bound("p", 30)
-    assert len({"v1", "v2"} & await sandbox.here()) == 1
 
 
 async def test_a_rolling_update_on_a_node_that_is_cordoned_is_not_to_blame(sandbox, giveway):

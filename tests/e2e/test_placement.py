@@ -5,12 +5,9 @@ from __future__ import annotations
 import random
 from typing import Any
 
-import msgspec
-import numpy as np
 import pytest
 
 from tests.e2e.conftest import LABEL
-from webhook.clusters.embedded.embedded_cluster import node
 from webhook.clusters.scheduling.default_spread import SELECTING, Selecting, Selectors
 from webhook.clusters.scheduling.scores import View, scores
 from webhook.clusters.scheduling.tally import Tally
@@ -20,7 +17,6 @@ from webhook.kube.objects.pod import Pod
 from webhook.kube.resources import NAMESPACE, NODE, POD, minor_of
 from webhook.preemption.filters.filtering import prefilter, run_filters
 from webhook.preemption.snapshot import kinds
-from webhook.preemption.snapshot.amounts import CPU, MEMORY
 from webhook.preemption.snapshot.pod_info import compile_pod
 from webhook.preemption.snapshot.snapshot import Snapshot
 
@@ -58,36 +54,11 @@ def wanted(dice: random.Random) -> dict[str, Any]:
     return fields
 
 
-def balance_that_results(snapshot, incoming, rows):
-    """`NodeResourcesBalancedAllocation` before 1.36: how alike the used shares of cpu and memory are with the pod."""
-    asked = np.array([[incoming.amounts.get(name, 0)] for name in (CPU, MEMORY)])
-    if not asked.any():
-        return None
-    shares = np.minimum((snapshot.nodes.used[:2, rows] + asked) / snapshot.nodes.allocatable[:2, rows], 1.0)
-    return ((1 - np.abs(shares[0] - shares[1]) / 2) * 100).astype(np.int64)
-
-
-@pytest.fixture
-async def scored_as_the_server_does(client, monkeypatch):
-    """The scores of the server's minor version (docs/kubernetes-behaviour.md K23)."""
-    minor = minor_of(await client.get("/version"))
-    if minor is not None and minor < 36:
-        monkeypatch.setattr("webhook.clusters.scheduling.scores._balanced", balance_that_results)
-
-
-def test_the_older_balance():
-    """Half of the cpu and a quarter of the memory used with the pod: 100 less half of the difference in percent."""
-    view = Snapshot()
-    view.put(kinds.NODES, msgspec.convert(node("n1", "4", "8Gi"), Node))
-    asks = {"containers": [{"name": "c", "resources": {"requests": {"cpu": "2", "memory": "2Gi"}}}]}
-    incoming = compile_pod(msgspec.convert({"metadata": {"name": "p"}, "spec": asks}, Pod))
-    assert balance_that_results(view, incoming, view.nodes.known()).tolist() == [87]
-
-
-@pytest.mark.usefixtures("scored_as_the_server_does")
 @pytest.mark.parametrize("seed", range(3))
-async def test_pods_go_where_the_scores_say(sandbox, seed):
+async def test_pods_go_where_the_scores_say(another_cluster, sandbox, seed):
     """Of the nodes a pod fits on it goes to one with the best score; to the one, if only one has it."""
+    if (minor_of(await sandbox.client.get("/version")) or 0) < 36:
+        pytest.skip("the scores are those of 1.36 (docs/kubernetes-behaviour.md K23)")
     dice = random.Random(seed)
     for number in range(4):
         await sandbox.node(f"n{number}", cpu=str(dice.choice((2, 3, 4, 6))))

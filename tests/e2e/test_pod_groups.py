@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
 from tests.e2e.conftest import LABEL
 from tests.e2e.native import natively
-from tests.e2e.software import PATHS, SYSTEM, WEBHOOK, installed, manifest, policies
-from tests.e2e.test_protected import at_work
+from tests.e2e.software import PATHS, SYSTEM, WEBHOOK, Software, manifest, policies
+from tests.e2e.test_protected import shields
 from tests.e2e.users import may_edit
 from tests.policy.builders import engine, rules
 from tests.workloads import eventually, pod, refused, served, until_refused
@@ -29,14 +27,14 @@ ROOT = "/apis/scheduling.k8s.io/v1alpha2"
 RESERVED, LOW, MANAGED = 876_544_000, 876_543_000, 876_543_500
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 async def groups(client: Client) -> None:
     """Skip where PodGroups are not served."""
     await served(client.get(ROOT), "PodGroups")
 
 
-@asynccontextmanager
-async def at_work_for(sandbox: Any, kubeconfig: str, directory: Any) -> AsyncIterator[tuple[str, str, str]]:
+@pytest.fixture
+async def classes(sandbox: Any, giveway: Software) -> tuple[str, str, str]:
     """The webhook at work: a reserved class that nobody may use, a low one, and a managed one; their names."""
     band = {"name": "band", "reserve": {"from": RESERVED, "to": RESERVED, "define": {"names": [f"{sandbox.id}-*"]}}}
     judged = {"match": {"namespaces": [sandbox.id]}, "rules": [band]}
@@ -44,10 +42,9 @@ async def at_work_for(sandbox: Any, kubeconfig: str, directory: Any) -> AsyncIte
     high = await sandbox.priority_class("high", RESERVED)
     low = await sandbox.priority_class("low", LOW)
     managed = await sandbox.priority_class("managed", MANAGED, preemptionPolicy="Never")
-    async with installed(sandbox.client, kubeconfig, directory) as giveway:
-        await giveway.serve(manifest(PriorityPolicy=judged, PreemptionPolicy=manage))
-        await eventually(lambda: at_work(sandbox), 20, "the webhook is at work")
-        yield high, low, managed
+    await giveway.serve(manifest(PriorityPolicy=judged, PreemptionPolicy=manage))
+    await eventually(lambda: shields(sandbox), 20, "the webhook is at work")
+    return high, low, managed
 
 
 def group(name: str, **spec: Any) -> dict[str, Any]:
@@ -68,48 +65,44 @@ def member(sandbox: Any, name: str, of: str, class_name: str) -> dict[str, Any]:
     return pod(name, nodeSelector={LABEL: sandbox.id}, **spec)
 
 
-@pytest.mark.usefixtures("groups")
-async def test_a_group_is_no_way_round_a_reserved_class(sandbox, kubeconfig, tmp_path):
+async def test_a_group_is_no_way_round_a_reserved_class(sandbox, classes):
     """Neither a PodGroup nor a Workload of a class that the tenant may not use is stored; of another class it is."""
-    async with at_work_for(sandbox, kubeconfig, tmp_path) as (high, low, _):
-        paths = [
-            (group, f"{ROOT}/namespaces/{sandbox.id}/podgroups"),
-            (workload, f"{ROOT}/namespaces/{sandbox.id}/workloads"),
-        ]
-        for make, path in paths:
-            await refused(sandbox.client.create(path, make("wrong", priorityClassName=high)), "e2e/band")
-            made = await sandbox.client.create(path, make("right", priorityClassName=low))
-            assert low in json.dumps(made["spec"])
-        with pytest.raises(ApiError, match="priority"):
-            await sandbox.client.create(paths[0][1], group("raw", priority=RESERVED))
+    high, low, _ = classes
+    paths = [
+        (group, f"{ROOT}/namespaces/{sandbox.id}/podgroups"),
+        (workload, f"{ROOT}/namespaces/{sandbox.id}/workloads"),
+    ]
+    for make, path in paths:
+        await refused(sandbox.client.create(path, make("wrong", priorityClassName=high)), "e2e/band")
+        made = await sandbox.client.create(path, make("right", priorityClassName=low))
+        assert low in json.dumps(made["spec"])
+    with pytest.raises(ApiError, match="priority"):
+        await sandbox.client.create(paths[0][1], group("raw", priority=RESERVED))
 
 
-@pytest.mark.usefixtures("groups")
-async def test_a_pod_has_the_priority_of_its_group(sandbox, kubeconfig, tmp_path):
+async def test_a_pod_has_the_priority_of_its_group(sandbox, classes):
     """A pod of another class than its group is refused, one of the same class is let in."""
-    async with at_work_for(sandbox, kubeconfig, tmp_path) as (_, low, managed):
-        made = await sandbox.client.create(
-            f"{ROOT}/namespaces/{sandbox.id}/podgroups", group("gang", priorityClassName=managed)
-        )
-        assert made["spec"]["priority"] == MANAGED
-        await refused(sandbox.client.create(sandbox.pods, member(sandbox, "a", "gang", low)), "builtin/group-priority")
-        await sandbox.client.create(sandbox.pods, member(sandbox, "b", "gang", managed))
-        assert (await sandbox.get("b"))["spec"]["preemptionPolicy"] == "Never"
-        await sandbox.client.create(sandbox.pods, member(sandbox, "c", "not-made-yet", low))
+    _, low, managed = classes
+    made = await sandbox.client.create(
+        f"{ROOT}/namespaces/{sandbox.id}/podgroups", group("gang", priorityClassName=managed)
+    )
+    assert made["spec"]["priority"] == MANAGED
+    await refused(sandbox.client.create(sandbox.pods, member(sandbox, "a", "gang", low)), "builtin/group-priority")
+    await sandbox.client.create(sandbox.pods, member(sandbox, "b", "gang", managed))
+    assert (await sandbox.get("b"))["spec"]["preemptionPolicy"] == "Never"
+    await sandbox.client.create(sandbox.pods, member(sandbox, "c", "not-made-yet", low))
 
 
-@pytest.mark.usefixtures("groups")
-async def test_the_stored_group_keeps_what_its_api_server_knows(sandbox, kubeconfig, tmp_path):
+async def test_the_stored_group_keeps_what_its_api_server_knows(sandbox, classes):
     """A managed group is stored with class and value, in spite of a field that this version does not have."""
-    async with at_work_for(sandbox, kubeconfig, tmp_path) as (*_, managed):
-        made = await sandbox.client.create(
-            f"{ROOT}/namespaces/{sandbox.id}/podgroups", group("gang", priorityClassName=managed)
-        )
-        assert (made["spec"]["priorityClassName"], made["spec"]["priority"]) == (managed, MANAGED)
-        assert made["spec"].get("preemptionPolicy", "Never") == "Never"
+    *_, managed = classes
+    made = await sandbox.client.create(
+        f"{ROOT}/namespaces/{sandbox.id}/podgroups", group("gang", priorityClassName=managed)
+    )
+    assert (made["spec"]["priorityClassName"], made["spec"]["priority"]) == (managed, MANAGED)
+    assert made["spec"].get("preemptionPolicy", "Never") == "Never"
 
 
-@pytest.mark.usefixtures("groups")
 @pytest.mark.parametrize("watched", [True, False])
 async def test_invented_groups_hold_up_nobody_else(sandbox, giveway, watched):
     """A tenant asks for pods of 300 groups that nobody made, by dry runs; pods of another one's gang are let in."""
@@ -123,7 +116,7 @@ async def test_invented_groups_hold_up_nobody_else(sandbox, giveway, watched):
         verbs = [{**rule, "verbs": ["get"]} if rule["resources"] == ["podgroups"] else rule for rule in rules]
         await sandbox.client.patch(role, {"rules": verbs})
     process = await giveway.serve(policies(f"{sandbox.id}-managed"))
-    await eventually(lambda: at_work(sandbox), 20, "the webhook is at work")
+    await eventually(lambda: shields(sandbox), 20, "the webhook is at work")
     assert any("counts as empty" in line["message"] for line in process.lines()) is not watched
     await giveway.account("e2e-tenant")
     await may_edit(sandbox, ("", f"system:serviceaccount:{SYSTEM}:e2e-tenant"), sandbox.id)
@@ -144,7 +137,6 @@ async def test_invented_groups_hold_up_nobody_else(sandbox, giveway, watched):
         await asyncio.gather(*flood)
 
 
-@pytest.mark.usefixtures("groups")
 async def test_native_policies_judge_groups_as_well(sandbox):
     """Without a webhook the API server refuses a group of a class that the tenant may not use."""
     high, low = await sandbox.priority_class("high", RESERVED), await sandbox.priority_class("low", LOW)

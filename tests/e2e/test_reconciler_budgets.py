@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 from tests.e2e.conftest import LABEL
 from tests.e2e.software import policies
@@ -10,96 +12,84 @@ from tests.workloads import deployment, eventually
 from webhook.kube.informer import Informer
 from webhook.kube.objects.pod import Pod
 from webhook.kube.resources import DEPLOYMENT, NODE, POD, POD_DISRUPTION_BUDGET
-from webhook.policy.model.values import CAN_BE_PREEMPTED, MANAGED, MARK, PLAN
+from webhook.policy.model.values import CAN_BE_PREEMPTED, PLAN
 
 POOL = "giveway.dev/e2e-pool"
 REPLICAS, PREEMPTORS, UNAVAILABLE = 40, 30, 5
 
 
 class Watched:
-    """The deployment's healthy pods, counted at every event."""
+    """The namespace's pods by a watch; the fewest of the deployment's that were healthy, once all of them had been."""
 
     def __init__(self, sandbox) -> None:
-        self.cache = Informer(sandbox.client, POD.path(sandbox.id), Pod)
-        self.fewest = REPLICAS
-        self._began = False
-        self.cache.handlers.append(lambda _: self._count())
+        self._cache, self.fewest = Informer(sandbox.client, POD.path(sandbox.id), Pod), -1
+        self._cache.handlers.append(lambda _: self._count())
+        self.watching = asyncio.create_task(self._cache.run())
 
     def healthy(self) -> int:
-        pods = self.cache.items().values()
-        return sum((pod.metadata.labels or {}).get("app") == "web" and is_ready(pod) for pod in pods)
+        pods = [one for one in self._cache.items().values() if (one.metadata.labels or {}).get("app") == "web"]
+        return sum(not one.metadata.deletion_timestamp and is_ready(one) for one in pods)
+
+    def preemptors(self, *, bound: bool) -> list[Pod]:
+        """The preemptors that are bound, or that wait."""
+        pods = self._cache.items().values()
+        return [one for one in pods if one.metadata.name[0] == "p" and bool(one.spec.node_name) is bound]
 
     def _count(self) -> None:
-        self._began |= self.healthy() == REPLICAS
-        if self._began:
-            self.fewest = min(self.fewest, self.healthy())
+        if self.fewest >= 0 or self.healthy() == REPLICAS:
+            self.fewest = min(self.fewest if self.fewest >= 0 else REPLICAS, self.healthy())
 
 
 def is_ready(pod: Pod) -> bool:
-    rows = pod.status.conditions or ()
-    return not pod.metadata.deletion_timestamp and any(row.type == "Ready" and row.status == "True" for row in rows)
+    return any(row.type == "Ready" and row.status == "True" for row in pod.status.conditions or ())
 
 
-async def crowd(sandbox, spare: int) -> Watched:
-    """Ten nodes full of the deployment's pods, the budget, and spare nodes for replacements only."""
+@asynccontextmanager
+async def crowded(sandbox, giveway, spare: int) -> AsyncIterator[Watched]:
+    """Ten nodes full of the deployment's pods, the budget, spare nodes for replacements only, and thirty preemptors."""
     low = await sandbox.priority_class("low", 80)
+    high = await sandbox.priority_class("high", 100, preemptionPolicy="Never")
     for number in range(10 + spare):
         name = await sandbox.node(f"n{number}", cpu="8")
         pool = "spare" if number >= 10 else "main"
-        await sandbox.client.patch(NODE.path(name=name), {"metadata": {"labels": {POOL: pool}}})
-        if pool == "spare":
-            await sandbox.client.patch(NODE.path(name=name), {"spec": {"unschedulable": True}})
+        change = {"metadata": {"labels": {POOL: pool}}, "spec": {"unschedulable": pool == "spare" or None}}
+        await sandbox.client.patch(NODE.path(name=name), change)
     body = deployment("web", REPLICAS, "2")
     template = body["spec"]["template"]
     template["metadata"]["annotations"] = {CAN_BE_PREEMPTED: "true"}
     template["spec"] |= {"priorityClassName": low, "nodeSelector": {LABEL: sandbox.id}}
     watched = Watched(sandbox)
-    sandbox.watching = asyncio.create_task(watched.cache.run())
     await sandbox.client.create(DEPLOYMENT.path(sandbox.id), body)
     await eventually(lambda: watched.healthy() == REPLICAS, 60, "the deployment is up")
     await sandbox.budget("web", {"app": "web"}, maxUnavailable=UNAVAILABLE)
     for number in range(10, 10 + spare):
         await sandbox.client.patch(NODE.path(name=f"{sandbox.id}-n{number}"), {"spec": {"unschedulable": None}})
-    return watched
-
-
-async def thirty(sandbox) -> None:
-    high = await sandbox.priority_class("high", 100, preemptionPolicy="Never")
-    selector = {LABEL: sandbox.id, POOL: "main"}
-    labels = {MARK: MANAGED}
+    await giveway.reconcile(policies(high))
     for number in range(PREEMPTORS):
-        await sandbox.pod(f"p{number}", cpu="2", priorityClassName=high, labels=labels, nodeSelector=selector)
-
-
-def bound(watched: Watched) -> list[Pod]:
-    return [pod for pod in watched.cache.items().values() if pod.metadata.name.startswith("p") and pod.spec.node_name]
+        await sandbox.preemptor(high, "2", f"p{number}", nodeSelector={LABEL: sandbox.id, POOL: "main"})
+    yield watched
+    watched.watching.cancel()
 
 
 async def test_all_thirty_are_bound_as_replacements_come_up(sandbox, giveway):
-    """Where replacements find room elsewhere, wave after wave gets in; never are more than five pods missing."""
-    watched = await crowd(sandbox, spare=8)
-    await giveway.reconcile(policies(f"{sandbox.id}-high"))
-    await thirty(sandbox)
-    await eventually(lambda: len(bound(watched)) == PREEMPTORS, 60, "all thirty are bound")
-    assert watched.fewest >= REPLICAS - UNAVAILABLE
-    sandbox.watching.cancel()
+    """If replacements find room elsewhere, wave after wave gets in; never are more than five pods missing."""
+    async with crowded(sandbox, giveway, spare=8) as watched:
+        await eventually(lambda: len(watched.preemptors(bound=True)) == PREEMPTORS, 60, "all thirty are bound")
+        assert watched.fewest >= REPLICAS - UNAVAILABLE
 
 
 async def test_the_others_wait_where_replacements_find_no_room(sandbox, giveway):
-    """Where replacements cannot run, five get in and twenty-five wait: Pending, promised nothing, evicting nobody."""
-    watched = await crowd(sandbox, spare=0)
-    await giveway.reconcile(policies(f"{sandbox.id}-high"))
-    await thirty(sandbox)
-    await eventually(lambda: len(bound(watched)) == UNAVAILABLE, 30, "five are bound")
-    await asyncio.sleep(4)
-    assert len(bound(watched)) == UNAVAILABLE
-    assert watched.fewest == REPLICAS - UNAVAILABLE
-    waiting = [
-        pod for pod in watched.cache.items().values() if pod.metadata.name.startswith("p") and not pod.spec.node_name
-    ]
-    assert len(waiting) == PREEMPTORS - UNAVAILABLE
-    assert not [pod for pod in waiting if pod.status.nominated_node_name or PLAN in (pod.metadata.annotations or {})]
-    sandbox.watching.cancel()
+    """If replacements cannot run, five get in and twenty-five wait: Pending, promised nothing, evicting nobody."""
+    async with crowded(sandbox, giveway, spare=0) as watched:
+        await eventually(lambda: len(watched.preemptors(bound=True)) == UNAVAILABLE, 30, "five are bound")
+        await asyncio.sleep(4)
+        assert len(watched.preemptors(bound=True)) == UNAVAILABLE
+        assert watched.fewest == REPLICAS - UNAVAILABLE
+        waiting = watched.preemptors(bound=False)
+        assert len(waiting) == PREEMPTORS - UNAVAILABLE
+        assert not [
+            one for one in waiting if one.status.nominated_node_name or PLAN in (one.metadata.annotations or {})
+        ]
 
 
 async def test_a_victim_that_was_not_ready_does_not_use_up_the_budget(sandbox, giveway):
@@ -107,7 +97,7 @@ async def test_a_victim_that_was_not_ready_does_not_use_up_the_budget(sandbox, g
     values = {"lowest": 70, "low": 80, "kept": 200}
     lowest, low, kept = [await sandbox.priority_class(name, value) for name, value in values.items()]
     high = await sandbox.priority_class("high", 100, preemptionPolicy="Never")
-    labels, selector, held = {"app": "db"}, {LABEL: sandbox.id}, f"{sandbox.pods}/unready"
+    labels, held = {"app": "db"}, f"{sandbox.pods}/unready"
     for name, class_name in (("unready", lowest), ("ready", low), ("other", kept)):
         node = await sandbox.node(f"of-{name}")
         gates = {"readinessGates": [{"conditionType": "giveway.dev/never"}]} if name == "unready" else {}
@@ -124,14 +114,13 @@ async def test_a_victim_that_was_not_ready_does_not_use_up_the_budget(sandbox, g
     await eventually(one_is_left)
     try:
         await giveway.reconcile(policies(high))
-        more = {"cpu": "4", "priorityClassName": high, "labels": {MARK: MANAGED}, "nodeSelector": selector}
-        await sandbox.pod("first", **more)
+        await sandbox.preemptor(high, name="first")
 
         async def is_leaving() -> bool:
             return "deletionTimestamp" in (await sandbox.get("unready"))["metadata"]
 
         await eventually(is_leaving, 15, "the pod that is not ready is asked first")
-        await sandbox.pod("second", **more)
+        await sandbox.preemptor(high, name="second")
         await sandbox.one_bound("first", "second")
         assert await is_leaving(), "the other victim's object is still there"
         assert await one_is_left() is False

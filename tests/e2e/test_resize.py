@@ -6,13 +6,11 @@ Skipped where pods have no sub-resource `resize` (before 1.33, and on the embedd
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.e2e.software import Process, Software, installed, policies
+from tests.e2e.software import Process, Software, policies
 from tests.workloads import eventually
 from webhook.kube.client import Client
 from webhook.policy.model.values import MANAGED, MARK, PLAN
@@ -77,15 +75,14 @@ class Growing:
 
 
 @pytest.fixture
-async def growing(client: Client, sandbox: Any, kubeconfig: str, tmp_path: Path) -> AsyncIterator[Growing]:
+async def growing(client: Client, sandbox: Any, giveway: Software) -> Growing:
     """A node, and classes."""
     resources = (await client.get("/api/v1"))["resources"]
     if not any(one["name"] == "pods/resize" for one in resources):
         pytest.skip("this API server has no pods/resize")
-    async with installed(client, kubeconfig, tmp_path) as giveway:
-        made = Growing(sandbox, giveway)
-        await made.begin()
-        yield made
+    made = Growing(sandbox, giveway)
+    await made.begin()
+    return made
 
 
 async def test_a_deferred_resize(growing: Growing) -> None:

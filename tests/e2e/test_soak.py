@@ -16,14 +16,12 @@ from contextlib import suppress
 import pytest
 
 from tests.e2e.conftest import LABEL
-from tests.e2e.judging import Json, fits_on, plans_for
 from tests.e2e.software import SYSTEM, policies
 from tests.workloads import deployment, eventually
 from webhook.kube.errors import ApiError
 from webhook.kube.informer import Informer
 from webhook.kube.instants import epoch
 from webhook.kube.object_cache import Change
-from webhook.kube.objects.cluster_scoped import Node
 from webhook.kube.objects.meta import key_of
 from webhook.kube.objects.pod import Pod
 from webhook.kube.objects.sharing import SharedPods
@@ -31,12 +29,9 @@ from webhook.kube.resources import DEPLOYMENT, NODE, POD, POD_DISRUPTION_BUDGET
 from webhook.policy.files.loading import load_texts
 from webhook.policy.model.values import CAN_BE_PREEMPTED, MANAGED, MARK, PLAN, PROTECTION_DURATION
 from webhook.reconciler.service import ReconcilerOptions, ReconcilerService
-from webhook.reconciler.state.annotations import UnreadableError, plan_of
 
 SECONDS = float(os.environ.get("GIVEWAY_SOAK_SECONDS", "600"))
 NODES, MOST_PODS = 6, 60
-MOMENT = 2.0
-"""Seconds that a change may take to be seen by everybody."""
 pytestmark = pytest.mark.soak
 
 
@@ -47,9 +42,6 @@ class Watch:
         self.cache = Informer(sandbox.client, POD.path(sandbox.id), Pod)
         self.cache.handlers.append(self._look)
         self.kept: deque[tuple[float, int]] = deque([(0.0, 0)], maxlen=20)
-        self.past: deque[tuple[float, dict[str, Pod]]] = deque(maxlen=200)
-        """The newest pods, oldest first."""
-        self.nodes: dict[str, Node] = {}
         self.broken: list[str] = []
         self.evicted: Counter[str] = Counter()
 
@@ -64,13 +56,11 @@ class Watch:
 
     def _look(self, change: Change[Pod]) -> None:
         old, new = change.old, change.new
-        self.past.append((time.monotonic(), dict(self.cache.items())))
         if old is None or new is None or not new.metadata.deletion_timestamp or old.metadata.deletion_timestamp:
             return
         if not any(row.type == "DisruptionTarget" and row.status == "True" for row in new.status.conditions or ()):
             return
         self.evicted[new.metadata.uid] += 1
-        self._look_for_need(new)
         said = new.metadata.annotations or {}
         if said.get(CAN_BE_PREEMPTED) != "true":
             self.broken.append(f"{change.key} went though it may not")
@@ -83,21 +73,6 @@ class Watch:
                 self.broken.append(
                     f"{change.key} went though its budget keeps {min(recent)} and {self.healthy()} are left"
                 )
-
-    def _look_for_need(self, victim: Pod) -> None:
-        """Whether its preemptor needed this pod to go, now or by what was there a moment ago."""
-        now = dict(self.cache.items())
-        for preemptor in now.values():
-            with suppress(UnreadableError):
-                plan = plan_of(preemptor)
-                uids = {one.uid for one in plan.victims} if plan else set()
-                if plan is None or victim.metadata.uid not in uids or plan.node not in self.nodes:
-                    continue
-                before = next((pods for at, pods in reversed(self.past) if at < time.monotonic() - MOMENT), None)
-                times = [now, before] if before and key_of(preemptor) in before else [now]
-                others = uids - {victim.metadata.uid}
-                if all(fits_on(preemptor, pods.values(), self.nodes[plan.node], others) for pods in times):
-                    self.broken.append(f"{key_of(victim)} went for {key_of(preemptor)}, which fitted without that")
 
 
 def _is_healthy(pod: Pod) -> bool:
@@ -198,7 +173,6 @@ async def test_soak(sandbox, giveway):
     other = await giveway.reconcile(text)
     options = ReconcilerOptions(lease_namespace=SYSTEM, lease_duration=2.0, renew_deadline=1.5, retry_period=0.3)
     service, work = begin(sandbox, text, options)
-    watch.nodes = service.state.nodes.items()
     end, next_death = time.monotonic() + SECONDS, time.monotonic() + 5
     while time.monotonic() < end:
         await load.step()
@@ -213,12 +187,10 @@ async def test_soak(sandbox, giveway):
                 work.cancel()
                 await asyncio.gather(work, return_exceptions=True)
                 service, work = begin(sandbox, text, options)
-                watch.nodes = service.state.nodes.items()
     await eventually(lambda: settled(watch), 60, "no unbound pod is nominated or carries a plan")
     await eventually(lambda: agrees(sandbox, service), 20, "the caches are equal to the server")
     await other.stop(signal.SIGTERM)
     await eventually(lambda: service.reconciler.leading, 20, "the reconciler in this process leads")
-    await eventually(lambda: not stranded(sandbox, service), 120, "nobody waits while a plan is within the rules")
     await eventually(lambda: not len(service.state.pending), 60, "nothing is expected that nobody shows")
     work.cancel()
     await asyncio.gather(work, return_exceptions=True)
@@ -238,34 +210,6 @@ def begin(sandbox, text: str, options: ReconcilerOptions) -> tuple[ReconcilerSer
 def settled(watch: Watch) -> bool:
     pods = [pod for pod in watch.cache.items().values() if not pod.spec.node_name]
     return not any(pod.status.nominated_node_name or PLAN in (pod.metadata.annotations or {}) for pod in pods)
-
-
-def stranded(sandbox, service: ReconcilerService) -> list[str]:
-    """Preemptors that wait though they fit or a plan within the rules exists, by the oracle on what the caches hold."""
-    state, reconciler = service.state, service.reconciler
-    nodes = [node for node in state.nodes.items().values() if node.metadata.name.startswith(sandbox.id)]
-    now, found = reconciler.clock.monotonic(), []
-    for key, pod in state.pods.items().items():
-        entry = reconciler.queue.get(key)
-        if (
-            entry is None
-            or entry.attempts >= service.reconciler.policy_set.policies.preemption[0].limits.attempts_per_preemptor
-        ):
-            continue
-        out = {left.node for left in entry.nodes.left_out(now)}
-        where = plans_for(pod, state.pods.items().values(), nodes, state.budgets.items().values(), _may_go)
-        if set(where) - out:
-            found.append(f"{key} waits ({entry.reason}) though {where} would do")
-    return found
-
-
-def _may_go(pod: Json) -> bool:
-    meta = pod["metadata"]
-    said = meta.get("annotations", {})
-    open_ = time.time() > epoch(pod["status"].get("startTime", "2999-01-01T00:00:00Z")) + float(
-        said.get(PROTECTION_DURATION, 0)
-    )
-    return said.get(CAN_BE_PREEMPTED) == "true" and "deletionTimestamp" not in meta and open_
 
 
 async def agrees(sandbox, service: ReconcilerService) -> bool:

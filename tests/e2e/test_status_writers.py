@@ -11,13 +11,12 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.native import natively
-from tests.e2e.software import SYSTEM, Software, installed, policies
+from tests.e2e.native import BY, enforced
+from tests.e2e.software import SYSTEM, Software, policies
 from tests.e2e.users import granted
-from tests.workloads import eventually, never, pod
+from tests.workloads import never, pod
 from webhook.kube.client import Client
 from webhook.kube.errors import ApiError
-from webhook.policy.files.loading import load_texts
 from webhook.policy.model.values import CREATION, PROTECTION_DURATION
 
 JOB_SET, VOLCANO = "jobset.sigs.k8s.io/jobset-name", "scheduling.k8s.io/group-name"
@@ -47,38 +46,21 @@ async def somebody(giveway: Software, sandbox: Any) -> AsyncIterator[Client]:
         yield client
 
 
-@asynccontextmanager
-async def recording(sandbox: Any, giveway: Software, given: str, mode: str) -> AsyncIterator[None]:
-    """New pods of the sandbox get their record, by the webhook or by the API server alone."""
-
-    async def recorded() -> bool:
-        made = await sandbox.client.create(sandbox.pods, pod("probe"), dryRun="All")
-        return CREATION in made["metadata"].get("annotations", {})
-
-    if mode == "webhook":
-        await giveway.serve(given)
-        await eventually(recorded, 20, "the webhook is at work")
-        yield
-        return
-    async with natively(sandbox, load_texts([("p.yaml", given)]).policies):
-        await eventually(recorded, 60, "the policies are in force")
-        yield
-
-
 @pytest.mark.parametrize("what", FORGED)
-@pytest.mark.parametrize("mode", ["webhook", "native"])
-async def test_what_is_written_into_the_status_decides_nothing(sandbox, kubeconfig, tmp_path, mode, what):
+@BY
+async def test_what_is_written_into_the_status_decides_nothing(sandbox, giveway, native, what):
     """Of two pods the one goes that went without it: by its label, its group, the end of its protection."""
     high = await sandbox.priority_class("high", 1000, preemptionPolicy="Never")
     low = await sandbox.priority_class("low", 10)
     by_label = [{"victims": {"labels": {"matchLabels": {"tier": "batch"}}}}]
     victims = {"mode": "opt-out"} | ({} if what == "starts" else {"pairs": by_label})
     given = policies(high, victims=victims, groups={"disruption": "Never"})
-    async with (
-        installed(sandbox.client, kubeconfig, tmp_path) as giveway,
-        recording(sandbox, giveway, given, mode),
-        somebody(giveway, sandbox) as writer,
-    ):
+
+    async def recorded() -> bool:
+        made = await sandbox.client.create(sandbox.pods, pod("probe"), dryRun="All")
+        return CREATION in made["metadata"].get("annotations", {})
+
+    async with enforced(sandbox, giveway, given, recorded, native=native), somebody(giveway, sandbox) as writer:
         for name, tier, seconds in (("stays", "web", "3600"), ("goes", "batch", "1")):
             await sandbox.node(f"for-{name}")
             annotations = {PROTECTION_DURATION: seconds} if what == "starts" else {}

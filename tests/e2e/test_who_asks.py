@@ -9,7 +9,6 @@ import json
 
 import pytest
 
-from tests.e2e.software import installed
 from tests.e2e.users import granted
 from tests.workloads import deployment, eventually, pod, until_refused
 from webhook.kube.resources import NAMESPACE
@@ -125,88 +124,82 @@ async def tenancy(sandbox, kubectl):
     return made
 
 
-@pytest.fixture
-async def giveway(tenancy, kubeconfig, tmp_path):
-    """The webhook, at work."""
-    async with installed(tenancy.sandbox.client, kubeconfig, tmp_path) as software:
-        await serve(software, tenancy)
-        yield software
-
-
-async def serve(software, tenancy) -> None:
+async def serve(giveway, tenancy) -> None:
     """Start the webhook and wait until it judges."""
-    await software.serve(POLICIES.format(id=tenancy.id))
+    await giveway.serve(POLICIES.format(id=tenancy.id))
     probe = pod("probe", priorityClassName=tenancy.urgent)
 
     client, pods = tenancy.sandbox.client, tenancy.sandbox.pods
     await until_refused(lambda: client.create(pods, probe, dryRun="All"), "bands/urgent", 20)
 
 
-async def test_a_workload_that_nobody_judged_gains_nothing(tenancy, kubeconfig, tmp_path):
+async def test_a_workload_that_nobody_judged_gains_nothing(tenancy, giveway):
     """A workload from before the webhook, or past it, has its pods judged by their namespace when they are made."""
     client = tenancy.sandbox.client
     for space in (tenancy.id, tenancy.urgent_space):
         await tenancy.create(tenancy.tenant, workload("web", tenancy.urgent, 0, "ReplicaSet"), space)
-    async with installed(client, kubeconfig, tmp_path) as software:
-        await serve(software, tenancy)
-        for space in (tenancy.id, tenancy.urgent_space):
-            await client.patch(f"/apis/apps/v1/namespaces/{space}/replicasets/web", {"spec": {"replicas": 1}})
-        await eventually(lambda: tenancy.pods(tenancy.urgent_space), 20, "the namespace with the right gets its pod")
-        body = await tenancy.owned("as-the-controller", tenancy.urgent)
-        refused = await tenancy.create(tenancy.controller, body, code=1)
-        assert "rule bands/urgent reserves" in refused
-        assert "have a right by namespace" in refused
-        assert await tenancy.pods() == []
+    await serve(giveway, tenancy)
+    for space in (tenancy.id, tenancy.urgent_space):
+        await client.patch(f"/apis/apps/v1/namespaces/{space}/replicasets/web", {"spec": {"replicas": 1}})
+    await eventually(lambda: tenancy.pods(tenancy.urgent_space), 20, "the namespace with the right gets its pod")
+    body = await tenancy.owned("as-the-controller", tenancy.urgent)
+    refused = await tenancy.create(tenancy.controller, body, code=1)
+    assert "rule bands/urgent reserves" in refused
+    assert "have a right by namespace" in refused
+    assert await tenancy.pods() == []
 
 
-async def test_a_controller_has_a_right_by_namespace(tenancy, giveway):
-    """Beside a namespace, subjects are for people: the pods that controllers make need the namespace alone."""
-    where = tenancy.urgent_space
-    assert "Warning" not in await tenancy.create(tenancy.platform, workload("web", tenancy.urgent), where)
-    await eventually(lambda: tenancy.pods(where), 20, "the Deployment has its pod")
-    refused = await tenancy.create(tenancy.tenant, workload("other", tenancy.urgent), where, code=1)
-    assert "bands/urgent" in refused
+WARNED = "Warning: a controller makes the pods, and rule {} will refuse them"
+BAND, CLASSES = "bands/urgent", "tenants/classes"
+ROWS = [
+    # A pod of a custom resource is made by its operator's account, which no right names: the namespace decides
+    ("operator", "pod", "urgent", "", BAND),
+    ("operator", "owned", "urgent", "", BAND),
+    ("operator", "owned", "urgent", "urgent", ""),
+    # A right that names a service account is for pods it makes for itself; for people a reference changes nothing
+    ("runner", "pod", "urgent", "", ""),
+    ("runner", "owned", "urgent", "", BAND),
+    ("tenant", "owned", "urgent", "", BAND),
+    ("platform", "owned", "urgent", "", ""),
+    # A right by subjects is for people: their workload is let in with a warning, unless the namespace has a right
+    ("platform", "workload", "urgent", "", WARNED.format(BAND)),
+    ("platform", "pod", "urgent", "", ""),
+    ("platform", "workload", "urgent", "urgent", ""),
+    ("tenant", "workload", "urgent", "urgent", BAND),
+    # Subjects of match and exclude decide about people; a controller's pod is judged whoever wrote the workload
+    ("tenant", "pod", "denied", "", CLASSES),
+    ("controller", "owned", "denied", "", CLASSES),
+    ("platform", "pod", "denied", "", ""),
+    ("platform", "workload", "denied", "", WARNED.format(CLASSES)),
+]
+"""Who makes what of which class, in which of the namespaces, and by what it is refused, or what is said."""
 
 
-async def test_an_operator_gains_nothing_for_a_tenant(tenancy, giveway):
-    """The pod of a custom resource is made by its operator's account, which no right names: the namespace decides."""
-    plain = pod("spark-plain", priorityClassName=tenancy.urgent)
-    owned = await tenancy.owned("spark", tenancy.urgent)
-    for body in (plain, owned):
-        assert "bands/urgent" in await tenancy.create(tenancy.operator, body, code=1)
-    body = await tenancy.owned("spark", tenancy.urgent, tenancy.urgent_space)
-    await tenancy.create(tenancy.operator, body, tenancy.urgent_space)
+async def test_who_may_make_what(tenancy, giveway):
+    """Each row comes out as it says, and a controller makes the pods where the namespace has the right."""
+    await serve(giveway, tenancy)
+    for number, row in enumerate(ROWS):
+        who, what, of, where, words = row
+        name, class_name = f"{what}-{number}", getattr(tenancy, of)
+        space = tenancy.urgent_space if where else ""
+        if what == "owned":
+            body = await tenancy.owned(name, class_name, space)
+        else:
+            body = workload(name, class_name) if what == "workload" else pod(name, priorityClassName=class_name)
+        refused = words in (BAND, CLASSES)
+        said = await tenancy.create(getattr(tenancy, who), body, space, code=int(refused))
+        assert words in said, row
+        assert ("Warning" in said) == ("Warning" in words), row
 
+    async def made() -> bool:
+        return any(name.startswith("workload-") for name in await tenancy.pods(tenancy.urgent_space))
 
-async def test_an_owner_reference_takes_a_right_away(tenancy, giveway):
-    """A right that names a service account is for pods it makes for itself; for people a reference changes nothing."""
-    await tenancy.create(tenancy.runner, pod("direct", priorityClassName=tenancy.urgent))
-    owned = await tenancy.owned("owned", tenancy.urgent)
-    assert "bands/urgent" in await tenancy.create(tenancy.runner, owned, code=1)
-    assert "bands/urgent" in await tenancy.create(tenancy.tenant, owned, code=1)
-    await tenancy.create(tenancy.platform, owned)
-
-
-async def test_an_author_is_warned_of_pods_that_will_be_refused(tenancy, giveway):
-    """A right by subjects is for people: their workload is let in with a warning that names the rule."""
-    said = await tenancy.create(tenancy.platform, workload("web", tenancy.urgent, 0))
-    assert "Warning: a controller makes the pods, and rule bands/urgent will refuse them" in said
-    await tenancy.create(tenancy.platform, pod("own", priorityClassName=tenancy.urgent))
-
-
-async def test_a_policy_for_some_people_holds_for_their_workloads(tenancy, giveway):
-    """Subjects of match and exclude decide about people; a controller's pod is judged whoever wrote the workload."""
-    refused = await tenancy.create(tenancy.tenant, pod("a", priorityClassName=tenancy.denied), code=1)
-    assert "tenants/classes" in refused
-    body = await tenancy.owned("b", tenancy.denied)
-    assert "tenants/classes" in await tenancy.create(tenancy.controller, body, code=1)
-    await tenancy.create(tenancy.platform, pod("c", priorityClassName=tenancy.denied))
-    said = await tenancy.create(tenancy.platform, workload("d", tenancy.denied, 0))
-    assert "Warning: a controller makes the pods, and rule tenants/classes will refuse them" in said
+    await eventually(made, 20, "the Deployment has its pod")
 
 
 async def test_a_label_in_the_same_update_gives_no_right(tenancy, giveway, kubectl):
     """A right by label needs the label before the update that uses it."""
+    await serve(giveway, tenancy)
     await tenancy.create(tenancy.tenant, pod("labelled"))
     change = {"labels": {"may": "yes"}, "annotations": {"godel.bytedance.com/can-be-preempted": "true"}}
     arguments = ("patch", "pod", "labelled", "-n", tenancy.id, *tenancy.tenant, "-p", json.dumps({"metadata": change}))

@@ -8,12 +8,8 @@ from typing import Any
 
 from webhook.kube.errors import ApiError
 
-PIPELINE = ("--as", "e2e-pipeline")
-"""Who writes the policies, and may do nothing else."""
 TENANT = ("--as", "e2e-tenant")
 """Somebody who may edit one namespace."""
-
-
 _GROUP = "/apis/rbac.authorization.k8s.io/v1"
 
 
