@@ -233,11 +233,11 @@ def test_explain_for_people(monkeypatch):
     shown = " ".join(run("--explain", lines=[line]).stdout.split())
     for said in (
         "default/asking (priority 100) asks for cpu 3; by plain Kubernetes rules",
-        "Plan: evict 1 pod from n1, the best of 2 candidates among 3 nodes.",
+        "Plan: evict 1 pod for room on n1, the best of 2 candidates among 3 nodes.",
         "n1 is preferred to n3 because its most important victim has a lower priority.",
         "Insufficient cpu",
         "no eviction can cure this",
-        "kubernetes/priority: default/kept",
+        "default/kept — kubernetes/priority: ",
     ):
         assert said in shown
 
@@ -249,14 +249,14 @@ def test_sums_of_priorities_are_shown_plainly(monkeypatch):
     line = changed(nodes=[node("n1"), node("n2")], pods=pods, preemptor=pod("asking", priority=1000, cpu="4"))
     text = run("--explain", lines=[line]).stdout
     assert "2^31" not in text
-    lines = [line.split() for line in text.splitlines()]
+    lines = [line.replace("│", " ").split() for line in text.splitlines()]
     rows = {cells[0]: cells[1:5] for cells in lines if cells[:1] in (["n1"], ["n2"]) and cells[1].isdigit()}
     assert rows == {"n1": ["0", "400", "2", "510"], "n2": ["0", "400", "2", "600"]}
     assert "n1 is preferred to n2 because its victims' priorities add up to less." in text
 
 
 def test_explain_stays_short_on_many_nodes(monkeypatch):
-    """On many nodes the best are shown, and the others counted by whether evicting helps."""
+    """On many nodes the best are shown, and the others counted by what fails."""
     monkeypatch.setenv("COLUMNS", "200")
     low = [(f"low-{number:02}", 1) for number in range(15)]
     high = [(f"high-{number:02}", 500) for number in range(20)]
@@ -268,10 +268,9 @@ def test_explain_stays_short_on_many_nodes(monkeypatch):
     lines = run("--explain", lines=[line]).stdout.splitlines()
     rows = [[cell.strip() for cell in text.strip("│").split("│")] for text in lines if text.startswith("│")]
     assert [row[0] for row in rows if row[0].startswith("low-")] == [f"low-{number:02}" for number in range(10)]
-    assert [row for row in rows if row[0].isdigit()] == [
-        ["30", "Insufficient cpu", "no", "tiny-00, tiny-01, tiny-02, tiny-03 and 26 more"],
-        ["20", "Insufficient cpu", "not of those who may go", "high-00, high-01, high-02, high-03 and 16 more"],
-        ["5", "Insufficient cpu", "yes", "low-10, low-11, low-12, low-13 and 1 more"],
+    assert [text for text in lines if " more: " in text] == [
+        "30 nodes more: Insufficient cpu; no eviction can cure this",
+        "25 nodes more: Insufficient cpu",
     ]
 
 
@@ -280,12 +279,12 @@ def test_explain_stays_short_on_many_nodes(monkeypatch):
     [
         pytest.param(
             pod("asking", priority=100, cpu="99"),
-            "No preemption: no eviction could make it fit on the only node.",
+            "No preemption: no eviction could make it fit on any node.",
             id="larger than any node",
         ),
         pytest.param(
             pod("asking", priority=0, cpu="4"),
-            "No preemption: evicting all who may go does not make room on the only node.",
+            "No preemption: evicting all who may go does not make room on any node.",
             id="nobody of lower priority",
         ),
         pytest.param(
@@ -312,6 +311,6 @@ def test_explain_says_hostile_names_literally(monkeypatch):
     line = cluster(nodes, victims, pod(f"{evil}p", priority=100, cpu="4"), podDisruptionBudgets=budgets)
     line["name"] = evil
     text = run("--rules", "kubernetes", "--explain", lines=[line]).stdout
-    assert "evict 1 pod from" in text
+    assert "evict 1 pod for room on" in text
     assert r"\u001b[2J[red]x[/red]\u202e" in text
     assert not {"\x1b", "\r", "\u202e"} & set(text)

@@ -40,9 +40,9 @@ def test_the_plan_shown_is_the_one_that_would_be_carried_out(setting, capsys, ki
     """A static pod, and a DaemonSet's while there is another way, is excluded in the table as in what would be done."""
     setting.add(pod("a", "7", node="n1", priority=10, owner=(kind, "owner")), pod("b", "7", node="n2"))
     text = said(setting, preemptor(cpu="4"), capsys)
-    assert "Plan: evict 1 pod from n2, the only candidate among 2 nodes." in text
-    assert f"test/{'static' if kind == 'Node' else 'exclusion'}: default/a" in text
-    assert "Now: n2 would be reserved, and default/b evicted." in text
+    assert "Plan: evict 1 pod for room on n2, the best of 1 candidate among 2 nodes." in text
+    assert f"default/a — test/{'static' if kind == 'Node' else 'exclusion'}: it is" in text
+    assert "Now: default/p to n2 would be nominated, and default/b evicted." in text
 
 
 GANG = {"kueue.x-k8s.io/pod-group-name": "ring"}
@@ -64,7 +64,7 @@ def test_a_gang_is_explained_as_one(setting, capsys):
     assert text.endswith("Kueue pod group default/ring needs 2 pods: 0 are bound and 1 wait, so 1 more have to come.")
     text = said(setting, member(1), capsys)
     placed = "default/ring-0 to n1, default/ring-1 to n1"
-    assert text.endswith(f"Now: 2 pods would be nominated ({placed}), and default/a evicted.")
+    assert text.endswith(f"Now: {placed} would be nominated, and default/a evicted.")
 
 
 def test_what_cannot_be_judged_is_said_once_and_plainly(setting, capsys):
@@ -119,7 +119,7 @@ def test_nodes_that_were_left_out_are_named(setting, capsys):
     made.metadata.annotations = {DECISION: encode(record)}
     text = said(setting, made, capsys)
     assert "Left out then, since the scheduler did not bind it there though there was room: n1." in text
-    assert "kube-scheduler can bind it to n1 (if it does not, the reconciler decides for it without that node" in text
+    assert "kube-scheduler can bind it, for example to n1, n2 (if it does not, the reconciler decides without" in text
 
 
 def test_a_running_pod_is_told_who_could_evict_it(setting, capsys):
@@ -128,9 +128,9 @@ def test_a_running_pod_is_told_who_could_evict_it(setting, capsys):
         body = {"metadata": {"name": name}, "value": value, "preemptionPolicy": preempts}
         setting.state.snapshot.put(PRIORITY_CLASSES, msgspec.convert(body, PriorityClass))
     text = said(setting, pod("a", "7", node="n1", annotations={PROTECTION_DURATION: "900000000"}), capsys)
-    assert "default/a runs on n1. giveway may evict it from 2055-" in text
-    assert "on; kube-scheduler may at any time." in text
-    assert "│ giveway, policy test │ high (100)" in text
+    assert "default/a is not acted for: it does not carry the label" in text
+    assert "It runs on n1. Annotation" in text
+    assert "│ giveway, policy test │ high (100) │ 2055-" in text
     assert "test/opt-out: neither its annotations" in text
     assert "│ kube-scheduler │ legacy (150) │ now │ priority: by priority alone" in text
 
@@ -141,7 +141,7 @@ def test_hostile_names_are_said_literally(monkeypatch, capsys):
     evil = "\x1b[2J[red]x[/red]\u202e\r"
     setting = Setting(node(evil), node("n2"), under=policy(victims=Victims(mode=VictimMode.OPT_OUT)))
     text = said(setting, pod(f"{evil}p", "4", node=evil), capsys)
-    assert r"\u001b[2J[red]x[/red]\u202e\u000dp runs on \u001b[2J[red]x[/red]\u202e" in text
+    assert r"It runs on \u001b[2J[red]x[/red]\u202e" in text
     assert not {"\x1b", "\r", "\u202e"} & set(text)
 
 

@@ -1,10 +1,10 @@
-"""`giveway explain workload`: kinds as kubectl takes them, what a limit leaves, and what was evicted a moment ago."""
+"""`giveway explain workload`: how often, for whom, and what a limit leaves."""
 
 import click
 import pytest
 
 from tests.reconciler.builders import START
-from webhook.cli.explain import kind_named, print_workload, read_evictions
+from webhook.cli.explain import print_workload, read_evictions
 from webhook.kube.errors import ApiError
 from webhook.kube.objects.meta import ObjectMeta
 from webhook.policy.model.limits import Limits, WorkloadLimit
@@ -15,23 +15,7 @@ from webhook.reconciler.evaluate.eviction_record import NOTHING, EvictionRecord,
 from webhook.reconciler.evaluate.workload_history import PastEviction
 from webhook.reconciler.plans.eviction_store import EVICTIONS
 
-WEB, API = "Deployment/shop/web", "Deployment/shop/api"
-
-
-@pytest.mark.parametrize(
-    ("named", "found"),
-    [
-        ("Deployment", "Deployment"),
-        ("deploy", "Deployment"),
-        ("statefulsets", "StatefulSet"),
-        ("cronjob", "CronJob"),
-        ("pytorchjob", "PyTorchJob"),
-        ("Unknown", "Unknown"),
-    ],
-)
-def test_a_kind_is_named_as_kubectl_takes_it(named, found):
-    """Short names, plurals and lower case name the kind; kinds of others are found among those that were evicted."""
-    assert kind_named(named, {"PyTorchJob/a/b": []}) == found
+API = "Deployment/shop/api"
 
 
 def test_what_the_limit_of_a_policy_leaves_is_told(capsys, monkeypatch):
@@ -41,10 +25,13 @@ def test_what_the_limit_of_a_policy_leaves_is_told(capsys, monkeypatch):
     policy = PreemptionPolicy(
         name="p", source=SourcePosition(), preemptors=Preemptors(), limits=Limits(per_workload=WorkloadLimit(3, 60.0))
     )
-    print_workload("Job/a/a", past, Policies(preemption=(policy,)))
+    print_workload("a", "job/a", past, Policies(preemption=(policy,)))
     said = capsys.readouterr().out
+    assert said.startswith("Job/a/a was evicted: 2 in the last hour"), "kinds are found in any case"
     assert said.index("Job/a/d") < said.index("Job/a/c")
     assert "Policy p lets 1 more of 3 go" in said
+    print_workload("a", "Jbo/a", past, Policies())
+    assert capsys.readouterr().out.endswith("Evicted in namespace a: Job/a/a\n"), "a typo can be seen"
 
 
 class Leases:

@@ -92,7 +92,7 @@ def asked(made, one):
             "neither its annotations",
             id="not even when its protection ends",
         ),
-        pytest.param({}, {"annotations": MAY, "owner": ("Node", "n1")}, None, "test/exclusion", "static", id="static"),
+        pytest.param({}, {"annotations": MAY, "owner": ("Node", "n1")}, None, "test/static", "static", id="static"),
         pytest.param({}, {"annotations": MAY, "priority": 100}, None, "test/priority", "no class above", id="equal"),
         pytest.param(
             {}, {"annotations": MAY, "labels": {"app": "web"}}, None, "test/budget", "no more disruptions", id="budget"
@@ -121,7 +121,7 @@ def test_a_policy(fields, more, since, rule, words):
 
 
 def test_pairs_name_the_preemptors():
-    """What a pair asks of preemptors beyond their class is a condition."""
+    """A pair counts for the classes that it names; what else it asks of preemptors is a condition."""
     labels = LabelSelector(match_labels={"tier": "web"})
     pair = PreemptionPair(preemptors=PodsMatch(priority_classes=("hi*",), namespaces=("a", "b"), labels=labels))
     made = setting(
@@ -131,7 +131,7 @@ def test_pairs_name_the_preemptors():
     )
     found, _ = asked(made, pod("v", node="n1"))
     assert found.classes == (("high", 100),), "the policy manages high only"
-    assert found.conditions == ("if the preemptor is in namespace a or b and labelled tier=web",)
+    assert found.conditions == ("only if the policy's pairs name the preemptor",)
 
 
 def test_a_last_resort_is_said_to_be_one():

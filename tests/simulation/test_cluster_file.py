@@ -335,18 +335,16 @@ def test_decide_reads_cluster_files_and_lists(small, tmp_path, policies):
     assert "there is no pod default/q" in decided(str(small), "--pod", "default/q").output
 
 
-def test_explain_reads_cluster_files(small, policies):
+def test_people_read_of_a_pod_of_a_cluster_file(small, policies):
     """The same words as for a live pod; a policy that reads what is not there cannot be judged."""
-    arguments = ["explain", "pod", "p00000", "--policies", policies, "--snapshot", str(small)]
+    arguments = ["decide", str(small), "--pod", "default/p00000", "--policies", policies, "--explain"]
     result = CliRunner().invoke(main, arguments, catch_exceptions=False)
     assert result.exit_code == 0
-    assert "is acted for, by policy high" in result.output
-    assert "would be reserved, and default/w00000-" in " ".join(result.output.split())
+    assert "by policy high Plan: evict 1 pod for room on" in " ".join(result.output.split())
     Path(policies, "p.yaml").write_text(POLICY.replace("opt-in}", "opt-in, annotations: {preemptible: [x/y]}}"))
-    for command in (arguments, ["decide", str(small), "--policies", policies]):
-        result = CliRunner().invoke(main, command)
-        assert "policy high cannot be judged: it reads the annotation x/y of pods" in result.output
-        assert result.exit_code == 1
+    result = CliRunner().invoke(main, arguments)
+    assert "policy high cannot be judged: it reads the annotation x/y of pods" in result.output
+    assert result.exit_code == 1
 
 
 def test_a_list_is_as_old_as_what_last_happened_in_it(tmp_path):

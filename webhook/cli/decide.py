@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -15,6 +15,7 @@ import msgspec
 from webhook.kube.instants import InstantError, epoch
 from webhook.kube.objects.meta import key_of
 from webhook.kube.objects.pod import Pod
+from webhook.policy.model.policies import Policies
 from webhook.preemption.decision import decide
 from webhook.preemption.result import Decision
 from webhook.preemption.snapshot.amounts import ClusterError
@@ -22,7 +23,8 @@ from webhook.preemption.snapshot.kinds import NODES, PODS, SNAPSHOT_KINDS, Snaps
 from webhook.preemption.snapshot.pod_view import KEPT_ANNOTATIONS
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.preemption.victims.candidates import Candidate
-from webhook.preemption.victims.rules import Rules, compile_rules, kubernetes_rules
+from webhook.preemption.victims.rules import Rules, kubernetes_rules
+from webhook.reconciler.preemptors import PolicySet
 
 T = TypeVar("T")
 Raws = list[msgspec.Raw] | None
@@ -83,37 +85,51 @@ def command(
     """
     if rules is not None and policies is not None:
         raise click.UsageError("--rules and --policies exclude each other")
-    named = [Path(name) for name in files if name != "-"]
-    if named and not pods:
-        from webhook.simulation.cluster_file.format import is_cluster_file  # noqa: PLC0415
-    if pods or any(is_cluster_file(path) for path in named):
-        _answer_pods(files, pods, policies, how)
+    policy_set = None if policies is None else _policy_set(policies)
+    if pods or any(_is_cluster_file(name) for name in files if name != "-"):
+        _answer_pods(files, pods, policy_set, how)
         return
-    choose, annotations = _from_policies(policies) if policies is not None else _plain()
+    annotations = KEPT_ANNOTATIONS | (policy_set.annotations() if policy_set is not None else frozenset())
     failed, number = False, 0
     for name in files or ("-",):
         with click.open_file(name, "rb") as stream:
             for text in filter(bytes.strip, stream):
                 number += 1
                 try:
-                    cluster = read_line(text, annotations)
-                    _answer(cluster, choose(cluster.preemptor), **how)
+                    _answer(read_line(text, annotations), policy_set, **how)
                 except ClusterError as error:
                     failed = True
                     _print({"name": _name_of(text, number), "error": str(error)})
     sys.exit(1 if failed else 0)
 
 
-def _answer_pods(files: tuple[str, ...], keys: tuple[str, ...], directory: Path | None, how: dict[str, Any]) -> None:
+def _policy_set(directory: Path) -> PolicySet:
+    """The policies of a directory, which has a PreemptionPolicy."""
+    from webhook.policy.files.loading import load_or_raise  # noqa: PLC0415  # CEL loads only if policies are read
+    from webhook.policy.shapes.findings import PolicyError  # noqa: PLC0415
+
+    try:
+        policy_set = PolicySet(load_or_raise(directory))
+    except (PolicyError, ClusterError) as error:
+        raise click.ClickException(str(error)) from error
+    if not policy_set.rules:
+        raise click.ClickException(f"{directory} holds no PreemptionPolicy; --rules kubernetes needs none")
+    return policy_set
+
+
+def _is_cluster_file(name: str) -> bool:
+    from webhook.simulation.cluster_file.format import is_cluster_file  # noqa: PLC0415
+
+    return is_cluster_file(Path(name))
+
+
+def _answer_pods(files: tuple[str, ...], keys: tuple[str, ...], policy_set: PolicySet | None, how: Any) -> None:
     """Decide for pods of a cluster file."""
-    from webhook.policy.files.loading import load_or_raise  # noqa: PLC0415
-    from webhook.policy.model.policies import Policies  # noqa: PLC0415
     from webhook.simulation.cluster_file.format import ClusterFileError, read_cluster  # noqa: PLC0415
     from webhook.simulation.judgeable import annotations_read, check_judgeable  # noqa: PLC0415
     from webhook.simulation.simulated_reconciler import offline_state  # noqa: PLC0415
 
-    choose, _ = _from_policies(directory) if directory is not None else _plain()
-    policies = load_or_raise(directory) if directory is not None else Policies()
+    policies = policy_set.policies if policy_set is not None else Policies()
     try:
         objects = read_cluster([Path(name) for name in files])
         check_judgeable(policies, objects)
@@ -126,37 +142,9 @@ def _answer_pods(files: tuple[str, ...], keys: tuple[str, ...], directory: Path 
     taken = time.perf_counter() - started
     for pod in [objects.of("Pod")[key] for key in keys] or objects.pending():
         try:
-            _answer(Cluster(key_of(pod), pod, objects.taken_at, snapshot, taken), choose(pod), **how)
+            _answer(Cluster(key_of(pod), pod, objects.taken_at, snapshot, taken), policy_set, **how)
         except ClusterError as error:
             _print({"name": key_of(pod), "error": str(error)})
-
-
-def _plain() -> tuple[Callable[[Pod], Rules | None], frozenset[str]]:
-    return lambda _pod: kubernetes_rules(), KEPT_ANNOTATIONS
-
-
-def _from_policies(directory: Path) -> tuple[Callable[[Pod], Rules | None], frozenset[str]]:
-    """What decides for a pod: the only policy, or the one that manages its class; and which annotations they read."""
-    from webhook.policy.evaluation.engine import Engine  # noqa: PLC0415  # CEL loads only if policies are read
-    from webhook.policy.files.loading import load_or_raise  # noqa: PLC0415
-    from webhook.policy.shapes.findings import PolicyError  # noqa: PLC0415
-
-    try:
-        policies = load_or_raise(directory)
-        compiled = {policy.name: compile_rules(policy) for policy in policies.preemption}
-        engine = Engine(policies)
-    except (PolicyError, ClusterError) as error:
-        raise click.ClickException(str(error)) from error
-    if not compiled:
-        raise click.ClickException(f"{directory} holds no PreemptionPolicy; --rules kubernetes needs none")
-
-    def choose(pod: Pod) -> Rules | None:
-        managed = engine.managed(pod.spec.priority_class_name)
-        return compiled[managed.policy.name] if managed else None
-
-    only = next(iter(compiled.values()))
-    annotations = KEPT_ANNOTATIONS.union(*(rules.annotations for rules in compiled.values()))
-    return (choose if len(compiled) > 1 else lambda _pod: only), annotations
 
 
 def read_line(text: bytes, annotations: Collection[str]) -> Cluster:
@@ -221,24 +209,27 @@ def _name_of(text: bytes, number: int) -> Any:
     return f"line {number}" if name is None else name
 
 
-def _answer(cluster: Cluster, rules: Rules | None, *, timing: int | None, explain: bool) -> None:
-    """Answer for one pod. Raises ClusterError."""
+def _answer(cluster: Cluster, policy_set: PolicySet | None, *, timing: int | None, explain: bool) -> None:
+    """Answer for one pod, by the only policy or by the one that manages its class. Raises ClusterError."""
     snapshot, pod, now = cluster.snapshot, cluster.preemptor, cluster.now
+    rules: Rules | None = kubernetes_rules()
+    if policy_set is not None:
+        only, *others = policy_set.rules.values()
+        managing = policy_set.policy_of(pod)
+        rules = (policy_set.rules[managing.name] if managing else None) if others else only
     snapshot.under_policy = rules is not None and rules.policy is not None
     decision = decide(snapshot, pod, rules or kubernetes_rules(), now)
+    answer = _as_json(cluster.name, decision)
     if rules is None:
         # A pod that none of several policies manages: where it fits and what fails, but no preemption
         reason = f"not eligible: no PreemptionPolicy manages pods of PriorityClass {pod.spec.priority_class_name!r}."
-        unmanaged = {"eligible": False, "reason": reason, "candidates": [], "selected": None}
-        _print(_as_json(cluster.name, decision) | unmanaged)
-        return
-    if explain:
+        answer |= {"eligible": False, "reason": reason, "candidates": [], "selected": None}
+    elif explain:
         from webhook.cli.explain_show import explain_decision  # noqa: PLC0415  # rich loads only if it prints
 
         explain_decision(str(cluster.name or "cluster"), pod, snapshot, rules, decision)
         return
-    answer = _as_json(cluster.name, decision)
-    if timing is not None:
+    elif timing is not None:
         times = []
         for _ in range(timing):
             started = time.perf_counter()

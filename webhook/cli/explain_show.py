@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
-from typing import Any
 
 from rich.console import Console
 
@@ -24,7 +22,6 @@ from webhook.preemption.snapshot.amounts import CPU, requests
 from webhook.preemption.snapshot.pod_groups import group_of, with_all_of
 from webhook.preemption.snapshot.pod_view import priority_of
 from webhook.preemption.snapshot.snapshot import Snapshot
-from webhook.preemption.victims.candidates import Candidate
 from webhook.preemption.victims.rules import Rules, kubernetes_rules
 from webhook.reconciler.clock import SteadyClock
 from webhook.reconciler.evaluate.evaluator import Evaluator
@@ -32,7 +29,7 @@ from webhook.reconciler.evaluate.eviction_limiter import EvictionLimiter
 from webhook.reconciler.evaluate.eviction_record import NOTHING, EvictionRecord
 from webhook.reconciler.evaluate.extender_client import ExtenderCache, url_of
 from webhook.reconciler.evaluate.gang_evaluator import GangMembers, Together, evaluate_gang
-from webhook.reconciler.evaluate.outcomes import Asks, Evicts, Fits, Outcome, Promised, Unschedulable, Waits
+from webhook.reconciler.evaluate.outcomes import Asks, Evicts, Fits, Outcome, Promised, Unschedulable
 from webhook.reconciler.evaluate.victim_exclusions import decide_with_exclusions, immovable
 from webhook.reconciler.plans.adoption import recall_evictions
 from webhook.reconciler.possible_evictions import possible_evictions
@@ -45,6 +42,7 @@ _MOST_NODES = 10
 """Nodes shown one by one; beyond, the others are counted by what fails."""
 _MOST_NAMES = 4
 _COMPARED = 5
+_FITS = "nothing: it fits"
 
 
 def explain_decision(name: str, pod: Pod, snapshot: Snapshot, rules: Rules, decision: Decision) -> None:
@@ -55,82 +53,54 @@ def explain_decision(name: str, pod: Pod, snapshot: Snapshot, rules: Rules, deci
     by = "plain Kubernetes rules" if rules.policy is None else f"policy {rules.name}"
     details = literal(f"(priority {priority_of(pod)}{by_class}) asks for {asked}; by {by}")
     console.print(f"[bold]{literal(name)}: [cyan]{literal(key_of(pod))}[/cyan][/bold] {details}")
-    console.print(_said_of(decision, len(snapshot.node_names())))
+    console.print(
+        literal(_said_of(decision, len(snapshot.node_names()))), style="green" if decision.selected else "red"
+    )
     if decision.selected is not None:
-        _print_plan(console, decision, decision.selected, snapshot, strict=rules.strict_budgets)
+        victims = [
+            (victim.key, str(victim.priority), victim.node, victim.group or "", decision.victim_reason(victim.key).text)
+            for victim in decision.selected.victims
+        ]
+        heads = ("pod", "priority", "node", "goes with all of", "may go, because")
+        print_rows(console, heads, victims, title="Victims", numbers=(1,), most=None, ruled=True)
+    scores = decision.scores(_COMPARED)
+    if len(scores) > 1:
+        keys, decided = shown_keys(scores[0]), decisive(scores[0], scores[1])
+        headings = [f"> {key.heading}" if key.name == decided else key.heading for key in keys]
+        rows = [(score.node, *(key.text(score) for key in keys)) for score in scores]
+        title = f"Why it won: {how_compared([key.heading for key in keys])}"
+        print_rows(console, ("node", *headings), rows, title=title, numbers=range(1, len(keys) + 1), ruled=True)
+        console.print(f"{literal(preferred_because(scores[0], scores[1]))}.")
     _print_nodes(console, decision, snapshot)
-    console.print()
-
-
-def _said_of(decision: Decision, count: int) -> str:
-    """The decision in one line, coloured, among so many nodes."""
-    nodes, anywhere = counted(count, "node"), "the only node" if count == 1 else f"any of {count} nodes"
-    selected = decision.selected
-    if not decision.eligible:
-        colour, text = "yellow", f"No preemption: {decision.reason}"
-    elif decision.fits:
-        colour, text = "green", f"No preemption: it fits on {len(decision.fits)} of {nodes}."
-    elif len(decision.unresolvable) == count:
-        colour, text = "red", f"No preemption: no eviction could make it fit on {anywhere}."
-    elif selected is None:
-        colour, text = "red", f"No preemption: evicting all who may go does not make room on {anywhere}."
-    else:
-        best = "only candidate" if decision.candidate_count == 1 else f"best of {decision.candidate_count} candidates"
-        where = f"from {selected.node}"
-        if _goes_elsewhere(selected):
-            on = {victim.node for victim in selected.victims}
-            where = f"from {counted(len(on), 'node')} for room on {selected.node}"
-            where += f", {room}" if (room := decision.made_room(selected)) else ""
-        pods = counted(len(selected.victims), "pod")
-        colour, text = "green", f"Plan: evict {pods} {where}, the {best} among {nodes}."
-    return f"[{colour}]{literal(text)}[/{colour}]"
 
 
 def _amount(name: str, amount: int) -> str:
     if name == CPU:
         return f"cpu {amount / 1000:g}"
-    for unit, size in (("Gi", 2**30), ("Mi", 2**20)):
-        if amount >= size:
-            return f"{name} {amount / size:.4g}{unit}"
-    return f"{name} {amount}"
+    return f"{name} {amount / 2**30:.4g}Gi" if amount >= 2**20 else f"{name} {amount}"
 
 
-def _goes_elsewhere(candidate: Candidate) -> bool:
-    """Whether a victim is on another node."""
-    return any(victim.node != candidate.node for victim in candidate.victims)
+def _said_of(decision: Decision, count: int) -> str:
+    """The decision in one line, among so many nodes."""
+    nodes, selected = counted(count, "node"), decision.selected
+    if selected is not None:
+        best = f"the best of {counted(decision.candidate_count, 'candidate')} among {nodes}"
+        room = f", {room}" if (room := decision.made_room(selected)) else ""
+        return f"Plan: evict {counted(len(selected.victims), 'pod')} for room on {selected.node}, {best}{room}."
+    why = "evicting all who may go does not make room on any node."
+    if not decision.eligible:
+        why = decision.reason
+    elif decision.fits:
+        why = f"it fits on {len(decision.fits)} of {nodes}."
+    elif len(decision.unresolvable) == count:
+        why = "no eviction could make it fit on any node."
+    return f"No preemption: {why}"
 
 
 def listed(names: Sequence[str]) -> str:
     """The first few names, and how many more there are."""
     shown = ", ".join(names[:_MOST_NAMES])
     return shown if len(names) <= _MOST_NAMES else f"{shown} and {len(names) - _MOST_NAMES} more"
-
-
-def _print_plan(console: Console, decision: Decision, selected: Candidate, snapshot: Snapshot, *, strict: bool) -> None:
-    """The victims; then the keys of the best candidates, and the one by which the winner won."""
-    elsewhere, grouped = _goes_elsewhere(selected), any(victim.group for victim in selected.victims)
-    heads = ("pod", "priority", "started", "budgets", *["node"] * elsewhere, *["goes with all of"] * grouped)
-    rows = []
-    for victim in selected.victims:
-        row = snapshot.pods.find(victim.namespace, victim.name)
-        budgets = snapshot.budgets.of(row, strict=strict) if row is not None else []
-        left = ", ".join(f"{budget.name} ({budget.allowed} left)" for budget in budgets) or "none"
-        started = "not started" if math.isinf(victim.start_time) else rfc3339(victim.start_time)
-        also = (*[victim.node] * elsewhere, *[victim.group or "none"] * grouped)
-        rows.append((victim.key, str(victim.priority), started, left, *also))
-    where = "" if elsewhere else f" on {literal(selected.node)}"
-    console.print(f"\nVictims{where}, most important first")
-    print_rows(console, heads, rows, numbers=(1,), most=None, indent=2)
-    console.print()
-    first, *others = decision.scores(_COMPARED)
-    if others:
-        keys = shown_keys(first)
-        decided = decisive(first, others[0])
-        headings = [f"> {key.heading}" if key.name == decided else key.heading for key in keys]
-        rows = [(candidate.node, *(key.text(candidate) for key in keys)) for candidate in (first, *others)]
-        title = f"Why it won: {how_compared([key.heading for key in keys])}"
-        print_rows(console, ("node", *headings), rows, title=title, numbers=range(1, len(keys) + 1), indent=2)
-        console.print(f"{literal(preferred_because(first, others[0]))}.\n")
 
 
 def _print_nodes(console: Console, decision: Decision, snapshot: Snapshot) -> None:
@@ -141,72 +111,36 @@ def _print_nodes(console: Console, decision: Decision, snapshot: Snapshot) -> No
     names = [*plans, *sorted(others, key=hopeless.__contains__)]
     rows = []
     for name in names[:_MOST_NODES]:
-        failing = [reasons.get(name, "nothing: it fits"), *["no eviction can cure this"] * (name in hopeless)]
-        kept: dict[str, list[Any]] = defaultdict(list)
-        for excluded in decision.excluded(name):
-            kept[excluded.rule].append(excluded)
-        protected = []
-        for rule, pods in kept.items():
-            why = sorted({excluded.text for excluded in pods})
-            eg = "e.g. " if len(why) > 1 else ""
-            protected.append(f"{rule}: {listed([excluded.pod for excluded in pods])} — {eg}{why[0]}")
-        rows.append((name, failing, _goers(decision, snapshot, plans.get(name), name), protected))
+        failing = [reasons.get(name, _FITS), *["no eviction can cure this"] * (name in hopeless)]
+        kept: dict[str, list[str]] = defaultdict(list)
+        for excluded in (all_excluded := decision.excluded(name)):
+            kept[f"{excluded.rule}: {excluded.text}"].append(excluded.pod)
+        stay = {excluded.pod for excluded in all_excluded}
+        free = [key for row in snapshot.pods_on(name) if (key := f"{row.namespace}/{row.name}") not in stay]
+        goers = f"{listed(free) or 'nobody'} may go"
+        if (plan := plans.get(name)) is not None:
+            beyond = f" ({plan.pdb_violations} beyond a budget)" if plan.pdb_violations else ""
+            together = with_all_of(victim.group for victim in plan.victims)
+            goers = f"{listed([victim.key for victim in plan.victims])}{together}{beyond}"
+        rows.append((name, failing, goers, [f"{listed(pods)} — {why}" for why, pods in kept.items()]))
     heads = ("node", "what fails", "who would have to go", "who may not go, and by which rule")
     print_rows(console, heads, rows, title="Nodes", ruled=True)
-    if not (rest := names[_MOST_NODES:]):
-        return
-    candidates, may_help = (
-        {candidate.node for candidate in decision.candidates},
-        decision.eligible and not decision.fits,
-    )
-    groups: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for name in rest:
-        helps = "not of those who may go" if may_help else ""
-        helps = "no" if name in hopeless else "yes" if name in candidates else helps
-        groups[reasons.get(name, "nothing: it fits"), helps].append(name)
-    largest = sorted(groups.items(), key=lambda item: -len(item[1]))
-    counts = [(str(len(alike)), reason, helps, listed(alike)) for (reason, helps), alike in largest]
-    heads = ("nodes", "what fails", "would evictions help", "such as")
-    print_rows(
-        console, heads, counts, title=f"{counted(len(rest), 'node')} more, by what fails", numbers=(0,), ruled=True
-    )
+    more = Counter((reasons.get(name, _FITS), name in hopeless) for name in names[_MOST_NODES:])
+    for (reason, is_hopeless), count in more.most_common(_MOST_NODES):
+        cure = "; no eviction can cure this" if is_hopeless else ""
+        console.print(literal(f"{counted(count, 'node')} more: {reason}{cure}"))
 
 
-def _goers(decision: Decision, snapshot: Snapshot, plan: Candidate | None, node: str) -> str:
-    """The plan for the node, or who may go."""
-    if plan is not None:
-        beyond = f" ({plan.pdb_violations} beyond a budget)" if plan.pdb_violations else ""
-        together = with_all_of(victim.group for victim in plan.victims)
-        return f"{listed([victim.key for victim in plan.victims])}{together}{beyond}"
-    protected = {excluded.pod for excluded in decision.excluded(node)}
-    keys = [f"{pod.namespace}/{pod.name}" for pod in snapshot.pods_on(node)]
-    free = [key for key in keys if key not in protected]
-    if free and not decision.fits and decision.eligible and node not in decision.unresolvable:
-        return f"not enough: {listed(free)} may go"
-    return f"{len(free) or 'nobody'} may go"
-
-
-def show(
-    pod: Pod,
-    state: State,
-    policy_set: PolicySet,
-    clock: SteadyClock | None = None,
-    *,
-    record: EvictionRecord = NOTHING,
-) -> None:
-    """Print all there is to say of a pod in a cluster that has been listed; `clock` tells when that was."""
-    console, clock = people_console(), clock or SteadyClock()
+def show(pod: Pod, state: State, policy_set: PolicySet, *, record: EvictionRecord = NOTHING) -> None:
+    """Print all there is to say of a pod in a cluster that has been listed."""
+    console, clock = people_console(), SteadyClock()
     policy = policy_set.policy_of(pod)
-    why_not = ineligible_reason(pod, policy)
-    if why_not or policy is None:
-        console.print(literal(f"{key_of(pod)} is not acted for: {why_not}."), style="yellow")
-    else:
-        console.print(literal(f"{key_of(pod)} is acted for, by policy {policy.name}."), style="green")
-    for line in [*written_on(pod), *_victims_told(pod, state)]:
+    for line in _of_pod(pod, policy_set, state):
         console.print(literal(line))
-    if pod.spec.node_name and not pod.metadata.deletion_timestamp:
+    if pod.metadata.deletion_timestamp:
+        return
+    if pod.spec.node_name:
         _show_possible_evictions(console, pod, state, policy_set, clock.wall())
-    if pod.spec.node_name or pod.metadata.deletion_timestamp:
         return
     if policy is None:
         rules = kubernetes_rules()
@@ -214,132 +148,45 @@ def show(
     else:
         rules = policy_set.rules[policy.name]
         decision = decide_with_exclusions(state, pod, rules, clock.wall(), immovable(state, ()))
-    console.print()
     if is_gang(state.snapshot, pod):
         whole = f"It belongs to {group_of(pod)} and is placed together with others of it"
         console.print(literal(f"{whole}: this is about it alone, and the last line about all of them."))
     explain_decision("cluster", pod, state.snapshot, rules, decision)
-    if policy is not None and not why_not:
+    if policy is not None and not ineligible_reason(pod, policy):
         console.print(f"Now: {literal(_now(state, pod, policy, policy_set, clock, record=record))}")
 
 
-def _victims_told(pod: Pod, state: State) -> list[str]:
-    """Which victims of the plan on the pod have been told, and by when they are asked to leave."""
-    try:
-        plan = plan_of(pod)
-    except UnreadableError:
-        plan = None
-    lines = []
-    for victim in plan.victims if plan is not None and plan.notice else ():
-        known = state.pod_of(victim.key, victim.uid)
-        notice = notice_of(known) if known is not None else None
-        if plan and known and notice and notice.plan == plan.id:
-            said = ", and is ready" if is_ready(known, plan.id) else ""
-            lines.append(f"Victim {victim.key} is asked to leave by {notice.by}{said}.")
-    return lines
+def explain_alone(pod: Pod, policy_set: PolicySet | None, why: str) -> None:
+    """Print what the pod itself says. `policy_set` is None if the policies in force are not known.
 
-
-def _now(
-    state: State, pod: Pod, policy: PreemptionPolicy, policy_set: PolicySet, clock: Any, *, record: EvictionRecord
-) -> str:
-    """What the reconciler would do now, in words: for the pod, or for the gang that it belongs to."""
-    evaluator, rules = Evaluator(state, EvictionLimiter(), clock), policy_set.rules[policy.name]
-    recall_evictions(evaluator, policy_set, record, "")  # what of the rates is used up
-    outcome: Outcome | Together
-    if gang := is_gang(state.snapshot, pod):
-        waiting = state.waiting_members(group_of(pod))
-        ready = tuple(member for member in waiting if policy_set.policy_to_act_by(member) is policy)
-        gated = tuple(member for member in waiting if member.spec.scheduling_gates)
-        members = GangMembers(group_of(pod), ready, gated, ())
-        outcome = evaluate_gang(evaluator, members, policy, rules, 0, left_out=(), promised=Promised())
-    else:
-        extenders = [ExtenderCache(extender, {}) for extender in policy.extenders]
-        outcome = evaluator.evaluate(pod, policy, rules, 0, extenders=extenders)
-    match outcome:
-        case Fits(nodes) if gang:
-            return f"nothing; kube-scheduler can bind all of them, for example to {listed(nodes)}."
-        case Fits(nodes):
-            unless = "if it does not, the reconciler decides for it without that node after a while"
-            return f"nothing; kube-scheduler can bind it to {nodes[0]} ({unless})."
-        case Unschedulable():
-            return f"nothing would be done: {outcome.text}"
-        case Waits(node, leaving):
-            pods = "1 pod there is" if leaving == 1 else f"{leaving} pods there are"
-            return f"{node} would be reserved, and nobody evicted: {pods} leaving anyway."
-        case Evicts(node, victims, groups=groups, room=room):
-            names = listed([key_of(victim) for victim in victims])
-            return f"{node} would be reserved, and {names} evicted{with_all_of(groups.values())}{room and f' {room}'}."
-        case Asks(question):
-            where = listed([candidate.node for candidate in question.candidates])
-            return f"evicting on {where} would make room; extender {url_of(question.extender)} says where it may."
-    places = listed([f"{key_of(member)} to {what.node}" for member, what in outcome.placed])
-    gone = dict.fromkeys(key_of(victim) for _, what in outcome.placed for victim in what.victims)
-    together = with_all_of(group for _, what in outcome.placed for group in what.groups.values())
-    evicted = f"and {listed(list(gone))} evicted{together}" if gone else "and nobody evicted"
-    return f"{len(outcome.placed)} pods would be nominated ({places}), {evicted}."
-
-
-def _show_possible_evictions(console: Console, pod: Pod, state: State, policy_set: PolicySet, now: float) -> None:
-    """Print one row for each policy and one for kube-scheduler, those who may evict the pod first."""
-    evictions = possible_evictions(state, policy_set, key_of(pod), now)
-    may = [eviction for eviction in evictions if eviction.since is not None]
-    first = min((eviction.since for eviction in may if eviction.policy and eviction.since is not None), default=None)
-    by_giveway = "may not evict it as things are"
-    if first is not None:
-        by_giveway = "may evict it now" if first <= now else f"may evict it from {rfc3339(first)} on"
-    by_scheduler = "may not" if all(eviction.policy for eviction in may) else "may at any time"
-    said = f"{literal(pod.spec.node_name)}. giveway {by_giveway}; kube-scheduler {by_scheduler}."
-    console.print(f"\n[bold cyan]{literal(key_of(pod))}[/bold cyan] runs on {said}")
-    rows = []
-    for eviction in sorted(evictions, key=lambda eviction: eviction.since is None):
-        when = ["not as things are"]
-        if eviction.since is not None:
-            later = [rfc3339(eviction.since), f"(in {time_span(eviction.since - now)})"]
-            when = ["now"] if eviction.since <= now else later
-        who = f"giveway, policy {eviction.policy}" if eviction.policy else "kube-scheduler"
-        classes = listed([f"{name} ({value})" for name, value in eviction.classes]) or "none"
-        rows.append((who, classes, when, [f"{eviction.rule}: {eviction.text}", *eviction.conditions]))
-    heads = ("who", "for pods of class", "from when", "by which rule")
-    print_rows(console, heads, rows, title="Who could evict it", most=None, ruled=True)
-
-
-def explain_alone(pod: Pod, policy_set: PolicySet | None, unreadable: Sequence[str], absent: str = "") -> None:
-    """Print what the pod says; `policy_set` is None if the policies in force are not known.
-
-    `unreadable` is what could not be read, and `absent` why there are no policies, for the one sentence that says so.
+    `why` says what keeps everything else from being said.
     """
-    console, spec, annotations = people_console(), pod.spec, pod.metadata.annotations or {}
-    lines = [f"{key_of(pod)} has PriorityClass {spec.priority_class_name or 'none'}, priority {spec.priority or 0}."]
-    if spec.node_name:
-        lines.append(f"It runs on {spec.node_name}.")
-        if CAN_BE_PREEMPTED in annotations:
-            lines.append(f"Annotation {CAN_BE_PREEMPTED}: {annotations[CAN_BE_PREEMPTED]}.")
-        if PROTECTION_DURATION in annotations:
-            since = f", from {pod.status.start_time} on" if pod.status.start_time else ""
-            lines.append(f"It is protected for {annotations[PROTECTION_DURATION]} s{since}.")
-    elif policy_set is not None:
-        why_not = ineligible_reason(pod, policy_set.policy_of(pod))
-        lines.append(f"It is not acted for: {why_not}." if why_not else "giveway acts for it.")
-    elif is_marked(pod):
-        lines.append("giveway preempts for it, if its scheduler finds no room.")
-    else:
-        lines.append("giveway does not preempt for it: no policy manages its class.")
+    console = people_console()
+    for line in _of_pod(pod, policy_set):
+        console.print(literal(line), soft_wrap=True)
+    text = f"What preemption would do now is not said, because {literal(why)}."
+    console.print(text, style="dim", soft_wrap=True)
+
+
+def _of_pod(pod: Pod, policy_set: PolicySet | None, state: State | None = None) -> list[str]:
+    """Whether the pod is acted for, what it and its scheduler say, and what is written on it of plans."""
+    spec, annotations = pod.spec, pod.metadata.annotations or {}
+    policy = policy_set.policy_of(pod) if policy_set is not None else None
+    acted = f"is not acted for: {ineligible_reason(pod, policy)}"
+    if policy is not None and not ineligible_reason(pod, policy):
+        acted = f"is acted for, by policy {policy.name}"
+    elif policy_set is None and is_marked(pod):
+        acted = "is acted for, if its scheduler finds no room"
+    lines = [f"{key_of(pod)} {acted}."]
+    lines.append(f"Its PriorityClass is {spec.priority_class_name or 'none'}, its priority {spec.priority or 0}.")
+    lines += [f"It runs on {spec.node_name}."] if spec.node_name else []
+    for key in (CAN_BE_PREEMPTED, PROTECTION_DURATION):
+        lines += [f"Annotation {key}: {annotations[key]}."] if spec.node_name and key in annotations else []
     lines += [
         f"Its scheduler says: {condition.message or condition.reason or 'no reason'}"
         for condition in pod.status.conditions or ()
         if condition.type == "PodScheduled" and condition.status == "False"
     ]
-    for line in [*lines, *written_on(pod)]:
-        console.print(literal(line), soft_wrap=True)
-    names = ", ".join(dict.fromkeys(unreadable))  # PodGroups are of three APIs
-    reasons = [*([f"you may not read {names} of the whole cluster"] if names else []), *([absent] if absent else [])]
-    text = f"What preemption would do now is not said, because {literal(', and '.join(reasons))}."
-    console.print(text, style="dim", soft_wrap=True)
-
-
-def written_on(pod: Pod) -> list[str]:
-    """What is written on the pod of plans past and present."""
-    lines, nominated = [], not pod.spec.node_name and pod.status.nominated_node_name
     if (notice := notice_of(pod)) is not None:
         whom = f"pod {notice.preemptor}" if notice.preemptor else f"a pod of another namespace (uid {notice.uid})"
         lines.append(f"It is asked to leave by {notice.by}, for {whom} of priority {notice.priority}.")
@@ -355,18 +202,84 @@ def written_on(pod: Pod) -> list[str]:
         if decision.left_out:
             why = "since the scheduler did not bind it there though there was room"
             lines.append(f"Left out then, {why}: {listed(decision.left_out)}.")
+    return lines + _of_plan(pod, state)
+
+
+def _of_plan(pod: Pod, state: State | None) -> list[str]:
+    """The plan that is written on the pod, and how far its victims are that were told."""
+    nominated = not pod.spec.node_name and pod.status.nominated_node_name
     try:
         plan = plan_of(pod)
     except UnreadableError as error:
-        return [*lines, f"Plan: {error}."]
-    if plan is not None and not nominated and not pod.spec.node_name:
-        lines.append(
-            f"A plan for node {plan.node} is under way until {plan.deadline}. The scheduler cleared the nomination, "
-            "so nothing reserves the room; a profile without PostFilter plugins does that at every failed attempt."
-        )
-    elif plan is not None:
-        lines.append(f"A plan is under way: node {plan.node} is reserved until {plan.deadline}.")
-        lines += [f"Its victims are told {plan.notice:g} s before they are asked to leave."] if plan.notice else []
-    elif nominated:
-        lines.append(f"It is nominated to {nominated}, though not by giveway.")
+        return [f"Plan: {error}."]
+    if plan is None:
+        return [f"It is nominated to {nominated}, though not by giveway."] if nominated else []
+    cleared = "" if nominated or pod.spec.node_name else ", though the scheduler cleared the nomination"
+    lines = [f"A plan is under way: node {plan.node} is reserved until {plan.deadline}{cleared}."]
+    lines += [f"Its victims are told {plan.notice:g} s before they are asked to leave."] if plan.notice else []
+    for victim in plan.victims if state is not None else ():
+        known = state.pod_of(victim.key, victim.uid) if state is not None else None
+        if known is not None and (notice := notice_of(known)) is not None and notice.plan == plan.id:
+            said = ", and is ready" if is_ready(known, plan.id) else ""
+            lines.append(f"Victim {victim.key} is asked to leave by {notice.by}{said}.")
     return lines
+
+
+def _now(
+    state: State,
+    pod: Pod,
+    policy: PreemptionPolicy,
+    policy_set: PolicySet,
+    clock: SteadyClock,
+    *,
+    record: EvictionRecord,
+) -> str:
+    """What the reconciler would do now, in words: for the pod, or for the gang that it belongs to."""
+    evaluator, rules = Evaluator(state, EvictionLimiter(), clock), policy_set.rules[policy.name]
+    recall_evictions(evaluator, policy_set, record, "")  # what of the rates is used up
+    outcome: Outcome | Together
+    if is_gang(state.snapshot, pod):
+        waiting = state.waiting_members(group_of(pod))
+        ready = tuple(member for member in waiting if policy_set.policy_to_act_by(member) is policy)
+        gated = tuple(member for member in waiting if member.spec.scheduling_gates)
+        members = GangMembers(group_of(pod), ready, gated, ())
+        outcome = evaluate_gang(evaluator, members, policy, rules, 0, left_out=(), promised=Promised())
+    else:
+        extenders = [ExtenderCache(extender, {}) for extender in policy.extenders]
+        outcome = evaluator.evaluate(pod, policy, rules, 0, extenders=extenders)
+    match outcome:
+        case Fits(nodes):
+            where = f"kube-scheduler can bind it, for example to {listed(nodes)}"
+            return f"nothing; {where} (if it does not, the reconciler decides without that node after a while)."
+        case Unschedulable():
+            return f"nothing would be done: {outcome.text}"
+        case Asks(question):
+            where = listed([candidate.node for candidate in question.candidates])
+            return f"evicting on {where} would make room; extender {url_of(question.extender)} says where it may."
+        case Together(placed):
+            pass
+        case _:
+            placed = ((pod, outcome),)
+    where = listed([f"{key_of(member)} to {what.node}" for member, what in placed])
+    gone = dict.fromkeys(key_of(victim) for _, what in placed for victim in what.victims)
+    more = with_all_of(group for _, what in placed for group in what.groups.values())
+    rooms = dict.fromkeys(what.room for _, what in placed if isinstance(what, Evicts) and what.room)
+    more += "".join(f" {room}" for room in rooms)
+    evicted = f"{listed(list(gone))} evicted{more}" if gone else "nobody evicted: pods there are leaving anyway"
+    return f"{where} would be nominated, and {evicted}."
+
+
+def _show_possible_evictions(console: Console, pod: Pod, state: State, policy_set: PolicySet, now: float) -> None:
+    """Print one row for each policy and one for kube-scheduler, those who may evict the pod first."""
+    rows = []
+    evictions = possible_evictions(state, policy_set, key_of(pod), now)
+    for eviction in sorted(evictions, key=lambda eviction: eviction.since is None):
+        when = ["not as things are"]
+        if eviction.since is not None:
+            later = [rfc3339(eviction.since), f"(in {time_span(eviction.since - now)})"]
+            when = ["now"] if eviction.since <= now else later
+        who = f"giveway, policy {eviction.policy}" if eviction.policy else "kube-scheduler"
+        classes = listed([f"{name} ({value})" for name, value in eviction.classes]) or "none"
+        rows.append((who, classes, when, [f"{eviction.rule}: {eviction.text}", *eviction.conditions]))
+    heads = ("who", "for pods of class", "from when", "by which rule")
+    print_rows(console, heads, rows, title="Who could evict it", most=None, ruled=True)

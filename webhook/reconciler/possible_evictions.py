@@ -7,20 +7,19 @@ it preempts by priority alone for every class that is not `Never`.
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from dataclasses import dataclass
 
 import msgspec
 
 from webhook.kube.objects.cluster_scoped import PriorityClass
-from webhook.kube.objects.meta import LabelSelector
 from webhook.kube.objects.pod import Pod, PodSpec
 from webhook.policy.model.preemption import PreemptionPolicy
-from webhook.policy.model.victims import PodsMatch
 from webhook.preemption.snapshot.pod_info import compile_pod
 from webhook.preemption.snapshot.pod_view import PodSummary
-from webhook.preemption.victims.eligible import Exclusion, potential_victims, protection_ends
+from webhook.preemption.victims.eligible import Exclusion, matched_pods, potential_victims, protection_ends
 from webhook.preemption.victims.rules import Rules, compile_rules
-from webhook.reconciler.evaluate.victim_exclusions import immovable, last_resort
+from webhook.reconciler.evaluate.victim_exclusions import last_resort
 from webhook.reconciler.preemptors import PolicySet
 from webhook.reconciler.state.state import State
 
@@ -51,30 +50,25 @@ def possible_evictions(state: State, policy_set: PolicySet, key: str, now: float
     view = state.snapshot.pod(key)
     if view is None or not view.node:
         return []
+    # 1. By whom the pods of each higher class preempt: by no twin's, since the webhook moves those to the other class.
+    of_policies: dict[str, list[PriorityClass]] = defaultdict(list)
+    of_scheduler = []
     higher = [class_ for class_ in state.snapshot.classes.values() if class_.value > view.priority]
-    higher.sort(key=lambda class_: (class_.value, class_.metadata.name))
-    managed = {class_.metadata.name: policy_set.managed(class_.metadata.name) for class_ in higher}
-    # 1. What each policy may do, for the classes for which the reconciler preempts by it.
-    possible = []
-    for policy in policy_set.policies.preemption:
-        classes = [
-            class_
-            for class_ in higher
-            if (known := managed[class_.metadata.name]) is not None
-            and (known.policy is policy and not known.twin and class_.preemption_policy == _NEVER)
-        ]
-        possible.append(_by_policy(state, policy, view, classes, now))
-    # 2. What kube-scheduler may do, for classes that are not `Never` and whose pods the webhook moves to no twin.
-    classes = [
-        class_
-        for class_ in higher
-        if class_.preemption_policy != _NEVER and ((known := managed[class_.metadata.name]) is None or not known.twin)
+    for class_ in sorted(higher, key=lambda class_: (class_.value, class_.metadata.name)):
+        managed = policy_set.managed(class_.metadata.name)
+        if class_.preemption_policy != _NEVER and (managed is None or not managed.twin):
+            of_scheduler.append(class_)
+        elif class_.preemption_policy == _NEVER and managed is not None and not managed.twin:
+            of_policies[managed.policy.name].append(class_)
+    # 2. What each policy may do for its classes, and kube-scheduler for the others.
+    possible = [
+        _by_policy(state, policy, view, of_policies[policy.name], now) for policy in policy_set.policies.preemption
     ]
     text = "by priority alone: annotations and protection windows do not count, and budgets are kept only if possible"
-    if not classes:
+    if not of_scheduler:
         text = "no class above its priority preempts by kube-scheduler"
-    possible.append(PossibleEviction("", _named(classes), 0.0 if classes else None, "priority", text))
-    return possible
+    since = 0.0 if of_scheduler else None
+    return [*possible, PossibleEviction("", _named(of_scheduler), since, "priority", text)]
 
 
 def _by_policy(
@@ -86,33 +80,21 @@ def _by_policy(
         return PossibleEviction(policy.name, (), None, f"{policy.name}/priority", text)
     row = state.snapshot.pods.find(view.namespace, view.name)
     assert row is not None
-    if immovable(state, ())[row]:
-        text = "it is a static pod: its kubelet goes on running it, whatever the API server says"
-        return PossibleEviction(policy.name, _named(classes), None, f"{policy.name}/exclusion", text)
-    conditions: tuple[str, ...] = ()
-    if policy.victims.pairs is not None:
-        labels, known = state.snapshot.namespace_labels(view.namespace), state.snapshot.classes
-        matchers = compile_rules(policy).pairs or ()
-        pairs = [
-            (pair, preemptors)
-            for pair, (preemptors, victims) in zip(policy.victims.pairs, matchers, strict=True)
-            if victims.class_matches(view.profile.priority_class_name, view.priority, known)
-            and victims.pod_matches(view.namespace, view.labels_at_creation, labels)
-        ]
-        named = [own.class_matches for _, own in pairs]
+    conditions = []
+    if (pairs := compile_rules(policy).pairs) is not None:
+        known = state.snapshot.classes
+        named = [own.class_matches for own, victims in pairs if matched_pods(state.snapshot, victims)[row]]
         classes = [row for row in classes if any(matches(row.metadata.name, row.value, known) for matches in named)]
         if not classes:
             text = "no pair of the policy names it as a victim of a higher class"
             return PossibleEviction(policy.name, (), None, f"{policy.name}/pairs", text)
-        # A pair that names no more than classes allows every preemptor of them.
-        texts = [_described(pair.preemptors) for pair, _ in pairs]
-        conditions = () if "" in texts else (f"if the preemptor is {' or '.join(dict.fromkeys(texts))}",)
+        conditions.append("only if the policy's pairs name the preemptor")
     if last_resort(state)[row]:
-        conditions += ("only if nothing else makes room: its replacement could run on no other node",)
+        conditions.append("only if nothing else makes room: its replacement could run on no other node")
     if policy.schedule is not None:
-        conditions += (f"only by the policy's schedule: {policy.schedule}",)
+        conditions.append(f"only by the policy's schedule: {policy.schedule}")
     since, rule, text = _ruled(state, policy, row, classes[-1], now)
-    return PossibleEviction(policy.name, _named(classes), since, f"{policy.name}/{rule}", text, conditions)
+    return PossibleEviction(policy.name, _named(classes), since, rule, text, tuple(conditions))
 
 
 def _ruled(
@@ -138,34 +120,15 @@ def _ruled(
         elif policy.schedule is not None and not policy.schedule.holds(since):
             begins = policy.schedule.begins(since)
             if begins is None:
-                return None, "schedule", rules.outside(since)
+                return None, f"{policy.name}/schedule", rules.outside(since)
             since = begins
         else:
             break
     excluded = verdicts.excluded(row)
     if excluded is not None:
-        return None, excluded.rule.partition("/")[2], excluded.text
+        return None, excluded.rule, excluded.text
     grounds = verdicts.reason(row)
-    return since, grounds.rule.partition("/")[2], grounds.text
-
-
-def _described(match: PodsMatch) -> str:
-    """Which pods it matches, beyond their classes; empty for all of them."""
-    parts = []
-    if match.namespaces is not None:
-        parts.append(f"in namespace {' or '.join(match.namespaces)}")
-    if match.namespace_selector is not None:
-        parts.append(f"in a namespace with {_selector(match.namespace_selector)}")
-    if match.labels is not None:
-        parts.append(f"labelled {_selector(match.labels)}")
-    return " and ".join(parts)
-
-
-def _selector(selector: LabelSelector) -> str:
-    """A label selector as kubectl writes it."""
-    exact = [f"{key}={value}" for key, value in (selector.match_labels or {}).items()]
-    rows = [f"{row.key} {row.operator} ({', '.join(row.values or ())})" for row in selector.match_expressions or ()]
-    return ", ".join(exact + rows) or "any label"
+    return since, grounds.rule, grounds.text
 
 
 def _named(classes: list[PriorityClass]) -> tuple[tuple[str, int], ...]:
