@@ -108,47 +108,12 @@ def quota(hard, *, of="team-a", **spec):
 
 
 def scoped(operator, *values):
-    """A scope by the PriorityClass; the members are of class `train`."""
+    """A scope by the PriorityClass."""
     return {
         "scopeSelector": {
             "matchExpressions": [{"scopeName": "PriorityClass", "operator": operator, "values": list(values)}]
         }
     }
-
-
-@pytest.mark.parametrize(
-    ("members", "minimum", "given", "told"),
-    [
-        pytest.param(ring("1", "1"), 3, quota({"pods": "2"}), "pods is 2", id="pods"),
-        pytest.param(ring("1", "1"), 3, quota({"count/pods": "2"}), "count/pods is 2", id="count of pods"),
-        pytest.param(ring("1", "1"), 3, quota({"pods": "3"}), "", id="just enough"),
-        pytest.param(ring("1", "1", "1"), 3, quota({"pods": "2"}), "", id="all were admitted before"),
-        pytest.param(ring("2", "4"), 3, quota({"requests.cpu": "7"}), "ask for 8000m at least", id="cpu of the least"),
-        pytest.param(ring("2", "4"), 3, quota({"cpu": "8"}), "", id="enough cpu"),
-        pytest.param(ring("2", "4"), 3, quota({"limits.cpu": "1"}), "", id="limits"),
-        pytest.param(ring("1"), 2, quota({"pods": "1"}, of="other"), "", id="another namespace"),
-        pytest.param(ring("1"), 2, quota({"pods": "1"}, scopes=["BestEffort"]), "", id="it counts other pods"),
-        pytest.param(ring("1"), 2, quota({"pods": "1"}, scopes=["NotBestEffort"]), "pods is 1", id="scope"),
-        pytest.param(ring("1"), 2, quota({"pods": "1"}, scopes=["Terminating"]), "", id="a scope that is not known"),
-        pytest.param(
-            ring("1", priorityClassName="train"),
-            2,
-            quota({"pods": "1"}, **scoped("In", "train")),
-            "pods is 1",
-            id="class",
-        ),
-        pytest.param(
-            ring("1", priorityClassName="train"), 2, quota({"pods": "1"}, **scoped("NotIn", "train")), "", id="not in"
-        ),
-        pytest.param(ring("1"), 2, quota({"requests.cpu": "much"}), "", id="no quantity"),
-    ],
-)
-def test_groups_beyond_their_quota(members, minimum, given, told):
-    """A group that lacks pods is told of if its quota has less than its minimum asks for, and not if that may do."""
-    known = {"minima": {RING: minimum}, "members": {RING: members}, "resourcequotas": [given]}
-    texts = [what for _, what in found(groups.too_tight, observed(**known))]
-    assert len(texts) == bool(told)
-    assert all(told in text and "ResourceQuota q never admits as many" in text for text in texts)
 
 
 def by_class(*scope, of="team-a"):

@@ -59,7 +59,6 @@ CHECKS = (
     Check("overdue-notices", ("pods",), alive.overdue_notices),
     Check("groups-too-small", ("podgroups", "pods"), groups.too_small),
     Check("groups-without-room", ("podgroups", "pods", "nodes", "deviceclasses"), groups.without_room),
-    Check("groups-beyond-quota", ("podgroups", "pods", "resourcequotas"), groups.too_tight),
     Check("quotas-by-class", ("resourcequotas", "namespaces"), groups.by_class, by_policies=True),
     Check("exemptions", ("namespaces", "pods", *CONFIGURATIONS), webhooks.exempting),
     Check("lock-out", ("namespaces", "daemonsets", *CONFIGURATIONS), webhooks.locking_out),
@@ -75,8 +74,6 @@ CHECKS = (
         native.in_step,
         by_policies=True,
     ),
-    Check("unjudged-priorities", (), native.unjudged),
-    Check("resizes", (), alive.without_resizes, by_policies=True),
     Check("versions", (), alive.untested),
 )
 """Every check: its name, what must be readable, and the function. docs/operations.md explains each by its name."""

@@ -16,7 +16,6 @@ import msgspec
 from webhook.admission.configmaps import ALLOW_REMOVAL, POLICIES
 from webhook.component_base.own_names import IN_FORCE, RECONCILER, WEBHOOK
 from webhook.inspection.reading import Progress, in_reach, items_of, unless_refused
-from webhook.inspection.served_priorities import ServedPriorities, read_served_priorities
 from webhook.kube import resources
 from webhook.kube.client import Client
 from webhook.kube.instants import epoch, epoch_or
@@ -169,7 +168,6 @@ class Observed(msgspec.Struct, kw_only=True):
     no_policies: str = ""
     """Why nobody knows which policies are in force; empty if `policies` are these."""
     own_state: OwnState = msgspec.field(default_factory=OwnState)
-    priorities: ServedPriorities = ServedPriorities()
     minima: dict[tuple[str, str, str], int] = {}
     """By group (`GroupKey`) how many pods it needs, if it says so."""
     pod_groups: dict[tuple[str, str, str], PodGroup] = {}
@@ -220,7 +218,6 @@ async def observe(
     secret = await unless_refused(observed.missing, "secrets", asked, None, verb="get", where=f" in {own}")
     files = (secret or {}).get("data") or {}
     observed.certificates = {name: base64.b64decode(text) for name, text in files.items() if name.endswith(".crt")}
-    observed.priorities = await read_served_priorities(client)
     progress("giveway itself", 0, None)
     observed.own_state = await read_own_state(
         client, own, now, probing=bool(observed.own_entries()), missing=observed.missing

@@ -13,7 +13,7 @@ from webhook.inspection.checks.native import who_enforces
 from webhook.inspection.cluster_findings import ClusterFinding, FindingSeverity, finding, sentence
 from webhook.inspection.observed import CONFIGURATIONS, Observed, renewed
 from webhook.kube.instants import epoch_or, time_span
-from webhook.kube.resources import OLDEST, RESIZES_SINCE, TESTED, minor_of
+from webhook.kube.resources import OLDEST, TESTED, minor_of
 from webhook.kube.rollouts import unready
 from webhook.native.drift import Mode
 from webhook.policy.evaluation.engine import Engine
@@ -189,11 +189,3 @@ def untested(observed: Observed) -> Iterator[ClusterFinding]:
         yield finding("versions.untested", shown=shown, tested=tested)
     elif minor not in TESTED:
         yield finding("versions.between", shown=shown, tested=tested)
-
-
-def without_resizes(observed: Observed) -> Iterator[ClusterFinding]:
-    """Policies that evict for pods that want to grow in place, on a server whose pods never say so."""
-    minor = minor_of(observed.version)
-    growing = [policy.name for policy in observed.policies.preemption if policy.preemptors.resize]
-    if growing and minor is not None and minor < RESIZES_SINCE:
-        yield finding("resizes.unknown", growing=growing, since=RESIZES_SINCE)

@@ -20,13 +20,12 @@ from webhook.kube.objects.devices import DeviceClass
 from webhook.kube.objects.meta import LabelSelector, Requirement
 from webhook.kube.objects.pod import Pod, PodStatus
 from webhook.kube.objects.scheduling import PodGroup
-from webhook.kube.quantity import QuantityError, millis, units
 from webhook.kube.selectors import label_matcher
 from webhook.preemption.decision import decide
 from webhook.preemption.gangs.decision import decide_gang
 from webhook.preemption.gangs.gang import Gang
 from webhook.preemption.gangs.placement import shapes_of
-from webhook.preemption.snapshot.amounts import ClusterError, requests
+from webhook.preemption.snapshot.amounts import ClusterError
 from webhook.preemption.snapshot.kinds import NODES
 from webhook.preemption.snapshot.pod_groups import GroupKey
 from webhook.preemption.snapshot.pod_info import compile_pod
@@ -175,24 +174,6 @@ def _name(key: tuple[str, str, str]) -> str:
 Json = Mapping[str, Any]
 
 
-def too_tight(observed: Observed) -> Iterator[ClusterFinding]:
-    """Groups that have fewer pods than their minimum, and whose quota never admits as many.
-
-    Pods that are still to come are taken to ask for no more than the one that asks for least.
-    """
-    quotas = observed.objects["resourcequotas"]
-    for key, pods in observed.members.items():
-        namespace, minimum = key[1], observed.minima[key]
-        there = [quota for quota in quotas if quota["metadata"].get("namespace") == namespace]
-        for quota in there if len(pods) < minimum else ():
-            counts = all(_matches(row, pod) for row in _scopes(quota) for pod in pods)
-            if counts and (beyond := "; ".join(_beyond(quota, pods, minimum))):
-                group, name = _name(key), quota["metadata"]["name"]
-                yield finding(
-                    "groups-beyond-quota.quota", group=group, minimum=minimum, quota=name, beyond=beyond, pods=pods
-                )
-
-
 def by_class(observed: Observed) -> Iterator[ClusterFinding]:
     """Quotas by class that do not count a twin as the class whose pods it takes."""
     twins = {pair for policy in observed.policies.preemption for pair in policy.preemptors.twins.items()}
@@ -210,27 +191,6 @@ def by_class(observed: Observed) -> Iterator[ClusterFinding]:
             )
 
 
-def _beyond(quota: Json, pods: list[Pod], minimum: int) -> Iterator[str]:
-    """What the quota has less of than as many pods ask for at least, each in words."""
-    try:
-        asked = [requests(pod) for pod in pods]
-        for field, quantity in sorted(((quota.get("spec") or {}).get("hard") or {}).items()):
-            if field in {"pods", "count/pods"}:
-                if units(quantity) < minimum:
-                    yield f"{field} is {quantity}"
-                continue
-            resource = field.removeprefix("requests.")
-            if resource == field and field not in {"cpu", "memory", "ephemeral-storage"}:
-                continue
-            each = sorted(amounts.get(resource, 0) for amounts in asked)
-            least = sum(each) + each[0] * (minimum - len(each))
-            if (millis(quantity) if resource == "cpu" else units(quantity)) < least:
-                shown = f"{least}m" if resource == "cpu" else str(least)
-                yield f"{field} is {quantity}, and they ask for {shown} at least"
-    except (ClusterError, QuantityError):
-        return  # the API server does not take it either
-
-
 def _scopes(quota: Json) -> list[Json]:
     """The scopes of a quota, each with its operator: it counts the pods that are in all of them."""
     spec = quota.get("spec") or {}
@@ -243,12 +203,3 @@ def _names(row: Json, class_name: str) -> bool:
     requirement = Requirement(key="class", operator=row.get("operator") or "", values=row.get("values"))
     matches = label_matcher(LabelSelector(match_expressions=[requirement]))
     return matches({"class": class_name} if class_name else {})
-
-
-def _matches(row: Json, pod: Pod) -> bool:
-    """Whether the pod is in a scope; of scopes that are not known nobody is taken to be."""
-    if row.get("scopeName") == "PriorityClass":
-        return _names(row, pod.spec.priority_class_name)
-    containers = [*(pod.spec.containers or ()), *(pod.spec.init_containers or ())]
-    asks = any(each.resources and (each.resources.requests or each.resources.limits) for each in containers)
-    return row.get("scopeName") == ("NotBestEffort" if asks else "BestEffort")

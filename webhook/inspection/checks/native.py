@@ -1,4 +1,4 @@
-"""The API server's own policies: who enforces, whether they are what the policies say, and what nobody judges."""
+"""The API server's own policies: who enforces, and whether they are what the policies say."""
 
 from __future__ import annotations
 
@@ -48,11 +48,3 @@ def in_step(observed: Observed) -> Iterator[ClusterFinding]:
     for difference in min(drifts, key=len):
         how = "left-over" if difference.how == "left-over" else "drift"
         yield finding(f"native-policies.differs-{how}", difference=difference, kind=difference.kind.lower())
-
-
-def unjudged(observed: Observed) -> Iterator[ClusterFinding]:
-    """Each served resource with a `priorityClassName` that is for no pod, and that no rule looks at."""
-    for resource, fields in observed.priorities.fields.items():
-        yield finding("unjudged-priorities.resource", resource=resource, fields=fields)
-    for document, why in observed.priorities.unread.items():
-        yield finding("unjudged-priorities.unread", document=document, reason=why)
