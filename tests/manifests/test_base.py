@@ -20,12 +20,10 @@ from tests.manifests.objects import (
     kustomization,
     pod_spec,
 )
-from webhook.admission.configmaps import POLICIES as POLICIES_APPLIED
 from webhook.admission.configmaps import PROBE
 from webhook.cli.main import main
-from webhook.component_base.own_names import IN_FORCE, RECONCILER, WEBHOOK
+from webhook.component_base.own_names import WEBHOOK
 from webhook.kube.quantity import units
-from webhook.reconciler.plans.eviction_store import evictions_lease
 from webhook.registration.entries import MUTATING, VALIDATING, WebhookTarget
 from webhook.serving.bodies import BODY_LIMIT, BUDGET
 from webhook.serving.connections import MOST_CONNECTIONS
@@ -196,88 +194,13 @@ def test_policies_are_mounted_where_they_are_read():
         assert mounts["policies"] == arguments(server)["policies"]
 
 
-def granted(account):
-    """Everything a service account may: (group, resource, verb, names), cluster-wide and in its namespace."""
-    rights = {"ClusterRole": set(), "Role": set()}
-    for binding in base_objects():
-        if not binding["kind"].endswith("RoleBinding"):
-            continue
-        if {"kind": "ServiceAccount", "name": account, "namespace": NAMESPACE} not in binding["subjects"]:
-            continue
-        kind = binding["roleRef"]["kind"]
-        for rule in find(kind, binding["roleRef"]["name"])["rules"]:
-            names = tuple(rule.get("resourceNames", ()))
-            rights[kind] |= {
-                (g, r, v, names) for g in rule["apiGroups"] for r in rule["resources"] for v in rule["verbs"]
-            }
-    return rights["ClusterRole"], rights["Role"]
-
-
-def rights(*rows):
-    """Rows of (group, resources, verbs, names) as single rights."""
-    return {(group, resource, verb, tuple(names)) for group, rs, vs, names in rows for resource in rs for verb in vs}
-
-
-def test_the_webhook_may_what_it_needs_and_no_more():
-    """Read classes and namespaces; keep one Secret, the policies in force and the caBundle of its configurations."""
-    everywhere, at_home = granted("giveway-webhook")
-    assert everywhere == rights(
-        ("scheduling.k8s.io", ["priorityclasses", "podgroups"], ["get", "list", "watch"], []),
-        ("", ["namespaces"], ["get", "list", "watch"], []),
-        (
-            "admissionregistration.k8s.io",
-            ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"],
-            ["get", "update"],
-            ["giveway"],
-        ),
-    )
-    assert at_home == rights(
-        ("", ["configmaps"], ["create"], []),
-        ("", ["secrets"], ["get", "update"], ["giveway-tls"]),
-        ("", ["configmaps"], ["patch"], [PROBE]),
-        ("", ["configmaps"], ["get", "update"], [IN_FORCE]),
-        ("", ["configmaps"], ["get", "patch"], [POLICIES_APPLIED]),
-        ("apps", ["deployments"], ["get"], [WEBHOOK]),
-    )
-    assert arguments(containers("giveway-webhook")["issue-certificates"])["secret"] == f"{NAMESPACE}/giveway-tls"
-
-
-def test_the_reconciler_may_what_it_needs_and_no_more():
-    """Read what decides, nominate, evict, tell, and hold one lease."""
-    everywhere, at_home = granted("giveway-reconciler")
-    assert everywhere == rights(
-        ("", ["pods"], ["get", "list", "watch"], []),
-        ("", ["pods/status"], ["patch"], []),
-        ("", ["pods/eviction"], ["create"], []),
-        ("", ["nodes", "namespaces", "persistentvolumes", "persistentvolumeclaims"], ["list", "watch"], []),
-        ("storage.k8s.io", ["storageclasses", "csinodes"], ["list", "watch"], []),
-        ("resource.k8s.io", ["deviceclasses", "resourceslices", "resourceclaims"], ["list", "watch"], []),
-        ("scheduling.k8s.io", ["priorityclasses", "podgroups"], ["list", "watch"], []),
-        ("scheduling.x-k8s.io", ["podgroups"], ["list", "watch"], []),
-        ("scheduling.volcano.sh", ["podgroups"], ["list", "watch"], []),
-        ("policy", ["poddisruptionbudgets"], ["list", "watch"], []),
-        ("events.k8s.io", ["events"], ["create", "patch"], []),
-        ("apps", ["replicasets"], ["get"], []),
-    )
-    assert at_home == rights(
-        ("coordination.k8s.io", ["leases"], ["create"], []),
-        (
-            "coordination.k8s.io",
-            ["leases"],
-            ["get", "update"],
-            [RECONCILER, evictions_lease(RECONCILER)],
-        ),
-        ("", ["configmaps"], ["get"], [IN_FORCE]),
-    )
-    for name in ("webhook", "reconciler"):
-        assert arguments(containers(f"giveway-{name}")[name])["system-namespace"] == NAMESPACE
-
-
 @pytest.mark.parametrize("deployment", DEPLOYMENTS)
 def test_each_deployment_has_its_own_account(deployment):
-    """Neither process has the other's rights."""
+    """Neither process has the other's rights; both know their namespace."""
     assert pod_spec(deployment)["serviceAccountName"] == deployment
     assert find("ServiceAccount", deployment)["metadata"]["namespace"] == NAMESPACE
+    server = containers(deployment)[deployment.removeprefix("giveway-")]
+    assert arguments(server)["system-namespace"] == NAMESPACE
 
 
 @pytest.mark.kubectl

@@ -41,7 +41,6 @@ CONFIGURATIONS = [
     resources.MUTATING_WEBHOOK_CONFIGURATION.path(name="giveway"),
     resources.VALIDATING_WEBHOOK_CONFIGURATION.path(name="giveway"),
 ]
-SECRETS = resources.SECRET.path(NAMESPACE)
 
 
 @pytest.fixture
@@ -189,60 +188,3 @@ async def test_replicas_that_start_at_once_share_their_certificates(cluster, tmp
     await asyncio.gather(*map(start, directories))
     first, second = ((directory / "tls.crt").read_bytes() for directory in directories)
     assert first == second
-
-
-async def test_the_reconciler_leads_with_its_rights(cluster):
-    """The reconciler fills its caches, becomes ready and takes its lease with the rights it is given."""
-    port = free_port()
-    changes = {
-        "--health-port": f"--health-port={port}",
-        "--debug-port": "--debug-port=0",
-        "--policies": f"--policies={POLICIES}",
-    }
-    lease = resources.LEASE.path(NAMESPACE, "giveway-reconciler")
-
-    async def led():
-        try:
-            return (await cluster.admin.get(lease))["spec"].get("holderIdentity")
-        except ApiError:
-            return False
-
-    async with running(cluster, "giveway-reconciler", containers("giveway-reconciler")["reconciler"], changes):
-        await eventually(lambda: answers(f"http://127.0.0.1:{port}/readyz"))
-        await eventually(led)
-
-
-@pytest.mark.parametrize(
-    ("account", "verb", "path"),
-    [
-        pytest.param("giveway-webhook", "get", f"{SECRETS}/other", id="webhook-other-secret"),
-        pytest.param("giveway-webhook", "list", SECRETS, id="webhook-list-secrets"),
-        pytest.param("giveway-webhook", "delete", f"{SECRETS}/giveway-tls", id="webhook-delete-secret"),
-        pytest.param("giveway-webhook", "create", resources.SECRET.path("default"), id="webhook-secret-elsewhere"),
-        pytest.param("giveway-webhook", "list", resources.POD.path(), id="webhook-pods"),
-        pytest.param(
-            "giveway-webhook",
-            "get",
-            resources.VALIDATING_WEBHOOK_CONFIGURATION.path(name="other"),
-            id="webhook-other-configuration",
-        ),
-        pytest.param("giveway-reconciler", "list", SECRETS, id="reconciler-secrets"),
-        pytest.param("giveway-reconciler", "delete", resources.POD.path("default", "p"), id="reconciler-delete-pod"),
-        pytest.param("giveway-reconciler", "replace", resources.POD.path("default", "p"), id="reconciler-update-pod"),
-        pytest.param(
-            "giveway-reconciler", "create", resources.POD.path("default", "p", "binding"), id="reconciler-bind"
-        ),
-        pytest.param(
-            "giveway-reconciler", "get", resources.LEASE.path(NAMESPACE, "other"), id="reconciler-other-lease"
-        ),
-        pytest.param("giveway-reconciler", "create", resources.PRIORITY_CLASS.path(), id="reconciler-create-class"),
-    ],
-)
-async def test_what_they_may_not(cluster, account, verb, path):
-    """What is not needed is forbidden."""
-    token = cluster.service_account_token(NAMESPACE, account)
-    async with cluster.client(token) as client:
-        body = [{"metadata": {"name": "x"}}] if verb in {"create", "replace"} else []
-        with pytest.raises(ApiError) as refused:
-            await getattr(client, verb)(path, *body)
-        assert (refused.value.status, refused.value.reason) == (403, "Forbidden")
