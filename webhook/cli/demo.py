@@ -7,7 +7,6 @@ import sys
 
 import click
 
-from webhook.cli.output import as_called
 from webhook.clusters.demo.recorded_reviews import POLICIES, show_reviews
 from webhook.clusters.demo.scenario_show import show_scenarios
 
@@ -27,5 +26,5 @@ def command(*, keep: bool) -> None:
         console.rule("What the webhook answers to reviews a real API server sent", align="left")
         well = show_reviews(console)
         console.print()
-    well &= asyncio.run(show_scenarios(console, keep=keep, explain=as_called("giveway explain")))
+    well &= asyncio.run(show_scenarios(console, keep=keep))
     sys.exit(0 if well else 1)

@@ -10,16 +10,16 @@ from typing import Any, TypeVar
 import click
 
 from webhook.cli.options import WebhookUrl, options
-from webhook.cli.output import as_called, print_yaml, shown_progress
+from webhook.cli.output import print_yaml, shown_progress
 from webhook.cli.running import runs
 from webhook.component_base.own_names import APPLIED, IN_FORCE, RECONCILER, SYSTEM_NAMESPACE
 from webhook.component_base.own_names import WEBHOOK as SERVER
 from webhook.installation.applier import Key, ObjectApplier, UnfitClusterError, key_of, ordered
 from webhook.installation.install import (
     apply,
+    are_in_force,
     in_namespace,
     look,
-    other_policies,
     outside_the_cluster,
     policies_of,
     policy_files,
@@ -93,22 +93,21 @@ installs = runs(
 """Makes a command of a coroutine function that changes what is installed."""
 
 
-async def _try_policies(client: Client, policies: Policies | None, own: str) -> None:
-    """Try pods by dry run, if there are native policies. Raises ClickException if it goes wrong."""
-    trials = await try_pods(client, policies, own=own) if policies is not None else []
-    for trial in trials:
-        if not trial.tried:
-            click.echo(f"no pod could be tried in namespace {trial.namespace}: something other than giveway refuses it")
-    problems = [f"  - namespace {trial.namespace}: {trial.problem}" for trial in trials if trial.problem]
-    if problems:
-        text = "\n".join(problems)
+async def _try_policies(client: Client, policies: Policies, own: str) -> None:
+    """Try pods by dry run. Raises ClickException if the API server does not say what the policies say."""
+    trials = await try_pods(client, policies, own=own)
+    if trials.problems:
+        text = "\n".join(f"  - namespace {namespace}: {problem}" for namespace, problem in trials.problems.items())
         raise click.ClickException(
             f"the API server does not enforce what the policies say; what enforced them before stays:\n{text}\n"
             "Go back with the --mode that was there before, and report this with the policies."
         )
-    tried = ", ".join(trial.namespace for trial in trials if trial.tried)
-    if tried:
-        click.echo(f"a pod was tried by dry run in {tried}: the API server says what the policies say")
+    where = ", ".join(trials.tried)
+    click.echo(
+        f"a pod was tried by dry run in {where}: the API server says what the policies say"
+        if where
+        else "no pod could be tried: something other than giveway refuses it"
+    )
 
 
 @click.command("install")
@@ -194,16 +193,12 @@ async def command(
             status = await stay_until_it_answers(
                 client, objects, wait, lambda status: show("; ".join(status.waiting)), backstop=mode == BACKSTOP
             )
-        await _try_policies(client, natively if status.done else None, system_namespace)
+        if status.done and natively is not None:
+            await _try_policies(client, natively, system_namespace)
         if status.done and left:
             await take_away(cluster, map(key_of, objects), left, told)
-        await _tell_policies(
-            client,
-            policies,
-            namespace=system_namespace,
-            outside=url is not None,
-            kept=status.done and mode != NATIVE,
-        )
+        if status.done and mode != NATIVE:
+            await _tell_policies(client, policies, namespace=system_namespace, outside=url is not None)
     if not status.done:
         missing = "\n".join(f"  - {text}" for text in status.waiting)
         raise click.ClickException(
@@ -211,7 +206,7 @@ async def command(
             f" still missing:\n{missing}\nRun the same command again to go on waiting."
         )
     text = _NEXT.format(namespace=system_namespace, **(_NATIVELY if mode == NATIVE else _BY_WEBHOOK))
-    click.echo(f"\n{as_called(text)}")
+    click.echo(f"\n{text}")
 
 
 def _base(
@@ -252,23 +247,18 @@ def _how_to_start(url: str, mode: str, namespace: str, *, reconciler: bool) -> s
 
 
 async def _tell_policies(
-    client: Client, given: Path | None, *, namespace: str = SYSTEM_NAMESPACE, outside: bool, kept: bool
+    client: Client, given: Path | None, *, namespace: str = SYSTEM_NAMESPACE, outside: bool
 ) -> None:
-    """Say which policies are in force if they are not those that were applied. Raises ClickException if they never are.
+    """Say so if other policies are in force than were applied. Raises ClickException if these never come into force.
 
-    A webhook `outside` the cluster reads a directory of its own, and nobody here can change that. Nothing is said
-    unless a webhook has answered, which has `kept` the policies in force.
+    A webhook `outside` the cluster reads a directory of its own, and nobody here can change that.
     """
-    others = await other_policies(client, namespace, _TAKEN if outside and given else 0.0) if kept else ""
-    if others and not outside:
-        click.echo(f"\nThe policies reach the webhook's pods within about a minute. In force until then: {others}.")
-    elif others and given:
+    if await are_in_force(client, namespace, _TAKEN if outside and given else 0.0):
+        return
+    if outside and given:
         raise click.ClickException(
             f"the policies of {given} are not in force: the webhook outside the cluster goes on with those of the"
-            f" directory that it was started with ({others}). Put the files there; its log says what keeps it from them"
+            " directory that it was started with. Put the files there; its log says what keeps it from them"
         )
-    elif others:
-        click.echo(
-            f"\nIn force are the policies of the directory that the webhook was started with: {others}."
-            " ConfigMap giveway-policies has others, which it does not read."
-        )
+    where = "In force are the policies of the directory that the webhook was started with."
+    click.echo(f"\n{where if outside else 'The policies reach the webhook within about a minute.'}")

@@ -5,11 +5,10 @@ from __future__ import annotations
 import importlib
 import sys
 from importlib.util import find_spec
-from typing import Any
 
 import click
 
-from webhook.cli.output import CalledFormatter, as_called, called_as
+from webhook.cli.output import called_as
 
 GROUPS = {
     "Write policies": {
@@ -67,14 +66,6 @@ class LazyGroup(click.Group):
         command: click.Command = importlib.import_module(f"webhook.cli.{cmd_name}").command
         return command
 
-    def invoke(self, ctx: click.Context) -> Any:
-        """Run the sub-command; what it ends with names commands as this one was called."""
-        try:
-            return super().invoke(ctx)
-        except click.ClickException as error:
-            vars(error)["message"] = as_called(error.message)
-            raise
-
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the sub-commands by group without importing them; all groups have one column of names."""
         installed = self.list_commands(ctx)
@@ -99,5 +90,4 @@ def main() -> None:
 
 def run() -> None:
     """Run the command under the name by which it was called; the entry point of both console scripts."""
-    click.Context.formatter_class = CalledFormatter
     main(prog_name=called_as(sys.argv[0]))

@@ -32,24 +32,6 @@ def called_as(program: str) -> str:
     return "kubectl giveway" if name.removesuffix(".exe") == _PLUGIN else "giveway"
 
 
-def as_called(text: str) -> str:
-    """A text for people, with the commands in it as this one was called: only that name may be on their PATH."""
-    context = click.get_current_context(silent=True)
-    root = context.find_root() if context else None
-    if root is None or not isinstance(root.command, click.Group) or root.info_name in {None, "giveway"}:
-        return text
-    names = "|".join(root.command.list_commands(root))
-    return re.sub(rf"(?<![\w./-])(?<!kubectl )giveway(?=\s+(?:{names})\b)", str(root.info_name), text)
-
-
-class CalledFormatter(click.HelpFormatter):
-    """Writes help texts with the commands in them as this one was called."""
-
-    def getvalue(self) -> str:
-        """The help text."""
-        return as_called(super().getvalue())
-
-
 def people_console(*, stderr: bool = False) -> Console:
     """A console on standard output, or on standard error.
 
@@ -97,19 +79,16 @@ def print_rows(
 
 def warn(text: str) -> None:
     """Say on standard error what does not stop a command."""
-    click.echo(as_called(f"Warning: {text}"), err=True)
+    click.echo(f"Warning: {text}", err=True)
 
 
 def literal(text: str, most: int = _LONGEST) -> str:
-    """A text for a rich console, on one line: nothing in it is markup or moves the cursor, and it is not too long.
-
-    Commands in it are named as this one was called.
-    """
+    """A text for a rich console, on one line: nothing in it is markup or moves the cursor, and it is not too long."""
     from rich.markup import escape  # noqa: PLC0415 - only for people
 
     from webhook.component_base.logs import visible  # noqa: PLC0415
 
-    line = as_called(_LINE_END.sub(" ", text.strip()))
+    line = _LINE_END.sub(" ", text.strip())
     cut = line if len(line) <= most else f"{line[:most]}… ({len(line)} characters)"
     return escape(visible(cut))
 

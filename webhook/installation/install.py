@@ -34,8 +34,8 @@ from webhook.kube.resources import (
     VALIDATING_WEBHOOK_CONFIGURATION,
 )
 from webhook.kube.rollouts import pod_selector, unready
-from webhook.policy.files.loading import load_or_raise, load_source
-from webhook.policy.files.sources import texts_in, texts_of
+from webhook.policy.files.loading import load_or_raise
+from webhook.policy.files.sources import texts_in
 from webhook.policy.model.values import NOTICE, PLAN, POD_ANNOTATIONS
 from webhook.reconciler.plans.eviction_store import evictions_lease
 from webhook.reconciler.state.notices import withdrawn_condition
@@ -199,27 +199,15 @@ async def stay_until_it_answers(
         await asyncio.sleep(_POLL)
 
 
-async def other_policies(client: Client, namespace: str, seconds: float) -> str:
-    """Which policies are in force if they are not those of the ConfigMap that was applied; empty as soon as they are.
+async def are_in_force(client: Client, namespace: str, seconds: float) -> bool:
+    """Whether the policies that were applied are in force within so many seconds. Raises ApiError."""
 
-    A webhook outside the cluster reads a directory of its own; it gets some seconds. Raises ApiError.
-    """
-    others = ""
-
-    async def are_applied() -> bool:
-        nonlocal others
+    async def are_kept() -> bool:
         applied = await client.get(CONFIG_MAP.path(namespace, APPLIED))
         kept = await unless_absent(client.get(CONFIG_MAP.path(namespace, IN_FORCE)))
-        files: dict[str, str] = (kept or {}).get("data") or {}
-        loaded = load_source(texts_of(IN_FORCE, files)).policies
-        names = [f"PriorityPolicy {policy.name}" for policy in loaded.priority]
-        names += [f"PreemptionPolicy {policy.name}" for policy in loaded.preemption]
-        others = "" if files == (applied.get("data") or {}) else ", ".join(names) or "none"
-        others = others if kept is not None else "unknown, because the webhook runs without --entries"
-        return not others
+        return kept is not None and (kept.get("data") or {}) == (applied.get("data") or {})
 
-    await within(seconds, are_applied)
-    return others
+    return await within(seconds, are_kept)
 
 
 async def look(client: Client, objects: Sequence[Json], late: bool = True, *, backstop: bool = False) -> Status:

@@ -5,7 +5,6 @@ docs/native-policies.md tells what holds in each.
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
 import re
@@ -18,7 +17,7 @@ from webhook.admission.own_reviews import ask, review_of
 from webhook.admission.review import Answer, say
 from webhook.admission.webhook import Phase
 from webhook.component_base.own_names import SYSTEM_NAMESPACE, reconciler_user
-from webhook.installation.applier import ObjectApplier, key_of
+from webhook.installation.applier import ObjectApplier, key_of, within
 from webhook.installation.install import TAKES_EFFECT, policies_of
 from webhook.installation.kustomize import ManifestsError, strategic_merge
 from webhook.kube.bounded import bounded
@@ -114,20 +113,19 @@ _MOST = 12
 _BY_GIVEWAY = re.compile(r"'giveway-[^']*'.* denied request: (.*)", re.DOTALL)
 
 
-class Trial(NamedTuple):
-    """A pod that was tried in a namespace; `problem` is empty if the API server says what the policies say.
+class Trials(NamedTuple):
+    """The namespaces in which a pod was tried, and by namespace what the API server says that the policies do not.
 
-    `tried` is false if something other than giveway refused it, so that nothing is known.
+    Where something other than giveway refuses the pod nothing is known.
     """
 
-    namespace: str
-    tried: bool
-    problem: str
+    tried: list[str]
+    problems: dict[str, str]
 
 
 async def try_pods(
     client: Client, policies: Policies, seconds: float = 5 * TAKES_EFFECT, *, own: str = SYSTEM_NAMESPACE
-) -> list[Trial]:
+) -> Trials:
     """Try a pod in one namespace for each way in which the policies apply; again for so long if it goes wrong.
 
     `own` is giveway's own namespace, of which native policies say nothing. Raises ApiError, also if a dry run gets no
@@ -135,22 +133,19 @@ async def try_pods(
     """
     classes, _ = await client.list(PRIORITY_CLASS.path(), PriorityClass)
     namespaces, _ = await client.list(NAMESPACE.path(), Namespace)
-    user = await client.create(
-        "/apis/authentication.k8s.io/v1/selfsubjectreviews",
-        {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"},
-    )
-    expected = _expected(
-        policies,
-        classes,
-        [each for each in namespaces if each.metadata.name not in ("kube-system", own)],
-        user["status"]["userInfo"],
-    )
-    end = time.monotonic() + seconds
-    while True:
-        trials = [await _try(client, name, refusals) for name, refusals in expected.items()]
-        if not any(trial.problem for trial in trials) or time.monotonic() > end:
-            return trials
-        await asyncio.sleep(TAKES_EFFECT / 2)
+    kind = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+    user = await client.create("/apis/authentication.k8s.io/v1/selfsubjectreviews", kind)
+    others = [each for each in namespaces if each.metadata.name not in ("kube-system", own)]
+    expected = _expected(policies, classes, others, user["status"]["userInfo"])
+    answers = dict[str, str | None]()
+
+    async def agree() -> bool:
+        answers.update({name: await _try(client, name, refusals) for name, refusals in expected.items()})
+        return not any(answers.values())
+
+    await within(seconds, agree)
+    tried = [name for name, problem in answers.items() if problem is not None]
+    return Trials(tried, {name: problem for name, problem in answers.items() if problem})
 
 
 def _expected(
@@ -180,7 +175,8 @@ def _ask(context: Context, phase: Phase, obj: Json, user: Json) -> Answer:
     )
 
 
-async def _try(client: Client, namespace: str, refusals: list[str]) -> Trial:
+async def _try(client: Client, namespace: str, refusals: list[str]) -> str | None:
+    """What is wrong with the answer to a pod; empty if nothing is, None if somebody else refuses it."""
     try:
         await client.create(POD.path(namespace), _pod(namespace), dryRun="All")
     except ApiError as error:
@@ -188,11 +184,9 @@ async def _try(client: Client, namespace: str, refusals: list[str]) -> Trial:
             raise
         natively = _BY_GIVEWAY.search(error.message)
         if natively is None or refusals:
-            return Trial(namespace, tried=natively is not None, problem="")
-        why = f"a pod is refused, and the policies say nothing against it: {bounded(natively[1].strip(), 500)}"
-        return Trial(namespace, tried=True, problem=why)
-    problem = f"a pod is let in, and the policies say: {bounded(refusals[0], 500)}" if refusals else ""
-    return Trial(namespace, tried=True, problem=problem)
+            return None if natively is None else ""
+        return f"a pod is refused, and the policies say nothing against it: {bounded(natively[1].strip(), 500)}"
+    return f"a pod is let in, and the policies say: {bounded(refusals[0], 500)}" if refusals else ""
 
 
 def _pod(namespace: str) -> Json:

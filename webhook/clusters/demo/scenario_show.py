@@ -33,11 +33,8 @@ if TYPE_CHECKING:
 _SYSTEM = "giveway-system"
 
 
-async def show_scenarios(console: Console, *, keep: bool, explain: str = "giveway explain") -> bool:
-    """Play the scenarios and show what became of them; True if all went as documented. `keep` waits for Ctrl-C.
-
-    `explain` is the command that says more, as it was called.
-    """
+async def show_scenarios(console: Console, *, keep: bool) -> bool:
+    """Play the scenarios and show what became of them; True if all went as documented. `keep` waits for Ctrl-C."""
     console.rule("Six scenarios, played with real API calls on a control plane in this process", align="left")
     begun = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="giveway-demo-") as temporary:
@@ -64,7 +61,7 @@ async def show_scenarios(console: Console, *, keep: bool, explain: str = "givewa
                         f"\nIt is all still running, and shown live on {page}\nIn another terminal:\n",
                         f"  export KUBECONFIG={cluster.kubeconfig}",
                         "  kubectl get pods -A -o wide\n  kubectl get events -A",
-                        f"  {explain} pod scenario-4/nginx-preemptor --policies {policies}",
+                        f"  giveway explain scenario-4/nginx-preemptor --policies {policies}",
                         f"\n[dim]log: {log}[/dim]\nCtrl-C ends it.",
                     ):
                         console.print(line, soft_wrap=True)
