@@ -113,31 +113,13 @@ def test_giveway_itself_locks_nobody_out():
         services=[{"metadata": {"namespace": "giveway-system", "name": "giveway-webhook"}}],
         namespaces={"team-a": {}, "kube-system": {}, "giveway-system": {}},
     )
-    for check in (registration.registered, webhooks.locking_out, webhooks.changing_classes, webhooks.exempting):
+    for check in (registration.registered, webhooks.locking_out, webhooks.exempting):
         assert found(check, cluster) == []
 
 
 def test_exemptions():
-    """Labelled namespaces are listed; many pods in them are a warning; webhooks that go by pods' labels are named."""
+    """Labelled namespaces are listed; many pods in them are a warning."""
     spaces = {"team-a": {}, "free": {"giveway.dev/exempt": ""}}
     there = summary("x", namespace="free")
     assert severities(webhooks.exempting, observed(summary(), there, namespaces=spaces)) == ["info"]
     assert severities(webhooks.exempting, observed(there, namespaces=spaces)) == ["warning"]
-    by_label = entry(objectSelector={"matchLabels": {"judge": "me"}})
-    [(_, what)] = found(
-        webhooks.exempting, observed(validatingwebhookconfigurations=[configuration("kyverno", by_label)])
-    )
-    assert what.startswith("ValidatingWebhookConfiguration kyverno judges pods by their labels")
-
-
-def test_webhooks_after_ours():
-    """One that is called later matters if giveway is not called again, or if pods show another class."""
-    later = configuration("zz", entry())
-    assert found(webhooks.changing_classes, observed(mutatingwebhookconfigurations=[OURS, later])) == []
-    once = configuration("giveway", entry("pods.mutate.giveway.dev"))
-    [(_, what)] = found(webhooks.changing_classes, observed(mutatingwebhookconfigurations=[once, later]))
-    assert what.endswith("giveway is not called again: MutatingWebhookConfiguration zz.")
-    assert found(webhooks.changing_classes, observed(mutatingwebhookconfigurations=[once, configuration("aa")])) == []
-    changed = summary(annotations={"giveway.dev/given": '{"class":"other"}'})
-    [(_, what)] = found(webhooks.changing_classes, observed(changed, mutatingwebhookconfigurations=[OURS, later]))
-    assert what == "1 pod of another PriorityClass than giveway gave: team-a (1)."

@@ -1,4 +1,4 @@
-"""Webhook configurations of everybody: what they leave out, whom they could lock out, what runs after giveway."""
+"""Webhook configurations of everybody: what they leave out, and whom they could lock out."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import Any
 
 import msgspec
 
-from webhook.admission.mutating import given_earlier
-from webhook.inspection.cluster_findings import ClusterFinding, FindingSeverity, counted, finding, names
+from webhook.inspection.cluster_findings import ClusterFinding, FindingSeverity, counted, finding
 from webhook.inspection.observed import CONFIGURATIONS, Observed
 from webhook.inspection.reading import namespace_labels
 from webhook.kube.objects.meta import LabelSelector
@@ -18,14 +17,13 @@ from webhook.registration.entries import EXEMPT
 
 Json = dict[str, Any]
 
-_OURS = "giveway"
 _MUTATING, _VALIDATING = CONFIGURATIONS
 _KINDS = {_MUTATING: "MutatingWebhookConfiguration", _VALIDATING: "ValidatingWebhookConfiguration"}
 _MOST_EXEMPT = 0.5
 
 
 def exempting(observed: Observed) -> Iterator[ClusterFinding]:
-    """Namespaces that giveway is not asked about, and other webhooks from which a pod can take itself out."""
+    """Namespaces that giveway is not asked about."""
     labelled = [name for name, namespace in observed.namespaces.items() if EXEMPT in (namespace.metadata.labels or {})]
     pods = Counter(pod.namespace for pod in observed.pods)
     exempt = {name: pods[name] for name in sorted(labelled)}
@@ -35,9 +33,6 @@ def exempting(observed: Observed) -> Iterator[ClusterFinding]:
         yield finding(
             "exemptions.labelled", severity=severity, exempt=exempt, exempt_count=counted(len(exempt), "namespace")
         )
-    for where, entry in _on_new_pods(observed, _VALIDATING):
-        if entry.get("objectSelector") and _fails_closed(entry) and not where.endswith(f" {_OURS}"):
-            yield finding("exemptions.selected", where=where, entry=entry)
 
 
 def locking_out(observed: Observed) -> Iterator[ClusterFinding]:
@@ -74,26 +69,6 @@ def _of_nodes(daemon_set: dict[str, Any]) -> bool:
     return bool(spec.get("hostNetwork")) or any(
         not row.get("key") and row.get("operator") == "Exists" for row in tolerations
     )
-
-
-def changing_classes(observed: Observed) -> Iterator[ClusterFinding]:
-    """Mutating webhooks that are called after giveway, and pods whose class was changed after it."""
-    later = {
-        where for where, _ in _on_new_pods(observed, _MUTATING) if where.rpartition(" ")[2] > _OURS
-    }  # the API server calls configurations in the order of their names
-    ours = observed.own_configuration(_MUTATING)
-    asked_again = all(
-        entry.get("reinvocationPolicy") == "IfNeeded" for entry in _entries(ours) if entry["name"].startswith("pods.")
-    )
-    if later and ours and not asked_again:
-        yield finding("later-webhooks.after", later=sorted(later))
-    changed: Counter[str] = Counter()
-    for pod in observed.pods:
-        given = given_earlier(pod.annotations, dict)
-        if given is not None and pod.namespace in observed.reach and given.name != pod.class_name:
-            changed[pod.namespace] += 1
-    if changed:
-        yield finding("later-webhooks.changed", pods=changed, later=names(sorted(later)) or "none that is there now")
 
 
 def _on_new_pods(observed: Observed, plural: str) -> Iterator[tuple[str, Json]]:
