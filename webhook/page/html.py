@@ -9,15 +9,13 @@ from itertools import groupby
 
 from webhook.page.ladder import picture
 from webhook.page.markup import NONE, Html, anchor, instant, joined, number, plural, table, text
-from webhook.page.model import DecisionShown, Evictions, GangShown, Page, VictimShown
+from webhook.page.model import DecisionShown, GangShown, Page, VictimShown
 
 STEPS = ("decided", "nominated", "evicting", "waiting for room", "bound")
 """The steps of a plan, in their order."""
 _INTEGER = re.compile(r"-?[0-9]{1,20}", re.ASCII)
 _INSTANT = re.compile(r"\d{4}-\d\d-\d\dT", re.ASCII)
 _ENDINGS = {"bound": "good", "": "open"}
-_BARS, _BAR, _TALL = 11, 9, 26
-"""Pixels from one bar of a small chart to the next, a bar's width, and the height of the highest."""
 
 
 def document(page: Page) -> Html:
@@ -55,7 +53,7 @@ def sections(page: Page) -> dict[str, Html]:
     tiles = (
         (page.waiting_total, "waiting"),
         (page.plans_total, "plans under way"),
-        (_evicted(page.evictions), "evictions in an hour"),
+        (page.evictions.total, "evictions in an hour"),
         (page.pods, "pods"),
         (page.nodes, "nodes"),
     )
@@ -70,7 +68,7 @@ def headline(page: Page) -> str:
     """What there is to say in one sentence, for screen readers; plain text."""
     return (
         f"{plural(page.waiting_total, 'pod')} waiting, {plural(page.plans_total, 'plan')} under way,"
-        f" {plural(_evicted(page.evictions), 'eviction')} in the last hour"
+        f" {plural(page.evictions.total, 'eviction')} in the last hour"
     )
 
 
@@ -250,18 +248,20 @@ def _value(value: str) -> Html:
 def _leavers(decision: DecisionShown) -> Html:
     if not decision.victims:
         return Html("")
-    columns = {
-        "pod": [text(victim.pod) for victim in decision.victims],
-        "priority": [number(victim.priority) for victim in decision.victims],
-        "owner": [text(victim.owner) if victim.owner else NONE for victim in decision.victims],
-        "rule": [text(victim.rule) for victim in decision.victims],
-        "why it may go": [text(victim.because) for victim in decision.victims],
-    }
-    if any(victim.node for victim in decision.victims):
-        columns["node"] = [text(victim.node or decision.node) for victim in decision.victims]
-    if any(victim.group for victim in decision.victims):
-        columns["goes with all of"] = [text(victim.group) if victim.group else NONE for victim in decision.victims]
-    shown = table("Victims", list(columns), list(zip(*columns.values(), strict=True)), numbers=(1,))
+    rows = [
+        [
+            text(victim.pod),
+            number(victim.priority),
+            text(victim.owner) if victim.owner else NONE,
+            text(victim.node or decision.node),
+            text(victim.group) if victim.group else NONE,
+            text(victim.rule),
+            text(victim.because),
+        ]
+        for victim in decision.victims
+    ]
+    headings = ("pod", "priority", "owner", "node", "goes with all of", "rule", "why it may go")
+    shown = table("Victims", headings, rows, numbers=(1,))
     return joined((shown, _more(decision.more_victims, 0, "victim")))
 
 
@@ -269,32 +269,9 @@ def _evictions(page: Page) -> Html:
     evictions = page.evictions
     if not evictions.owners:
         return _nothing("Nobody was evicted by giveway in the last hour, as far as this process has seen.")
-    most = max((max(owner.counts) for owner in evictions.owners), default=1)
-    rows: list[list[str]] = []
-    for owner in evictions.owners:
-        # A small bar chart, beside which the numbers say the same
-        bars: list[str] = []
-        for place, count in enumerate(owner.counts):
-            tall = max(3, round(_TALL * count / max(most, 1))) if count else 1
-            bars.append(
-                f'<rect class="{"bar" if count else "none"}" x="{place * _BARS}" width="{_BAR}" y="{_TALL - tall}"'
-                f' height="{tall}"/>'
-            )
-        width = len(owner.counts) * _BARS
-        chart = f'<svg class="chart" width="{width}" height="{_TALL}" aria-hidden="true">{joined(bars)}</svg>'
-        # From when to when the last of them were
-        latest = max((place for place, count in enumerate(owner.counts) if count), default=0)
-        begins = evictions.begins + latest * evictions.bucket
-        last = joined((instant(begins), instant(begins + evictions.bucket)), " to ")
-        rows.append([text(owner.owner), chart, number(sum(owner.counts)), last])
-    minutes = round(evictions.bucket / 60)
-    headings = ("owner", f"every {minutes} minutes, now on the right", "in all", "last")
-    shown = table("Evictions by owner, most first", headings, rows, numbers=(2,))
+    rows = [[text(row.owner), number(row.count), instant(row.last)] for row in evictions.owners]
+    shown = table("Evictions by owner, most first", ("owner", "evictions", "the last one"), rows, numbers=(1,))
     return joined((shown, _more(evictions.more_owners, 0, "owner")))
-
-
-def _evicted(evictions: Evictions) -> int:
-    return sum(sum(owner.counts) for owner in evictions.owners)
 
 
 def _policies(page: Page) -> Html:

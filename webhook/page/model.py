@@ -154,17 +154,17 @@ class DecisionShown(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OwnerEvictions(msgspec.Struct, frozen=True):
-    """Evictions of one owner's pods, one number a bucket, the oldest first."""
+    """Evictions of one owner's pods: how many, and when the last one was."""
 
     owner: str
-    counts: tuple[int, ...]
+    count: int
+    last: float
 
 
 class Evictions(msgspec.Struct, frozen=True, kw_only=True):
-    """Evictions over time by owner; `begins` is the first bucket's beginning, `bucket` the seconds of each."""
+    """The evictions of the last hour, the owners with the most first."""
 
-    begins: float = 0.0
-    bucket: float = 300.0
+    total: int = 0
     owners: tuple[OwnerEvictions, ...] = ()
     more_owners: int = 0
 

@@ -8,7 +8,7 @@ for it. Annotations may be forged in namespaces that the webhook leaves out: the
 from __future__ import annotations
 
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -28,8 +28,7 @@ from webhook.reconciler.state.annotations import DecisionRecord, carries, decisi
 
 log = logging.getLogger(__name__)
 
-_BUCKET, BUCKETS = 300.0, 12
-"""Seconds of a bucket of evictions, and how many buckets are shown."""
+_HOUR = 3600.0
 _OWNERS = 12
 """Owners that are shown by name."""
 _DECISIONS = 30
@@ -120,19 +119,15 @@ class DecisionHistory:
         return sorted(self._known.values(), key=lambda known: known.at, reverse=True)
 
     def evictions(self) -> Evictions:
-        """How many evictions there were, by owner: those with the most, and the others together."""
-        begins = (self._wall() // _BUCKET - BUCKETS + 1) * _BUCKET
-        counts: dict[str, list[int]] = {}
+        """How many evictions there were in the last hour, by owner."""
+        since, last, counts = self._wall() - _HOUR, dict[str, float](), Counter[str]()
         for at, owner in self._evictions:
-            place = int((at - begins) // _BUCKET)
-            if 0 <= place < BUCKETS:
-                counts.setdefault(owner, [0] * BUCKETS)[place] += 1
-        owners = sorted(counts.items(), key=lambda item: (-sum(item[1]), item[0]))
-        shown = [OwnerEvictions(owner, tuple(numbers)) for owner, numbers in owners[:_OWNERS]]
-        if others := [numbers for _, numbers in owners[_OWNERS:]]:
-            together = tuple(map(sum, zip(*others, strict=True)))
-            shown.append(OwnerEvictions(f"{len(others)} other owners", together))
-        return Evictions(begins=begins, bucket=_BUCKET, owners=tuple(shown))
+            if at >= since:
+                counts[owner] += 1
+                last[owner] = at
+        most = sorted(counts, key=lambda owner: (-counts[owner], owner))
+        shown = tuple(OwnerEvictions(owner, counts[owner], last[owner]) for owner in most[:_OWNERS])
+        return Evictions(total=counts.total(), owners=shown, more_owners=max(0, len(most) - _OWNERS))
 
     def _add(self, known: Known) -> None:
         self._known[known.record.plan] = known
