@@ -13,7 +13,6 @@ from webhook.installation.kustomize import (
     manifests,
     parse_image,
     render,
-    strategic_merge,
 )
 
 SHIPPED = sorted(path.parent for path in (ROOT / "manifests" / "components").glob("*/kustomization.yaml"))
@@ -95,6 +94,7 @@ def test_images(text, expected):
         pytest.param("configMapGenerator: [{name: x, literals: [a=b]}]\n", "'literals'", id="literals"),
         pytest.param("patches: [{target: {kind: X}, patch: '[]'}]\n", "there is no such object", id="nothing-to-patch"),
         pytest.param("patches: [{target: {labelSelector: x}, patch: '[]'}]\n", "labelSelector", id="unknown-target"),
+        pytest.param("patches: [{target: {kind: Namespace}, patch: '{metadata: {}}'}]\n", "and no merges", id="merge"),
         pytest.param("a: [\n", "kustomization.yaml", id="no-yaml"),
     ],
 )
@@ -110,32 +110,6 @@ def test_a_directory_without_kustomization(tmp_path):
     """It is named."""
     with pytest.raises(ManifestsError, match=r"there is no kustomization\.yaml"):
         render(BASE, [tmp_path])
-
-
-LISTED = {"spec": {"containers": [{"name": "a", "x": 1}, {"name": "b"}], "args": ["1"], "keep": {"y": 1}}}
-
-
-@pytest.mark.parametrize(
-    ("patch", "expected"),
-    [
-        pytest.param(
-            {"containers": [{"name": "a", "x": 2}]}, {"containers": [{"name": "a", "x": 2}, {"name": "b"}]}, id="merge"
-        ),
-        pytest.param(
-            {"containers": [{"name": "b", "$patch": "delete"}]}, {"containers": [{"name": "a", "x": 1}]}, id="delete"
-        ),
-        pytest.param(
-            {"containers": [{"name": "c"}]},
-            {"containers": [{"name": "c"}, {"name": "a", "x": 1}, {"name": "b"}]},
-            id="new",
-        ),
-        pytest.param({"args": ["2"]}, {"args": ["2"]}, id="replaced-list"),
-        pytest.param({"keep": {"y": None, "z": 1}}, {"keep": {"z": 1}}, id="null-deletes"),
-    ],
-)
-def test_strategic_merges(patch, expected):
-    """Maps are merged, lists of a pod by their key, other lists replaced."""
-    assert strategic_merge(LISTED, {"spec": patch})["spec"] == {**LISTED["spec"], **expected}
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.name)

@@ -36,8 +36,12 @@ _ORDER = (
 )
 """What others need comes first; kinds that are not named follow, and the Deployments are last."""
 _POLL = 0.3
-_BRINGS = {"cert-manager.io": "cert-manager", "monitoring.coreos.com": "the Prometheus operator"}
-"""What brings the kinds of a group that clusters do not have by themselves."""
+_HELPS = {
+    "cert-manager.io": "install cert-manager first, or leave the component out",
+    "monitoring.coreos.com": "install the Prometheus operator first, or leave the component out",
+    API_VERSION.partition("/")[0]: "use --mode webhook, which needs no admission policies",
+}
+"""What helps, by the group of kinds that a cluster does not have."""
 
 
 class Key(NamedTuple):
@@ -114,22 +118,15 @@ class ObjectApplier:
 
     async def require(self, objects: Sequence[Json]) -> None:
         """Raise UnfitClusterError for kinds that the cluster does not have, before anything is applied."""
-        missing: dict[str, str] = {}
-        for obj in objects:
-            if await self.resource(obj["apiVersion"], obj["kind"]) is None:
-                missing[f"{obj['kind']} ({obj['apiVersion']})"] = obj["apiVersion"].partition("/")[0]
+        missing = {
+            f"{obj['kind']} ({obj['apiVersion']})": obj["apiVersion"].partition("/")[0]
+            for obj in objects
+            if await self.resource(obj["apiVersion"], obj["kind"]) is None
+        }
         if missing:
-            if API_VERSION.partition("/")[0] in missing.values():
-                raise UnfitClusterError(
-                    "this API server has no admission policies, so the modes native and backstop cannot work here: use"
-                    f" --mode webhook. It does not have {', '.join(missing)}. `giveway cluster` never has them; other"
-                    f" API servers have them from 1.{OLDEST_NATIVE} on unless switched off. Nothing was applied"
-                )
-            brings = {_BRINGS[group] for group in missing.values() if group in _BRINGS}
-            first = f"install {' and '.join(sorted(brings))} first, or " if brings else ""
-            raise UnfitClusterError(
-                f"the cluster does not have {', '.join(missing)}: {first}leave the component out. Nothing was applied"
-            )
+            helps = {_HELPS[group] for group in missing.values() if group in _HELPS}
+            what = " and ".join(sorted(helps)) or "leave the component out"
+            raise UnfitClusterError(f"the cluster does not have {', '.join(missing)}: {what}. Nothing was applied")
 
     async def require_version(self, *, native: bool = False) -> None:
         """Raise UnfitClusterError if giveway, or with `native` native policies, do not work with this API server."""

@@ -35,6 +35,7 @@ _CLUSTER_WIDE = (
 )
 """Kinds that lie in no namespace."""
 _CHECKOUT = Path(__file__).parents[2]
+_INSTEAD = "render it with kubectl kustomize and apply that"
 
 
 class ManifestsError(Exception):
@@ -156,7 +157,7 @@ def _config_map(entry: Json, directory: Path, where: Path) -> Json:
 
 
 def _patch(objects: list[Json], entry: Json, directory: Path, where: Path) -> None:
-    """Apply a patch to what it is aimed at: a strategic merge, JSON Patch operations, or `$patch: delete`."""
+    """Apply a patch to what it is aimed at: JSON Patch operations, or `$patch: delete`."""
     _only(entry, ("target", "patch", "path"), where)
     try:
         text = entry["patch"] if "patch" in entry else (directory / entry["path"]).read_text(encoding="utf-8")
@@ -182,10 +183,14 @@ def _patch(objects: list[Json], entry: Json, directory: Path, where: Path) -> No
     if isinstance(patch, dict) and patch.get("$patch") == "delete":
         objects[:] = [obj for obj in objects if all(obj is not deleted for deleted in aimed)]
         return
+    if not isinstance(patch, list):
+        raise ManifestsError(
+            f"{where}: giveway install knows JSON patches and $patch: delete, and no merges; {_INSTEAD}"
+        )
     for obj in aimed:
         try:
-            changed = apply_json_patch(obj, patch) if isinstance(patch, list) else strategic_merge(obj, patch)
-        except (JsonPatchError, ManifestsError) as error:
+            changed = apply_json_patch(obj, patch)
+        except JsonPatchError as error:
             raise ManifestsError(f"{where}: patch for {obj['kind']} {obj['metadata']['name']}: {error}") from error
         obj.clear()
         obj.update(changed)
@@ -226,62 +231,5 @@ def _templates(obj: Json) -> Iterable[Json]:
 def _only(kustomization: Json, known: Collection[str], where: Path) -> None:
     unknown = sorted(set(kustomization).difference(known))
     if unknown:
-        raise ManifestsError(
-            f"{where}: giveway install does not know {', '.join(map(repr, unknown))} of kustomize; render it with"
-            " kubectl kustomize and apply that"
-        )
-
-
-_MERGE_KEYS = {
-    "containers": "name",
-    "env": "name",
-    "ephemeralContainers": "name",
-    "imagePullSecrets": "name",
-    "initContainers": "name",
-    "ports": "containerPort",
-    "volumeMounts": "mountPath",
-    "volumes": "name",
-}
-"""By which member the elements of a list of a pod are the same (`patchMergeKey`); other lists are replaced."""
-_DIRECTIVE = "$patch"
-
-
-def strategic_merge(obj: Json, patch: Json) -> Json:
-    """The object with a patch merged into it. Raises ManifestsError."""
-    if _DIRECTIVE in patch:
-        raise ManifestsError(f"{_DIRECTIVE}: {patch[_DIRECTIVE]} is known in lists only, as delete")
-    merged = dict(obj)
-    for key, value in patch.items():
-        if value is None:
-            merged.pop(key, None)
-        elif isinstance(value, dict):
-            there = merged.get(key)
-            merged[key] = strategic_merge(there if isinstance(there, dict) else {}, value)
-        elif isinstance(value, list):
-            merged[key] = _merged_list(merged.get(key), value, _MERGE_KEYS.get(key))
-        else:
-            merged[key] = value
-    return merged
-
-
-def _merged_list(old: Any, patch: list[Any], key: str | None) -> list[Any]:
-    """Elements of the patch are merged into those of the same key, put before them if they are new, or taken out."""
-    if key is None or not all(isinstance(element, dict) for element in patch):
-        return copy.deepcopy(patch)
-    merged: list[Any] = copy.deepcopy(old) if isinstance(old, list) else []
-    new = []
-    for element in patch:
-        if key not in element:
-            raise ManifestsError(f"an element of a list has no {key}, by which it is found")
-        place = next((at for at, there in enumerate(merged) if there.get(key) == element[key]), None)
-        directive = element.get(_DIRECTIVE)
-        if directive not in (None, "delete"):
-            raise ManifestsError(f"{_DIRECTIVE}: {directive} is not known")
-        if directive == "delete":
-            if place is not None:
-                del merged[place]
-        elif place is None:
-            new.append(copy.deepcopy(element))
-        else:
-            merged[place] = strategic_merge(merged[place], element)
-    return new + merged
+        known_not = ", ".join(map(repr, unknown))
+        raise ManifestsError(f"{where}: giveway install does not know {known_not} of kustomize; {_INSTEAD}")

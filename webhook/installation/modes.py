@@ -19,7 +19,7 @@ from webhook.admission.webhook import Phase
 from webhook.component_base.own_names import SYSTEM_NAMESPACE, reconciler_user
 from webhook.installation.applier import ObjectApplier, key_of, within
 from webhook.installation.install import TAKES_EFFECT, policies_of
-from webhook.installation.kustomize import ManifestsError, strategic_merge
+from webhook.installation.kustomize import ManifestsError
 from webhook.kube.bounded import bounded
 from webhook.kube.client import Client
 from webhook.kube.errors import ApiError
@@ -101,8 +101,10 @@ async def with_native_policies(
             made.append({**obj, "rules": [rule for rule in obj["rules"] if not rule.get("resourceNames")] + named})
         elif obj["kind"] == "Deployment" and obj["metadata"]["name"] == _KEEPER:
             digest = hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()
-            annotations = {"metadata": {"annotations": {"checksum/policies": digest}}}
-            made.append(strategic_merge(obj, {"spec": {"template": annotations}}))
+            template = obj["spec"]["template"]
+            annotations = {**(template["metadata"].get("annotations") or {}), "checksum/policies": digest}
+            metadata = {**template["metadata"], "annotations": annotations}
+            made.append({**obj, "spec": {**obj["spec"], "template": {**template, "metadata": metadata}}})
         else:
             made.append(obj)
     return [*made, *compiled.objects], compiled.inexpressible, loaded.policies
