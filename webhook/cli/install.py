@@ -12,7 +12,7 @@ import click
 from webhook.cli.options import WebhookUrl, options
 from webhook.cli.output import print_yaml, shown_progress
 from webhook.cli.running import runs
-from webhook.component_base.own_names import APPLIED, IN_FORCE, RECONCILER, SYSTEM_NAMESPACE
+from webhook.component_base.own_names import RECONCILER, SYSTEM_NAMESPACE
 from webhook.component_base.own_names import WEBHOOK as SERVER
 from webhook.installation.applier import Key, ObjectApplier, UnfitClusterError, key_of, ordered
 from webhook.installation.install import (
@@ -38,42 +38,21 @@ from webhook.policy.shapes.findings import PolicyError
 F = TypeVar("F", bound=Callable[..., Any])
 
 _NEXT = """\
-The API server {does} from now on.
+The API server {enforces} from now on.
 
 What to do next:
   giveway doctor
       what gets round the policies, or is broken
   giveway scan
       what of the running pods the policies would refuse
-  kubectl -n {namespace} get configmap {policies} -o yaml
-      the policies; {change}
+  giveway install --policies DIR
+      with the same options: other policies (docs/policies.md)
 
 To let new pods through in an emergency: kubectl label namespace NAME giveway.dev/exempt=
 To take it all out again: giveway uninstall"""
 
-_BY_WEBHOOK = {
-    "does": "asks giveway about new pods, PriorityClasses and workloads",
-    "policies": IN_FORCE,
-    "change": "docs/policies.md says how to write your own",
-}
-_NATIVELY = {
-    "does": "enforces the policies by itself",
-    "policies": APPLIED,
-    "change": "after a change of them: giveway install --mode native --policies DIR",
-}
-_ASKED = "The webhook begins to judge once the API server has reached it."
-_BEGINS = {
-    WEBHOOK: _ASKED,
-    BACKSTOP: _ASKED,
-    NATIVE: "The API server takes native policies into use within some seconds.",
-}
 _TAKEN = 10.0
 """Seconds in which a webhook outside the cluster takes other files of its directory into use."""
-_ELSEWHERE = """\
-Now start {what} where {url} leads, with the rights of the service account{account}:
-
-  giveway {command} --entries keep --url {url} --policies DIR \\
-    --tls-cert-file FILE --tls-private-key-file FILE --ca-file FILE{more}"""
 
 
 def _said(error: Exception) -> str:
@@ -187,7 +166,7 @@ async def command(
             click.echo(f"\n{_how_to_start(url, mode, system_namespace, reconciler=image is None)}\n")
         if not wait:
             stays = " What enforced the policies before stays until a run that waits." if left else ""
-            click.echo(f"\nApplied; not waiting. {_BEGINS[mode]}{stays}")
+            click.echo(f"\nApplied; not waiting.{stays}")
             return
         with shown_progress("waiting", in_pipes=True) as show:
             status = await stay_until_it_answers(
@@ -205,8 +184,8 @@ async def command(
             f"not complete after {wait:.0f} s. Nothing is broken, and no pod is refused that was not before;"
             f" still missing:\n{missing}\nRun the same command again to go on waiting."
         )
-    text = _NEXT.format(namespace=system_namespace, **(_NATIVELY if mode == NATIVE else _BY_WEBHOOK))
-    click.echo(f"\n{text}")
+    enforces = "enforces the policies by itself" if mode == NATIVE else "asks giveway about pods, classes and workloads"
+    click.echo(f"\n{_NEXT.format(enforces=enforces)}")
 
 
 def _base(
@@ -235,14 +214,13 @@ def _rendered(
 
 def _how_to_start(url: str, mode: str, namespace: str, *, reconciler: bool) -> str:
     """The command that starts the webhook outside the cluster, with the reconciler if none runs in the cluster."""
-    both = f"s {namespace}/{SERVER} and {namespace}/{RECONCILER}"
-    elsewhere = "" if namespace == SYSTEM_NAMESPACE else f" --system-namespace {namespace}"
-    return _ELSEWHERE.format(
-        url=url,
-        what="webhook and reconciler" if reconciler else "the webhook",
-        account=both if reconciler else f" {namespace}/{SERVER}",
-        command="run" if reconciler else "serve",
-        more=f"{elsewhere}{' --failure-policy=Ignore' if mode == BACKSTOP else ''}",
+    command, accounts = ("run", f"{SERVER} and {RECONCILER}") if reconciler else ("serve", SERVER)
+    more = "" if namespace == SYSTEM_NAMESPACE else f" --system-namespace {namespace}"
+    more += " --failure-policy=Ignore" if mode == BACKSTOP else ""
+    return (
+        f"Now start it where {url} leads, with the rights of {accounts} in namespace {namespace}:\n\n"
+        f"  giveway {command} --entries keep --url {url} --policies DIR --ca-file FILE --tls-cert-file FILE"
+        f" --tls-private-key-file FILE{more}"
     )
 
 
