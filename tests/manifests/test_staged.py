@@ -1,7 +1,6 @@
 """Installing, changing and removing with real kubectl and a real server: who is refused, and when."""
 
 import asyncio
-import base64
 import shutil
 import signal
 from contextlib import asynccontextmanager
@@ -9,7 +8,7 @@ from contextlib import asynccontextmanager
 import aiohttp
 import pytest
 
-from tests.manifests.objects import BASE, NAMESPACE, POLICIES, containers
+from tests.manifests.objects import BASE, NAMESPACE, containers
 from tests.manifests.test_install import (
     CONFIGURATIONS,
     answers,
@@ -30,15 +29,6 @@ pytestmark = [
     pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed"),
 ]
 ACCOUNT = "giveway-webhook"
-READS_LABELS = """
-apiVersion: giveway.dev/v1alpha1
-kind: PriorityPolicy
-metadata: {name: labels}
-spec:
-  rules:
-  - name: role
-    validate: {expression: "object.metadata.labels.?role.orValue('') != 'leader'"}
-"""
 
 
 class Installed:
@@ -47,10 +37,7 @@ class Installed:
     def __init__(self, cluster, admin, directory):
         self.cluster, self.admin, self.directory = cluster, admin, directory
         self.ports = free_port(), free_port()
-        self.policies = directory / "policies"
-        shutil.copytree(POLICIES, self.policies)
         self.changes = serving_changes(directory / "certs", *self.ports)
-        self.changes["--policies"] = f"--policies={self.policies}"
         cluster.services[f"{NAMESPACE}/giveway-webhook:443"] = f"127.0.0.1:{self.ports[0]}"
 
     async def kubectl(self, *arguments):
@@ -153,42 +140,6 @@ async def test_applying_again_changes_nothing(installed):
         assert all(entry["clientConfig"]["caBundle"] for entries in written for entry in entries)
 
 
-async def test_what_somebody_changes_is_put_back(installed):
-    """Entries that are taken away or opened come back as they were, within about the sync period."""
-    async with installed.serving():
-        before = await installed.webhooks()
-        await installed.admin.patch(CONFIGURATIONS[0], {"webhooks": []})
-        opened = [{"op": "replace", "path": "/webhooks/0/failurePolicy", "value": "Ignore"}]
-        await installed.admin.patch(CONFIGURATIONS[1], opened, kind="json")
-
-        async def put_back():
-            return await installed.webhooks() == before
-
-        await eventually(put_back)
-
-
-async def test_trust_follows_a_change_of_authority(installed):
-    """What `giveway certs` puts into `caBundle` the server keeps, also in entries that it writes afterwards."""
-    async with installed.serving():
-        [before] = {entry["clientConfig"]["caBundle"] for entries in await installed.webhooks() for entry in entries}
-        issue = containers("giveway-webhook")["issue-certificates"]
-        rotate = {"args": ["certs", "issue", "--rotate=ca", *(one for one in issue["args"][2:] if one != "--log")]}
-        other = {**installed.changes, "--dir": f"--dir={installed.directory}/another-replica"}
-        async with running(installed.cluster, ACCOUNT, rotate, other) as process:
-            assert await asyncio.wait_for(process.wait(), 30) == 0
-        both = base64.b64encode((installed.directory / "another-replica" / "ca.crt").read_bytes()).decode()
-        assert both != before
-
-        async def trusted():
-            entries = [entry for entries in await installed.webhooks() for entry in entries]
-            return len(entries) > len(PROBES) and {entry["clientConfig"]["caBundle"] for entry in entries} == {both}
-
-        assert await trusted()
-        await installed.admin.patch(CONFIGURATIONS[0], {"webhooks": []})
-        await eventually(lambda: in_force(installed.admin))
-        await eventually(trusted)
-
-
 async def test_deleted_configurations_stay_deleted(installed):
     """The break-glass opens at once and is not undone; applied again, the configurations are filled in again."""
     async with installed.serving():
@@ -198,25 +149,6 @@ async def test_deleted_configurations_stay_deleted(installed):
             assert await installed.can_make_pods()
         await installed.kubectl("apply", "-k", str(BASE))
         await eventually(lambda: in_force(installed.admin))
-
-
-async def test_new_policies_change_what_travels(installed):
-    """A policy that reads labels is asked about labels, from the moment a server has taken it into use."""
-    async with installed.serving():
-        path = resources.POD.path("team-a")
-        await installed.admin.create(path, pod("elected"))
-        await installed.admin.patch(f"{path}/elected", {"metadata": {"labels": {"role": "leader"}}})
-        (installed.policies / "labels.yaml").write_text(READS_LABELS)
-
-        async def refused():
-            try:
-                for labels in ({"role": "leader", "a": "b"}, {"a": None}):
-                    await installed.admin.patch(f"{path}/elected", {"metadata": {"labels": labels}})
-            except ApiError as error:
-                return "labels/role" in error.message
-            return False
-
-        await eventually(refused)
 
 
 async def test_killed_servers_leave_the_door_closed_and_the_label_opens_it(installed):
@@ -233,14 +165,6 @@ async def test_killed_servers_leave_the_door_closed_and_the_label_opens_it(insta
     assert await installed.can_make_pods()
 
 
-async def test_a_rollout_leaves_the_entries(installed):
-    """A server that is told to end while its Deployment wants others empties nothing."""
-    async with installed.serving():
-        before = await installed.versions()
-    assert await installed.versions() == before
-    assert not await installed.can_make_pods()
-
-
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -254,18 +178,6 @@ async def test_a_server_that_nobody_follows_opens_the_door(installed, arguments)
         await installed.kubectl("-n", NAMESPACE, *arguments)
     assert await installed.entries() == set()
     assert await installed.can_make_pods()
-
-
-async def test_a_namespace_that_goes_opens_the_door(installed):
-    """`kubectl delete namespace` alone: the server sees it and empties the entries before its rights are gone."""
-    async with installed.serving():
-        await installed.kubectl("delete", "namespace", NAMESPACE, "--wait=false")
-
-        async def empty():
-            return await installed.entries() == set()
-
-        await eventually(empty, 5)
-        assert await installed.can_make_pods()
 
 
 async def test_removal_as_a_whole(installed):
