@@ -22,9 +22,6 @@ from webhook.inspection.reading import read_policies
 from webhook.inspection.scan import Row, scan
 from webhook.kube.client import Client
 
-_WIDE = 100
-"""Columns of a terminal from which on an object is named for example."""
-
 
 @click.command("scan")
 @inspection_options
@@ -85,15 +82,13 @@ def _print_rule(console: Console, verdict: str, rule: str, rows: list[Row]) -> N
     example = "" if verdict == CANNOT_BE_JUDGED else "For example: "
     about = f"[bold]{literal(rule)}[/bold]  {total}: {MEANINGS[verdict]}"
     print_verdict(console, verdict, about, f"{example}{literal(rows[0].message)}")
-    wide = console.width >= _WIDE
     cells = []
     for row in rows:
         what = counted(row.objects, row.kind)
         if row.kind not in ("Pod", "PriorityClass") and row.objects == 1:
             what = "its template"
-        shown = "" if row.owner == f"{row.kind} {row.examples[0]}" else row.examples[0]
-        cells.append((row.namespace or "-", row.owner, what, *([shown] if wide else [])))
-    print_rows(console, ("namespace", "owner", "what", *(["for example"] if wide else [])), cells, indent=2)
+        cells.append((row.namespace or "-", row.owner, what, row.examples[0]))
+    print_rows(console, ("namespace", "owner", "what", "for example"), cells, indent=2)
     console.print()
 
 
