@@ -340,7 +340,7 @@ def test_people_read_of_a_pod_of_a_cluster_file(small, policies):
     arguments = ["decide", str(small), "--pod", "default/p00000", "--policies", policies, "--explain"]
     result = CliRunner().invoke(main, arguments, catch_exceptions=False)
     assert result.exit_code == 0
-    assert "by policy high Plan: evict 1 pod for room on" in " ".join(result.output.split())
+    assert "by policy high Plan: evict 2 pods for room on" in " ".join(result.output.split())
     Path(policies, "p.yaml").write_text(POLICY.replace("opt-in}", "opt-in, annotations: {preemptible: [x/y]}}"))
     result = CliRunner().invoke(main, arguments)
     assert "policy high cannot be judged: it reads the annotation x/y of pods" in result.output

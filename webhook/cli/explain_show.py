@@ -56,22 +56,29 @@ def explain_decision(name: str, pod: Pod, snapshot: Snapshot, rules: Rules, deci
     console.print(
         literal(_said_of(decision, len(snapshot.node_names()))), style="green" if decision.selected else "red"
     )
+    console.print()
     if decision.selected is not None:
         victims = [
-            (victim.key, str(victim.priority), victim.node, victim.group or "", decision.victim_reason(victim.key).text)
+            (victim.key, str(victim.priority), victim.node, victim.group, _grounds(decision, victim.key))
             for victim in decision.selected.victims
         ]
         heads = ("pod", "priority", "node", "goes with all of", "may go, because")
-        print_rows(console, heads, victims, title="Victims", numbers=(1,), most=None, ruled=True)
+        print_rows(console, heads, victims, title="Victims", numbers=(1,), most=None, indent=2)
     scores = decision.scores(_COMPARED)
     if len(scores) > 1:
         keys, decided = shown_keys(scores[0]), decisive(scores[0], scores[1])
         headings = [f"> {key.heading}" if key.name == decided else key.heading for key in keys]
         rows = [(score.node, *(key.text(score) for key in keys)) for score in scores]
         title = f"Why it won: {how_compared([key.heading for key in keys])}"
-        print_rows(console, ("node", *headings), rows, title=title, numbers=range(1, len(keys) + 1), ruled=True)
+        print_rows(console, ("node", *headings), rows, title=title, numbers=range(1, len(keys) + 1), indent=2)
         console.print(f"{literal(preferred_because(scores[0], scores[1]))}.")
     _print_nodes(console, decision, snapshot)
+    console.print()
+
+
+def _grounds(decision: Decision, pod: str) -> str:
+    """Why a victim may go; empty if its name, which no API server would take, is not found."""
+    return decision.victim_reason(pod).text if decision.may_go(pod) else ""
 
 
 def _amount(name: str, amount: int) -> str:
