@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import aiohttp
 import pytest
 
-from tests.manifests.objects import BASE, NAMESPACE, containers
+from tests.manifests.objects import BASE, NAMESPACE, POLICIES, containers
 from tests.manifests.test_install import (
     CONFIGURATIONS,
     answers,
@@ -37,7 +37,10 @@ class Installed:
     def __init__(self, cluster, admin, directory):
         self.cluster, self.admin, self.directory = cluster, admin, directory
         self.ports = free_port(), free_port()
+        self.policies = directory / "policies"
+        shutil.copytree(POLICIES, self.policies)
         self.changes = serving_changes(directory / "certs", *self.ports)
+        self.changes["--policies"] = f"--policies={self.policies}"
         cluster.services[f"{NAMESPACE}/giveway-webhook:443"] = f"127.0.0.1:{self.ports[0]}"
 
     async def kubectl(self, *arguments):
