@@ -248,20 +248,18 @@ def _value(value: str) -> Html:
 def _leavers(decision: DecisionShown) -> Html:
     if not decision.victims:
         return Html("")
-    rows = [
-        [
-            text(victim.pod),
-            number(victim.priority),
-            text(victim.owner) if victim.owner else NONE,
-            text(victim.node or decision.node),
-            text(victim.group) if victim.group else NONE,
-            text(victim.rule),
-            text(victim.because),
-        ]
-        for victim in decision.victims
-    ]
-    headings = ("pod", "priority", "owner", "node", "goes with all of", "rule", "why it may go")
-    shown = table("Victims", headings, rows, numbers=(1,))
+    columns = {
+        "pod": [text(victim.pod) for victim in decision.victims],
+        "priority": [number(victim.priority) for victim in decision.victims],
+        "owner": [text(victim.owner) if victim.owner else NONE for victim in decision.victims],
+        "rule": [text(victim.rule) for victim in decision.victims],
+        "why it may go": [text(victim.because) for victim in decision.victims],
+    }
+    if any(victim.node for victim in decision.victims):
+        columns["node"] = [text(victim.node or decision.node) for victim in decision.victims]
+    if any(victim.group for victim in decision.victims):
+        columns["goes with all of"] = [text(victim.group) if victim.group else NONE for victim in decision.victims]
+    shown = table("Victims", list(columns), list(zip(*columns.values(), strict=True)), numbers=(1,))
     return joined((shown, _more(decision.more_victims, 0, "victim")))
 
 
