@@ -35,7 +35,7 @@ from webhook.policy.evaluation.rules import (
     excepted_text,
     without_name,
 )
-from webhook.policy.model.globs import WILDCARD, name_matcher
+from webhook.policy.model.globs import name_matcher
 from webhook.policy.model.match import RequestMatch
 from webhook.policy.model.policies import Policies
 from webhook.policy.model.priority import PriorityPolicy
@@ -253,12 +253,7 @@ def _group(
     if not made:
         return []
     # What of the policy's `match` the API server looks at by itself, before any expression
-    match, labels = policy.match, objects.Object()
-    if kind in (PODS, GROUPS):
-        labels = objects.filled(msgspec.to_builtins(match.namespace_selector)) or {}
-        if match.namespaces and not _has_globs(match):
-            by_name = {"key": objects.NAMESPACE_NAME, "operator": "In", "values": list(match.namespaces)}
-            labels["matchExpressions"] = [by_name, *labels.get("matchExpressions", ())]
+    labels = objects.filled(msgspec.to_builtins(policy.match.namespace_selector)) if kind in (PODS, GROUPS) else None
     return objects.validating_policy(
         policy.name,
         kind,
@@ -268,16 +263,12 @@ def _group(
             [CLASSES if kind == _GOING else kind],
             operations,
             labels=labels,
-            object_selector=match.object_selector,
+            object_selector=policy.match.object_selector,
         ),
         conditions=[row for row in _conditions(policy, kind, operations, rows) if row.expression != TRUE],
         validations=made,
         variables=[(name.removeprefix("variables."), text) for name, text in _VARIABLES.items()],
     )
-
-
-def _has_globs(match: RequestMatch) -> bool:
-    return any(WILDCARD in name for name in match.namespaces or ())
 
 
 def _conditions(
@@ -286,8 +277,8 @@ def _conditions(
     """What else must hold for the policy to apply."""
     about = tuple(asked for asked in _ASKED[kind] if asked.operation in operations)
     match = policy.match
-    if kind in (PODS, GROUPS) and _has_globs(match):
-        yield objects.CompiledCondition("namespaces", name_is("request.namespace", match.namespaces or ()))
+    if kind in (PODS, GROUPS) and match.namespaces is not None:
+        yield objects.CompiledCondition("namespaces", name_is("request.namespace", match.namespaces))
     subjects = matching.restricted(RequestMatch(subjects=match.subjects), about[0])
     yield objects.CompiledCondition("subjects", subjects)
     outside = matching.by_operation(lambda asked: negate(matching.excluded(policy.exclude, asked)), *about)
