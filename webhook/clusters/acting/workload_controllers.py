@@ -207,7 +207,7 @@ class StatefulSetController(RevisionedController):
             if template is None and (template := self.template_of(owner)) is not None:
                 template = revisions.labelled(template)
             if template is not None:
-                made = identify_stateful_pod(template, name, ordinal, spec.service_name)
+                made = identify_stateful_pod(template, name, ordinal)
                 self._claim_volumes(owner, made)
                 create.append(made)
         return WorkloadStep(create, delete)
@@ -279,5 +279,5 @@ class JobController(WorkloadController):
         create = [identify_job_pod(template, name, index) for index in step.create] if template else ()
         status = None
         if self.context.reports or step.ended:
-            status = job_status(owner.spec, progress, step, rfc3339(self.context.clock.wall()))
+            status = job_status(progress, step, rfc3339(self.context.clock.wall()))
         return WorkloadStep(create, step.delete, status)

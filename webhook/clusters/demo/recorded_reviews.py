@@ -1,30 +1,21 @@
-"""What the webhook makes of reviews a real API server sent: the server started, asked over TLS, shown in a table."""
+"""What the webhook makes of reviews a real API server sent, in a table."""
 
 from __future__ import annotations
 
-import asyncio
-import base64
-import io
-import ssl
-import tempfile
-from datetime import UTC, datetime
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-import aiohttp
 import msgspec
 
-from certs.files import maintain_files
-from certs.rotation import CertificateSettings
-from webhook.admission.context import Objects
+from webhook.admission.context import Context, Objects
+from webhook.admission.own_reviews import ask
+from webhook.admission.webhook import Phase
 from webhook.kube.objects.cluster_scoped import Namespace, PriorityClass
 from webhook.kube.objects.meta import ObjectMeta
-from webhook.manager.manager import Manager, ManagerOptions
-from webhook.manager.webhook_component import add_webhook
+from webhook.policy.evaluation.engine import Engine
+from webhook.policy.files.loading import load_or_raise
 from webhook.policy.model.values import CAN_BE_PREEMPTED, PROTECTION_DURATION
-from webhook.serving.cluster_objects import ObjectSource
-from webhook.serving.server import ServingOptions
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -78,7 +69,7 @@ def recorded_objects() -> Objects:
 
 
 def show_reviews(console: Console, policies: Path = POLICIES) -> bool:
-    """Start the TLS server, send it every recorded review, show what became of each. True if all is as it must be."""
+    """Let the webhook answer every recorded review, and show what became of each. True if all is as it must be."""
     from rich.table import Table  # noqa: PLC0415 - only if it prints
     from rich.text import Text  # noqa: PLC0415
 
@@ -88,9 +79,13 @@ def show_reviews(console: Console, policies: Path = POLICIES) -> bool:
     table.add_column("by", no_wrap=True, overflow="ellipsis", max_width=12)
     table.add_column("patch, rule or warning", overflow="fold", ratio=4)
     colours = {"patched": "cyan", "denied": "red", "allowed": "green"}
-    outcomes = asyncio.run(_answers(policies))
-    group = ""
-    for row, got, _ in outcomes:
+    context = Context(Engine(load_or_raise(policies)), recorded_objects())
+    group, refusals, well = "", dict[str, str](), True
+    for row in recorded():
+        got, message = _answered(context, row)
+        well &= got == row.expect
+        if len(got.rules) == 1:
+            refusals[got.rules[0]] = message
         effect = effect_of(got) if got == row.expect else f"WRONG, expected {row.expect}"
         if group != (group := f"Priority plugin {row.plugin}, {row.path.partition('?')[0]}"):
             table.add_row("", Text(f"\n{group}", "bold"))
@@ -106,42 +101,12 @@ def show_reviews(console: Console, policies: Path = POLICIES) -> bool:
             Text(effect),
         )
     console.print(table)
-    refusals = {got.rules[0]: message for _, got, message in outcomes if len(got.rules) == 1}
     for message in refusals.values():
         console.print(Text(f"\n{message}", "dim"))
-    return all(got == row.expect for row, got, _ in outcomes)
+    return well
 
 
-async def _answers(policies: Path) -> list[tuple[Recorded, Expected, str]]:
-    """Every recorded review with what a server answered that was started for it, and the message of a refusal."""
-    outcomes = []
-    with tempfile.TemporaryDirectory(prefix="giveway-") as directory:
-        serving, trust = loopback_serving(Path(directory))
-        options = ManagerOptions(policies=policies, bind_address="127.0.0.1", health_port=0)
-        manager = Manager(options, io.BytesIO())
-        webhook = add_webhook(manager, serving, ObjectSource(recorded_objects()))
-        connector = aiohttp.TCPConnector(ssl=ssl.create_default_context(cadata=trust.decode()))
-        async with manager, aiohttp.ClientSession(connector=connector) as session:
-            for row in recorded():
-                url = f"https://127.0.0.1:{webhook.secure_port}{row.path}"
-                async with session.post(url, json=row.review) as answer:
-                    response = (await answer.json())["response"]
-                patch = msgspec.json.decode(base64.b64decode(response["patch"])) if "patch" in response else []
-                verdict = "denied" if not response["allowed"] else "patched" if patch else "allowed"
-                denied_by = response.get("auditAnnotations", {}).get("denied-by", "")
-                rules = denied_by.split(",") if denied_by else []
-                got = Expected(verdict, rules, patch, response.get("warnings", []))
-                outcomes.append((row, got, response.get("status", {}).get("message", "")))
-    return outcomes
-
-
-def loopback_serving(directory: Path) -> tuple[ServingOptions, bytes]:
-    """Options of a server on the loopback, with its certificate in `directory`, and what clients are to trust, PEM."""
-    bundle = maintain_files(directory, CertificateSettings(("127.0.0.1",)), datetime.now(UTC))
-    options = ServingOptions(
-        tls_cert_file=directory / "tls.crt",
-        tls_private_key_file=directory / "tls.key",
-        bind_address="127.0.0.1",
-        secure_port=0,
-    )
-    return options, bundle.trust()
+def _answered(context: Context, row: Recorded) -> tuple[Expected, str]:
+    """What the webhook answers to a review, and why it refuses."""
+    answer = ask(context, cast("Phase", row.path.partition("?")[0].strip("/")), row.review)
+    return Expected(answer.verdict, answer.rules, answer.patch, answer.warnings), "; ".join(answer.refusals)

@@ -9,11 +9,13 @@ import tempfile
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
+from certs.files import maintain_files
+from certs.rotation import CertificateSettings
 from webhook.admission.context import RECONCILER
-from webhook.clusters.demo.recorded_reviews import loopback_serving
 from webhook.clusters.demo.scenarios import POLICIES, SCENARIOS, QuickstartScenario, ScenarioOutcome, Stage, prepare
 from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster
 from webhook.kube.client import Client
@@ -26,6 +28,7 @@ from webhook.policy.files.loading import load_texts
 from webhook.reconciler import service as reconciling
 from webhook.registration.entries import MUTATING, VALIDATING, WebhookTarget, entries
 from webhook.serving.cluster_objects import CachedObjects
+from webhook.serving.server import ServingOptions
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -75,7 +78,14 @@ async def _cluster(directory: Path, stream: BinaryIO) -> AsyncIterator[tuple[Emb
     policies = directory / "policies"
     policies.mkdir()
     (policies / "demo.yaml").write_text(POLICIES)
-    serving, trust = loopback_serving(directory / "certs")
+    certs = directory / "certs"
+    bundle = maintain_files(certs, CertificateSettings(("127.0.0.1",)), datetime.now(UTC))
+    serving = ServingOptions(
+        tls_cert_file=certs / "tls.crt",
+        tls_private_key_file=certs / "tls.key",
+        bind_address="127.0.0.1",
+        secure_port=0,
+    )
     manager = Manager(ManagerOptions(policies=policies, bind_address="127.0.0.1", health_port=0), stream)
     # The reconciler alone may write giveway's own annotations
     async with (
@@ -94,7 +104,7 @@ async def _cluster(directory: Path, stream: BinaryIO) -> AsyncIterator[tuple[Emb
             wanted = entries(load_texts([("demo.yaml", POLICIES)]).policies, WebhookTarget(namespace=_SYSTEM, url=url))
             for kind, resource in resources.items():
                 for entry in wanted[kind]:
-                    entry["clientConfig"]["caBundle"] = base64.b64encode(trust).decode()
+                    entry["clientConfig"]["caBundle"] = base64.b64encode(bundle.trust()).decode()
                 await client.create(resource.path(), {"metadata": {"name": "giveway"}, "webhooks": wanted[kind]})
             yield cluster, f"http://127.0.0.1:{reconciliation.debug_port}/"
 

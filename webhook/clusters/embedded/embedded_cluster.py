@@ -25,7 +25,7 @@ from webhook.clusters.embedded.apiserver.api_server import ApiServer
 from webhook.clusters.embedded.apiserver.http import HttpServer
 from webhook.clusters.embedded.apiserver.subresources import Evictor
 from webhook.clusters.embedded.protocol.api_resources import by_kind
-from webhook.clusters.embedded.standins.controller_manager import ControllerManager
+from webhook.clusters.embedded.standins.controller_manager import ACCOUNTS, ControllerManager
 from webhook.clusters.embedded.storage.object_store import ObjectStore, StoreReader
 from webhook.kube.client import Client
 from webhook.kube.resources import NODE
@@ -100,7 +100,7 @@ class EmbeddedCluster:
         self.authentication.tokens[self.token] = ADMIN
         self.kubeconfig = self.write_kubeconfig("admin", self.token)
         client = self.api.local(agent="kube-apiserver")
-        for obj in bootstrap_objects():
+        for obj in bootstrap_objects(ACCOUNTS):
             resource = by_kind(obj["apiVersion"], obj["kind"])
             assert resource is not None
             namespace = obj["metadata"].get("namespace")

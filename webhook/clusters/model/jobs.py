@@ -5,7 +5,6 @@ Exit codes of containers are not known, so rules about them (`onExitCodes`) matc
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -18,13 +17,10 @@ from webhook.kube.pods import is_terminal
 INDEX = "batch.kubernetes.io/job-completion-index"
 """The label and annotation of a pod that works on one index of a Job."""
 _BACKOFF_LIMIT = 6
-_INDEX_VARIABLE = "JOB_COMPLETION_INDEX"
 COMPLETE = "CompletionsReached", "Reached expected number of succeeded pods", ("SuccessCriteriaMet", "Complete")
 """How a Job is told to be complete: reason, message and types of its conditions."""
 FAILURES = {
     "BackoffLimitExceeded": "Job has reached the specified backoff limit",
-    "FailedIndexes": "Job has failed indexes",
-    "MaxFailedIndexesExceeded": "Job has exceeded the specified maximal number of failed indexes",
     "PodFailurePolicy": "A pod matches a FailJob rule",
 }
 """Why a Job may fail: reasons with their messages."""
@@ -50,8 +46,6 @@ class JobProgress:
     failed: int = 0
     completed: set[int] = field(default_factory=set)
     """The indexes whose pods have succeeded."""
-    failures: Counter[int] = field(default_factory=Counter)
-    """How many pods of each index have failed."""
     withdrawn: set[str] = field(default_factory=set)
     """uids of pods that were too many: they have not failed."""
     ended_by_rule: bool = False
@@ -76,29 +70,14 @@ class JobProgress:
             has_succeeded = pod.status.phase == "Succeeded"
             if has_succeeded or uid in gone or _is_failed(pod, spec):
                 self._counted.add(uid)
-                self._count(spec, pod, has_succeeded=has_succeeded)
+                index, action = _index_of(pod), "" if has_succeeded else _action(spec, pod)
+                self.succeeded += has_succeeded and spec.completion_mode != "Indexed"
+                self.completed.update([index] if has_succeeded and index is not None else ())
+                self.failed += action not in ("", "Ignore")
+                self.ended_by_rule = self.ended_by_rule or action == "FailJob"
         self.completed.update(_indexes_in(status.get("completedIndexes") or ""))
         self.succeeded = max(self.succeeded, status.get("succeeded") or 0, len(self.completed))
         self.failed = max(self.failed, status.get("failed") or 0)
-
-    def _count(self, spec: WorkloadSpec, pod: Pod, *, has_succeeded: bool) -> None:
-        index = _index_of(pod)
-        if has_succeeded:
-            self.succeeded += spec.completion_mode != "Indexed"
-            self.completed.update([index] if index is not None else ())
-            return
-        action = _action(spec, pod)
-        if action == "Ignore":
-            return
-        self.failed += 1
-        self.ended_by_rule = self.ended_by_rule or action == "FailJob"
-        if index is not None:
-            self.failures[index] += 1 + (spec.backoff_limit_per_index or 0) * (action == "FailIndex")
-
-    def failed_indexes(self, spec: WorkloadSpec) -> set[int]:
-        """The indexes that have failed more often than each may."""
-        most = spec.backoff_limit_per_index
-        return {index for index, number in self.failures.items() if most is not None and number > most}
 
     def step(self, spec: WorkloadSpec, pods: Collection[Pod]) -> JobStep:
         """What the Job does about its pods.
@@ -109,9 +88,10 @@ class JobProgress:
         if spec.parallelism is None and completions is None:
             completions = 1  # else one that succeeds ends it
         active = [pod for pod in pods if is_active(pod)]
-        failed = self.failed_indexes(spec)
-        left = parallelism if completions is None else completions - self.succeeded - len(failed)
-        ended = self._failure(spec, failed, left)
+        left = parallelism if completions is None else completions - self.succeeded
+        ended = "PodFailurePolicy" if self.ended_by_rule else ""
+        if self.failed > (_BACKOFF_LIMIT if spec.backoff_limit is None else spec.backoff_limit):
+            ended = ended or "BackoffLimitExceeded"
         if not ended and (left <= 0 if completions is not None else self.succeeded and not active):
             ended = "Complete"
         wanted = 0 if ended or spec.suspend else min(parallelism, left)
@@ -121,21 +101,10 @@ class JobProgress:
         create: Sequence[int | None] = [None] * max(0, wanted - len(held))
         most = completions or 0
         if spec.completion_mode == "Indexed":
-            taken = self.completed | failed | {_index_of(pod) for pod in held}
+            taken = self.completed | {_index_of(pod) for pod in held}
             create = [index for index in range(most) if index not in taken][: len(create)]
         ordered = sorted(by_deletion_order(active), key=lambda pod: _index_of(pod) in range(most))
         return JobStep(create, ordered[: max(0, len(active) - wanted)], ended)
-
-    def _failure(self, spec: WorkloadSpec, failed: set[int], left: int) -> str:
-        if self.ended_by_rule:
-            return "PodFailurePolicy"
-        if spec.backoff_limit_per_index is None or spec.backoff_limit is not None:
-            most = _BACKOFF_LIMIT if spec.backoff_limit is None else spec.backoff_limit
-            if self.failed > most:
-                return "BackoffLimitExceeded"
-        if spec.max_failed_indexes is not None and len(failed) > spec.max_failed_indexes:
-            return "MaxFailedIndexesExceeded"
-        return "FailedIndexes" if failed and left <= 0 else ""
 
 
 def job_labels(name: str, uid: str) -> dict[str, str]:
@@ -145,36 +114,20 @@ def job_labels(name: str, uid: str) -> dict[str, str]:
 
 
 def identify_job_pod(template: Json, job: str, index: int | None) -> Json:
-    """A new pod of a Job, with the start of its name and what tells its index."""
-    metadata, spec = template.get("metadata") or {}, template["spec"]
+    """A new pod of a Job, with what tells its index, if it has one."""
     if index is None:
-        return {"metadata": {**metadata, "generateName": f"{job}-"}, "spec": spec}
-    source = {"fieldRef": {"fieldPath": f"metadata.labels['{INDEX}']"}}
-    told = {"name": _INDEX_VARIABLE, "valueFrom": source}
-
-    def telling(container: Json) -> Json:
-        variables = container.get("env") or []
-        return (
-            container
-            if told["name"] in [row["name"] for row in variables]
-            else {**container, "env": [*variables, told]}
-        )
-
+        return template
+    metadata = template["metadata"]
     both = {key: {**(metadata.get(key) or {}), INDEX: str(index)} for key in ("labels", "annotations")}
-    containers = {key: [telling(row) for row in spec[key]] for key in ("initContainers", "containers") if spec.get(key)}
-    return {
-        "metadata": {**metadata, **both, "generateName": f"{job}-{index}-"},
-        "spec": {**spec, **containers, "hostname": f"{job}-{index}"},
-    }
+    return {**template, "metadata": {**metadata, **both, "generateName": f"{job}-{index}-"}}
 
 
-def job_status(spec: WorkloadSpec, progress: JobProgress, step: JobStep, now: str) -> Json:
+def job_status(progress: JobProgress, step: JobStep, now: str) -> Json:
     """The status of a Job after a step; `now` is RFC 3339."""
     counts = {
         "succeeded": progress.succeeded,
         "failed": progress.failed,
         "completedIndexes": intervals(progress.completed),
-        "failedIndexes": intervals(progress.failed_indexes(spec)),
     }
     status: Json = {key: count for key, count in counts.items() if count}
     if step.ended:

@@ -56,12 +56,11 @@ def stateful_changes(
     return changes
 
 
-def identify_stateful_pod(template: dict[str, Any], name: str, ordinal: int, service: str) -> dict[str, Any]:
+def identify_stateful_pod(template: dict[str, Any], name: str, ordinal: int) -> dict[str, Any]:
     """A new pod of a StatefulSet, with its name and its ordinal."""
     metadata, own = template.get("metadata") or {}, f"{name}-{ordinal}"
     labels = {**(metadata.get("labels") or {}), _POD_NAME: own, _POD_INDEX: str(ordinal)}
-    named = {**template["spec"], "hostname": own, **({"subdomain": service} if service else {})}
-    return {"metadata": {**metadata, "name": own, "labels": labels}, "spec": named}
+    return {"metadata": {**metadata, "name": own, "labels": labels}, "spec": template["spec"]}
 
 
 def _is_available(pod: Pod) -> bool:

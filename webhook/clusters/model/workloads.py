@@ -51,7 +51,6 @@ class WorkloadSpec(KubeStruct):
     """The same of a StatefulSet or a DaemonSet."""
     pod_management_policy: str | None = None
     ordinals: dict[str, Any] | None = None
-    service_name: str = ""
     volume_claim_templates: list[ClaimTemplate] | None = None
     selector: dict[str, Any] | None = None
     """A LabelSelector, of a ReplicationController a plain map of labels."""

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from webhook.kube.object_cache import Change
-from webhook.kube.objects.meta import LabelSelector, ObjectMeta
+from webhook.kube.objects.meta import KubeStruct, LabelSelector, ObjectMeta
 from webhook.kube.objects.pod import Pod
 from webhook.kube.resources import REPLICA_SET, REPLICATION_CONTROLLER, SERVICE, STATEFUL_SET, Resource
 
@@ -18,11 +18,11 @@ SELECTING: tuple[Resource, ...] = (SERVICE, REPLICATION_CONTROLLER, REPLICA_SET,
 """The resources whose selectors matter."""
 
 
-class _Spec(msgspec.Struct, rename="camel"):
+class _Spec(KubeStruct):
     selector: dict[str, Any] | None = None
 
 
-class Selecting(msgspec.Struct, rename="camel", kw_only=True):
+class Selecting(KubeStruct):
     """As much of an object as tells which pods are its own; a Service's selector is a plain map of labels."""
 
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)

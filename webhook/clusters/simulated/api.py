@@ -65,7 +65,7 @@ class Api:
         now = rfc3339(self.clock.wall())
         meta = _replace(pod.metadata, uid=f"simulated-{next(self._uids)}", creation_timestamp=now)
         made: Pod = self.tracker.put("Pod", _replace(pod, metadata=meta, status=PodStatus(phase="Pending")))
-        self.history.waiting(made, self.clock.monotonic(), made=True)
+        self.history.waiting(made, self.clock.monotonic())
         return made
 
     def make(self, namespace: str, body: Json) -> Pod:
@@ -166,7 +166,8 @@ class Api:
         """A pod is gone, if it is still this one."""
         pod = self.tracker.pod(key)
         if pod is not None and pod.metadata.uid == uid:
-            self.history.gone(pod, self.clock.monotonic())
+            if pod.spec.node_name:
+                self.history.story(pod)  # something has happened to it
             self.tracker.remove("Pod", key)
 
     def read(self, key: str) -> Pod:

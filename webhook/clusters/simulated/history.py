@@ -52,9 +52,6 @@ class PodStory:
     placed: float | None = None
     node: str = ""
     eviction: Eviction | None = None
-    gone: float | None = None
-    made: bool = False
-    """Whether it was made in the simulation: a replacement, or something added."""
     why: str = ""
     """Why it waits, in the end."""
 
@@ -87,7 +84,6 @@ class SimulationHistory:
     """How plans ended."""
     refused: dict[str, str] = field(default_factory=dict)
     """Owner, or pod, whose pods admission refuses, and the rule with its message."""
-    warnings: dict[str, str] = field(default_factory=dict)
     budget_refusals: int = 0
     notes: list[tuple[float, str]] = field(default_factory=list)
     """What was changed from outside, and when."""
@@ -113,10 +109,9 @@ class SimulationHistory:
             )
         return story
 
-    def waiting(self, pod: Pod, at: float, *, made: bool = False) -> None:
+    def waiting(self, pod: Pod, at: float) -> None:
         """A pod waits for a node since then."""
-        story = self.story(pod)
-        story.waits_since, story.made = at, made
+        self.story(pod).waits_since = at
 
     def placed(self, pod: Pod, node: str, at: float) -> None:
         """A pod was bound."""
@@ -137,11 +132,6 @@ class SimulationHistory:
             eviction.preemptor, eviction.policy = line["preemptor"], line["policy"]
             eviction.rule, eviction.because = victim["rule"], victim["because"]
         self.story(pod).eviction = eviction
-
-    def gone(self, pod: Pod, at: float) -> None:
-        """A pod has left."""
-        if pod.metadata.uid in self.pods or pod.spec.node_name:
-            self.story(pod).gone = at
 
     def decided(self, line: dict[str, Any], at: float) -> None:
         """The reconciler has made a plan; of the decision comes the line of its log."""

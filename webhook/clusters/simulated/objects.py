@@ -9,6 +9,7 @@ import msgspec
 
 from webhook.clusters.model.new_pods import template_metadata
 from webhook.clusters.model.workloads import PodTemplate, Workload, WorkloadSpec
+from webhook.clusters.scheduling.default_spread import Selecting
 from webhook.kube.objects.meta import KubeStruct, ObjectMeta, key_of
 from webhook.kube.objects.pod import Pod
 from webhook.kube.resources import (
@@ -91,19 +92,6 @@ class NewPodRules(KubeStruct):
     scheduling: dict[str, Any] | None = None
 
 
-class ServiceSpec(KubeStruct):
-    """Which pods a service is of: kube-scheduler spreads them."""
-
-    selector: dict[str, str] | None = None
-
-
-class SimulatedService(KubeStruct):
-    """A service."""
-
-    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
-    spec: ServiceSpec = msgspec.field(default_factory=ServiceSpec)
-
-
 @dataclass(frozen=True, slots=True)
 class Kind:
     """A kind in a cluster file; without the `needed` ones nothing can be said."""
@@ -122,7 +110,7 @@ _NEEDED = frozenset({NAMESPACE, PRIORITY_CLASS, NODE, POD})
 
 KINDS: tuple[Kind, ...] = (
     *(Kind(kind.resource, kind.type_, kind.resource in _NEEDED) for kind in SNAPSHOT_KINDS if kind is not PODS),
-    Kind(SERVICE, SimulatedService),
+    Kind(SERVICE, Selecting),
     *(Kind(resource, NewPodRules) for resource in (LIMIT_RANGE, RESOURCE_QUOTA, RUNTIME_CLASS)),
     Kind(CRON_JOB, CronJob),
     *(

@@ -16,7 +16,7 @@ from webhook.clusters.model.daemon_sets import pinned
 from webhook.clusters.model.jobs import job_labels
 from webhook.clusters.model.new_pods import template_like
 from webhook.clusters.model.pods import is_active
-from webhook.clusters.model.workloads import PodTemplate, TemplateSpec
+from webhook.clusters.model.workloads import PodTemplate
 from webhook.clusters.simulated.api import Api
 from webhook.clusters.simulated.objects import SimulatedSpec, SimulatedWorkload
 from webhook.kube.errors import ApiError
@@ -73,19 +73,20 @@ class Workloads:
             filled.append(key)
             sets = sorted(unknown.get(key, ()), key=lambda row: self._latest(row[0].uid))
             for reference, sample in sets:
-                made_of = template
-                if reference is not sets[-1][0]:
-                    spec = msgspec.convert(msgspec.to_builtins(sample.spec), TemplateSpec)
-                    made_of = PodTemplate(metadata=sample.metadata, spec=spec)
-                own = {TEMPLATE_HASH: (sample.metadata.labels or {})[TEMPLATE_HASH]}
-                labels = {**(made_of.metadata.labels or {}), **own}
-                spec_of_set = SimulatedSpec(
+                is_newest, labels = reference is sets[-1][0], sample.metadata.labels or {}
+                if is_newest:
+                    labels = {**(template.metadata.labels or {}), TEMPLATE_HASH: labels[TEMPLATE_HASH]}
+                made_of = PodTemplate(metadata=_replace(template.metadata, labels=labels), spec=template.spec)
+                spec = SimulatedSpec(
                     replicas=self._active(reference.uid),
                     selector={"matchLabels": labels},
-                    template=PodTemplate(metadata=_replace(made_of.metadata, labels=labels), spec=made_of.spec),
+                    template=made_of if is_newest else None,
                 )
                 above = OwnerReference(kind="Deployment", name=meta.name, uid=meta.uid, controller=True)
-                self._put("ReplicaSet", meta.namespace, reference, spec_of_set, [above])
+                owned_by = ObjectMeta(
+                    name=reference.name, namespace=meta.namespace, uid=reference.uid, owner_references=[above]
+                )
+                self._tracker.put("ReplicaSet", SimulatedWorkload(metadata=owned_by, spec=spec))
         return filled
 
     def apply(self, kind: str, body: dict[str, Any]) -> None:
@@ -112,18 +113,7 @@ class Workloads:
                 number = {"parallelism" if kind == "Job" else "replicas": replicas}
                 self._tracker.put(kind, _replace(workload, spec=_replace(workload.spec, **number)))
                 return True
-        # One that is not in the cluster file is known by its pods, a Deployment by the names of its ReplicaSets
-        namespace, _, name = key.partition("/")
-        owners = [
-            owner
-            for owner, pod in self._samples.values()
-            if owner.kind in _SCALED and (owner.name, pod.metadata.namespace) == (name, namespace)
-        ]
-        owners = owners or [owner for owner, _ in self._unknown_sets().get(key, ())]
-        if owners:
-            largest = max(owners, key=lambda owner: self._active(owner.uid))
-            self._put(largest.kind, namespace, largest, SimulatedSpec(replicas=replicas, parallelism=replicas), None)
-        return bool(owners)
+        return False
 
     def _unknown_sets(self) -> dict[str, list[tuple[OwnerReference, Pod]]]:
         """By the key of their Deployment the ReplicaSets that are known by their pods alone, each with a pod."""
@@ -134,12 +124,6 @@ class Workloads:
             if is_of_deployment and self._tracker.get("ReplicaSet", f"{namespace}/{owner.name}") is None:
                 sets.setdefault(f"{namespace}/{owner.name.removesuffix(f'-{digest}')}", []).append((owner, pod))
         return sets
-
-    def _put(
-        self, kind: str, namespace: str, named: OwnerReference, spec: SimulatedSpec, owners: list[OwnerReference] | None
-    ) -> None:
-        meta = ObjectMeta(name=named.name, namespace=namespace, uid=named.uid, owner_references=owners)
-        self._tracker.put(kind, SimulatedWorkload(metadata=meta, spec=spec))
 
     def _active(self, uid: str) -> int:
         return sum(map(is_active, self._pods.of(uid)))

@@ -9,14 +9,13 @@ from collections.abc import Callable, Mapping
 
 from webhook.clusters.embedded.protocol.api_resources import Object
 from webhook.clusters.embedded.protocol.calls import WriteRequest
-from webhook.clusters.embedded.protocol.statuses import Cause, invalid, not_found
+from webhook.clusters.embedded.protocol.statuses import not_found
 from webhook.kube.instants import rfc3339
 from webhook.policy.evaluation.request import UserInfo
 
 AUTHENTICATED = "system:authenticated"
 ANONYMOUS = UserInfo("system:anonymous", ("system:unauthenticated",))
 DEFAULT_LIFETIME = 3600
-SHORTEST_LIFETIME = 600
 SERVICE_ACCOUNT = "system:serviceaccount:"
 """How the names of service accounts' users begin."""
 
@@ -62,10 +61,6 @@ class Authentication:
         if uid is None:
             raise not_found(change.resource, change.name)
         lifetime = ((change.object or {}).get("spec") or {}).get("expirationSeconds") or DEFAULT_LIFETIME
-        if lifetime < SHORTEST_LIFETIME:
-            text = f"Invalid value: {lifetime}: may not specify a duration less than 10 minutes"
-            cause = Cause("spec.expirationSeconds", "FieldValueInvalid", text)
-            raise invalid(change.resource, change.name, [cause], kind="TokenRequest")
         token, expiry = self.issue(change.namespace, change.name, uid, lifetime)
         body = {**(change.object or {}), "kind": "TokenRequest", "apiVersion": "authentication.k8s.io/v1"}
         body["status"] = {"token": token, "expirationTimestamp": rfc3339(expiry)}

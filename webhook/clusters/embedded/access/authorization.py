@@ -15,14 +15,13 @@ from typing import Any
 from webhook.clusters.embedded.access.authentication import AUTHENTICATED, SERVICE_ACCOUNT, groups_of
 from webhook.clusters.embedded.protocol.api_resources import Object
 from webhook.clusters.embedded.protocol.calls import Right, SubresourceHandler, WriteRequest, user_object
-from webhook.clusters.embedded.protocol.statuses import bad_request
 from webhook.clusters.embedded.storage.object_store import Memo, StoreReader
 from webhook.policy.evaluation.request import UserInfo
 
 RBAC_RESOURCES = ("clusterroles", "roles", "clusterrolebindings", "rolebindings")
 SUPERUSERS = "system:masters"
 """The group that kube-apiserver lets do everything, whatever the stored objects say."""
-IMPERSONATION = ("impersonate-user", "impersonate-group", "impersonate-uid")
+IMPERSONATION = ("impersonate-user", "impersonate-group")
 """The headers by which somebody acts as somebody else; several groups come separated by commas."""
 
 
@@ -108,14 +107,12 @@ class RbacAuthorizer:
 def acting_user(user: UserInfo, headers: Mapping[str, str], authorizer: RbacAuthorizer) -> UserInfo:
     """Whom a call is to be judged as: `kubectl --as`, allowed to whom RBAC grants the verb `impersonate`.
 
-    Raises StatusError: 403 if `user` may not act so, 400 for a uid.
+    Raises StatusError (403) if `user` may not act so.
     """
     name = headers.get("impersonate-user")
     if not name:
         return user
     groups = tuple(group for group in headers.get("impersonate-group", "").split(",") if group)
-    if headers.get("impersonate-uid"):
-        raise bad_request("Impersonate-Uid: nobody acts under a uid here")
     wanted = [Right("impersonate", resource="users", name=name)]
     if name.startswith(SERVICE_ACCOUNT):
         namespace, _, account = name.removeprefix(SERVICE_ACCOUNT).partition(":")

@@ -1,12 +1,12 @@
 """What a new cluster holds from the start: namespaces, the two system classes, and the roles RBAC begins with.
 
-The roles have Kubernetes' names; their rules are what the stand-ins use and what people expect of `edit` and `view`
-for the resources served here.
+The roles have Kubernetes' names; the rules of `edit` and `view` are what people expect of them for the resources served
+here. Kubernetes' own parts may do everything.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from webhook.clusters.embedded.object_types.validation import SYSTEM_CLASSES
 from webhook.clusters.embedded.protocol.api_resources import Object
@@ -29,79 +29,30 @@ _WORKLOADS = (
 _VIEW = f"""
   {_READ} {_WORKLOADS} bindings limitranges namespaces pods/status resourcequotas {_EVENTS}"""
 
-
-def _of_pods(resource: str, more: str = "") -> str:
-    """What the controller of a workload needs that makes pods."""
-    name, _, group = resource.partition(".")
-    return f"""
-  create,patch,update {_EVENTS}
-  create,delete,get,list,patch,watch pods
-  {_READ},patch,update {resource}
-  patch,update {name}.{group}/status {name}.{group}/finalizers
-  {more}"""
-
-
+_STAND_INS = "Group/system:nodes Group/system:serviceaccounts:kube-system User/system:kube-scheduler"
+_MANAGER = "User/system:kube-controller-manager"
 _ROLES = f"""
-cluster-admin Group/system:masters
+cluster-admin Group/system:masters {_STAND_INS} {_MANAGER}
   * *.* /*
 system:discovery Group/system:authenticated
   get /api /api/* /apis /apis/* /healthz /livez /openapi /openapi/* /readyz /version /version/
-system:public-info-viewer Group/system:authenticated Group/system:unauthenticated
-  get /healthz /livez /readyz /version /version/
 system:basic-user Group/system:authenticated
   create selfsubjectaccessreviews.authorization.k8s.io selfsubjectreviews.authentication.k8s.io
-system:kube-scheduler User/system:kube-scheduler
-  create,patch,update {_EVENTS}
-  {_READ} nodes pods persistentvolumeclaims persistentvolumes namespaces
-  delete pods
-  create pods/binding bindings
-  patch,update pods/status
-  {_READ} csinodes.storage.k8s.io storageclasses.storage.k8s.io poddisruptionbudgets.policy
-  {_READ} priorityclasses.scheduling.k8s.io
-system:kube-controller-manager User/system:kube-controller-manager
-  {_READ} *.*
-system:node Group/system:nodes
-  create,patch,update {_EVENTS}
-  create,{_READ},patch,update nodes
-  patch,update nodes/status pods/status
-  create,delete,{_READ} pods
-system:controller:replicaset-controller {_of_pods("replicasets.apps")}
-system:controller:statefulset-controller {_of_pods("statefulsets.apps")}
-system:controller:daemon-set-controller {_of_pods("daemonsets.apps", f"{_READ} nodes")}
-system:controller:job-controller {_of_pods("jobs.batch")}
-system:controller:deployment-controller
-  create,patch,update {_EVENTS}
-  {_READ},patch,update deployments.apps
-  patch,update deployments.apps/status deployments.apps/finalizers
-  {_READ},create,delete,patch,update replicasets.apps
-  {_READ} pods
-system:controller:disruption-controller
-  create,patch,update {_EVENTS}
-  {_READ} pods replicationcontrollers deployments.apps replicasets.apps statefulsets.apps poddisruptionbudgets.policy
-  patch,update poddisruptionbudgets.policy/status
-system:controller:namespace-controller
-  {_READ},delete namespaces
-  update namespaces/finalize namespaces/status
-  delete,get,list *.*
-system:controller:generic-garbage-collector
-  {_READ},delete,patch,update *.*
-  create,patch,update {_EVENTS}
 view {_VIEW}
 edit {_VIEW}
   {_WRITE} {_WORKLOADS} {_EVENTS}
   create pods/eviction serviceaccounts/token
   {_READ},{_WRITE} secrets leases.coordination.k8s.io
 """
-"""A ClusterRole a block: its name and whom it is bound to, then verbs and what they are for, as kubectl writes it.
-
-A role of a controller is bound to the service account of that name in kube-system.
-"""
+"""A ClusterRole a block: its name and whom it is bound to, then verbs and what they are for, as kubectl writes it."""
 
 
-def bootstrap_objects() -> Iterator[Object]:
-    """Yield every object of a new cluster, in an order in which they can be created."""
+def bootstrap_objects(accounts: Iterable[str]) -> Iterator[Object]:
+    """Yield every object of a new cluster, with these service accounts in kube-system, as they can be created."""
     for name in NAMESPACES:
         yield {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+    for name in accounts:
+        yield {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": "kube-system"}}
     for name, description in CLASS_DESCRIPTIONS.items():
         yield {
             "apiVersion": "scheduling.k8s.io/v1",
@@ -119,10 +70,6 @@ def bootstrap_objects() -> Iterator[Object]:
         subjects: list[Object] = [
             {"kind": kind, "apiGroup": RBAC, "name": subject} for kind, subject in (text.split("/") for text in bound)
         ]
-        if name.startswith("system:controller:"):
-            account = {"name": name.removeprefix("system:controller:"), "namespace": "kube-system"}
-            yield {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": account}
-            subjects = [{"kind": "ServiceAccount", **account}]
         if subjects:
             reference = {"apiGroup": RBAC, "kind": kind, "name": name}
             yield {**rbac, "kind": "ClusterRoleBinding", "roleRef": reference, "subjects": subjects}

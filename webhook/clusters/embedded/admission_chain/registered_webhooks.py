@@ -28,24 +28,23 @@ from webhook.kube.selectors import Matcher, label_matcher
 from webhook.policy.cel.program import CelError, CelRuntimeError, Inputs, compile_bool
 
 CONFIGURATIONS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
-EVENT_GROUPS = ("", "events.k8s.io")
-"""The API groups of the one resource that is served in two; `matchPolicy: Equivalent` sees both as one."""
 
 
-def _asks(rule: Mapping[str, Any], change: WriteRequest, group: str) -> bool:
-    """Whether a row of `rules` asks for the request, whose resource is taken to be one of this API group.
+def _asks(rule: Mapping[str, Any], change: WriteRequest) -> bool:
+    """Whether a row of `rules` asks for the request.
 
     A Namespace object counts as cluster-wide although its request names a namespace.
     """
-    plural, version = change.resource.plural, change.resource.version
+    resource = change.resource
+    plural = resource.plural
     scope = "Namespaced" if change.namespace and plural != "namespaces" else "Cluster"
-    wanted = {"operations": change.operation, "apiGroups": group, "apiVersions": version}
+    wanted = {"operations": change.operation, "apiGroups": resource.group, "apiVersions": resource.version}
     return (
         (rule.get("scope") or "*") in ("*", scope)
         and all({"*", value} & set(rule.get(part) or ()) for part, value in wanted.items())
         and any(
-            resource in ("*", plural) and subresource in ("*", change.subresource)
-            for resource, _, subresource in (text.partition("/") for text in rule.get("resources") or ())
+            name in ("*", plural) and subresource in ("*", change.subresource)
+            for name, _, subresource in (text.partition("/") for text in rule.get("resources") or ())
         )
     )
 
@@ -60,14 +59,11 @@ class RegisteredWebhook:
 
     def asks_for(self, change: WriteRequest, namespace_labels: Mapping[str, str] | None) -> bool:
         """Whether rules and selectors match; `namespace_labels` is None for a cluster-wide object."""
-        resource = change.resource
-        if resource.plural in CONFIGURATIONS:
+        if change.resource.plural in CONFIGURATIONS:
             return False
         if namespace_labels is not None and not self.in_namespace(namespace_labels):
             return False
-        is_event = resource.plural == "events" and self.spec.get("matchPolicy") != "Exact"
-        groups = EVENT_GROUPS if is_event else (resource.group,)
-        if not any(_asks(rule, change, group) for rule in self.spec.get("rules") or () for group in groups):
+        if not any(_asks(rule, change) for rule in self.spec.get("rules") or ()):
             return False
         states = [state for state in (change.object, change.old_object) if state is not None] or [{}]
         return any(self.of_object((state.get("metadata") or {}).get("labels") or {}) for state in states)

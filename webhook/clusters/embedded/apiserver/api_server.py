@@ -15,7 +15,7 @@ from webhook.clusters.embedded.apiserver.handling import Handlers, refusal, repl
 from webhook.clusters.embedded.apiserver.subresources import bind
 from webhook.clusters.embedded.apiserver.writing import ObjectWriter
 from webhook.clusters.embedded.protocol import statuses
-from webhook.clusters.embedded.protocol.api_resources import GROUPS, RESOURCES
+from webhook.clusters.embedded.protocol.api_resources import RESOURCES
 from webhook.clusters.embedded.protocol.calls import (
     ADMIN,
     ApiCall,
@@ -112,13 +112,9 @@ class ApiServer:
         if path.startswith("/openapi/"):
             return Reply(200, discovery.openapi(path))
         if path in _ROOTS:
-            return reply_of(discovery.resource_list(path, self.subresources))
-        if path == "/":
-            return reply_of({"paths": ["/api", "/apis", "/openapi/v3", "/version", *sorted(_ROOTS), *_HEALTH]})
+            return reply_of(discovery.resource_list(path))
         if path == "/version":
             return reply_of(discovery.VERSION)
-        if (group := path.removeprefix("/apis/")) in GROUPS:
-            return reply_of({"kind": "APIGroup", "apiVersion": "v1", **discovery.group(group)})
         raise statuses.path_not_found()
 
 

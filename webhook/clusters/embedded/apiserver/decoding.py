@@ -43,33 +43,21 @@ def check_object(resource: ApiResource, obj: Object, change: WriteRequest) -> Ob
     """
     kind, version = obj.setdefault("kind", resource.kind), obj.setdefault("apiVersion", resource.api_version)
     if kind != resource.kind or version != resource.api_version:
-        expected, given = _shown(resource.api_version, resource.kind), _shown(str(version), str(kind))
-        raise statuses.bad_request(
-            f"the API version in the data ({version}) does not match the expected API version ({resource.api_version})"
-            if kind == resource.kind
-            else f"the object provided is unrecognized (must be of type {resource.kind}): {given} is not {expected}"
-        )
+        expected, given = f"{resource.api_version}, Kind={resource.kind}", f"{version}, Kind={kind}"
+        text = f"the object provided is unrecognized (must be of type {resource.kind}): {given} is not {expected}"
+        raise statuses.bad_request(text)
     if not isinstance(obj.setdefault("metadata", {}), dict):
         raise statuses.bad_request("metadata must be an object")
     unknown = fields.settle(schemas.of_resource(resource), obj)
     texts = [f'unknown field "{path}"' for path in unknown]
     validation = change.options.get("fieldValidation") or "Warn"
     if texts and validation == "Strict":
-        refusal = f"strict decoding error: {', '.join(texts)}"
-        if change.options.get("kind") == "PatchOptions":
-            cause = statuses.Cause("patch", "FieldValueInvalid", f"Invalid value: {{}}: {refusal}")
-            text = f' "" is invalid: {cause.field}: {cause.message}'
-            raise statuses.failure(422, "Invalid", text, {"causes": [statuses.shown(cause)]})
         version = resource.api_version.rpartition("/")[2]
         shown = f'{resource.kind} in version "{version}" cannot be handled as a {resource.kind}'
-        raise statuses.bad_request(f"{shown}: {refusal}")
+        raise statuses.bad_request(f"{shown}: strict decoding error: {', '.join(texts)}")
     if validation == "Warn":
         change.warnings += texts
     return obj
-
-
-def _shown(version: str, kind: str) -> str:
-    return f"{version}, Kind={kind}"
 
 
 def options(call: ApiCall) -> Object:

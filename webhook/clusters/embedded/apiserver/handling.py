@@ -26,7 +26,6 @@ from webhook.clusters.embedded.protocol.calls import (
     truthy,
 )
 from webhook.clusters.embedded.rendering import serialization
-from webhook.clusters.embedded.rendering.serialization import Media
 from webhook.clusters.embedded.storage import listing
 from webhook.clusters.embedded.storage.listing import Selection
 from webhook.clusters.embedded.storage.object_store import StoredObject
@@ -63,7 +62,7 @@ class Handlers:
 
     async def handle(self, info: RequestInfo, resource: ApiResource, call: ApiCall) -> Reply:
         """Answer a call."""
-        media = serialization.accepted(call.headers.get("accept", ""), call.query.get("includeObject", ""))
+        as_table = serialization.is_table(call.headers.get("accept", ""))
         options = decoding.options(call)
         agent = call.headers.get("user-agent", "").partition("/")[0][:_LONGEST_MANAGER]
         change = WriteRequest(
@@ -83,7 +82,7 @@ class Handlers:
         elif info.subresource == "scale":
             reply = reply_of(await subresources.scale(self._writer, call, info.verb, change))
         else:
-            reply = await self._carry_out(info, resource, call, change, media)
+            reply = await self._carry_out(info, resource, call, change, as_table=as_table)
         for text in change.warnings:
             escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ")
             reply.headers.append(("Warning", f'299 - "{escaped}"'))
@@ -105,7 +104,7 @@ class Handlers:
         return reply_of(obj, status)
 
     async def _carry_out(
-        self, info: RequestInfo, resource: ApiResource, call: ApiCall, change: WriteRequest, media: Media
+        self, info: RequestInfo, resource: ApiResource, call: ApiCall, change: WriteRequest, *, as_table: bool
     ) -> Reply:
         """Carry out a verb on stored objects."""
         if info.verb not in resource.verbs or (info.verb == "create" and info.name):
@@ -114,13 +113,13 @@ class Handlers:
         match info.verb:
             case "list":
                 page = listing.page(self._store, Selection(resource, change.namespace, call.query), call.query)
-                return Reply(200, serialization.many(resource, page, media))
+                return Reply(200, serialization.many(resource, page, as_table=as_table))
             case "watch":
                 query = dict(call.query)
                 if info.name:
                     query.setdefault("fieldSelector", f"metadata.name={info.name}")
                 selection = Selection(resource, change.namespace, query)
-                watch = Watch(self._store, selection, query, partial(serialization.one, resource, media))
+                watch = Watch(self._store, selection, query, partial(serialization.one, resource, as_table))
                 return Reply(200, stream=self._follow(watch))
             case "delete":
                 return await self._delete(call, change)
@@ -129,14 +128,8 @@ class Handlers:
             case "create":
                 record, status = await writer.create(change, decoding.decode_object(resource, call, change)), 201
             case "update":
-                obj = decoding.decode_object(resource, call, change)
-                missing = self._store.get(resource, change.namespace, change.name) is None
-                if missing and resource.create_on_put and not change.subresource:
-                    obj["metadata"].pop("resourceVersion", None)
-                    record, status = await writer.create(change, obj), 201
-                else:
-                    body = msgspec.json.encode(obj)
-                    record = await writer.update(change, lambda _old: msgspec.json.decode(body))
+                body = msgspec.json.encode(decoding.decode_object(resource, call, change))
+                record = await writer.update(change, lambda _old: msgspec.json.decode(body))
             case _ if decoding.content_type(call) == decoding.APPLY:
                 record, status = await self._apply(call, change)
             case _:
@@ -144,7 +137,7 @@ class Handlers:
                 record = await writer.update(
                     change, lambda current: decoding.check_object(resource, patched(current), change)
                 )
-        return Reply(status, serialization.one(resource, media, record))
+        return Reply(status, serialization.one(resource, as_table, record))
 
     async def _follow(self, watch: Watch) -> AsyncGenerator[bytes, None]:
         self.watches.add(watch)

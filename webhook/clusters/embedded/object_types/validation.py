@@ -23,7 +23,6 @@ from webhook.kube.selectors import SelectorError, label_matcher
 
 _LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
-_DNS_1035 = "[a-z]([-a-z0-9]*[a-z0-9])?"
 _LABEL_KEY = r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
 _ENDS = "and must start and end with an alphanumeric character (e.g. "
 _SUBDOMAIN_RULE = (
@@ -34,11 +33,6 @@ _LABEL_RULE = (
     f"a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', {_ENDS}'my-name',  or "
     f"'123-abc', regex used for validation is '{_LABEL}')"
 )
-_DNS_1035_RULE = (
-    "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, "
-    "and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is "
-    f"'{_DNS_1035}')"
-)
 _LABEL_KEY_RULE = (
     f"name part must consist of alphanumeric characters, '-', '_' or '.', {_ENDS}'MyName',  or 'my.name',  or "
     f"'123-abc', regex used for validation is '{_LABEL_KEY}')"
@@ -47,10 +41,7 @@ _LABEL_VALUE_RULE = (
     f"a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', {_ENDS}'MyValue',  "
     f"or 'my_value',  or '12345', regex used for validation is '({_LABEL_KEY})?')"
 )
-_NAMES = {
-    "Namespace": (_LABEL, _LABEL_RULE, 63),
-    "Service": (_DNS_1035, _DNS_1035_RULE, 63),
-}
+_NAMES = {"Namespace": (_LABEL, _LABEL_RULE, 63)}
 _PATH_SEGMENT_NAMES = ("Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding")
 """Kinds whose names need only be a segment of a path."""
 _LONGEST_LABEL = 63
@@ -69,8 +60,6 @@ _IMMUTABLE = {
     "PriorityClass": ("value", "preemptionPolicy"),
 }
 """Fields that stay as they were made."""
-_KEPT_IF_IMMUTABLE = ("immutable", "data", "binaryData")
-"""What stays in a ConfigMap or Secret that says so of itself."""
 
 
 def check_new(resource: ApiResource, obj: Object) -> None:
@@ -173,10 +162,6 @@ def _immutable_causes(resource: ApiResource, old: Object, new: Object) -> list[C
             causes.append(Cause(path, "FieldValueForbidden", "Forbidden: may not be changed in an update."))
         elif before != after:
             causes.append(Cause(path, "FieldValueInvalid", f"Invalid value: {_shown(after)}: field is immutable"))
-    if resource.kind in ("ConfigMap", "Secret") and old.get("immutable"):
-        text = "Forbidden: field is immutable when `immutable` is set"
-        changed = [name for name in _KEPT_IF_IMMUTABLE if old.get(name) != new.get(name)]
-        causes += [Cause(name, "FieldValueForbidden", text) for name in changed]
     return causes
 
 

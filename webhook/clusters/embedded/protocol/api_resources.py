@@ -38,7 +38,6 @@ class ApiResource:
     """Whether DELETE answers with the object rather than a Status."""
     unconditional: bool = True
     """Whether PUT may leave out the resourceVersion."""
-    create_on_put: bool = False
     fields: Mapping[str, str] | None = None
     """Field selectors beyond metadata.name and metadata.namespace: name to path, where they differ."""
     verbs: tuple[str, ...] = _CRUD
@@ -105,8 +104,8 @@ _NEW_EVENT_FIELDS = {
 _TABLE = """
 v1 Binding - - create-only
 v1 ConfigMap cm qFsyl6wFWjQ=
-v1 Endpoints ep fWeeMqaN/OA= create-on-put
-v1 Event ev r2yiGXH7wu8= create-on-put
+v1 Endpoints ep fWeeMqaN/OA=
+v1 Event ev r2yiGXH7wu8=
 v1 LimitRange limits EBKMFVe6cwo=
 v1 Namespace ns Q3oi5N2YM8M= cluster +finalize +status
 v1 Node no XwShjMxG9Fs= cluster +status
@@ -134,12 +133,12 @@ rbac.authorization.k8s.io/v1 ClusterRoleBinding - 48tpQ8gZHFc= cluster
 rbac.authorization.k8s.io/v1 ClusterRole - bYE5ZWDrJ44= cluster
 rbac.authorization.k8s.io/v1 RoleBinding - eGsCzGH6b1g=
 rbac.authorization.k8s.io/v1 Role - 7FuwZcIIItM=
-events.k8s.io/v1 Event ev r2yiGXH7wu8= create-on-put
+events.k8s.io/v1 Event ev r2yiGXH7wu8=
 policy/v1 PodDisruptionBudget pdb EVWiDmWqyJw= generation versioned +status
 storage.k8s.io/v1 CSINode - Pe62DkZtjuo= cluster returns-deleted
 storage.k8s.io/v1 StorageClass sc K+m6uJwbjGY= cluster returns-deleted
 scheduling.k8s.io/v1 PriorityClass pc 1QwjyaZjj3Y= cluster generation
-coordination.k8s.io/v1 Lease - gqkMMb/YqFM= create-on-put versioned
+coordination.k8s.io/v1 Lease - gqkMMb/YqFM= versioned
 node.k8s.io/v1 RuntimeClass - WQTu1GL3T2Q= cluster
 """
 """API version, kind, short name, storage hash, and words: categories, `+` a sub-resource, and what is special."""
@@ -168,7 +167,6 @@ def _row(line: str) -> ApiResource:
         graceful="graceful" in words,
         returns_deleted="returns-deleted" in words,
         unconditional="versioned" not in words,
-        create_on_put="create-on-put" in words,
         fields=_NEW_EVENT_FIELDS if is_event and group else _FIELDS.get(kind),
         verbs=_CREATE if "create-only" in words else _CRUD,
         storage="events" if is_event else "",

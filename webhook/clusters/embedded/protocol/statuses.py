@@ -125,13 +125,8 @@ def invalid(resource: ApiResource, name: str, causes: Iterable[Cause], kind: str
     if resource.group:
         details["group"] = resource.group
     details["kind"] = kind
-    details["causes"] = [shown(row) for row in rows]
+    details["causes"] = [{"reason": row.reason, "message": row.message, "field": row.field} for row in rows]
     return failure(422, "Invalid", f'{qualified} "{name}" is invalid: {summary}', details)
-
-
-def shown(cause: Cause) -> Object:
-    """A cause as it is sent."""
-    return {"reason": cause.reason, "message": cause.message, "field": cause.field}
 
 
 def too_many_requests(message: str, causes: Iterable[Object] = (), retry_after: int | None = None) -> StatusError:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterator
 from functools import lru_cache
 
 import msgspec
 
 from webhook.clusters.embedded.protocol import statuses
-from webhook.clusters.embedded.protocol.api_resources import GROUPS, RESOURCES, ApiResource, Object
+from webhook.clusters.embedded.protocol.api_resources import GROUPS, RESOURCES, Object
 
 VERSION = {
     "major": "1",
@@ -28,9 +27,6 @@ VERSION = {
 }
 """The Kubernetes version whose behaviour is shown."""
 
-Hooks = Collection[tuple[str, str]]
-"""(plural, sub-resource) of every hook."""
-
 _FOREIGN_KINDS = {
     "binding": ("", "v1", "Binding"),
     "eviction": ("policy", "v1", "Eviction"),
@@ -39,7 +35,6 @@ _FOREIGN_KINDS = {
 }
 _SUB_VERBS = {"binding": ["create"], "eviction": ["create"], "token": ["create"], "finalize": ["update"]}
 _READ_WRITE = ["get", "patch", "update"]
-_BUILT_IN = ("status", "scale", "finalize")
 
 
 def legacy_versions(address: str) -> Object:
@@ -59,11 +54,11 @@ def group(name: str) -> Object:
     return {"name": name, "versions": [version], "preferredVersion": version}
 
 
-def resource_list(root: str, hooks: Hooks) -> Object:
+def resource_list(root: str) -> Object:
     """`/api/v1` or `/apis/GROUP/VERSION`."""
     listed: list[Object] = []
     for row in RESOURCES:
-        if row.root != root or not (row.stored or (row.plural, "") in hooks):
+        if row.root != root:
             continue
         names = {"shortNames": list(row.short), "categories": list(row.categories)}
         entry: Object = {
@@ -77,21 +72,15 @@ def resource_list(root: str, hooks: Hooks) -> Object:
         if row.hash:
             entry["storageVersionHash"] = row.hash
         listed.append(entry)
-        for sub, (group, version, kind), verbs in _subresources(row, hooks):
-            foreign = {"group": group, "version": version} if (group, version) != (row.group, row.version) else {}
+        for sub in row.sub:
             named = {"name": f"{row.plural}/{sub}", "singularName": "", "namespaced": row.namespaced}
-            listed.append({**named, **foreign, "kind": kind, "verbs": verbs})
+            group, version, kind = _FOREIGN_KINDS.get(sub, (row.group, row.version, row.kind))
+            foreign = {"group": group, "version": version} if (group, version) != (row.group, row.version) else {}
+            listed.append({**named, **foreign, "kind": kind, "verbs": _SUB_VERBS.get(sub, _READ_WRITE)})
     document: Object = {"kind": "APIResourceList", "groupVersion": root.removeprefix("/apis/").removeprefix("/api/")}
     if root != "/api/v1":
         document["apiVersion"] = "v1"
     return {**document, "resources": sorted(listed, key=lambda entry: str(entry["name"]))}
-
-
-def _subresources(row: ApiResource, hooks: Hooks) -> Iterator[tuple[str, tuple[str, str, str], list[str]]]:
-    """Yield each sub-resource: its name; group, version and kind of what it takes; its verbs."""
-    for sub in row.sub:
-        if sub in _BUILT_IN or (row.plural, sub) in hooks:
-            yield sub, _FOREIGN_KINDS.get(sub, (row.group, row.version, row.kind)), _SUB_VERBS.get(sub, _READ_WRITE)
 
 
 _ROOTS = {row.root.lstrip("/"): row.root for row in RESOURCES}

@@ -5,7 +5,7 @@ An object is sent whole, or as a table.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -24,21 +24,12 @@ _JSON_TYPES = ("", "application/json", "application/octet-stream")
 _YAML_TYPES = ("application/yaml", "application/apply-patch+yaml")
 
 
-class Media(NamedTuple):
-    """One media range of an Accept header; `form` is Table, or another one that clients do without."""
-
-    form: str = ""
-    include: str = ""
-    """What a row of a table carries: None, Metadata or Object."""
-
-
-def accepted(header: str, include: str = "") -> Media:
-    """The first media range of the header that can be served. Raises StatusError (406) for none."""
+def is_table(header: str) -> bool:
+    """Whether the first media range of an Accept header that can be served is a table. Raises StatusError (406)."""
     for media_range in (header or "*/*").split(","):
         kind, *parameters = (part.strip() for part in media_range.split(";"))
         if kind in _WANTED:
-            named = dict(part.split("=", 1) for part in parameters if "=" in part)
-            return Media(named.get("as", ""), include or "Metadata")
+            return "as=Table" in parameters
     raise statuses.failure(406, "NotAcceptable", f"only the following media types are accepted: {_SENDABLE}")
 
 
@@ -62,17 +53,17 @@ def decode(body: bytes, content_type: str) -> Any:
     return document.value
 
 
-def one(resource: ApiResource, media: Media, record: StoredObject) -> bytes:
+def one(resource: ApiResource, as_table: bool, record: StoredObject) -> bytes:
     """One object."""
-    if media.form == "Table":
-        return table(resource, [record], {"resourceVersion": str(record.revision)}, media.include)
+    if as_table:
+        return table(resource, [record], {"resourceVersion": str(record.revision)})
     return record.json(resource)
 
 
-def many(resource: ApiResource, page: ListPage, media: Media) -> bytes:
+def many(resource: ApiResource, page: ListPage, *, as_table: bool) -> bytes:
     """A page of a list."""
-    if media.form == "Table":
-        return table(resource, page.records, page.metadata(), media.include)
+    if as_table:
+        return table(resource, page.records, page.metadata())
     kind, version = f"{resource.kind}List", resource.api_version
     items = [record.item(resource) for record in page.records]
     head = msgspec.json.encode({"kind": kind, "apiVersion": version, "metadata": page.metadata()})

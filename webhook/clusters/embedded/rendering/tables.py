@@ -149,19 +149,15 @@ _COLUMNS = {kind: _columns(kind, words) for kind, *words in _ROWS}
 _OTHERS = _columns("", ["Name", "Age"])
 
 
-def table(resource: ApiResource, records: Sequence[StoredObject], metadata: Object, include: str = "Metadata") -> bytes:
-    """Records as a Table; `include` is None, Metadata or Object. Of other kinds than these, name and age are shown."""
+def table(resource: ApiResource, records: Sequence[StoredObject], metadata: Object) -> bytes:
+    """Records as a Table, each with its metadata. Of other kinds than these, name and age are shown."""
     now, stored = time.time(), BY_STORAGE[resource.key]
     shown = _COLUMNS.get(resource.kind, _OTHERS)
     rows = []
     for record in records:
         obj = record.object(stored)
-        row: Object = {"cells": [cell(obj, now) for cell, _ in shown]}
-        if include == "Metadata":
-            row["object"] = {**_META, "metadata": obj["metadata"]}
-        elif include == "Object":
-            row["object"] = record.object(resource)
-        rows.append(row)
+        cells = [cell(obj, now) for cell, _ in shown]
+        rows.append({"cells": cells, "object": {**_META, "metadata": obj["metadata"]}})
     document = {
         "kind": "Table",
         "apiVersion": "meta.k8s.io/v1",

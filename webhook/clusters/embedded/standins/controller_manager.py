@@ -62,6 +62,7 @@ _CONTROLLERS: dict[str, tuple[Callable[[ControllerContext, Client], Controller],
 }
 """Controllers by their names as stand-ins, with their service accounts in kube-system."""
 
+ACCOUNTS = tuple(account for _, account in _CONTROLLERS.values())
 STAND_INS = ("scheduler", "preemption", "kubelet", *_CONTROLLERS)
 """Every stand-in that can be left out; `preemption` is kube-scheduler's own."""
 
