@@ -5,7 +5,7 @@ from __future__ import annotations
 from fnmatch import fnmatchcase
 
 from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster
-from webhook.clusters.embedded.protocol.calls import RequestInfo
+from webhook.clusters.embedded.protocol.calls import Right
 from webhook.clusters.embedded.protocol.statuses import internal_error
 
 
@@ -13,8 +13,8 @@ def fail(cluster: EmbeddedCluster, times: float, resource: str, *, verb: str = "
     """Answer the next matching requests with 500; all but `times` are patterns with `*`, such as `pods/eviction`."""
     left = [times]
 
-    def check(info: RequestInfo) -> None:
-        asked = (f"{info.plural}/{info.subresource}".rstrip("/"), info.verb, info.name)
+    def check(right: Right) -> None:
+        asked = (right.full_resource, right.verb, right.name)
         if left[0] > 0 and all(map(fnmatchcase, asked, (resource, verb, name))):
             left[0] -= 1
             raise internal_error("fault on demand")

@@ -44,8 +44,8 @@ def daemon_changes(
 
     Returned are the nodes for which it makes a pod, and the pods that it deletes.
 
-    `strategy` is its `updateStrategy`. Outdated pods go `maxUnavailable` at a time. With `maxSurge` so many new ones
-    come beside them first. One that is not ready keeps nobody waiting.
+    `strategy` is its `updateStrategy`. Outdated pods go `maxUnavailable` at a time; one that is not ready keeps nobody
+    waiting. No new one comes beside them first, whatever `maxSurge` says.
     """
     delete: list[Pod] = []
     here: dict[str, list[Pod]] = {node: [] for node in sorted(nodes)}
@@ -57,42 +57,23 @@ def daemon_changes(
             delete.append(pod)
     rolls = (strategy or {}).get("type") != "OnDelete"
     rolling = (strategy or {}).get("rollingUpdate") or {}
-    surge = share(rolling.get("maxSurge") or 0, len(here)) if rolls else 0
-    unavailable = share(rolling.get("maxUnavailable", 1), len(here)) if rolls else 0
-    room = surge or max(1, unavailable)
-    create: list[str] = []
+    room = max(1, share(rolling.get("maxUnavailable", 1), len(here)) if rolls else 0)
     replaceable: list[Pod] = []
-    for node, own in here.items():
+    for own in here.values():
         staying = [pod for pod in own if is_active(pod)]
         outdated = [pod for pod in staying if rolls and is_outdated(pod)]
-        kept = [pod for pod in staying if pod not in outdated]
-        if not own:
-            create.append(node)
-            room -= not surge
-        elif not outdated:
-            delete += kept[1:]
-            room -= not surge and not any(map(is_ready, kept[:1]))
-        elif kept and not surge:
-            delete += staying[1:]
-            room -= 1
-        elif kept:
-            delete += outdated if is_ready(kept[0]) else []
-            room -= not is_ready(kept[0])
-        elif surge and len(own) > len(outdated):
-            room -= 1
-        else:
-            delete += outdated[1:]
+        delete += staying[1:]
+        if outdated and len(outdated) == len(staying):
             replaceable.append(outdated[0])
+        else:
+            room -= bool(outdated) or not any(map(is_ready, staying[:1]))
     for pod in sorted(replaceable, key=is_ready):
         # One that is not ready is replaced whatever there is room for
         if is_ready(pod) and room <= 0:
             break
-        room -= is_ready(pod) or not surge
-        if surge:
-            create.append(node_of(pod))
-        else:
-            delete.append(pod)
-    return create, delete
+        room -= 1
+        delete.append(pod)
+    return [node for node, own in here.items() if not own], delete
 
 
 def takes(spec: PodSpec, node: Node) -> bool:

@@ -121,20 +121,13 @@ def _admit_priority(change: WriteRequest, read: StoreReader) -> None:
         spec[field] = value
 
 
-def _validate_global_default(change: WriteRequest, read: StoreReader) -> None:
+def _admit_default(change: WriteRequest, read: StoreReader) -> None:
     """Refuse a second PriorityClass that is the global default (403)."""
-    judged = change.object
-    if change.resource.plural != "priorityclasses" or change.operation not in ("CREATE", "UPDATE"):
-        return
-    if judged is None or not judged.get("globalDefault"):
-        return
+    judged = change.object or {}
     default = _global_default(read.all("priorityclasses"))
-    if default is None:
-        return
-    name = default["metadata"]["name"]
-    if change.operation == "CREATE" or name != judged["metadata"]["name"]:
-        text = f"PriorityClass {name} is already marked as default. Only one default can exist"
-        raise change.denied(text)
+    if default is not None and judged.get("globalDefault") and default["metadata"]["name"] != change.name:
+        name = default["metadata"]["name"]
+        raise change.denied(f"PriorityClass {name} is already marked as default. Only one default can exist")
 
 
 def _global_default(classes: Iterable[Object]) -> Object | None:
@@ -160,7 +153,6 @@ _MUTATING: dict[str, Plugin] = {
     "LimitRanger": _of_new_pods(_apply_limits),
     "RuntimeClass": _of_new_pods(_apply_class),
 }
-_VALIDATING = {"Priority": _validate_global_default}
 
 PLUGINS = (*_MUTATING, "MutatingAdmissionWebhook", "ValidatingAdmissionWebhook")
 """The plugins by the names that `--disable-admission-plugins` takes."""
@@ -189,9 +181,8 @@ class AdmissionChain:
 
     async def validate(self, change: WriteRequest) -> None:
         """Judge the final object. Raises StatusError to refuse."""
-        for name, plugin in _VALIDATING.items():
-            if name in self._enabled:
-                plugin(change, self._read)
+        if change.resource.plural == "priorityclasses" and "Priority" in self._enabled:
+            _admit_default(change, self._read)
         if "ValidatingAdmissionWebhook" in self._enabled:
             await self._webhooks.validate(change)
 

@@ -20,9 +20,9 @@ from webhook.clusters.embedded.protocol.calls import (
     ADMIN,
     ApiCall,
     Reply,
-    RequestInfo,
+    Right,
     SubresourceHandler,
-    request_info,
+    asked_for,
 )
 from webhook.clusters.embedded.rendering import discovery
 from webhook.clusters.embedded.storage.object_store import ObjectStore
@@ -54,7 +54,7 @@ class ApiServer:
         self.authorizer = authorizer
         self.store = store
         self.writer = ObjectWriter(store, admission)
-        self.checks: list[Callable[[RequestInfo], None]] = []
+        self.checks: list[Callable[[Right], None]] = []
         """Called with every request that is allowed; a test lets one raise StatusError, and the request fails."""
         self.subresources: dict[tuple[str, str], SubresourceHandler] = {
             ("pods", "binding"): partial(bind, self.writer),
@@ -67,13 +67,13 @@ class ApiServer:
     async def handle(self, call: ApiCall) -> Reply:
         """Answer a call; never raises for what a caller can do wrong."""
         try:
-            info = request_info(call.method, call.path, call.query)
-            if call.path not in _OPEN and not self.authorizer.authorize(call.user, info.right):
-                return refusal(info.right.refused_to(call.user))
+            right, resource = asked_for(call.method, call.path, call.query)
+            if call.path not in _OPEN and not self.authorizer.authorize(call.user, right):
+                return refusal(right.refused_to(call.user))
             for check in self.checks:
-                check(info)
-            if info.resource is not None:
-                return await self.handlers.handle(info, info.resource, call)
+                check(right)
+            if resource is not None:
+                return await self.handlers.handle(right, resource, call)
             return self._document(call)
         except statuses.StatusError as error:
             return refusal(error)

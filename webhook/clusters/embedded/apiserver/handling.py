@@ -20,7 +20,7 @@ from webhook.clusters.embedded.protocol.api_resources import ApiResource, Object
 from webhook.clusters.embedded.protocol.calls import (
     ApiCall,
     Reply,
-    RequestInfo,
+    Right,
     SubresourceHandler,
     WriteRequest,
     truthy,
@@ -60,29 +60,31 @@ class Handlers:
         self.watches: set[Watch] = set()
         """Those that are open."""
 
-    async def handle(self, info: RequestInfo, resource: ApiResource, call: ApiCall) -> Reply:
+    async def handle(self, right: Right, resource: ApiResource, call: ApiCall) -> Reply:
         """Answer a call."""
         as_table = serialization.is_table(call.headers.get("accept", ""))
         options = decoding.options(call)
         agent = call.headers.get("user-agent", "").partition("/")[0][:_LONGEST_MANAGER]
         change = WriteRequest(
             resource=resource,
-            namespace=info.namespace if resource.namespaced else "",
-            name=info.name,
-            subresource=info.subresource,
+            namespace=right.namespace if resource.namespaced else "",
+            name=right.name,
+            subresource=right.subresource,
             user=call.user,
             dry_run=bool(options.get("dryRun")),
             manager=call.query.get("fieldManager") or agent or "unknown",
             options=options,
         )
-        if (handler := self._subresources.get((resource.plural, info.subresource))) is not None:
+        if (handler := self._subresources.get((resource.plural, right.subresource))) is not None:
             reply = await self._post(handler, call, change)
-        elif not resource.stored or (info.subresource and info.subresource not in _BUILT_IN.intersection(resource.sub)):
+        elif not resource.stored or (
+            right.subresource and right.subresource not in _BUILT_IN.intersection(resource.sub)
+        ):
             raise statuses.path_not_found()
-        elif info.subresource == "scale":
-            reply = reply_of(await subresources.scale(self._writer, call, info.verb, change))
+        elif right.subresource == "scale":
+            reply = reply_of(await subresources.scale(self._writer, call, right.verb, change))
         else:
-            reply = await self._carry_out(info, resource, call, change, as_table=as_table)
+            reply = await self._carry_out(right.verb, call, change, as_table=as_table)
         for text in change.warnings:
             escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ")
             reply.headers.append(("Warning", f'299 - "{escaped}"'))
@@ -103,28 +105,27 @@ class Handlers:
         status, obj = await handler(replace(change, object=body))
         return reply_of(obj, status)
 
-    async def _carry_out(
-        self, info: RequestInfo, resource: ApiResource, call: ApiCall, change: WriteRequest, *, as_table: bool
-    ) -> Reply:
+    async def _carry_out(self, verb: str, call: ApiCall, change: WriteRequest, *, as_table: bool) -> Reply:
         """Carry out a verb on stored objects."""
-        if info.verb not in resource.verbs or (info.verb == "create" and info.name):
+        resource, name = change.resource, change.name
+        if verb not in resource.verbs or (verb == "create" and name):
             raise statuses.method_not_allowed()
         writer, status = self._writer, 200
-        match info.verb:
+        match verb:
             case "list":
                 page = listing.page(self._store, Selection(resource, change.namespace, call.query), call.query)
                 return Reply(200, serialization.many(resource, page, as_table=as_table))
             case "watch":
                 query = dict(call.query)
-                if info.name:
-                    query.setdefault("fieldSelector", f"metadata.name={info.name}")
+                if name:
+                    query.setdefault("fieldSelector", f"metadata.name={name}")
                 selection = Selection(resource, change.namespace, query)
                 watch = Watch(self._store, selection, query, partial(serialization.one, resource, as_table))
                 return Reply(200, stream=self._follow(watch))
             case "delete":
                 return await self._delete(call, change)
             case "get":
-                record = writer.read(resource, change.namespace, info.name)
+                record = writer.read(resource, change.namespace, name)
             case "create":
                 record, status = await writer.create(change, decoding.decode_object(resource, call, change)), 201
             case "update":

@@ -39,7 +39,6 @@ def json_patch(document: Any, operations: Any) -> Any:
 
 _DIRECTIVE = "$patch"
 _RETAIN = "$retainKeys"
-_DELETE = "$deleteFromPrimitiveList/"
 
 
 def strategic_merge(schema: Schema | None, target: Object, patch: Object) -> Object:
@@ -66,10 +65,6 @@ def strategic_merge(schema: Schema | None, target: Object, patch: Object) -> Obj
             target[key] = _merge_list(field, current or [], value)
         else:
             target[key] = value
-    for directive, values in patch.items():
-        key = directive.removeprefix(_DELETE)
-        if key != directive and key in target:
-            target[key] = [value for value in target[key] if value not in values]
     return target
 
 

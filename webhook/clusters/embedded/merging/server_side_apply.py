@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from typing import Any
 
 import msgspec
@@ -93,19 +92,14 @@ class Application:
 
     def _refuse(self, conflicts: list[tuple[ManagedFieldsEntry, Path]]) -> None:
         """Raise StatusError (409) with each field and its manager."""
-        by_manager: dict[str, list[str]] = defaultdict(list)
         causes = []
         for entry, path in conflicts:
             subresource = f' with subresource "{entry.subresource}"' if entry.subresource else ""
-            manager, shown = f'"{entry.manager}"{subresource} using {entry.api_version}', fieldsets.shown(path)
-            by_manager[manager].append(shown)
-            causes.append({"reason": "FieldManagerConflict", "message": f"conflict with {manager}", "field": shown})
-        texts = [
-            f"conflict with {name}: {paths[0]}" if len(paths) == 1 else "\n- ".join([f"conflicts with {name}:", *paths])
-            for name, paths in by_manager.items()
-        ]
+            text = f'conflict with "{entry.manager}"{subresource} using {entry.api_version}'
+            causes.append({"reason": "FieldManagerConflict", "message": text, "field": fieldsets.shown(path)})
         count = f"{len(conflicts)} conflict{'s' if len(conflicts) > 1 else ''}"
-        message = f"Apply failed with {count}: " + "\n".join(texts)
+        told = "\n".join(f"{cause['message']}: {cause['field']}" for cause in causes)
+        message = f"Apply failed with {count}: {told}"
         raise statuses.failure(409, "Conflict", message, {"causes": causes})
 
 

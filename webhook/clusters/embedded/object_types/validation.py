@@ -24,26 +24,17 @@ from webhook.kube.selectors import SelectorError, label_matcher
 _LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
 _LABEL_KEY = r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
-_ENDS = "and must start and end with an alphanumeric character (e.g. "
-_SUBDOMAIN_RULE = (
-    f"a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', {_ENDS}"
-    f"'example.com', regex used for validation is '{_SUBDOMAIN}')"
-)
-_LABEL_RULE = (
-    f"a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', {_ENDS}'my-name',  or "
-    f"'123-abc', regex used for validation is '{_LABEL}')"
-)
-_LABEL_KEY_RULE = (
-    f"name part must consist of alphanumeric characters, '-', '_' or '.', {_ENDS}'MyName',  or 'my.name',  or "
-    f"'123-abc', regex used for validation is '{_LABEL_KEY}')"
-)
-_LABEL_VALUE_RULE = (
-    f"a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', {_ENDS}'MyValue',  "
-    f"or 'my_value',  or '12345', regex used for validation is '({_LABEL_KEY})?')"
-)
-_NAMES = {"Namespace": (_LABEL, _LABEL_RULE, 63)}
-_PATH_SEGMENT_NAMES = ("Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding")
-"""Kinds whose names need only be a segment of a path."""
+_SUBDOMAIN_RULE = f"a lowercase RFC 1123 subdomain must match '{_SUBDOMAIN}'"
+_LABEL_RULE = f"a lowercase RFC 1123 label must match '{_LABEL}'"
+_LABEL_KEY_RULE = f"the name part of a label's key must match '{_LABEL_KEY}'"
+_LABEL_VALUE_RULE = f"a valid label must be an empty string or match '{_LABEL_KEY}'"
+_NAMES = {
+    "Namespace": (_LABEL, _LABEL_RULE, 63),
+    **dict.fromkeys(
+        ("Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding"), ("[^/%]*", "may not contain '/' or '%'", 253)
+    ),
+}
+"""By kind: what names match, what is said of others, and how long they may be."""
 _LONGEST_LABEL = 63
 _HIGHEST = 1_000_000_000
 SYSTEM_CLASSES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
@@ -70,10 +61,7 @@ def check_new(resource: ApiResource, obj: Object) -> None:
         text = "Required value: name or generateName is required"
         causes.append(Cause("metadata.name", "FieldValueRequired", text))
     else:
-        if prefix := metadata.get("generateName"):
-            # A dash at its end is no fault, for a suffix follows.
-            causes += _name_causes(resource, "metadata.generateName", prefix, re.sub("-$", "a", prefix))
-        causes += _name_causes(resource, "metadata.name", metadata["name"], metadata["name"])
+        causes += _name_causes(resource, metadata["name"])
     causes += fields.missing(schemas.of_resource(resource), obj)
     causes += _object_causes(resource, obj)
     match resource.kind:
@@ -107,18 +95,14 @@ def check_changed(resource: ApiResource, subresource: str, old: Object, new: Obj
         raise statuses.invalid(BY_STORAGE[resource.key], new["metadata"].get("name", ""), causes)
 
 
-def _name_causes(resource: ApiResource, field: str, shown: str, judged: str) -> list[Cause]:
-    """What is wrong with a name, which is shown in full."""
-    if resource.kind in _PATH_SEGMENT_NAMES:
-        if judged in (".", "..") or re.search("[/%]", judged):
-            return [Cause(field, "FieldValueInvalid", f"Invalid value: \"{shown}\": may not contain '/' or '%'")]
-        return []
+def _name_causes(resource: ApiResource, name: str) -> list[Cause]:
+    """What is wrong with a name."""
     pattern, rule, longest = _NAMES.get(resource.kind, (_SUBDOMAIN, _SUBDOMAIN_RULE, 253))
-    if len(judged) > longest:
+    if len(name) > longest:
         rule = f"must be no more than {longest} bytes"
-    elif re.fullmatch(pattern, judged):
+    elif re.fullmatch(pattern, name):
         return []
-    return [Cause(field, "FieldValueInvalid", f'Invalid value: "{shown}": {rule}')]
+    return [Cause("metadata.name", "FieldValueInvalid", f'Invalid value: "{name}": {rule}')]
 
 
 def _object_causes(resource: ApiResource, obj: Object) -> list[Cause]:

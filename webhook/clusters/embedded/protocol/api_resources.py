@@ -5,7 +5,6 @@ Names, short names, categories and storage hashes are what Kubernetes 1.36 shows
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -38,8 +37,8 @@ class ApiResource:
     """Whether DELETE answers with the object rather than a Status."""
     unconditional: bool = True
     """Whether PUT may leave out the resourceVersion."""
-    fields: Mapping[str, str] | None = None
-    """Field selectors beyond metadata.name and metadata.namespace: name to path, where they differ."""
+    fields: tuple[str, ...] = ()
+    """Field selectors beyond metadata.name and metadata.namespace."""
     verbs: tuple[str, ...] = _CRUD
     storage: str = ""
     """Where its objects are kept; two rows with the same storage are two versions of one thing."""
@@ -81,25 +80,11 @@ class ApiResource:
         return self.verbs != _CREATE
 
 
-_EVENT_PARTS = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
-_SAME = {
-    "Namespace": ("status.phase",),
-    "Node": ("spec.unschedulable",),
-    "Pod": (
-        *(f"spec.{name}" for name in ("nodeName", "restartPolicy", "schedulerName", "serviceAccountName")),
-        "spec.hostNetwork",
-        *(f"status.{name}" for name in ("phase", "podIP", "nominatedNodeName")),
-    ),
-    "Event": (*(f"involvedObject.{part}" for part in _EVENT_PARTS), "reason", "type", "reportingComponent"),
+_FIELDS = {
+    "Pod": ("spec.nodeName", "status.phase"),
+    "Event": (*(f"involvedObject.{part}" for part in ("kind", "namespace", "name", "uid")), "reason"),
 }
-"""Field selectors that are called as the field."""
-_FIELDS = {kind: {name: name for name in names} for kind, names in _SAME.items()}
-_FIELDS["Event"]["source"] = "source.component"
-_NEW_EVENT_FIELDS = {
-    **{f"regarding.{part}": f"involvedObject.{part}" for part in _EVENT_PARTS},
-    **{name: name for name in ("reason", "type", "reportingComponent")},
-    "reportingController": "reportingComponent",
-}
+"""Field selectors, which are called as the field; other kinds have none but those that all have."""
 
 _TABLE = """
 v1 Binding - - create-only
@@ -167,7 +152,7 @@ def _row(line: str) -> ApiResource:
         graceful="graceful" in words,
         returns_deleted="returns-deleted" in words,
         unconditional="versioned" not in words,
-        fields=_NEW_EVENT_FIELDS if is_event and group else _FIELDS.get(kind),
+        fields=() if is_event and group else _FIELDS.get(kind, ()),
         verbs=_CREATE if "create-only" in words else _CRUD,
         storage="events" if is_event else "",
     )

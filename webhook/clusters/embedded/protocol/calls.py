@@ -1,4 +1,4 @@
-"""What goes through the API server: a call, what it asks for (RequestInfo), its reply, and what admission sees.
+"""What goes through the API server: a call, what it asks for, its reply, and what admission sees.
 
 Everything here is free of transport: `webhook.clusters.embedded.apiserver.http` makes an `ApiCall` of an HTTP request,
 `webhook.clusters.embedded.apiserver.api_server.LocalClient` makes one without.
@@ -75,32 +75,15 @@ class Right:
         return statuses.failure(403, "Forbidden", text, {key: value for key, value in details.items() if value})
 
 
-@dataclass(slots=True)
-class RequestInfo:
-    """What a call asks for. `resource` is None for a path outside the resources, whose verb is the method."""
+def asked_for(method: str, path: str, query: Mapping[str, str]) -> tuple[Right, ApiResource | None]:
+    """What a call needs, and the resource that it is about; None for an unknown one, or a path outside the resources.
 
-    verb: str
-    path: str
-    resource: ApiResource | None = None
-    namespace: str = ""
-    name: str = ""
-    subresource: str = ""
-    group: str = ""
-    plural: str = ""
-
-    @property
-    def right(self) -> Right:
-        """What a user needs to be answered; the path counts only outside the resources."""
-        path = "" if self.plural else self.path
-        return Right(self.verb, self.group, self.plural, self.subresource, self.namespace, self.name, path)
-
-
-def request_info(method: str, path: str, query: Mapping[str, str]) -> RequestInfo:
-    """Take a call's path apart, as Kubernetes' RequestInfoFactory does."""
+    The path is taken apart as Kubernetes' RequestInfoFactory does.
+    """
     parts = [part for part in path.split("/") if part]
     depth = _DEPTHS.get(parts[0], 0) if parts else 0
     if not depth or len(parts) <= depth:
-        return RequestInfo(method.lower(), path)
+        return Right(method.lower(), path=path), None
     root, rest = "/" + "/".join(parts[:depth]), parts[depth:]
     namespace = ""
     if rest[0] == "namespaces" and len(rest) > 1:
@@ -118,16 +101,9 @@ def request_info(method: str, path: str, query: Mapping[str, str]) -> RequestInf
         # A collection that is narrowed to one object: RBAC's resourceNames look at its name.
         terms = (term.partition("=") for term in query.get("fieldSelector", "").split(","))
         name = next((value.lstrip("=") for key, _, value in terms if key == "metadata.name"), "")
-    return RequestInfo(
-        verb=verb,
-        path=path,
-        resource=BY_URL.get((root, plural)) if len(rest) <= 3 else None,
-        namespace=namespace,
-        name=name,
-        subresource=subresource,
-        group=parts[1] if parts[0] == "apis" else "",
-        plural=plural,
-    )
+    group = parts[1] if parts[0] == "apis" else ""
+    resource = BY_URL.get((root, plural)) if len(rest) <= 3 else None
+    return Right(verb, group, plural, subresource, namespace, name), resource
 
 
 def truthy(text: str | None) -> bool:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import msgspec
 
 from webhook.clusters.embedded.protocol import statuses
-from webhook.clusters.embedded.protocol.api_resources import BY_STORAGE, ApiResource
+from webhook.clusters.embedded.protocol.api_resources import ApiResource
 from webhook.clusters.embedded.protocol.calls import is_whole_number, whole_number
 from webhook.clusters.embedded.storage.object_store import ObjectStore, StoredObject
 from webhook.kube.selectors import SelectorError, parse_selector
@@ -41,7 +41,7 @@ class Selection:
             self._labels = parse_selector(labels) if labels.strip() else None
         except SelectorError as error:
             raise statuses.bad_request(str(error)) from error
-        self._fields = [_field_check(resource, fields, part) for part in re.split(r"(?<!\\),", fields) if part.strip()]
+        self._fields = [_field_check(resource, fields, part) for part in fields.split(",") if part.strip()]
 
     def matches(self, record: StoredObject) -> bool:
         """Whether the record is wanted."""
@@ -57,20 +57,18 @@ def _field_check(resource: ApiResource, selector: str, term: str) -> Callable[[S
     match = _TERM.fullmatch(term.strip())
     if match is None:
         raise statuses.bad_request(f"invalid selector: '{term}'; can't understand '{term}'")
-    name, negated, wanted = match[1], match[2] == "!=", re.sub(r"\\(.)", r"\1", match[3])
+    name, negated, wanted = match[1], match[2] == "!=", match[3]
     if name == "metadata.name":
         return lambda record: (record.name == wanted) != negated
     if name == "metadata.namespace" and resource.namespaced:
         return lambda record: (record.namespace == wanted) != negated
-    path = (resource.fields or {}).get(name)
-    if path is None:
+    if name not in resource.fields:
         group, _, version = resource.api_version.rpartition("/")
         raise statuses.bad_request(
             f'Unable to find "{group}/{version}, Resource={resource.plural}" that match label selector "", '
             f'field selector "{selector}": field label not supported: {name}'
         )
-    index = list((BY_STORAGE[resource.key].fields or {}).values()).index(path)
-    return lambda record: (record.fields[index] == wanted) != negated
+    return lambda record: (record.fields[name] == wanted) != negated
 
 
 class _Token(msgspec.Struct):

@@ -54,8 +54,8 @@ class StoredObject(msgspec.Struct, frozen=True):
     namespace: str
     name: str
     labels: Mapping[str, str]
-    fields: tuple[str, ...]
-    """Values of the resource's field selectors, in the order of `ApiResource.fields` of its stored version."""
+    fields: Mapping[str, str]
+    """Values of the resource's field selectors."""
     body: bytes
     """The JSON object without `kind` and `apiVersion`, in the stored version."""
 
@@ -101,28 +101,24 @@ class Event(msgspec.Struct, frozen=True):
     previous: StoredObject | None
 
 
-_PATHS = {key: tuple(tuple(path.split(".")) for path in (row.fields or {}).values()) for key, row in BY_STORAGE.items()}
-
-
 def record_of(resource: ApiResource, obj: Object, revision: int) -> StoredObject:
     """Encode an object of the stored version under a revision, which is written into its metadata unless it is 0."""
     metadata = obj["metadata"]
     if revision:
         metadata["resourceVersion"] = str(revision)
-    fields = []
-    for path in _PATHS[resource.key]:
+    fields = {}
+    for path in resource.fields:
         value: Any = obj
-        for part in path:
+        for part in path.split("."):
             value = value.get(part) if isinstance(value, dict) else None
-        text = "" if value is None else str(value)
-        fields.append(text.lower() if isinstance(value, bool) else text)  # as a field selector compares it
+        fields[path] = value or ""
     bare = {key: value for key, value in obj.items() if key not in ("kind", "apiVersion")}
     return StoredObject(
         revision=revision,
         namespace=metadata.get("namespace", ""),
         name=metadata["name"],
         labels=metadata.get("labels") or {},
-        fields=tuple(fields),
+        fields=fields,
         body=_encode(bare),
     )
 
