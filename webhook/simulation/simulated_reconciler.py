@@ -36,11 +36,9 @@ class _Reporter(Reporter):
         super().__init__(ReconcilerMetrics(CollectorRegistry()), self._hear, None)
         self._history, self._virtual = history, clock
         self.waits_for_time: dict[str, bool] = {}
-        self.evaluations = 0
 
     def evaluated(self, evaluation: Evaluation, wall: float, *, dry_run: bool) -> DecisionRecord | None:
         """A preemptor was evaluated."""
-        self.evaluations += 1
         pod, outcome = evaluation.pod, evaluation.outcome
         if isinstance(outcome, Unschedulable):
             self.waits_for_time[key_of(pod)] = outcome.due is not None
@@ -70,11 +68,6 @@ class SimulatedReconciler:
             api.tracker.feed(resource.title, informer)
         self._reporter = _Reporter(api.history, clock)
         self._reconciler = Reconciler(client, self._state, policy_set, self._reporter, clock, fence=lambda: math.inf)
-
-    @property
-    def evaluations(self) -> int:
-        """How many times a preemptor was evaluated."""
-        return self._reporter.evaluations
 
     async def run(self) -> None:
         """Lead until cancelled."""

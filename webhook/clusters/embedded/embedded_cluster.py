@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 import json
 import os
-import secrets
 import ssl
 import tempfile
 from collections.abc import Collection
@@ -16,7 +15,7 @@ from typing import Self
 from certs.files import maintain_files
 from certs.rotation import CertificateSettings
 from webhook.clusters.embedded.access.authentication import Authentication
-from webhook.clusters.embedded.access.authorization import RbacAuthorizer, review_handlers
+from webhook.clusters.embedded.access.authorization import RbacAuthorizer, own_user
 from webhook.clusters.embedded.access.bootstrap import bootstrap_objects
 from webhook.clusters.embedded.admission_chain.chain import AdmissionChain
 from webhook.clusters.embedded.admission_chain.registered_webhooks import RegisteredWebhooks
@@ -73,8 +72,7 @@ class EmbeddedCluster:
         self.api = ApiServer(self.authentication, self.authorizer, chain, self.store)
         self.api.subresources["pods", "eviction"] = Evictor(self._read, self.api.writer)
         self.api.subresources["serviceaccounts", "token"] = self.authentication.request_token
-        for plural, handler in review_handlers(self.authorizer).items():
-            self.api.subresources[plural, ""] = handler
+        self.api.subresources["selfsubjectreviews", ""] = own_user
         self._controllers: ControllerManager | None = None
         ControllerManager.check(self.without)
 
@@ -96,8 +94,7 @@ class EmbeddedCluster:
         tls, self.ca = server_context(Path(self._temporary.name))
         self._server = HttpServer(self.api, tls, port=self.port)
         await self._server.start()
-        self.token = secrets.token_urlsafe(24)
-        self.authentication.tokens[self.token] = ADMIN
+        self.token = self.authentication.issue(ADMIN)
         self.kubeconfig = self.write_kubeconfig("admin", self.token)
         client = self.api.local(agent="kube-apiserver")
         for obj in bootstrap_objects(ACCOUNTS):
@@ -131,16 +128,14 @@ class EmbeddedCluster:
 
     def add_user(self, name: str, *groups: str) -> str:
         """Make a user known; returns its bearer token."""
-        token = secrets.token_urlsafe(24)
-        self.authentication.tokens[token] = UserInfo(name, (*groups, "system:authenticated"), name)
-        return token
+        return self.authentication.issue(UserInfo(name, (*groups, "system:authenticated"), name))
 
-    def service_account_token(self, namespace: str, name: str, lifetime: int = 3600) -> str:
-        """A bearer token of an existing service account; `lifetime` in seconds. Raises KeyError for an unknown one."""
-        uid = self._uid_of(namespace, name)
-        if uid is None:
+    def service_account_token(self, namespace: str, name: str) -> str:
+        """A bearer token of an existing service account. Raises KeyError for an unknown one."""
+        token = self.authentication.issue_to_account(namespace, name)
+        if token is None:
             raise KeyError(f"no service account {namespace}/{name}")
-        return self.authentication.issue(namespace, name, uid, lifetime)[0]
+        return token
 
     def write_kubeconfig(self, user: str, token: str, path: Path | None = None) -> Path:
         """Write a kubeconfig for a user's token, readable by its owner only.

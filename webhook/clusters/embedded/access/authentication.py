@@ -1,10 +1,9 @@
-"""Who is calling: bearer tokens of users and of service accounts, from two tables. Nobody can read a token's claims."""
+"""Who is calling: bearer tokens of users and of service accounts. Nobody can read a token's claims."""
 
 from __future__ import annotations
 
 import secrets
 import time
-import uuid
 from collections.abc import Callable, Mapping
 
 from webhook.clusters.embedded.protocol.api_resources import Object
@@ -24,13 +23,11 @@ class Authentication:
     """The authenticator: from the headers of a request to a user.
 
     `tokens` maps bearer tokens to users; `uid_of(namespace, name)` gives the uid of a stored service account, or None
-    if there is none (its tokens are then refused).
+    if there is none. Tokens of service accounts end with their accounts, whatever time was asked for.
     """
 
     def __init__(self, uid_of: Callable[[str, str], str | None]) -> None:
         self.tokens: dict[str, UserInfo] = {}
-        self._ends: dict[str, float] = {}
-        """When tokens of service accounts end, in seconds since the epoch."""
         self._uid_of = uid_of
 
     def authenticate(self, headers: Mapping[str, str]) -> UserInfo | None:
@@ -38,33 +35,32 @@ class Authentication:
         scheme, _, token = headers.get("authorization", "").partition(" ")
         if not scheme:
             return ANONYMOUS
-        return self.user_of(token.strip()) if scheme.lower() == "bearer" else None
-
-    def user_of(self, token: str) -> UserInfo | None:
-        """The user of a bearer token, None for a wrong or expired one."""
-        user = self.tokens.get(token)
-        if user is None or token not in self._ends:
+        user = self.tokens.get(token.strip()) if scheme.lower() == "bearer" else None
+        if user is None or not user.username.startswith(SERVICE_ACCOUNT):
             return user
         namespace, _, name = user.username.removeprefix(SERVICE_ACCOUNT).partition(":")
-        return user if self._ends[token] > time.time() and self._uid_of(namespace, name) == user.uid else None
+        return user if self._uid_of(namespace, name) == user.uid else None
 
-    def issue(self, namespace: str, name: str, uid: str, lifetime: int) -> tuple[str, float]:
-        """A token of a service account and when it ends, in seconds since the epoch. `lifetime` is in seconds."""
+    def issue(self, user: UserInfo) -> str:
+        """A new bearer token of a user."""
         token = secrets.token_urlsafe(24)
-        self._ends[token] = float(int(time.time()) + lifetime)
-        self.tokens[token] = service_account(namespace, name, uid, str(uuid.uuid4()))
-        return token, self._ends[token]
+        self.tokens[token] = user
+        return token
+
+    def issue_to_account(self, namespace: str, name: str) -> str | None:
+        """A new token of a service account; None if there is none of that name."""
+        uid = self._uid_of(namespace, name)
+        return None if uid is None else self.issue(service_account(namespace, name, uid))
 
     async def request_token(self, change: WriteRequest) -> tuple[int, Object]:
         """Issue a token for the service account that the path names: the handler of `serviceaccounts/token`."""
-        uid = self._uid_of(change.namespace, change.name)
-        if uid is None:
+        token = self.issue_to_account(change.namespace, change.name)
+        if token is None:
             raise not_found(change.resource, change.name)
-        lifetime = ((change.object or {}).get("spec") or {}).get("expirationSeconds") or DEFAULT_LIFETIME
-        token, expiry = self.issue(change.namespace, change.name, uid, lifetime)
-        body = {**(change.object or {}), "kind": "TokenRequest", "apiVersion": "authentication.k8s.io/v1"}
-        body["status"] = {"token": token, "expirationTimestamp": rfc3339(expiry)}
-        return 201, body
+        asked = change.object or {}
+        ends = time.time() + ((asked.get("spec") or {}).get("expirationSeconds") or DEFAULT_LIFETIME)
+        named = {"kind": "TokenRequest", "apiVersion": "authentication.k8s.io/v1"}
+        return 201, {**asked, **named, "status": {"token": token, "expirationTimestamp": rfc3339(ends)}}
 
 
 def groups_of(username: str) -> tuple[str, ...]:
@@ -75,10 +71,7 @@ def groups_of(username: str) -> tuple[str, ...]:
     return ("system:serviceaccounts", f"system:serviceaccounts:{namespace}", AUTHENTICATED)
 
 
-def service_account(namespace: str, name: str, uid: str = "", token_id: str = "") -> UserInfo:
-    """The user a service account is, with the id of the token it came with."""
-    extra: dict[str, tuple[str, ...]] = {}
-    if token_id:
-        extra["authentication.kubernetes.io/credential-id"] = (f"JTI={token_id}",)
+def service_account(namespace: str, name: str, uid: str = "") -> UserInfo:
+    """The user a service account is."""
     username = f"{SERVICE_ACCOUNT}{namespace}:{name}"
-    return UserInfo(username, groups_of(username), uid, extra)
+    return UserInfo(username, groups_of(username), uid)

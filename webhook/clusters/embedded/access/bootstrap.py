@@ -37,7 +37,7 @@ cluster-admin Group/system:masters {_STAND_INS} {_MANAGER}
 system:discovery Group/system:authenticated
   get /api /api/* /apis /apis/* /healthz /livez /openapi /openapi/* /readyz /version /version/
 system:basic-user Group/system:authenticated
-  create selfsubjectaccessreviews.authorization.k8s.io selfsubjectreviews.authentication.k8s.io
+  create selfsubjectreviews.authentication.k8s.io
 view {_VIEW}
 edit {_VIEW}
   {_WRITE} {_WORKLOADS} {_EVENTS}

@@ -44,7 +44,7 @@ class ApiServer:
     """A Kubernetes API server in memory.
 
     `subresources` holds the handlers by (plural, sub-resource), where the sub-resource is empty for a resource that is
-    answered at once, such as `selfsubjectaccessreviews`.
+    answered at once, such as `selfsubjectreviews`.
     """
 
     def __init__(

@@ -113,7 +113,6 @@ batch/v1 Job - mudhfqk/qZY= all generation +status
 admissionregistration.k8s.io/v1 MutatingWebhookConfiguration - Sqi0GUgDaX0= cluster extensions generation versioned
 admissionregistration.k8s.io/v1 ValidatingWebhookConfiguration - B0wHjQmsGNk= cluster extensions generation versioned
 authentication.k8s.io/v1 SelfSubjectReview - - cluster create-only
-authorization.k8s.io/v1 SelfSubjectAccessReview - - cluster create-only
 rbac.authorization.k8s.io/v1 ClusterRoleBinding - 48tpQ8gZHFc= cluster
 rbac.authorization.k8s.io/v1 ClusterRole - bYE5ZWDrJ44= cluster
 rbac.authorization.k8s.io/v1 RoleBinding - eGsCzGH6b1g=
@@ -164,7 +163,6 @@ GROUPS = (
     "apps",
     "events.k8s.io",
     "authentication.k8s.io",
-    "authorization.k8s.io",
     "batch",
     "policy",
     "rbac.authorization.k8s.io",
