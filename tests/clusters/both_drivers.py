@@ -27,12 +27,10 @@ from webhook.kube.resources import (
     DAEMON_SET,
     DEPLOYMENT,
     JOB,
-    LIMIT_RANGE,
     NODE,
     POD,
     POD_DISRUPTION_BUDGET,
     REPLICA_SET,
-    RUNTIME_CLASS,
     STATEFUL_SET,
     Resource,
 )
@@ -45,10 +43,7 @@ View = dict[str, Any]
 NS = "default"
 RESOURCES = {
     row.kind: row
-    for row in (
-        *(DAEMON_SET, DEPLOYMENT, JOB, LIMIT_RANGE, NODE, POD, POD_DISRUPTION_BUDGET, REPLICA_SET),
-        *(RUNTIME_CLASS, STATEFUL_SET),
-    )
+    for row in (*(DAEMON_SET, DEPLOYMENT, JOB, NODE, POD, POD_DISRUPTION_BUDGET, REPLICA_SET, STATEFUL_SET),)
 }
 POD_NAME = "statefulset.kubernetes.io/pod-name"
 INDEX = "batch.kubernetes.io/job-completion-index"

@@ -235,21 +235,6 @@ SCENARIOS |= {
             ("succeed", "many", [{"many succeeded": 3, "names many": "many-0 many-1 many-2", "job many": "Complete"}]),
         ]
     ),
-    "an index fails by itself": Scenario(
-        [
-            (
-                "apply",
-                job("many", backoffLimitPerIndex=0, **INDEXED),
-                [{"many ready": 2, "names many": "many-0 many-1"}],
-            ),
-            ("fail", "many", [{"many failed": 2, "many ready": 1, "names many": "many-0 many-1 many-2"}]),
-            (
-                "succeed",
-                "many",
-                [{"many failed": 2, "many succeeded": 1, "names many": "many-0 many-1 many-2", "job many": "Failed"}],
-            ),
-        ]
-    ),
     "a pod that leaves keeps its grace period, though it would have ended by itself": Scenario(
         [
             ("apply", job("once", run="1003", backoffLimit=0), [{"once ready": 1}]),
@@ -287,13 +272,6 @@ SCENARIOS |= {
                 database("2", cpu=BIG, podManagementPolicy="Parallel"),
                 [{"db-1 ready": 2, "db-2 pending": 1, "names db": "db-0 db-1 db-2"}],
             ),
-        ]
-    ),
-    "a DaemonSet that surges keeps the old pod until the new one is ready": Scenario(
-        [
-            ("apply", agent("1", maxSurge=1, maxUnavailable=0), [{"agent-1 ready": 2}]),
-            ("apply", agent("2", cpu=BIG, maxSurge=1, maxUnavailable=0), [{"agent-1 ready": 2, "agent-2 pending": 1}]),
-            ("apply", agent("3", maxSurge=1, maxUnavailable=0), [{"agent-3 ready": 2}]),
         ]
     ),
     "a DaemonSet replaces as many at a time as may be missing": Scenario(

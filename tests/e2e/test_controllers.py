@@ -1,6 +1,6 @@
 """Scenarios that simulations and the embedded cluster play, on any control plane: the same pods, budgets and Jobs.
 
-A real kube-controller-manager is the truth of both (`tests/clusters/test_drivers*.py` hold the other two to the same
+A real kube-controller-manager is the truth of both (`tests/clusters/test_drivers.py` holds the other two to the same
 views). Pods end at once here, so of what is seen while they are leaving only the last view is asked for.
 """
 
@@ -13,17 +13,13 @@ from typing import Any
 
 import pytest
 
-from tests.clusters import test_drivers, test_drivers_new_pods
 from tests.clusters.both_drivers import NODES, RESOURCES, Cluster, Json, Scenario, reaches
+from tests.clusters.test_drivers import SCENARIOS
 from tests.e2e.conftest import LABEL, Sandbox
 from webhook.clusters.embedded.embedded_cluster import node
 from webhook.kube.errors import ApiError
 from webhook.kube.resources import POD
 
-SCENARIOS = {
-    **test_drivers.SCENARIOS,
-    **test_drivers_new_pods.SCENARIOS,
-}
 UNPLAYABLE = {
     "a granted eviction counts for two minutes",  # It takes that long
     "a Job is complete once enough pods have ended",  # An annotation of giveway's kubelets ends them
@@ -42,7 +38,7 @@ class SandboxCluster(Cluster):
         self._sandbox = sandbox
 
     async def apply(self, body: Json) -> None:
-        for shared in (*NODES, "node-3", "node-4", "kata"):
+        for shared in (*NODES, "node-3", "node-4"):
             body = json.loads(json.dumps(body).replace(f'"{shared}"', f'"{self.namespace}-{shared}"'))
         resource = RESOURCES[body["kind"]]
         if not resource.namespaced:

@@ -89,7 +89,7 @@ FAULTS = {
     "unknown-kind": (at_line(3, b'["Secret",{}]\n'), "kind 'Secret', which no snapshot has"),
     "broken-object": (at_line(3, b'["Node",{"metadata":7}]\n'), "object 3 cannot be read"),
     "no-json": (at_line(3, b"\xff\xfe\n"), "object 3 cannot be read"),
-    "goes-on": (lambda c: c + b'["Node",{}]\n', "goes on after its end"),
+    "goes-on": (lambda c: c + b'["Node",{}]\n', "was changed after it was written"),
     "header-of-nothing": (lambda _: b'{"format":7}\n', "its first line cannot be read"),
     "empty": (lambda _: b"", "is empty"),
     "blank": (lambda _: b"\n\n", "is empty"),

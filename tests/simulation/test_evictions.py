@@ -132,9 +132,9 @@ def test_workload_controllers_replace_in_their_own_ways():
     )
     objects.objects["Node"]["b"].spec.unschedulable = True
     result = run(objects, None, "2m:add-nodes 1xa")
-    made = {row.key.partition("/")[2] for row in result.history.pods.values() if row.made}
-    assert "db-0" in made
-    assert not any(name.startswith("bare") for name in made)
+    made = [one for one in result.tracker.all("Pod").values() if one.metadata.uid.startswith("simulated-")]
+    assert "db-0" in {one.metadata.name for one in made}
+    assert not any(one.metadata.name.startswith("bare") for one in made)
 
 
 def test_pods_of_an_operators_own_controller_come_back_under_their_names():

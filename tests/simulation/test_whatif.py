@@ -45,7 +45,7 @@ def test_a_drain_keeps_budgets_and_goes_on_when_they_recover():
     result = run(objects, None, "0s:drain zone-a")
     assert [by for _, _, by in evicted(result)] == ["drain", "drain"]
     assert [at for at, _, _ in evicted(result)] == [0.0, 5.0]
-    assert {row.node for row in result.history.pods.values() if row.made} == {"spare"}
+    assert {row.node for row in result.history.pods.values() if row.placed is not None} == {"spare"}
     blocked = run(full(PodDisruptionBudget=[budget]), None, "0s:drain zone-a")
     assert len(evicted(blocked)) == 1
     assert blocked.at_rest, "a drain that no budget will ever let go on keeps nobody waiting"

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from tests.rights import UsedRights
 from tests.workloads import eventually, pod
 from webhook.cli.main import main
 from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster
@@ -73,21 +72,6 @@ def test_unknown_stand_in_is_refused():
     """A mistyped stand-in is told, with the names there are."""
     with pytest.raises(ValueError, match="no such stand-in: kublet; there are scheduler, preemption, kubelet"):
         EmbeddedCluster(without=("kublet",))
-
-
-async def test_stand_ins_do_nothing_they_have_no_right_to():
-    """A cluster at work refuses its own components nothing."""
-    async with EmbeddedCluster(nodes=2) as cluster:
-        admin = cluster.api.local()
-        await admin.create(PODS, pod("p"))
-
-        async def running():
-            return (await admin.get(f"{PODS}/p"))["status"]["phase"] == "Running"
-
-        await eventually(running)
-        used = UsedRights(cluster)
-        users = ("system:kube-scheduler", "system:kube-controller-manager", "system:node:node-1")
-        assert [used.of(user, allowed=False) for user in users] == [frozenset()] * 3
 
 
 def exists(path: str) -> bool:

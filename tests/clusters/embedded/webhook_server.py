@@ -35,10 +35,7 @@ def set_field(path: str, value: Any) -> Json:
 
 
 class WebhookServer:
-    """`reviews` holds every AdmissionReview received; `answer` makes the response, `delay` is in seconds.
-
-    With `in_pieces` the answer's body comes in two, one after the other.
-    """
+    """`reviews` holds every AdmissionReview received; `answer` makes the response, `delay` is in seconds."""
 
     def __init__(self, directory: Path, answer: Answer = allow, service: str = "hook.default.svc") -> None:
         now, day = dt.datetime.now(dt.UTC), dt.timedelta(days=1)
@@ -54,7 +51,6 @@ class WebhookServer:
         self.delay = 0.0
         self.status = 200
         self.wrong_uid = False
-        self.in_pieces = False
         self.reviews: list[Json] = []
         self.queries: list[str] = []
 
@@ -84,14 +80,7 @@ class WebhookServer:
         uid = "another" if self.wrong_uid else review["request"]["uid"]
         response = {"uid": uid, **self.answer(review["request"])}
         body = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}
-        if not self.in_pieces:
-            return web.json_response(body)
-        pieces = web.StreamResponse()
-        await pieces.prepare(request)
-        for piece in (json.dumps(body)[:20], json.dumps(body)[20:]):
-            await pieces.write(piece.encode())
-            await asyncio.sleep(0.1)
-        return pieces
+        return web.json_response(body)
 
     def hook(self, name: str = "hook.example.com", path: str = "/mutate", **fields: Any) -> Json:
         """One entry of `webhooks`, for the creation of pods unless `fields` say otherwise."""

@@ -8,17 +8,14 @@ import pytest
 from webhook.clusters.model.jobs import INDEX, JobProgress, identify_job_pod, intervals
 from webhook.clusters.model.stateful_sets import identify_stateful_pod
 from webhook.clusters.model.workloads import WorkloadSpec
-from webhook.kube.objects.meta import Condition, ObjectMeta
+from webhook.kube.objects.meta import ObjectMeta
 from webhook.kube.objects.pod import Pod, PodStatus
 
-TARGET = {"type": "DisruptionTarget", "status": "True"}
 
-
-def pod(uid, phase="Running", *, index=None, leaving=False, disrupted=False):
+def pod(uid, phase="Running", *, index=None, leaving=False):
     labels = {} if index is None else {INDEX: str(index)}
     meta = ObjectMeta(name=uid, uid=uid, labels=labels, deletion_timestamp="2026-01-01T00:00:00Z" if leaving else None)
-    conditions = [Condition(type="DisruptionTarget", status="True")] if disrupted else None
-    return Pod(metadata=meta, status=PodStatus(phase=phase, conditions=conditions))
+    return Pod(metadata=meta, status=PodStatus(phase=phase))
 
 
 def job(**spec):
@@ -31,33 +28,6 @@ def after(spec, *looks, status=None):
     for pods in looks:
         progress.look(spec, pods, status or {})
     return progress, progress.step(spec, looks[-1])
-
-
-INDEXED = {"completionMode": "Indexed", "completions": 4, "parallelism": 4, "backoffLimitPerIndex": 1}
-
-
-@pytest.mark.parametrize(
-    ("more", "failures", "create", "ended"),
-    [
-        pytest.param({}, [0], [0, 1, 2, 3], "", id="once"),
-        pytest.param({}, [0, 0], [1, 2, 3], "", id="too often"),
-        pytest.param({}, [0, 0, 1, 1, 2, 2, 3, 3], [], "FailedIndexes", id="all of them"),
-        pytest.param({"maxFailedIndexes": 1}, [0, 0, 1, 1], [], "MaxFailedIndexesExceeded", id="too many"),
-        pytest.param({"backoffLimit": 0}, [0], [], "BackoffLimitExceeded", id="one too many in all"),
-        pytest.param(
-            {"podFailurePolicy": {"rules": [{"action": "FailIndex", "onPodConditions": [TARGET]}]}},
-            [0],
-            [1, 2, 3],
-            "",
-            id="FailIndex",
-        ),
-    ],
-)
-def test_an_index_fails_by_itself(more, failures, create, ended):
-    """An index that failed too often is not tried again; the Job fails once nothing is left to do, or by its limits."""
-    pods = [pod(f"p{at}", "Failed", index=index, disrupted=True) for at, index in enumerate(failures)]
-    _, step = after(job(**INDEXED, **more), pods)
-    assert (list(step.create), step.ended) == (create, ended)
 
 
 @pytest.mark.parametrize(
@@ -96,21 +66,10 @@ def test_indexes_are_written_as_kubernetes_writes_them(indexes, text):
 
 
 def test_pods_with_an_index_or_an_ordinal_say_it():
-    """Name, labels, annotation, host name, subdomain, and a variable in every container that has none of that name."""
-    own = {"name": "JOB_COMPLETION_INDEX", "value": "mine"}
-    made = {"metadata": {"labels": {"app": "x"}}, "spec": {"containers": [{"name": "c"}, {"name": "d", "env": [own]}]}}
-    source = {"fieldRef": {"fieldPath": f"metadata.labels['{INDEX}']"}}
-    assert identify_job_pod(made, "x", 7) == {
-        "metadata": {"generateName": "x-7-", "labels": {"app": "x", INDEX: "7"}, "annotations": {INDEX: "7"}},
-        "spec": {
-            "hostname": "x-7",
-            "containers": [
-                {"name": "c", "env": [{"name": "JOB_COMPLETION_INDEX", "valueFrom": source}]},
-                {"name": "d", "env": [own]},
-            ],
-        },
-    }
-    stateful = identify_stateful_pod({"metadata": {}, "spec": {}}, "db", 5, "service")
-    labels = {"statefulset.kubernetes.io/pod-name": "db-5", "apps.kubernetes.io/pod-index": "5"}
-    expected = {"metadata": {"name": "db-5", "labels": labels}, "spec": {"hostname": "db-5", "subdomain": "service"}}
-    assert stateful == expected
+    """By name, labels and annotation."""
+    made = {"metadata": {"labels": {"app": "x"}}, "spec": {}}
+    labels = {"app": "x", INDEX: "7"}
+    named = {"generateName": "x-7-", "labels": labels, "annotations": {INDEX: "7"}}
+    assert identify_job_pod(made, "x", 7) == {"metadata": named, "spec": {}}
+    labels = {"app": "x", "statefulset.kubernetes.io/pod-name": "db-5", "apps.kubernetes.io/pod-index": "5"}
+    assert identify_stateful_pod(made, "db", 5) == {"metadata": {"name": "db-5", "labels": labels}, "spec": {}}

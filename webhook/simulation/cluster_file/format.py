@@ -207,12 +207,9 @@ class _File:
         name, total, number = self._name, hashlib.sha256(first), 0
         again = "take the snapshot again, or copy it again"
         while not (line := self._next()).startswith(b"{"):
-            if len(line) == _LONGEST_LINE:
-                raise ClusterFileError(
-                    f"{name} has a line of more than {_LONGEST_LINE >> 20} MiB, which no snapshot has"
-                )
             if not line.endswith(b"\n"):
-                raise ClusterFileError(f"{name} is cut off after {number} objects: {again}")
+                longest = f"or has a line of more than {_LONGEST_LINE >> 20} MiB"
+                raise ClusterFileError(f"{name} is cut off after {number} objects, {longest}: {again}")
             number += 1
             total.update(line)
             if self._tell and not number % 1000:
@@ -230,10 +227,8 @@ class _File:
             footer = msgspec.json.decode(line, type=_Footer)
         except _BROKEN:
             raise ClusterFileError(f"{name} is cut off after {number} objects: {again}") from None
-        if footer.objects != number or footer.sha256 != total.hexdigest():
+        if footer.objects != number or footer.sha256 != total.hexdigest() or self._next():
             raise ClusterFileError(f"{name} was changed after it was written: its checksum does not fit its content")
-        if self._next():
-            raise ClusterFileError(f"{name} goes on after its end: it was changed after it was written")
 
     def _next(self, chunk: int = 0) -> bytes:
         """The next line, of a long one its beginning, or the next `chunk` of so many bytes; empty at the end."""

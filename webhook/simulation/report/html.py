@@ -9,20 +9,13 @@ from collections.abc import Sequence
 from importlib.resources import files
 
 from webhook.kube.instants import time_span
-from webhook.page.markup import Html, joined, number, plural, table, text
-from webhook.simulation.report.sections import MOST, Section, ending, sections, shown_differences
-from webhook.simulation.report.summary import Summary
+from webhook.page.markup import Html, joined, plural, table, text
+from webhook.simulation.report.sections import MOST, Section, ending, figures, sections, shown_differences
+from webhook.simulation.report.summary import METRICS, Summary
 
 _WIDE, _TALL = 1000, 180
 _CONTENT = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 """What a browser may load: nothing but what is in the file."""
-_TILES = (
-    ("evictions", "evicted", False),
-    ("placed", "placed", False),
-    ("waiting", "waiting in the end", False),
-    ("placed-p99", "until placed, 99 %", True),
-    ("work-lost", "work lost", True),
-)
 
 
 def page(summaries: Sequence[Summary], sources: Sequence[str]) -> Html:
@@ -36,6 +29,7 @@ def page(summaries: Sequence[Summary], sources: Sequence[str]) -> Html:
     if sentences := shown_differences(summaries):
         items = joined(f"<li>{text(sentence)}</li>" for sentence in sentences)
         compared = _section("Differences", f'<ul class="differences">{items}</ul>')
+    numbers = _section("In numbers", _table(figures(summaries), len(METRICS)))
     span = max((_span(summary) for summary in summaries), default=1.0)
     runs = joined(_run(summary, span, several=len(summaries) > 1) for summary in summaries)
     return Html(
@@ -46,7 +40,7 @@ def page(summaries: Sequence[Summary], sources: Sequence[str]) -> Html:
         f'<meta http-equiv="Content-Security-Policy" content="{_CONTENT}">'
         f"<style>{style}</style></head><body>"
         f'<header><div class="bar"><h1>What would happen</h1></div><p class="identity">{text(", ".join(sources))},'
-        f" simulated with {text(names)}</p></header><main>{compared}{runs}</main>"
+        f" simulated with {text(names)}</p></header><main>{compared}{numbers}{runs}</main>"
         "<footer>Written by giveway simulate. Times are virtual, from the moment of the snapshot.</footer>"
         "</body></html>"
     )
@@ -55,26 +49,22 @@ def page(summaries: Sequence[Summary], sources: Sequence[str]) -> Html:
 def _run(summary: Summary, span: float, *, several: bool) -> Html:
     """The sections of one run; with several runs each heading names its own."""
     of_run = Html(f" <small>{text(summary.name)}</small>") if several else Html("")
-    tiles = ""
-    for metric, words, is_time in _TILES:
-        value = summary.metrics[metric]
-        tiles += f"<div><dd>{text(time_span(value)) if is_time else number(int(value))}</dd><dt>{words}</dt></div>"
-    drawn: list[tuple[str, str]] = [
-        ("In short", f'<dl class="tiles">{tiles}</dl><p class="more">{ending(summary)}</p>'),
-        ("Evictions and placements over time", _timeline(summary, span)),
-    ]
-    told = [(section.title, _table(section)) for section in sections(summary)]
-    return joined(_section(f"{title}{of_run}", body) for title, body in (*drawn, *told))
+    drawn = f'{_timeline(summary, span)}<p class="more">{ending(summary)}</p>'
+    told = [(section.title, _table(section, MOST)) for section in sections(summary)]
+    return joined(
+        _section(f"{title}{of_run}", body) for title, body in (("Evictions and placements over time", drawn), *told)
+    )
 
 
 def _section(title: str, body: str) -> Html:
     return Html(f"<section><h2>{title}</h2>{body}</section>")
 
 
-def _table(section: Section) -> Html:
+def _table(section: Section, most: int) -> Html:
     """The first rows, and how many more there are."""
-    rows = [tuple(map(text, row)) for row in section.rows[:MOST]]
-    return joined((table(section.title, section.heads, rows, numbers=section.numbers), _more(len(section.rows))))
+    rows = [tuple(map(text, row)) for row in section.rows[:most]]
+    more = f'<p class="more">and {len(section.rows) - most} more</p>' if len(section.rows) > most else ""
+    return joined((table(section.title, section.heads, rows, numbers=section.numbers), more))
 
 
 def _span(summary: Summary) -> float:
@@ -126,7 +116,3 @@ def _steps(times: Sequence[float], span: float, most: int) -> str:
 
 def _x(at: float, span: float) -> float:
     return round(max(0.0, at) / span * (_WIDE - 8) + 4, 1)
-
-
-def _more(count: int) -> Html:
-    return Html(f'<p class="more">and {count - MOST} more</p>') if count > MOST else Html("")

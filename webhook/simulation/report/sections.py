@@ -48,7 +48,7 @@ class Section(NamedTuple):
 def differences(a: Summary, b: Summary) -> list[str]:
     """How `b` differs from `a`, the weightiest first; else each metric that differs, or that none does.
 
-    Totals come first, then namespaces, whose pods are evicted with one alone, owners, and what is refused.
+    Totals come first, then whose pods are evicted with one alone, owners, and what is refused.
     """
     sentences: list[str] = []
     for metric, (singular, plural) in _COUNTED.items():
@@ -62,7 +62,6 @@ def differences(a: Summary, b: Summary) -> list[str]:
     longer = b.metrics["gangs-placed-max"] - a.metrics["gangs-placed-max"]
     if a.metrics["gangs-bound"] and b.metrics["gangs-bound"] and abs(longer) >= _LEAST:
         sentences.append(f"With {b.name} the last gang is placed {_later(longer)}.")
-    sentences += _namespaces(a, b)
     evicted = []
     for summary, other in ((b, a), (a, b)):
         # A pod that is made again under its name may be evicted again
@@ -93,25 +92,6 @@ def shown_differences(summaries: Sequence[Summary]) -> list[str]:
     sentences = differences(*summaries) if len(summaries) == 2 else []
     more = [f"and {len(sentences) - MOST_SENTENCES} more differences"] if len(sentences) > MOST_SENTENCES else []
     return sentences[:MOST_SENTENCES] + more
-
-
-def _namespaces(a: Summary, b: Summary) -> Iterator[str]:
-    """By namespace: how much more or less work is lost, how many pods wait in the end, how long the longest waited."""
-    pairs = _pairs(a.namespaces, b.namespaces)
-    touched = {name: pair for name, pair in pairs.items() if pair[0].is_touched or pair[1].is_touched}
-    rows = []
-    for name, (group, other) in touched.items() if len(touched) > 1 else ():
-        parts = []
-        if abs(lost := other.lost - group.lost) >= _LEAST_WORK:
-            parts.append(f"loses {time_span(abs(lost))} {'more' if lost > 0 else 'less'} of work")
-        if waiting := other.waiting - group.waiting:
-            parts.append(f"has {abs(waiting)} {'more' if waiting > 0 else 'fewer'} waiting in the end")
-        if abs(longer := _longer(group, other)) >= _LEAST:
-            parts.append(f"waits up to {time_span(abs(longer))} {'longer' if longer > 0 else 'less'} for a place")
-        if parts:
-            rows.append((-abs(lost), name, " and ".join([", ".join(parts[:-1]), parts[-1]] if parts[1:] else parts)))
-    for _, name, text in sorted(rows):
-        yield f"With {b.name} namespace {name} {text}."
 
 
 def _owners_placed(a: Summary, b: Summary) -> Iterator[str]:

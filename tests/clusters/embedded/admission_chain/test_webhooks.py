@@ -57,15 +57,6 @@ async def test_rules_choose_requests(admin, server, rules, asked):
     assert sorted(seen) == sorted(asked)
 
 
-async def test_an_answer_in_pieces_is_read_whole(admin, server):
-    """A webhook's answer counts as a whole, however the network cuts it."""
-    server.in_pieces = True
-    server.answer = patching(set_field("/metadata/labels", {"seen": "yes"}))
-    await register(admin, "Mutating", server.hook())
-    created = await admin.create(PODS, pod("p"))
-    assert created["metadata"]["labels"] == {"seen": "yes"}
-
-
 @pytest.mark.parametrize(
     ("fields", "asked"),
     [

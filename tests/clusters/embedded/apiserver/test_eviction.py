@@ -76,20 +76,6 @@ async def test_two_budgets_over_one_pod_are_500(admin):
     assert "more than one PodDisruptionBudget" in caught.value.message
 
 
-async def test_wrong_uid_is_409_and_spends_nothing(admin):
-    """A precondition that fails names both uids and leaves the budget alone."""
-    names = await running_web(admin, 2)
-    await admin.create(BUDGETS, budget("web", WEB, minAvailable=1))
-    await settled_budget(admin, "web", disruptionsAllowed=1)
-    uid = (await admin.get(POD.path(NS, names[0])))["metadata"]["uid"]
-    with pytest.raises(ApiError) as caught:
-        await evict(admin, names[0], preconditions={"uid": "other"})
-    assert (caught.value.status, caught.value.reason) == (409, "Conflict")
-    assert "(other)" in caught.value.message
-    assert f"({uid})" in caught.value.message
-    assert (await admin.get(f"{BUDGETS}/web"))["status"]["disruptionsAllowed"] == 1
-
-
 async def test_wrong_types_are_400(admin):
     """Delete options of another type are the caller's fault."""
     await admin.create(POD.path(NS), pod("p"))

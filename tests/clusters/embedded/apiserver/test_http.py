@@ -103,9 +103,3 @@ async def test_impersonation(cluster, session):
     async with session.get(MAPS, headers={**as_alice, "Authorization": f"Bearer {token}"}) as answer:
         assert answer.status == 403
         assert 'User "bob" cannot impersonate resource "users"' in (await answer.json())["message"]
-
-
-async def test_nobody_acts_under_a_uid(session):
-    """A request that names one is refused, whoever makes it."""
-    async with session.get("/api", headers={"Impersonate-User": "alice", "Impersonate-Uid": "1"}) as answer:
-        assert answer.status == 400

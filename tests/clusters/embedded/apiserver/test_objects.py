@@ -157,13 +157,6 @@ async def test_a_collection_is_not_deleted_at_once(client):
     assert (await refusal(client.delete(MAPS))).status == 405
 
 
-async def test_put_creates_a_lease(client):
-    """A lease may be created by PUT, a config map not."""
-    path = "/apis/coordination.k8s.io/v1/namespaces/n/leases/l"
-    assert (await client.replace(path, {"metadata": {"name": "l"}, "spec": {}}))["metadata"]["uid"]
-    assert (await refusal(client.replace(f"{MAPS}/a", config_map()))).status == 404
-
-
 async def test_scale(client):
     """The scale sub-resource reads and writes a workload's replicas."""
     await client.create(DEPLOYMENTS, deployment(2))

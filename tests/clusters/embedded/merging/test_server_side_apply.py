@@ -70,7 +70,7 @@ async def test_conflict_names_manager_and_field(client):
     with pytest.raises(ApiError) as refusal:
         await apply(client, configuration(replicas=2, c="apache"), "two")
     assert (refusal.value.status, refusal.value.reason) == (409, "Conflict")
-    assert refusal.value.message.startswith('Apply failed with 2 conflicts: conflicts with "one" using apps/v1:')
+    assert refusal.value.message.startswith('Apply failed with 2 conflicts: conflict with "one" using apps/v1: .spec')
     fields = [cause["field"] for cause in refusal.value.details["causes"]]
     assert fields == [".spec.replicas", '.spec.template.spec.containers[name="c"].image']
     assert refusal.value.causes() == ["FieldManagerConflict"] * 2
