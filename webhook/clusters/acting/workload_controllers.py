@@ -176,8 +176,7 @@ class RevisionedController(WorkloadController):
     def _owner_changed(self, change: Change[Any]) -> None:
         owner: Workload | None = change.new
         if owner is not None:
-            revisions = self._revisions.setdefault(owner.metadata.uid, Revisions(owner, self.resource.kind))
-            revisions.note(owner, self.context.template_of)
+            self._revisions.setdefault(owner.metadata.uid, Revisions(owner, self.resource.kind)).note(owner)
 
 
 class StatefulSetController(RevisionedController):

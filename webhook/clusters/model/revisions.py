@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from webhook.clusters.model.new_pods import template_like
@@ -23,15 +22,14 @@ class Revisions:
         self._first = self._newest = self._revision(owner)
         self._labelled_as = str(owner.told.get("updateRevision") or "")
         """What pods of the first template are labelled, if others had made them before and the owner tells."""
-        self._templates: dict[str, Json] = {}
+        self._seen: set[str] = set()
         self._gone: dict[str, Pod] = {}
         """The last pod of each name, if it was of an earlier template."""
 
-    def note(self, owner: Workload, template_of: Callable[[str, Any], Json | None]) -> None:
+    def note(self, owner: Workload) -> None:
         """Take in the template of the owner, which is new or was changed."""
         self._newest = self._revision(owner)
-        if self._newest not in self._templates and (template := template_of(self._kind, owner)):
-            self._templates[self._newest] = template
+        self._seen.add(self._newest)
 
     def note_gone(self, pod: Pod) -> None:
         """Keep what a pod that is gone was like, if it was of an earlier template."""
@@ -43,21 +41,20 @@ class Revisions:
         label = _label(pod)
         if label == self._newest:
             return False
-        if self._newest != self._first or label in self._templates:
+        if self._newest != self._first or label in self._seen:
             return True
         return bool(label and self._labelled_as) and label != self._labelled_as
 
     def earlier(self, name: str) -> Json | None:
-        """What the last pod of that name was made of, if that was an earlier template."""
+        """A template of pods like the last one of that name, if that was of an earlier template."""
         pod = self._gone.get(name)
-        if pod is None or not self.is_outdated(pod):
-            return None
-        known = self._templates.get(_label(pod))
-        return _with_label(known, _label(pod)) if known else template_like(pod)
+        return template_like(pod) if pod is not None and self.is_outdated(pod) else None
 
     def labelled(self, template: Json) -> Json:
         """The newest template with the label of its revision."""
-        return _with_label(template, self._newest)
+        metadata = template.get("metadata") or {}
+        labels = {**(metadata.get("labels") or {}), REVISION: self._newest}
+        return {**template, "metadata": {**metadata, "labels": labels}}
 
     def _revision(self, owner: Workload) -> str:
         digest = template_hash(owner.spec.template)
@@ -66,8 +63,3 @@ class Revisions:
 
 def _label(pod: Pod) -> str:
     return (pod.metadata.labels or {}).get(REVISION, "")
-
-
-def _with_label(template: Json, revision: str) -> Json:
-    metadata = template.get("metadata") or {}
-    return {**template, "metadata": {**metadata, "labels": {**(metadata.get("labels") or {}), REVISION: revision}}}

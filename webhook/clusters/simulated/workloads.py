@@ -28,7 +28,6 @@ from webhook.kube.pods import TEMPLATE_HASH, controller_of
 _replace = msgspec.structs.replace
 _AT_ONCE = ("ReplicaSet", "ReplicationController", "Job")
 """Who replaces a pod as soon as it is asked to leave."""
-_API = {"ReplicaSet": "apps/v1", "StatefulSet": "apps/v1", "DaemonSet": "apps/v1", "Job": "batch/v1"}
 _SCALED = ("Deployment", "ReplicaSet", "StatefulSet", "ReplicationController", "Job")
 """What can be given another number of pods, in the order in which a name is looked for."""
 
@@ -168,8 +167,6 @@ class Workloads:
             template["spec"] = pinned(template["spec"], pod.spec.node_name)
         keeps_name = owner.kind not in (*_AT_ONCE, "DaemonSet")
         name = {"name": pod.metadata.name} if keeps_name else {"generateName": f"{owner.name}-"}
-        version = _API.get(owner.kind, "v1")
-        reference = {"kind": owner.kind, "name": owner.name, "uid": owner.uid, "apiVersion": version}
-        template["metadata"] |= {**name, "ownerReferences": [{**reference, "controller": True}]}
+        template["metadata"] |= {**name, "ownerReferences": [msgspec.to_builtins(owner)]}
         with suppress(ApiError):
             self._api.make(pod.metadata.namespace, template)
