@@ -232,14 +232,6 @@ def _wishes_key(pod: Pod) -> tuple[str, bytes] | None:
     affinity = pod.spec.affinity
     if affinity is None or not (affinity.pod_affinity or affinity.pod_anti_affinity):
         return None
-    rows = [
-        term
-        for side in (affinity.pod_affinity, affinity.pod_anti_affinity)
-        for term in ((side.preferred_during_scheduling_ignored_during_execution or ()) if side else ())
-    ]
-    hard = affinity.pod_affinity.required_during_scheduling_ignored_during_execution if affinity.pod_affinity else None
-    if not rows and not hard:
-        return None
     return pod.metadata.namespace, msgspec.json.encode((affinity.pod_affinity, affinity.pod_anti_affinity))
 
 

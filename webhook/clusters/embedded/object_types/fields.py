@@ -22,14 +22,13 @@ _SENT_AS_NULL = {"lastProbeTime", "lastTransitionTime", "lastHeartbeatTime", "ev
 }
 """Instants that Kubernetes writes even where they are not set."""
 _EMPTY: tuple[Any, ...] = (None, "", [])
-_INTEGERS = {"integer": ("int32", (-(2**31), 2**31 - 1)), "int64": ("int64", (-(2**63), 2**63 - 1))}
-_JSON_TYPES = ((bool, "bool"), (str, "string"), (dict, "object"), (list, "array"))
-_SCALARS: dict[str, tuple[type | tuple[type, ...], str]] = {
-    "boolean": (bool, "bool"),
-    "bytes": (str, "[]uint8"),
-    "intstr": ((int, str), "intstr.IntOrString"),
-    "string": (str, "string"),
-    "time": (str, "string"),
+_BITS = {"integer": 31, "int64": 63}
+_SCALARS: dict[str, tuple[type, ...]] = {
+    "boolean": (bool,),
+    **dict.fromkeys(("bytes", "string", "time"), (str,)),
+    "intstr": (int, str),
+    "quantity": (str, int, float),
+    **dict.fromkeys(("integer", "int64"), (int,)),
 }
 _QUANTITY_RULE = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
 _FAR_EXPONENT = re.compile(r"[eE][+-]?\d{3}")
@@ -73,7 +72,7 @@ def _struct(schema: Schema, obj: Object, path: str, unknown: list[str]) -> None:
             if name not in _SENT_AS_NULL:
                 changed[name] = None
         elif field.kind != "string" or not isinstance(value, str):  # most fields are strings, as they should be
-            settled = _value(field, value, schema, f"{path}{name}", unknown)
+            settled = _value(field, value, f"{path}{name}", unknown)
             if settled is not value:
                 changed[name] = settled
     for name, value in changed.items():
@@ -83,63 +82,46 @@ def _struct(schema: Schema, obj: Object, path: str, unknown: list[str]) -> None:
             obj[name] = value
 
 
-def _value(field: Schema, value: Any, parent: Schema, path: str, unknown: list[str]) -> Any:
+def _value(field: Schema, value: Any, path: str, unknown: list[str]) -> Any:
     """Bring one value into the form of its field. Raises StatusError for another type."""
     item = field.item
     match field.kind:
-        case "struct":
-            if not isinstance(value, dict):
-                raise _mismatch(value, "object", parent, path)
+        case "struct" if isinstance(value, dict):
             _struct(field, value, f"{path}.", unknown)
-        case "list":
-            assert item is not None
-            if not isinstance(value, list):
-                raise _mismatch(value, "array", parent, path)
+        case "list" if isinstance(value, list) and item is not None:
             for index, element in enumerate(value):
                 empty = element is None and item.kind == "struct"
-                value[index] = {} if empty else _value(item, element, parent, f"{path}[{index}]", unknown)
-        case "map":
-            assert item is not None
-            if not isinstance(value, dict):
-                raise _mismatch(value, "map", parent, path)
+                value[index] = {} if empty else _value(item, element, f"{path}[{index}]", unknown)
+        case "map" if isinstance(value, dict) and item is not None:
             for key, element in value.items():
                 empty = element is None and item.kind == "string"
-                value[key] = "" if empty else _value(item, element, parent, f"{path}.{key}", unknown)
+                value[key] = "" if empty else _value(item, element, f"{path}.{key}", unknown)
+        case "struct" | "list" | "map":
+            raise _mismatch(value, field.kind, path)
         case _:
-            return _scalar(field.kind, value, parent, path)
+            return _scalar(field.kind, value, path)
     return value
 
 
-def _scalar(kind: str, value: Any, parent: Schema, path: str) -> Any:
+def _scalar(kind: str, value: Any, path: str) -> Any:
     """A value that is neither struct, list nor map, a quantity as text. Raises StatusError."""
-    match kind:
-        case "quantity":
-            if isinstance(value, bool) or not isinstance(value, (str, int, float)):
-                raise _mismatch(value, "resource.Quantity", parent, path)
-            text = str(value)
-            try:
-                nanos(text)
-            except QuantityError:
-                text = ""
-            if not text or _FAR_EXPONENT.search(text):
-                raise statuses.bad_request(f"unable to parse {path}: {_QUANTITY_RULE}")
-            return text
-        case "integer" | "int64":
-            wanted, (low, high) = _INTEGERS[kind]
-            if isinstance(value, bool) or not isinstance(value, (int, float)):
-                raise _mismatch(value, wanted, parent, path)
-            if isinstance(value, float) or not low <= value <= high:
-                raise _mismatch(f"number {value}", wanted, parent, path, named=True)
-        case "any" | "number":
-            pass
-        case _:
-            types, wanted = _SCALARS[kind]
-            if not isinstance(value, types) or (isinstance(value, bool) and kind != "boolean"):
-                raise _mismatch(value, wanted, parent, path)
-    return value
+    if kind in _SCALARS and (not isinstance(value, _SCALARS[kind]) or (isinstance(value, bool) and kind != "boolean")):
+        raise _mismatch(value, kind, path)
+    if kind in _BITS and not -(2 ** _BITS[kind]) <= value < 2 ** _BITS[kind]:
+        raise _mismatch(value, kind, path)
+    if kind != "quantity":
+        return value
+    text = str(value)
+    try:
+        nanos(text)
+    except QuantityError:
+        text = ""
+    if not text or _FAR_EXPONENT.search(text):
+        raise statuses.bad_request(f"unable to parse {path}: {_QUANTITY_RULE}")
+    return text
 
 
-def _mismatch(value: Any, wanted: str, parent: Schema, path: str, *, named: bool = False) -> statuses.StatusError:
-    shown = value if named else next((name for type_, name in _JSON_TYPES if isinstance(value, type_)), "number")
-    where = f"{parent.model.removeprefix('V1')}.{path}"
-    return statuses.bad_request(f"json: cannot unmarshal {shown} into Go struct field {where} of type {wanted}")
+def _mismatch(value: Any, wanted: str, path: str) -> statuses.StatusError:
+    return statuses.bad_request(
+        f"json: cannot unmarshal {type(value).__name__} {str(value)[:20]!r} into {path} ({wanted})"
+    )
