@@ -56,7 +56,6 @@ async def bare(tmp_path, monkeypatch):
     for row in rows:
         monkeypatch.setitem(api_resources.BY_URL, (row.root, row.plural), row)
         monkeypatch.setitem(api_resources.BY_STORAGE, row.key, row)
-        monkeypatch.setitem(object_store._PATHS, row.key, ())
     for module in (object_store, discovery):
         monkeypatch.setattr(module, "RESOURCES", (*api_resources.RESOURCES, *rows))
     async with EmbeddedCluster(nodes=2) as cluster, cluster.client() as admin:

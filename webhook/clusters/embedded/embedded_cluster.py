@@ -22,10 +22,9 @@ from webhook.clusters.embedded.admission_chain.registered_webhooks import Regist
 from webhook.clusters.embedded.admission_chain.webhook_client import WebhookClient
 from webhook.clusters.embedded.apiserver.api_server import ApiServer
 from webhook.clusters.embedded.apiserver.http import HttpServer
-from webhook.clusters.embedded.apiserver.subresources import Evictor
 from webhook.clusters.embedded.protocol.api_resources import by_kind
 from webhook.clusters.embedded.standins.controller_manager import ACCOUNTS, ControllerManager
-from webhook.clusters.embedded.storage.object_store import ObjectStore, StoreReader
+from webhook.clusters.embedded.storage.object_store import ObjectStore
 from webhook.kube.client import Client
 from webhook.kube.resources import NODE
 from webhook.policy.evaluation.request import UserInfo
@@ -62,15 +61,13 @@ class EmbeddedCluster:
 
     def __post_init__(self) -> None:
         self.store = ObjectStore()
-        self._read = StoreReader(self.store)
         self.authentication = Authentication(self._uid_of)
-        self.authorizer = RbacAuthorizer(self._read)
+        self.authorizer = RbacAuthorizer(self.store)
         self._webhooks = WebhookClient(
-            self.services, lambda namespace, name: self._read.one("services", namespace, name) is not None
+            self.services, lambda namespace, name: self.store.one("services", namespace, name) is not None
         )
-        chain = AdmissionChain(self._read, RegisteredWebhooks(self._read, self._webhooks), self.disabled_plugins)
+        chain = AdmissionChain(self.store, RegisteredWebhooks(self.store, self._webhooks), self.disabled_plugins)
         self.api = ApiServer(self.authentication, self.authorizer, chain, self.store)
-        self.api.subresources["pods", "eviction"] = Evictor(self._read, self.api.writer)
         self.api.subresources["serviceaccounts", "token"] = self.authentication.request_token
         self.api.subresources["selfsubjectreviews", ""] = own_user
         self._controllers: ControllerManager | None = None
@@ -106,7 +103,7 @@ class EmbeddedCluster:
         kubelet = self.api.local(agent="kubelet")
         for number in range(1, self.nodes + 1):
             await kubelet.create(NODE.path(), node(f"node-{number}", self.cpu, self.memory))
-        self._controllers = ControllerManager(self.api, self._read, self.without, self.termination_seconds)
+        self._controllers = ControllerManager(self.api, self.without, self.termination_seconds)
         await self._controllers.start()
 
     async def stop(self) -> None:
@@ -162,7 +159,7 @@ class EmbeddedCluster:
         return self._controllers.failures() if self._controllers else []
 
     def _uid_of(self, namespace: str, name: str) -> str | None:
-        account = self._read.one("serviceaccounts", namespace, name)
+        account = self.store.one("serviceaccounts", namespace, name)
         return str(account["metadata"]["uid"]) if account else None
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from webhook.clusters.embedded.access.authentication import AUTHENTICATED, SERVICE_ACCOUNT, groups_of
 from webhook.clusters.embedded.protocol.api_resources import Object
 from webhook.clusters.embedded.protocol.calls import Right, WriteRequest, user_object
-from webhook.clusters.embedded.storage.object_store import Memo, StoreReader
+from webhook.clusters.embedded.storage.object_store import Memo, ObjectStore
 from webhook.policy.evaluation.request import UserInfo
 
 RBAC_RESOURCES = ("clusterroles", "roles", "clusterrolebindings", "rolebindings")
@@ -56,7 +56,7 @@ class Grant:
 class RbacAuthorizer:
     """Decides requests from the stored RBAC objects; the rights that were exercised are kept in `used`."""
 
-    def __init__(self, read: StoreReader) -> None:
+    def __init__(self, read: ObjectStore) -> None:
         self.used: set[tuple[str, Right, bool]] = set()
         """Users, the rights that they exercised or wanted, and whether they had them."""
         self._read = read

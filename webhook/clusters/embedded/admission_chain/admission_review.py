@@ -5,15 +5,16 @@ The shape, with the order of its keys, is that of a real API server; texts of re
 
 from __future__ import annotations
 
-import base64
 import json
 import uuid
-from dataclasses import dataclass, field
+from typing import Literal
+
+import msgspec
 
 from webhook.admission.review import enveloped
 from webhook.clusters.embedded.protocol.api_resources import Object
 from webhook.clusters.embedded.protocol.calls import WriteRequest, user_object
-from webhook.clusters.embedded.protocol.statuses import StatusError
+from webhook.clusters.embedded.protocol.statuses import StatusError, failure
 
 LOWEST_REFUSAL = 400
 _ESCAPED = {ord(char): f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"}
@@ -24,14 +25,23 @@ class InvalidAnswerError(Exception):
     """A webhook's answer that an API server does not understand."""
 
 
-@dataclass(frozen=True, slots=True)
-class WebhookResponse:
-    """What a webhook said; `patch` holds JSON patch operations."""
+class WebhookResponse(msgspec.Struct, rename="camel"):
+    """What a webhook said."""
 
-    allowed: bool
-    status: Object
-    patch: list[Object]
-    warnings: list[str] = field(default_factory=list)
+    uid: str
+    allowed: bool = False
+    status: Object = {}
+    patch_type: str = ""
+    patch: bytes = b""
+    operations: list[Object] = []
+    """Those of a JSON patch."""
+    warnings: list[str] = []
+
+
+class _Answer(msgspec.Struct, rename="camel"):
+    api_version: Literal["admission.k8s.io/v1"]
+    kind: Literal["AdmissionReview"]
+    response: WebhookResponse
 
 
 def request_of(change: WriteRequest) -> Object:
@@ -77,55 +87,26 @@ def encoded_review(request: Object) -> bytes:
 
 
 def read_answer(body: bytes, uid: str, *, mutating: bool) -> WebhookResponse:
-    """Decode a webhook's answer. Raises InvalidAnswerError with what the API server would say."""
+    """Decode a webhook's answer. Raises InvalidAnswerError for one that an API server does not take."""
     try:
-        review = json.loads(body)
-    except ValueError as error:
-        raise InvalidAnswerError(f"couldn't decode body: {error}") from error
-    said = review if isinstance(review, dict) else {}
-    api_version, kind = said.get("apiVersion", ""), said.get("kind", "")
-    if (api_version, kind) != ("admission.k8s.io/v1", "AdmissionReview"):
-        expected = "expected webhook response of admission.k8s.io/v1, Kind=AdmissionReview"
-        raise InvalidAnswerError(f"{expected}, got {api_version or '/'}, Kind={kind}")
-    response = said.get("response")
-    if not isinstance(response, dict):
-        raise InvalidAnswerError("webhook response was absent")
-    if response.get("uid") != uid:
-        raise InvalidAnswerError(f'expected response.uid="{uid}", got "{response.get("uid", "")}"')
-    operations: list[Object] = []
-    patch, patch_type = response.get("patch"), response.get("patchType")
-    if mutating and (patch or patch_type):
-        if not patch or patch_type != "JSONPatch":
-            raise InvalidAnswerError(
-                "webhook returned response.patch without response.patchType JSONPatch, or that alone"
-            )
-        try:
-            operations = json.loads(base64.b64decode(patch, validate=True))
-        except ValueError as error:
-            raise InvalidAnswerError(f"response.patch is not a base64-encoded JSON patch: {error}") from error
-        if not isinstance(operations, list):
-            raise InvalidAnswerError("response.patch is not a list of operations")
-    return WebhookResponse(
-        allowed=bool(response.get("allowed")),
-        status=response.get("status") or {},
-        patch=operations,
-        warnings=list(response.get("warnings") or ()),
-    )
+        response = msgspec.json.decode(body, type=_Answer).response
+        patch = response.patch if mutating else b""
+        response.operations = msgspec.json.decode(patch, type=list[Object]) if patch else []
+    except msgspec.DecodeError as error:
+        raise InvalidAnswerError(str(error)) from error
+    if response.uid != uid:
+        raise InvalidAnswerError(f'expected response.uid="{uid}", got "{response.uid}"')
+    if mutating and response.patch_type != ("JSONPatch" if patch else ""):
+        raise InvalidAnswerError("webhook returned one of response.patch and response.patchType JSONPatch alone")
+    return response
 
 
 def denial(name: str, status: Object) -> StatusError:
     """The refusal that a client sees for a webhook's `allowed: false`."""
-    said = dict(status)
-    denied_by = f'admission webhook "{name}" denied the request'
-    explanation = said.get("message") or said.get("reason")
-    refusal: Object = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure"}
-    refusal["message"] = f"{denied_by}: {explanation}" if explanation else f"{denied_by} without explanation"
-    for key in ("reason", "details"):
-        if said.get(key):
-            refusal[key] = said[key]
-    code = int(said.get("code") or 0)
-    refusal["code"] = max(code, LOWEST_REFUSAL)
-    return StatusError(refusal)
+    explanation = f": {told}" if (told := status.get("message") or status.get("reason")) else " without explanation"
+    text = f'admission webhook "{name}" denied the request{explanation}'
+    code = max(int(status.get("code") or 0), LOWEST_REFUSAL)
+    return failure(code, status.get("reason") or "", text, status.get("details"))
 
 
 def _typed(obj: Object | None, group: str, version: str, kind: str) -> Object | None:

@@ -13,7 +13,7 @@ from webhook.clusters.embedded.admission_chain.registered_webhooks import Regist
 from webhook.clusters.embedded.protocol.api_resources import Object
 from webhook.clusters.embedded.protocol.calls import WriteRequest
 from webhook.clusters.embedded.protocol.statuses import failure
-from webhook.clusters.embedded.storage.object_store import StoreReader
+from webhook.clusters.embedded.storage.object_store import ObjectStore
 from webhook.clusters.model.new_pods import apply_limit_ranges, apply_runtime_class, default_tolerations
 
 IMMORTAL = ("default", "kube-system", "kube-public")
@@ -21,11 +21,11 @@ PREEMPT_LOWER_PRIORITY = "PreemptLowerPriority"
 _WHY = "must not be provided in pod spec; priority admission controller computed {} from the given PriorityClass name"
 
 
-Plugin = Callable[[WriteRequest, StoreReader], None]
+Plugin = Callable[[WriteRequest, ObjectStore], None]
 """Changes what is written, or raises StatusError to refuse it."""
 
 
-def _admit_namespace(change: WriteRequest, read: StoreReader) -> None:
+def _admit_namespace(change: WriteRequest, read: ObjectStore) -> None:
     """Refuse to create in a namespace that is missing (404) or ending (403), or to delete an immortal one (403)."""
     name = change.namespace
     if change.resource.plural == "namespaces":
@@ -44,14 +44,14 @@ def _admit_namespace(change: WriteRequest, read: StoreReader) -> None:
         raise error
 
 
-Fill = Callable[[Object, WriteRequest, StoreReader], None]
+Fill = Callable[[Object, WriteRequest, ObjectStore], None]
 """Fills in something of a new pod."""
 
 
 def _of_new_pods(fill: Fill) -> Plugin:
     """A plugin that looks at pods that are created alone."""
 
-    def plugin(change: WriteRequest, read: StoreReader) -> None:
+    def plugin(change: WriteRequest, read: ObjectStore) -> None:
         spec = _pod_spec(change)
         if spec is not None and change.operation == "CREATE":
             fill({"spec": spec}, change, read)
@@ -59,19 +59,19 @@ def _of_new_pods(fill: Fill) -> Plugin:
     return plugin
 
 
-def _name_account(pod: Object, _change: WriteRequest, _read: StoreReader) -> None:
+def _name_account(pod: Object, _change: WriteRequest, _read: ObjectStore) -> None:
     """Let a pod run as ServiceAccount `default` if it names none; it need not exist, and no token is mounted."""
     spec = pod["spec"]
     name = spec.get("serviceAccountName") or spec.get("serviceAccount") or "default"
     spec["serviceAccountName"] = spec["serviceAccount"] = name
 
 
-def _apply_limits(pod: Object, change: WriteRequest, read: StoreReader) -> None:
+def _apply_limits(pod: Object, change: WriteRequest, read: ObjectStore) -> None:
     """Give containers the amounts of the namespace's LimitRanges; what these forbid is not looked at."""
     apply_limit_ranges(pod, (row.get("spec") or {} for row in read.all("limitranges", change.namespace)))
 
 
-def _apply_class(pod: Object, change: WriteRequest, read: StoreReader) -> None:
+def _apply_class(pod: Object, change: WriteRequest, read: ObjectStore) -> None:
     """Give a pod what its RuntimeClass says. Raises StatusError (403) if there is none, or they disagree."""
     name = pod["spec"].get("runtimeClassName")
     if not name:
@@ -85,7 +85,7 @@ def _apply_class(pod: Object, change: WriteRequest, read: StoreReader) -> None:
         raise change.denied(str(error)) from None
 
 
-def _admit_priority(change: WriteRequest, read: StoreReader) -> None:
+def _admit_priority(change: WriteRequest, read: ObjectStore) -> None:
     """Fill in a pod's priority from its class. Raises StatusError (403) where the pod disagrees with the class.
 
     The Priority plugin does what docs/kubernetes-behaviour.md K1 to K4 tell: it runs before the mutating webhooks,
@@ -121,7 +121,7 @@ def _admit_priority(change: WriteRequest, read: StoreReader) -> None:
         spec[field] = value
 
 
-def _admit_default(change: WriteRequest, read: StoreReader) -> None:
+def _admit_default(change: WriteRequest, read: ObjectStore) -> None:
     """Refuse a second PriorityClass that is the global default (403)."""
     judged = change.object or {}
     default = _global_default(read.all("priorityclasses"))
@@ -161,7 +161,7 @@ PLUGINS = (*_MUTATING, "MutatingAdmissionWebhook", "ValidatingAdmissionWebhook")
 class AdmissionChain:
     """`read` looks into the store; `disabled` names plugins of PLUGINS that do not run."""
 
-    def __init__(self, read: StoreReader, webhooks: RegisteredWebhooks, disabled: Collection[str] = ()) -> None:
+    def __init__(self, read: ObjectStore, webhooks: RegisteredWebhooks, disabled: Collection[str] = ()) -> None:
         unknown = set(disabled) - set(PLUGINS)
         if unknown:
             raise ValueError(f"no such admission plugin: {', '.join(sorted(unknown))}; there are {', '.join(PLUGINS)}")

@@ -21,7 +21,7 @@ from webhook.clusters.embedded.admission_chain.webhook_client import WebhookCall
 from webhook.clusters.embedded.protocol.api_resources import Object
 from webhook.clusters.embedded.protocol.calls import WriteRequest
 from webhook.clusters.embedded.protocol.statuses import StatusError, bad_request, internal_error
-from webhook.clusters.embedded.storage.object_store import Memo, StoreReader
+from webhook.clusters.embedded.storage.object_store import Memo, ObjectStore
 from webhook.kube.json_patch import JsonPatchError, apply_json_patch
 from webhook.kube.objects.meta import LabelSelector
 from webhook.kube.selectors import Matcher, label_matcher
@@ -108,7 +108,7 @@ def conditions_hold(conditions: Iterable[tuple[str, str]], request: Object) -> b
 class RegisteredWebhooks:
     """Calls the webhooks that ask for a request, as the stored configurations say."""
 
-    def __init__(self, read: StoreReader, caller: WebhookClient) -> None:
+    def __init__(self, read: ObjectStore, caller: WebhookClient) -> None:
         self._read = read
         self._caller = caller
         self._mutating, self._validating = (
@@ -173,12 +173,12 @@ class RegisteredWebhooks:
     async def _change(self, webhook: RegisteredWebhook, change: WriteRequest) -> bool:
         """Call one mutating webhook and apply its patch; whether it changed the object."""
         answer = await self._ask(webhook, change, mutating=True)
-        if answer is None or not answer.patch:
+        if answer is None or not answer.operations:
             return False
         if change.object is None:
             raise webhook.failed("webhook attempted to modify the object, which is not supported for this operation")
         try:
-            patched = apply_json_patch(change.object, answer.patch)
+            patched = apply_json_patch(change.object, answer.operations)
         except JsonPatchError as error:
             raise webhook.failed(str(error)) from error
         is_changed = bool(patched != change.object)

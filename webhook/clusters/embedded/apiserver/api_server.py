@@ -12,7 +12,7 @@ from webhook.clusters.embedded.access.authentication import Authentication, grou
 from webhook.clusters.embedded.access.authorization import RbacAuthorizer, acting_user
 from webhook.clusters.embedded.admission_chain.chain import AdmissionChain
 from webhook.clusters.embedded.apiserver.handling import Handlers, refusal, reply_of
-from webhook.clusters.embedded.apiserver.subresources import bind
+from webhook.clusters.embedded.apiserver.subresources import bind, evict
 from webhook.clusters.embedded.apiserver.writing import ObjectWriter
 from webhook.clusters.embedded.protocol import statuses
 from webhook.clusters.embedded.protocol.api_resources import RESOURCES
@@ -59,6 +59,7 @@ class ApiServer:
         self.subresources: dict[tuple[str, str], SubresourceHandler] = {
             ("pods", "binding"): partial(bind, self.writer),
             ("bindings", ""): partial(bind, self.writer),
+            ("pods", "eviction"): partial(evict, self.writer),
         }
         self.address = "127.0.0.1:6443"
         """Host and port, as discovery tells them."""

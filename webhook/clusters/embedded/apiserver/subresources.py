@@ -20,7 +20,7 @@ from webhook.clusters.embedded.object_types import fields, schemas
 from webhook.clusters.embedded.protocol import statuses
 from webhook.clusters.embedded.protocol.api_resources import BY_URL, Object
 from webhook.clusters.embedded.protocol.calls import ApiCall, WriteRequest
-from webhook.clusters.embedded.storage.object_store import StoreReader
+from webhook.clusters.embedded.storage.object_store import ObjectStore
 from webhook.clusters.model.disruption import (
     BLOCKED,
     BudgetRefusalError,
@@ -30,7 +30,6 @@ from webhook.clusters.model.disruption import (
     written,
 )
 from webhook.kube.instants import rfc3339
-from webhook.kube.objects.meta import LabelSelector
 from webhook.kube.objects.pod import Pod, PodDisruptionBudget
 from webhook.kube.selectors import label_matcher
 
@@ -140,63 +139,53 @@ kube-apiserver lists the budgets with a consistent read, which waits for the nex
 _BUDGETS = BY_URL["/apis/policy/v1", "poddisruptionbudgets"]
 
 
-class Evictor:
-    """The handler of `pods/eviction`; `read` looks up the budgets, `writer` spends them.
+async def evict(writer: ObjectWriter, asked: WriteRequest) -> tuple[int, Object]:
+    """Remove a pod if its budget allows it, checked and counted in one step.
 
-    A pod is removed if its budget allows it, checked and counted in one step: from reading the budget to deleting the
-    pod no other request has its turn, so two evictions never spend the same disruption.
+    From reading the budget to deleting the pod no other request has its turn, so two evictions never spend the same
+    disruption. Raises StatusError: 404, 409 (precondition), 429 (budget) or 500 (several budgets).
     """
-
-    def __init__(self, read: StoreReader, writer: ObjectWriter) -> None:
-        self._read = read
-        self._writer = writer
-
-    async def __call__(self, asked: WriteRequest) -> tuple[int, Object]:
-        """Evict. Raises StatusError: 404, 409 (precondition), 429 (budget) or 500 (several budgets)."""
-        body = asked.object or {}
-        options = dict(body.get("deleteOptions") or {})
-        dry_run = asked.dry_run or "All" in (options.get("dryRun") or ())
-        change = replace(asked, subresource="", options=options, dry_run=dry_run, admit=False)
-        named = (body.get("metadata") or {}).get("name") or change.name
-        if named != change.name:
-            raise statuses.bad_request(f"name in URL does not match name in Eviction object: {change.name} != {named}")
-        writer = self._writer
+    body = asked.object or {}
+    options = dict(body.get("deleteOptions") or {})
+    dry_run = asked.dry_run or "All" in (options.get("dryRun") or ())
+    change = replace(asked, subresource="", options=options, dry_run=dry_run, admit=False)
+    named = (body.get("metadata") or {}).get("name") or change.name
+    if named != change.name:
+        raise statuses.bad_request(f"name in URL does not match name in Eviction object: {change.name} != {named}")
+    pod = writer.read(change.resource, change.namespace, change.name).object(change.resource)
+    if not asks_no_budget(msgspec.convert(pod, Pod)):
+        await asyncio.sleep(PROGRESS_PERIOD - asyncio.get_running_loop().time() % PROGRESS_PERIOD)
         pod = writer.read(change.resource, change.namespace, change.name).object(change.resource)
-        if not asks_no_budget(msgspec.convert(pod, Pod)):
-            await asyncio.sleep(PROGRESS_PERIOD - asyncio.get_running_loop().time() % PROGRESS_PERIOD)
-            pod = writer.read(change.resource, change.namespace, change.name).object(change.resource)
-        known = options.get("preconditions") or {}
-        check_preconditions(change.resource, pod, {"preconditions": {"uid": known.get("uid")}})
-        if name := self._budget_to_spend(pod):
-            spending = replace(change, resource=_BUDGETS, name=name, subresource="status", options={})
-            await writer.update(spending, lambda current: _spent(current, change.name))
-        if not pod["metadata"].get("deletionTimestamp"):
-            why = {"reason": "EvictionByEvictionAPI", "message": "Eviction API: evicting"}
-            marking = replace(change, subresource="status", options={})
+    known = options.get("preconditions") or {}
+    check_preconditions(change.resource, pod, {"preconditions": {"uid": known.get("uid")}})
+    if name := _budget_to_spend(writer.store, pod):
+        spending = replace(change, resource=_BUDGETS, name=name, subresource="status", options={})
+        await writer.update(spending, lambda current: _spent(current, change.name))
+    if not pod["metadata"].get("deletionTimestamp"):
+        why = {"reason": "EvictionByEvictionAPI", "message": "Eviction API: evicting"}
+        marking = replace(change, subresource="status", options={})
 
-            def mark(current: Object) -> Object:
-                check_preconditions(change.resource, current, {"preconditions": known})
-                return set_condition(current, "DisruptionTarget", "True", **why)
+        def mark(current: Object) -> Object:
+            check_preconditions(change.resource, current, {"preconditions": known})
+            return set_condition(current, "DisruptionTarget", "True", **why)
 
-            await writer.update(marking, mark)
-            options["preconditions"] = {key: value for key, value in known.items() if key != "resourceVersion"}
-        await writer.delete(replace(change, options=options))
-        return 201, statuses.success(201)
+        await writer.update(marking, mark)
+        options["preconditions"] = {key: value for key, value in known.items() if key != "resourceVersion"}
+    await writer.delete(replace(change, options=options))
+    return 201, statuses.success(201)
 
-    def _budget_to_spend(self, pod: Object) -> str:
-        """The name of the budget that must have a disruption left; empty if the eviction costs none."""
-        labels, namespace = pod["metadata"].get("labels") or {}, pod["metadata"]["namespace"]
-        budgets = [
-            msgspec.convert(budget, PodDisruptionBudget)
-            for budget in self._read.all("poddisruptionbudgets", namespace)
-            if (selector := budget["spec"].get("selector")) is not None
-            and label_matcher(msgspec.convert(selector, LabelSelector))(labels)
-        ]
-        try:
-            budget = budget_to_spend(msgspec.convert(pod, Pod), budgets)
-        except BudgetRefusalError as refusal:
-            raise statuses.failure(refusal.code, "", refusal.text) from refusal
-        return budget.metadata.name if budget is not None else ""
+
+def _budget_to_spend(store: ObjectStore, pod: Object) -> str:
+    """The name of the budget that must have a disruption left; empty if the eviction costs none."""
+    labels, namespace = pod["metadata"].get("labels") or {}, pod["metadata"]["namespace"]
+    known = (msgspec.convert(budget, PodDisruptionBudget) for budget in store.all("poddisruptionbudgets", namespace))
+    try:
+        budget = budget_to_spend(
+            msgspec.convert(pod, Pod), [budget for budget in known if label_matcher(budget.spec.selector)(labels)]
+        )
+    except BudgetRefusalError as refusal:
+        raise statuses.failure(refusal.code, "", refusal.text) from refusal
+    return budget.metadata.name if budget is not None else ""
 
 
 def _spent(budget: Object, pod: str) -> Object:

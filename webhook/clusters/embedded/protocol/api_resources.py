@@ -62,7 +62,7 @@ class ApiResource:
     @cached_property
     def key(self) -> str:
         """The name of its place in the store."""
-        return self.storage or self.qualified
+        return self.storage or self.plural
 
     @cached_property
     def prefix(self) -> bytes:

@@ -21,7 +21,6 @@ from webhook.clusters.embedded.access.authentication import AUTHENTICATED, servi
 from webhook.clusters.embedded.apiserver.api_server import ApiServer
 from webhook.clusters.embedded.protocol.api_resources import by_kind
 from webhook.clusters.embedded.standins.deletion import GarbageCollector, NamespaceController
-from webhook.clusters.embedded.storage.object_store import StoreReader
 from webhook.clusters.model.disruption import NoScaleError
 from webhook.clusters.model.workloads import Workload
 from webhook.clusters.scheduling.default_preemption import Preemption
@@ -101,7 +100,7 @@ def context_of(informers: StandInInformers) -> ControllerContext:
 class ControllerManager:
     """The stand-ins of one API server, but for those named in `without`."""
 
-    def __init__(self, api: ApiServer, read: StoreReader, without: Collection[str], termination_seconds: float) -> None:
+    def __init__(self, api: ApiServer, without: Collection[str], termination_seconds: float) -> None:
         self._informers = StandInInformers(api.local(MANAGER, "kube-controller-manager"))
         context = context_of(self._informers)
         self.kubelet = Kubelet(
@@ -118,7 +117,7 @@ class ControllerManager:
             self._members.append(Scheduler(self._informers, client, preemption, self._events))
         for name, (controller, account) in _CONTROLLERS.items():
             if name not in without:
-                stored: Any = read.one("serviceaccounts", "kube-system", account)
+                stored: Any = api.store.one("serviceaccounts", "kube-system", account)
                 user = service_account("kube-system", account, stored["metadata"]["uid"])
                 self._members.append(controller(context, api.local(user, "kube-controller-manager")))
         self._tasks: list[asyncio.Task[None]] = []

@@ -186,7 +186,7 @@ class StoredCollection:
 
 
 class ObjectStore:
-    """Every collection under one revision counter."""
+    """Every collection, by the plural name of its resource, under one revision counter."""
 
     def __init__(self, history: int = _HISTORY) -> None:
         self.revision = 1
@@ -222,49 +222,40 @@ class ObjectStore:
         for collection in self.collections.values():
             collection.compact(self.revision)
 
-
-class StoreReader:
-    """Stored objects by the plural name of their resource; what it returns is the caller's own copy."""
-
-    def __init__(self, store: ObjectStore) -> None:
-        self._collections: Mapping[str, StoredCollection] = {
-            BY_STORAGE[key].plural: collection for key, collection in store.collections.items()
-        }
-
     def all(self, plural: str, namespace: str = "") -> list[Object]:
-        """Every object, of one namespace or of all."""
-        collection = self._collections[plural]
+        """Every object of a resource, of one namespace or of all; each is the caller's own copy."""
+        collection = self.collections[plural]
         return [record.object(collection.resource) for record in collection.in_namespace(namespace)]
 
     def one(self, plural: str, namespace: str, name: str) -> Object | None:
-        """One object, or None."""
-        collection = self._collections[plural]
+        """One object, the caller's own copy, or None."""
+        collection = self.collections[plural]
         record = collection.records.get(f"{namespace}/{name}" if namespace else name)
         return record.object(collection.resource) if record else None
 
     def labels(self, plural: str, name: str) -> Mapping[str, str]:
         """The labels of a cluster-wide object; none if there is no such object."""
-        record = self._collections[plural].records.get(name)
+        record = self.collections[plural].records.get(name)
         return record.labels if record else {}
 
     def version(self, *plurals: str) -> tuple[int, ...]:
         """A value that differs after any of these resources changed."""
-        rows = [self._collections[plural] for plural in plurals]
+        rows = [self.collections[plural] for plural in plurals]
         return tuple(number for row in rows for number in (row.dropped + len(row.events), len(row.records)))
 
 
 class Memo(Generic[T]):
     """Something computed from stored objects, once and again after one of the named resources changed."""
 
-    def __init__(self, read: StoreReader, plurals: tuple[str, ...], compute: Callable[[], T]) -> None:
-        self._read = read
+    def __init__(self, store: ObjectStore, plurals: tuple[str, ...], compute: Callable[[], T]) -> None:
+        self._store = store
         self._plurals = plurals
         self._compute = compute
         self._known: tuple[tuple[int, ...], T] | None = None
 
     def get(self) -> T:
         """The current value."""
-        version = self._read.version(*self._plurals)
+        version = self._store.version(*self._plurals)
         if self._known is None or self._known[0] != version:
             self._known = (version, self._compute())
         return self._known[1]
