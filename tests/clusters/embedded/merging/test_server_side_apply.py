@@ -72,7 +72,7 @@ async def test_conflict_names_manager_and_field(client):
     assert (refusal.value.status, refusal.value.reason) == (409, "Conflict")
     assert refusal.value.message.startswith('Apply failed with 2 conflicts: conflict with "one" using apps/v1: .spec')
     fields = [cause["field"] for cause in refusal.value.details["causes"]]
-    assert fields == [".spec.replicas", '.spec.template.spec.containers[name="c"].image']
+    assert fields == [".spec.replicas", '.spec.template.spec.containers.{"name":"c"}.image']
     assert refusal.value.causes() == ["FieldManagerConflict"] * 2
 
 

@@ -15,7 +15,6 @@ import msgspec
 from webhook.clusters.embedded.apiserver import decoding
 from webhook.clusters.embedded.apiserver.strategy import check_preconditions
 from webhook.clusters.embedded.apiserver.writing import ObjectWriter
-from webhook.clusters.embedded.merging import managed_fields
 from webhook.clusters.embedded.object_types import fields, schemas
 from webhook.clusters.embedded.protocol import statuses
 from webhook.clusters.embedded.protocol.api_resources import BY_URL, Object
@@ -84,7 +83,7 @@ async def bind(writer: ObjectWriter, asked: WriteRequest) -> tuple[int, Object]:
         pod["status"].pop("nominatedNodeName", None)
         return pod
 
-    await writer.update(change, assign, managed_fields.kept)
+    await writer.update(change, assign, None)
     return 201, statuses.success(201)
 
 

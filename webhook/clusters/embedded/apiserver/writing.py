@@ -59,9 +59,12 @@ class ObjectWriter:
         return self._store(change, obj)
 
     async def update(
-        self, change: WriteRequest, mutation: Mutation, track: managed_fields.Track = managed_fields.updated
+        self, change: WriteRequest, mutation: Mutation, track: managed_fields.Track | None = managed_fields.updated
     ) -> StoredObject:
-        """Change an existing object; tried again where somebody else was faster and no resourceVersion was named."""
+        """Change an existing object; tried again where somebody else was faster and no resourceVersion was named.
+
+        Without `track` nobody manages what changes: the server itself does it, as a binding.
+        """
         resource = change.resource
         for _ in range(_ATTEMPTS):
             current = self.read(resource, change.namespace, change.name)
@@ -69,7 +72,8 @@ class ObjectWriter:
             strategy.check_update(resource, old, new)
             defaulting.complete(resource, new)
             strategy.keep(resource, change.subresource, old, new)
-            track(resource, old, new, change)
+            if track is not None:
+                track(resource, old, new, change)
             new = await self._admitted(change, "UPDATE", new, old)
             strategy.keep(resource, change.subresource, old, new)
             validation.check_changed(resource, change.subresource, old, new)

@@ -55,17 +55,8 @@ def _decoded(fields: Object, path: Path) -> Iterator[Path]:
 
 
 def shown(path: Path) -> str:
-    """A path as conflicts name it: `.spec.containers[name="c"].image`."""
-    parts = []
-    for element in path:
-        if element.startswith("f:"):
-            parts.append(f".{element[2:]}")
-        elif element.startswith("k:"):
-            keys = msgspec.json.decode(element[2:])
-            parts.append("[" + ",".join(f"{key}={_json(value).decode()}" for key, value in keys.items()) + "]")
-        else:
-            parts.append(f"[={element[2:]}]")
-    return "".join(parts)
+    """A path as conflicts name it: `.spec.containers.{"name":"c"}.image`."""
+    return "".join(f".{element[2:]}" for element in path)
 
 
 def child(schema: Schema | None, key: str) -> Schema | None:

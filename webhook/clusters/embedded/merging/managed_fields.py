@@ -91,11 +91,6 @@ def strip(resource: ApiResource, subresource: str, obj: Object) -> Object:
     return {"metadata": metadata, **rest}
 
 
-def kept(resource: ApiResource, old: Object | None, new: Object, change: WriteRequest) -> None:
-    """Enter nothing: the server itself made the change, such as a binding."""
-    del resource, old, new, change
-
-
 def updated(resource: ApiResource, old: Object | None, new: Object, change: WriteRequest) -> None:
     """Enter an update or create: what it changed is now its manager's and nobody else's, what is gone nobody's."""
     entries = (read(new) or read(old)) if old is not None else []
