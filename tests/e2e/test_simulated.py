@@ -18,7 +18,6 @@ import pytest
 from tests.e2e.conftest import LABEL, Sandbox
 from tests.e2e.software import policies
 from tests.workloads import condition, deployment, eventually, pod
-from webhook.clusters.simulated.history import SimulatedDecision
 from webhook.clusters.simulated.objects import ClusterObjects
 from webhook.kube.instants import epoch
 from webhook.kube.resources import NODE, POD, REPLICA_SET
@@ -185,15 +184,15 @@ async def holds(sandbox: Sandbox, seed: int, file: Path) -> None:
     assert not result.errors, result.errors
     decided = [(at - real.taken_at, line) for at, line in lines if line["message"] == "decision"]
     told = [(round(at, 1), one["preemptor"], one["node"]) for at, one in decided]
-    story = f"seed {seed}: {told} not {result.history.decisions}"
+    story = f"seed {seed}: {told} not {[(at, _plan(line)) for at, line in result.history.decisions]}"
     within = [
-        one
-        for one in result.history.decisions
-        if one.at < time.time() - real.taken_at - 12.0 or one.at <= _last(decided)
+        (at, line)
+        for at, line in result.history.decisions
+        if at < time.time() - real.taken_at - 12.0 or at <= _last(decided)
     ]
-    assert [_plan(line) for _, line in decided] == [_simulated_plan(one) for one in within], story
-    for (at, _), one in zip(decided, within, strict=True):
-        assert abs(at - one.at) <= TOLERANCE, story
+    assert [_plan(line) for _, line in decided] == [_plan(line) for _, line in within], story
+    for (at, _), (simulated_at, _) in zip(decided, within, strict=True):
+        assert abs(at - simulated_at) <= TOLERANCE, story
     gone = {key for key, one in objects.of("Pod").items() if one.metadata.uid not in real.alive}
     victims = {
         row.key
@@ -215,10 +214,6 @@ def _last(decided: list[tuple[float, Json]]) -> float:
 
 def _plan(line: Json) -> tuple[str, str, list[str]]:
     return line["preemptor"], line["node"], sorted(victim["pod"] for victim in line.get("victims", ()))
-
-
-def _simulated_plan(one: SimulatedDecision) -> tuple[str, str, list[str]]:
-    return one.preemptor, one.node, sorted(one.victims)
 
 
 def _placed(result: Running) -> dict[str, tuple[float, str]]:

@@ -62,24 +62,14 @@ class PodStory:
 
 
 @dataclass(slots=True)
-class SimulatedDecision:
-    """A plan that the reconciler made."""
-
-    at: float
-    preemptor: str
-    node: str
-    policy: str
-    victims: tuple[str, ...]
-
-
-@dataclass(slots=True)
 class SimulationHistory:
     """Filled while the simulation runs; `start` is in seconds since the epoch."""
 
     start: float
     pods: dict[str, PodStory] = field(default_factory=dict)
     """By uid: the pods that something happened to, in the order in which it did."""
-    decisions: list[SimulatedDecision] = field(default_factory=list)
+    decisions: list[tuple[float, dict[str, Any]]] = field(default_factory=list)
+    """When the reconciler made plans, and the lines of its log about them."""
     endings: Counter[str] = field(default_factory=Counter)
     """How plans ended."""
     refused: dict[str, str] = field(default_factory=dict)
@@ -135,10 +125,8 @@ class SimulationHistory:
 
     def decided(self, line: dict[str, Any], at: float) -> None:
         """The reconciler has made a plan; of the decision comes the line of its log."""
-        victims = line.get("victims", ())
-        self._grounds |= {victim["pod"]: line for victim in victims}
-        keys = tuple(victim["pod"] for victim in victims)
-        self.decisions.append(SimulatedDecision(at, line["preemptor"], line["node"], line["policy"], keys))
+        self._grounds |= {victim["pod"]: line for victim in line.get("victims", ())}
+        self.decisions.append((at, line))
 
     def preempted(self, victim_uid: str, preemptor: str) -> None:
         """kube-scheduler has told whom a victim went for."""
