@@ -22,7 +22,6 @@ import pytest
 from tests.e2e.software import Software, installed
 from tests.workloads import Json, budget, condition, eventually, pod, priority_class, refusal
 from webhook.clusters.acting.kubelet import Kubelet
-from webhook.clusters.demo.scenarios import class_is_usable
 from webhook.clusters.embedded.embedded_cluster import node
 from webhook.clusters.embedded.standins.controller_manager import StandInInformers, context_of
 from webhook.kube.client import Client
@@ -33,6 +32,23 @@ from webhook.policy.model.values import CAN_BE_PREEMPTED, MANAGED, MARK
 LABEL = "giveway.dev/e2e"
 MAY_GO = {CAN_BE_PREEMPTED: "true"}
 MEMORY = "8Gi"
+
+
+async def class_is_usable(client: Client, name: str, namespace: str = "default") -> None:
+    """Wait until pods may name a PriorityClass that was just made, which a dry run asks.
+
+    The API server's Priority plugin reads classes from an informer of its own: until that has seen the class, a pod
+    that names it is refused with 403.
+    """
+
+    async def usable() -> bool:
+        try:
+            await client.create(POD.path(namespace), pod("probe", priorityClassName=name), dryRun="All")
+        except ApiError as error:
+            return f"no PriorityClass with name {name} was found" not in error.message
+        return True
+
+    await eventually(usable, 20, f"PriorityClass {name} can be used")
 
 
 @pytest.fixture(scope="session")

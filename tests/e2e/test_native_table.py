@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from tests.e2e.conftest import LABEL, Sandbox
+from tests.e2e.conftest import LABEL, Sandbox, class_is_usable
 from tests.e2e.native import RESOURCES, SETTINGS, applied, limited, need_admission_policies
 from tests.policy.builders import engine, rules
 from tests.workloads import eventually, pod, priority_class, refusal, until_refused
-from webhook.clusters.demo.scenarios import class_is_usable
 from webhook.kube.errors import ApiError
 from webhook.kube.objects.cluster_scoped import PriorityClass
 from webhook.kube.objects.meta import ObjectMeta

@@ -9,11 +9,12 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 
+from tests.e2e.conftest import class_is_usable
 from tests.e2e.native import applied, need_admission_policies
 from tests.e2e.software import installed
 from tests.workloads import eventually, is_there
 from webhook.admission.context import RECONCILER as RECONCILER_USER
-from webhook.clusters.demo.scenarios import POLICIES, SCENARIOS, Stage, prepare
+from webhook.clusters.demo.scenarios import HIGH, PLAIN, POLICIES, PREEMPTIBLE, SCENARIOS, Stage, prepare
 from webhook.kube.errors import ApiError
 from webhook.kube.resources import NAMESPACE, POD, PRIORITY_CLASS
 from webhook.native.compiler import compile_policies
@@ -38,6 +39,8 @@ async def test_the_six_scenarios(sandbox, kubeconfig, tmp_path, mode):
         reconciler = await giveway.reconcile(POLICIES)
         await eventually(lambda: managed(client), 20, "the webhook is at work")
         await prepare(client, nodes)
+        for name in (HIGH, PLAIN, PREEMPTIBLE):
+            await class_is_usable(client, name)
         stages = [Stage(client, scenario.number, protection=PROTECTION, stillness=3.0) for scenario in SCENARIOS]
         plays = [scenario.play(stage) for scenario, stage in zip(SCENARIOS, stages, strict=True)]
         outcomes = await asyncio.gather(*plays)

@@ -278,35 +278,12 @@ async def prepare(client: Client, nodes: list[str]) -> None:
     for name, value, said in ((PREEMPTIBLE, 80, {CAN_BE_PREEMPTED: "true"}), (PLAIN, 80, {}), (HIGH, 100, {})):
         body = {"metadata": {"name": name, "annotations": said}, "value": value}
         await _ensure(client, PRIORITY_CLASS.path(), body)
-        await class_is_usable(client, name)
     for scenario, node in zip(SCENARIOS, nodes, strict=True):
         number = scenario.number
         await client.patch(NODE.path(name=node), {"metadata": {"labels": {LABEL: str(number)}}})
         await _ensure(client, NAMESPACE.path(), {"metadata": {"name": f"scenario-{number}"}})
         spec = _pod_spec(number, "100m", "system-node-critical")
         await _ensure(client, POD.path("kube-system"), {"metadata": {"name": f"system-{number}"}, "spec": spec})
-
-
-async def class_is_usable(client: Client, name: str, namespace: str = "default", *, patience: float = 20.0) -> None:
-    """Wait until pods may name a PriorityClass that was just made; `patience` in seconds.
-
-    The API server's Priority plugin reads classes from an informer of its own: until that has seen the class, a pod
-    that names it is refused with 403. A dry run asks. Raises TimeoutError.
-    """
-    container = {"name": "probe", "image": "registry.k8s.io/pause"}
-    spec = {"priorityClassName": name, "containers": [container]}
-    end = time.monotonic() + patience
-    while True:
-        try:
-            probe = {"metadata": {"generateName": "probe-"}, "spec": spec}
-            await client.create(POD.path(namespace), probe, dryRun="All")
-        except ApiError as error:
-            if f"no PriorityClass with name {name} was found" in error.message:
-                if time.monotonic() > end:
-                    raise TimeoutError(f"PriorityClass {name} cannot be used after {patience:g} s") from error
-                await asyncio.sleep(0.05)
-                continue
-        return
 
 
 def _pod_spec(number: int, cpu: str, class_name: str) -> Object:
