@@ -6,11 +6,12 @@ import msgspec
 import pytest
 
 from webhook.clusters.model.deployments import share
+from webhook.clusters.model.disruption import budget_status, written
 from webhook.clusters.model.jobs import JobProgress
 from webhook.clusters.model.pods import by_deletion_order, template_hash
 from webhook.clusters.model.workloads import WorkloadSpec
 from webhook.kube.objects.meta import Condition, ObjectMeta
-from webhook.kube.objects.pod import Pod, PodSpec, PodStatus
+from webhook.kube.objects.pod import Pod, PodDisruptionBudget, PodSpec, PodStatus
 
 
 @pytest.mark.parametrize("amount", ["x", "x%", ""], ids=["word", "percentage", "empty"])
@@ -84,3 +85,22 @@ def test_a_job_without_pods_makes_what_it_still_needs(spec, succeeded, failed, e
     progress = JobProgress(succeeded=succeeded, failed=failed)
     step = progress.step(msgspec.convert(spec, WorkloadSpec), [])
     assert (len(step.create), step.ended) == expected
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        pytest.param({"minAvailable": 3}, (3, 4, "SufficientPods"), id="min number"),
+        pytest.param({"minAvailable": "50%"}, (4, 3, "SufficientPods"), id="min percent rounds up"),
+        pytest.param({"maxUnavailable": 2}, (5, 2, "SufficientPods"), id="max number"),
+        pytest.param({"maxUnavailable": "25%"}, (5, 2, "SufficientPods"), id="max percent rounds up"),
+        pytest.param({"maxUnavailable": 0}, (7, 0, "InsufficientPods"), id="max none"),
+        pytest.param({"maxUnavailable": "100%"}, (0, 7, "SufficientPods"), id="max all"),
+        pytest.param({"minAvailable": 9}, (9, 0, "InsufficientPods"), id="min more than there are"),
+    ],
+)
+def test_numbers_of_a_budget_follow_its_spec(spec, expected):
+    """Desired healthy pods come from the scale of the controllers, percentages rounded up; seven are healthy."""
+    counted = budget_status(msgspec.convert({"spec": spec}, PodDisruptionBudget), 7, 7, lambda: 7, {})
+    [condition] = written(counted, "")["conditions"]
+    assert (counted.desired_healthy, counted.disruptions_allowed, condition["reason"]) == expected

@@ -85,12 +85,6 @@ async def test_a_gone_client_is_forgotten(cluster, session):
     assert not open_watches(cluster)
 
 
-async def test_warnings_are_headers(session):
-    """A warning comes as a header of the answer."""
-    async with session.post(MAPS, json={"metadata": {"name": "a"}, "colour": "red"}) as answer:
-        assert answer.headers["Warning"] == '299 - "unknown field \\"colour\\""'
-
-
 async def test_impersonation(cluster, session):
     """The administrator may act as another; another may not."""
     as_alice = {"Impersonate-User": "alice", "Impersonate-Group": "dev"}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.workloads import budget, condition, deployment, eventually, pod
+from tests.workloads import budget, condition, eventually, pod
 from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster
-from webhook.kube.resources import DEPLOYMENT, POD, POD_DISRUPTION_BUDGET
+from webhook.kube.resources import POD, POD_DISRUPTION_BUDGET
 
 NS = "default"
 BUDGETS = POD_DISRUPTION_BUDGET.path(NS)
@@ -22,32 +22,6 @@ async def status_of(admin, name: str = "web", **wanted: int):
         return status if wanted.items() <= status.items() else None
 
     return await eventually(check, what=str(wanted))
-
-
-@pytest.mark.parametrize(
-    ("spec", "expected"),
-    [
-        pytest.param({"minAvailable": 3}, (7, 3, 4), id="min-number"),
-        pytest.param({"minAvailable": "50%"}, (7, 4, 3), id="min-percent-rounds-up"),
-        pytest.param({"maxUnavailable": 2}, (7, 5, 2), id="max-number"),
-        pytest.param({"maxUnavailable": "25%"}, (7, 5, 2), id="max-percent-rounds-up"),
-        pytest.param({"maxUnavailable": 0}, (7, 7, 0), id="max-none"),
-        pytest.param({"maxUnavailable": "100%"}, (7, 0, 7), id="max-all"),
-        pytest.param({"minAvailable": 9}, (7, 9, 0), id="min-more-than-there-are"),
-    ],
-)
-async def test_numbers_follow_the_spec(admin, spec, expected):
-    """Desired healthy pods come from the scale of the controllers, percentages rounded up."""
-    await admin.create(DEPLOYMENT.path(NS), deployment("web", 7))
-    await admin.create(BUDGETS, budget("web", WEB, **spec))
-    pods, desired, disruptions = expected
-    status = await status_of(
-        admin, expectedPods=pods, desiredHealthy=desired, currentHealthy=7, disruptionsAllowed=disruptions
-    )
-    allowed = condition({"status": status}, "DisruptionAllowed")
-    reason = ("True", "SufficientPods") if disruptions else ("False", "InsufficientPods")
-    assert (allowed["status"], allowed["reason"]) == reason
-    assert status["observedGeneration"] == 1
 
 
 @pytest.mark.parametrize(
