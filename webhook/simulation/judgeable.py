@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -26,6 +27,8 @@ _MAPS = frozenset({"annotations", "labels", "nodeSelector", "requests", "limits"
 """Fields that have keys below them and no fields."""
 _LEFT_OUT = frozenset({"image", "message", "description", "finalizers", "ports"})
 """Fields that the types have and a cluster file does not (`cluster_file.redacting`)."""
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"')
+"""A text as JSON writes it."""
 _OF_REQUEST = frozenset({"operation", "namespace", "name", "dryRun", "resource", "kind", "group", "version", "userInfo",
                          "username", "groups", "subResource"})  # fmt: skip
 
@@ -54,7 +57,7 @@ def annotations_read(policies: Iterable[Policies]) -> frozenset[str]:
 
 def words_of(policies: Policies) -> frozenset[str]:
     """Every text in the policies: what must keep its name in an anonymous file if they are to mean the same."""
-    return frozenset(_texts(msgspec.to_builtins(policies)))
+    return frozenset(map(msgspec.json.decode, _STRING.findall(msgspec.json.encode(policies))))
 
 
 def unreadable(policy: PreemptionPolicy, objects: ClusterObjects) -> str:
@@ -130,18 +133,6 @@ def _read(program: Program) -> Iterable[Path]:
 
 def _annotations_in(program: Program) -> set[str]:
     return {path[3] for path in _read(program) if path[1:3] == _ANNOTATIONS and len(path) > 3}
-
-
-def _texts(node: Any) -> Iterator[str]:
-    if isinstance(node, str):
-        yield node
-    elif isinstance(node, dict):
-        for key, value in node.items():
-            yield str(key)
-            yield from _texts(value)
-    elif isinstance(node, list | tuple):
-        for value in node:
-            yield from _texts(value)
 
 
 def _fields(*types: type[msgspec.Struct]) -> set[str]:

@@ -21,7 +21,6 @@ from webhook.clusters.simulated.objects import ClusterObjects
 from webhook.clusters.simulated.simulated_admission import SimulatedAdmission
 from webhook.clusters.simulated.tracker import ObjectTracker
 from webhook.kube.client import Client
-from webhook.kube.events import Occurrence
 from webhook.kube.pods import is_terminal
 from webhook.policy.model.policies import Policies
 from webhook.simulation.judgeable import Judgeable, judgeable
@@ -97,8 +96,8 @@ class Running:
         admission = SimulatedAdmission(known.policies, tracker, clock)
         api = Api(tracker, admission, clock, history)
         acting = ActingParts(api, termination)
-        client, events = cast("Client", SimulatedClient(api, "kube-scheduler")), _PreemptedEvents(history)
-        scheduler = Scheduler(tracker, client, Preemption(client, events, clock), events, clock, everybody=True)
+        client = cast("Client", SimulatedClient(api, "kube-scheduler"))
+        scheduler = Scheduler(tracker, client, Preemption(client, history, clock), history, clock, everybody=True)
         reconciler = SimulatedReconciler(api, known.policies, clock)
         tracker.fill()
         end: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
@@ -224,19 +223,6 @@ async def _run(  # noqa: PLR0917 - one caller
         running.end.result()  # raises why a step could not be made
     running.errors = errors.texts
     return running
-
-
-class _PreemptedEvents:
-    """Takes kube-scheduler's Events: whom a victim went for."""
-
-    def __init__(self, history: SimulationHistory) -> None:
-        self._history = history
-
-    def event(self, occurrence: Occurrence) -> None:
-        """Note an occurrence."""
-        regarding, related = occurrence.regarding, occurrence.related
-        if occurrence.reason == "Preempted" and related:
-            self._history.preempted(regarding["uid"], f"{related['namespace']}/{related['name']}")
 
 
 class _ErrorLog(logging.Handler):

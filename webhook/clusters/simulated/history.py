@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
+from webhook.kube.events import Occurrence
 from webhook.kube.instants import epoch_or
 from webhook.kube.objects.meta import key_of
 from webhook.kube.objects.pod import Pod
@@ -128,11 +129,11 @@ class SimulationHistory:
         self._grounds |= {victim["pod"]: line for victim in line.get("victims", ())}
         self.decisions.append((at, line))
 
-    def preempted(self, victim_uid: str, preemptor: str) -> None:
-        """kube-scheduler has told whom a victim went for."""
-        story = self.pods.get(victim_uid)
-        if story is not None and story.eviction is not None:
-            story.eviction.preemptor = preemptor
+    def event(self, occurrence: Occurrence) -> None:
+        """Take one of kube-scheduler's Events, which may tell whom a victim went for."""
+        story, behind = self.pods.get(occurrence.regarding["uid"]), occurrence.related
+        if occurrence.reason == "Preempted" and behind and story is not None and story.eviction is not None:
+            story.eviction.preemptor = f"{behind['namespace']}/{behind['name']}"
 
     def note(self, at: float, what: str) -> None:
         """Somebody changed the cluster from outside."""
