@@ -85,13 +85,10 @@ def _timeline(summary: Summary, span: float) -> Html:
     )
     lines = (("evicted", evicted), ("placed", placed))
     paths = joined(f'<path class="{kind}" d="{_steps(times, span, most)}"/>' for kind, times in lines)
-    changes = joined(
-        f'<li><span class="key changed"></span>{text(time_span(at))}: {text(what)}</li>' for at, what in summary.notes
-    )
     legend = (
         f'<ul class="legend"><li><span class="key evicted"></span>{plural(len(evicted), "pod")} evicted, drained or '
         "lost with a node</li>"
-        f'<li><span class="key placed"></span>{plural(len(placed), "pod")} placed</li>{changes}</ul>'
+        f'<li><span class="key placed"></span>{plural(len(placed), "pod")} placed</li></ul>'
     )
     return Html(
         f'{legend}<div class="chart"><div class="y-axis"><span>{plural(most, "pod")}</span><span>0</span></div>'

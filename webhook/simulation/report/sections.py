@@ -59,9 +59,6 @@ def differences(a: Summary, b: Summary) -> list[str]:
     lost = b.metrics["work-lost"] - a.metrics["work-lost"]
     if abs(lost) >= _LEAST_WORK:
         sentences.append(f"With {b.name} {time_span(abs(lost))} {'more' if lost > 0 else 'less'} of work is lost.")
-    longer = b.metrics["gangs-placed-max"] - a.metrics["gangs-placed-max"]
-    if a.metrics["gangs-bound"] and b.metrics["gangs-bound"] and abs(longer) >= _LEAST:
-        sentences.append(f"With {b.name} the last gang is placed {_later(longer)}.")
     evicted = []
     for summary, other in ((b, a), (a, b)):
         # A pod that is made again under its name may be evicted again
@@ -106,7 +103,7 @@ def _owners_placed(a: Summary, b: Summary) -> Iterator[str]:
     later = [(_longer(*pair), owner) for owner, pair in pairs.items() if pair[0].placed == pair[1].placed]
     for seconds, owner in sorted(later, key=lambda row: (-abs(row[0]), row[1])):
         if abs(seconds) >= _LEAST:
-            yield f"With {b.name} {owner} is placed {_later(seconds)}."
+            yield f"With {b.name} {owner} is placed {time_span(abs(seconds))} {'later' if seconds > 0 else 'earlier'}."
 
 
 def _pairs(a: Sequence[Group], b: Sequence[Group]) -> dict[str, tuple[Group, Group]]:
@@ -119,10 +116,6 @@ def _pairs(a: Sequence[Group], b: Sequence[Group]) -> dict[str, tuple[Group, Gro
 def _longer(group: Group, other: Group) -> float:
     """How much longer the longest wait of the other is, in seconds; 0 if nobody of one of them was placed."""
     return 0.0 if group.longest is None or other.longest is None else other.longest - group.longest
-
-
-def _later(seconds: float) -> str:
-    return f"{time_span(abs(seconds))} {'later' if seconds > 0 else 'earlier'}"
 
 
 def _pods_of(owner: str, count: int) -> str:
