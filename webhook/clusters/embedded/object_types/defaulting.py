@@ -111,13 +111,10 @@ rolling updates:
   StatefulSet:
     updateStrategy: {rollingUpdate: {partition: 0}}
 first status:
-  DaemonSet: {currentNumberScheduled: 0, numberMisscheduled: 0, desiredNumberScheduled: 0, numberReady: 0}
   Namespace: {phase: Active}
   PersistentVolumeClaim: {phase: Pending}
   Pod: {phase: Pending}
   PodDisruptionBudget: {disruptionsAllowed: 0, currentHealthy: 0, desiredHealthy: 0, expectedPods: 0}
-  ReplicaSet: {replicas: 0}
-  StatefulSet: {replicas: 0, availableReplicas: 0}
 """
 """Defaults by field, as YAML; the parts before `kinds` are there to be named.
 
@@ -202,19 +199,12 @@ def _complete_pod_spec(spec: Object) -> None:
         image = str(container.get("image") or "")
         latest = "@" not in image and image.rpartition("/")[2].partition(":")[2] in ("", "latest")
         _set(container, "imagePullPolicy", "Always" if latest else "IfNotPresent")
-    for volume in _structs(spec, "volumes"):
-        if set(volume) == {"name"}:
-            volume["emptyDir"] = {}
 
 
 def _complete_from_others(kind: str, obj: Object) -> None:
     """Set the defaults of an object that depend on other fields of it."""
     metadata, spec = obj["metadata"], obj.get("spec", {})
     match kind:
-        case "ClusterRoleBinding" | "RoleBinding":
-            for subject in _structs(obj, "subjects"):
-                if subject.get("kind") in ("User", "Group"):
-                    _set(subject, "apiGroup", "rbac.authorization.k8s.io")
         case "Job":
             _set(spec, "podReplacementPolicy", "Failed" if spec.get("podFailurePolicy") else "TerminatingOrFailed")
         case "Namespace":
@@ -248,16 +238,7 @@ def begin(resource: ApiResource, obj: Object) -> None:
 
 
 def _qos_class(spec: Object) -> str:
-    """Guaranteed, Burstable or BestEffort (`component-helpers/.../qos`)."""
-    guaranteed, any_given = True, False
-    for container in _structs(spec, "containers", "initContainers"):
-        resources = container.get("resources") or {}
-        requests, limits = (
-            {key: amount for key in _COUNTED if (amount := nanos((resources.get(part) or {}).get(key, 0)))}
-            for part in ("requests", "limits")
-        )
-        any_given = any_given or bool(requests or limits)
-        guaranteed = guaranteed and len(limits) == len(_COUNTED) and {**limits, **requests} == limits
-    if not any_given:
-        return "BestEffort"
-    return "Guaranteed" if guaranteed else "Burstable"
+    """BestEffort if no container asks for cpu or memory, else Burstable: nobody is told that it is Guaranteed."""
+    containers = _structs(spec, "containers", "initContainers")
+    given = (((row.get("resources") or {}).get("requests") or {}).get(key, 0) for row in containers for key in _COUNTED)
+    return "Burstable" if any(map(nanos, given)) else "BestEffort"
