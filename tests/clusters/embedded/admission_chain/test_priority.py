@@ -86,7 +86,7 @@ async def test_disabled_plugin_leaves_the_pod_alone():
 
 def test_unknown_plugin_name_is_refused():
     """A mistyped plugin name is told, with the names there are."""
-    with pytest.raises(ValueError, match="no such admission plugin: Priorty; there are NamespaceLifecycle, Serv"):
+    with pytest.raises(ValueError, match="no such admission plugin: Priorty; there are NamespaceLifecycle, Prio"):
         EmbeddedCluster(disabled_plugins=("Priorty",))
 
 

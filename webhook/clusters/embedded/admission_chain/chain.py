@@ -1,6 +1,6 @@
 """The admission chain in kube-apiserver's order, with its in-tree plugins.
 
-In-tree mutating plugins (NamespaceLifecycle, ServiceAccount, Priority, DefaultTolerationSeconds, LimitRanger,
+In-tree mutating plugins (NamespaceLifecycle, Priority, ServiceAccount, DefaultTolerationSeconds, LimitRanger,
 RuntimeClass), mutating webhooks, the in-tree plugins again where a webhook changed the object; later, on the final
 object, in-tree validation and the validating webhooks. Each plugin can be switched off by its name.
 """
@@ -21,10 +21,6 @@ PREEMPT_LOWER_PRIORITY = "PreemptLowerPriority"
 _WHY = "must not be provided in pod spec; priority admission controller computed {} from the given PriorityClass name"
 
 
-Plugin = Callable[[WriteRequest, ObjectStore], None]
-"""Changes what is written, or raises StatusError to refuse it."""
-
-
 def _admit_namespace(change: WriteRequest, read: ObjectStore) -> None:
     """Refuse to create in a namespace that is missing (404) or ending (403), or to delete an immortal one (403)."""
     name = change.namespace
@@ -42,21 +38,6 @@ def _admit_namespace(change: WriteRequest, read: ObjectStore) -> None:
         cause = {"reason": "NamespaceTerminating", "message": f"namespace {name} is being terminated"}
         error.status["details"]["causes"] = [{**cause, "field": "metadata.namespace"}]
         raise error
-
-
-Fill = Callable[[Object, WriteRequest, ObjectStore], None]
-"""Fills in something of a new pod."""
-
-
-def _of_new_pods(fill: Fill) -> Plugin:
-    """A plugin that looks at pods that are created alone."""
-
-    def plugin(change: WriteRequest, read: ObjectStore) -> None:
-        spec = _pod_spec(change)
-        if spec is not None and change.operation == "CREATE":
-            fill({"spec": spec}, change, read)
-
-    return plugin
 
 
 def _name_account(pod: Object, _change: WriteRequest, _read: ObjectStore) -> None:
@@ -85,15 +66,12 @@ def _apply_class(pod: Object, change: WriteRequest, read: ObjectStore) -> None:
         raise change.denied(str(error)) from None
 
 
-def _admit_priority(change: WriteRequest, read: ObjectStore) -> None:
+def _admit_priority(spec: Object, change: WriteRequest, read: ObjectStore) -> None:
     """Fill in a pod's priority from its class. Raises StatusError (403) where the pod disagrees with the class.
 
     The Priority plugin does what docs/kubernetes-behaviour.md K1 to K4 tell: it runs before the mutating webhooks,
     and once more after one of them changed the object.
     """
-    spec = _pod_spec(change)
-    if spec is None:
-        return
     if change.operation == "UPDATE":
         old = (change.old_object or {}).get("spec") or {}
         for field in ("priority", "preemptionPolicy"):
@@ -136,25 +114,17 @@ def _global_default(classes: Iterable[Object]) -> Object | None:
     return min(defaults, key=lambda default: int(default.get("value", 0)), default=None)
 
 
-def _pod_spec(change: WriteRequest) -> Object | None:
-    """The spec of the pod that is written; None for everything else."""
-    resource, obj = change.resource, change.object
-    if resource.group or resource.plural != "pods" or change.subresource or obj is None:
-        return None
-    spec: Object = obj.setdefault("spec", {})
-    return spec
-
-
-_MUTATING: dict[str, Plugin] = {
-    "NamespaceLifecycle": _admit_namespace,
-    "ServiceAccount": _of_new_pods(_name_account),
-    "Priority": _admit_priority,
-    "DefaultTolerationSeconds": _of_new_pods(lambda pod, _change, _read: default_tolerations(pod)),
-    "LimitRanger": _of_new_pods(_apply_limits),
-    "RuntimeClass": _of_new_pods(_apply_class),
+_OF_NEW_PODS: dict[str, Callable[[Object, WriteRequest, ObjectStore], None]] = {
+    "ServiceAccount": _name_account,
+    "DefaultTolerationSeconds": lambda pod, _change, _read: default_tolerations(pod),
+    "LimitRanger": _apply_limits,
+    "RuntimeClass": _apply_class,
 }
-
-PLUGINS = (*_MUTATING, "MutatingAdmissionWebhook", "ValidatingAdmissionWebhook")
+"""The plugins that fill in something of new pods."""
+PLUGINS = (
+    *("NamespaceLifecycle", "Priority", *_OF_NEW_PODS),
+    *("MutatingAdmissionWebhook", "ValidatingAdmissionWebhook"),
+)
 """The plugins by the names that `--disable-admission-plugins` takes."""
 
 
@@ -187,6 +157,14 @@ class AdmissionChain:
             await self._webhooks.validate(change)
 
     def _in_tree(self, change: WriteRequest) -> None:
-        for name, plugin in _MUTATING.items():
+        if "NamespaceLifecycle" in self._enabled:
+            _admit_namespace(change, self._read)
+        resource, obj = change.resource, change.object
+        if resource.plural != "pods" or change.subresource or obj is None:
+            return
+        spec = obj.setdefault("spec", {})
+        if "Priority" in self._enabled:
+            _admit_priority(spec, change, self._read)
+        for name, fill in _OF_NEW_PODS.items() if change.operation == "CREATE" else ():
             if name in self._enabled:
-                plugin(change, self._read)
+                fill({"spec": spec}, change, self._read)
