@@ -172,6 +172,7 @@ def test_a_budget_whose_amount_cannot_be_read_lets_nobody_go():
     objects = cluster_of([node("b", "1")], pods, PodDisruptionBudget=budgets)
     objects = added(objects, "Node", node("a", "2"))
     objects = added(objects, "Pod", pod("web-1", "1", on="a", owner=("ReplicaSet", "web")))
+    objects = added(objects, "ReplicaSet", replica_set("web", 1))
     result = run(objects, None, "1m:scale default/web=2")
     status = {key: one.status for key, one in result.tracker.all("PodDisruptionBudget").items()}
     assert status["default/broken"].disruptions_allowed == 0

@@ -113,7 +113,7 @@ KEYS = """
     Device.attributes Device.capacity DeviceRequestResult.consumed_capacity NodeStatus.allocatable PodSpec.overhead
     PersistentVolumeSpec.capacity PodStatus.allocated_resources ResourceRequirements.limits
     ResourceRequirements.requests LabelSelector.match_labels ObjectMeta.annotations ObjectMeta.labels
-    PodSpec.node_selector ServiceSpec.selector
+    PodSpec.node_selector SelectingSpec.selector
     PersistentVolumeSpec.aws_elastic_block_store PersistentVolumeSpec.azure_disk PersistentVolumeSpec.cinder
     PersistentVolumeSpec.gce_persistent_disk PodSpec.resource_claims PodSpec.scheduling_gates PodSpec.scheduling_group
     PodStatus.resource_claim_statuses StorageClass.allowed_topologies SimulatedSpec.selector SimulatedSpec.strategy

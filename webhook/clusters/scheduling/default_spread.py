@@ -18,7 +18,9 @@ SELECTING: tuple[Resource, ...] = (SERVICE, REPLICATION_CONTROLLER, REPLICA_SET,
 """The resources whose selectors matter."""
 
 
-class _Spec(KubeStruct):
+class SelectingSpec(KubeStruct):
+    """Which pods it selects."""
+
     selector: dict[str, Any] | None = None
 
 
@@ -26,7 +28,7 @@ class Selecting(KubeStruct):
     """As much of an object as tells which pods are its own; a Service's selector is a plain map of labels."""
 
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
-    spec: _Spec = msgspec.field(default_factory=_Spec)
+    spec: SelectingSpec = msgspec.field(default_factory=SelectingSpec)
 
 
 class Selectors:

@@ -55,7 +55,7 @@ REFUSED = [
     (PODS, pod(container={"image": ""}), 422, "spec.containers[0].image: Required value"),
     (PODS, {**pod(), "kind": "Node", "apiVersion": "v1"}, 400, "must be of type Pod"),
     (PODS, {**pod(), "kind": "Pod", "apiVersion": "v2"}, 400, "v2, Kind=Pod is not v1, Kind=Pod"),
-    (PODS, pod("Upper"), 422, "a lowercase RFC 1123 subdomain must match"),
+    (PODS, pod("Upper"), 422, "a lowercase RFC 1123 subdomain must consist of"),
     (PODS, pod(""), 422, "name or generateName is required"),
     (PODS, labelled(labels={"a b": "c"}), 422, 'metadata.labels: Invalid value: "a b"'),
     (PODS, labelled(labels={"a": "-"}), 422, "a valid label must be an empty string or"),

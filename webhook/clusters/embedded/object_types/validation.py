@@ -24,7 +24,10 @@ from webhook.kube.selectors import SelectorError, label_matcher
 _LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
 _LABEL_KEY = r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
-_SUBDOMAIN_RULE = f"a lowercase RFC 1123 subdomain must match '{_SUBDOMAIN}'"
+_SUBDOMAIN_RULE = (
+    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and "
+    f"end with an alphanumeric character (e.g. 'example.com', regex used for validation is '{_SUBDOMAIN}')"
+)
 _LABEL_RULE = f"a lowercase RFC 1123 label must match '{_LABEL}'"
 _LABEL_KEY_RULE = f"the name part of a label's key must match '{_LABEL_KEY}'"
 _LABEL_VALUE_RULE = f"a valid label must be an empty string or match '{_LABEL_KEY}'"
@@ -61,7 +64,10 @@ def check_new(resource: ApiResource, obj: Object) -> None:
         text = "Required value: name or generateName is required"
         causes.append(Cause("metadata.name", "FieldValueRequired", text))
     else:
-        causes += _name_causes(resource, metadata["name"])
+        if prefix := metadata.get("generateName"):
+            # A dash at its end is no fault, for a suffix follows
+            causes += _name_causes(resource, "metadata.generateName", prefix, re.sub("-$", "a", prefix))
+        causes += _name_causes(resource, "metadata.name", metadata["name"], metadata["name"])
     causes += fields.missing(schemas.of_resource(resource), obj)
     causes += _object_causes(resource, obj)
     match resource.kind:
@@ -95,14 +101,14 @@ def check_changed(resource: ApiResource, subresource: str, old: Object, new: Obj
         raise statuses.invalid(BY_STORAGE[resource.key], new["metadata"].get("name", ""), causes)
 
 
-def _name_causes(resource: ApiResource, name: str) -> list[Cause]:
-    """What is wrong with a name."""
+def _name_causes(resource: ApiResource, field: str, shown: str, judged: str) -> list[Cause]:
+    """What is wrong with a name, which is shown in full."""
     pattern, rule, longest = _NAMES.get(resource.kind, (_SUBDOMAIN, _SUBDOMAIN_RULE, 253))
-    if len(name) > longest:
+    if len(judged) > longest:
         rule = f"must be no more than {longest} bytes"
-    elif re.fullmatch(pattern, name):
+    elif re.fullmatch(pattern, judged):
         return []
-    return [Cause("metadata.name", "FieldValueInvalid", f'Invalid value: "{name}": {rule}')]
+    return [Cause(field, "FieldValueInvalid", f'Invalid value: "{shown}": {rule}')]
 
 
 def _object_causes(resource: ApiResource, obj: Object) -> list[Cause]:
