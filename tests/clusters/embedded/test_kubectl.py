@@ -52,3 +52,13 @@ def test_watch(kubectl):
     kubectl("create", "configmap", "b", "--from-literal=k=v", "--from-literal=l=w")
     lines += [line[:2] for line in read_lines(watching, 1)]
     assert [name for name, _ in lines] == ["NAME", "a", "b"]
+
+
+def test_describe(kubectl):
+    """Describe shows a pod with its class, its conditions and its events."""
+    kubectl("apply", "-f", "-", stdin=pod("a", priorityClassName="system-node-critical"))
+    output = kubectl.eventually("Successfully assigned", "describe", "pod", "a")
+    assert re.search(r"Priority:\s+2000001000\nPriority Class Name:\s+system-node-critical", output)
+    assert re.search(r"PodScheduled\s+True", output)
+    assert re.search(r"Node-Selectors:\s+<none>", output)
+    assert "Allocated resources" in kubectl("describe", "node", "node-1")

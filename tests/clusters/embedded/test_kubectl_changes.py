@@ -58,3 +58,19 @@ def test_created_objects_are_what_was_meant(kubectl):
         "maxUnavailable": "50%",
         "selector": {"matchLabels": {"app": "web"}},
     }
+
+
+def test_drain(kubectl):
+    """Drain cordons a node and evicts its pods, which come back elsewhere."""
+    kubectl("apply", "-f", "-", stdin=DEPLOYMENT % 4)
+    kubectl("rollout", "status", "deployment/web", "--timeout=20s")
+    output = kubectl("drain", "node-1", "--ignore-daemonsets", "--force", "--timeout=20s")
+    try:
+        assert "node/node-1 cordoned" in output
+        assert "node/node-1 drained" in output
+        assert "Ready,SchedulingDisabled" in kubectl("get", "node", "node-1")
+        kubectl("rollout", "status", "deployment/web", "--timeout=20s")
+        nodes = {item["spec"]["nodeName"] for item in kubectl.json("get", "pods", "-l", "app=web")["items"]}
+        assert nodes == {"node-2"}
+    finally:
+        assert kubectl("uncordon", "node-1") == "node/node-1 uncordoned\n"
