@@ -1,8 +1,8 @@
 """Honest reviews beside one attack after the other: their time, how many are lost, and what the server takes of memory.
 
 `python -m tests.bench.under_attack`, with words of the attacks that are wanted; the end of `admission`. The attackers
-come from another address than the API server, and once more from the same one, as behind a proxy. Memory is what the
-server has resident, the most of it.
+come from another address than the API server, and once more from the same one, as behind a proxy. Memory is the most
+that the server has resident.
 """
 
 from __future__ import annotations
@@ -11,9 +11,7 @@ import asyncio
 import ssl
 import sys
 import tempfile
-import threading
 import time
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -72,25 +70,6 @@ class _Honest:
             await asyncio.sleep(PAUSE)
 
 
-class _Memory:
-    """The most that a process has had resident, looked at ten times a second."""
-
-    def __init__(self, pid: int) -> None:
-        self._pid, self._most = pid, 0.0
-        threading.Thread(target=self._watch, daemon=True).start()
-
-    def take(self) -> float:
-        """Megabytes since the last call."""
-        most, self._most = self._most, 0.0
-        return most
-
-    def _watch(self) -> None:
-        with suppress(OSError, KeyError):  # it has ended
-            while True:
-                self._most = max(self._most, memory(self._pid)["VmRSS"])
-                time.sleep(0.1)
-
-
 def measure(kinds: list[str], addresses: tuple[str, ...] = (APART, TOGETHER)) -> None:
     """Print the figures of each attack, and which miss their limit."""
     with tempfile.TemporaryDirectory(prefix="giveway-bench-") as directory:
@@ -98,15 +77,14 @@ def measure(kinds: list[str], addresses: tuple[str, ...] = (APART, TOGETHER)) ->
         policies.mkdir()
         (policies / "bench.yaml").write_text(POLICY)
         with on_cluster(files, CLASSES, NAMESPACES, policies) as (process, port):
-            taken = _Memory(process.pid)
             print(f"honest reviews on {CONNECTIONS} connections, each {PAUSE * 1e3:g} ms after the last answer")
-            _report("alone", "", _honest(port, files.trust, REVIEWS // 10), taken)
+            _report("alone", "", _honest(port, files.trust, REVIEWS // 10), process.pid)
             rounds = [(kind, address) for address in addresses for kind in kinds]
             lost, slow, most = 0, 0.0, 0.0
             for kind, address in rounds:
                 with beside("-m", "tests.bench.attacks", port, kind, address):
                     found = _honest(port, files.trust, max(REVIEWS // len(rounds), REVIEWS // 20))
-                p99, size = _report(kind, "from there" if address == TOGETHER else "apart", found, taken)
+                p99, size = _report(kind, "from there" if address == TOGETHER else "apart", found, process.pid)
                 lost, slow, most = lost + len(found.lost), max(slow, p99), max(most, size)
                 if process.poll() is not None:
                     sys.exit(f"the server ended: {process.returncode}")
@@ -121,8 +99,10 @@ def _honest(port: int, trust: ssl.SSLContext, count: int) -> _Honest:
     return honest
 
 
-def _report(kind: str, where: str, found: _Honest, memory: _Memory) -> tuple[float, float]:
-    times, taken = sorted(found.times), memory.take()
+def _report(kind: str, where: str, found: _Honest, pid: int) -> tuple[float, float]:
+    """The p99 in milliseconds, and the most memory since the last report."""
+    times, taken = sorted(found.times), memory(pid)["VmHWM"]
+    Path(f"/proc/{pid}/clear_refs").write_text("5")  # the peak counts from here
     p50, p99 = times[len(times) // 2] * 1e3, times[len(times) * 99 // 100] * 1e3
     lost = f"{len(found.lost)} lost of {len(times)}" + (f" ({found.lost[0]})" if found.lost else "")
     print(f"  {kind:42} {where:10} p50 {p50:7.1f}   p99 {p99:7.1f} ms   {taken:4.0f} MB   {lost}", flush=True)

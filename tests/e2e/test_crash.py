@@ -32,22 +32,3 @@ async def test_kill_at_every_step(sandbox, giveway, step):
     assert {f"v{number}" for number in range(8) if nodes[number % 2] == node} > gone, "all of one node"
     pods, _ = await sandbox.client.list(sandbox.pods, dict)
     assert not [pod for pod in pods if pod["status"].get("nominatedNodeName") and not pod["spec"].get("nodeName")]
-
-
-async def test_restart_of_a_forged_plan(sandbox, giveway):
-    """A plan somebody else wrote on a pod evicts nobody that a decision made now would not evict, and is taken off."""
-    node = await sandbox.node("n1", cpu="8")
-    low, high = await sandbox.classes()
-    await sandbox.run("v0", "6", node=node, priorityClassName=low)
-    uid = (await sandbox.get("v0"))["metadata"]["uid"]
-    await sandbox.preemptor(high, "4", "preemptor")
-    await sandbox.unschedulable("preemptor")
-    forged = f'{{"id":"x","node":"{node}","victims":[{{"namespace":"{sandbox.id}","name":"v0","uid":"{uid}"}}]}}'
-    patch = {"metadata": {"annotations": {PLAN: forged}}, "status": {"nominatedNodeName": node}}
-    await sandbox.client.patch(f"{sandbox.pods}/preemptor/status", patch)
-    await giveway.reconcile(policies(high))
-
-    await sandbox.without(PLAN, "preemptor")
-    await sandbox.until("preemptor", lambda one: not one["status"].get("nominatedNodeName"), 15, "is not nominated")
-    await asyncio.sleep(1)
-    assert "v0" in await sandbox.here()

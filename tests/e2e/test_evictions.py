@@ -89,3 +89,22 @@ async def test_precondition_and_absence(sandbox):
     with pytest.raises(ApiError) as caught:
         await evict(sandbox, "never-was")
     assert caught.value.status == 404
+
+
+async def test_a_pod_that_is_not_ready_spends_no_disruption(sandbox):
+    """It goes while enough others are healthy (K27), and the disruption that there is lets another one go."""
+    names = await start(sandbox, 3)
+    await sandbox.budget("web", WEB, minAvailable=1)
+    await allowed_disruptions(sandbox, 2)
+    unready = [{"type": "Ready", "status": "False", "reason": "ReadinessGatesNotReady"}]
+    path = f"{sandbox.pods}/{names[0]}"
+    await sandbox.client.patch(f"{path}/status", {"status": {"conditions": unready}}, kind="strategic")
+    await sandbox.client.patch(path, {"metadata": {"finalizers": ["giveway.dev/held"]}})
+    try:
+        await allowed_disruptions(sandbox, 1)
+        await evict(sandbox, names[0])
+        await evict(sandbox, names[1])
+        with pytest.raises(ApiError, match="would violate"):
+            await evict(sandbox, names[2])
+    finally:
+        await sandbox.client.patch(path, {"metadata": {"finalizers": None}})

@@ -11,7 +11,7 @@ from tests.e2e.software import policies
 from tests.workloads import deployment, eventually
 from webhook.kube.informer import Informer
 from webhook.kube.objects.pod import Pod
-from webhook.kube.resources import DEPLOYMENT, NODE, POD, POD_DISRUPTION_BUDGET
+from webhook.kube.resources import DEPLOYMENT, NODE, POD
 from webhook.policy.model.values import CAN_BE_PREEMPTED, PLAN
 
 POOL = "giveway.dev/e2e-pool"
@@ -90,39 +90,3 @@ async def test_the_others_wait_where_replacements_find_no_room(sandbox, giveway)
         assert not [
             one for one in waiting if one.status.nominated_node_name or PLAN in (one.metadata.annotations or {})
         ]
-
-
-async def test_a_victim_that_was_not_ready_does_not_use_up_the_budget(sandbox, giveway):
-    """It went past the budget and cannot end, and the disruption that is left lets another pod go (K27)."""
-    values = {"lowest": 70, "low": 80, "kept": 200}
-    lowest, low, kept = [await sandbox.priority_class(name, value) for name, value in values.items()]
-    high = await sandbox.priority_class("high", 100, preemptionPolicy="Never")
-    labels, held = {"app": "db"}, f"{sandbox.pods}/unready"
-    for name, class_name in (("unready", lowest), ("ready", low), ("other", kept)):
-        node = await sandbox.node(f"of-{name}")
-        gates = {"readinessGates": [{"conditionType": "giveway.dev/never"}]} if name == "unready" else {}
-        await sandbox.victim(name, class_name, node=node, labels=labels, **gates)
-    not_ready = [{"type": "Ready", "status": "False", "reason": "ReadinessGatesNotReady"}]
-    await sandbox.client.patch(f"{held}/status", {"status": {"conditions": not_ready}}, kind="strategic")
-    await sandbox.client.patch(held, {"metadata": {"finalizers": ["giveway.dev/held"]}})
-    await sandbox.budget("db", labels, minAvailable=1)
-
-    async def one_is_left() -> bool:
-        status = (await sandbox.client.get(POD_DISRUPTION_BUDGET.path(sandbox.id, "db")))["status"]
-        return (status["currentHealthy"], status["disruptionsAllowed"]) == (2, 1)
-
-    await eventually(one_is_left)
-    try:
-        await giveway.reconcile(policies(high))
-        await sandbox.preemptor(high, name="first")
-
-        async def is_leaving() -> bool:
-            return "deletionTimestamp" in (await sandbox.get("unready"))["metadata"]
-
-        await eventually(is_leaving, 15, "the pod that is not ready is asked first")
-        await sandbox.preemptor(high, name="second")
-        await sandbox.one_bound("first", "second")
-        assert await is_leaving(), "the other victim's object is still there"
-        assert await one_is_left() is False
-    finally:
-        await sandbox.client.patch(held, {"metadata": {"finalizers": None}})

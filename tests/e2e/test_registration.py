@@ -15,7 +15,7 @@ from tests.workloads import eventually, pod, refusal, served, until_refused
 from webhook.kube.client import Client
 from webhook.kube.errors import ApiError
 from webhook.kube.resources import NAMESPACE
-from webhook.registration.entries import EXEMPT, PROBES
+from webhook.registration.entries import EXEMPT
 
 POLICY = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
 COMPONENT = Path(__file__).parents[2] / "manifests" / "components" / "exempt-label" / "policy.yaml"
@@ -50,16 +50,6 @@ async def test_who_waits_for_a_webhook_that_is_gone(sandbox, giveway):
     await eventually(lambda: closed_for(sandbox), 10)
     await giveway.unregister()
     await eventually(lambda: open_for(sandbox), 10)
-
-
-async def test_nothing_is_refused_before_a_review_came_through(sandbox, giveway):
-    """Applied without a server, the configurations ask nobody; a server that is not reached only probes."""
-    await giveway.register()
-    assert not await makes(sandbox)
-    await giveway.serve(FORBIDDEN_IMAGE, "--url=https://127.0.0.1:1", reached=False)
-    found = [await sandbox.client.get(path) for path in giveway.configurations]
-    assert {entry["name"] for one in found for entry in one["webhooks"]} == PROBES
-    assert not await makes(sandbox)
 
 
 async def test_what_somebody_changes_is_put_back(sandbox, giveway):

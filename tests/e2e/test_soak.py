@@ -102,19 +102,9 @@ class Load:
 
     async def step(self) -> None:
         """One change; one that the server refuses is no matter."""
-        acts = (
-            self._preemptor,
-            self._preemptor,
-            self._victim,
-            self._victim,
-            self._leave,
-            self._leave,
-            self._budget,
-            self._scale,
-            self._node,
-        )
+        often, now_and_then = (self._preemptor, self._victim, self._leave), (self._budget, self._scale, self._node)
         with suppress(ApiError):
-            await self.dice.choice(acts)()
+            await self.dice.choice((*often, *often, *now_and_then))()
 
     async def _preemptor(self) -> None:
         if len(self.watch.cache.items()) < MOST_PODS:
@@ -127,18 +117,8 @@ class Load:
             self._number += 1
             said = {CAN_BE_PREEMPTED: self.dice.choice(["true", "true", "true", "false"])}
             said[PROTECTION_DURATION] = str(self.dice.choice([0, 2, 10]))
-            body = {
-                "metadata": {"name": f"v{self._number}", "annotations": said},
-                "spec": {
-                    "nodeSelector": {LABEL: self.sandbox.id},
-                    "tolerations": [{"operator": "Exists"}],
-                    "priorityClassName": self.low,
-                    "containers": [
-                        {"name": "c", "image": "i", "resources": {"requests": {"cpu": str(self.dice.randint(1, 3))}}}
-                    ],
-                },
-            }
-            await self.sandbox.client.create(self.sandbox.pods, body)
+            cpu = str(self.dice.randint(1, 3))
+            await self.sandbox.pod(f"v{self._number}", cpu=cpu, annotations=said, priorityClassName=self.low)
 
     async def _leave(self) -> None:
         names = [pod.metadata.name for pod in self.watch.cache.items().values() if pod.metadata.name[0] in "pv"]
