@@ -48,6 +48,7 @@ NOBODY = "p/r refuses no pod: a pod in some-namespace, made by anybody, gets 100
 NOTHING = "p/r does nothing"
 EVERYTHING = "p/r refuses everything: a pod in some-namespace"
 REFUSED = f"{EVERYTHING}, made by anybody, is refused: "
+NEEDLESS = " of policy p makes no difference"
 CLASS = "gets PriorityClass c"
 OF_A_CONTROLLER = "a pod in kube-system, made by system:serviceaccount:kube-system:replicaset-controller, is refused:"
 THREE = (
@@ -146,6 +147,10 @@ SURPRISING = {
         policy(GUARDED),
         out("the annotation e.com/k=true and the label a=b", "", made="changed"),
     ),
+    "two lists that have no class in common": (
+        policy("priorityClasses: {allow: [a]}", "priorityClasses: {allow: [b]}", match="{namespaces: [x]}"),
+        'p/r and other rules together refuse everything: a pod in x, made by anybody, is refused: PriorityClass "c"',
+    ),
     "an exclusion of all namespaces without a label": (policy(ALLOW, exclude=NOT_T), out(gets=CLASS)),
     "a condition that fails": (
         policy(RESERVE, **condition('namespaceObject.metadata.labels["team"] == "a"')),
@@ -172,6 +177,29 @@ SURPRISING = {
         f"{policy('defaultPriorityClass: x')}---\n{policy(ALLOW, name='q')}",
         "a pod in some-namespace, made by anybody, gets x by p/r and is refused: ",
     ),
+    "a class is allowed and denied": (
+        policy("priorityClasses: {allow: [a, system-node-critical], deny: [a]}"),
+        f"priorityClasses.allow[0]{NEEDLESS}",
+    ),
+    "what is denied is not allowed anyway": (
+        policy("priorityClasses: {allow: [a, system-node-critical], deny: [b]}"),
+        f"priorityClasses.deny[0]{NEEDLESS}",
+    ),
+    "an empty exclusion": (policy(ALLOW, exclude="{}"), f"exclude{NEEDLESS}"),
+    "a name that the API server keeps": (
+        policy('reserve: {from: 100, to: 200, define: {names: ["system-*"]}}'),
+        f"reserve.define[0]{NEEDLESS}",
+    ),
+    "an exclusion of what is not matched": (
+        policy(ALLOW, match=spaces("a"), exclude=spaces("b")),
+        f"exclude{NEEDLESS}",
+    ),
+    "a condition that is always true": (policy(ALLOW, **condition("has(object.metadata)")), f"conditions[0]{NEEDLESS}"),
+    "an exception from what is not refused": (
+        policy(ALLOW, match=spaces("a"), **excepted(spaces("b"))),
+        f"exceptions[0]{NEEDLESS}",
+    ),
+    "a right of no pod": (used(spaces("a"), spaces("b.c")), f"reserve.use[1]{NEEDLESS}"),
 }
 
 
@@ -221,10 +249,18 @@ def test_the_author_of_a_workload_and_who_makes_its_pods(name):
     assert any("p/r is about a pod" in message and expected in message for message in found), "\n".join(found)
 
 
+def test_a_right_that_no_service_account_has():
+    """A glob of service accounts gives a right to none of them."""
+    right = "{subjects: [{kind: ServiceAccount, namespace: operators, name: '*'}]}"
+    (found,) = told(policy(f"reserve: {{from: 1, to: 9, use: {right}}}"))
+    assert found.startswith("reserve.use[0] of policy p makes no difference")
+
+
 TEAM = 'object.metadata.namespace != "x" || object.metadata.labels[?"team"].orValue("").matches("^t-[a-z]+$")'
 SECONDS = 'int(object.metadata.annotations[?"e.com/s"].orValue("0")) <= 3600'
 STAYS = 'oldObject == null || object.metadata.labels[?"t"] == oldObject.metadata.labels[?"t"]'
 REGISTRY = 'object.spec.containers.all(c, c.image.startsWith("r.example.com/"))'
+IN_COMMON = ('priorityClasses: {allow: ["b-*", x]}', "priorityClasses: {allow: [b-y]}")
 LISTED = 'priorityClasses: {allow: [x, "b-*"], deny: ["b-x*"]}'
 UNSURPRISING = {
     "a range": policy(RESERVE),
@@ -233,6 +269,7 @@ UNSURPRISING = {
     "a range with an exclusion by namespace": policy(RESERVE, exclude=spaces("b-*")),
     "the system's range": SYSTEM,
     "classes of some namespaces": policy(LISTED, match=spaces("t-*")),
+    "two lists with a class in common": policy(*IN_COMMON, match=spaces("x")),
     "classes but for a namespace": policy("priorityClasses: {deny: [x]}", exclude=spaces("b")),
     "what the namespace says": policy(ALLOW, **condition('!("c" in namespaceObject.metadata.labels)')),
     "an exception": policy(ALLOW, **excepted(spaces("b"))),

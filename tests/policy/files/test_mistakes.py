@@ -109,6 +109,11 @@ def test_errors(spec, place, words):
         "on": ("match: {namespaces: [on]}", "on", 'take on for true; write "on"'),
         "key of a label": ("match: {objectSelector: {matchLabels: {yes: b}}}", "yes", "take yes for true"),
         "no message": (rule("validate: {expression: 'true'}"), "'true'", 'without "message"'),
+        "misspelt annotation": (
+            rule("copyAnnotations: [godel.bytedance.com/can-be-preemted]"),
+            "godel.bytedance.com/can-be-preemted",
+            'did you mean "godel.bytedance.com/can-be-preempted"?',
+        ),
         "field that no pod has": (
             rule("validate: {expression: 'object.spec.priorty > 5', message: m}"),
             "priorty",

@@ -86,3 +86,28 @@ def test_schedules_that_are_right():
     found = loaded(preemption(spec), kind="PreemptionPolicy")
     assert found.findings == []
     assert str(found.policies.preemption[0].schedule) == "0 6 * * * Europe/Berlin for 14h"
+
+
+NIGHT = "schedule: {cron: 0 23 * * *, duration: 4h}"
+
+
+@table(
+    "spec, place, words",
+    {
+        "rate that never holds": (
+            preemption(f"{DAY}\nlimits: {{perNode: {{evictions: 1, {NIGHT}}}}}"),
+            f"{{perNode: {{evictions: 1, {NIGHT}}}}}",
+            "perNode never holds",
+        ),
+        "protection that never holds": (
+            preemption(f"{DAY}\nprotection: {{default: 5m, {NIGHT}}}"),
+            f"{{default: 5m, {NIGHT}}}",
+            "protection never holds",
+        ),
+    },
+)
+def test_warnings_of_schedules(spec, place, words):
+    """What holds at no time at which its policy does."""
+    found = loaded(spec, kind="PreemptionPolicy")
+    check(found.findings, Severity.WARNING, place, words)
+    assert len(found.policies.preemption) == 1

@@ -8,7 +8,7 @@ import pytest
 
 from tests.policy.builders import table
 from webhook.kube.instants import epoch
-from webhook.policy.model.schedule import Schedule
+from webhook.policy.model.schedule import Schedule, ever_together
 
 HOUR = 3600.0
 
@@ -136,3 +136,18 @@ def test_the_next_window_in_words(now, text):
     """With the day if it does not begin within one."""
     workdays = every("0 6 * * MON-FRI")
     assert workdays.next_window(berlin(now)) == text
+
+
+@table(
+    "one, other, meet",
+    {
+        "day and night": (DAILY, NIGHTLY, False),
+        "every five minutes": (DAILY, every("*/5 * * * *", 60.0, "UTC"), True),
+        "once": (every("0 0 * * SAT", 24 * HOUR, "UTC"), every("0 0 1 1 *", HOUR, "UTC"), False),
+        "2026": (every("0 0 * * THU", 24 * HOUR, "UTC"), every("0 0 1 1 *", HOUR, "UTC"), True),
+        "zones that drift apart": (DAILY, every("30 5 * * *", HOUR, "UTC"), True),
+    },
+)
+def test_whether_two_ever_hold_together(one, other, meet):
+    """Over two years, whichever of them is asked first."""
+    assert ever_together(one, other) == ever_together(other, one) == meet

@@ -7,14 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import chain, islice
+from typing import Any
 
 from msgspec.structs import replace
 
+from webhook.policy.cel.fields import Path
 from webhook.policy.evaluation.engine import Engine
 from webhook.policy.evaluation.request import CLASSES, CONTROLLER, PODS, UserInfo
 from webhook.policy.evaluation.rules import Verdict
 from webhook.policy.example_requests.example import (
     ANYBODY,
+    CHANGE,
     NAME,
     NAMESPACE,
     OPERATION,
@@ -28,7 +31,10 @@ from webhook.policy.model.match import MEND, RequestMatch
 from webhook.policy.model.policies import Policies
 from webhook.policy.model.priority import PriorityPolicy
 from webhook.policy.model.rules import Enforcement, PriorityRule
+from webhook.policy.model.values import CAN_BE_PREEMPTED
+from webhook.policy.model.victims import VictimMode
 from webhook.policy.shapes.findings import Finding, Severity
+from webhook.policy.shapes.object_shape import yaml_name
 from webhook.policy.shapes.yaml_nodes import SourcePosition
 
 _CRITICAL = next(((NAME, name), (VALUE, value)) for value, name in SYSTEM.items())
@@ -39,13 +45,17 @@ _OF_KUBERNETES = (
     Example(CLASSES, ((USER, _API_SERVER), *_CRITICAL, (("object", "description"), "Used for system critical pods"))),
 )
 """What every cluster asks for by itself."""
+_OPENED = ((*CHANGE, CAN_BE_PREEMPTED), "true")
 _NOTHING = {"use": "refuses no pod", "define": "refuses no PriorityClass", "": "does nothing"}
+_OPTIONAL = ("exclude", "namespaces", "namespace_selector", "object_selector")
+_LISTS = ("conditions", "exceptions", "use", "define", "allow", "deny")
+"""Parts that a policy could do without."""
 _UNRECORDED = (
     "counts as the pod was made; of a pod that giveway did not see then, or by older policies, it counts as it is now,"
     " and whoever may patch the pod or its status writes it: `giveway doctor` names such pods (not-recorded)"
 )
 _APART = f"the author of a workload and the controller that makes its pods are judged differently; {MEND}"
-_MOST_TRIED, _MOST_FIXED, _MOST_FREE = 600, 80, 16
+_MOST_TRIED, _MOST_FIXED, _MOST_FREE, _MOST_COMPARED = 600, 80, 16, 5000
 Told = Iterator[tuple[Severity, SourcePosition, str]]
 Said = dict[str, Verdict]
 """What rules say of a request, by their ids; one that fills something in counts as violated under audit."""
@@ -71,6 +81,13 @@ class _Asked:
 
     def __init__(self, policies: Policies, now: float) -> None:
         self._policies, self._now, self._engine = policies, now, Engine(policies)
+        self._lists = {
+            f"{policy.name}/{rule.name}": rule.priority_classes
+            for policy in policies.priority
+            for rule in policy.rules
+            if rule.priority_classes is not None and rule.enforcement is Enforcement.ENFORCE
+        }
+        """The rules that say which classes may be named."""
 
     def _said(self, example: Example) -> Said:
         request = example.request(self._now)
@@ -79,18 +96,28 @@ class _Asked:
         return said | {verdict.id: verdict for verdict in self._engine.judge(request)}
 
     def of_policy(self, policy: PriorityPolicy) -> Told:
-        """What is surprising about the rules of a policy."""
-        surprised, own = False, [(example, self._said(example)) for example in _OF_KUBERNETES]
+        """What is surprising about the rules of a policy; if nothing is, which part of it makes no difference."""
+        surprised, answered = False, [(example, self._said(example)) for example in _OF_KUBERNETES]
+        own = answered[:]
         for rule in policy.rules:
             rule_id = f"{policy.name}/{rule.name}"
-            for question in questions(policy, rule):
+            for question in questions(policy, rule, self._lists.values()):
                 rows = self._rows(rule_id, question) if question.fixed[0] else []
-                for text in self._of_question(policy, rule, question, rows):
-                    surprised = True
-                    yield Severity.WARNING, rule.source, text
+                answered += chain.from_iterable(rows)
+                for severity, text in self._of_question(policy, rule, question, rows):
+                    surprised |= severity is Severity.WARNING
+                    yield severity, rule.source, text
             for example, said in () if surprised else own:
                 if rule_id in said and said[rule_id].denies:
                     yield Severity.WARNING, rule.source, f"{example}, is refused: {said[rule_id].message}"
+        for source, name, less in (
+            () if surprised or len(answered) > _MOST_COMPARED else _without(policy, policy.source)
+        ):
+            priority = tuple(less if each is policy else each for each in self._policies.priority)
+            other = _Asked(replace(self._policies, priority=priority), self._now)
+            if all(_outcomes(other._said(example)) == _outcomes(said) for example, said in answered):
+                text = f"without it {len(answered)} example requests are answered alike, such as {answered[-1][0]}"
+                yield Severity.WARNING, source, f"{name} of policy {policy.name} makes no difference: {text}"
 
     def _rows(self, rule_id: str, question: RuleQuestion) -> list[list[_Answered]]:
         """Requests with their answers, near the plain one and near one that the rule is about.
@@ -118,16 +145,20 @@ class _Asked:
 
     def _of_question(
         self, policy: PriorityPolicy, rule: PriorityRule, question: RuleQuestion, rows: list[list[_Answered]]
-    ) -> Iterator[str]:
+    ) -> Iterator[tuple[Severity, str]]:
         """What is surprising about one thing that a rule decides: the worst, and whom it treats differently."""
         rule_id, about = f"{policy.name}/{rule.name}", question.about
         if not rows:
-            if about == "use":
-                yield f"{rule_id} reserves values that no class can have; above one billion there are only {[*SYSTEM]}"
+            text = f"reserves values that no class can have; above one billion there are only {[*SYSTEM]}"
+            yield from [(Severity.WARNING, f"{rule_id} {text}")] if about == "use" else []
             return
-        yield from islice(self._of_rule(policy, rule, about, rows), 1)
+        yield from ((Severity.WARNING, text) for text in islice(self._of_rule(policy, rule, about, rows), 1))
         if pods := _apart(rule_id, about, rows) if question.resource == PODS else []:
-            yield f"{rule_id} is about {pods[0]}, and not about {pods[1]}: {_APART}"
+            yield Severity.WARNING, f"{rule_id} is about {pods[0]}, and not about {pods[1]}: {_APART}"
+        trusting = _by_label(rule_id, rows) if about == "use" and rule.enforcement is Enforcement.ENFORCE else None
+        if trusting is not None:
+            text = f"{self._told(trusting, about)}: see that nobody else labels namespaces"
+            yield Severity.NOTICE, f"{rule_id} goes by a label: {text}"
 
     def _of_rule(
         self, policy: PriorityPolicy, rule: PriorityRule, about: str, rows: list[list[_Answered]]
@@ -156,9 +187,12 @@ class _Asked:
                 yield f"{rule_id} can be got round: {self._told(through, about)}"
             for operation in (None, "UPDATE") if through is None and about in ("validate", "priority_classes") else ():
                 judged = [(row, said) for row, said in answered if rule_id in said and row.get(OPERATION) == operation]
-                if judged and all(said[rule_id].violated for _, said in judged):
-                    example, said = judged[0]
-                    yield f"{rule_id} refuses everything: {example}, is refused: {said[rule_id].message} {tried}"
+                refusing = {rule_id, *self._lists}
+                refused = [[row for row in said.values() if row.violated and row.id in refusing] for _, said in judged]
+                if refused and all(refused):
+                    alone = all(said[rule_id].violated for _, said in judged)
+                    text = "refuses everything" if alone else "and other rules together refuse everything"
+                    yield f"{rule_id} {text}: {judged[0][0]}, is refused: {refused[0][0].message} {tried}"
 
     def _told(self, example: Example, about: str) -> str:
         """The request and what becomes of it."""
@@ -168,15 +202,29 @@ class _Asked:
         return f"{example}, {gets.get(about, 'is let in')}"
 
     def unguarded(self, path: str) -> Told:
-        """What no rule is about, and anybody may do who may make or patch pods."""
+        """What no rule is about, and anybody may do who may make pods, or change classes."""
         critical = Example(PODS, ((NAMESPACE, UNNAMED), *_CRITICAL))
         if not _refused(self._said(critical)):
             text = f"nothing reserves the range above one billion: {self._told(critical, 'use')}"
             yield Severity.NOTICE, SourcePosition(path), text
         for policy in self._policies.preemption:
+            victims = [name for pair in policy.victims.pairs or () for name in pair.victims.priority_classes or ()]
+            opened = self._let_in((OPERATION, "UPDATE"), (NAME, samples([*victims, "batch"])[0]), _OPENED)
+            if policy.victims.mode is VictimMode.OPT_IN and opened is not None:
+                opens = 'which opens its running pods to eviction: no range with "define" holds its value'
+                yield Severity.NOTICE, policy.source, f"{opened} who may patch it, is let in, {opens}"
+            for name in (name for glob in policy.class_globs for name in samples([glob])[:1]):
+                if (defined := self._let_in((NAME, name))) is not None:
+                    meant = 'and the policy means its pods, too, by a glob: no range with "define" holds its value'
+                    yield Severity.NOTICE, policy.source, f"{defined} who may create classes, is let in, {meant}"
             read = [f"label {key}" for key in sorted(policy.labels_read)] + ["group"] * policy.reads_groups
             if read:
                 yield Severity.NOTICE, policy.source, f"a pod's {' and '.join(read)} {_UNRECORDED}"
+
+    def _let_in(self, *settings: tuple[Path, Any]) -> Example | None:
+        """The first of requests about a PriorityClass, by its values, that is let in."""
+        examples = (Example(CLASSES, (*settings, (VALUE, value))) for value in (1000, 0, 10**9, -1))
+        return next((example for example in examples if not _refused(self._said(example))), None)
 
 
 def _refused(said: Said) -> bool:
@@ -185,6 +233,19 @@ def _refused(said: Said) -> bool:
 
 def _meets(said: Said, rule_id: str) -> bool:
     return rule_id in said and said[rule_id].violated
+
+
+def _outcomes(said: Said) -> dict[str, str]:
+    return {rule: verdict.outcome for rule, verdict in said.items()}
+
+
+def _by_label(rule_id: str, rows: list[list[_Answered]]) -> Example | None:
+    """What anybody asks for and is refused, but not in a namespace with certain labels."""
+    for (example, said), *_ in rows if _meets(rows[0][0][1], rule_id) else ():
+        added = {path[0] for path, value in example.settings if (path, value) not in rows[0][0][0].settings}
+        if added == {"namespaceObject"} and example.get(NAMESPACE) == UNNAMED and not _refused(said):
+            return example
+    return None
 
 
 def _apart(rule_id: str, about: str, rows: list[list[_Answered]]) -> list[Example]:
@@ -225,3 +286,20 @@ def _let_out(rule_id: str, about: str, rows: list[list[_Answered]], *, everywher
             if through is not None:
                 return through
     return None
+
+
+def _without(part: Any, source: SourcePosition) -> Iterator[tuple[SourcePosition, str, Any]]:
+    """A policy or rule without each of the parts that it could do without, with the part's place and name."""
+    source = getattr(part, "source", source)
+    for field in getattr(part, "__struct_fields__", ()):
+        value = getattr(part, field)
+        if value is not None and field in _OPTIONAL:
+            yield source, yaml_name(field), replace(part, **{field: None})
+        for number, element in enumerate(value if isinstance(value, tuple) else ()):
+            before, after = value[:number], value[number + 1 :]
+            if field in _LISTS:
+                yield getattr(element, "source", source), f"{field}[{number}]", replace(part, **{field: before + after})
+            for place, name, less in _without(element, source) if field == "rules" else ():
+                yield place, name, replace(part, **{field: (*before, less, *after)})
+        for place, name, less in _without(value, source) if field in ("match", "reserve", "priority_classes") else ():
+            yield place, f"{yaml_name(field)}.{name}", replace(part, **{field: less})

@@ -14,7 +14,7 @@ from webhook.policy.evaluation.request import CLASSES, CONTROLLER, PODS, UserInf
 from webhook.policy.example_requests.example import ANYBODY, CHANGE, NAME, NAMESPACE, OPERATION, USER, VALUE, Settings
 from webhook.policy.model.globs import WILDCARD
 from webhook.policy.model.priority import PriorityPolicy
-from webhook.policy.model.rules import PriorityRule
+from webhook.policy.model.rules import PriorityClasses, PriorityRule
 from webhook.policy.model.values import CAN_BE_PREEMPTED
 
 Parts = list[list[Settings]]
@@ -79,17 +79,21 @@ def samples(patterns: Iterable[str], *, dots: bool = True) -> list[str]:
     return list(names)
 
 
-def questions(policy: PriorityPolicy, rule: PriorityRule) -> Iterator[RuleQuestion]:
-    """What a rule decides about pods and about PriorityClasses."""
+def questions(policy: PriorityPolicy, rule: PriorityRule, lists: Iterable[PriorityClasses]) -> Iterator[RuleQuestion]:
+    """What a rule decides about pods and about PriorityClasses; `lists` are what rules allow and deny."""
     if rule.reserve is not None:
-        yield _question(policy, rule, "use", PODS)
-        yield _question(policy, rule, "define", CLASSES)
+        yield _question(policy, rule, "use", PODS, ())
+        yield _question(policy, rule, "define", CLASSES, ())
         return
+    listed = rule.priority_classes is not None
+    names = [name for body in lists if listed for name in (*(body.allow or ()), *body.deny)]
     for resource in rule.validate.resources if rule.validate is not None else (PODS,):
-        yield _question(policy, rule, rule.body[0], resource)
+        yield _question(policy, rule, rule.body[0], resource, names)
 
 
-def _question(policy: PriorityPolicy, rule: PriorityRule, about: str, resource: str) -> RuleQuestion:
+def _question(
+    policy: PriorityPolicy, rule: PriorityRule, about: str, resource: str, listed: Iterable[str]
+) -> RuleQuestion:
     own = _read(rule.declaration.expressions, resource)
     read = _read([condition.expression for condition in policy.conditions], resource)
     names, users = [*own.get(NAMESPACE, ()), *read.get(NAMESPACE, ())], [ANYBODY, CONTROLLER]
@@ -112,7 +116,8 @@ def _question(policy: PriorityPolicy, rule: PriorityRule, about: str, resource: 
             users.append(UserInfo(called, ("system:authenticated", name)))
     spaces: list[Settings] = [((NAMESPACE, name),) for name in (UNNAMED, *samples(names, dots=False))]
     asking: list[Settings] = [((USER, user),) for user in users]
-    decided = list(_decided(rule, about, resource, own | read))
+    both = own | read
+    decided = list(_decided(rule, about, resource, both | {NAME: [*both.get(NAME, ()), *listed]}))
     return RuleQuestion(about, resource, [decided, spaces if resource == PODS else [()], *places, asking], free)
 
 

@@ -10,12 +10,13 @@ from typing import Annotated
 import msgspec
 
 from webhook.policy.model.extender import ExtenderConfig
+from webhook.policy.model.globs import WILDCARD
 from webhook.policy.model.limits import MANY, Limits
-from webhook.policy.model.schedule import Schedule
+from webhook.policy.model.schedule import Schedule, ever_together
 from webhook.policy.model.values import CLASS_NAME, ClassGlob
 from webhook.policy.model.victims import PodsMatch, Schedulers, Victims
 from webhook.policy.shapes.findings import Reader
-from webhook.policy.shapes.object_shape import REQUIRED, Checked, Choice, Nodes, Values, choice, mapping
+from webhook.policy.shapes.object_shape import REQUIRED, Checked, Choice, Nodes, Values, choice, mapping, yaml_name
 from webhook.policy.shapes.shapes import DURATION, MapOf, integer
 from webhook.policy.shapes.yaml_nodes import SourcePosition
 
@@ -129,7 +130,7 @@ class Groups(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @mapping("PreemptionPolicy spec")
-class PreemptionPolicy(msgspec.Struct, frozen=True, kw_only=True):
+class PreemptionPolicy(Checked, frozen=True, kw_only=True):
     """Which pods the reconciler preempts for, and whom it may evict."""
 
     name: str = ""
@@ -167,6 +168,12 @@ class PreemptionPolicy(msgspec.Struct, frozen=True, kw_only=True):
         return [side for pair in self.victims.pairs or () for side in (pair.preemptors, pair.victims)]
 
     @property
+    def class_globs(self) -> list[str]:
+        """The globs by which the policy means classes that need not exist yet; of its pairs not one for every class."""
+        named = [name for side in self._sides for name in side.priority_classes or () if name != WILDCARD]
+        return [name for name in dict.fromkeys((*self.preemptors.priority_classes, *named)) if WILDCARD in name]
+
+    @property
     def labels_read(self) -> frozenset[str]:
         """The labels of pods by which the policy selects them, or counts their evictions."""
         selectors = [side.labels for side in self._sides if side.labels is not None]
@@ -178,3 +185,15 @@ class PreemptionPolicy(msgspec.Struct, frozen=True, kw_only=True):
     def reads_groups(self) -> bool:
         """Whether it makes a difference which group of pods a victim belongs to."""
         return self.groups.disruption is not GroupDisruption.POD or self.victims.cost.group_restarts
+
+    @staticmethod
+    def check(values: Values, nodes: Nodes, reader: Reader) -> None:
+        """What has a schedule of its own holds at some time at which the policy does."""
+        limits, protection = values.get("limits", Limits()), values.get("protection", Protection())
+        parts = [("limits", yaml_name(field), rate.schedule) for field, rate in limits.rates.items()]
+        for attribute, name, schedule in [*parts, ("protection", "protection", protection.schedule)]:
+            own = values.get("schedule")
+            if own is not None and schedule is not None and not ever_together(own, schedule):
+                reader.warn(
+                    nodes[attribute], f"{name} never holds: its schedule and the policy's have no time in common"
+                )

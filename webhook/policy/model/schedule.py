@@ -9,6 +9,7 @@ Seconds are since the epoch; everything here is a function of the time that is g
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -29,10 +30,12 @@ _MINUTE, _DAY = 60, 24 * 3600
 _LONGEST = 31 * _DAY
 """Seconds that a window may last, at most."""
 _STEPS = 500
-"""Windows that are looked at to find where those that are open end."""
+"""Windows that are looked at to find where those that are open end, and whether two schedules ever meet."""
 _SHIFT = 3 * 3600
 """Seconds, at least, by which a change of clocks makes a window longer or shorter."""
 _BEGIN = epoch("2025-01-01T00:00:00Z")
+_END = _BEGIN + 400 * _DAY
+"""Between which instants windows are compared: a year with the clock changes of today."""
 
 
 def _cron(text: str, scalar: YamlScalar, reader: Reader) -> None:
@@ -106,6 +109,19 @@ class Schedule(Checked, frozen=True, kw_only=True):
         """`from 06:00 Europe/Berlin`."""
         begins = self.begins(now)
         return "never again" if begins is None else f"from {self.when(begins, now)}"
+
+
+def ever_together(first: Schedule, second: Schedule) -> bool:
+    """Whether both ever hold at the same time; True if that takes too long to find out."""
+    now = _BEGIN
+    for _ in range(2 * _STEPS):
+        closed = [schedule for schedule in (first, second) if not schedule.holds(now)]
+        if not closed:
+            return True
+        now = max(schedule.begins(now) or math.inf for schedule in closed)
+        if now > _END:
+            return False
+    return True
 
 
 def _local(instant: float, zone: ZoneInfo) -> datetime:

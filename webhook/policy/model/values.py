@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -12,6 +13,7 @@ from msgspec.structs import replace
 from webhook.kube.pods import POD_DELETION_COST
 from webhook.policy.cel.fields import unknown_fields
 from webhook.policy.cel.program import LONGEST_EXPRESSION, CelError, CelProblem, Program
+from webhook.policy.model.globs import WILDCARD
 from webhook.policy.shapes.findings import Reader, Severity
 from webhook.policy.shapes.object_shape import FILLED
 from webhook.policy.shapes.shapes import INVALID, Scalar, ShapeError, string
@@ -88,13 +90,23 @@ _EXAMPLES = [
 ]
 """Annotations about preemption, which editors offer."""
 
+_ALMOST = 0.9
+"""How alike two annotation keys are that probably mean the same."""
 _SUBDOMAIN = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
 _GLOB = r"[-a-z0-9.*]+"
+
+
+def _glob(name: str, scalar: YamlScalar, reader: Reader) -> None:
+    """Point out what looks like a regular expression."""
+    if f".{WILDCARD}" in name:
+        glob = name.replace(f".{WILDCARD}", WILDCARD)
+        reader.warn(scalar, f'"{name}" means names with a dot in them; * alone stands for any characters: "{glob}"')
 
 
 def _class(name: str, scalar: YamlScalar, reader: Reader) -> None:
     """Note a PriorityClass that should exist, for the check of names."""
     reader.classes.append((name, scalar))
+    _glob(name, scalar, reader)
 
 
 _A_CLASS = "the name of a PriorityClass"
@@ -103,10 +115,10 @@ CLASS_NAME = string(f"{_A_CLASS} (a-z, 0-9, - and .)", f"^{_SUBDOMAIN}$", longes
 ClassName = Annotated[str, CLASS_NAME]
 _ANY_CLASS = f"{_A_CLASS}, in which * stands for any characters"
 ClassGlob = Annotated[str, string(_ANY_CLASS, f"^{_GLOB}$", longest=253, check=_class)]
-NewClassGlob = Annotated[str, string(_ANY_CLASS, f"^{_GLOB}$", longest=253)]
+NewClassGlob = Annotated[str, string(_ANY_CLASS, f"^{_GLOB}$", longest=253, check=_glob)]
 """The name of a class that need not exist yet."""
 NamespaceGlob = Annotated[
-    str, string("the name of a namespace, in which * stands for any characters", f"^{_GLOB}$", longest=63)
+    str, string("the name of a namespace, in which * stands for any characters", f"^{_GLOB}$", longest=63, check=_glob)
 ]
 Namespaces = Annotated[tuple[NamespaceGlob, ...], FILLED]
 
@@ -155,11 +167,10 @@ def _place(node: YamlNode, problem: CelProblem, reader: Reader) -> SourcePositio
     return source
 
 
-def _key(what: str, longest: int, **described: Any) -> Scalar:
-    """The key of a label or of an annotation."""
+def _key(what: str, longest: int, known: Sequence[str] = (), **described: Any) -> Scalar:
+    """The key of a label or of an annotation; one that is almost a `known` one is probably misspelt."""
 
     def check(text: str, scalar: YamlScalar, reader: Reader) -> None:
-        del scalar, reader
         if text in OWN_ANNOTATIONS:
             raise ShapeError(
                 f"{text} is giveway's own: it is protected always, and no policy reads, copies or allows it"
@@ -168,11 +179,13 @@ def _key(what: str, longest: int, **described: Any) -> Scalar:
         fits = re.fullmatch(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?", last, re.ASCII)
         if not fits or (slash and not re.fullmatch(_SUBDOMAIN, prefix, re.ASCII)):
             raise ShapeError(f'"{text[:80]}" is not {what} such as {CAN_BE_PREEMPTED}')
+        if text not in known and (almost := difflib.get_close_matches(text, known, n=1, cutoff=_ALMOST)):
+            reader.warn(scalar, f'annotation "{text}" looks like a misspelling; did you mean "{almost[0]}"?')
 
     return string(what, longest=longest, check=check, **described)
 
 
-ANNOTATION = _key("an annotation key", 317, examples=_EXAMPLES)
+ANNOTATION = _key("an annotation key", 317, _EXAMPLES, examples=_EXAMPLES)
 Annotation = Annotated[str, ANNOTATION]
 LABEL_KEY = _key("a label's key", 1024)
 LABEL_VALUE = string("a label's value", "^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$", longest=63, may_be_empty=True)
