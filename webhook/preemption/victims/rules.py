@@ -100,9 +100,7 @@ class Rules:
         for signal in victims.signals:
             if (value := signal.says(signal.protects, annotations)) is not None:
                 return VictimReason("signal", f'its annotation {signal.annotation} says "{value}"')
-        if victims.mode is VictimMode.OPT_IN:
-            return self._opt_in(profile, classes)
-        return self._opt_out(profile, classes)
+        return self._by_annotation(profile, annotations, classes)
 
     def why_not(self, preemptor: Pod, classes: Classes, now: float) -> str:
         """Why the policy evicts nobody for the pod at this time: its class does not speak for it, or the schedule says.
@@ -169,48 +167,33 @@ class Rules:
         ends = schedule.ends(now)
         return -math.inf if ends is None else ends
 
-    def _opt_in(self, profile: Profile, classes: Classes) -> VictimReason:
-        """Gödel's rules: the pod says "true", or says nothing and its class says "true"."""
+    def _by_annotation(self, profile: Profile, annotations: Mapping[str, str], classes: Classes) -> VictimReason:
+        """Gödel's rules under opt-in: the pod says "true", or says nothing and its class says it.
+
+        Under opt-out as in plain Kubernetes, except for what says "false" in the same way.
+        """
         assert self.policy is not None
-        keys = self.policy.victims.annotations.preemptible
-        if not profile.priority_class_name:
+        victims, name = self.policy.victims, profile.priority_class_name
+        rule, opt_in, keys = victims.mode.value, victims.mode is VictimMode.OPT_IN, victims.annotations.preemptible
+        word = "true" if opt_in else "false"
+        if opt_in and not name:
             return VictimReason("no-priority-class", "it has no priorityClassName, so it is never a victim")
-        own = _first(keys, dict(profile.annotations))
-        if own == "true":
-            return VictimReason("opt-in", 'its annotation says "true"', may_go=True)
+        own = _first(keys, annotations)
         if own is not None:
-            return VictimReason("opt-in", f'its annotation says "{own}", not "true"')
-        annotations = dict(profile.annotations)
-        for signal in self.policy.victims.signals:
+            text = f'its annotation says "{own}"' + ("" if own == word else f', not "{word}"')
+            return VictimReason(rule, text, may_go=(own == word) is opt_in)
+        for signal in victims.signals if opt_in else ():
             if (value := signal.says(signal.permits, annotations)) is not None:
                 return VictimReason("signal", f'its annotation {signal.annotation} says "{value}"', may_go=True)
-        name = profile.priority_class_name
-        priority_class = speaking(classes.get(name), profile.priority)
-        if priority_class is None:
-            return VictimReason("opt-in", _kept(profile, classes))
-        of_class = _first(keys, priority_class.metadata.annotations or {})
-        if of_class == "true":
-            return VictimReason("opt-in", f'the annotation of PriorityClass {name} says "true"', may_go=True)
-        return VictimReason("opt-in", f'neither its annotations nor those of PriorityClass {name} say "true"')
-
-    def _opt_out(self, profile: Profile, classes: Classes) -> VictimReason:
-        """Plain Kubernetes, except for what is marked "false"."""
-        assert self.policy is not None
-        keys = self.policy.victims.annotations.preemptible
-        own = _first(keys, dict(profile.annotations))
-        if own == "false":
-            return VictimReason("opt-out", 'its annotation says "false"')
-        if own is not None:
-            return VictimReason("opt-out", f'its annotation says "{own}", not "false"', may_go=True)
-        if name := profile.priority_class_name:
+        if name:
             priority_class = speaking(classes.get(name), profile.priority)
             if priority_class is None:
-                return VictimReason("opt-out", _kept(profile, classes))
-            if _first(keys, priority_class.metadata.annotations or {}) == "false":
-                return VictimReason("opt-out", f'the annotation of PriorityClass {name} says "false"')
-        return VictimReason(
-            "opt-out", 'neither its annotations nor those of its PriorityClass say "false"', may_go=True
-        )
+                why = silence(name, classes.get(name), profile.priority)
+                return VictimReason(rule, f"it says nothing itself, and its class cannot: {why}")
+            if _first(keys, priority_class.metadata.annotations or {}) == word:
+                return VictimReason(rule, f'the annotation of PriorityClass {name} says "{word}"', may_go=opt_in)
+        of_class = f"PriorityClass {name}" if opt_in else "its PriorityClass"
+        return VictimReason(rule, f'neither its annotations nor those of {of_class} say "{word}"', may_go=not opt_in)
 
 
 def kubernetes_rules() -> Rules:
@@ -246,12 +229,6 @@ def _first(keys: Iterable[str], annotations: Mapping[str, str]) -> str | None:
 def _speaks(name: str, priority: int | None, classes: Classes) -> bool:
     """Whether the class of this name speaks for a pod; of a cluster that was given without its classes nobody knows."""
     return not classes or speaking(classes.get(name), priority) is not None
-
-
-def _kept(profile: Profile, classes: Classes) -> str:
-    """Why a pod whose class does not speak for it stays."""
-    name = profile.priority_class_name
-    return f"it says nothing itself, and its class cannot: {silence(name, classes.get(name), profile.priority)}"
 
 
 def _pods_matcher(match: PodsMatch, policy: str) -> PodsMatcher:
