@@ -1,5 +1,6 @@
 """Whose nomination a plan takes, and what it costs those who lose theirs."""
 
+import asyncio
 import itertools
 from pathlib import Path
 
@@ -48,6 +49,28 @@ async def test_lower_nominations_are_cleared_before_anybody_goes():
     assert [one.metadata.name for one in action.pods] == ["low"]
     plan.displaced = True
     assert isinstance(manager.next_action(plan), Ask)
+
+
+async def test_a_step_is_over_when_all_of_it_is(monkeypatch: pytest.MonkeyPatch):
+    """Asking about a victim fails while the nomination is on its way: the plan ends once that is written."""
+    setting, written = Setting(node("n1")), []
+    setting.add(pod("a", "4", node="n1"), pod("b", "4", node="n1"))
+    desk = Desk(setting)
+    setting.add(preemptor("p", "8"))
+
+    async def nominate(*_: object) -> None:
+        await asyncio.sleep(0.5)
+        written.append(len(desk.lines("plan ended")))
+
+    async def would_leave(*_: object, **__: object) -> None:
+        raise RuntimeError
+
+    monkeypatch.setattr(desk.reconciler.executor._writer, "nominate", nominate)
+    monkeypatch.setattr(desk.reconciler.executor._writer, "would_leave", would_leave)
+    working = asyncio.create_task(desk.reconciler.work())
+    await asyncio.sleep(1.0)
+    assert (written, [line["ending"] for line in desk.lines("plan ended")]) == ([0], ["failed"])
+    working.cancel()
 
 
 _NO_ATTEMPT = {

@@ -136,19 +136,21 @@ class Executor:
         self._news.put_nowait(Performed(plan, ending))
 
     async def _results(self, plan: Plan, step: Step) -> list[Ending | None]:
-        """Do one step of a plan; for each part of it why the plan must end, None if it goes on."""
+        """Do one step of a plan; for each part of it why the plan must end, None if it goes on.
+
+        Evictions wait rather than work, so victims are asked side by side.
+        """
         match step:
             case Nominate(victims):
-                return await asyncio.gather(self._nominate(plan), *(self._try(plan, victim) for victim in victims))
+                return await _each(self._nominate(plan), *(self._try(plan, victim) for victim in victims))
             case Displace(pods):
                 return [await self._displace(plan, pods)]
             case Try(victims):
-                # Evictions wait rather than work, so they are asked side by side.
-                return await asyncio.gather(*(self._try(plan, victim) for victim in victims))
+                return await _each(*(self._try(plan, victim) for victim in victims))
             case Notify(victims, seconds):
-                return await asyncio.gather(*(self._notices.tell(plan, victim, seconds) for victim in victims))
+                return await _each(*(self._notices.tell(plan, victim, seconds) for victim in victims))
             case Ask(victims):
-                results = await asyncio.gather(*(self._ask(plan, victim) for victim in victims))
+                results = await _each(*(self._ask(plan, victim) for victim in victims))
                 return await self._without_those_bound_to_go(plan, victims, results)
 
     async def _without_those_bound_to_go(
@@ -336,3 +338,12 @@ class Executor:
         finally:
             self.clearing.discard(plan_id)
         self._state.expect_not_cleared((key_of(pod),))
+
+
+async def _each(*parts: Coroutine[Any, Any, Ending | None]) -> list[Ending | None]:
+    """What comes of all parts of a step. If one fails the others are waited for: none may write after the step."""
+    results = await asyncio.gather(*parts, return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+    return [result for result in results if not isinstance(result, BaseException)]
