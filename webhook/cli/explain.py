@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -16,12 +15,13 @@ from webhook.cli.output import literal, people_console
 from webhook.cli.running import runs
 from webhook.component_base.own_names import IN_FORCE, RECONCILER
 from webhook.inspection.pod_events import Told, decisions_against, told_of
-from webhook.inspection.reading import NoPoliciesError, read_policies
+from webhook.inspection.reading import NoPoliciesError, items_of, read_policies, unless_refused
 from webhook.kube.client import Client
 from webhook.kube.endpoint import ConfigError
 from webhook.kube.errors import ApiError, unless_absent
 from webhook.kube.instants import rfc3339
 from webhook.kube.lease import Lease
+from webhook.kube.objects.meta import key_of
 from webhook.kube.objects.pod import Pod
 from webhook.kube.resources import LEASE, POD
 from webhook.policy.model.policies import Policies
@@ -35,8 +35,6 @@ from webhook.reconciler.plans.eviction_store import EVICTIONS, evictions_lease
 from webhook.reconciler.preemptors import PolicySet
 from webhook.reconciler.state.state import State
 
-_LONGEST = 60.0
-"""Seconds that reading the cluster may take."""
 _MOST_SHOWN = 20
 """Events and evictions that are shown."""
 
@@ -89,13 +87,14 @@ async def command(
         if pod is None:
             await _explain_gone(client, own, name, told)
             return
-        unreadable += await _unlistable(client)
+        state, missing = await _read_cluster(client, policy_set or PolicySet(Policies()))
+        unreadable += missing
         if policy_set is None or unreadable:
-            names = ", ".join(dict.fromkeys(unreadable))  # PodGroups are of three APIs
+            names = ", ".join(unreadable)
             refused = f"you may not read {names} of the whole cluster" if names else ""
             explain_alone(pod, policy_set, ", and ".join(filter(None, (refused, absent))))
         else:
-            state, record = await _read_cluster(client, policy_set), NOTHING
+            record = NOTHING
             with suppress(ApiError):  # who may not read it is not told which rates are used up
                 record = await read_evictions(client, system_namespace)
             show(state.pods.get(f"{own}/{name}") or pod, state, policy_set, record=record)
@@ -132,34 +131,18 @@ async def _read_pod(client: Client, key: str) -> Pod | None:
         raise
 
 
-async def _unlistable(client: Client) -> list[str]:
-    """What of the cluster may not be listed, of what a decision needs."""
+async def _read_cluster(client: Client, policy_set: PolicySet) -> tuple[State, list[str]]:
+    """The cluster as the reconciler knows it, and what of it may not be listed. Raises ApiError."""
+    state, missing = State(client, policy_set.annotations() | kubernetes_rules().annotations), dict[str, str]()
 
-    async def refused(kind: SnapshotKind) -> bool:
-        try:
-            await anext(aiter(client.pages(kind.resource.path(), dict, limit=1)), None)
-        except ApiError as error:
-            if error.status not in (403, 404):
-                raise
-            return error.status == 403
-        return False
+    async def take(kind: SnapshotKind) -> None:
+        async for item in items_of(client, kind.resource, kind.type_):
+            if isinstance(item, kind.type_):
+                state.caches[kind.resource].take(key_of(item), item)
 
-    answers = await asyncio.gather(*map(refused, SNAPSHOT_KINDS))
-    return [kind.resource.plural for kind, is_refused in zip(SNAPSHOT_KINDS, answers, strict=True) if is_refused]
-
-
-async def _read_cluster(client: Client, policy_set: PolicySet) -> State:
-    """The cluster as the reconciler knows it. Raises ApiError if that takes too long."""
-    state = State(client, policy_set.annotations() | kubernetes_rules().annotations)
-    tasks = [asyncio.create_task(state.run()), asyncio.create_task(state.wait_for_sync())]
-    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED, timeout=_LONGEST)
-    if not state.synced:
-        text = f"the cluster could not be listed within {_LONGEST:.0f} s; see the log lines above"
-        raise ApiError(0, "Timeout", text)
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
-    return state
+    for kind in SNAPSHOT_KINDS:
+        await unless_refused(missing, kind.resource.plural, take(kind), None)
+    return state, list(missing)
 
 
 async def _explain_gone(client: Client, namespace: str, name: str, told: list[Told]) -> None:
