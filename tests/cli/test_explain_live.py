@@ -1,13 +1,10 @@
 """`giveway explain` as a process: for an administrator, for a tenant, and for a pod that is gone."""
 
 import pytest
-from prometheus_client import CollectorRegistry
 
 from tests.inspection.command import giveway
 from tests.reconciler.acting import managing, playing
 from tests.workloads import eventually
-from webhook.kube.events import EventRecorder
-from webhook.kube.objects.pod import Pod
 from webhook.kube.resources import (
     CONFIG_MAP,
     EVENT,
@@ -16,11 +13,6 @@ from webhook.kube.resources import (
     VALIDATING_WEBHOOK_CONFIGURATION,
 )
 from webhook.policy.model.limits import Limits, Rate
-from webhook.reconciler.metrics import ReconcilerMetrics
-from webhook.reconciler.plans.endings import Ending
-from webhook.reconciler.plans.plan import Plan
-from webhook.reconciler.reporting import Reporter
-from webhook.reconciler.state.annotations import PlanRecord
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 POLICY = """
@@ -103,26 +95,6 @@ async def test_a_pod_that_is_gone(play):
     assert "no Event or decision that may be read tells of one" in never.stderr
     query = never.stderr.splitlines()[-1].strip()
     assert query == 'sum by (policy, rule) (increase(giveway_evictions_total{namespace="default"}[1d])) > 0'
-
-
-async def test_devices_that_others_took(play):
-    """Which claim took which device that a plan had emptied, and when: for an administrator and for a tenant."""
-    await play.preemptor("p", cpu="99")
-    waiting = await play.client.get(POD.path("default", "p"), Pod)
-    recorder = EventRecorder(play.client, "giveway.dev/reconciler", "test")
-    note = "devices that it waited for are held by default/c (gpu.example.com/n1/d0)"
-    plan = Plan(PlanRecord(id="p", node="n1", policy="test"), "default/p", waiting.metadata.uid, 100, 0.0, 60.0)
-    reporter = Reporter(ReconcilerMetrics(CollectorRegistry()), lambda _: None, recorder)
-    reporter.ended(plan, Ending.DEVICES_TAKEN, 1.0, note, waiting)
-    try:
-        [event] = await eventually(lambda: told(play, "DevicesTaken"))
-    finally:
-        await recorder.close()
-    at = f"{event['eventTime'][:19]}Z"
-    said = f"{at} DevicesTaken: Node n1 is given up: {note}"
-    for kubeconfig in (None, await tenant(play, "view")):
-        text = " ".join((await explain(play, "default/p", kubeconfig=kubeconfig)).stdout.split())
-        assert text.count(said) == 1, text
 
 
 async def test_a_tenant_learns_what_the_pod_tells(play):

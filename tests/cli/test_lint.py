@@ -143,21 +143,6 @@ def test_github_says_what_nothing_is_about(directory):
     assert lint("--format", "github", directory).output == f"::notice file={directory}::{NOTICE}\n"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        pytest.param([], "Missing argument 'DIR…'", id="no directory"),
-        pytest.param(["/nope"], "Path '/nope' does not exist", id="no such directory"),
-        pytest.param(["--format", "xml", "/"], "'xml' is not one of", id="no such format"),
-    ],
-)
-def test_usage(arguments, words):
-    """A wrong call exits with 2 and says what is wrong."""
-    result = lint(*arguments)
-    assert result.exit_code == 2
-    assert words in result.output
-
-
 def test_colours_only_in_a_terminal(directory):
     """Piped output has no escape codes; a terminal gets the severity in colour."""
     (directory / "a.yaml").write_text(BAD)

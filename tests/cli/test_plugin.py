@@ -9,12 +9,9 @@ import tomllib
 import click
 import pytest
 
-from tests.manifests.objects import POLICIES, ROOT, documents
-from tests.workloads import namespace, pod
+from tests.manifests.objects import ROOT, documents
 from webhook.cli.main import COMMANDS, main
 from webhook.cli.output import called_as
-from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster
-from webhook.kube import resources
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
@@ -40,20 +37,6 @@ async def kubectl(plugin, *arguments, kubeconfig=""):
     )
     output, errors = await asyncio.wait_for(process.communicate(), 60)
     return process.returncode, output.decode(), errors.decode()
-
-
-@pytest.mark.kubectl
-@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
-async def test_doctor_as_a_plugin(plugin):
-    """It finds the cluster as kubectl does."""
-    async with EmbeddedCluster(nodes=1) as cluster, cluster.client() as admin:
-        await admin.create(resources.NAMESPACE.path(), namespace("team-a"))
-        await admin.create(resources.POD.path("team-a"), pod("p", priorityClassName="system-node-critical"))
-        code, output, _ = await kubectl(plugin, "doctor", "--policies", POLICIES, kubeconfig=cluster.kubeconfig)
-        assert code == 1
-        assert "giveway scan says whose they are" in output
-        code, output, _ = await kubectl(plugin, "scan", "--policies", POLICIES, kubeconfig=cluster.kubeconfig)
-        assert (code, "refused  kubernetes/system-range" in output) == (1, True)
 
 
 @pytest.mark.kubectl
