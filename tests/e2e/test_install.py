@@ -67,7 +67,7 @@ def objects_of(name):
     return [obj for obj in rendered().values() if group(obj) == name]
 
 
-async def test_an_image_that_cannot_be_pulled_refuses_nobody(installation, making):
+async def test_an_image_that_cannot_be_pulled_refuses_nobody(another_cluster, installation, making):
     """All objects at once, and no pod of giveway ever runs: nothing is sent to anybody, pods are made."""
     await installation.apply(rendered().values())
     made = making.made
@@ -92,7 +92,7 @@ async def test_any_order_refuses_nobody(installation, making, order):
     await installation.stop(process, port)
 
 
-async def test_a_server_that_is_not_reached_refuses_nobody(installation, making):
+async def test_a_server_that_is_not_reached_refuses_nobody(another_cluster, installation, making):
     """It runs, but no connection gets through to it: only the entries that probe are written, until one does."""
     await installation.apply(rendered().values())
     process, port = await installation.start()

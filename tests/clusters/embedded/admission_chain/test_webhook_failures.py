@@ -109,6 +109,7 @@ async def test_patch_that_does_not_fit_is_the_webhooks_error(admin, server):
     assert (error.status, 'failed calling webhook "hook.example.com"' in error.message) == (500, True)
 
 
+@pytest.mark.skipped_waits
 async def test_slow_webhook_does_not_hold_up_others(admin, server):
     """While one request waits for its webhook, requests without one go on."""
     server.delay = 0.5

@@ -139,6 +139,7 @@ async def test_earlier_webhook_is_called_again_only_if_it_wants_to_be(admin, ser
     assert server.requests[2]["object"]["metadata"]["labels"]["late"] == "yes"
 
 
+@pytest.mark.skipped_waits
 async def test_validating_webhooks_are_asked_side_by_side(admin, server):
     """Three slow validating webhooks take the time of one, and see the final object."""
     server.delay = 0.4
