@@ -1,4 +1,4 @@
-"""Properties that hold for any cluster: minimal plans, protected pods, incremental state, determinism."""
+"""Properties that hold for any cluster: protected pods, incremental state, determinism; plans are in `test_oracle`."""
 
 import random
 from collections import Counter
@@ -32,8 +32,6 @@ from webhook.preemption.victims.rules import compile_rules, kubernetes_rules
 pytestmark = pytest.mark.slow
 
 SEEDS = st.integers(0, 10**9)
-MONOTONE = ("budgets", "placement", "ports", "anti", "nominated", "extended", "containers")
-"""Features under which more pods never help: there a plan must be minimal."""
 
 
 def strict():
@@ -46,28 +44,6 @@ def strict():
         protection=Protection(default=NOW - 1_767_226_600),
     )
     return compile_rules(policy)
-
-
-@given(seed=SEEDS, features=st.sets(st.sampled_from(MONOTONE)))
-def test_putting_back_any_victim_breaks_the_fit(seed, features):
-    """Every victim is needed: with any one of them back the preemptor does not fit on the node."""
-    cluster = plain(seed, *sorted(features))
-    snapshot, preemptor = snapshot_of(cluster), as_pod(cluster["preemptor"])
-    for candidate in decide(snapshot, preemptor, kubernetes_rules(), NOW).candidates:
-        keys = [victim.key for victim in candidate.victims]
-        for back in keys:
-            others = [one for one in keys if one != back]
-            assert candidate.node not in fits(snapshot, preemptor, without=snapshot.pod_rows(others))
-
-
-@given(seed=SEEDS, features=st.sets(st.sampled_from([one for one in MONOTONE if one != "ports"])))
-def test_without_the_victims_it_fits(seed, features):
-    """Once the victims are gone the preemptor fits on the candidate's node."""
-    cluster = plain(seed, *sorted(features))
-    snapshot, preemptor = snapshot_of(cluster), as_pod(cluster["preemptor"])
-    for candidate in decide(snapshot, preemptor, kubernetes_rules(), NOW).candidates:
-        keys = [victim.key for victim in candidate.victims]
-        assert candidate.node in fits(snapshot, preemptor, without=snapshot.pod_rows(keys))
 
 
 @given(seed=SEEDS, features=st.sets(st.sampled_from(FEATURES)), share=st.floats(0, 1))

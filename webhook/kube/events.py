@@ -12,7 +12,6 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 import msgspec
@@ -80,17 +79,12 @@ def reference(resource: Resource, metadata: ObjectMeta) -> dict[str, str]:
     return {key: text for key, text in texts.items() if text}
 
 
-@dataclass
 class _Series:
     """One Event: what it says, how often it happened, what of that the server knows."""
 
-    said: dict[str, Any]
-    urgent: bool
-    sent: bool = False
-    not_before: float = 0.0
-    tries: int = 0
-
-    def __post_init__(self) -> None:
+    def __init__(self, said: dict[str, Any], *, urgent: bool) -> None:
+        self.said, self.urgent = said, urgent
+        self.not_before, self.tries = 0.0, 0
         self.begin()
 
     def begin(self) -> None:
@@ -160,7 +154,7 @@ class EventRecorder:
         series = self._known.get(key)
         if series is None or time.time() - series.last > _SERIES_ENDS:
             said["note"] = new.note.encode()[:_NOTE].decode(errors="ignore")
-            series = _Series(said, new.urgent)
+            series = _Series(said, urgent=new.urgent)
         else:
             series.count += 1
             series.last = time.time()

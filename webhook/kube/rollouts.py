@@ -16,7 +16,9 @@ def pod_selector(deployment: Json) -> str:
 
 def unready(deployment: Json, pods: Iterable[Json]) -> str:
     """That its newest pods are not all ready, and why, if they say so; empty if they are. `pods` are its own."""
-    name, wanted, status = deployment["metadata"]["name"], _wanted(deployment), deployment.get("status") or {}
+    name, status = deployment["metadata"]["name"], deployment.get("status") or {}
+    replicas = deployment["spec"].get("replicas")
+    wanted = 1 if replicas is None else int(replicas)
     seen = status.get("observedGeneration", 0) >= deployment["metadata"].get("generation", 0)
     ready = min(status.get("updatedReplicas", 0), status.get("availableReplicas", 0)) if seen else 0
     if ready >= wanted:
@@ -29,11 +31,6 @@ def unready(deployment: Json, pods: Iterable[Json]) -> str:
     reasons = dict.fromkeys(filter(None, [*failures, *map(_reason, pods)]))
     text = f"{name}: {ready} of {wanted} pods are ready"
     return f"{text} ({'; '.join(reasons)})" if reasons else text
-
-
-def _wanted(deployment: Json) -> int:
-    replicas = deployment["spec"].get("replicas")
-    return 1 if replicas is None else int(replicas)
 
 
 def _reason(pod: Json) -> str:

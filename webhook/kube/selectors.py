@@ -152,14 +152,13 @@ def _term(term: NodeSelectorTerm) -> Callable[[str, Labels], bool]:
 
 def tolerates(tolerations: Iterable[Toleration] | None, taint: Taint) -> bool:
     """Whether one of the tolerations puts up with the taint, of a node or a device (`ToleratesTaint`)."""
-    for toleration in tolerations or ():
-        if toleration.effect not in ("", taint.effect) or toleration.key not in ("", taint.key):
-            continue
-        if toleration.operator == "Exists":
-            return True
-        if toleration.operator in ("", "Equal") and toleration.value == taint.value:
-            return True
-    return False
+    return any(
+        toleration.effect in ("", taint.effect)
+        and toleration.key in ("", taint.key)
+        and toleration.operator in ("Exists", "", "Equal")
+        and (toleration.operator == "Exists" or toleration.value == taint.value)
+        for toleration in tolerations or ()
+    )
 
 
 def keep_off(taints: Iterable[Taint] | None, tolerations: Iterable[Toleration] | None) -> bool:
