@@ -321,7 +321,6 @@ async def test_an_address_that_no_webhook_can_have(url):
     [
         pytest.param("below/teams.yaml", "holds no *.yaml file", id="only-below"),
         pytest.param("notes.txt", "holds no *.yaml file", id="no-policy-file"),
-        pytest.param("my teams.yaml", "a ConfigMap cannot hold a file of this name", id="name"),
     ],
 )
 async def test_a_directory_without_policies_that_can_be_applied(tmp_path, file, message):

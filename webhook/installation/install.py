@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -44,16 +43,12 @@ from webhook.registration.probe import send_probe
 
 Json = dict[str, Any]
 
-_KEY = re.compile(r"[-._a-zA-Z0-9]{1,253}")
-"""What Kubernetes takes as a key of a ConfigMap (`IsConfigMapKey`)."""
 _SERVED_ELSEWHERE = ("Deployment", "PodDisruptionBudget", "Service")
 _SERVER_PODS = "app.kubernetes.io/name=giveway,app.kubernetes.io/component=webhook"
 _VALIDATING = Key("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration", "", CONFIGURATION)
 _ENDING = 60.0
 """Seconds in which the webhook's pods end, more than they get."""
 _POLL = 0.5
-_REACHED = 20.0
-"""Seconds in which an API server reaches a webhook that has just started, if nothing is in the way."""
 TAKES_EFFECT = 2.0
 """Seconds after which an API server enforces an admission policy that was applied: it compiles new ones once a second
 (docs/kubernetes-behaviour.md K25)."""
@@ -112,11 +107,6 @@ def policy_files(directory: Path) -> dict[str, str]:
     files = {Path(name).name: text for name, text in texts_in(directory).texts}
     if not files:
         raise ManifestsError(f"{directory} holds no *.yaml file, so no policy; files in directories below do not count")
-    for name in files:
-        if not _KEY.fullmatch(name):
-            raise ManifestsError(
-                f"{directory / name}: a ConfigMap cannot hold a file of this name; use letters, digits, -, _ and ."
-            )
     return files
 
 
@@ -185,8 +175,7 @@ async def stay_until_it_answers(
     end, native = begun + seconds, any("AdmissionPolicy" in obj["kind"] for obj in objects)
     while True:
         try:
-            late = time.monotonic() - begun >= min(_REACHED, seconds)
-            status = await look(client, objects, late, backstop=backstop)
+            status = await look(client, objects, backstop=backstop)
         except ApiError as error:
             if error.status not in (0, 429, 500, 503):
                 raise
@@ -210,8 +199,8 @@ async def are_in_force(client: Client, namespace: str, seconds: float) -> bool:
     return await within(seconds, are_kept)
 
 
-async def look(client: Client, objects: Sequence[Json], late: bool = True, *, backstop: bool = False) -> Status:
-    """How far the installation of these objects has come; `late` says that the webhook should have been reached by now.
+async def look(client: Client, objects: Sequence[Json], *, backstop: bool = False) -> Status:
+    """How far the installation of these objects has come.
 
     Without webhook configurations among them, only their Deployments are waited for. With native policies as a
     `backstop` no entry may make pods wait for the webhook; the server writes the entries.
@@ -241,8 +230,8 @@ async def look(client: Client, objects: Sequence[Json], late: bool = True, *, ba
             "nobody has applied the entries that giveway compile --webhook prints (docs/install.md#static-entries)"
         )
     elif silent and any(entries):
-        port = "; if this stays, TCP port 9443 of its pods is closed to the control plane (docs/install.md)"
-        waiting.append(f"the API server has not reached the webhook yet{port if late else ''}")
+        port = "if this stays, TCP port 9443 of its pods is closed to the control plane (docs/install.md)"
+        waiting.append(f"the API server has not reached the webhook yet; {port}")
     elif silent:
         waiting.append("no webhook server has been ready yet")
     elif passing and fails_closed:
