@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from certs.files import maintain_files
 from certs.rotation import CertificateSettings
-from webhook.admission.context import RECONCILER
 from webhook.clusters.demo.scenarios import POLICIES, SCENARIOS, QuickstartScenario, ScenarioOutcome, Stage, prepare
 from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster
 from webhook.kube.client import Client
@@ -33,7 +32,7 @@ from webhook.serving.server import ServingOptions
 if TYPE_CHECKING:
     from rich.console import Console
 
-_SYSTEM = "giveway-system"
+_SYSTEM, _RECONCILER = "giveway-system", "giveway-demo"
 
 
 async def show_scenarios(console: Console, *, keep: bool) -> bool:
@@ -85,12 +84,13 @@ async def _cluster(directory: Path, stream: BinaryIO) -> AsyncIterator[tuple[Emb
         tls_private_key_file=certs / "tls.key",
         bind_address="127.0.0.1",
         secure_port=0,
+        reconciler=_RECONCILER,
     )
     manager = Manager(ManagerOptions(policies=policies, bind_address="127.0.0.1", health_port=0), stream)
     # The reconciler alone may write giveway's own annotations
     async with (
         EmbeddedCluster(nodes=len(SCENARIOS)) as cluster,
-        cluster.client(cluster.add_user(RECONCILER, "system:masters")) as client,
+        cluster.client(cluster.add_user(_RECONCILER, "system:masters")) as client,
     ):
         await client.create(NAMESPACE.path(), {"metadata": {"name": _SYSTEM}})
         webhook = add_webhook(manager, serving, CachedObjects(client))
@@ -101,7 +101,10 @@ async def _cluster(directory: Path, stream: BinaryIO) -> AsyncIterator[tuple[Emb
         async with manager:
             url = f"https://127.0.0.1:{webhook.secure_port}"
             resources = {MUTATING: MUTATING_WEBHOOK_CONFIGURATION, VALIDATING: VALIDATING_WEBHOOK_CONFIGURATION}
-            wanted = entries(load_texts([("demo.yaml", POLICIES)]).policies, WebhookTarget(namespace=_SYSTEM, url=url))
+            wanted = entries(
+                load_texts([("demo.yaml", POLICIES)]).policies,
+                WebhookTarget(namespace=_SYSTEM, url=url, reconciler=_RECONCILER),
+            )
             for kind, resource in resources.items():
                 for entry in wanted[kind]:
                     entry["clientConfig"]["caBundle"] = base64.b64encode(bundle.trust()).decode()
