@@ -145,13 +145,11 @@ def _create(context: Context, review: Review, pod: PodView, answer: Answer) -> N
         values |= {POD_SCALE_UP_DELAY: waits} if waits else {}
     # What an earlier call copied and this one does not is taken away again. What only the reconciler writes is taken
     # off, since a restored or copied manifest may carry it
-    twin_again = given is not None and given.name == resolution.name
-    moved_from = resolution.moved_from or (given.moved_from if given is not None and twin_again else "")
-    record = (
-        _encoded(resolution.name, moved_from, tuple(values.items()))
-        if values or resolution.overwrite or given is not None
-        else None
-    )
+    moved_from, record = resolution.moved_from, None
+    if not moved_from and given is not None and given.name == resolution.name:
+        moved_from = given.moved_from
+    if values or resolution.overwrite or given is not None:
+        record = _encoded(resolution.name, moved_from, tuple(values.items()))
     said = context.engine.creation_record(meta.labels, meta.annotations)
     forged = () if _OF_RECONCILER.isdisjoint(present) else RECONCILER_ANNOTATIONS
     annotations = {**dict.fromkeys(ours), **values, **dict.fromkeys(forged), GIVEN: record, CREATION: said}

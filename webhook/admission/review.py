@@ -98,15 +98,6 @@ class PodView(ObjectView):
     spec: PodSpecView | None = None
 
 
-class _Names(ObjectView):
-    name: str = ""
-    generate_name: str = ""
-
-
-class _Named(ObjectView):
-    metadata: _Names = msgspec.field(default_factory=_Names)
-
-
 class _Resource(ObjectView):
     group: str = ""
     resource: str = ""
@@ -148,7 +139,6 @@ class _AdmissionReview(ObjectView):
 _json: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
 _review = msgspec.json.Decoder(_AdmissionReview)
 _whole = msgspec.json.Decoder(_Whole)
-_named = msgspec.json.Decoder(_Named)
 _TYPED: dict[type[Any], msgspec.json.Decoder[Any]] = {
     type_: msgspec.json.Decoder(type_) for type_ in (PodView, PriorityClass)
 }
@@ -164,6 +154,7 @@ class Review:
 
     def __init__(self, body: bytes, request: _Request, resource: _Resource) -> None:
         self._body, self._object, self._old = body, request.object, request.old_object
+        self._views: dict[tuple[type[Any], bool], Any] = {}
         self.uid = request.uid
         self.group, self.resource = resource.group, resource.resource
         self.kind = self.group, self.resource
@@ -174,12 +165,16 @@ class Review:
         self.dry_run = bool(request.dry_run)
         self.has_object, self.has_old = self._object != _NULL, self._old != _NULL
         """Whether there is the object (a DELETE carries none), and the object as it was."""
-        self.shown_name = self.name
-        """For people: `PREFIX*` as long as the API server has made no name of `generateName`."""
-        if not self.name and self.has_object:
-            with suppress(*UNREADABLE):
-                metadata = _named.decode(self._object).metadata
-                self.shown_name = metadata.name or (f"{metadata.generate_name}*" if metadata.generate_name else "")
+
+    @property
+    def shown_name(self) -> str:
+        """The object's name for people: `PREFIX*` as long as the API server has made none of `generateName`."""
+        if self.name or not self.has_object:
+            return self.name
+        with suppress(BadReviewError):
+            metadata = self.typed(PodView).metadata or MetadataView()
+            return metadata.name or (f"{metadata.generate_name}*" if metadata.generate_name else "")
+        return ""
 
     @cached_property
     def object(self) -> dict[str, Any]:
@@ -199,7 +194,10 @@ class Review:
 
     def typed(self, type_: type[T], *, old: bool = False) -> T:
         """The object, or as it was: a PodView or a PriorityClass. BadReviewError names a field that does not fit."""
-        view: T = self._read(_TYPED[type_], self._old if old else self._object, "oldObject" if old else "object")
+        view: T | None = self._views.get((type_, old))
+        if view is None:
+            raw, field = (self._old, "oldObject") if old else (self._object, "object")
+            view = self._views[type_, old] = self._read(_TYPED[type_], raw, field)
         return view
 
     def template(self, template: dict[str, Any]) -> PodView:

@@ -118,16 +118,17 @@ def deny(uid: str, rule: str, message: str, asked: Review | None = None) -> Revi
 def _dispatch(context: Context, phase: Phase, asked: Review) -> Answer:
     """Let the handler of this phase and resource answer; nothing is said of what no rule is about."""
     answer = Answer()
-    if asked.kind not in HANDLED:
-        where = f"{asked.resource}.{asked.group}" if asked.group else asked.resource
-        answer.warnings.append(f"giveway has no rules for {where}; leave it out of the webhook configuration")
+    handler, operation = HANDLERS.get((phase, *asked.kind, asked.subresource)), asked.operation
+    if handler is None:
+        if asked.kind not in HANDLED:
+            where = f"{asked.resource}.{asked.group}" if asked.group else asked.resource
+            answer.warnings.append(f"giveway has no rules for {where}; leave it out of the webhook configuration")
         return answer
-    handler = HANDLERS.get((phase, *asked.kind, asked.subresource))
-    deletes = asked.operation == "DELETE" and handler is classes.validate_class and asked.has_old
-    if handler is None or not (deletes or asked.operation in ("CREATE", "UPDATE")):
+    if operation in ("CREATE", "UPDATE"):
+        if not asked.has_object:
+            raise BadReviewError(f"request.object is null in a {operation}", uid=asked.uid)
+    elif operation != "DELETE" or handler is not classes.validate_class or not asked.has_old:
         return answer
-    if not (deletes or asked.has_object):
-        raise BadReviewError(f"request.object is null in a {asked.operation}", uid=asked.uid)
     if asked.namespace and context.lookup.namespace(asked.namespace) is None:
         answer.unsure.add((NAMESPACES, asked.namespace))
     handler(context, asked, answer)
