@@ -27,9 +27,8 @@ from webhook.kube.instants import rfc3339
 from webhook.kube.objects.cluster_scoped import Node
 from webhook.kube.objects.pod import Pod
 from webhook.kube.pods import POD_DELETION_COST
-from webhook.policy.model.cost import EvictionCost
 from webhook.policy.model.preemption import GroupDisruption, Groups, PreemptionPolicy, Protection
-from webhook.policy.model.victims import VictimMode, Victims
+from webhook.policy.model.victims import EvictionCost, VictimMode, Victims
 from webhook.policy.shapes.yaml_nodes import SourcePosition
 from webhook.preemption.decision import decide
 from webhook.preemption.snapshot.kinds import NODES, PODS

@@ -10,8 +10,8 @@ from tests.reconciler.builders import START, Setting, node, pod, policy, preempt
 from webhook.cli.explain_show import show
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects.cluster_scoped import PriorityClass
-from webhook.policy.model.extender import ExtenderConfig
 from webhook.policy.model.limits import Limits, Rate
+from webhook.policy.model.preemption import ExtenderConfig
 from webhook.policy.model.schedule import Schedule
 from webhook.policy.model.values import DECISION, NOTICE, PLAN, PROTECTION_DURATION, READY
 from webhook.policy.model.victims import VictimMode, Victims

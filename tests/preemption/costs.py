@@ -1,6 +1,6 @@
 """The keys of costs that tests and benches share."""
 
-from webhook.policy.model.cost import EvictionCost, LostWork
+from webhook.policy.model.victims import EvictionCost, LostWork
 
 SAVED = "example.com/saved-at"
 """An annotation that says when work was saved."""

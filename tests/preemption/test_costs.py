@@ -17,7 +17,7 @@ from tests.preemption.costs import EVERY, READY, SAVED
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects.pod import Pod
 from webhook.kube.pods import POD_DELETION_COST
-from webhook.policy.model.cost import EvictionCost, LostWork
+from webhook.policy.model.victims import EvictionCost, LostWork
 from webhook.preemption.decision import decide, victims_needed
 from webhook.preemption.ranking import preferred_because
 from webhook.preemption.snapshot.kinds import PODS

@@ -7,8 +7,8 @@ import pytest
 
 from tests.preemption.building import NOW, as_pod, node, pod, rules, snapshot_of
 from webhook.kube.objects.scheduling import PodGroup
-from webhook.policy.model.cost import EvictionCost
 from webhook.policy.model.preemption import GroupDisruption
+from webhook.policy.model.victims import EvictionCost
 from webhook.preemption.decision import decide, victims_needed
 from webhook.preemption.snapshot.kinds import POD_GROUPS, PODS
 from webhook.preemption.snapshot.pod_groups import POD_GROUP

@@ -13,8 +13,8 @@ from tests.preemption.gangs.brute_force import closed, cost_of, fits, group_name
 from tests.preemption.gangs.random_gangs import gang_cluster
 from webhook.kube.instants import rfc3339
 from webhook.kube.pods import POD_DELETION_COST
-from webhook.policy.model.cost import EvictionCost, LostWork
 from webhook.policy.model.preemption import GroupDisruption
+from webhook.policy.model.victims import EvictionCost, LostWork
 from webhook.preemption.gangs.decision import decide_gang
 from webhook.preemption.gangs.gang import form_gang
 

@@ -12,7 +12,7 @@ from aiohttp import web
 from tests.reconciler.acting import PODS, managing, playing
 from tests.reconciler.builders import Setting, node, pod, policy, preemptor
 from tests.workloads import eventually
-from webhook.policy.model.extender import ExtenderConfig
+from webhook.policy.model.preemption import ExtenderConfig
 from webhook.preemption.extenders import ExtenderError
 from webhook.preemption.victims.candidates import Candidate, Victim
 from webhook.reconciler.evaluate.extender_client import ExtenderClient, Question, UnaskedError, ask

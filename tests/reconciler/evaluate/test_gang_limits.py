@@ -6,11 +6,9 @@ import pytest
 from tests.reconciler.builders import START, Desk, Setting, budget, node, pod, policy, preemptor
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects.scheduling import PodGroup
-from webhook.policy.model.cost import EvictionCost
-from webhook.policy.model.extender import ExtenderConfig
 from webhook.policy.model.limits import CycleKeeper, Cycles, LabelRate, Limits, Rate, WorkloadLimit
-from webhook.policy.model.preemption import BudgetMode, EvictionMode, GroupDisruption, Groups
-from webhook.policy.model.victims import Victims
+from webhook.policy.model.preemption import BudgetMode, EvictionMode, ExtenderConfig, GroupDisruption, Groups
+from webhook.policy.model.victims import EvictionCost, Victims
 from webhook.preemption.snapshot.kinds import POD_GROUPS
 from webhook.preemption.snapshot.pod_groups import GROUP_SOURCES, group_of
 from webhook.reconciler.evaluate.gang_evaluator import GangMembers, Together, evaluate_gang

@@ -7,9 +7,8 @@ import pytest
 
 from tests.reconciler.builders import START, Setting, node, pod, policy, preemptor
 from webhook.kube.pods import workload_of
-from webhook.policy.model.cost import EvictionCost
 from webhook.policy.model.limits import Limits, WorkloadLimit
-from webhook.policy.model.victims import Victims
+from webhook.policy.model.victims import EvictionCost, Victims
 from webhook.reconciler.evaluate.eviction_limiter import EvictionLimiter
 from webhook.reconciler.evaluate.eviction_record import decode, encode, record_of
 from webhook.reconciler.evaluate.outcomes import Evicts, Unschedulable

@@ -9,9 +9,9 @@ from tests.reconciler.builders import START
 from tests.reconciler.harness.cluster import Cluster
 from webhook.kube.instants import rfc3339
 from webhook.kube.pods import POD_DELETION_COST
-from webhook.policy.model.cost import EvictionCost, LostWork
 from webhook.policy.model.limits import CycleKeeper, Cycles, LabelRate, Rate, WorkloadLimit
 from webhook.policy.model.values import MARK
+from webhook.policy.model.victims import EvictionCost, LostWork
 
 Json = dict[str, Any]
 SAVED = "example.com/saved-at"

@@ -5,6 +5,7 @@ The library itself stops at 10 000 iterations and 32 levels of nesting; `webhook
 
 from __future__ import annotations
 
+import difflib
 import math
 import re
 from collections.abc import Callable, Collection, Iterable
@@ -15,7 +16,6 @@ import msgspec
 
 from webhook.policy.cel.ast import Tree, parse
 from webhook.policy.cel.cost import BUDGET, LARGEST, Cost, CostError
-from webhook.policy.cel.messages import plain_words
 from webhook.policy.cel.string_functions import declared, plain, renamed
 
 VARIABLES = {
@@ -38,6 +38,25 @@ MOST_IN_ALL = 100_000_000.0
 _NOTHING = BUDGET / 100
 _NESTED = frozenset((dict, list))
 _PROBLEM = re.compile(r"ERROR: <input>:(-?\d+):(-?\d+): (.*)")
+_SYNTAX = "Syntax error: "
+_TOKEN, _INPUT = rf"{_SYNTAX}token recognition error at:", rf"{_SYNTAX}(?:mismatched|extraneous) input"
+_OPERATORS = {"and": "&&", "or": "||", "not": "!", "AND": "&&", "OR": "||", "NOT": "!"}
+_PATTERNS = (
+    (rf"{_TOKEN} '([&|]).*'", r'a single "\1" is no operator; write "\1\1"'),
+    (rf"{_TOKEN} '=.*'", 'a single "=" is no operator; write "==" to compare'),
+    (rf"{_TOKEN} '['\"].*'", "the text that begins here has no quote at its end"),
+    (rf"{_TOKEN} '\s*(.+?)\s*'", r'"\1" means nothing in an expression'),
+    (rf"{_INPUT} '<EOF>' .*", "the expression ends too early: something is missing after its last part"),
+    *(
+        (rf"{_INPUT} '{word}' .*", f'there is no operator "{word}"; write "{sign}"')
+        for word, sign in _OPERATORS.items()
+    ),
+    (rf"{_INPUT} '(.+?)' .*", r'"\1" cannot stand here; perhaps an operator such as && is missing before it'),
+    (rf"{_SYNTAX}missing '(.+?)' at '.+?'", r'"\1" is missing here'),
+    (rf"{_SYNTAX}no viable alternative at input '(.+)'", r'"\1" cannot stand here'),
+    (r"found no matching overload for '_*(.+?)_*' applied to '\(?(.+?)\)?'", r'"\1" does not take \2'),
+)
+_UNDECLARED = re.compile(r"undeclared reference to '(.+)'")
 
 
 @cache
@@ -251,7 +270,7 @@ def compiled(env: Any, text: str, variables: Collection[str]) -> Program:
         rows = [(max(1, int(row[0])), max(1, int(row[1])), _plain(row[2])) for row in _PROBLEM.findall(str(error))]
         # What follows a syntax error is only its consequence.
         rows = next(([row] for row in sorted(rows) if row[2].startswith("Syntax error")), list(dict.fromkeys(rows)))
-        problems = [CelProblem(line, column, plain_words(text, variables)) for line, column, text in rows]
+        problems = [CelProblem(line, column, _plain_words(text, variables)) for line, column, text in rows]
         raise CelError(problems or [CelProblem(1, 1, _plain(str(error)))]) from error
     try:
         tree = parse(expression.serialize())
@@ -276,3 +295,17 @@ def _plain(report: str) -> str:
     line = re.sub(r"\s*\[[A-Z_]+\]\s*$", "", report.strip()).splitlines()[0] if report.strip() else "unknown error"
     line = re.sub(r"^(?:[A-Z_]+: )+", "", line)
     return plain(line.removesuffix(" (in container '')"))
+
+
+def _plain_words(message: str, known: Collection[str]) -> str:
+    """The library's message for people; as it is, if it is none of those that are known.
+
+    `known` are the names of variables, one of which may have been meant.
+    """
+    if undeclared := _UNDECLARED.fullmatch(message):
+        near = difflib.get_close_matches(undeclared[1].partition(".")[0][:64], known, n=1)
+        return f'there is no variable or function "{undeclared[1]}"' + (f'; did you mean "{near[0]}"?' if near else "")
+    for pattern, words in _PATTERNS:
+        if match := re.fullmatch(pattern, message, re.DOTALL):
+            return match.expand(words)
+    return message

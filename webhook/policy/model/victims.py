@@ -1,4 +1,4 @@
-"""Whom a PreemptionPolicy lets the reconciler evict, and what pods say of that. Durations are seconds."""
+"""Whom a PreemptionPolicy lets the reconciler evict, what pods say of it, and what it costs. Durations are seconds."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated
 import msgspec
 
 from webhook.kube.objects.meta import LabelSelector
-from webhook.policy.model.cost import EvictionCost
+from webhook.kube.pods import POD_DELETION_COST
 from webhook.policy.model.match import SELECTOR
 from webhook.policy.model.values import (
     CAN_BE_PREEMPTED,
@@ -21,7 +21,7 @@ from webhook.policy.model.values import (
 )
 from webhook.policy.shapes.findings import Reader
 from webhook.policy.shapes.object_shape import FILLED, Checked, Choice, Nodes, Values, choice, mapping
-from webhook.policy.shapes.shapes import duration_up_to, string
+from webhook.policy.shapes.shapes import DURATION, duration_up_to, string
 
 Schedulers = Annotated[tuple[Annotated[str, string("the name of a scheduler")], ...], FILLED]
 ANY = "*"
@@ -101,6 +101,41 @@ class Signal(Checked, frozen=True, kw_only=True):
         """What the annotation says if that is one of these values; None if it is not, or is not there."""
         value = annotations.get(self.annotation)
         return value if value is not None and (value in values or ANY in values) else None
+
+
+@mapping("lost work")
+class LostWork(msgspec.Struct, frozen=True, kw_only=True):
+    """How much work a pod loses: the time since its start, or since its last checkpoint."""
+
+    checkpoints: Annotated[
+        tuple[Annotation, ...],
+        "Annotations of the pod with the time of its last checkpoint (RFC 3339); the first one that can be read"
+        " counts.",
+    ] = ()
+
+
+@mapping("cost")
+class EvictionCost(msgspec.Struct, frozen=True, kw_only=True):
+    """By what victims of equal priority are compared. The keys that are named count in the order of this table."""
+
+    readiness: Annotated[bool, "Fewest pods that are ready go; those that are not go first."] = False
+    group_restarts: Annotated[
+        bool, "Fewest groups of pods lose a member, because a group often starts again as a whole."
+    ] = False
+    deletion_cost: Annotated[
+        bool, "The lowest sum of controller.kubernetes.io/pod-deletion-cost; a pod without it counts 0."
+    ] = False
+    lost_work: Annotated[LostWork | None, "The least work lost, in whole seconds."] = None
+    recent_evictions: Annotated[
+        float | None, DURATION, "Workloads that were evicted least often within this time go first."
+    ] = None
+    grace_period: Annotated[bool, "The shortest grace period."] = False
+
+    @property
+    def annotations_read(self) -> frozenset[str]:
+        """Every annotation of pods that says what they cost."""
+        checkpoints = self.lost_work.checkpoints if self.lost_work else ()
+        return frozenset((*checkpoints, *((POD_DELETION_COST,) if self.deletion_cost else ())))
 
 
 @mapping("victims")

@@ -14,7 +14,7 @@ import numpy as np
 
 from webhook.kube.instants import epoch_or
 from webhook.kube.pods import deletion_cost
-from webhook.policy.model.cost import EvictionCost
+from webhook.policy.model.victims import EvictionCost
 from webhook.preemption.snapshot.columns import Floats, Ints, Rows
 from webhook.preemption.snapshot.pod_view import HEALTHY, Profile
 from webhook.preemption.snapshot.snapshot import Snapshot

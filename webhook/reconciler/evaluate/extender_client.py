@@ -20,8 +20,7 @@ import msgspec
 
 from webhook.kube.objects.meta import key_of
 from webhook.kube.objects.pod import Pod
-from webhook.policy.model.extender import ExtenderConfig
-from webhook.policy.model.preemption import PreemptionPolicy
+from webhook.policy.model.preemption import ExtenderConfig, PreemptionPolicy
 from webhook.preemption.extenders import ExtenderError
 from webhook.preemption.snapshot.amounts import requests
 from webhook.preemption.victims.candidates import Candidate
