@@ -25,7 +25,7 @@ def judging(sandbox: Any, name: str, expressions: tuple[str, ...]) -> list[dict[
         "enforce",
         constraints={"namespaceSelector": {"matchExpressions": [here]}, "resourceRules": [rule]},
         conditions=[CompiledCondition("asked", f"object.metadata.name in ['{name}', 'loaded']")],
-        validations=[Validation("e2e", one, (one.replace("\n", " "),)) for one in (_LOADED, *expressions)],
+        validations=[Validation("e2e", one, one.replace("\n", " ")) for one in (_LOADED, *expressions)],
     )
 
 

@@ -47,7 +47,7 @@ async def test_without_a_webhook(sandbox):
         assert (await client.get(PRIORITY_CLASS.path(name=managed)))["preemptionPolicy"] == "Never"
         await refused(
             sandbox.pod("p", priorityClassName=high),
-            "priority 550000 lies in the range 500000 to 600000, which rule p/band reserves",
+            "its priority lies in the range 500000 to 600000, which rule p/band reserves",
         )
         await sandbox.pod("p", schedulerName="nobody")
         found = await sandbox.get("p")

@@ -90,7 +90,7 @@ def test_no_match_condition_can_read_the_namespace():
 @pytest.mark.parametrize("expression", ["namespaceObject == null", "request.operation == 'CREATE'"])
 def test_the_stand_in_withholds_the_namespace_from_match_conditions(expression):
     """As the API server does: what guards itself against null there is always taken the other way."""
-    refusing = Validation("p/r", "namespaceObject.metadata.name == 'a'", ("no",))
+    refusing = Validation("p/r", "namespaceObject.metadata.name == 'a'", "no")
     made = validating_policy("p", "p", "enforce", constraints=NEW_PODS, validations=[refusing])
     made[0]["spec"]["matchConditions"] = [{"name": "c", "expression": expression}]
     body = {"kind": "Pod", "metadata": {"name": "a", "namespace": "team-a"}, "spec": {}}

@@ -134,7 +134,7 @@ def _validate_new(context: Context, review: Review, pod: PodView, answer: Answer
     managed = named is not None and named.preemption_policy == NEVER and context.managed(name) is not None
     _check_mark(answer, meta, name, managed=managed)
     if managed and MARK not in (meta.labels or {}) and not mirror:
-        answer.warnings.append(f"no label {MARK}: {MANAGED}, so nothing preempts for this pod of class {name}")
+        answer.warnings.append(f"no label {MARK}: {MANAGED}, so nothing preempts for this pod")
     # What only the reconciler writes; mutation has taken it away if it was asked
     for key in RECONCILER_ANNOTATIONS:
         if key in (meta.annotations or {}):

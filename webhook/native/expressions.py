@@ -8,28 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Self
 
 from webhook.kube.objects.meta import LabelSelector
 from webhook.policy.model.globs import WILDCARD
 
 TRUE, FALSE = "true", "false"
 
-_BIND_LESS = {"&&": r"\|\||\?\s", "||": r"\?\s", "?": r"\?\s", "+": r"\s"}
+_BIND_LESS = {"&&": r"\|\||\?\s", "||": r"\?\s", "?": r"\?\s"}
 """By operator, what needs brackets as its operand. They are a few too many if that stands in a literal or deeper."""
-
-
-class Cel(str):
-    """A part of a text that an expression gives, beside literal parts; `otherwise` stands for it if it fails."""
-
-    __slots__ = ("otherwise",)
-    otherwise: str
-
-    def __new__(cls, text: str, otherwise: str = "…") -> Self:
-        """The expression as a str."""
-        made = super().__new__(cls, text)
-        made.otherwise = otherwise
-        return made
 
 
 def quote(text: str) -> str:
@@ -112,17 +98,6 @@ def listing(texts: Iterable[str]) -> str:
 def mapping(rows: Iterable[tuple[str, str]]) -> str:
     """A map of literals: the keys are quoted, the values are expressions."""
     return f"{{{', '.join(f'{quote(key)}: {value}' for key, value in rows)}}}"
-
-
-def concatenation(parts: Iterable[str]) -> str:
-    """The text of literal parts and parts that are Cel, which must give strings."""
-    merged: list[str] = []
-    for part in parts:
-        if merged and not isinstance(part, Cel) and not isinstance(merged[-1], Cel):
-            merged[-1] += part
-        elif part:
-            merged.append(part)
-    return " + ".join(_operand(part, "+") if isinstance(part, Cel) else quote(part) for part in merged)
 
 
 def _join(tests: Iterable[str], operator: str, *, empty: str, decides: str) -> str:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from webhook.kube.objects.meta import LabelSelector
-from webhook.native.expressions import Cel, all_of, any_of, concatenation, negate
+from webhook.native.expressions import all_of, any_of, negate
 from webhook.policy.evaluation.request import CLASSES, GROUPS
 from webhook.policy.evaluation.rules import BUILTIN
 from webhook.registration.entries import EXEMPT
@@ -76,20 +76,20 @@ class CompiledCondition(msgspec.Struct, frozen=True):
 
 
 class Validation(NamedTuple):
-    """An expression that must be true, and the text for whoever violates it, in literal parts and Cel."""
+    """An expression that must be true, and the message for whoever violates it; `words` is an expression that makes it.
+
+    If that fails, the message is told.
+    """
 
     rule: str
     expression: str
-    text: tuple[str, ...]
+    message: str
+    words: str = ""
 
     def as_data(self) -> Object:
-        """As a ValidatingAdmissionPolicy has it; a text without Cel needs no messageExpression."""
-        literal = "".join(part.otherwise if isinstance(part, Cel) else part for part in self.text)
-        said = re.sub("…+", "…", " ".join(literal.split()))
-        data: Object = {"expression": self.expression, "message": said, "reason": "Forbidden"}
-        if any(isinstance(part, Cel) for part in self.text):
-            data["messageExpression"] = concatenation(self.text)
-        return data
+        """As a ValidatingAdmissionPolicy has it."""
+        data = {"expression": self.expression, "message": " ".join(self.message.split()), "reason": "Forbidden"}
+        return {**data, "messageExpression": self.words} if self.words else data
 
 
 def object_name(policy: str, what: str, enforcement: str) -> str:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from webhook.admission.validating import AS_IT_IS, OF_A_NODE
 from webhook.native import matching, objects
-from webhook.native.expressions import FALSE, TRUE, Cel, all_of, any_of, if_else, negate, quote
+from webhook.native.expressions import FALSE, TRUE, all_of, any_of, if_else, negate, quote
 from webhook.native.record import GIVEN_VARIABLE, recorded
 from webhook.native.rewriting import InexpressibleError
 from webhook.native.rules import CLASS_NAME, applies, conditions_of, validations
@@ -142,9 +142,9 @@ def _shields(policies: Policies, table: ClassTable | None, sink: Sink) -> Iterat
             yield shield
 
 
-def _builtin(rule: str, expression: str, *text: str) -> objects.Validation:
-    """A validation of a built-in rule, which its text names."""
-    return objects.Validation(f"{BUILTIN}/{rule}", expression, (f"rule {BUILTIN}/{rule}: ", *text))
+def _builtin(rule: str, expression: str, message: str) -> objects.Validation:
+    """A validation of a built-in rule, which its message names."""
+    return objects.Validation(f"{BUILTIN}/{rule}", expression, f"rule {BUILTIN}/{rule}: {message}")
 
 
 def _new_pods(policies: Policies, sink: Sink) -> Rows:
@@ -174,7 +174,7 @@ def _new_pods(policies: Policies, sink: Sink) -> Rows:
         _builtin(
             "priority-resolved",
             any_of(["has(object.spec.priority) && has(object.spec.preemptionPolicy)", mirror]),
-            "spec.priority and spec.preemptionPolicy were never filled in: the pod did not pass the API server's",
+            "spec.priority and spec.preemptionPolicy were never filled in: the pod did not pass the API server's"
             " Priority plugin, without which giveway's policies do not work",
         ),
         _builtin("static-pods", any_of([f"!{of_node}", matching.STATIC_POD]), OF_A_NODE),
@@ -188,22 +188,19 @@ def _new_pods(policies: Policies, sink: Sink) -> Rows:
     if managed_class == FALSE:
         return {(BUILTIN, "enforce"): enforced}
     marked = negate(all_of([served, f"!{mark}.hasValue()", f"!{mirror}"]))
-    nobody = (f"no label {MARK}: {MANAGED}, so nothing preempts for this pod of class ", Cel(CLASS_NAME))
+    nobody = f"no label {MARK}: {MANAGED}, so nothing preempts for this pod"
     by_itself = all_of([managed_class, f"{preemption_policy} != {quote(NEVER)}"])
     warned = [objects.Validation(f"{BUILTIN}/twins", negate(by_itself), _NO_TWIN)]
     if sink.settings.mutates:
         warned.append(objects.Validation(f"{BUILTIN}/mark", marked, nobody))
     else:
-        missed = ": it did not pass giveway's mutating webhook; try again"
-        enforced.append(_builtin("mark", marked, *nobody, missed))
+        enforced.append(_builtin("mark", marked, f"{nobody}: it did not pass giveway's mutating webhook; try again"))
     return {(BUILTIN, "enforce"): enforced, (BUILTIN, "warn"): warned}
 
 
 _NO_TWIN = (
-    "PriorityClass ",
-    Cel(CLASS_NAME),
-    " is managed but has preemptionPolicy PreemptLowerPriority and no usable twin: kube-scheduler preempts for the",
-    " pod, giveway does not",
+    "its PriorityClass is managed but has preemptionPolicy PreemptLowerPriority and no usable twin: kube-scheduler"
+    " preempts for the pod, giveway does not"
 )
 
 
@@ -276,10 +273,10 @@ def _annotation(of: str, key: str) -> str:
     return f"{of}.metadata.?annotations[?{quote(key)}]"
 
 
-def _text(asked: matching.Asked, key: str, shield: _Shield | None) -> tuple[str, ...]:
+def _text(asked: matching.Asked, key: str, shield: _Shield | None) -> str:
     """What whoever changed a key is told; without a shield the built-in rule speaks."""
     rule = shield.id if shield else f"{BUILTIN}/{SHIELD}"
     who = rights_text(shield.allow(asked)) if shield else "nobody once the pod exists"
     new = asked.operation == "CREATE" or not asked.labels_known
     done, instead = ("set", "leave it out") if new else ("changed", "leave it as it is")
-    return (f"annotation {key} may not be {done}: rule {rule} leaves that to {who}; {instead}",)
+    return f"annotation {key} may not be {done}: rule {rule} leaves that to {who}; {instead}"

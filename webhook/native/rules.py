@@ -16,7 +16,6 @@ from webhook.native import matching, objects, rewriting
 from webhook.native.expressions import (
     FALSE,
     TRUE,
-    Cel,
     all_of,
     any_of,
     name_is,
@@ -33,7 +32,6 @@ from webhook.policy.evaluation.rules import (
     Twins,
     classes_text,
     excepted_text,
-    without_name,
 )
 from webhook.policy.model.globs import name_matcher
 from webhook.policy.model.match import RequestMatch
@@ -68,7 +66,9 @@ class _Row(NamedTuple):
     kind: str
     operations: frozenset[str]
     test: str
-    text: tuple[str, ...]
+    message: str
+    words: str = ""
+    """An expression that makes the message."""
 
 
 def policy_objects(policy: PriorityPolicy, twins: Twins, sink: Sink) -> Iterator[objects.Object]:
@@ -84,7 +84,7 @@ def policy_objects(policy: PriorityPolicy, twins: Twins, sink: Sink) -> Iterator
             continue
         for row in rows:
             about = tuple(asked for asked in _ASKED[row.kind] if asked.operation in row.operations)
-            for enforcement, validation in validations(policy, rule, about, row.test, row.text, sink):
+            for enforcement, validation in validations(policy, rule, about, row.test, row.message, sink, row.words):
                 groups.setdefault((row.kind, enforcement), []).append((row, validation))
     for (kind, enforcement), group in groups.items():
         yield from _group(policy, kind, enforcement, group, sink.settings)
@@ -95,8 +95,9 @@ def validations(  # noqa: PLR0917 - a rule, and what it says of a request
     rule: PriorityRule,
     about: Sequence[matching.Asked],
     test: str,
-    text: tuple[str, ...],
+    message: str,
     sink: Sink,
+    words: str = "",
 ) -> Iterator[tuple[str, objects.Validation]]:
     """The validation of a rule, and those by which whoever uses an exception is told, each with its enforcement.
 
@@ -123,11 +124,10 @@ def validations(  # noqa: PLR0917 - a rule, and what it says of a request
 
         excepted = matching.by_operation(holds, *about)
         if excepted != FALSE:
-            said = (part if isinstance(part, Cel) else without_name(rule_id, part) for part in text)
-            words = (excepted_text(rule_id, exception, ""), *said)
-            told.append(objects.Validation(rule_id, any_of([test, negate(excepted)]), words))
+            unless = any_of([test, negate(excepted)])
+            told.append(objects.Validation(rule_id, unless, excepted_text(rule_id, exception, message)))
             holding.append(excepted)
-    yield rule.enforcement.value, objects.Validation(rule_id, any_of([test, *holding]), text)
+    yield rule.enforcement.value, objects.Validation(rule_id, any_of([test, *holding]), message, words)
     if rule.enforcement is not Enforcement.AUDIT:
         yield from ((objects.EXCEPTED, row) for row in told)
 
@@ -174,63 +174,51 @@ def _rows(policy: PriorityPolicy, rule: PriorityRule, twins: Twins) -> Iterator[
                 test = any_of([f"{CLASS_NAME} == {quote(twin)}", test])
             else:
                 test = all_of([f"{CLASS_NAME} != {quote(twin)}", test])
-        where = ('" may not be used in namespace ', Cel("request.namespace"))
-        text = ('PriorityClass "', Cel(CLASS_NAME), *where, f": rule {rule_id} {classes_text(classes)}")
-        yield from _of_pods_and_groups(rule, any_of([f"{CLASS_NAME} == ''", test]), text)
+        message = f"its PriorityClass may not be used in this namespace: rule {rule_id} {classes_text(classes)}"
+        yield from _of_pods_and_groups(rule, any_of([f"{CLASS_NAME} == ''", test]), message)
     if (reserve := rule.reserve) is not None:
         yield from _reserve_rows(rule, reserve, rule_id, operations)
     if (body := rule.validate) is not None:
         test = bracketed(rewriting.condition(body.expression))
-        message = " ".join((body.message or f"the expression {body.expression!r} is false").split())
+        message, words = body.message or f"the expression {body.expression!r} is false", ""
         if body.message_expression:
             # One that cannot be given natively, or that fails there, is replaced by the message
             with suppress(InexpressibleError):
                 shortened = f"words.size() > {LONGEST_MESSAGE} ? words.substring(0, {LONGEST_MESSAGE}) : words"
-                words = rewriting.text(body.message_expression)
-                message = Cel(f"[{words}].map(words, ({shortened}).replace('\\n', ' '))[0]", message)
+                made = f"[{rewriting.text(body.message_expression)}].map(words, ({shortened}).replace('\\n', ' '))[0]"
+                words = f"{made} + {quote(f' (rule {rule_id})')}"
         for kind in body.resources:
-            yield _Row(rule, kind, operations, test, (message, f" (rule {rule_id})"))
+            yield _Row(rule, kind, operations, test, f"{message} (rule {rule_id})", words)
 
 
-def _of_pods_and_groups(rule: PriorityRule, test: str, text: tuple[str, ...]) -> Iterator[_Row]:
+def _of_pods_and_groups(rule: PriorityRule, test: str, message: str) -> Iterator[_Row]:
     """What a rule asks of the class or value of a new pod, it asks of a new PodGroup, which has them in the same place.
 
     The API server judges no template of a Workload natively: the groups that are made of it are judged.
     """
     for kind in (PODS, GROUPS):
-        yield _Row(rule, kind, _CREATE, test, text)
+        yield _Row(rule, kind, _CREATE, test, message)
 
 
 def _reserve_rows(rule: PriorityRule, reserve: Reserve, rule_id: str, operations: frozenset[str]) -> Iterator[_Row]:
     """Who may use a priority of the range, and who may define a class with one."""
-    lies = f" lies in the range {reserve.from_} to {reserve.to}, which rule {rule_id} reserves"
+    lies = f"lies in the range {reserve.from_} to {reserve.to}, which rule {rule_id} reserves"
     if "CREATE" in operations:
-        text: tuple[str, ...] = (
-            "priority ",
-            Cel(f"string({PRIORITY})"),
-            f"{lies} for {rights_text(reserve.use)}",
-            "; choose a PriorityClass with a value outside that range",
-        )
+        right = rights_text(reserve.use)
+        message = f"its priority {lies} for {right}; choose a PriorityClass with a value outside that range"
         outside = [f"{PRIORITY} < {reserve.from_}", f"{PRIORITY} > {reserve.to}"]
-        yield from _of_pods_and_groups(rule, any_of([*outside, matching.may(reserve.use, matching.NEW_POD)]), text)
+        yield from _of_pods_and_groups(rule, any_of([*outside, matching.may(reserve.use, matching.NEW_POD)]), message)
     passes = FALSE
     if "UPDATE" in operations:
         passes = all_of(["request.operation == 'UPDATE'", *map(negate, matching.DEFINITION)])
     rows = [(CLASSES, matching.NEW_CLASS, "object", operations, passes)]
     if "UPDATE" in operations:
         rows.append((_GOING, matching.DELETED_CLASS, "oldObject", _UPDATE | {"DELETE"}, FALSE))
+    message = f"its value {lies}: classes there may be defined by {definers_text(reserve.define)}"
     for kind, asked, of, asked_about, passes in rows:
-        text = (
-            "value ",
-            Cel(f"string({of}.value)"),
-            ' of PriorityClass "',
-            Cel(f"{of}.metadata.name"),
-            f'"{lies}: classes there may be defined by {definers_text(reserve.define)};',
-            " choose a value outside that range",
-        )
         outside = [f"{of}.value < {reserve.from_}", f"{of}.value > {reserve.to}"]
         yield _Row(
-            rule, kind, asked_about, any_of([*outside, matching.may_define(reserve.define, asked), passes]), text
+            rule, kind, asked_about, any_of([*outside, matching.may_define(reserve.define, asked), passes]), message
         )
 
 
