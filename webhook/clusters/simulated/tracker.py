@@ -34,7 +34,7 @@ class LiveCache(ObjectCache[Any]):
 
 
 class LiveInformers:
-    """The caches of what acts in the cluster, of which `fill` tells once."""
+    """The caches of kube-scheduler, or of what else acts in the cluster, of which `fill` tells once."""
 
     def __init__(self, tracker: ObjectTracker) -> None:
         self._tracker = tracker
@@ -68,13 +68,6 @@ class ObjectTracker:
         """How many changes there were."""
         self.delivered = 0
         """How many changes were told."""
-
-    def cache(self, resource: Resource, type_: type[Any], *, optional: bool = False) -> ObjectCache[Any]:
-        """A copy of a resource that is told of every change, as `scheduling.cluster_state.Informers`."""
-        del type_, optional
-        made: ObjectCache[Any] = ObjectCache(resource.path())
-        self.feed(resource.title, made)
-        return made
 
     def feed(self, kind: str, cache: ObjectCache[Any]) -> None:
         """Tell a cache of every change from now on."""
