@@ -35,7 +35,7 @@ _ROLES = f"""
 cluster-admin Group/system:masters {_STAND_INS} {_MANAGER}
   * *.* /*
 system:discovery Group/system:authenticated
-  get /api /api/* /apis /apis/* /healthz /livez /openapi /openapi/* /readyz /version /version/
+  get /api /api/* /apis /apis/* /openapi /openapi/*
 system:basic-user Group/system:authenticated
   create selfsubjectreviews.authentication.k8s.io
 view {_VIEW}

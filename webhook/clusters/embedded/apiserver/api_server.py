@@ -35,8 +35,6 @@ from webhook.policy.evaluation.request import UserInfo
 log = logging.getLogger(__name__)
 
 _ROOTS = {row.root for row in RESOURCES}
-_HEALTH = ("/healthz", "/livez", "/readyz")
-_OPEN = (*_HEALTH, "/version")
 _FAILED = 300
 
 
@@ -69,7 +67,7 @@ class ApiServer:
         """Answer a call; never raises for what a caller can do wrong."""
         try:
             right, resource = asked_for(call.method, call.path, call.query)
-            if call.path not in _OPEN and not self.authorizer.authorize(call.user, right):
+            if call.path != "/version" and not self.authorizer.authorize(call.user, right):
                 return refusal(right.refused_to(call.user))
             for check in self.checks:
                 check(right)
@@ -100,12 +98,10 @@ class ApiServer:
         return LocalClient(self, user, agent)
 
     def _document(self, call: ApiCall) -> Reply:
-        """What is not a resource: discovery, OpenAPI, version and health."""
+        """What is not a resource: discovery, OpenAPI and version."""
         if call.method not in ("GET", "HEAD"):
             raise statuses.path_not_found()
         path = call.path.rstrip("/") or "/"
-        if path.split("/")[1] in [name[1:] for name in _HEALTH]:
-            return Reply(200, b"ok", "text/plain; charset=utf-8")
         if path == "/api":
             return reply_of(discovery.legacy_versions(self.address))
         if path == "/apis":

@@ -80,7 +80,7 @@ class HttpServer:
 
 def _answered(reply: Reply) -> web.Response:
     answer = web.Response(status=reply.status, body=reply.body, headers=_ALWAYS)
-    answer.headers["Content-Type"] = reply.content_type
+    answer.headers["Content-Type"] = "application/json"
     for name, value in reply.headers:
         answer.headers.add(name, value)
     return answer

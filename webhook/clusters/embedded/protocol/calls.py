@@ -39,7 +39,6 @@ class Reply:
 
     status: int
     body: bytes = b""
-    content_type: str = "application/json"
     headers: list[tuple[str, str]] = field(default_factory=list)
     stream: AsyncGenerator[bytes, None] | None = None
 
