@@ -1,12 +1,9 @@
-"""Who goes next beside a stock kube-scheduler: evictions in turn, turns of namespaces, signals with an end."""
+"""Who goes next beside a stock kube-scheduler: evictions in turn, and signals with an end."""
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
-from tests.e2e.conftest import LABEL, Sandbox
 from tests.e2e.software import policies
 
 KARPENTER, TOLERATES = "karpenter.sh/do-not-disrupt", "preemption-toleration.scheduling.x-k8s.io"
@@ -34,29 +31,6 @@ async def test_who_stays_in_a_cycle(sandbox, giveway, keep):
     else:
         await sandbox.told(f"pods of Training/{sandbox.id}/web stay", "PreemptionWaits")
         assert "a1" in await sandbox.here()
-
-
-async def test_namespaces_take_turns(sandbox, giveway):
-    """With one eviction in three seconds the only pod of a namespace waits for one or two of many, not for all."""
-    other = Sandbox(sandbox.client)
-    await other.begin()
-    try:
-        await sandbox.node("n1", cpu="8")
-        low, high = await sandbox.classes()
-        for number in range(4):
-            await sandbox.victim(f"v{number}", low, "2")
-        await giveway.reconcile(policies(high, limits={"perCluster": {"evictions": 1, "window": "3s"}}))
-        for number in range(3):
-            await sandbox.preemptor(high, "2", f"greedy{number}")
-        await asyncio.sleep(1.1)
-        await other.preemptor(high, "2", "modest", nodeSelector={LABEL: sandbox.id})
-        await other.bound("modest", 40)
-        bound = [(await sandbox.get(f"greedy{number}"))["spec"].get("nodeName") for number in range(3)]
-        assert bound.count(None) >= 1, "it did not wait until all the others had been served"
-        for number in range(3):
-            await sandbox.bound(f"greedy{number}", 40)
-    finally:
-        await other.end()
 
 
 @pytest.mark.parametrize("signal", ["a duration", "a toleration"])

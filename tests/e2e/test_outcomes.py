@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from tests.e2e.conftest import LABEL
 from tests.e2e.software import policies
 from tests.workloads import deployment, eventually
@@ -13,69 +11,6 @@ from webhook.policy.model.values import CAN_BE_PREEMPTED
 
 PLAYED = [{"key": f"node.kubernetes.io/{state}", "operator": "Exists"} for state in ("not-ready", "unreachable")]
 """Tolerations of what a node without a kubelet may be, but not of a cordon."""
-
-
-async def returning(sandbox, node: str, class_name: str) -> None:
-    """A controller that puts its pod on the node again by itself whenever it is gone."""
-    count = 0
-    while True:
-        names = await sandbox.here()
-        if not any(name.startswith("agent") for name in names):
-            count += 1
-            meta = {"name": f"agent-{count}", "annotations": {CAN_BE_PREEMPTED: "true"}}
-            owner = {"apiVersion": "example.com/v1", "kind": "Agent", "name": "agent", "uid": "agent"}
-            meta["ownerReferences"] = [{**owner, "controller": True}]
-            container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "4"}}}
-            spec = {
-                "nodeName": node,
-                "priorityClassName": class_name,
-                "terminationGracePeriodSeconds": 1,
-                "tolerations": [{"operator": "Exists"}],
-                "containers": [container],
-            }
-            await sandbox.client.create(sandbox.pods, {"metadata": meta, "spec": spec})
-        await asyncio.sleep(0.02)
-
-
-async def test_pods_that_are_put_back_on_their_node(sandbox, giveway):
-    """A replacement that names its node takes the room once; then the preemptor gets another node."""
-    lowest, low = await sandbox.priority_class("lowest", 70), await sandbox.priority_class("low", 80)
-    high = await sandbox.priority_class("high", 100, preemptionPolicy="Never")
-    first, second = await sandbox.node("n1", cpu="4"), await sandbox.node("n2", cpu="4")
-    await sandbox.victim("web", low, nodeName=second)
-    controller = asyncio.create_task(returning(sandbox, first, lowest))
-    try:
-        await eventually(lambda: is_there(sandbox, "agent-1"))
-        await sandbox.running("agent-1")
-        process = await giveway.reconcile(policies(high))
-        await sandbox.preemptor(high)
-        assert await sandbox.bound("p", 30) in {first, second}
-        assert not controller.done()
-        decisions = [line for line in process.lines("decision") if line.get("victims")]
-        assert len(decisions) <= 2
-    finally:
-        controller.cancel()
-
-
-async def test_a_scheduler_that_is_away_empties_no_second_node(sandbox, giveway):
-    """A plan whose room is ready stands for as long as its scheduler is not seen, and ends when the pod is bound."""
-    low, high = await sandbox.classes()
-    nodes = [await sandbox.node(f"n{number}", cpu="4") for number in (1, 2, 3)]
-    for number, node in enumerate(nodes):
-        await sandbox.victim(f"v{number}", low, nodeName=node, terminationGracePeriodSeconds=1)
-    preemptors = {"priorityClasses": [high], "schedulerNames": ["absent"]}
-    process = await giveway.reconcile(policies(high, preemptors=preemptors, planTimeout="2s"))
-    await sandbox.preemptor(high, schedulerName="absent")
-    said = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "preemption: no"}
-    await sandbox.client.patch(f"{sandbox.pods}/p/status", {"status": {"conditions": [said]}}, kind="strategic")
-    await eventually(lambda: process.lines("decision"), 30)
-    await asyncio.sleep(10)
-    assert len(await sandbox.here()) == 3  # the preemptor and two of three
-    node = (await sandbox.get("p"))["status"]["nominatedNodeName"]
-    target = {"apiVersion": "v1", "kind": "Node", "name": node}
-    body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "p"}, "target": target}
-    await sandbox.client.create(f"{sandbox.pods}/p/binding", body)
-    await eventually(lambda: [line["ending"] for line in process.lines("plan ended")] == ["bound"], 30)
 
 
 async def test_a_rolling_update_on_a_node_that_is_cordoned_is_not_to_blame(sandbox, giveway):
@@ -119,7 +54,3 @@ async def test_a_rolling_update_on_a_node_that_is_cordoned_is_not_to_blame(sandb
         await sandbox.client.patch(held, {"metadata": {"finalizers": None}})
     assert ended[0]["ending"] == "node-changed"
     assert await sandbox.bound("p", 30) == second
-
-
-async def is_there(sandbox, name: str) -> bool:
-    return name in await sandbox.here()

