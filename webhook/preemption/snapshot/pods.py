@@ -92,7 +92,6 @@ class Pods(Columns):
         self._unadvertised: dict[int, Amounts] = {}
         """By row, what pods ask for of resources that no node has: names that anybody can make up."""
         self.slots: NDArray[np.int32] = np.zeros((16, 4), np.int32)
-        self._leaving, self._nominees = _FewRows(), _FewRows()
         self._order: list[list[Importance]] = []
         self._index: dict[str, dict[str, int]] = {}
         self.new_row()  # row 0
@@ -121,11 +120,11 @@ class Pods(Columns):
 
     def leaving(self) -> Rows:
         """The rows of the terminating pods that are on a node, ascending."""
-        return self._leaving.ordered()
+        return np.flatnonzero(self.terminating[: self.rows] & (self.node[: self.rows] >= 0))
 
     def nominees(self) -> Rows:
         """The rows of the pods that are nominated to a node, ascending."""
-        return self._nominees.ordered()
+        return np.flatnonzero(self.nominated[: self.rows] >= 0)
 
     @contextmanager
     def staying(self, rows: Rows) -> Iterator[None]:
@@ -199,7 +198,6 @@ class Pods(Columns):
         self._join(row, self.groups.take(group, group) if group is not NO_GROUP else 0, counts=bool(spec.node_name))
         self._put_amounts(row, amounts)
         self._enter(row, spec.node_name, stays=stays)
-        self._leaving.put(row, meta.deletion_timestamp is not None and bool(spec.node_name))
         self._nominate(row, "" if spec.node_name or spec.scheduling_gates else pod.status.nominated_node_name)
         return row
 
@@ -224,7 +222,6 @@ class Pods(Columns):
             del self._index[namespace]
         self._join(row, 0, counts=False)
         self._leave(row, stays=False)
-        self._leaving.put(row, False)
         self._nominate(row, "")
         self._drop_references(row)
         self._unadvertised.pop(row, None)
@@ -346,7 +343,6 @@ class Pods(Columns):
         before = int(self.nominated[row])
         node = self.nodes.claim(node_name) if node_name else -1
         self.nominated[row] = node
-        self._nominees.put(row, node >= 0)
         if node >= 0:
             self.nodes.nominations[node] += 1
         if before >= 0:
@@ -362,24 +358,3 @@ class Pods(Columns):
             self.slots = np.pad(self.slots, ((0, max(height, node + 1 - height)), (0, 0)))
         if count > width:
             self.slots = grown(self.slots, 2 * width)
-
-
-class _FewRows:
-    """Some rows, few among many."""
-
-    def __init__(self) -> None:
-        self._rows: set[int] = set()
-        self._ordered: Rows | None = None
-
-    def put(self, row: int, belongs: bool) -> None:
-        """Let the row be one of them, or not."""
-        if belongs is not (row in self._rows):
-            self._rows ^= {row}
-            self._ordered = None
-
-    def ordered(self) -> Rows:
-        """The rows in order, as an array that nobody may change."""
-        if self._ordered is None:
-            self._ordered = np.array(sorted(self._rows), np.intp)
-            self._ordered.flags.writeable = False
-        return self._ordered
