@@ -42,7 +42,6 @@ def find_room(
     search = _Search(units, gone)
     try:
         for shape in shapes:
-            search.refused.clear()
             pods = list(shape.pods)
             while pods and len(placer.placed) < need:
                 state, failures = placer.look(shape, search.gone)
@@ -58,7 +57,6 @@ def find_room(
                         placer.put(pods.pop(0), node, state)
                 if not nodes:
                     break
-                search.touched.update(nodes)
             if pods and len(placer.placed) < need and not optional:
                 return None
         if len(placer.placed) < need:
@@ -69,11 +67,7 @@ def find_room(
 
 
 class _Search:
-    """The victims so far: their rows are part of `gone`. Strict budgets keep them from making room on `refused` nodes.
-
-    A node is refused until something happens to it: it is `touched`, or budgets are spent, so that other pods stay.
-    `chosen` has the units by their first rows.
-    """
+    """The victims so far: their rows are part of `gone`, and `chosen` has the units by their first rows."""
 
     def __init__(self, units: EvictionUnits, gone: Rows) -> None:
         self._units = units
@@ -82,15 +76,10 @@ class _Search:
         self._paid = -(2**63)
         self.gone = gone
         self.chosen: dict[int, Unit] = {}
-        self.refused: set[int] = set()
-        self.touched: set[int] = set()
-        self._spent = False
 
     def evict(self, state: PreFilterState, failures: Failures, most: int) -> list[int]:
         """Take the cheapest victims that make room for a member on up to `most` nodes, at least on one; their rows."""
-        self.refused -= self.refused if self._spent or not state.is_local else self.touched
-        self.touched, self._spent = set(), False
-        nodes = np.setdiff1d(nodes_where_preemption_might_help(failures), list(self.refused)).astype(np.intp)
+        nodes = nodes_where_preemption_might_help(failures)
         candidates = find_victims(state, self._units.victims._replace(code=self._code), nodes)
         order, most = self._cheapest_first(candidates), max(1, most)
         for start in range(0, len(order), most):
@@ -119,11 +108,10 @@ class _Search:
 
     def _takes(self, candidates: Candidates, number: int) -> bool:
         """Let the victims of a candidate go, unless strict budgets keep them after those that go already."""
-        rows, node, budgets = candidates.victims_of(number), int(candidates.nodes[number]), self._units.snapshot.budgets
+        rows, budgets = candidates.victims_of(number), self._units.snapshot.budgets
         taken = np.array([row for unit in self.chosen.values() for row in unit.rows], np.intp)
         keeps_budgets = self._units.keeps_budgets and len(budgets)
         if keeps_budgets and self._units.beyond_budget(np.union1d(rows, taken).astype(np.intp)).any():
-            self.refused.add(node)
             return False
         for unit in self._units.among(rows):
             self.chosen[unit.rows[0]] = unit
@@ -131,7 +119,6 @@ class _Search:
         self.gone = np.union1d(self.gone, rows).astype(np.intp)
         self._code[rows] = Exclusion.EXCLUDED
         pods = self._units.snapshot.pods
-        self.touched.update(pods.node[rows].tolist())
         if keeps_budgets:  # if the victims use up a strict budget, no other pod of that budget may go
             taken = np.array([row for unit in self.chosen.values() for row in unit.rows], np.intp)
             left = np.flatnonzero((self._code == Exclusion.NONE) & (pods.node[: len(self._code)] >= 0))
@@ -139,5 +126,4 @@ class _Search:
             self._code[spent] = Exclusion.BUDGET
             if (groups := self._units.victims.units) is not None:
                 self._code[groups.kept_by(self._code == Exclusion.BUDGET)] = Exclusion.GROUP
-            self._spent |= len(spent) > 0
         return True
