@@ -40,7 +40,6 @@ from webhook.preemption.snapshot.pod_view import (
 )
 
 _NO_CLAIMS = PodClaims(frozenset(), frozenset())
-Importance = tuple[int, float, str, str, int]
 
 
 class Pods(Columns):
@@ -92,7 +91,6 @@ class Pods(Columns):
         self._unadvertised: dict[int, Amounts] = {}
         """By row, what pods ask for of resources that no node has: names that anybody can make up."""
         self.slots: NDArray[np.int32] = np.zeros((16, 4), np.int32)
-        self._order: list[list[Importance]] = []
         self._index: dict[str, dict[str, int]] = {}
         self.new_row()  # row 0
         self.ports.take((), ())  # id 0 is "none" here and below
@@ -110,7 +108,8 @@ class Pods(Columns):
 
     def on_node(self, row: int) -> list[int]:
         """The rows of the pods on a node, most important first."""
-        return [entry[4] for entry in self._order[row]] if row < len(self._order) else []
+        on_node: list[int] = self.slots[row, : self.nodes.pod_count[row]].tolist() if row < len(self.slots) else []
+        return on_node
 
     def slots_of(self, nodes: Rows) -> NDArray[np.int32]:
         """The pods of the nodes, one row a node, most important first, as wide as the fullest of them."""
@@ -306,17 +305,12 @@ class Pods(Columns):
         if stays:
             return
         self.node[row] = node
-        while len(self._order) <= node:
-            self._order.append([])
-        order = self._order[node]
-        entry = self._importance(row)
-        at = bisect_left(order, entry)
-        order.insert(at, entry)
-        count = len(order)
-        nodes.pod_count[node] = count
-        self._fit_slots(node, count)
+        count = int(nodes.pod_count[node])
+        nodes.pod_count[node] = count + 1
+        self._fit_slots(node, count + 1)
         slots = self.slots[node]
-        slots[at + 1 : count] = slots[at : count - 1]
+        at = bisect_left(slots[:count].tolist(), self._importance(row), key=self._importance)
+        slots[at + 1 : count + 1] = slots[at:count]
         slots[at] = row
 
     def _leave(self, row: int, *, stays: bool) -> None:
@@ -329,9 +323,8 @@ class Pods(Columns):
         nodes.pod_changes[node] += 1
         if stays:
             return
-        order, slots = self._order[node], self.slots[node]
-        at, count = bisect_left(order, self._importance(row)), len(order)
-        del order[at]
+        count, slots = int(nodes.pod_count[node]), self.slots[node]
+        at = slots[:count].tolist().index(row)
         slots[at : count - 1] = slots[at + 1 : count]
         slots[count - 1] = 0
         self.node[row] = -1
@@ -349,7 +342,7 @@ class Pods(Columns):
             self.nodes.nominations[before] -= 1
             self.nodes.release(before)
 
-    def _importance(self, row: int) -> Importance:
+    def _importance(self, row: int) -> tuple[int, float, str, str, int]:
         return (-int(self.priority[row]), float(self.start[row]), self.names[row], self.namespaces[row], row)
 
     def _fit_slots(self, node: int, count: int) -> None:
