@@ -16,7 +16,7 @@ from webhook.policy.model.preemption import ExtenderConfig
 from webhook.preemption.extenders import ExtenderError
 from webhook.preemption.victims.candidates import Candidate, Victim
 from webhook.reconciler.evaluate.extender_client import ExtenderClient, Question, UnaskedError, ask
-from webhook.reconciler.evaluate.outcomes import Asks, Evicts, Unschedulable
+from webhook.reconciler.evaluate.outcomes import Asks, Evicts
 
 pytestmark = pytest.mark.skipped_waits
 
@@ -141,14 +141,14 @@ class Talk:
         extenders = self.extender_client.extenders(self.setting.policy, self.preemptor)
         return self.setting.evaluator.evaluate(self.preemptor, self.setting.policy, rules, 0, extenders=extenders)
 
-    async def concluded(self, between=lambda: None):
-        """The outcome that is no question, after as many questions as it takes."""
-        for _ in range(5):
+    async def concluded(self, *meanwhile):
+        """The outcome that is no question, after as many questions as it takes; pods come during the first one."""
+        for number in range(5):
             outcome = self.evaluate()
             if not isinstance(outcome, Asks):
                 return outcome
             self.extender_client.ask(outcome.question)
-            between()
+            self.setting.add(*() if number else meanwhile)
             await asyncio.wait_for(self.news.get(), 5)
         raise AssertionError("it never stops asking")
 
@@ -163,48 +163,25 @@ def only(*nodes: str):
     return answer
 
 
-async def test_the_extender_has_its_say():
-    """The better node is not taken where the extender drops it."""
-    async with serving(only("n2")) as (extender, seen):
+A, B = {"name": "a", "node": "n1"}, {"name": "b", "node": "n2", "priority": 90}
+
+
+@pytest.mark.parametrize(
+    ("kept", "meanwhile", "node", "questions"),
+    [
+        pytest.param(("n2",), [], "n2", 1, id="the better node is dropped"),
+        pytest.param((), [], None, 1, id="all are dropped"),
+        pytest.param(("n1", "n2"), [A | {"priority": 95, "uid": "uid-new"}], "n2", 1, id="a node changes meanwhile"),
+        pytest.param(("n1", "n2"), [A | {"uid": "uid-2"}, B | {"uid": "uid-3"}], "n1", 2, id="all change meanwhile"),
+    ],
+)
+async def test_the_extender_has_its_say(kept, meanwhile, node, questions):
+    """What it drops is not taken, nor what has changed since; it is asked again if nothing is left as it was."""
+    async with serving(only(*kept), delay=0.05) as (extender, seen):
         talk = Talk(extender)
-        outcome = await talk.concluded()
+        outcome = await talk.concluded(*(pod(cpu="8", **fields) for fields in meanwhile))
         await talk.extender_client.close()
-    assert isinstance(outcome, Evicts)
-    assert outcome.node == "n2"
-    assert len(seen) == 1
-
-
-async def test_all_dropped():
-    """Where the extender lets no candidate stand, nothing helps."""
-    async with serving(only()) as (extender, _):
-        talk = Talk(extender)
-        assert isinstance(await talk.concluded(), Unschedulable)
-        await talk.extender_client.close()
-
-
-async def test_cluster_changes_while_it_is_asked():
-    """A node that changed while the extender thought is not taken on the strength of the old answer."""
-    async with serving(only("n1", "n2"), delay=0.05) as (extender, seen):
-        talk = Talk(extender)
-        outcome = await talk.concluded(lambda: talk.setting.add(pod("a", "8", node="n1", priority=95, uid="uid-new")))
-        await talk.extender_client.close()
-    assert (outcome.node, len(seen)) == ("n2", 1)
-
-
-async def test_everything_changes_while_it_is_asked():
-    """Where no candidate is as it was, the extender is asked again."""
-    replaced = []
-
-    def replace() -> None:
-        if not replaced:
-            replaced.append(True)
-            talk.setting.add(pod("a", "8", node="n1", uid="uid-2"), pod("b", "8", node="n2", uid="uid-3", priority=90))
-
-    async with serving(only("n1", "n2"), delay=0.05) as (extender, seen):
-        talk = Talk(extender)
-        outcome = await talk.concluded(replace)
-        await talk.extender_client.close()
-    assert (outcome.node, len(seen)) == ("n1", 2)
+    assert (outcome.node if isinstance(outcome, Evicts) else None, len(seen)) == (node, questions)
 
 
 @pytest.mark.parametrize("ignorable", [True, False])

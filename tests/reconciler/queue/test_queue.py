@@ -34,33 +34,23 @@ def test_busy_pod_is_not_tried_again():
     assert drain(queue, 1000.0) == []
 
 
-def test_parked_pod_comes_back_by_the_flush():
-    """A pod that no event helped is tried again after the periodic flush."""
+@pytest.mark.parametrize(
+    ("parked", "due", "tried"),
+    [
+        pytest.param(0.0, None, FLUSH, id="by the flush, if no event helps"),
+        pytest.param(0.0, 7.0, 7.0, id="at the time that it names, such as the end of a protection window"),
+        pytest.param(10.0, 0.0, 10.1, id="a little later, if that time is past, so that the loop does not spin"),
+        pytest.param(10.0, 10.0, 10.1, id="a little later, if that time is now"),
+    ],
+)
+def test_when_a_parked_pod_comes_back(parked: float, due: float | None, tried: float):
+    """Then, and no earlier."""
     queue = filled(("a", 1, 0.0))
-    drain(queue)
-    queue.park("a", 0.0, reason="full")
-    assert drain(queue, FLUSH - 0.1) == []
-    assert drain(queue, FLUSH) == ["a"]
-
-
-def test_parked_pod_comes_back_when_it_said():
-    """A pod that named a time, such as the end of a protection window, is tried then."""
-    queue = filled(("a", 1, 0.0))
-    drain(queue)
-    queue.park("a", 0.0, reason="protected", due=7.0)
-    assert queue.next_due() == 7.0
-    assert drain(queue, 6.9) == []
-    assert drain(queue, 7.0) == ["a"]
-
-
-@pytest.mark.parametrize("due", [0.0, 10.0], ids=["past", "now"])
-def test_parked_pod_never_comes_back_in_the_same_moment(due: float):
-    """A pod that names a time that has come already is tried again a little later, so that the loop does not spin."""
-    queue = filled(("a", 1, 0.0))
-    drain(queue, 10.0)
-    queue.park("a", 10.0, reason="protected", due=due)
-    assert drain(queue, 10.0) == []
-    assert drain(queue, 10.1) == ["a"]
+    drain(queue, parked)
+    queue.park("a", parked, reason="full", **({} if due is None else {"due": due}))
+    assert drain(queue, tried - 0.1) == []
+    assert queue.next_due() <= tried
+    assert drain(queue, tried) == ["a"]
 
 
 def test_event_lets_a_pod_back_once_its_back_off_is_over():
