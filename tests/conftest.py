@@ -27,14 +27,15 @@ LONGEST = (
     "reconciler/test_clusters.py",
     "e2e/test_install.py",
     "docs/test_commands.py",
+    "e2e/test_who_goes.py",
     "installation/test_install.py",
-    "manifests/test_staged.py",
+    "installation/test_uninstall.py",
+    "installation/test_modes.py",
+    "e2e/test_evictions_in_turn.py",
+    "clusters/test_drivers.py",
     "e2e/test_crash.py",
+    "e2e/test_notice.py",
     "manifests/test_chart.py",
-    "inspection/test_doctor.py",
-    "inspection/test_scan.py",
-    "manifests/test_install.py",
-    "clusters/embedded/test_kubectl_changes.py",
 )
 """Files that take longest, the longest first: they begin first, so that no process is left alone with one."""
 
