@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+from tests.processor_time import slowness
 from tests.reconciler.builders import Desk, Setting, node, pod, policy, preemptor
 from webhook.policy.model.policies import Policies
 from webhook.policy.model.victims import PreemptibilityAnnotations, Victims
@@ -42,7 +43,7 @@ async def test_the_loop_does_not_stand_still_when_more_is_kept():
         desk.reconciler.turn()
         stalls.append(time.process_time() - begun)
     assert len(stalls) > 206
-    assert sorted(stalls)[-2] < LONGEST, "but for a collection of garbage"
+    assert sorted(stalls)[-2] < LONGEST * slowness(), "but for a collection of garbage"
     setting.clock.now += 60.0
     desk.reconciler.turn()
     assert desk.lines("decision")

@@ -1,12 +1,12 @@
 """What the page's model says of a reconciler: its queue, its plans, what it decided, and the ladder of priorities."""
 
 import re
-import time
 
 import msgspec
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
 
+from tests.processor_time import within
 from tests.reconciler.acting import playing
 from tests.reconciler.builders import START, FakeClock, Setting, node, pod, policy, preemptor
 from tests.reconciler.device_settings import DRIVER, Devices, begun
@@ -194,10 +194,9 @@ def test_a_large_cluster_takes_little_time(pods):
     """The page is made on the loop that also decides, so counting must not hold it up."""
     setting = Setting(node("n1"))
     setting.add(*(pod(f"p{number}", node="n1", annotations=MAY) for number in range(pods)))
-    begun = time.process_time()
-    (rung,) = [rung for rung in ladder(setting.state, setting.policy_set, [], START).rungs if rung.name == "low"]
+    with within(0.2):
+        (rung,) = [rung for rung in ladder(setting.state, setting.policy_set, [], START).rungs if rung.name == "low"]
     assert rung.preemptible == pods
-    assert time.process_time() - begun < 0.2
 
 
 async def test_the_devices_of_a_plan():
@@ -304,10 +303,9 @@ async def test_ten_thousand_waiting_pods():
             service.reconciler.queue.offer(
                 f"default/p{number}", uid=f"{number}", priority=number, created=0.0, now=0.0, due=1e9
             )
-        begun = time.process_time()
-        page = overview(service, 6060, Surroundings())
-        markup = document(page)
-        assert time.process_time() - begun < 0.5
+        with within(0.5):
+            page = overview(service, 6060, Surroundings())
+            markup = document(page)
         assert len(markup) < 100_000
         assert page.waiting[0].priority == 9999
         assert "and 9\u202f950 pods more" in markup
