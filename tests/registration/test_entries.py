@@ -98,14 +98,14 @@ def test_a_class_is_mutated_when_its_manifest_is_applied_again_and_judged_until_
 
 
 @pytest.mark.parametrize("name", SETS)
-@pytest.mark.parametrize("changes", CHANGES.values(), ids=CHANGES)
-def test_an_update_that_does_not_travel_is_judged_like_no_change(name, changes):
+def test_an_update_that_does_not_travel_is_judged_like_no_change(name):
     """Whatever the policies: what the API server does not ask about has no part in the verdict."""
-    found = policies(name)
     context = Context(engine(*SETS[name]), make_context().lookup) if SETS[name] else make_context()
-    new = change(OLD, **changes)
-    if not travels(by_name(entries(found, WebhookTarget()), "pods.validate.giveway.dev"), make_review(new, OLD)):
-        assert verdict(context, OLD, new) == verdict(context, OLD, copy.deepcopy(OLD))
+    entry = by_name(entries(policies(name), WebhookTarget()), "pods.validate.giveway.dev")
+    unchanged, changed = verdict(context, OLD, OLD), {key: change(OLD, **changes) for key, changes in CHANGES.items()}
+    stays = {key: new for key, new in changed.items() if not travels(entry, make_review(new, OLD))}
+    assert "nothing" in stays
+    assert {key: verdict(context, OLD, new) for key, new in stays.items()} == dict.fromkeys(stays, unchanged)
 
 
 @table(
