@@ -131,7 +131,7 @@ def _at(node: Any, path: tuple[Any, ...]) -> Any:
     return node
 
 
-def _damage(random: random.Random, body: bytes) -> bytes:
+def damaged(random: random.Random, body: bytes) -> bytes:
     """Cut, change or put in a few bytes."""
     raw = bytearray(body)
     for _ in range(random.randrange(1, 4)):
@@ -151,17 +151,23 @@ class Mutated(msgspec.Struct, frozen=True):
     chunked: bool = False
 
 
-def mutated(random: random.Random) -> Mutated:
-    """One recorded review with a few places changed, sometimes damaged, oversized or sent in an unusual way."""
+def changed(random: random.Random) -> Any:
+    """One recorded review with a few places changed."""
     review = deepcopy(random.choice(_REVIEWS))
     for _ in range(random.randrange(5)):
         _change(random, review)
+    return review
+
+
+def mutated(random: random.Random) -> Mutated:
+    """One recorded review with a few places changed, sometimes damaged, oversized or sent in an unusual way."""
+    review = changed(random)
     uid = review["request"]["uid"]
     path = random.choice(("/mutate", "/validate")) + random.choice(("", "?timeout=5s", "?timeout=30s", "?timeout=x"))
     body = json.dumps(review, ensure_ascii=random.random() < 0.5, separators=(",", ":")).encode(errors="surrogatepass")
     chance = random.random()
     if chance < 0.1:
-        return Mutated(path, _damage(random, body), None)
+        return Mutated(path, damaged(random, body), None)
     if chance < 0.1005:
         beginning, end = body[:-1], b',"padding":"' + b"\\u003c" * (BODY_LIMIT // 6) + b'"}'
         return Mutated(path, beginning + end, uid)
