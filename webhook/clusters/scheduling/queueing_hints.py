@@ -67,7 +67,7 @@ def _room_on(snapshot: Snapshot, node: str) -> Helps:
             row = nodes.find(node)
             fits = row is not None and bool(nodes.pod_count[row] < nodes.pod_limit[row])
             for name, amount in entry.shape if fits else ():
-                resource = nodes.resources.index.get(name)
+                resource = nodes.resources.get(name)
                 if resource is None or nodes.allocatable[resource, row] - nodes.used[resource, row] < amount:
                     fits = False
             known[entry.shape] = fits

@@ -57,8 +57,6 @@ class Request(NamedTuple):
     selects: NDArray[np.int8]
     tolerated: Mask
     capacity: dict[str, int]
-    key: tuple[object, ...]
-    """Requests of equal key want the same devices."""
     selectors: tuple[tuple[str, SelectorProgram], ...]
 
     @property
@@ -139,7 +137,6 @@ def _compile(snapshot: Snapshot, claim: str, request: DeviceRequest, exact: Exac
             lambda shape: not keep_off(shape.device.taints, exact.tolerations),
         ),
         capacity=wanted,
-        key=(texts, tolerations),
         selectors=selectors,
     )
 

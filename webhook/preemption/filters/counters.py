@@ -206,9 +206,9 @@ def resource_counters(
         return Counter("resources", base, limit, share, name)
 
     counters = [counter("", nodes.pod_count, nodes.pod_limit[:count] - 1)]
-    always = nodes.resources.names[:3]
+    always = [*nodes.resources][:3]
     for name in (*(name for name in always if name in incoming.amounts), *sorted(incoming.amounts.keys() - always)):
-        row = nodes.resources.index.get(name)
+        row = nodes.resources.get(name)
         if row is None:  # no pod uses what no node has had
             used = allocatable = np.zeros(count, np.int64)
             column = np.zeros(len(pods.node), np.int64)

@@ -309,7 +309,7 @@ def without_devices(snapshot: Snapshot, incoming: PodInfo) -> PodInfo:
 def nodes_served(snapshot: Snapshot, resource: str) -> Mask:
     """The nodes on which devices have to serve an extended resource: those that list none of it as allocatable."""
     nodes = snapshot.nodes
-    row = nodes.resources.index.get(resource)
+    row = nodes.resources.get(resource)
     listed = row is not None and row < len(nodes.allocatable)
     served: Mask = nodes.allocatable[row, : nodes.rows] == 0 if listed else np.ones(nodes.rows, np.bool_)
     return served

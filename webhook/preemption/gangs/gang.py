@@ -72,7 +72,7 @@ def form_gang(snapshot: Snapshot, pending: Iterable[Pod], nominated: Iterable[st
     """
     members = sorted(pending, key=lambda pod: (-priority_of(pod), index_of(pod), key_of(pod)))
     key = group_of(members[0])
-    known = snapshot.pods.grouped.object_of(key)
+    known = snapshot.pods.grouped.objects.get(key)
     group = snapshot.pods.groups.find(key)
     rows = snapshot.pods.grouped.members(group) if group else np.zeros(0, np.intp)
     waiting = tuple(pod for pod in members if not pod.spec.scheduling_gates)
@@ -93,6 +93,6 @@ def form_gang(snapshot: Snapshot, pending: Iterable[Pod], nominated: Iterable[st
 
 def _minimum(snapshot: Snapshot, key: GroupKey, members: Iterable[Pod]) -> int:
     """How many members the group needs: by its PodGroup, or by what its pods say; 1 if nothing is said."""
-    known = snapshot.pods.grouped.object_of(key)
+    known = snapshot.pods.grouped.objects.get(key)
     said = known.minimum if known else max(map(minimum_said_by, members), default=0)
     return max(1, said)

@@ -26,21 +26,6 @@ def alphabetical(names: list[str]) -> Ints:
     return places
 
 
-class Resources:
-    """The resources that nodes have had so far, each with its row in `used`, `allocatable` and the pods' amounts."""
-
-    def __init__(self) -> None:
-        self.names: list[str] = [CPU, MEMORY, EPHEMERAL_STORAGE]
-        self.index: dict[str, int] = {name: row for row, name in enumerate(self.names)}
-
-    def row(self, name: str) -> int:
-        """The resource's row, a new one if it was not seen before."""
-        if name not in self.index:
-            self.index[name] = len(self.names)
-            self.names.append(name)
-        return self.index[name]
-
-
 class LabelColumn:
     """One label key over all nodes: the id of each node's value, -1 if the node has no such label."""
 
@@ -77,9 +62,10 @@ class Nodes(Columns):
     labels: list[dict[str, str]] = listed({})
     declared: list[frozenset[str]] = listed(frozenset())
 
-    def __init__(self, resources: Resources) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.resources = resources
+        self.resources = {CPU: 0, MEMORY: 1, EPHEMERAL_STORAGE: 2}
+        """The resources that nodes have had so far, with their rows in `used`, `allocatable` and the pods' amounts."""
         self.taint_sets: Interner[TaintKey, list[Taint]] = Interner()
         self.taint_sets.take((), [])  # id 0, what a row holds that is not in use
         self._index: dict[str, int] = {}
@@ -104,9 +90,9 @@ class Nodes(Columns):
         amounts = allocatable(node)
         row = self.claim(node.metadata.name)
         limit = amounts.pop("pods", 0)
-        columns = [self.resources.row(name) for name in amounts]
-        if len(self.resources.names) > len(self.used):
-            self.fit(len(self.resources.names))
+        columns = [self.resources.setdefault(name, len(self.resources)) for name in amounts]
+        if len(self.resources) > len(self.used):
+            self.fit(len(self.resources))
         self.pod_limit[row] = limit
         self.allocatable[:, row] = 0
         for column, amount in zip(columns, amounts.values(), strict=True):

@@ -180,10 +180,6 @@ class PodGroups:
         if (id_ := self._ids.find(key)) is not None:
             self._changed.add(id_)
 
-    def object_of(self, key: GroupKey) -> PodGroup | None:
-        """The PodGroup of a group, None if it has none or that is not known."""
-        return self.objects.get(key)
-
     def move(self, row: int, group: int) -> None:
         """The pod in this row, which is new or has changed, is a member of the group (id), of none if that is 0."""
         before = self._group_of.get(row, 0)

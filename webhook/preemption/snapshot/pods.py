@@ -261,7 +261,7 @@ class Pods(Columns):
 
     def advertise(self) -> None:
         """Take into the columns what pods asked for of resources that no node had until now."""
-        index = self.nodes.resources.index
+        index = self.nodes.resources
         self._fit_resources()
         for row, rest in list(self._unadvertised.items()):
             for name in rest.keys() & index.keys():
@@ -273,7 +273,7 @@ class Pods(Columns):
 
     def _put_amounts(self, row: int, amounts: dict[str, int]) -> None:
         """Set a pod's amounts; those of resources that no node has decide nothing and get no column."""
-        index = self.nodes.resources.index
+        index = self.nodes.resources
         self._fit_resources()
         column = [0] * len(self.amounts)
         if index.keys() >= amounts.keys():
@@ -287,8 +287,8 @@ class Pods(Columns):
 
     def _fit_resources(self) -> None:
         """Give every resource of a node its line."""
-        if len(self.nodes.resources.names) > len(self.amounts):
-            self.fit(len(self.nodes.resources.names))
+        if len(self.nodes.resources) > len(self.amounts):
+            self.fit(len(self.nodes.resources))
 
     def _node_name(self, row: int) -> str:
         node = int(self.node[row])

@@ -25,7 +25,7 @@ from webhook.preemption.snapshot.claim_index import ClaimIndex
 from webhook.preemption.snapshot.columns import Interner, Rows, Table
 from webhook.preemption.snapshot.device_index import DeviceId, DeviceIndex
 from webhook.preemption.snapshot.kinds import SnapshotKind
-from webhook.preemption.snapshot.nodes import Nodes, Resources
+from webhook.preemption.snapshot.nodes import Nodes
 from webhook.preemption.snapshot.pod_view import KEPT_ANNOTATIONS, PodSummary
 from webhook.preemption.snapshot.pods import Pods
 from webhook.preemption.snapshot.slot_orders import SlotOrder
@@ -65,7 +65,7 @@ class Snapshot:
     def __init__(self, annotations: Collection[str] = KEPT_ANNOTATIONS, *, under_policy: bool = False) -> None:
         self.version = 0
         self.under_policy = under_policy
-        self.nodes = Nodes(Resources())
+        self.nodes = Nodes()
         self.pods = Pods(self.nodes, frozenset(annotations))
         self.budgets = DisruptionBudgets(self.pods)
         self.classes: ObjectTable[PriorityClass] = ObjectTable()
@@ -121,9 +121,9 @@ class Snapshot:
         return self._slot_orders.made(key, SlotOrder, self.pods)
 
     def _put_node(self, node: Node) -> None:
-        known = len(self.nodes.resources.names)
+        known = len(self.nodes.resources)
         self.nodes.put(node)
-        if len(self.nodes.resources.names) > known:
+        if len(self.nodes.resources) > known:
             self.pods.advertise()
 
     def _put_pod(self, pod: Pod) -> None:

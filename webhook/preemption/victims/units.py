@@ -97,7 +97,7 @@ def group_units(snapshot: Snapshot, rules: Rules, leaving: Mask | None = None) -
     def fate(key: GroupKey) -> int:
         if key == NO_GROUP:
             return 0
-        known = pods.grouped.object_of(key)
+        known = pods.grouped.objects.get(key)
         says = known.goes_whole if known else None
         if default is GroupDisruption.NEVER:
             return _NEVER
@@ -105,7 +105,7 @@ def group_units(snapshot: Snapshot, rules: Rules, leaving: Mask | None = None) -
         return _WHOLE if whole else 0
 
     def own_priority(key: GroupKey) -> int:
-        known = pods.grouped.object_of(key)
+        known = pods.grouped.objects.get(key)
         return _UNSAID if known is None or known.spec.priority is None else known.spec.priority
 
     grouped, version = pods.groups_now(), pods.grouped.version
@@ -144,7 +144,7 @@ def _spared(snapshot: Snapshot, leaving: Mask | None) -> Rows:
     for group in np.intersect1d(pods.group[going], pods.group[spared]).tolist():
         members = pods.grouped.members(group)
         key = pods.groups.values[group]
-        known = pods.grouped.object_of(key) if key else None
+        known = pods.grouped.objects.get(key) if key else None
         assert known is not None
         spared = spared[pods.group[spared] != group]
         parts.append(np.array(pods.beyond(members.tolist(), known.minimum, set(going.tolist())), np.intp))

@@ -32,7 +32,7 @@ def needed_by(snapshot: Snapshot, incoming: PodInfo) -> Ints | None:
 
     Where devices serve a resource no node need have it.
     """
-    index = snapshot.nodes.resources.index
+    index = snapshot.nodes.resources
     amounts = {
         name: amount
         for name, amount in incoming.amounts.items()
@@ -58,11 +58,11 @@ def free_without(snapshot: Snapshot, candidates: Candidates) -> Ints:
 def free_now(snapshot: Snapshot, rows: NDArray[np.intp]) -> Ints:
     """What is free on the nodes in these rows as things are, as `needed_by` counts it."""
     nodes = snapshot.nodes
-    free = np.zeros((1 + len(nodes.resources.names), len(rows)), np.int64)
+    free = np.zeros((1 + len(nodes.resources), len(rows)), np.int64)
     free[0] = nodes.pod_limit[rows] - nodes.pod_count[rows]
     free[1 : 1 + len(nodes.used)] = nodes.allocatable[:, rows] - nodes.used[:, rows]
-    for name in snapshot.devices.class_of_resource.keys() & nodes.resources.index.keys():
-        free[1 + nodes.resources.index[name], nodes_served(snapshot, name)[rows]] = UNBOUNDED
+    for name in snapshot.devices.class_of_resource.keys() & nodes.resources.keys():
+        free[1 + nodes.resources[name], nodes_served(snapshot, name)[rows]] = UNBOUNDED
     return free
 
 
@@ -73,7 +73,7 @@ def kept_for_equals(snapshot: Snapshot, candidates: Candidates, incoming: PodInf
     nominees = pods.nominees()
     equal = nominees[(pods.priority[nominees] == incoming.priority) & (place[pods.nominated[nominees]] >= 0)]
     equal = equal[equal != pods.find(incoming.namespace, incoming.name)]
-    kept = np.zeros((1 + len(snapshot.nodes.resources.names), len(candidates.nodes)), np.int64)
+    kept = np.zeros((1 + len(snapshot.nodes.resources), len(candidates.nodes)), np.int64)
     add_amounts(kept, pods.amounts, equal, place[pods.nominated[equal]])
     return kept
 

@@ -164,7 +164,7 @@ class PodsAhead:
 
     def _kept(self, candidates: Candidates, held: Mapping[str, Sequence[Pod]]) -> _Held:
         snapshot = self._state.snapshot
-        kept = _Held({}, np.zeros((1 + len(snapshot.nodes.resources.names), len(candidates.nodes)), np.int64), {})
+        kept = _Held({}, np.zeros((1 + len(snapshot.nodes.resources), len(candidates.nodes)), np.int64), {})
         for place, name in enumerate(candidates.names(range(len(candidates.nodes)))) if held else ():
             for pod in held.get(name, ()):
                 need = needed_by(snapshot, compile_pod(pod))
