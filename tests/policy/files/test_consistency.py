@@ -35,6 +35,14 @@ def told(*files):
 
 ELSEWHERE = "match: {namespaces: [x]}\n"
 LONG = (band("a", 1, 100), band("b", 2, 3), band("c", 50, 60))
+COPY = policy("a", "rules:\n- {name: c, copyAnnotations: [example.com/evictable]}")
+KNOWN = policy("a", "rules:\n- {name: c, copyAnnotations: [cluster-autoscaler.kubernetes.io/pod-scale-up-delay]}")
+
+
+def reading(key):
+    """A PreemptionPolicy that reads an annotation."""
+    spec = f"preemptors: {{priorityClasses: [x]}}\nvictims: {{annotations: {{preemptible: [{key}]}}}}"
+    return policy("b", spec, "PreemptionPolicy")
 
 
 def beside(one, other, severity=None):
@@ -75,7 +83,24 @@ TOLD = {
     "a glob and a twin": beside("priorityClasses: ['x*']", "twins: {w: xz}", "error"),
     "globs that may meet": beside("priorityClasses: ['x*']", "priorityClasses: ['*z']", "warning"),
     "globs that never meet": beside("priorityClasses: ['x*']", "priorityClasses: ['w*']"),
+    "an annotation that nothing reads": ((COPY,), [("warning", "a.yaml:6:33", "unknown annotation", None)]),
+    "an annotation that is known": ((KNOWN,), []),
+    "an annotation that a PreemptionPolicy reads": ((COPY, reading("example.com/evictable")), []),
+    "an annotation like a known one": (
+        (reading("godel.bytedance.com/can-be-preemptd"),),
+        [("warning", "b.yaml:6:41", "looks like a misspelling", None)],
+    ),
 }
+
+
+COPY = policy("a", "rules:\n- {name: c, copyAnnotations: [example.com/evictable]}")
+KNOWN = policy("a", "rules:\n- {name: c, copyAnnotations: [cluster-autoscaler.kubernetes.io/pod-scale-up-delay]}")
+
+
+def reading(key):
+    """A PreemptionPolicy that reads an annotation."""
+    spec = f"preemptors: {{priorityClasses: [x]}}\nvictims: {{annotations: {{preemptible: [{key}]}}}}"
+    return policy("b", spec, "PreemptionPolicy")
 
 
 @table("files, expected", TOLD)

@@ -10,7 +10,7 @@ from webhook.policy.evaluation.managed_classes import shielded
 from webhook.policy.model.preemption import PreemptionPolicy
 from webhook.policy.model.priority import PriorityPolicy
 from webhook.policy.model.schedule import Schedule
-from webhook.policy.model.values import ANNOTATION
+from webhook.policy.model.values import RECOGNISED_ANNOTATION
 from webhook.policy.shapes.object_shape import ObjectShape, shape_of
 from webhook.reconciler.preemptors import PolicySet
 
@@ -50,7 +50,7 @@ def _annotations(shape, path):
     for field in shape.fields:
         inner = element(field.shape)
         below = []
-        if inner is ANNOTATION:
+        if inner is RECOGNISED_ANNOTATION:
             below = [(f"{path}{field.name}", "e.io/named")]
         elif isinstance(inner, ObjectShape):
             below = _annotations(inner, f"{path}{field.name}.")

@@ -1,7 +1,8 @@
-"""What can only be seen with all policies side by side: names, costs, ranges, defaults, classes."""
+"""What can only be seen with all policies side by side: names, costs, ranges, defaults, classes, spellings."""
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Collection, Iterator, Mapping
 from itertools import combinations, product
 from typing import NamedTuple
@@ -12,10 +13,14 @@ from webhook.policy.evaluation.rules import BUILTIN
 from webhook.policy.model.globs import WILDCARD, intersect, name_matcher
 from webhook.policy.model.policies import Policies
 from webhook.policy.model.preemption import PreemptionPolicy
+from webhook.policy.model.values import KNOWN_ANNOTATIONS
 from webhook.policy.shapes.findings import Finding, Reader, Severity
 from webhook.policy.shapes.yaml_nodes import SourcePosition
 
 Readers = Mapping[str, Reader]
+
+_ALMOST = 0.9
+"""How alike two annotation keys are that probably mean the same."""
 
 
 class _Clash(NamedTuple):
@@ -40,6 +45,7 @@ def check_together(policies: Policies, readers: Readers, known_classes: Collecti
             notes = [] if other is None else [(other, readers[other.file].excerpt(other))]
             related = (Finding(severity=severity, source=at, message=there, excerpt=shown) for at, shown in notes)
             readers[source.file].at(severity, source, message, tuple(related))
+    _annotations(readers)
 
 
 def _known(readers: Readers, known: Collection[str]) -> None:
@@ -143,3 +149,16 @@ def _managed(policies: Policies) -> Iterator[_Clash]:
 def _classes(policy: PreemptionPolicy) -> list[str]:
     twins = policy.preemptors.twins
     return list(dict.fromkeys((*policy.preemptors.priority_classes, *twins, *twins.values())))
+
+
+def _annotations(readers: Readers) -> None:
+    """Warn of keys that nothing reads; a key that a PreemptionPolicy names is known, unless it looks misspelt."""
+    named = [(reader, *row) for reader in readers.values() for row in reader.annotations]
+    known = {*KNOWN_ANNOTATIONS, *(key for _, key, _, recognises in named if recognises)}
+    for reader, key, node, recognises in named:
+        almost = difflib.get_close_matches(key, KNOWN_ANNOTATIONS, n=1, cutoff=_ALMOST)
+        if recognises and key not in KNOWN_ANNOTATIONS and almost:
+            reader.warn(node, f'annotation "{key}" looks like a misspelling; did you mean "{almost[0]}"?')
+        elif key not in known:
+            near = reader.nearest(key, known)
+            reader.warn(node, f'unknown annotation "{key}": no PreemptionPolicy reads it{near}')

@@ -19,6 +19,16 @@ _PATTERNS = (
         r"mapping values are not allowed (?:here|in this context).*",
         'a ":" cannot stand here: the line is indented too far, or a text that holds ": " needs quotes',
     ),
+    *(
+        (
+            rf"(?:did not find )?expected ',' or '[}}\]]'{got} \(while parsing a flow {kind}\)",
+            f'"," or "{end}" is missing before {where}, for a "{begin}" further up',
+        )
+        for kind, begin, end in (("mapping", "{", "}"), ("sequence", "[", "]"))
+        for got, where in ((", but got '<stream end>'", "the end of the file"), (".*", "this"))
+    ),
+    (r"expected the node content, but found '<.*end>' .*", "a value is missing before the end of the file"),
+    (r"expected the node content, but found '(.+)' .*", r"a value is missing before \1"),
     (r"found unexpected end of stream \(while scanning a quoted scalar\)", "a quote is not closed"),
     (r"found character '(.+)' that cannot start any token.*", r'a text that begins with "\1" needs quotes'),
     (r"could not find expected ':'.*", 'a ":" is missing after the name of a field, here or just above'),

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -80,7 +79,7 @@ NOTICE_CONDITION = "giveway.dev/PreemptionNotice"
 POD_CONDITIONS = (NOTICE_CONDITION,)
 """The conditions that giveway writes on pods."""
 
-_EXAMPLES = [
+KNOWN_ANNOTATIONS = [
     CAN_BE_PREEMPTED,
     PROTECTION_DURATION,
     POD_DELETION_COST,
@@ -88,10 +87,8 @@ _EXAMPLES = [
     POD_SCALE_UP_DELAY,
     "volcano.sh/preemptable",
 ]
-"""Annotations about preemption, which editors offer."""
+"""The annotations about preemption that are known, which editors offer."""
 
-_ALMOST = 0.9
-"""How alike two annotation keys are that probably mean the same."""
 _SUBDOMAIN = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
 _GLOB = r"[-a-z0-9.*]+"
 
@@ -167,8 +164,11 @@ def _place(node: YamlNode, problem: CelProblem, reader: Reader) -> SourcePositio
     return source
 
 
-def _key(what: str, longest: int, known: Sequence[str] = (), **described: Any) -> Scalar:
-    """The key of a label or of an annotation; one that is almost a `known` one is probably misspelt."""
+def _key(what: str, longest: int, *, recognises: bool | None = None, **described: Any) -> Scalar:
+    """The key of a label, or of an annotation, which is noted for the check of spellings.
+
+    `recognises` says that naming it makes it known; None for a label.
+    """
 
     def check(text: str, scalar: YamlScalar, reader: Reader) -> None:
         if text in OWN_ANNOTATIONS:
@@ -179,13 +179,16 @@ def _key(what: str, longest: int, known: Sequence[str] = (), **described: Any) -
         fits = re.fullmatch(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?", last, re.ASCII)
         if not fits or (slash and not re.fullmatch(_SUBDOMAIN, prefix, re.ASCII)):
             raise ShapeError(f'"{text[:80]}" is not {what} such as {CAN_BE_PREEMPTED}')
-        if text not in known and (almost := difflib.get_close_matches(text, known, n=1, cutoff=_ALMOST)):
-            reader.warn(scalar, f'annotation "{text}" looks like a misspelling; did you mean "{almost[0]}"?')
+        if recognises is not None:
+            reader.annotations.append((text, scalar, recognises))
 
     return string(what, longest=longest, check=check, **described)
 
 
-ANNOTATION = _key("an annotation key", 317, _EXAMPLES, examples=_EXAMPLES)
-Annotation = Annotated[str, ANNOTATION]
+Annotation = Annotated[str, _key("an annotation key", 317, recognises=False, examples=KNOWN_ANNOTATIONS)]
+"""A key that is expected to be a known one."""
+RECOGNISED_ANNOTATION = _key("an annotation key", 317, recognises=True, examples=KNOWN_ANNOTATIONS)
+RecognisedAnnotation = Annotated[str, RECOGNISED_ANNOTATION]
+"""A key that becomes known by being named here."""
 LABEL_KEY = _key("a label's key", 1024)
 LABEL_VALUE = string("a label's value", "^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$", longest=63, may_be_empty=True)

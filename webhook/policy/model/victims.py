@@ -15,9 +15,9 @@ from webhook.policy.model.values import (
     MINIMUM_PREEMPTABLE_PRIORITY,
     PROTECTION_DURATION,
     TOLERATION_SECONDS,
-    Annotation,
     ClassGlob,
     Namespaces,
+    RecognisedAnnotation,
 )
 from webhook.policy.shapes.findings import Reader
 from webhook.policy.shapes.object_shape import FILLED, Checked, Choice, Nodes, Values, choice, mapping
@@ -63,12 +63,12 @@ class PreemptibilityAnnotations(msgspec.Struct, frozen=True, kw_only=True):
     """The annotation keys, in the order in which they are read; the first one present counts."""
 
     preemptible: Annotated[
-        tuple[Annotation, ...],
+        tuple[RecognisedAnnotation, ...],
         FILLED,
         "Exactly true: the pod may be a victim. Absent or empty: its PriorityClass says. Anything else: protected.",
     ] = (CAN_BE_PREEMPTED,)
     protection: Annotated[
-        tuple[Annotation, ...],
+        tuple[RecognisedAnnotation, ...],
         FILLED,
         "Whole seconds after its start during which a pod is no victim.",
     ] = (PROTECTION_DURATION,)
@@ -78,7 +78,7 @@ class PreemptibilityAnnotations(msgspec.Struct, frozen=True, kw_only=True):
 class Signal(Checked, frozen=True, kw_only=True):
     """An annotation that pods carry for another tool, and what it means here. Only that of the pod itself is read."""
 
-    annotation: Annotated[Annotation, "Its key."]
+    annotation: Annotated[RecognisedAnnotation, "Its key."]
     protects: Annotated[_Values, "Values with which the pod is never a victim; * stands for any."] = ()
     permits: Annotated[
         _Values,
@@ -108,7 +108,7 @@ class LostWork(msgspec.Struct, frozen=True, kw_only=True):
     """How much work a pod loses: the time since its start, or since its last checkpoint."""
 
     checkpoints: Annotated[
-        tuple[Annotation, ...],
+        tuple[RecognisedAnnotation, ...],
         "Annotations of the pod with the time of its last checkpoint (RFC 3339); the first one that can be read"
         " counts.",
     ] = ()

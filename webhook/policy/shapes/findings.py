@@ -74,6 +74,8 @@ class Reader:
     def __init__(self, path: str, text: str) -> None:
         self.path = path
         self.errors = 0
+        self.annotations: list[tuple[str, YamlNode, bool]] = []
+        """The annotation keys that are named, and where; whether naming them makes them known."""
         self.classes: list[tuple[str, YamlNode]] = []
         """The PriorityClasses that are named, by name or glob, and where."""
         self._findings: dict[Finding, None] = {}
