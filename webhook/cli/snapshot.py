@@ -38,7 +38,7 @@ from webhook.simulation.judgeable import annotations_read, words_of
 )
 @inspects
 async def command(file: Path, kubeconfig: str | None, policies: tuple[Path, ...], *, anonymize: bool) -> None:
-    """Write a live cluster to FILE, for `simulate`, `decide` and `explain`. It only lists.
+    """Write a live cluster to FILE, for `simulate` and `decide`. It only lists.
 
     No environment, commands, arguments, images or messages, and of the annotations only those that policies read. What
     may not be listed is left out and named, unless nothing can be said without it.

@@ -213,13 +213,10 @@ async def _remove(client: Client, paths: Iterable[str]) -> None:
     """Delete these; what is not there is as good as deleted. Each is tried, whatever becomes of the others."""
     failed: list[str] = []
     for path in paths:
-        for tries_left in (2, 1, 0):
-            try:
-                await unless_absent(client.delete(path, {"gracePeriodSeconds": 0}))
-                break
-            except ApiError as error:
-                failed += [] if tries_left else [f"{path}: {error}"]
-                await asyncio.sleep(_POLL)
+        try:
+            await unless_absent(client.delete(path, {"gracePeriodSeconds": 0}))
+        except ApiError as error:
+            failed.append(f"{path}: {error}")
     if failed:
         raise CanaryError(
             f"could not delete {'; '.join(failed)}. Delete it yourself:"

@@ -1,4 +1,4 @@
-"""Certificates: giveway's own, and the authorities that webhook configurations trust."""
+"""Certificates: what is served, and the authorities that the webhook configurations trust."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from certs.authority import signed_by
 from webhook.inspection.cluster_findings import ClusterFinding, FindingSeverity, finding
 from webhook.inspection.observed import CONFIGURATIONS, Observed
 
-_OURS = "giveway"
 _SOON = timedelta(days=14)
 _LATE = 0.1
 """The share of its life at whose beginning a certificate has long been due for renewal."""
@@ -28,20 +27,18 @@ def expiring(observed: Observed) -> Iterator[ClusterFinding]:
         if until - now < (until - serving[0].not_valid_before_utc) * _LATE:
             yield finding("certificates.serving", own=observed.own, **_ending(until, now))
     for plural in CONFIGURATIONS:
-        for configuration in observed.objects[plural]:
-            name = configuration["metadata"]["name"]
-            bundle_of = f"caBundle of {configuration.get('kind', plural)} {name}"
-            clients = [entry.get("clientConfig") or {} for entry in configuration.get("webhooks") or ()]
-            for bundle in filter(None, dict.fromkeys(client.get("caBundle") for client in clients)):
-                authorities = _parse(bundle)
-                last = max((authority.not_valid_after_utc for authority in authorities), default=None)
-                if last is None:
-                    yield finding("certificates.none", bundle=bundle_of)
-                elif last - now < _SOON:
-                    yield finding("certificates.authority", bundle=bundle_of, **_ending(last, now))
-                if name == _OURS and serving and not any(signed_by(serving[0], authority) for authority in authorities):
-                    by = "administrator" if observed.own_state.static_entries else "giveway"
-                    yield finding(f"certificates.untrusted-{by}", bundle=bundle_of, own=observed.own)
+        entries = observed.own_configuration(plural).get("webhooks") or ()
+        bundles = [(entry.get("clientConfig") or {}).get("caBundle") for entry in entries]
+        for bundle in filter(None, dict.fromkeys(bundles)):
+            authorities = _parse(bundle)
+            last = max((authority.not_valid_after_utc for authority in authorities), default=None)
+            if last is None:
+                yield finding("certificates.none", plural=plural)
+            elif last - now < _SOON:
+                yield finding("certificates.authority", plural=plural, **_ending(last, now))
+            if serving and not any(signed_by(serving[0], authority) for authority in authorities):
+                by = "administrator" if observed.own_state.static_entries else "giveway"
+                yield finding(f"certificates.untrusted-{by}", plural=plural, own=observed.own)
 
 
 def _ending(until: datetime, now: datetime) -> dict[str, Any]:
