@@ -11,7 +11,7 @@ from certs.bundle import BundleError
 from certs.rotation import SETTLE, CertificateSettings
 from certs.secret import inject, maintain, read_secret, secret_path
 from tests.certs.handshake import server_context, shake_hands
-from tests.kube.server import Server, answer, delay
+from tests.kube.server import Server, answer
 from webhook.kube.client import Client
 from webhook.kube.errors import ApiError
 
@@ -246,10 +246,3 @@ async def test_other_refusals_are_passed_on(server, client, method):
     text = "403" if method == "GET" else "403.*apply the manifests again"
     with pytest.raises((ApiError, BundleError), match=text):
         await maintain(client, SECRET, ["giveway"], SETTINGS, Clock())
-
-
-async def test_slow_is_not_wrong(server, client):
-    """A slow server changes nothing but the time it takes."""
-    server.fault(delay(0.1), times=3)
-    bundle = await maintain(client, SECRET, ["giveway"], SETTINGS, Clock())
-    assert trusted(server) == {bundle.trust()}

@@ -36,7 +36,7 @@ class Supervisor:
     """
 
     def __init__(
-        self, failed: Callable[[str], object] | None = None, *, tolerated: int = _TOLERATED, steady: float = _STEADY
+        self, failed: Callable[[str], object] = str, *, tolerated: int = _TOLERATED, steady: float = _STEADY
     ) -> None:
         self._failed = failed
         self._tolerated, self._steady = tolerated, steady
@@ -63,8 +63,7 @@ class Supervisor:
             task.running_since, task.error = None, str(error) or type(error).__name__
             delay = task.backoff.next()
             log.error("task %s ended and is started again in %.1f s", name, delay, exc_info=error)
-            if self._failed is not None:
-                self._failed(name)
+            self._failed(name)
             await asyncio.sleep(delay)
 
     def problem(self) -> str:

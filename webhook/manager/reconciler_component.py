@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Callable
+from contextlib import AsyncExitStack
 from typing import Self
 
 from webhook.component_base.probes import LOOPBACK, ReadinessCheck, plain_port
@@ -64,13 +64,12 @@ class Reconciliation(Component):
         self.service.use(engine.policies)
 
     async def __aenter__(self) -> Self:
-        manager = self._manager
-        port = debug_port(
-            self.service,
-            self.debug_port,
-            lambda: Surroundings(manager.files_problem(), self._certificates()),
-        )
-        self.debug_port = await self._running.enter_async_context(port)
+        port = self.debug_port
+        if port >= 0:
+            pages = debug.pages(self.service, port or debug.DEBUG_PORT, self._surroundings)
+            served = plain_port(pages, LOOPBACK, port, option="--debug-port")
+            self.debug_port = await self._running.enter_async_context(served)
+            log.info("the page and the debug tables are on http://%s:%d/", LOOPBACK, self.debug_port)
         work = asyncio.create_task(self._reconcile())
         self._running.push_async_callback(cancelled, [work])
         return self
@@ -78,23 +77,10 @@ class Reconciliation(Component):
     async def __aexit__(self, *exc_info: object) -> None:
         await self._running.aclose()
 
+    def _surroundings(self) -> Surroundings:
+        return Surroundings(self._manager.files_problem(), self._certificates())
+
     async def _reconcile(self) -> None:
         """Reconcile as soon as the policies are known: without any, an earlier leader's plans would be dropped."""
         await self._manager.policies_settled()
         await self.service.run()
-
-
-@asynccontextmanager
-async def debug_port(
-    service: ReconcilerService,
-    port: int,
-    surroundings: Callable[[], Surroundings] = Surroundings,
-) -> AsyncIterator[int]:
-    """Show the page and the debug tables on a port of the loopback, which is yielded; nowhere if it is negative."""
-    if port < 0:
-        yield port
-        return
-    app = debug.pages(service, port or debug.DEBUG_PORT, surroundings)
-    async with plain_port(app, LOOPBACK, port, option="--debug-port") as bound:
-        log.info("the page and the debug tables are on http://%s:%d/", LOOPBACK, bound)
-        yield bound
