@@ -67,12 +67,14 @@ def test_bytes():
     assert decode(envelope("v1", "Secret", secret))["data"] == {"k": base64.b64encode(b"\x00\xff").decode()}
 
 
-def test_eviction_with_options():
-    """An eviction brings its delete options."""
-    options = field(2, field(1, 5) + field(2, field(1, "uid-1")) + field(5, "All"))
-    decoded = decode(envelope("policy/v1", "Eviction", metadata("p") + options))
+def test_delete_options():
+    """They come with an eviction, or alone."""
+    options = field(1, 5) + field(2, field(1, "uid-1")) + field(5, "All")
     wanted = {"gracePeriodSeconds": 5, "preconditions": {"uid": "uid-1"}, "dryRun": ["All"]}
-    assert decoded["deleteOptions"] == wanted
+    evicted = decode(envelope("policy/v1", "Eviction", metadata("p") + field(2, options)))
+    assert evicted["deleteOptions"] == wanted
+    alone = decode(envelope("v1", "DeleteOptions", options))
+    assert alone == {"kind": "DeleteOptions", "apiVersion": "v1", **wanted}
 
 
 @pytest.mark.parametrize(

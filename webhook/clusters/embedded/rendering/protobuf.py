@@ -43,6 +43,8 @@ alone, and of these messages what a new object does not bring.
 """
 
 
+_NOT_STORED = {("policy/v1", "Eviction"), ("v1", "DeleteOptions")}
+"""The kinds of no resource: kubectl drain sends the one, helm the other."""
 _FIELDS = {message: fields for message, *fields in map(str.split, _MESSAGES.strip().splitlines())}
 
 
@@ -57,8 +59,8 @@ def decode(body: bytes) -> Object:
         resource = by_kind(version, kind)
         if resource is not None:
             model = schemas.model_of(resource)
-        elif (version, kind) == ("policy/v1", "Eviction"):
-            model = "V1Eviction"
+        elif (version, kind) in _NOT_STORED:
+            model = f"V1{kind}"
         else:
             raise statuses.bad_request(f'no kind "{kind}" is registered for version "{version}"')
         return {"kind": kind, "apiVersion": version, **_message(schemas.of_model(model), unknown.get(2, b""), model)}
