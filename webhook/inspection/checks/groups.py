@@ -7,7 +7,7 @@ topology spread, volumes and claims of devices. So what has no room here never g
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -21,7 +21,6 @@ from webhook.kube.objects.meta import LabelSelector, Requirement
 from webhook.kube.objects.pod import Pod, PodStatus
 from webhook.kube.objects.scheduling import PodGroup
 from webhook.kube.selectors import label_matcher
-from webhook.preemption.decision import decide
 from webhook.preemption.gangs.decision import decide_gang
 from webhook.preemption.gangs.gang import Gang
 from webhook.preemption.gangs.placement import shapes_of
@@ -34,13 +33,6 @@ from webhook.preemption.victims.rules import kubernetes_rules
 
 _IMPLICIT = "deviceclass.resource.kubernetes.io/"
 _NO_NODES = np.zeros(0, np.intp)
-
-
-class RoomFound(NamedTuple):
-    """At most so many of the members have room together; `reasons` says why a kind of them has none, by its example."""
-
-    most: int
-    reasons: dict[str, str]
 
 
 def is_ready(node: Node) -> bool:
@@ -61,8 +53,8 @@ def empty_cluster(nodes: Iterable[Node]) -> Snapshot:
 
 def room_for(
     snapshot: Snapshot, members: Sequence[Pod], group: PodGroup | None, classes: Collection[DeviceClass]
-) -> RoomFound:
-    """How many of the members, bound ones included, have room in an empty cluster, wherever they are now.
+) -> int:
+    """How many of the members, bound ones included, have room together in an empty cluster, wherever they are now.
 
     Members that are alike are counted exactly, kinds of them each for itself. Resources that device classes provide
     count as there. Raises ClusterError for a member that cannot be read.
@@ -70,17 +62,14 @@ def room_for(
     keys = group.topology_keys if group else ()
     provided = {device_class.spec.extended_resource_name for device_class in classes}
     gang = Gang(GroupKey("", "", ""), 1, 0, keys, tuple(map(_by_itself, members)), 0, _NO_NODES)
-    most, reasons = 0, {}
+    most = 0
     for shape in shapes_of(gang, snapshot, by_labels=True):
         asked = compile_pod(shape.pods[0]).amounts
         if any(name in provided or name.startswith(_IMPLICIT) for name in asked):
             most += len(shape.pods)
             continue
-        count = _most(snapshot, gang._replace(waiting=shape.pods))
-        if not count:
-            reasons[shape.pods[0].metadata.name] = _why(snapshot, shape.pods[0])
-        most += count
-    return RoomFound(most, reasons)
+        most += _most(snapshot, gang._replace(waiting=shape.pods))
+    return most
 
 
 def _most(snapshot: Snapshot, gang: Gang) -> int:
@@ -108,13 +97,6 @@ def _by_itself(pod: Pod) -> Pod:
     )
     spec = msgspec.structs.replace(spec, node_name="", affinity=affinity, priority=0, **nothing)
     return msgspec.structs.replace(pod, spec=spec, status=PodStatus())
-
-
-def _why(snapshot: Snapshot, pod: Pod) -> str:
-    """The reasons of the nodes why the pod fits on none, most frequent first."""
-    reasons = list(decide(snapshot, pod, kubernetes_rules(), 0.0).node_reasons.values())
-    counted = sorted(((reasons.count(reason), reason) for reason in set(reasons)), key=lambda pair: (-pair[0], pair[1]))
-    return ", ".join(f"{reason} (nodes: {count})" for count, reason in counted)
 
 
 _LONG = 600.0
@@ -149,20 +131,18 @@ def without_room(observed: Observed) -> Iterator[ClusterFinding]:
             room = room_for(snapshot, pods, group, observed.device_classes)
         except ClusterError:
             continue  # kube-scheduler cannot read it either, and says so
-        if room.most >= needed:
+        if room >= needed:
             continue
-        lacking = "; ".join(f"{pod}: {why or 'there is no ready node'}" for pod, why in room.reasons.items())
         together = " in one domain of its topology" if group is not None and group.topology_keys else ""
         yield finding(
-            f"groups-without-room.{'lacking' if lacking else 'nodes'}",
+            "groups-without-room.nodes",
             group=_name(key),
             minimum=minimum,
             room=room,
             pods=pods,
             together=together,
             ready=ready,
-            missing=needed - room.most,
-            lacking=lacking,
+            missing=needed - room,
         )
 
 
