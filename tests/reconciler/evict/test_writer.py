@@ -33,7 +33,7 @@ class FakeServer:
 
     def __init__(self, *errors: ApiError, there: Pod | None = None, hangs: bool = False) -> None:
         self.errors, self.there = list(errors), there
-        self.asked = self.patched = 0
+        self.asked = self.patched = self.reads = 0
         self.answer = asyncio.Event()
         if not hangs:
             self.answer.set()
@@ -50,6 +50,7 @@ class FakeServer:
         return Pod(metadata=ObjectMeta(name="p", namespace="default", uid="u", resource_version="2"))
 
     async def get(self, path: str, as_: type[Pod]) -> Pod:
+        self.reads += 1
         if self.there is None:
             raise ApiError(404, "NotFound", 'pods "v" not found')
         return self.there
@@ -161,6 +162,25 @@ async def test_conflict_says_nothing_by_itself(uid: str | None, left: EvictionRe
             await asking
     else:
         assert await asking is left
+
+
+CHANGED = ApiError(409, "Conflict", "the object has been modified")
+
+
+@pytest.mark.parametrize(
+    ("errors", "spends"), [((), True), ((CHANGED,), False)], ids=["a budget covers it", "it has changed"]
+)
+async def test_nobody_is_asked_who_is_not_wanted_once_it_was_read(errors: tuple[ApiError, ...], spends: bool):
+    """A read may take seconds: whether the victim is still wanted is asked after it."""
+    server, looks = FakeServer(*errors, there=seen()), []
+
+    async def wanted() -> bool:
+        looks.append(server.reads)
+        return not server.reads
+
+    writer = Writer(server, lambda: math.inf, lambda *_: None)
+    assert await writer.evict(VICTIM, None, wanted, seen=seen, spends=spends) is EvictionResult.UNWANTED
+    assert (server.asked, server.reads, looks[-1]) == (len(errors), 1, 1)
 
 
 THROTTLED = ApiError(429, "", "Too many requests, please try again later.", retry_after=1.0)

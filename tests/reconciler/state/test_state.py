@@ -133,6 +133,31 @@ def test_a_disruption_is_expected_as_long_as_one_plan_does():
     assert len(pending) == 0
 
 
+LEAVING = pod("v", node="n1", deleted=rfc3339(START + 30), conditions=READY)
+
+
+def test_a_victim_that_leaves_is_counted_once_for_all_plans():
+    """A plan that names it while it leaves takes nothing back when it gives up, and nothing counts longer for it."""
+    pending = budgeted(pod("v", node="n1", conditions=READY), plans=("first",))
+    pending.pod_changed(VICTIM, LEAVING)
+    pending.overlay(VICTIM, LEAVING)
+    assert pending.overdue(0.0) == []
+    pending.expect_leaving(LEAVING, "second", START)
+    pending.overlay(VICTIM, LEAVING)
+    pending.give_up("second")
+    assert left(pending, budget("web", 3, {})) == 2
+    assert pending.overdue(120.0) == ["default/web"]
+    assert len(pending) == 0
+
+
+def test_budgets_have_counted_a_pod_whose_name_another_one_has():
+    """A list that comes late shows a StatefulSet's new pod in the place of the victim."""
+    pending, successor = budgeted(pod("v", node="n1")), pod("v", node="n1", uid="another")
+    assert pending.pod_changed(VICTIM, successor) == ["default/web"]
+    assert pending.overlay(VICTIM, successor) is successor
+    assert len(pending) == 0
+
+
 def test_deleted_victim_counts_once():
     """A victim that was deleted, not evicted, is no longer expected once the budget's status has counted it as gone."""
     setting = Setting(node("n1"))
@@ -187,6 +212,24 @@ LENIENT = {"currentHealthy": 2, "desiredHealthy": 1}
 def test_a_disruption_that_is_never_spent_is_not_expected(victim: Pod, status: dict, allowed: int):
     """The Eviction API lets a pod that is not ready past a budget without spending anything, so no status counts it."""
     assert left(budgeted(victim), budget("web", 1, {}, **status)) == allowed
+
+
+@pytest.mark.parametrize("last", ["lenient", "strict"])
+def test_each_budget_says_for_itself_whether_a_victim_spends(last: str):
+    """A victim that is not ready spends nothing of a budget that has enough pods, and one disruption of the other."""
+    shown = {"lenient": budget("lenient", 1, {}, **LENIENT), "strict": budget("strict", 1, {}, currentHealthy=0)}
+    pending = Pending()
+    for name, made in shown.items():
+        pending.budget_changed(Change("added", f"default/{name}", None, made), {})
+    pending.expect_leaving(pod("v", node="n1"), "plan", START)
+
+    def allowed(name: str) -> int:
+        return pending.overlay_budget(f"default/{name}", shown[name]).status.disruptions_allowed
+
+    assert (allowed("strict"), allowed("lenient"), allowed(last)) == (0, 1, last == "lenient")
+    pending.pod_changed(VICTIM, LEAVING)
+    assert (pending.spending("default/strict"), pending.spending("default/lenient")) == ({"v"}, set())
+    assert (allowed("strict"), allowed("lenient")) == (0, 1)
 
 
 def test_what_a_victim_spends_is_settled_when_it_is_leaving():

@@ -262,7 +262,7 @@ class Writer(FencedRequests):
             version = ""
             try:
                 if seen is not None and changes < TRIES:
-                    version = await self._version(victim, seen(), conflicts, reads=reads)
+                    version = await self._version(victim, seen(), conflicts, wanted, reads=reads)
                 await ask(version)
             except StaleError:
                 return EvictionResult.GONE
@@ -299,18 +299,19 @@ class Writer(FencedRequests):
             return EvictionResult.ASKED  # only the answer was lost
         return EvictionResult.BEGUN if begun else EvictionResult.UNWANTED
 
-    async def _version(self, victim: PlanVictim, seen: Pod, conflicts: int, *, reads: bool) -> str:
+    async def _version(self, victim: PlanVictim, seen: Pod, conflicts: int, wanted: Wanted, *, reads: bool) -> str:
         """The resourceVersion to ask with, empty for none: as the victim was seen, or by what is read of it.
 
         Raises _LeavingError if it is leaving, StaleError if it is gone, _JudgeAgainError if more than its status has
-        changed since it was seen.
+        changed since it was seen, or it is not `wanted` once it was read.
         """
         if not (reads or conflicts):
             return seen.metadata.resource_version
         fresh = await self.read(victim)
         if fresh.metadata.deletion_timestamp:
             raise _LeavingError
-        if (fresh.metadata.labels, not_own(fresh)) != (seen.metadata.labels, not_own(seen)):
+        same = (fresh.metadata.labels, not_own(fresh)) == (seen.metadata.labels, not_own(seen))
+        if not same or not await wanted():
             raise _JudgeAgainError
         return "" if reads or conflicts == TRIES - 1 else fresh.metadata.resource_version
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import msgspec
@@ -37,17 +37,18 @@ class Touched(NamedTuple):
 class _Victim:
     """A pod that plans expect to leave until `end`; several may count on its room, and it may be asked for any of them.
 
-    `health` is as it was last seen before it was `leaving`, `since` when that was noticed.
+    `health` is as it was last seen before it was `leaving`, `since` when that was noticed. Of the budgets it is `free`
+    of, by key, it spends nothing.
     """
 
     uid: str
-    plans: set[str]
-    end: str
-    health: int
-    leaving: bool
+    health: int = HEALTHY
+    leaving: bool = False
+    end: str = ""
     gone: bool = False
-    spends: bool = True
     since: float | None = None
+    plans: set[str] = field(default_factory=set)
+    free: set[str] = field(default_factory=set)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +117,7 @@ class Pending:
 
     def spending(self, budget: str) -> AbstractSet[str]:
         """The pods, by name, that are expected to use a disruption of the budget."""
-        return {name for name, victim in self._uncounted.get(budget, {}).items() if victim.spends}
+        return {name for name, victim in self._uncounted.get(budget, {}).items() if budget not in victim.free}
 
     def leaves_for(self, key: str) -> AbstractSet[str]:
         """The plans, by id, that count on the pod `namespace/name` to leave, which it does not do yet."""
@@ -128,10 +129,14 @@ class Pending:
     def expect_leaving(self, pod: Pod, plan: str, end: float) -> list[str]:
         """The pod was, or is about to be, asked to leave until `end`, in seconds since the epoch; its budgets."""
         key, leaving = key_of(pod), bool(pod.metadata.deletion_timestamp)
-        known = self._victims.get(key)
-        plans = known.plans if known is not None and known.uid == pod.metadata.uid else set()
         health = HEALTHY if leaving else health_of(pod)
-        victim = _Victim(pod.metadata.uid, plans | {plan}, rfc3339(end), health, leaving)
+        known = (self._victims.get(key), *self._uncounted_of(key).values())
+        same = (victim for victim in known if victim is not None and victim.uid == pod.metadata.uid)
+        victim = next(same, _Victim(pod.metadata.uid))
+        if not victim.leaving:
+            victim.health, victim.leaving = health, leaving
+        victim.end = rfc3339(end)
+        victim.plans.add(plan)
         self._victims[key] = victim
         budgets = self.covering(pod)
         for budget in budgets:
@@ -195,6 +200,11 @@ class Pending:
             if plan in victim.plans and victim.uid not in but
         ]
 
+    def _uncounted_of(self, key: str) -> dict[str, _Victim]:
+        """The victim `namespace/name` by the budgets that have yet to count it."""
+        (start, slash, name), known = key.partition("/"), self._uncounted.items()
+        return {key: names[name] for key, names in known if name in names and key.startswith(start + slash)}
+
     # What the watches show.
 
     def overlay(self, key: str, pod: Pod) -> Pod | None:
@@ -227,7 +237,8 @@ class Pending:
         lenient = is_lenient(budget)
         for victim in self._uncounted.get(key, {}).values():
             if not victim.leaving:
-                victim.spends = victim.health == HEALTHY or (victim.health != STARTING and not lenient)
+                spends = victim.health == HEALTHY or (victim.health != STARTING and not lenient)
+                victim.free = victim.free - {key} if spends else victim.free | {key}
         if not (spent := len(self.spending(key))):
             return budget
         allowed = max(0, budget.status.disruptions_allowed - spent)
@@ -237,28 +248,22 @@ class Pending:
 
     def pod_changed(self, key: str, pod: Pod | None) -> list[str]:
         """A pod is seen again, or is gone: by then its budgets have counted it. The budgets to be looked at again."""
-        namespace, _, name = key.partition("/")
-        budgets = [
-            budget
-            for budget, victims in self._uncounted.items()
-            if name in victims and budget.startswith(f"{namespace}/")
-        ]
+        victims, changed = self._uncounted_of(key), []
+        for budget, victim in victims.items():
+            if pod is None or victim.uid != pod.metadata.uid:
+                self._count(budget, key.partition("/")[2])
+                changed.append(budget)
+            elif pod.metadata.deletion_timestamp:
+                victim.leaving = True
+            elif victim.health != health_of(pod):
+                changed.append(budget)
         if pod is None:
-            for budget in budgets:
-                self._count(budget, name)
             self.cleared.pop(key, None)
             self._victims.pop(key, None)
             self._nominated.pop(key, None)
-            return budgets
-        changed = []
-        for budget in budgets:
-            victim = self._uncounted[budget][name]
-            if pod.metadata.deletion_timestamp:
-                victim.leaving = True
-            elif health_of(pod) != victim.health:
-                changed.append(budget)
-        for budget in changed:
-            self._uncounted[budget][name].health = health_of(pod)
+        elif not pod.metadata.deletion_timestamp:
+            for victim in victims.values():
+                victim.health = health_of(pod)
         return changed
 
     def budget_changed(self, change: Change[PodDisruptionBudget], pods: Mapping[str, Pod]) -> None:
