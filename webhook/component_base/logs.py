@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 import msgspec
 
 from webhook.kube.bounded import bounded
-from webhook.kube.instants import rfc3339
+from webhook.kube.instants import rfc3339_micro
 
 _MOST_WAITING = 8192
 """Lines kept for a reader that does not read; further ones are dropped and counted. Some take 8 KB, most 300 bytes."""
@@ -51,7 +51,7 @@ class LogWriter(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Add a record."""
-        head = {"time": timestamp(record.created), "level": record.levelname.lower()}
+        head = {"time": rfc3339_micro(record.created), "level": record.levelname.lower()}
         line: Line = {**head, "logger": record.name, "message": record.getMessage()}
         if record.exc_info:
             line["exception"] = logging.Formatter().formatException(record.exc_info)
@@ -111,12 +111,7 @@ def _bounded(line: Line) -> bytes:
     except Exception as error:  # noqa: BLE001 - a line that cannot be written must not cost what it tells of
         problem = type(error).__name__
     text = f"a log line could not be written: {problem}"
-    return _json_line({"time": timestamp(time.time()), "level": "error", "message": text})
-
-
-def timestamp(seconds: float) -> str:
-    """The time of a line, to the millisecond, of seconds since the epoch."""
-    return f"{rfc3339(seconds)[:-1]}.{int(seconds % 1 * 1000):03d}Z"
+    return _json_line({"time": rfc3339_micro(time.time()), "level": "error", "message": text})
 
 
 def _json_line(line: Line) -> bytes:

@@ -182,7 +182,9 @@ class Keeper:
         if due and not await self._reached(configurations, wanted, trust):
             return self._soon()
         for kind in due:
-            written = await self._write(kind, stored.with_entries(configurations[kind], wanted[kind], trust))
+            written = await self._api.replace(
+                self._paths[kind], stored.with_entries(configurations[kind], wanted[kind], trust)
+            )
             mine = stored.digest(wanted[kind])
             kept = stored.digest(written.get("webhooks") or ())
             if kept != mine and self._kept.get(kind) != (mine, kept):
@@ -222,7 +224,9 @@ class Keeper:
         """
         for kind, configuration in configurations.items():
             if not stored.has_probes(configuration, wanted[kind], trust):
-                written = await self._write(kind, stored.with_probes(configuration, wanted[kind], trust))
+                written = await self._api.replace(
+                    self._paths[kind], stored.with_probes(configuration, wanted[kind], trust)
+                )
                 configuration.clear()
                 configuration.update(written)
         return await self._answers(configurations, "; nothing that refuses is written")
@@ -247,17 +251,14 @@ class Keeper:
             self._report(text, logging.WARNING)
             return
         self.in_force = False
-        for kind, path in self._paths.items():
+        for path in self._paths.values():
             while (configuration := await unless_absent(self._api.get(path)) or {}).get("webhooks"):
                 try:
-                    await self._write(kind, stored.emptied(configuration))
+                    await self._api.replace(path, stored.emptied(configuration))
                 except ApiError as error:
                     if error.status != _CONFLICT:
                         raise
         self._report("taken away: giveway is being removed", logging.WARNING)
-
-    async def _write(self, kind: str, configuration: Json) -> Json:
-        return await self._api.replace(self._paths[kind], configuration)
 
     async def _is_removed(self) -> bool:
         """Whether no other server follows this one, by its Deployment. Raises ApiError."""

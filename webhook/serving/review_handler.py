@@ -20,9 +20,10 @@ from aiohttp.abc import AbstractStreamWriter
 from webhook.admission.context import Context
 from webhook.admission.review import uid_of
 from webhook.admission.webhook import Phase, Reviewed, deny, refuse, review
-from webhook.component_base.logs import LogWriter, timestamp
+from webhook.component_base.logs import LogWriter
 from webhook.kube.bounded import bounded, bounded_cache
 from webhook.kube.errors import ApiError
+from webhook.kube.instants import rfc3339_micro
 from webhook.policy.cel.program import AllowanceError
 from webhook.serving.bodies import BODY_LIMIT, BUDGET, Bodies, NoRoomError, OversizedError
 from webhook.serving.cluster_objects import ObjectSource
@@ -235,7 +236,7 @@ def _budget(query: str) -> float:
 def _line(now: float, phase: Phase, reviewed: Reviewed, verdict: str, milliseconds: float) -> dict[str, Any]:
     """The line of a review: who asked for what, and what became of it; never the object itself."""
     answer, asked = reviewed.answer, reviewed.asked
-    line = {"time": timestamp(now), "level": "info", "message": "review", "phase": phase, "uid": reviewed.uid}
+    line = {"time": rfc3339_micro(now), "level": "info", "message": "review", "phase": phase, "uid": reviewed.uid}
     told: dict[str, Any] = {"verdict": verdict, "ms": round(milliseconds, 3)}
     if asked is not None:
         told |= {"user": asked.user.username, "operation": asked.operation, "dryRun": asked.dry_run}
