@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,14 @@ from webhook.cli.running import runs
 from webhook.clusters.embedded.admission_chain.chain import PLUGINS
 from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster
 from webhook.clusters.embedded.standins.controller_manager import STAND_INS
+from webhook.component_base.probes import LOOPBACK, plain_port
+from webhook.component_base.supervision import Supervisor
+from webhook.policy.files.loading import load_or_raise
+from webhook.policy.model.policies import Policies
+from webhook.policy.shapes.findings import PolicyError
+from webhook.preemption.snapshot.amounts import ClusterError
+from webhook.reconciler.debug import pages
+from webhook.reconciler.service import ReconcilerOptions, ReconcilerService
 
 _PATH = click.Path(path_type=Path)
 
@@ -54,8 +64,20 @@ def _services(context: click.Context, parameter: click.Parameter, values: tuple[
     metavar="NS/NAME:PORT=HOST:PORT",
     help="Where webhooks that name this service are called.",
 )
+@click.option(
+    "--page",
+    type=click.IntRange(0, 65535),
+    metavar="PORT",
+    help="Show priorities, pending pods, plans and decisions as a web page on this port of 127.0.0.1; 0: a free one.",
+)
+@click.option(
+    "--policies",
+    type=click.Path(exists=True, path_type=Path),
+    metavar="DIR",
+    help="With --page: the policies by which the page tells who may be evicted.",
+)
 @click.option("--termination-seconds", default=1.0, show_default=True, help="How long a pod takes to end.")
-@runs(OSError, ValueError)
+@runs(ClusterError, OSError, PolicyError, ValueError)
 async def command(kubeconfig: Path | None, **options: Any) -> None:
     """Start a control plane that kubectl can talk to, and stay until SIGINT or SIGTERM.
 
@@ -72,6 +94,7 @@ async def command(kubeconfig: Path | None, **options: Any) -> None:
         services=options["service"],
         termination_seconds=options["termination_seconds"],
     )
+    policies = load_or_raise(options["policies"]) if options["policies"] else Policies()
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -81,4 +104,26 @@ async def command(kubeconfig: Path | None, **options: Any) -> None:
             path = cluster.write_kubeconfig("admin", cluster.token, kubeconfig)
         click.echo(f"export KUBECONFIG={path.absolute()}")
         click.echo(f"# the API server is at {cluster.url}; end with Ctrl-C", err=True)
-        await stop.wait()
+        async with _shown(cluster, options["page"], policies):
+            await stop.wait()
+
+
+@asynccontextmanager
+async def _shown(cluster: EmbeddedCluster, port: int | None, policies: Policies) -> AsyncIterator[None]:
+    """Show the cluster on a page, by a reconciler that only watches and never leads."""
+    if port is None:
+        yield
+        return
+    supervisor = Supervisor()
+    async with cluster.client() as client:
+        service = ReconcilerService(
+            client, policies, ReconcilerOptions(leader_elect=False, dry_run=True), tell=lambda _: None
+        )
+        watching = asyncio.create_task(supervisor.keep("caches", service.state.run))
+        try:
+            async with plain_port(pages(service, port), LOOPBACK, port, option="--page") as bound:
+                click.echo(f"# the page is at http://127.0.0.1:{bound}/", err=True)
+                yield
+        finally:
+            watching.cancel()
+            await asyncio.gather(watching, return_exceptions=True)
