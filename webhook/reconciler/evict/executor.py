@@ -26,6 +26,7 @@ from webhook.reconciler.plans.eviction_store import EvictionStore
 from webhook.reconciler.plans.next_action import policy_for
 from webhook.reconciler.plans.plan import Plan, is_there
 from webhook.reconciler.plans.plan_manager import PlanManager
+from webhook.reconciler.plans.recheck import judgement_of
 from webhook.reconciler.preemptors import PolicySet
 from webhook.reconciler.reporting import Reporter
 from webhook.reconciler.state.annotations import plan_id_of
@@ -215,6 +216,16 @@ class Executor:
         pod = self._state.pods.get(plan.key)
         return policy_for(pod, self._policy_set) if pod is not None else None
 
+    def _was_judged(self, plan: Plan, victim: PlanVictim) -> bool:
+        """Whether the victim may go by what was judged a moment ago: of hundreds asked together not each is looked at.
+
+        A gang's plans go by one another, so they are always looked at again.
+        """
+        if plan.record.gang or (policy := self._policy(plan)) is None:
+            return False
+        now = self._manager.clock.monotonic()
+        return plan.judgement.includes(judgement_of(self._manager.context, policy, (victim,), now))
+
     async def _try(self, plan: Plan, victim: PlanVictim) -> Ending | None:
         """Ask without effect whether a victim would go; why the plan must end, None if it goes on."""
         pod, policy = self._state.pods.get(victim.key), self._policy(plan)
@@ -253,6 +264,8 @@ class Executor:
             if plan.ended is not None or not is_there(self._state, plan, victim):
                 return False
             judged = self._state.pods.get(victim.key) or judged
+            if self._was_judged(plan, victim):
+                return True
             action = self._look(plan, frozenset(plan.asking - {victim.uid}))
             return not isinstance(action, End) and plan.needs(victim.uid)
 
