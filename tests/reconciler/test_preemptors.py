@@ -5,43 +5,54 @@ import pytest
 
 from tests.reconciler.builders import START, Desk, Setting, node, pod, policy, preemptor
 from webhook.kube.objects.cluster_scoped import PriorityClass
+from webhook.kube.objects.pod import Pod
 from webhook.kube.resources import PRIORITY_CLASS
-from webhook.policy.model.preemption import Preemptors
+from webhook.policy.model.preemption import PreemptionPolicy, Preemptors
 from webhook.policy.model.values import MARK
 from webhook.preemption.snapshot.kinds import PRIORITY_CLASSES
 from webhook.reconciler.plans.actions import End
 from webhook.reconciler.preemptors import ineligible_reason, unschedulable_since
 
 
-def test_acted_for():
-    """A marked pod of a managed class that the default scheduler found unschedulable."""
-    assert ineligible_reason(preemptor(), policy()) == ""
+def for_scheduler(name: str) -> PreemptionPolicy:
+    """A policy for the pods of another scheduler."""
+    preemptors = Preemptors(priority_classes=("high",), scheduler_names=(name,))
+    return msgspec.structs.replace(policy(), preemptors=preemptors)
+
+
+UNSEEN = preemptor()
+UNSEEN.status.conditions = None
 
 
 @pytest.mark.parametrize(
-    ("made", "why"),
+    ("made", "under", "why"),
     [
-        pytest.param(pod("p"), "does not carry the label", id="no mark"),
-        pytest.param(preemptor(labels={MARK: "yes"}), "does not carry the label", id="another mark"),
-        pytest.param(preemptor(spec={"schedulerName": "other"}), "'other'", id="another scheduler"),
+        pytest.param(preemptor(), policy(), "", id="acted for"),
         pytest.param(
-            preemptor(spec={"preemptionPolicy": "PreemptLowerPriority"}), "preempts for it by itself", id="not Never"
+            preemptor(spec={"schedulerName": "other"}), for_scheduler("other"), "", id="the policy's scheduler"
         ),
-        pytest.param(preemptor(spec={"preemptionPolicy": None}), "preempts for it by itself", id="no policy at all"),
-        pytest.param(preemptor(deleted="2026-01-01T00:00:00Z"), "being deleted", id="being deleted"),
-        pytest.param(preemptor(node="n1"), "bound to node n1", id="bound"),
-        pytest.param(preemptor(phase="Succeeded"), "Succeeded", id="over"),
-        pytest.param(preemptor(spec={"schedulingGates": [{"name": "quota"}]}), "gates", id="gated"),
+        pytest.param(pod("p"), policy(), "does not carry the label", id="no mark"),
+        pytest.param(preemptor(labels={MARK: "yes"}), policy(), "does not carry the label", id="another mark"),
+        pytest.param(preemptor(), None, "no PreemptionPolicy manages", id="not managed"),
+        pytest.param(preemptor(spec={"schedulerName": "other"}), policy(), "'other'", id="another scheduler"),
+        *(
+            pytest.param(
+                preemptor(spec={"preemptionPolicy": said}), policy(), "preempts for it by itself", id=str(said)
+            )
+            for said in ("PreemptLowerPriority", None)
+        ),
+        pytest.param(preemptor(deleted="2026-01-01T00:00:00Z"), policy(), "being deleted", id="being deleted"),
+        pytest.param(preemptor(node="n1"), policy(), "bound to node n1", id="bound"),
+        pytest.param(preemptor(phase="Succeeded"), policy(), "Succeeded", id="over"),
+        pytest.param(preemptor(spec={"schedulingGates": [{"name": "quota"}]}), policy(), "gates", id="gated"),
+        pytest.param(UNSEEN, policy(), "has not found it unschedulable", id="no scheduler has looked at it"),
     ],
 )
-def test_left_alone(made, why: str):
-    """Every other pod is left alone, and the reason can be told."""
-    assert why in ineligible_reason(made, policy())
-
-
-def test_not_managed():
-    """A pod whose class no policy manages is left alone."""
-    assert "no PreemptionPolicy manages" in ineligible_reason(preemptor(), None)
+def test_for_whom(made: Pod, under: PreemptionPolicy | None, why: str):
+    """For a marked pod of a managed class that a scheduler of the policy found unschedulable; else it says why not."""
+    reason = ineligible_reason(made, under)
+    assert why in reason
+    assert bool(why) == bool(reason)
 
 
 async def test_a_class_that_was_made_again_is_told_until_it_has_its_value():
@@ -82,22 +93,6 @@ def test_a_plan_asks_nobody_any_more_when_its_class_was_made_again():
     found = desk.reconciler.plan_manager.next_action(plan)
     assert isinstance(found, End)
     assert "PriorityClass high was made again" in found.note
-
-
-def test_not_found_unschedulable_yet():
-    """A pod the scheduler has not looked at is left alone."""
-    made = preemptor()
-    made.status.conditions = None
-    assert "has not found it unschedulable" in ineligible_reason(made, policy())
-
-
-def test_schedulers_of_the_policy():
-    """Pods of another scheduler are acted for where the policy names it."""
-    other = policy()
-    other = type(other)(
-        name="p", source=other.source, preemptors=Preemptors(priority_classes=("high",), scheduler_names=("other",))
-    )
-    assert ineligible_reason(preemptor(spec={"schedulerName": "other"}), other) == ""
 
 
 def test_since_when():

@@ -35,64 +35,43 @@ def in_front(setting: Devices, name: str, count: int, **spec: Any) -> None:
     setting.add(pod(name, "100m", priority=200, spec={**uses(f"c-{name}"), **spec}))
 
 
+def wants(count: int, claim: str = "first", priority: int = 200, **spec: Any) -> dict[str, Any]:
+    """A pod that waits, and the claim by which it asks for so many devices."""
+    return {"count": count, "claim": claim, "priority": priority, "spec": spec}
+
+
 @pytest.mark.parametrize(
-    ("wanted", "evicts"),
-    [pytest.param(0, True, id="nobody"), pytest.param(2, True, id="enough"), pytest.param(3, False, id="too many")],
+    ("waiting", "evicts"),
+    [
+        pytest.param([], True, id="nobody"),
+        pytest.param([wants(2)], True, id="one that leaves enough"),
+        pytest.param([wants(3)], False, id="one that wants too many"),
+        pytest.param([wants(2), wants(1, "second")], False, id="two that want too many"),
+        pytest.param([wants(2, "both"), wants(2, "both")], True, id="two that share a claim"),
+        pytest.param([wants(3, nodeSelector={"there": "not"})], True, id="one that goes elsewhere"),
+        pytest.param([wants(3, priority=100)], True, id="one of equal priority"),
+        pytest.param([wants(3, schedulerName="other")], True, id="one of another scheduler"),
+        pytest.param([wants(5)], True, id="one that wants more than there are"),
+        pytest.param([wants(2, "p"), wants(2, "p")], True, id="pods that share the preemptor's claim"),
+    ],
 )
-def test_what_a_pod_in_front_takes(wanted, evicts):
+def test_what_pods_in_front_take(waiting: list[dict[str, Any]], evicts: bool):
     """Of four devices that one pod holds two have to be left for the preemptor."""
     setting = whole_node(4)
-    if wanted:
-        in_front(setting, "first", wanted)
-    outcome = setting.evaluate(setting.wants("p", 2))
+    made = setting.wants("p", 2)
+    for number, row in enumerate(waiting):
+        setting.claim(claim(f"c-{row['claim']}", row["count"]))
+        spec = {**uses(f"c-{row['claim']}"), **row["spec"]}
+        setting.add(pod(f"front-{number}", "100m", priority=row["priority"], spec=spec))
+    outcome = setting.evaluate(made)
     assert isinstance(outcome, Evicts if evicts else Unschedulable), outcome
-    if not evicts:
-        assert "it is kept for default/first of priority 200" in outcome.reason
+    assert evicts or "it is kept for default/front-" in outcome.reason
 
 
 def test_codes_of_rejections_differ():
     """What one filter says of a candidate is not read as what another one says."""
     codes = [AHEAD, BEYOND_BUDGET, NOT_NOW, *_NEVER]
     assert len(set(codes)) == len(codes)
-
-
-def test_several_pods_in_front():
-    """Each takes its devices; pods that share a claim take them once."""
-    setting = whole_node(4)
-    in_front(setting, "first", 2)
-    in_front(setting, "second", 1)
-    assert isinstance(setting.evaluate(setting.wants("p", 2)), Unschedulable)
-    setting = whole_node(4)
-    setting.claim(claim("c-both", 2))
-    for name in ("first", "second"):
-        setting.add(pod(name, "100m", priority=200, spec=uses("c-both")))
-    assert isinstance(setting.evaluate(setting.wants("p", 2)), Evicts)
-
-
-def test_a_claim_shared_with_a_pod_in_front():
-    """The preemptor uses the same devices as the pod in front: they are not taken from it."""
-    setting = whole_node(2)
-    made = setting.wants("p", 2)
-    setting.add(pod("first", "100m", priority=200, spec=uses("c-p")))
-    assert isinstance(setting.evaluate(made), Evicts)
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [
-        pytest.param({"spec": {"nodeSelector": {"there": "not"}}}, id="goes elsewhere"),
-        pytest.param({"priority": 100}, id="of equal priority"),
-        pytest.param({"spec": {"schedulerName": "other"}}, id="of another scheduler"),
-        pytest.param({"count": 5}, id="wants more than there are"),
-    ],
-)
-def test_a_pod_that_takes_nothing(fields):
-    """Who cannot come to the node, or is not in front, takes no device of it."""
-    setting = whole_node(4)
-    setting.claim(claim("c-first", fields.get("count", 3)))
-    spec = {**uses("c-first"), **fields.get("spec", {})}
-    setting.add(pod("first", "100m", priority=fields.get("priority", 200), spec=spec))
-    assert isinstance(setting.evaluate(setting.wants("p", 2)), Evicts)
 
 
 @pytest.mark.parametrize("wanted", [1, 2])

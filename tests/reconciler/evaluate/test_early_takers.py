@@ -43,6 +43,7 @@ FIRST = "default/other of priority {}, which waits, would take a part of the dev
 @pytest.mark.parametrize(
     ("fields", "node"),
     [
+        pytest.param(None, "n1", id="nobody"),
         pytest.param({"count": 1}, "n2", id="of lower priority"),
         pytest.param({"count": 1, "priority": 100}, "n2", id="of equal priority"),
         pytest.param({"count": 1, "schedulerName": "other"}, "n2", id="of another scheduler"),
@@ -51,15 +52,16 @@ FIRST = "default/other of priority {}, which waits, would take a part of the dev
         pytest.param({"count": 1, "nodeSelector": {"there": "not"}}, "n1", id="goes elsewhere"),
     ],
 )
-def test_devices_that_come_free_at_once_are_preferred(fields: dict[str, Any], node: str):
+def test_devices_that_come_free_at_once_are_preferred(fields: dict[str, Any] | None, node: str):
     """One pod of higher priority goes rather than two whose devices a waiting pod would take one by one."""
     setting = setting_of(whole=True)
-    waits(setting, **fields)
+    if fields is not None:
+        waits(setting, **fields)
     outcome = setting.evaluate(setting.wants("p", 2))
     assert isinstance(outcome, Evicts)
     assert outcome.node == node
-    told = FIRST.format(fields.get("priority", 10)) in outcome.because
-    assert told is (node == "n2")
+    told = FIRST.format((fields or {}).get("priority", 10))
+    assert (told in outcome.because, "would take" in outcome.because) == (node == "n2", node == "n2")
 
 
 def test_a_candidate_behind_many_others():
@@ -88,14 +90,6 @@ def test_a_candidate_behind_many_others():
     assert "default/other of priority 10, which waits, would take a part of the devices of n00" in outcome.because
 
 
-def test_nobody_waits():
-    """Then the best candidate is taken, as ever."""
-    outcome = setting_of(whole=True)
-    found = outcome.evaluate(outcome.wants("p", 2))
-    assert isinstance(found, Evicts)
-    assert (found.node, "would take" in found.because) == ("n1", False)
-
-
 @pytest.mark.parametrize("fills", [False, True], ids=["room for both", "the preemptor fills the node"])
 def test_where_they_come_free_one_by_one_everywhere(fills: bool):
     """Nobody is evicted, unless the preemptor's nomination keeps the other pod off the node by other resources."""
@@ -112,7 +106,11 @@ def test_where_they_come_free_one_by_one_everywhere(fills: bool):
         "wherever devices can be freed they come free one by one, and default/other of priority 10, which waits, would"
         " take a part of them first"
     )
-    setting.remove("default/other")
+    one_device = setting.evaluate(setting.wants("one", 1))
+    assert isinstance(one_device, Evicts), "that is no part"
+    assert "would take" not in one_device.because
+    for name in ("other", "one"):
+        setting.remove(f"default/{name}")
     assert isinstance(setting.evaluate(made), Evicts)
 
 
@@ -135,15 +133,6 @@ def test_pods_that_are_replaced_at_once(kind: str, count: int, evicts: bool):
     assert isinstance(outcome, Evicts if evicts else Unschedulable)
     if not evicts:
         assert f"the pod that {kind} w puts in place of a victim would take a part of them first" in outcome.reason
-
-
-def test_one_device_is_no_part():
-    """Who wants one device, which comes free at once, is tried first."""
-    setting = setting_of(whole=False)
-    waits(setting, 1)
-    outcome = setting.evaluate(setting.wants("p", 1))
-    assert isinstance(outcome, Evicts)
-    assert "would take" not in outcome.because
 
 
 @pytest.mark.parametrize("alone", [True, False])

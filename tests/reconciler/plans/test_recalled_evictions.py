@@ -1,7 +1,6 @@
 """What a new leader makes of the record of evictions and of plans on pods: nothing counts twice, nothing is lost."""
 
 import base64
-import random
 import zlib
 from typing import Any
 
@@ -129,25 +128,6 @@ def test_a_plan_that_the_watch_shows_late():
     desk.reconciler._look_at("default/p")
     assert "default/p" in desk.reconciler.plans  # it is believed
     assert count(setting) == 1
-
-
-def filled(workloads: int, each: int, recent: int) -> EvictionLimiter:
-    """What a leader of a large cluster knows at 30 days of its clock."""
-    dice, limiter, now = random.Random(1), EvictionLimiter(), 30 * 86_400.0
-    for _ in range(workloads):
-        name = f"Deployment/team-{dice.randrange(200)}/svc-{dice.getrandbits(32):x}"
-        at = now - 86_400.0 * 20 * dice.random()
-        for number in range(each):
-            limiter.history.note(name, min(now, at + number * 1000), f"Job/ns-{dice.randrange(300)}/t-{number}")
-    for _ in range(recent):
-        job = PlannedEviction(
-            f"Job/ns-{dice.randrange(200)}/t-{dice.randrange(3000)}",
-            f"node-{dice.randrange(2000)}",
-            (f"namespace ns-{dice.randrange(200)}",),
-            f"{dice.getrandbits(64):016x}",
-        )
-        limiter._count([job], now - 3600 * dice.random())
-    return limiter
 
 
 def test_a_small_text_that_counts_very_many():
