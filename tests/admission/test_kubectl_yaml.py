@@ -93,7 +93,7 @@ REFUSED = {
     "x: &a {b: *a}": "refers to no anchor",
     "x:\n\t5": "needs quotes",
     "x:\n  a: 1\n\tb: 2": "a tab where YAML wants spaces",
-    "x: [1": "expected ',' or ']'",
+    "x: [1": '"," or "]" is missing',
     "x: \x01": "control characters",
     "x:\n  a: 1\n b: 2": "does not begin in the column",
 }
