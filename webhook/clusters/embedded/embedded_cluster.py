@@ -166,12 +166,6 @@ class EmbeddedCluster:
 def node(name: str, cpu: str = "8", memory: str = "32Gi", pods: int = PODS_PER_NODE) -> dict[str, object]:
     """A node as its kubelet registers it."""
     amounts = {"cpu": cpu, "memory": memory, "pods": str(pods)}
-    ready = {
-        "type": "Ready",
-        "status": "True",
-        "reason": "KubeletReady",
-        "message": "kubelet is posting ready status",
-    }
     labels = {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}
     return {
         "apiVersion": "v1",
@@ -180,8 +174,7 @@ def node(name: str, cpu: str = "8", memory: str = "32Gi", pods: int = PODS_PER_N
         "status": {
             "capacity": amounts,
             "allocatable": amounts,
-            "conditions": [ready],
-            "addresses": [{"type": "Hostname", "address": name}],
+            "conditions": [{"type": "Ready", "status": "True"}],
             "nodeInfo": {"kubeletVersion": "v1.36.0", "operatingSystem": "linux", "architecture": "amd64"},
         },
     }

@@ -84,12 +84,6 @@ async def test_disabled_plugin_leaves_the_pod_alone():
         assert priority_of(await client.create(PODS, pod("ghost", priorityClassName="ghost")))[0] == "ghost"
 
 
-def test_unknown_plugin_name_is_refused():
-    """A mistyped plugin name is told, with the names there are."""
-    with pytest.raises(ValueError, match="no such admission plugin: Priorty; there are NamespaceLifecycle, Prio"):
-        EmbeddedCluster(disabled_plugins=("Priorty",))
-
-
 NEW = "/spec/priorityClassName"
 
 

@@ -152,11 +152,6 @@ async def test_preconditions_of_a_delete(client):
     )
 
 
-async def test_a_collection_is_not_deleted_at_once(client):
-    """Objects are deleted one by one."""
-    assert (await refusal(client.delete(MAPS))).status == 405
-
-
 async def test_scale(client):
     """The scale sub-resource reads and writes a workload's replicas."""
     await client.create(DEPLOYMENTS, deployment(2))

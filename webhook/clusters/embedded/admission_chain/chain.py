@@ -1,8 +1,8 @@
 """The admission chain in kube-apiserver's order, with its in-tree plugins.
 
-In-tree mutating plugins (NamespaceLifecycle, Priority, ServiceAccount, DefaultTolerationSeconds, LimitRanger,
-RuntimeClass), mutating webhooks, the in-tree plugins again where a webhook changed the object; later, on the final
-object, in-tree validation and the validating webhooks. Each plugin can be switched off by its name.
+In-tree mutating plugins (NamespaceLifecycle, Priority, ServiceAccount, DefaultTolerationSeconds), mutating webhooks,
+the in-tree plugins again where a webhook changed the object; later, on the final object, in-tree validation and the
+validating webhooks. Each plugin can be switched off by its name.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from webhook.clusters.embedded.protocol.api_resources import Object
 from webhook.clusters.embedded.protocol.calls import WriteRequest
 from webhook.clusters.embedded.protocol.statuses import failure
 from webhook.clusters.embedded.storage.object_store import ObjectStore
-from webhook.clusters.model.new_pods import apply_limit_ranges, apply_runtime_class, default_tolerations
+from webhook.clusters.model.new_pods import default_tolerations
 
 IMMORTAL = ("default", "kube-system", "kube-public")
 PREEMPT_LOWER_PRIORITY = "PreemptLowerPriority"
@@ -40,30 +40,11 @@ def _admit_namespace(change: WriteRequest, read: ObjectStore) -> None:
         raise error
 
 
-def _name_account(pod: Object, _change: WriteRequest, _read: ObjectStore) -> None:
+def _name_account(pod: Object) -> None:
     """Let a pod run as ServiceAccount `default` if it names none; it need not exist, and no token is mounted."""
     spec = pod["spec"]
     name = spec.get("serviceAccountName") or spec.get("serviceAccount") or "default"
     spec["serviceAccountName"] = spec["serviceAccount"] = name
-
-
-def _apply_limits(pod: Object, change: WriteRequest, read: ObjectStore) -> None:
-    """Give containers the amounts of the namespace's LimitRanges; what these forbid is not looked at."""
-    apply_limit_ranges(pod, (row.get("spec") or {} for row in read.all("limitranges", change.namespace)))
-
-
-def _apply_class(pod: Object, change: WriteRequest, read: ObjectStore) -> None:
-    """Give a pod what its RuntimeClass says. Raises StatusError (403) if there is none, or they disagree."""
-    name = pod["spec"].get("runtimeClassName")
-    if not name:
-        return
-    known = read.one("runtimeclasses", "", name)
-    if known is None:
-        raise change.denied(f'pod rejected: RuntimeClass "{name}" not found')
-    try:
-        apply_runtime_class(pod, known.get("overhead"), known.get("scheduling"))
-    except ValueError as error:
-        raise change.denied(str(error)) from None
 
 
 def _admit_priority(spec: Object, change: WriteRequest, read: ObjectStore) -> None:
@@ -114,11 +95,9 @@ def _global_default(classes: Iterable[Object]) -> Object | None:
     return min(defaults, key=lambda default: int(default.get("value", 0)), default=None)
 
 
-_OF_NEW_PODS: dict[str, Callable[[Object, WriteRequest, ObjectStore], None]] = {
+_OF_NEW_PODS: dict[str, Callable[[Object], None]] = {
     "ServiceAccount": _name_account,
-    "DefaultTolerationSeconds": lambda pod, _change, _read: default_tolerations(pod),
-    "LimitRanger": _apply_limits,
-    "RuntimeClass": _apply_class,
+    "DefaultTolerationSeconds": default_tolerations,
 }
 """The plugins that fill in something of new pods."""
 PLUGINS = (
@@ -167,4 +146,4 @@ class AdmissionChain:
             _admit_priority(spec, change, self._read)
         for name, fill in _OF_NEW_PODS.items() if change.operation == "CREATE" else ():
             if name in self._enabled:
-                fill({"spec": spec}, change, self._read)
+                fill({"spec": spec})

@@ -6,7 +6,6 @@ A watch that falls behind the kept history is cut (410); so is one that asks for
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import suppress
 
@@ -22,8 +21,8 @@ from webhook.clusters.embedded.storage.object_store import ObjectStore, StoredOb
 _BATCH = 500
 """Events sent in one go; between two the other tasks have their turn."""
 _BOOKMARK_SECONDS = 60.0
-_TIMEOUT_SECONDS = (1800, 3600)
-"""Bounds of a watch's life where the client names none."""
+_TIMEOUT_SECONDS = 1800
+"""A watch's life where the client names none."""
 _INITIAL_EVENTS_END = {"k8s.io/initial-events-end": "true"}
 
 Render = Callable[[StoredObject], bytes]
@@ -53,7 +52,7 @@ class Watch:
         """Chunks of whole lines until the time is up, the watch is ended or its history is lost."""
         loop = asyncio.get_running_loop()
         seconds = whole_number(self._query, "timeoutSeconds")
-        ends_at = loop.time() + (seconds or random.uniform(*_TIMEOUT_SECONDS))  # noqa: S311 - spreads clients
+        ends_at = loop.time() + (seconds or _TIMEOUT_SECONDS)
         self._bookmark_due = loop.time() + _BOOKMARK_SECONDS
         try:
             async for chunk in self._initial():
