@@ -45,13 +45,6 @@ async def test_what_clients_accept(session, accept, status):
         assert answer.content_type == "application/json"
 
 
-async def test_yaml_body(session):
-    """A body may be YAML, and means what it means to `sigs.k8s.io/yaml`."""
-    body = "metadata:\n  name: a\ndata:\n  k: 'yes'\n  7: six\n  7: seven\n  y: =\n"
-    async with session.post(MAPS, data=body, headers={"Content-Type": "application/yaml"}) as answer:
-        assert (await answer.json())["data"] == {"k": "yes", "7": "seven", "true": "="}
-
-
 async def test_unknown_type_of_body(session):
     """A body of another type is a 415."""
     async with session.post(MAPS, data=b"x", headers={"Content-Type": "text/plain"}) as answer:

@@ -30,7 +30,6 @@ from webhook.clusters.embedded.storage import listing
 from webhook.clusters.embedded.storage.listing import Selection
 from webhook.clusters.embedded.storage.object_store import StoredObject
 
-_LONGEST_MANAGER = 128
 _BUILT_IN = {"status", "scale", "finalize"}
 _MODELS = {"binding": "V1Binding", "eviction": "V1Eviction", "token": "AuthenticationV1TokenRequest"}
 """What the sub-resources that take a POST take."""
@@ -64,7 +63,7 @@ class Handlers:
         """Answer a call."""
         as_table = serialization.is_table(call.headers.get("accept", ""))
         options = decoding.options(call)
-        agent = call.headers.get("user-agent", "").partition("/")[0][:_LONGEST_MANAGER]
+        agent = call.headers.get("user-agent", "").partition("/")[0]
         change = WriteRequest(
             resource=resource,
             namespace=right.namespace if resource.namespaced else "",

@@ -9,7 +9,6 @@ from typing import Any
 
 import msgspec
 
-from webhook.admission.kubectl_yaml import YamlDocument, read_yaml
 from webhook.clusters.embedded.protocol import statuses
 from webhook.clusters.embedded.protocol.api_resources import ApiResource
 from webhook.clusters.embedded.rendering import protobuf
@@ -20,8 +19,8 @@ from webhook.clusters.embedded.storage.object_store import StoredObject
 _PROTOBUF = "application/vnd.kubernetes.protobuf"
 _SENDABLE = "application/json"
 _WANTED = ("application/json", "application/*", "*/*")
-_JSON_TYPES = ("", "application/json", "application/octet-stream")
-_YAML_TYPES = ("application/yaml", "application/apply-patch+yaml")
+_JSON_TYPES = ("", "application/json", "application/apply-patch+yaml")
+"""What is read as JSON, also server-side apply, whose clients send JSON."""
 
 
 def is_table(header: str) -> bool:
@@ -40,17 +39,12 @@ def decode(body: bytes, content_type: str) -> Any:
         return None
     if kind == _PROTOBUF:
         return protobuf.decode(body)
-    if kind not in _YAML_TYPES and kind not in _JSON_TYPES and not kind.endswith("+json"):
-        raise statuses.unsupported_media_type(f"application/json, application/yaml, {_PROTOBUF}")
+    if kind not in _JSON_TYPES and not kind.endswith("+json"):
+        raise statuses.unsupported_media_type(f"application/json, {_PROTOBUF}")
     try:
         return msgspec.json.decode(body)
     except msgspec.DecodeError as error:
-        if kind not in _YAML_TYPES:
-            raise statuses.bad_request(f"the object provided is not valid JSON: {error}") from error
-    document = next(read_yaml(body), YamlDocument(1))
-    if document.problem is not None:
-        raise statuses.bad_request(f"error converting YAML to JSON: yaml: {document.problem.text}")
-    return document.value
+        raise statuses.bad_request(f"the object provided is not valid JSON: {error}") from error
 
 
 def one(resource: ApiResource, as_table: bool, record: StoredObject) -> bytes:
