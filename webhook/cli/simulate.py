@@ -157,7 +157,7 @@ def _simulated(
     with shown_progress(f"simulating {name}") as show:
 
         def progress(at: float, running: Running) -> None:
-            show(f"{time_span(at)}, {running.tracker.version} changes")
+            show(f"{time_span(at)}, {running.tracker.delivered} events")
 
         return summarize(name, simulate(objects, policies, steps, options, progress))
 

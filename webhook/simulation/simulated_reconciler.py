@@ -17,7 +17,6 @@ from webhook.clusters.simulated.history import SimulationHistory
 from webhook.clusters.simulated.objects import ClusterObjects
 from webhook.kube.client import Client
 from webhook.kube.objects.meta import key_of
-from webhook.kube.resources import POD
 from webhook.policy.model.policies import Policies
 from webhook.preemption.snapshot.pod_groups import GroupKey
 from webhook.reconciler.evaluate.outcomes import Fits, Unschedulable
@@ -65,10 +64,10 @@ class SimulatedReconciler:
         client = cast("Client", SimulatedClient(api, "giveway"))
         policy_set = PolicySet(policies)
         self._state = State(client, policy_set.annotations())
+        for resource, informer in self._state.caches.items():
+            api.tracker.feed(resource.title, informer)
         self._reporter = _Reporter(api.history, clock)
         self._reconciler = Reconciler(client, self._state, policy_set, self._reporter, clock, fence=lambda: math.inf)
-        for resource, informer in sorted(self._state.caches.items(), key=lambda row: row[0] is POD):
-            api.tracker.feed(resource.title, informer)
 
     async def run(self) -> None:
         """Lead until cancelled."""

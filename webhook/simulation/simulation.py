@@ -101,6 +101,7 @@ class Running:
         scheduler = Scheduler(informers, client, Preemption(client, history, clock), history, clock, everybody=True)
         informers.fill()
         reconciler = SimulatedReconciler(api, known.policies, clock)
+        tracker.fill()
         end: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         return cls(tracker, api, admission, acting, scheduler, reconciler, history, clock, known, objects, end)
 

@@ -11,4 +11,5 @@ def test_a_cache_of_a_kind_that_no_file_holds_is_in_sync():
     pods, quotas = ObjectCache("/api/v1/pods"), ObjectCache("/api/v1/resourcequotas")
     tracker.feed("Pod", pods)
     tracker.feed("ResourceQuota", quotas)
+    tracker.fill()
     assert (pods.synced.is_set(), quotas.synced.is_set()) == (True, True)

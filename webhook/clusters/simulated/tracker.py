@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections import deque
 from collections.abc import Callable
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -54,23 +57,33 @@ class LiveInformers:
 
 
 class ObjectTracker:
-    """Objects by kind and key, and who hears of a change, which is at once."""
+    """Objects by kind and key. `hooks` hear of a change at once, caches in the next turn of the loop, in order."""
 
     def __init__(self, objects: ClusterObjects) -> None:
         self._objects: dict[str, dict[str, Any]] = {kind.name: dict(objects.of(kind.name)) for kind in KINDS}
+        self._caches: dict[str, list[ObjectCache[Any]]] = {}
         self._hooks: dict[str, list[Handler]] = {}
+        self._news: deque[tuple[str, str, Any]] = deque()
         self.version = 0
         """How many changes there were."""
+        self.delivered = 0
+        """How many changes were told."""
 
     def feed(self, kind: str, cache: ObjectCache[Any]) -> None:
-        """Let a cache take what there is of a kind, and every change from now on."""
-        for key, item in self._objects.get(kind, {}).items():
-            cache.take(key, item)
-        cache.synced.set()  # also of a kind of which a file holds nothing
-        self.hook(kind, lambda change: cache.take(change.key, change.new))
+        """Tell a cache of every change from now on."""
+        self._caches.setdefault(kind, []).append(cache)
+
+    def fill(self) -> None:
+        """Tell the caches of everything there is, pods last, and that they are in sync."""
+        for kind, items in self._objects.items():
+            for cache in self._caches.get(kind, ()):
+                for key, item in items.items():
+                    cache.take(key, item)
+        for cache in chain.from_iterable(self._caches.values()):  # also those of kinds of which a file holds nothing
+            cache.synced.set()
 
     def hook(self, kind: str, handler: Handler) -> None:
-        """Call somebody on every change."""
+        """Call somebody at once on every change."""
         self._hooks.setdefault(kind, []).append(handler)
 
     def get(self, kind: str, key: str) -> Any:
@@ -108,3 +121,17 @@ class ObjectTracker:
     def _tell(self, kind: str, change: Change[Any]) -> None:
         for handler in self._hooks.get(kind, ()):
             handler(change)
+        if kind in self._caches:
+            if not self._news:
+                asyncio.get_running_loop().call_soon(self._deliver)
+            self._news.append((kind, change.key, change.new))
+
+    def _deliver(self) -> None:
+        """Tell what has happened, in order."""
+        for _ in range(len(self._news)):
+            kind, key, new = self._news.popleft()
+            self.delivered += 1
+            for cache in self._caches[kind]:
+                cache.take(key, new)
+        if self._news:
+            asyncio.get_running_loop().call_soon(self._deliver)
