@@ -72,7 +72,7 @@ async def test_a_restart_with_broken_files_comes_up(client, directory, caplog):
     one = files(directory, client)
     await one.reload()
     assert (names(one), one.unready()) == (["kubernetes", "teams"], "")
-    assert "the files are broken, the set in force stays" in one.problem
+    assert "the files are not in use, the set in force stays" in one.problem
     assert "0.yaml:6:" in caplog.text
     put(directory, RANGE, TEAMS, TEAMS.replace("name: teams", "name: more"))
     await one.reload()
@@ -249,7 +249,7 @@ async def test_the_server_serves_what_is_kept(start, client, directory):
     async with start(policies=directory, kept=kept) as running:
         await until(running.ready)
         _, report = await running.get("/readyz?verbose")
-        assert "2 PriorityPolicies and 0 PreemptionPolicies in use; the files are broken" in report
+        assert "2 PriorityPolicies and 0 PreemptionPolicies in use; the files are not in use" in report
 
 
 async def test_a_healthy_start_says_nothing_is_broken(start, client, directory):

@@ -269,7 +269,10 @@ UNWELL = {
     },
     "GivewayEventsDropped": {'giveway_events_dropped_total{reason="Preempted"}': "0+1x180"},
     "GivewayPoliciesBroken": {'giveway_policies_current{pod="r2"}': "0x180"},
-    "GivewayPolicyRemovalsHeld": {'giveway_policy_removals_held{pod="w1"}': "2x180"},
+    "GivewayPolicyRemovalsHeld": {
+        'giveway_policy_removals_held{pod="w1"}': "2x180",
+        'giveway_policies_current{pod="w1"}': "0x180",
+    },
     "GivewayCacheStale": {'giveway_cache_age_seconds{pod="w1", resource="namespaces"}': "0+60x180"},
     "GivewayTasksFail": {'giveway_task_failures_total{pod="w1", task="policies"}': "0+1x180"},
     "GivewayLogLinesDropped": {'giveway_log_lines_dropped_total{pod="w1"}': "0+1x180"},

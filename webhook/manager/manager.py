@@ -149,7 +149,7 @@ class Manager:
         problem, unready = self._chooser.problem, self._chooser.unready()
         if unready and not problem:
             return unready
-        return self._chooser.describe() + (f"; the files are broken: {problem}" if problem else "")
+        return self._chooser.describe() + (f"; the files are not in use: {problem}" if problem else "")
 
     async def __aenter__(self) -> Self:
         try:

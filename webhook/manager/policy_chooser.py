@@ -191,7 +191,7 @@ class PolicyChooser:
                 return (self._offered if self._judge else self._in_use), "" if self._judge else self._offered.problem
             return in_force, "" if self._judge else self._offered.problem
         if self._offered.problem:
-            return in_force, f"the files are broken, the set in force stays:\n{self._offered.problem}"
+            return in_force, f"the files are not in use, the set in force stays:\n{self._offered.problem}"
         if in_force is not None and in_force.loaded.policies != Policies() == self._offered.loaded.policies:
             return in_force, f"{self._source.name} holds no policies any more: this is probably a broken mount"
         if in_force is not None and not self._allow_removal:

@@ -1,6 +1,7 @@
 """The best of the candidate nodes (docs/semantics.md D6, kube-scheduler's `pickOneNodeForPreemption`).
 
-`RANKING` is the only place that knows by what candidates are compared, in which order, and how people are told of it.
+`RANKING` is the only place that knows by what candidates are compared, in which order, and how people are told of it;
+`gangs.eviction_units.Price` compares for gangs, by the same keys.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The rules of a PriorityPolicy: one struct for each body, with what it declares of itself.
 
 `webhook.policy.evaluation` turns these into closures. A new rule body is a struct here, its field in `PriorityRule`,
-and its evaluation.
+its evaluation in `evaluation.rules`, what is asked of it in `example_requests.questions`, and a row in `native.rules`.
 """
 
 from __future__ import annotations
