@@ -101,7 +101,10 @@ def mutate_group(context: Context, review: Review, answer: Answer) -> None:
     if not resolution.managed:
         wanted["preemptionPolicy"] = spec.preemption_policy
     record = {GIVEN: _encoded(resolution.name, resolution.moved_from, ())} if resolution.moved_from else {}
-    answer.patch = [*_set("/spec", _carried(spec), wanted), *_set("/metadata/annotations", annotations or None, record)]
+    answer.patch = [
+        *_set("/spec", _carried(spec), wanted),
+        *_set("/metadata/annotations", annotations or None, record),
+    ]
 
 
 def _create(context: Context, review: Review, pod: PodView, answer: Answer) -> None:

@@ -220,7 +220,12 @@ def _own_keys(asked: matching.Asked, reconciler: str) -> list[objects.Validation
 
 
 def _add_key_rows(  # noqa: PLR0917 - the place and the rules
-    rows: Rows, asked: matching.Asked, shields: list[_Shield], builtin: frozenset[str], keys: Sequence[str], sink: Sink
+    rows: Rows,
+    asked: matching.Asked,
+    shields: list[_Shield],
+    builtin: frozenset[str],
+    keys: Sequence[str],
+    sink: Sink,
 ) -> None:
     """Who may change each key, and what whoever uses an exception is told.
 

@@ -13,14 +13,26 @@ import msgspec
 
 from webhook.kube.instants import rfc3339
 from webhook.native import matching, objects, rewriting
-from webhook.native.expressions import FALSE, TRUE, all_of, any_of, name_is, negate, quote
+from webhook.native.expressions import (
+    FALSE,
+    TRUE,
+    all_of,
+    any_of,
+    name_is,
+    negate,
+    quote,
+)
 from webhook.native.rewriting import InexpressibleError
 from webhook.native.sink import Sink
 from webhook.policy.cel.program import LONGEST_MESSAGE
 from webhook.policy.evaluation.matching import definers_text, rights_text
 from webhook.policy.evaluation.reads import reads_on_update
 from webhook.policy.evaluation.request import CLASSES, GROUPS, PODS
-from webhook.policy.evaluation.rules import Twins, classes_text, excepted_text
+from webhook.policy.evaluation.rules import (
+    Twins,
+    classes_text,
+    excepted_text,
+)
 from webhook.policy.model.globs import name_matcher
 from webhook.policy.model.match import RequestMatch
 from webhook.policy.model.policies import Policies
@@ -30,7 +42,10 @@ from webhook.policy.model.values import MARK
 from webhook.registration.entries import changed, changed_key, changed_metadata
 
 CLASS_NAME, PRIORITY = "variables.className", "variables.priority"
-_VARIABLES = {CLASS_NAME: "object.spec.?priorityClassName.orValue('')", PRIORITY: "object.spec.?priority.orValue(0)"}
+_VARIABLES = {
+    CLASS_NAME: "object.spec.?priorityClassName.orValue('')",
+    PRIORITY: "object.spec.?priority.orValue(0)",
+}
 _OF_BINDING = {"object": "variables.pod", "oldObject": "variables.podBefore"}
 _CREATE, _UPDATE = frozenset({"CREATE"}), frozenset({"UPDATE"})
 _BOTH = _CREATE | _UPDATE

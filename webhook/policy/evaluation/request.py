@@ -274,4 +274,8 @@ def _for_cel(of: dict[str, Any]) -> dict[str, Any]:
 
 
 def _metadata_for_cel(metadata: ObjectMeta) -> dict[str, Any]:
-    return {"name": metadata.name, "labels": metadata.labels or {}, "annotations": metadata.annotations or {}}
+    return {
+        "name": metadata.name,
+        "labels": metadata.labels or {},
+        "annotations": metadata.annotations or {},
+    }
