@@ -50,39 +50,28 @@ def test_killed_at_every_step(whole):
         assert len({name[-1] for name in made.evicted}) == 1 or not whole, f"step {step}: a group is broken"
 
 
-def test_a_part_of_a_gang_evicts_nobody():
-    """While a member is missing nobody goes; when it comes, all are placed."""
+@pytest.mark.parametrize("gated", [False, True], ids=["it is missing", "a scheduling gate holds it back"])
+def test_a_part_of_a_gang_evicts_nobody(gated: bool):
+    """While a member is missing or gated nobody goes, and of a gate the log says so; when it comes, all are placed."""
 
     def make():
         made = plain_gang()
         late = made.pods["gang-2"]
-        made.withdraw("gang-2")
-        later(100.0, made.put, late)
-        return made
-
-    seen = []
-    made, judge = lived(make, at_99=lambda made: seen.extend(made.evicted))
-    assert seen == []
-    assert (bound(made, "gang"), judge.faults(0.0)) == (ALL, [])
-
-
-def test_gated_members_are_waited_for():
-    """A member that a scheduling gate holds back is waited for, and the log says so."""
-
-    def make():
-        made = plain_gang()
-        freed = made.pods["gang-2"]
-        spec = {**freed["spec"], "schedulingGates": [{"name": "wait"}]}
-        status = {**freed["status"], "conditions": []}
-        made.put({**freed, "metadata": dict(freed["metadata"]), "spec": spec, "status": status})
-        later(100.0, lambda: made.put({**freed, "metadata": {**made.pods["gang-2"]["metadata"]}}))
+        if not gated:
+            made.withdraw("gang-2")
+            later(100.0, made.put, late)
+            return made
+        spec = {**late["spec"], "schedulingGates": [{"name": "wait"}]}
+        status = {**late["status"], "conditions": []}
+        made.put({**late, "metadata": dict(late["metadata"]), "spec": spec, "status": status})
+        later(100.0, lambda: made.put({**late, "metadata": {**made.pods["gang-2"]["metadata"]}}))
         return made
 
     seen = []
     made, judge = lived(make, at_99=lambda made: seen.append((list(made.evicted), str(made.told))))
     ((evicted, told),) = seen
     assert evicted == []
-    assert "held back by scheduling gates" in told
+    assert ("held back by scheduling gates" in told) is gated
     assert (bound(made, "gang"), judge.faults(0.0)) == (ALL, [])
 
 
@@ -134,8 +123,16 @@ def test_a_member_that_is_deleted_ends_the_plan():
         assert (judge.faults(0.0), made.outcomes.faults(150.0)) == ([], []), seed
 
 
-def changed_when_nominated(change: Callable[[Cluster], None]) -> tuple[Cluster, GangJudge]:
-    """A gang of three that needs a victim each, and what somebody does as soon as one of them is nominated."""
+@pytest.mark.parametrize(
+    ("change", "placed"),
+    [
+        pytest.param(partial(set_minimum, name="gang", minimum=5), False, id="more are needed than there are"),
+        pytest.param(partial(set_minimum, name="gang", minimum=2), True, id="fewer are needed"),
+        pytest.param(partial(remove_group, name="gang"), True, id="the PodGroup is deleted"),
+    ],
+)
+def test_what_changes_when_a_member_is_nominated(change: Callable[[Cluster], None], placed: bool):
+    """If more are needed nobody is evicted for those that are there; else all that were nominated are bound."""
     done = []
 
     def make() -> Cluster:
@@ -150,27 +147,8 @@ def changed_when_nominated(change: Callable[[Cluster], None]) -> tuple[Cluster, 
         made.changes.append(nominated)
         return made
 
-    found = lived(make)
+    made, judge = lived(make)
     assert done
-    return found
-
-
-def test_nobody_goes_if_the_minimum_rises():
-    """If more members are needed than there are, nobody is evicted for those that are there."""
-    made, judge = changed_when_nominated(lambda made: set_minimum(made, "gang", 5))
-    assert (made.evicted, judge.found, made.outcomes.faults(150.0)) == ([], [], [])
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        pytest.param(lambda made: set_minimum(made, "gang", 2), id="fewer are needed"),
-        pytest.param(lambda made: remove_group(made, "gang"), id="the PodGroup is deleted"),
-    ],
-)
-def test_plans_go_on_if_less_is_needed(change):
-    """All members that have been nominated together are bound."""
-    made, judge = changed_when_nominated(change)
-    assert judge.found == []
-    assert (len(made.evicted), made.outcomes.in_vain) == (3, [])
-    assert bound(made, "gang") == ALL
+    assert (judge.found, made.outcomes.in_vain) == ([], [])
+    assert (len(made.evicted), bound(made, "gang")) == ((3, ALL) if placed else (0, []))
+    assert placed or made.outcomes.faults(150.0) == []

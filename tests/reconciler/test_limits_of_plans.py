@@ -2,6 +2,8 @@
 
 import json
 import math
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -155,16 +157,30 @@ def test_no_half_of_a_group_goes_if_a_budget_refuses_a_member(covered: tuple[str
     assert (sorted(made.evicted), bound(made, "p")) == (["a", "b"], ["p"])
 
 
-@pytest.mark.parametrize("used_up", ["a", "b"])
-def test_no_half_of_a_group_goes_whichever_step_is_the_last_of_a_process(used_up: str):
-    """The next leader knows that a group has begun to go, and asks the member that a budget keeps until it goes."""
+def wide_group() -> Cluster:
+    """One group on four full nodes, and a preemptor that needs the room on one."""
+    under = policy(groups=Groups(disruption=GroupDisruption.GROUP))
+    made = simulated(*(node(f"n{number}", "8") for number in range(4)), under=under)
+    for number in range(4):
+        made.put(victim(f"v-{number}", f"n{number}", "8", **{GANG: "wide"}))
+        made.ends_after[f"v-{number}"] = 0.0
+    made.put(preemptor(cpu="5"))
+    return made
 
-    def make() -> Cluster:
-        return a_group_of_two("a", "b", used_up=used_up)
 
+@pytest.mark.parametrize(
+    ("make", "group_of"),
+    [
+        pytest.param(partial(a_group_of_two, "a", "b", used_up="a"), 2, id="a budget keeps the first"),
+        pytest.param(partial(a_group_of_two, "a", "b", used_up="b"), 2, id="a budget keeps the second"),
+        pytest.param(wide_group, 4, id="on four nodes"),
+    ],
+)
+def test_no_half_of_a_group_goes_whichever_step_is_the_last_of_a_process(make: Callable[[], Cluster], group_of: int):
+    """The next leader knows that a group has begun to go, and asks a member that a budget keeps until it goes."""
     for step in range(lived(make)[0].steps + 1):
         made, _ = lived(make, killed_at=step)
-        assert (sorted(made.evicted), bound(made, "p")) == (["a", "b"], ["p"]), step
+        assert (len(made.evicted), len(set(made.evicted)), bound(made, "p")) == (group_of, group_of, ["p"]), step
 
 
 def beside_a_pod_in_front(needs: dict[str, Any]) -> Cluster:

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -33,51 +34,38 @@ def workload_pod(name, of, **more):
 
 
 @pytest.mark.parametrize("keep", list(CycleKeeper))
-def test_a_cycle_is_found_and_the_policy_says_who_stays(keep):
-    """A preemptor whose evictor is the only victim waits, or evicts and it is told; after the window it is no cycle."""
+@pytest.mark.parametrize(
+    ("happened", "cycle"),
+    [
+        pytest.param([(CACHE, DB, 99.0)], (DB, CACHE), id="of two"),
+        pytest.param([(API, DB, 50.0), (CACHE, API, 20.0)], (DB, API, CACHE), id="of three"),
+        pytest.param([(CACHE, DB, 101.0)], (), id="before the window"),
+        pytest.param([(API, DB, 9.0)], (), id="of others"),
+    ],
+)
+def test_a_cycle_is_found_and_the_policy_says_who_stays(happened: list[Any], cycle: tuple[str, ...], keep: CycleKeeper):
+    """A preemptor whose evictor is the only victim waits, or evicts and it is told which way the cycle goes."""
     setting = Setting(node("n1"), under=under(keep))
     setting.add(workload_pod("a", "db", node="n1"))
-    pending = preemptor(owner=("StatefulSet", "cache"))
-    past(setting, CACHE, DB, 99.0)
-    outcome = setting.evaluate(pending)
-    if keep is CycleKeeper.EVICTOR:
-        assert isinstance(outcome, Unschedulable)
-        assert f"pods of {DB} stay" in outcome.reason
-    else:
-        assert outcome.cycles == ((DB, CACHE),)
-    setting.clock.now += 2.0
-    assert setting.evaluate(pending).cycles == ()
-
-
-@pytest.mark.parametrize("keep", list(CycleKeeper))
-def test_a_cycle_of_three_is_found(keep):
-    """Cache does not evict db, which evicted api, which evicted cache; or it is told which way the cycle goes."""
-    setting = Setting(node("n1"), under=under(keep))
-    setting.add(workload_pod("a", "db", node="n1"))
-    past(setting, API, DB, 50.0)
-    past(setting, CACHE, API, 20.0)
+    for workload, by, age in happened:
+        past(setting, workload, by, age)
     outcome = setting.evaluate(preemptor(owner=("StatefulSet", "cache")))
-    if keep is CycleKeeper.EVICTOR:
+    if cycle and keep is CycleKeeper.EVICTOR:
         assert isinstance(outcome, Unschedulable)
+        assert f"{DB} stay, for which" in outcome.reason
     else:
-        assert outcome.cycles == ((DB, API, CACHE),)
-
-
-def test_a_pod_without_an_owner_is_an_evictor_too():
-    """The bare pod that evicted a workload is not evicted by that workload in turn."""
-    setting = Setting(node("n1"), under=under(CycleKeeper.EVICTOR))
-    setting.add(pod("alone", "6", node="n1"))
-    past(setting, CACHE, "Pod/default/alone")
-    assert isinstance(setting.evaluate(preemptor(owner=("StatefulSet", "cache"))), Unschedulable)
-    assert isinstance(setting.evaluate(preemptor(owner=("StatefulSet", "db"))), Evicts)
+        assert outcome.cycles == ((cycle,) if cycle else ())
 
 
 def test_who_stays_in_a_cycle_keeps_nobody_from_other_victims():
-    """The preemptor takes the pod of another workload, also one that is more important."""
-    setting = Setting(node("n1"), node("n2"), under=under(CycleKeeper.EVICTOR))
-    setting.add(workload_pod("a", "db", node="n1"), workload_pod("b", "api", node="n2", priority=90))
-    past(setting, CACHE, DB)
-    assert setting.evaluate(preemptor(owner=("StatefulSet", "cache"))).node == "n2"
+    """Of two that evicted it, a workload and a bare pod, none goes; who was not evicted by them may take both."""
+    setting = Setting(node("n1"), node("n2"), node("n3"), under=under(CycleKeeper.EVICTOR))
+    setting.add(workload_pod("a", "db", node="n1"), pod("alone", "6", node="n2"))
+    setting.add(workload_pod("b", "api", node="n3", priority=90))
+    for by in (DB, "Pod/default/alone"):
+        past(setting, CACHE, by)
+    assert setting.evaluate(preemptor(owner=("StatefulSet", "cache"))).node == "n3"
+    assert setting.evaluate(preemptor(owner=("StatefulSet", "other"))).node == "n1"
 
 
 def closed_by(events, own, window, now):

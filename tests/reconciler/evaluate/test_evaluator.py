@@ -234,24 +234,19 @@ def test_protection_holds_by_its_schedule():
     assert isinstance(setting.evaluate(preemptor()), Evicts)
 
 
-def test_several_share_one_hole():
-    """A second preemptor that fits into what the first one's victims leave evicts nobody."""
+def test_a_hole_is_shared_and_promised_once():
+    """A second preemptor that fits into what the first one's victims leave evicts nobody, one that does not others."""
     setting = Setting(node("n1"))
     setting.add(pod("big", "8", node="n1"))
-    first = setting.evaluate(preemptor("p1"))
-    setting.expect(preemptor("p1"), first)
-    assert names(first) == ["big"]
+    setting.expect(preemptor("p1"), setting.evaluate(preemptor("p1")))
     assert setting.evaluate(preemptor("p2")) == Waits("n1", 1)
-
-
-def test_no_hole_is_promised_twice():
-    """A preemptor for which no room is left beside the first one evicts others."""
     setting = full()
-    first = setting.evaluate(preemptor("p1"))
-    setting.expect(preemptor("p1"), first)
-    second = setting.evaluate(preemptor("p2"))
-    assert isinstance(second, Evicts)
-    assert not set(names(first)) & set(names(second))
+    gone = []
+    for name in ("p1", "p2"):
+        outcome = setting.evaluate(preemptor(name))
+        setting.expect(preemptor(name), outcome)
+        gone += names(outcome)
+    assert sorted(gone) == ["v1", "v2", "v3"]
 
 
 def test_protected_until_a_time():
@@ -271,28 +266,19 @@ def test_protected_until_a_time():
 
 
 def test_budget_is_spent_once():
-    """Two plans made before the budget's status has followed do not spend the same disruption."""
-    setting = Setting(node("n1"), node("n2"))
-    labels = {"app": "web"}
+    """Two plans spend no disruption twice before the status follows; one that is dropped gives it back."""
+    setting, labels = Setting(node("n1"), node("n2")), {"app": "web"}
     setting.add(pod("a", "6", node="n1", labels=labels), pod("b", "6", node="n2", labels=labels))
     setting.budget(budget("web", 1, labels))
     first = setting.evaluate(preemptor("p1", "5"))
     setting.expect(preemptor("p1", "5"), first)
     assert isinstance(setting.evaluate(preemptor("p2", "5")), Unschedulable)
+    setting.state.give_up("plan", ())
+    assert len(setting.state.pending) == 0
+    assert isinstance(setting.evaluate(preemptor("p2", "5")), Evicts)
+    setting.expect(preemptor("p1", "5"), first)
     setting.budget(budget("web", 1, labels, disruptedPods={first.victims[0].metadata.name: rfc3339(START)}))
     assert isinstance(setting.evaluate(preemptor("p3", "5")), Evicts)
-
-
-def test_dropped_plan_gives_its_disruption_back():
-    """When a plan is given up before its victim was asked, the budget is free again."""
-    setting = Setting(node("n1"))
-    labels = {"app": "web"}
-    setting.add(pod("a", "6", node="n1", labels=labels))
-    setting.budget(budget("web", 1, labels))
-    setting.expect(preemptor("p1"), setting.evaluate(preemptor("p1")))
-    setting.state.give_up("plan", ())
-    assert isinstance(setting.evaluate(preemptor("p2")), Evicts)
-    assert len(setting.state.pending) == 0
 
 
 def test_last_resort():

@@ -5,7 +5,9 @@ import pytest
 from tests.reconciler.builders import START, Desk, Setting, node, planned, pod, preemptor
 from webhook.kube.instants import rfc3339
 from webhook.reconciler.plans.actions import Action, Ask, Wait
+from webhook.reconciler.plans.plan import Plan
 from webhook.reconciler.state.annotations import PlanRecord
+from webhook.reconciler.state.creations import ServerTime
 from webhook.reconciler.state.plan_victims import PlanVictim
 
 
@@ -29,3 +31,16 @@ async def test_a_new_leader_goes_on(notice: float, there: bool, expected: type[A
     assert plan.nominated
     assert plan.evicting is not None
     assert isinstance(desk.reconciler.plan_manager.next_action(plan), expected)
+
+
+def test_who_goes_with_whom():
+    """Of a group of which one was asked all are bound to go; single victims and other groups are not."""
+    victims = tuple(
+        PlanVictim("default", name, name, group) for name, group in (("a", 1), ("b", 1), ("c", 2), ("d", 0))
+    )
+    plan = Plan(PlanRecord(id="x", node="n1", victims=victims), "default/p", "p", 100, 0.0, 10.0)
+    bound_to_go = [plan.bound_to_go(())]
+    for name in ("d", "a"):
+        plan.note_asked(name, 0.0, 0, ServerTime(0.0))
+        bound_to_go.append(plan.bound_to_go(()))
+    assert bound_to_go == [frozenset(), frozenset(), {"a", "b"}]

@@ -1,5 +1,6 @@
 """Which change could help a preemptor that found no room (docs/semantics.md F3)."""
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -32,96 +33,84 @@ OWN_WRITES = pod(
 SHRINKING = with_status(
     RUNNING, container_statuses=[ContainerStatus(name="c", resources=ResourceRequirements(requests={"cpu": "64"}))]
 )
+FREE, HELD, HELD_BY_ONE = claim("c"), claim("c", held=("d0",), by=("a", "b")), claim("c", held=("d0",), by=("a",))
+HERE = Namespace()
+
+
+def with_meta(thing: Any, **fields: Any) -> Any:
+    return msgspec.structs.replace(thing, metadata=msgspec.structs.replace(thing.metadata, **fields))
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "helps"),
+    ("hint", "old", "new", "helps"),
     [
-        pytest.param(RUNNING, None, True, id="a pod is gone"),
-        pytest.param(RUNNING, pod("v", node="n1", phase="Succeeded"), True, id="a pod has ended"),
-        pytest.param(pod("v", node="n1", phase="Failed"), None, False, id="an ended pod is gone"),
-        pytest.param(RUNNING, pod("v", node="n1", deleted=rfc3339(START)), True, id="a pod begins to leave"),
-        pytest.param(RUNNING, pod("v", node="n1", annotations={}), True, id="annotations changed"),
-        pytest.param(RUNNING, OWN_WRITES, False, id="what the reconciler writes itself, and the answer"),
-        pytest.param(RUNNING, pod("v", node="n1", labels={"a": "b"}), True, id="labels changed"),
-        pytest.param(pod("v"), None, False, id="a pending pod is gone"),
-        pytest.param(pod("v", nominated="n1"), None, True, id="a nominated pod is gone"),
-        pytest.param(pod("v", nominated="n1"), pod("v"), True, id="a nomination is cleared"),
-        pytest.param(SHRINKING, RUNNING, True, id="a pod has shrunk in place"),
-        pytest.param(None, RUNNING, False, id="a pod came"),
-        pytest.param(RUNNING, pod("v", node="n1"), False, id="nothing changed"),
-    ],
-)
-def test_pods(old, new, helps: bool):
-    """Room that comes up, and pods that may go from now on, are worth another try."""
-    assert hints.frees_room(change(old, new)) is helps
-
-
-def test_claims_on_devices():
-    """A claim that came, lost a user or its devices, or is gone may help; one that got devices helps nobody."""
-    free, held = claim("c"), claim("c", held=("d0",), by=("a", "b"))
-    for old, new, helps in (
-        (None, free, True),
-        (None, held, False),
-        (free, held, False),
-        (held, free, True),
-        (held, claim("c", held=("d0",), by=("a",)), True),
-        (claim("c", held=("d0",), by=("a",)), held, False),
-        (held, None, True),
-        (free, claim("c", 2), True),
-    ):
-        assert hints.claim_helps(change(old, new)) is helps
-
-
-def test_company():
-    """A pod that comes to a node can only help one that wants to be near it."""
-    assert hints.makes_company(change(None, RUNNING))
-    assert hints.makes_company(change(pod("v"), RUNNING))
-    assert not hints.makes_company(change(RUNNING, RUNNING))
-    assert not hints.makes_company(change(RUNNING, None))
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "helps"),
-    [
-        pytest.param(None, node("n1"), True, id="a node came"),
-        pytest.param(node("n1"), node("n1", "16"), True, id="a node grew"),
-        pytest.param(node("n1"), with_status(node("n1"), conditions=[]), False, id="a heartbeat"),
-        pytest.param(node("n1"), with_status(node("n1"), declared_features=["F"]), True, id="a kubelet was upgraded"),
-        pytest.param(node("n1"), None, False, id="a node is gone"),
-    ],
-)
-def test_nodes(old, new, helps: bool):
-    """A node that came or changed is worth another try, a heartbeat is not."""
-    assert hints.node_helps(change(old, new)) is helps
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "helps"),
-    [
-        pytest.param(budget("b", 0, {"a": "b"}), budget("b", 1, {"a": "b"}), True, id="one more may go"),
-        pytest.param(budget("b", 1, {"a": "b"}), budget("b", 0, {"a": "b"}), False, id="one less may go"),
-        pytest.param(budget("b", 0, {"a": "b"}), budget("b", 0, {"a": "c"}), True, id="it covers others"),
+        pytest.param(hints.frees_room, RUNNING, None, True, id="a pod is gone"),
+        pytest.param(hints.frees_room, RUNNING, pod("v", node="n1", phase="Succeeded"), True, id="a pod has ended"),
+        pytest.param(hints.frees_room, pod("v", node="n1", phase="Failed"), None, False, id="an ended pod is gone"),
         pytest.param(
+            hints.frees_room, RUNNING, pod("v", node="n1", deleted=rfc3339(START)), True, id="a pod begins to leave"
+        ),
+        pytest.param(hints.frees_room, RUNNING, pod("v", node="n1", annotations={}), True, id="annotations changed"),
+        pytest.param(
+            hints.frees_room, RUNNING, OWN_WRITES, False, id="what the reconciler writes itself, and the answer"
+        ),
+        pytest.param(hints.frees_room, RUNNING, pod("v", node="n1", labels={"a": "b"}), True, id="labels changed"),
+        pytest.param(hints.frees_room, pod("v"), None, False, id="a pending pod is gone"),
+        pytest.param(hints.frees_room, pod("v", nominated="n1"), None, True, id="a nominated pod is gone"),
+        pytest.param(hints.frees_room, pod("v", nominated="n1"), pod("v"), True, id="a nomination is cleared"),
+        pytest.param(hints.frees_room, SHRINKING, RUNNING, True, id="a pod has shrunk in place"),
+        pytest.param(hints.frees_room, None, RUNNING, False, id="a pod came"),
+        pytest.param(hints.frees_room, RUNNING, pod("v", node="n1"), False, id="nothing changed"),
+        pytest.param(hints.claim_helps, None, FREE, True, id="a claim came"),
+        pytest.param(hints.claim_helps, None, HELD, False, id="a claim with devices came"),
+        pytest.param(hints.claim_helps, FREE, HELD, False, id="a claim got devices"),
+        pytest.param(hints.claim_helps, HELD, FREE, True, id="a claim lost its devices"),
+        pytest.param(hints.claim_helps, HELD, HELD_BY_ONE, True, id="a claim lost a user"),
+        pytest.param(hints.claim_helps, HELD_BY_ONE, HELD, False, id="a claim got a user"),
+        pytest.param(hints.claim_helps, HELD, None, True, id="a claim is gone"),
+        pytest.param(hints.claim_helps, FREE, claim("c", 2), True, id="a claim asks for others"),
+        pytest.param(hints.makes_company, None, RUNNING, True, id="company came"),
+        pytest.param(hints.makes_company, pod("v"), RUNNING, True, id="company is bound"),
+        pytest.param(hints.makes_company, RUNNING, RUNNING, False, id="company was there"),
+        pytest.param(hints.makes_company, RUNNING, None, False, id="company is gone"),
+        pytest.param(hints.node_helps, None, node("n1"), True, id="a node came"),
+        pytest.param(hints.node_helps, node("n1"), node("n1", "16"), True, id="a node grew"),
+        pytest.param(hints.node_helps, node("n1"), with_status(node("n1"), conditions=[]), False, id="a heartbeat"),
+        pytest.param(
+            hints.node_helps,
+            node("n1"),
+            with_status(node("n1"), declared_features=["F"]),
+            True,
+            id="a kubelet was upgraded",
+        ),
+        pytest.param(hints.node_helps, node("n1"), None, False, id="a node is gone"),
+        pytest.param(
+            hints.budget_helps, budget("b", 0, {"a": "b"}), budget("b", 1, {"a": "b"}), True, id="one more may go"
+        ),
+        pytest.param(
+            hints.budget_helps, budget("b", 1, {"a": "b"}), budget("b", 0, {"a": "b"}), False, id="one less may go"
+        ),
+        pytest.param(
+            hints.budget_helps, budget("b", 0, {"a": "b"}), budget("b", 0, {"a": "c"}), True, id="it covers others"
+        ),
+        pytest.param(
+            hints.budget_helps,
             budget("b", 1, {"a": "b"}),
             with_status(budget("b", 1, {"a": "b"}), observed_generation=2),
             True,
             id="it was counted again",
         ),
-        pytest.param(budget("b", 0, {"a": "b"}), None, True, id="it is gone"),
-        pytest.param(None, budget("b", 0, {"a": "b"}), False, id="it came"),
+        pytest.param(hints.budget_helps, budget("b", 0, {"a": "b"}), None, True, id="it is gone"),
+        pytest.param(hints.budget_helps, None, budget("b", 0, {"a": "b"}), False, id="it came"),
+        pytest.param(
+            hints.relevant_difference, HERE, with_meta(HERE, resource_version="9"), False, id="what is not read changed"
+        ),
+        pytest.param(
+            hints.relevant_difference, HERE, with_meta(HERE, labels={"tier": "batch"}), True, id="a namespace changed"
+        ),
+        pytest.param(hints.relevant_difference, None, HERE, True, id="a namespace came"),
     ],
 )
-def test_budgets(old, new, helps: bool):
-    """A budget that lets more go is worth another try."""
-    assert hints.budget_helps(change(old, new)) is helps
-
-
-def test_minor_kinds():
-    """Of classes, namespaces and volumes only a change of what is read counts."""
-    here = Namespace()
-    there = msgspec.structs.replace(here, metadata=msgspec.structs.replace(here.metadata, resource_version="9"))
-    labelled = msgspec.structs.replace(here, metadata=msgspec.structs.replace(here.metadata, labels={"tier": "batch"}))
-    assert not hints.relevant_difference(change(here, there))
-    assert hints.relevant_difference(change(here, labelled))
-    assert hints.relevant_difference(change(None, here))
+def test_what_is_worth_another_try(hint: Callable[[Change[Any]], bool], old: Any, new: Any, helps: bool):
+    """Room that comes up, pods that may go from now on, and company for those that want to be near it."""
+    assert hint(change(old, new)) is helps
