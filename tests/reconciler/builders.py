@@ -28,7 +28,8 @@ from webhook.reconciler.plans.plan_index import PlanIndex
 from webhook.reconciler.preemptors import PolicySet
 from webhook.reconciler.reconciler import Reconciler
 from webhook.reconciler.reporting import Reporter
-from webhook.reconciler.state.annotations import DecisionRecord, PlanRecord, encode, sealed
+from webhook.reconciler.state.annotations import DecidedVictim, DecisionRecord, PlanRecord, encode, sealed
+from webhook.reconciler.state.plan_victims import PlanVictim
 from webhook.reconciler.state.state import State
 
 START = 1_800_000_000.0
@@ -106,6 +107,14 @@ def planned(made: Pod, record: PlanRecord, decision: DecisionRecord | None = Non
     told = encode(decision) if decision else ""
     made.metadata.annotations = {PLAN: sealed(encode(record), made, told, key)} | ({DECISION: told} if told else {})
     return made
+
+
+def decided(*rows: DecidedVictim, plan: str = "x", age: float = 10.0) -> tuple[PlanRecord, DecisionRecord]:
+    """A plan for n1 of so many seconds ago for these victims, and its decision."""
+    victims = tuple(PlanVictim(*row.pod.split("/"), f"uid-{row.pod.partition('/')[2]}") for row in rows)
+    at = rfc3339(START - age)
+    decision = DecisionRecord(plan=plan, at=at, node="n1", policy="test", attempt=1, victims=rows)
+    return PlanRecord(id=plan, node="n1", victims=victims, begun=at), decision
 
 
 def node(name: str, cpu: str = "8", *, pods: str = "110") -> Node:

@@ -11,16 +11,16 @@ from webhook.kube.objects.pod import Pod
 from webhook.kube.objects.scheduling import PodGroup
 from webhook.kube.resources import COSCHEDULING_POD_GROUP, POD_GROUP
 from webhook.policy.model.policies import Policies
-from webhook.policy.model.preemption import Preemptors
+from webhook.policy.model.preemption import PreemptionPolicy, Preemptors
 from webhook.policy.model.victims import VictimMode, Victims
 from webhook.reconciler.evaluate.outcomes import Evicts, Fits, Unschedulable
 from webhook.reconciler.preemptors import ineligible_reason
 
 
-def growing_policy(**fields: Any) -> Any:
-    """A policy that evicts for pods of class `high` that want to grow."""
-    made = policy(victims=Victims(mode=VictimMode.OPT_OUT), **fields)
-    return msgspec.structs.replace(made, preemptors=Preemptors(priority_classes=("high",), resize=True))
+def growing_policy(*, resize: bool = True) -> PreemptionPolicy:
+    """A policy that evicts for pods of class `high` that want to grow, or does not."""
+    made = policy(victims=Victims(mode=VictimMode.OPT_OUT))
+    return msgspec.structs.replace(made, preemptors=Preemptors(priority_classes=("high",), resize=resize))
 
 
 def taken_back(made: Pod) -> Pod:
@@ -114,9 +114,7 @@ def test_taints_and_affinity_do_not_matter():
 )
 def test_for_whom(made: Pod, resize: bool, why: str):
     """Only for a resize that is deferred, and only if the policy says so."""
-    said = growing_policy()
-    said = msgspec.structs.replace(said, preemptors=msgspec.structs.replace(said.preemptors, resize=resize))
-    reason = ineligible_reason(made, said)
+    reason = ineligible_reason(made, growing_policy(resize=resize))
     assert why in reason
     assert bool(why) == bool(reason)
 
@@ -145,15 +143,13 @@ async def test_a_member_of_a_gang_grows_by_itself(of_gang: dict[str, Any]):
 
 async def test_a_policy_that_begins_to_allow_growth():
     """Whoever waits to grow by then is decided for at once, and not at its next event."""
-    on = growing_policy()
-    off = msgspec.structs.replace(on, preemptors=msgspec.structs.replace(on.preemptors, resize=False))
     setting = on_full_node()
-    setting.policy_set.use(Policies(preemption=(off,)))
+    setting.policy_set.use(Policies(preemption=(growing_policy(resize=False),)))
     setting.add(grows("p", "5", "2"))
     desk = Desk(setting)
     desk.lead()
     assert "default/p" not in desk.reconciler.queue
-    desk.reconciler.use(Policies(preemption=(on,)))
+    desk.reconciler.use(Policies(preemption=(growing_policy(),)))
     desk.reconciler.turn()
     assert names_of_plan(desk, "default/p") == {"v0"}
 

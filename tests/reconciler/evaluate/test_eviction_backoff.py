@@ -1,25 +1,14 @@
 """What evicting did not help: excluded for longer each time, and forgotten in the end."""
 
+import pytest
+
 from tests.reconciler.builders import pod
 from webhook.reconciler.evaluate.victim_exclusions import EvictionBackoff
-
-NOTHING: tuple[list[str], list[str]] = ([], [])
 
 
 def excluded_for(eviction_backoff: EvictionBackoff, now: float) -> float:
     end = eviction_backoff.next_end(now)
     return 0.0 if end is None else end - now
-
-
-def test_excluded_for_longer_each_time():
-    """The time doubles with every refusal, up to ten minutes."""
-    eviction_backoff, now, times = EvictionBackoff(), 0.0, []
-    for _ in range(8):
-        eviction_backoff.refused(pod("a"), now)
-        times.append(excluded_for(eviction_backoff, now))
-        now += times[-1]
-        assert eviction_backoff.excluded(now) == NOTHING
-    assert times == [15.0, 30.0, 60.0, 120.0, 240.0, 480.0, 600.0, 600.0]
 
 
 def test_remembered_by_owner():
@@ -32,16 +21,35 @@ def test_remembered_by_owner():
     assert eviction_backoff.excluded(29.0) == (["default/j-2"], [])
 
 
-def test_owner_that_puts_its_pods_back():
-    """All pods of the owner are excluded, for a minute at first and for four hours at most."""
+@pytest.mark.parametrize(
+    ("fails", "excluded", "first", "last"),
+    [
+        pytest.param(
+            lambda backoff, now: backoff.refused(pod("a"), now),
+            (["default/a"], []),
+            [15.0, 30.0, 60.0, 120.0, 240.0, 480.0, 600.0, 600.0],
+            600.0,
+            id="a pod that is refused: up to ten minutes",
+        ),
+        pytest.param(
+            lambda backoff, now: backoff.returned("Job/default/j", now),
+            ([], ["Job/default/j"]),
+            [60.0, 120.0, 240.0],
+            14_400.0,
+            id="all pods of an owner that puts them back: up to four hours",
+        ),
+    ],
+)
+def test_excluded_for_longer_each_time(fails, excluded, first: list[float], last: float):
+    """The time doubles with every failure, up to a bound."""
     eviction_backoff, now, times = EvictionBackoff(), 0.0, []
     for _ in range(10):
-        eviction_backoff.returned("Job/default/j", now)
-        assert eviction_backoff.excluded(now) == ([], ["Job/default/j"])
+        fails(eviction_backoff, now)
+        assert eviction_backoff.excluded(now) == excluded
         times.append(excluded_for(eviction_backoff, now))
         now += times[-1]
-    assert times[:3] == [60.0, 120.0, 240.0]
-    assert times[-1] == 14_400.0
+        assert eviction_backoff.excluded(now) == ([], [])
+    assert (times[: len(first)], times[-1]) == (first, last)
 
 
 def test_forgotten():

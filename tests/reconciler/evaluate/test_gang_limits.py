@@ -21,8 +21,8 @@ ONE_EACH = Rate(1, 60.0)
 
 def member(number, **more):
     """A member that waits for a node of its own."""
-    owner = more.pop("owner", ("Job", "train"))
-    return preemptor(f"gang-{number}", "4", labels={GANG: "gang"}, owner=owner, **more)
+    asks = {"cpu": "4", "owner": ("Job", "train"), **more}
+    return preemptor(f"gang-{number}", labels={GANG: "gang"}, **asks)
 
 
 def setting_of(limits, pods, **more):
@@ -35,14 +35,12 @@ def setting_of(limits, pods, **more):
     return setting
 
 
-def evaluated(setting, attempts=0, promised=NOTHING_PROMISED):
+def evaluated(setting, promised=NOTHING_PROMISED, **asks):
     """What would be done for the gang now."""
-    ready = (member(0), member(1))
+    ready = (member(0, **asks), member(1, **asks))
     setting.add(*ready)
     members = GangMembers(group_of(ready[0]), ready, (), ())
-    return evaluate_gang(
-        setting.evaluator, members, setting.policy, setting.rules, attempts, left_out=(), promised=promised
-    )
+    return evaluate_gang(setting.evaluator, members, setting.policy, setting.rules, 0, left_out=(), promised=promised)
 
 
 def gone(outcome):
@@ -200,12 +198,7 @@ def test_room_that_comes_up_for_members_on_one_node(front, waits):
         setting.state.nodes.take(f"n{number}", None)
     if front:
         setting.add(preemptor("front", str(front), priority=200, labels={"app": "front"}))
-    ready = tuple(preemptor(f"gang-{number}", "1500m", labels={GANG: "gang"}) for number in range(2))
-    setting.add(*ready)
-    members = GangMembers(group_of(ready[0]), ready, (), ())
-    outcome = evaluate_gang(
-        setting.evaluator, members, setting.policy, setting.rules, 0, left_out=(), promised=NOTHING_PROMISED
-    )
+    outcome = evaluated(setting, cpu="1500m", owner=None)
     assert isinstance(outcome, Together if waits else Unschedulable)
     assert waits or (outcome.behind and "default/front of priority 200" in outcome.reason)
 

@@ -112,23 +112,17 @@ def test_asks_nobody_beside_one_that_another_plan_may_not_get(wanted: str, leave
     assert victims == waits_for
 
 
-def test_says_for_whom_the_room_is_kept():
-    """If nothing else helps it is told who comes first, and is decided for again once that one is placed."""
-    setting = Setting(node("n1", "4"))
-    setting.add(pod("v", "4", node="n1", deleted=rfc3339(START + 20)), in_front("3"))
+def test_waits_for_the_room_that_is_left():
+    """The node that the pod in front does not fill is waited for; without one it is told who comes first."""
+    setting = Setting(node("n1", "4"), node("n2", "8"))
+    setting.add(*(pod(f"v-{on}", cpu, node=on, deleted=rfc3339(START + 20)) for on, cpu in (("n1", "4"), ("n2", "8"))))
+    setting.add(in_front("4"))
+    assert setting.evaluate(preemptor("p", "4")) == Waits("n2", 1)
+    setting.state.nodes.take("n2", None)
     outcome = setting.evaluate(preemptor("p", "3"))
     assert isinstance(outcome, Unschedulable)
     assert outcome.behind
     assert outcome.reason == "wherever room can be made, it is kept for default/front of priority 200, which waits, too"
-
-
-def test_waits_for_the_room_that_is_left():
-    """Of two nodes with room to come, the one that the pod in front does not fill is waited for."""
-    setting = Setting(node("n1", "4"), node("n2", "8"))
-    setting.add(pod("v", "4", node="n1", deleted=rfc3339(START + 20)))
-    setting.add(pod("w", "8", node="n2", deleted=rfc3339(START + 20)))
-    setting.add(in_front("4"))
-    assert setting.evaluate(preemptor("p", "4")) == Waits("n2", 1)
 
 
 def test_a_nomination_keeps_room_also_if_it_fits_no_more():

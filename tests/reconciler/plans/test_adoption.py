@@ -5,7 +5,7 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from tests.reconciler.builders import START, Desk, Setting, node, planned, pod, policy, preemptor
+from tests.reconciler.builders import START, Desk, Setting, decided, node, planned, pod, policy, preemptor
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects.pod import Pod
 from webhook.policy.model.limits import Limits, Rate
@@ -27,15 +27,7 @@ def web(name: str, *, node: str = "n1", deleted: str | None = None) -> Pod:
     return pod(name, node=node, labels={"pod-template-hash": "1"}, owner=("ReplicaSet", "web-1"), deleted=deleted)
 
 
-def told(*rows: DecidedVictim, age: float = 10.0) -> tuple[PlanRecord, DecisionRecord]:
-    """A plan for n1 of so many seconds ago for these victims, and its decision."""
-    victims = tuple(PlanVictim(*row.pod.split("/"), f"uid-{row.pod.partition('/')[2]}") for row in rows)
-    at = rfc3339(START - age)
-    decision = DecisionRecord(plan="x", at=at, node="n1", policy="test", attempt=1, victims=rows)
-    return PlanRecord(id="x", node="n1", victims=victims, begun=at), decision
-
-
-def decided(name: str = "a", **fields: str) -> DecidedVictim:
+def of_web(name: str = "a", **fields: str) -> DecidedVictim:
     """A victim of the Deployment web, as the decision has it."""
     return DecidedVictim(**({"pod": f"default/{name}", "priority": 1, "owner": WEB} | fields))
 
@@ -56,32 +48,32 @@ LEAVES = {"deleted": rfc3339(START)}
 @pytest.mark.parametrize(
     ("row", "there", "evicted"),
     [
-        pytest.param(decided(), [], (WEB, "n1"), id="gone"),
-        pytest.param(decided(), [web("b")], (WEB, "n1"), id="gone, whoever came in its place"),
-        pytest.param(decided(), [web("a")], None, id="still there"),
-        pytest.param(decided(), [web("a", **LEAVES)], (WEB, "n1"), id="leaving"),
-        pytest.param(decided(owner="Job/default/x"), [web("a", **LEAVES)], (WEB, "n1"), id="the pod tells whose it is"),
-        pytest.param(decided(owner=""), [], ("", "n1"), id="a bare pod that is gone"),
-        pytest.param(decided(node="n2"), [], (WEB, "n2"), id="elsewhere, and gone"),
-        pytest.param(decided(node="n2"), [web("a", node="n2", **LEAVES)], (WEB, "n2"), id="elsewhere, and leaving"),
-        pytest.param(decided(), [web("a", node="", **LEAVES)], (WEB, "n1"), id="it leaves, and has no node"),
+        pytest.param(of_web(), [], (WEB, "n1"), id="gone"),
+        pytest.param(of_web(), [web("b")], (WEB, "n1"), id="gone, whoever came in its place"),
+        pytest.param(of_web(), [web("a")], None, id="still there"),
+        pytest.param(of_web(), [web("a", **LEAVES)], (WEB, "n1"), id="leaving"),
+        pytest.param(of_web(owner="Job/default/x"), [web("a", **LEAVES)], (WEB, "n1"), id="the pod tells whose it is"),
+        pytest.param(of_web(owner=""), [], ("", "n1"), id="a bare pod that is gone"),
+        pytest.param(of_web(node="n2"), [], (WEB, "n2"), id="elsewhere, and gone"),
+        pytest.param(of_web(node="n2"), [web("a", node="n2", **LEAVES)], (WEB, "n2"), id="elsewhere, and leaving"),
+        pytest.param(of_web(), [web("a", node="", **LEAVES)], (WEB, "n1"), id="it leaves, and has no node"),
     ],
 )
 def test_a_plan_on_a_pod_tells_of_evictions(row: DecidedVictim, there: list[Pod], evicted: tuple[str, str] | None):
     """A victim that is gone, or leaves, counts where it was, as of now: when it was is not known."""
-    assert counted(planned(preemptor(), *told(row)), *there) == ([(*evicted, 0.0)] if evicted else [])
+    assert counted(planned(preemptor(), *decided(row)), *there) == ([(*evicted, 0.0)] if evicted else [])
 
 
 def test_another_pod_of_a_victims_name():
     """The victim itself is gone."""
     successor = web("a")
     successor.metadata.uid = "another"
-    assert counted(planned(preemptor(), *told(decided())), successor) == [(WEB, "n1", 0.0)]
+    assert counted(planned(preemptor(), *decided(of_web())), successor) == [(WEB, "n1", 0.0)]
 
 
 def test_members_of_a_gang_share_a_victim():
     """It went once."""
-    rows = told(decided())
+    rows = decided(of_web())
     assert len(counted(planned(preemptor("p"), *rows), planned(preemptor("q"), *rows))) == 1
 
 
@@ -100,7 +92,7 @@ def moved(made: Pod) -> Pod:
 
 def told_otherwise(made: Pod) -> Pod:
     """The pod with another decision than that of its plan."""
-    said = msgspec.structs.replace(told(decided())[1], victims=(decided(owner="Job/default/x"),))
+    said = msgspec.structs.replace(decided(of_web())[1], victims=(of_web(owner="Job/default/x"),))
     made.metadata.annotations = {**(made.metadata.annotations or {}), DECISION: encode(said)}
     return made
 
@@ -111,14 +103,14 @@ def told_otherwise(made: Pod) -> Pod:
         pytest.param(forged, id="changed"),
         pytest.param(moved, id="of another pod"),
         pytest.param(told_otherwise, id="with another decision"),
-        pytest.param(lambda made: planned(made, *told(decided()), key="guessed"), id="sealed with another key"),
-        pytest.param(lambda made: annotated(made, encode(told(decided())[0])), id="not sealed"),
+        pytest.param(lambda made: planned(made, *decided(of_web()), key="guessed"), id="sealed with another key"),
+        pytest.param(lambda made: annotated(made, encode(decided(of_web())[0])), id="not sealed"),
         pytest.param(lambda made: annotated(made, "{"), id="unreadable"),
     ],
 )
 async def test_what_no_leader_has_sealed(change: Callable[[Pod], Pod]):
     """It uses up no rate, and is taken off: nobody goes for it, and a gone victim does not make it a plan begun."""
-    made = change(planned(preemptor(nominated="n1"), *told(decided())))
+    made = change(planned(preemptor(nominated="n1"), *decided(of_web())))
     assert counted(made) == []
     desk = Desk(Setting(node("n1")))
     desk.reconciler.state.pods.take("default/p", made)
@@ -134,7 +126,7 @@ def annotated(made: Pod, text: str) -> Pod:
 
 def test_fields_that_are_not_known_keep_the_seal():
     """A later version may write more: the seal is one of the text, not of what is understood of it."""
-    made, (record, _) = preemptor(), told()
+    made, (record, _) = preemptor(), decided()
     text = encode(record)[:-1] + ',"later":1}'
     assert is_sealed(annotated(made, sealed(text, made, "", "k")), "k")
 

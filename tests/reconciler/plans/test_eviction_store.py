@@ -8,11 +8,10 @@ import pytest
 
 from tests.inspection.command import giveway
 from tests.reconciler.acting import PODS, managing, playing
-from tests.reconciler.builders import START, FakeClock, Setting, node, planned, policy, preemptor
+from tests.reconciler.builders import FakeClock, Setting, decided, node, planned, policy, preemptor
 from tests.workloads import eventually
 from tests.workloads import pod as pod_body
 from webhook.kube.errors import ApiError
-from webhook.kube.instants import rfc3339
 from webhook.kube.lease import Lease
 from webhook.kube.objects.meta import ObjectMeta
 from webhook.kube.resources import LEASE
@@ -23,8 +22,7 @@ from webhook.reconciler.evaluate.workload_history import KEPT_SECONDS
 from webhook.reconciler.plans import eviction_store
 from webhook.reconciler.plans.adoption import recall_evictions
 from webhook.reconciler.plans.eviction_store import EVICTIONS, EvictionStore
-from webhook.reconciler.state.annotations import DecidedVictim, DecisionRecord, PlanRecord
-from webhook.reconciler.state.plan_victims import PlanVictim
+from webhook.reconciler.state.annotations import DecidedVictim
 
 WEB, API = "Deployment/default/web", "Deployment/default/api"
 DAY = 86_400.0
@@ -157,15 +155,6 @@ async def test_owners_that_put_their_pods_back():
     assert backoff.excluded(now + 239)[1] == [WEB]
 
 
-def told(*victims: str) -> tuple[PlanRecord, DecisionRecord]:
-    """The plan p1 for pods of the Deployment web, and its decision."""
-    pods = tuple(PlanVictim("default", name, f"uid-{name}") for name in victims)
-    rows = tuple(DecidedVictim(pod=f"default/{name}", priority=80, owner=WEB) for name in victims)
-    at = rfc3339(START - 200)
-    record = DecisionRecord(plan="p1", at=at, node="n1", policy="test", attempt=1, victims=rows)
-    return PlanRecord(id="p1", node="n1", victims=pods, begun=at), record
-
-
 @pytest.mark.parametrize(
     ("victims", "charged"),
     [
@@ -185,7 +174,8 @@ async def test_what_plans_tell_beside_the_record(victims: tuple[str, ...] | None
     for _ in range(2):
         leader = Leader(server)
         if victims is not None:
-            leader.setting.add(planned(preemptor(), *told(*victims)))
+            rows = (DecidedVictim(pod=f"default/{name}", priority=80, owner=WEB) for name in victims)
+            leader.setting.add(planned(preemptor(), *decided(*rows, plan="p1", age=200)))
         await leader.begin()
         left = leader.limiter.remaining(leader.setting.policy.limits, leader.clock.monotonic()).left
         assert (9 - left["perOwner"][f"owner {WEB}"], leader.counts()[WEB]) == (charged, charged)

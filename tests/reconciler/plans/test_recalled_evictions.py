@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.reconciler.builders import START, Desk, Setting, node, planned, pod, policy, preemptor
+from tests.reconciler.builders import START, Desk, Setting, decided, node, planned, pod, policy, preemptor
 from tests.reconciler.plans.test_eviction_store import WEB
 from webhook.kube.instants import rfc3339
 from webhook.policy.model.limits import Limits, Rate, WorkloadLimit
@@ -15,22 +15,15 @@ from webhook.reconciler.evaluate.eviction_limiter import EvictionLimiter, Planne
 from webhook.reconciler.evaluate.eviction_record import EvictionRecord, decode, encode, record_of
 from webhook.reconciler.plans.adoption import Adopted, adopt, recall_evictions
 from webhook.reconciler.state.annotations import DecidedVictim, DecisionRecord, PlanRecord, decision_of
-from webhook.reconciler.state.plan_victims import PlanVictim
 
 LIMITS = Limits(per_cluster=Rate(1000, 3600.0))
 
 
 def tellings(plan: str, *victims: str) -> tuple[PlanRecord, DecisionRecord]:
     """A plan for these pods of one Job on n1, and its decision."""
-    named = tuple(PlanVictim("default", name, f"uid-{name}") for name in victims)
     because = "its class may be preempted by classes of a higher band, and it has run for longer than it is protected"
-    rows = tuple(
-        DecidedVictim(pod=f"default/{name}", priority=80, owner=WEB, rule="test/rule", because=because)
-        for name in victims
-    )
-    at = rfc3339(START - 100)
-    decision = DecisionRecord(plan=plan, at=at, node="n1", policy="test", attempt=1, victims=rows)
-    return PlanRecord(id=plan, node="n1", victims=named, begun=at), decision
+    why = {"priority": 80, "owner": WEB, "rule": "test/rule", "because": because}
+    return decided(*(DecidedVictim(pod=f"default/{name}", **why) for name in victims), plan=plan, age=100.0)
 
 
 def recalled(record: EvictionRecord, *there: Any, limits: Limits = LIMITS) -> Setting:

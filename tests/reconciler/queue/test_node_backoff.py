@@ -1,6 +1,7 @@
 """Nodes that kube-scheduler does not take are left out for a growing while, and what comes of that."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -63,28 +64,29 @@ def away(since: float, seconds: float) -> float:
     return math.inf
 
 
-def test_fit_that_stands():
-    """A node on which a pod fits without being bound is left out after a fair time."""
+def back(since: float, seconds: float) -> float:
+    """A scheduler that is there again after an hour."""
+    del seconds
+    return max(since, 3600.0)
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "looks"),
+    [
+        pytest.param(
+            at_work, [(0.0, False, PATIENCE), (PATIENCE - 0.1, False, PATIENCE), (PATIENCE, True, None)], id="at work"
+        ),
+        pytest.param(away, [(now, False, math.inf) for now in (0.0, 60.0, 36_000.0)], id="away"),
+        pytest.param(back, [(0.0, False, 3600.0 + PATIENCE), (3601.0, False, 3600.0 + PATIENCE)], id="comes back"),
+    ],
+)
+def test_fit_that_stands(scheduler: Callable[[float, float], float], looks: list[tuple[float, bool, float | None]]):
+    """A node on which a pod fits without being bound is left out when its scheduler has had a fair time, not before."""
     nodes = NodeBackoff()
-    assert nodes.fitting(["n1"], at_work, 0.0) == ([], PATIENCE)
-    assert nodes.fitting(["n1"], at_work, PATIENCE - 0.1) == ([], PATIENCE)
-    left, _ = nodes.fitting(["n1"], at_work, PATIENCE)
-    assert [one.node for one in left] == ["n1"]
-
-
-def test_fit_that_no_scheduler_sees():
-    """As long as the scheduler may be away, no node is to blame, however long the pod has fitted there."""
-    nodes = NodeBackoff()
-    for now in (0.0, 60.0, 36_000.0):
-        assert nodes.fitting(["n1"], away, now) == ([], math.inf)
-
-
-def test_scheduler_that_comes_back():
-    """The time counts from when the scheduler is there again."""
-    nodes = NodeBackoff()
-    nodes.fitting(["n1"], away, 0.0)
-    back = lambda since, _: max(since, 3600.0)  # noqa: E731
-    assert nodes.fitting(["n1"], back, 3601.0) == ([], 3600.0 + PATIENCE)
+    for now, left_out, due in looks:
+        left, later = nodes.fitting(["n1"], scheduler, now)
+        assert [one.node for one in left] == ["n1"] * left_out
+        assert due is None or later == due
 
 
 def test_fit_that_ends_begins_again():

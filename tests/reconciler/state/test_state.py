@@ -48,11 +48,17 @@ def test_victim_counts_as_leaving_until_it_is_seen_leaving():
     assert pending.overlay(VICTIM, seen) is seen, "nothing is expected of it any more"
 
 
-def test_successor_of_the_same_name_is_not_the_victim():
-    """A pod made again under the victim's name is not expected to leave."""
-    pending = expecting()
-    successor = pod("v", node="n1", uid="another")
-    assert pending.overlay(VICTIM, successor) is successor
+@pytest.mark.parametrize(
+    ("key", "shown"),
+    [
+        pytest.param(VICTIM, pod("v", node="n1", uid="another"), id="a pod made again under the victim's name"),
+        pytest.param("default/p", preemptor(node="n2"), id="a preemptor that was bound"),
+        pytest.param("default/other", pod("other", node="n1"), id="another pod"),
+    ],
+)
+def test_of_whom_nothing_is_expected(key: str, shown: Pod):
+    """It counts as it is shown: it neither leaves nor holds a place."""
+    assert expecting().overlay(key, shown) is shown
 
 
 def test_preemptor_counts_as_nominated_until_it_is_seen():
@@ -87,12 +93,6 @@ def test_nomination_of_a_plan_before_the_last_one(later: str):
     state.expect_cleared("first", "n1", between, done=True)
     state.expect_cleared("second", later, shown, done=False)
     assert [counted(version) for version in (shown, between, last)] == [[], [], []]
-
-
-def test_bound_preemptor_is_no_longer_nominated():
-    """A preemptor that was bound holds no second place."""
-    bound = preemptor(node="n2")
-    assert expecting().overlay("default/p", bound) is bound
 
 
 def test_giving_up_keeps_those_already_asked():
