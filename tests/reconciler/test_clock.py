@@ -19,16 +19,18 @@ class Machine:
         return now - 1_000_000
 
 
-@pytest.mark.parametrize("jump", [3600.0, -3600.0, 86400.0 * 365])
-def test_jump_moves_no_window(jump: float):
-    """After a jump of an hour or a year a window of 30 s ends after 30 s."""
+@pytest.mark.parametrize(
+    ("offset", "seconds", "now", "within"),
+    [
+        *(
+            pytest.param(jump, 30.0, 130.0, 0.2, id=f"a jump of {jump:g} s")
+            for jump in (3600.0, -3600.0, 86400.0 * 365)
+        ),
+        pytest.param(1.0, 300.0, 401.0, 0.01, id="a second"),
+    ],
+)
+def test_jumps_and_corrections(offset: float, seconds: float, now: float, within: float):
+    """After a jump of an hour or a year a window of 30 s ends after 30 s; a second is made up for within minutes."""
     machine = Machine()
-    machine.offset = jump
-    assert machine.passes(30.0) == pytest.approx(130.0, abs=0.2)
-
-
-def test_small_corrections_are_followed():
-    """A clock that was put right by a second is followed within minutes."""
-    machine = Machine()
-    machine.offset = 1.0
-    assert machine.passes(300.0) == pytest.approx(401.0, abs=0.01)
+    machine.offset = offset
+    assert machine.passes(seconds) == pytest.approx(now, abs=within)

@@ -4,7 +4,6 @@ import re
 
 import msgspec
 import pytest
-from aiohttp.test_utils import TestClient, TestServer
 
 from tests.processor_time import within
 from tests.reconciler.acting import playing
@@ -24,7 +23,6 @@ from webhook.policy.model.victims import PodsMatch, PreemptionPair, Victims
 from webhook.policy.shapes.yaml_nodes import SourcePosition
 from webhook.preemption.ranking import how_compared
 from webhook.preemption.snapshot.kinds import PRIORITY_CLASSES
-from webhook.reconciler import debug
 from webhook.reconciler.debug import queue_rows
 from webhook.reconciler.decision_history import DecisionHistory, Known
 from webhook.reconciler.overview.overview import (
@@ -309,15 +307,3 @@ async def test_ten_thousand_waiting_pods():
         assert len(markup) < 100_000
         assert page.waiting[0].priority == 9999
         assert "and 9\u202f950 pods more" in markup
-
-
-async def test_the_debug_port_serves_the_page():
-    """The page is at the root of the port that has the debug tables, and goes live."""
-    async with (
-        playing(1) as play,
-        play.reconciling() as service,
-        TestClient(TestServer(debug.pages(service))) as client,
-    ):
-        assert "<h1>giveway</h1>" in await (await client.get("/")).text()
-        changes = await (await client.get("/changes")).json()
-        assert changes["sections"].keys() > {"ladder", "queue"}

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 
 async def test_debug_pages():
-    """The queue shows who waits and why, the plans who is to leave and how far that is."""
+    """The queue shows who waits and why, the plans who is to leave and how far that is; the page is the root."""
     async with playing(2, termination_seconds=3.0) as play, play.reconciling() as service:
         await play.victim("a", "node-1", "6")
         await play.victim("b", "node-2", "8", schedulerName="other")
@@ -33,6 +33,10 @@ async def test_debug_pages():
         async with TestClient(TestServer(debug.pages(service))) as client:
             queue = {row["pod"]: row for row in await (await client.get("/debug/queue")).json()}
             plans = await (await client.get("/debug/plans")).json()
+            page = await (await client.get("/")).text()
+            changes = await (await client.get("/changes")).json()
+        assert "<h1>giveway</h1>" in page
+        assert changes["sections"].keys() > {"ladder", "queue"}
         assert queue["default/no-room"]["state"] in ("unschedulable", "backoff")
         assert "no node" in queue["default/no-room"]["reason"]
         assert queue["default/going"]["state"] == "busy"
