@@ -145,7 +145,7 @@ async def finish(cluster, container, changes):
 
 
 async def give_up_a_rule(admin, policies):
-    """Take a policy out of the files and say that it is meant; wait until it is not kept."""
+    """Take a policy out of the files and say that it is meant; wait until it is not kept, nor the next one allowed."""
     applied = resources.CONFIG_MAP.path(NAMESPACE, "giveway-policies")
     meant = {"metadata": {"annotations": {"giveway.dev/allow-removal": "*"}}}
     await admin.patch(applied, meant)
@@ -153,7 +153,8 @@ async def give_up_a_rule(admin, policies):
 
     async def is_given_up():
         kept = await admin.get(resources.CONFIG_MAP.path(NAMESPACE, "giveway-policies-in-force"))
-        return "preemption.yaml" not in kept["data"]
+        annotations = (await admin.get(applied))["metadata"].get("annotations") or {}
+        return "preemption.yaml" not in kept["data"] and "giveway.dev/allow-removal" not in annotations
 
     await eventually(is_given_up)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import PurePath
@@ -16,10 +17,12 @@ from webhook.kube.objects.meta import ObjectMeta
 from webhook.kube.resources import CONFIG_MAP
 from webhook.policy.files.sources import SUFFIXES
 
+log = logging.getLogger(__name__)
+
 _LONGEST = 200
 """Characters of a name that a key has; the API server allows keys of 253, and so long may the name of an object be."""
 _NO_KEY = re.compile(r"[^-._a-zA-Z0-9]")
-_CONFLICT = 409
+_NOT_FOUND, _CONFLICT, _INVALID = 404, 409, 422
 _GIVEN_UP = "giveway.dev/given-up"
 
 
@@ -39,13 +42,19 @@ class KeptPolicies:
         """Whether `read` last found files."""
         self.given_up: list[str] = []
         """The ids of what the last change gave up because somebody had said that it may go, as `read` found them."""
+        self._allowing = ""
+        """The annotation that allows removals, as it was read since the last `read`."""
+        self._served = ""
+        """The annotation that served a change and is still to be taken off."""
+        self._told = ""
+        """Why it stays, as it was logged."""
 
     def __str__(self) -> str:
         return f"ConfigMap {self.namespace}/{self.name}"
 
     async def read(self) -> dict[str, str] | None:
         """The files of the set in force, by name; None if none was kept yet. Raises ApiError."""
-        config_map = await self._get(self.name)
+        config_map, self._allowing = await self._get(self.name), ""
         self._version = config_map.metadata.resource_version if config_map else ""
         self.is_there = bool(config_map and config_map.data)
         said = ((config_map.metadata.annotations if config_map else None) or {}).get(_GIVEN_UP, "")
@@ -76,13 +85,38 @@ class KeptPolicies:
             if error.status == _CONFLICT:
                 return False
             raise
+        if ids:
+            self._served = self._allowing
         return True
 
     async def allowed_removals(self) -> list[str]:
         """What the ConfigMap that people apply says may be given up: ids, as names or globs. Raises ApiError."""
         config_map = await self._get(POLICIES)
         annotations = (config_map.metadata.annotations if config_map else None) or {}
-        return annotations.get(ALLOW_REMOVAL, "").replace(",", " ").split()
+        self._allowing = annotations.get(ALLOW_REMOVAL, "")
+        return self._allowing.replace(",", " ").split()
+
+    async def end_allowance(self) -> None:
+        """Take the annotation that served a change off, so that it serves no other; one that changed meanwhile stays.
+
+        Raises no ApiError: the policies are in use all the same, it is told once, and the next call tries again.
+        """
+        if not self._served:
+            return
+        path = f"/metadata/annotations/{ALLOW_REMOVAL.replace('/', '~1')}"
+        patch = [{"op": "test", "path": path, "value": self._served}, {"op": "remove", "path": path}]
+        patched = self._client.patch(CONFIG_MAP.path(self.namespace, POLICIES), patch, kind="json")
+        try:
+            if await unless_absent(patched, _NOT_FOUND, _INVALID) is not None:
+                log.info(
+                    'taken off ConfigMap %s/%s: %s: "%s"; it served one change',
+                    *(self.namespace, POLICIES, ALLOW_REMOVAL, self._served),
+                )
+            self._served = self._told = ""
+        except ApiError as error:
+            if str(error) != self._told:
+                log.warning("%s stays on ConfigMap %s and allows more: %s", ALLOW_REMOVAL, POLICIES, error)
+            self._told = str(error)
 
     async def _get(self, name: str) -> _ConfigMap | None:
         return await unless_absent(self._client.get(CONFIG_MAP.path(self.namespace, name), _ConfigMap))

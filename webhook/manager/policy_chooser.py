@@ -133,6 +133,8 @@ class PolicyChooser:
                         return
                 if choice is self._offered:
                     self._pending = False
+            if self._kept is not None:
+                await self._kept.end_allowance()
         except ApiError as error:
             problem = f"{self._kept} cannot be read or written: {error}"
         except Exception as error:
