@@ -223,7 +223,7 @@ def plain(value, key=""):
         value = re.sub(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "UID", value)
         value = re.sub(r'"a\.\w{5}"', '"a.XXXXX"', value)
         value = re.sub(r"(previously negative\))\n.*", r"\1", value, flags=re.DOTALL)
-        return re.sub(r"^a\.\w{5}$", "a.XXXXX", value)
+        return re.sub(r"^\d+s$", "AGE", re.sub(r"^a\.\w{5}$", "a.XXXXX", value))
     return value
 
 
