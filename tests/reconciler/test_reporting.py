@@ -44,25 +44,6 @@ def plan(key):
     return Plan(PlanRecord(id="p", node="n1", policy="test"), key, "u-1", 100, 0.0, 60.0)
 
 
-WHOM = pytest.mark.parametrize(
-    ("key", "naming", "said"),
-    [
-        pytest.param("default/web", "same-namespace", "pod default/web of priority 100", id="same-namespace"),
-        pytest.param("shop/web", "same-namespace", "pod u-1 of another namespace, of priority 100", id="another"),
-        pytest.param("shop/web", "always", "pod shop/web of priority 100", id="always"),
-    ],
-)
-
-
-@WHOM
-def test_whom_the_event_on_a_victim_names(key, naming, said):
-    """The preemptor's name is told in its own namespace, and elsewhere if the policy says so."""
-    recorder = Recorded()
-    reporter(recorder, PreemptorNaming(naming)).victim_asked(plan(key), pod("a", node="n1"))
-    [note] = recorder.notes("Preempted")
-    assert note == f"Preempted by {said} on node n1 (policy test)"
-
-
 def of_group(group):
     """The plan of default/web for three pods: two go with a group, one goes by itself."""
     victims = tuple(
@@ -116,15 +97,23 @@ def told(made, key):
     return one, victim
 
 
-@WHOM
+@pytest.mark.parametrize(
+    ("key", "naming", "said"),
+    [
+        pytest.param("default/web", "same-namespace", "pod default/web of priority 100", id="same-namespace"),
+        pytest.param("shop/web", "same-namespace", "pod u-1 of another namespace, of priority 100", id="another"),
+        pytest.param("shop/web", "always", "pod shop/web of priority 100", id="always"),
+    ],
+)
 def test_what_a_victim_is_told(key, naming, said):
-    """By when, for whom as far as the policy lets its namespace know, and how to answer; later that it stays."""
+    """By when, for whom as far as the policy lets its namespace know, how to answer; later that it goes or stays."""
     recorder = Recorded()
     made = reporter(recorder, PreemptorNaming(naming))
     _, victim = told(made, key)
-    [note] = recorder.notes("PreemptionNotice")
     answer = "with the annotation giveway.dev/ready-to-leave=true it is asked at once"
-    assert note == f"Is asked to leave by {BY} for {said} on node n1; {answer}"
+    assert recorder.notes("PreemptionNotice") == [f"Is asked to leave by {BY} for {said} on node n1; {answer}"]
+    made.victim_asked(plan(key), pod("a", node="n1"))
+    assert recorder.notes("Preempted") == [f"Preempted by {said} on node n1 (policy test)"]
     made.withdrawn(victim)
     assert len(recorder.notes("PreemptionNoticeWithdrawn")) == 1
 

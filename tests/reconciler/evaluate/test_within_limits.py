@@ -106,30 +106,29 @@ def setting_of(limits, nodes, pods, evicted):
     return setting
 
 
+def evaluated(seeds, *, across):
+    """Random clusters, each with the size of a preemptor and what would be done for it."""
+    for seed in seeds:
+        dice, limits, nodes, pods, evicted = random_setting(seed, across=across)
+        size = dice.randint(1, 8)
+        setting = setting_of(limits, nodes, pods, evicted)
+        outcome = setting.evaluate(preemptor(cpu=str(size), owner=("StatefulSet", "own")))
+        yield seed, limits, nodes, pods, evicted, size, outcome
+
+
 @pytest.mark.parametrize("first", range(0, 800, 200))
 def test_nobody_waits_who_could_be_served(first):
     """A preemptor waits just if no set of pods within the limits makes room for it."""
     kinds = Counter()
-    for seed in range(first, first + 200):
-        dice, limits, nodes, pods, evicted = random_setting(seed, across=False)
-        size = dice.randint(1, 8)
-        outcome = setting_of(limits, nodes, pods, evicted).evaluate(
-            preemptor(cpu=str(size), owner=("StatefulSet", "own"))
-        )
-        wanted = served(nodes, pods, evicted, limits, size)
-        assert isinstance(outcome, Unschedulable) is not wanted, seed
+    for seed, limits, nodes, pods, evicted, size, outcome in evaluated(range(first, first + 200), across=False):
+        assert isinstance(outcome, Unschedulable) is not served(nodes, pods, evicted, limits, size), seed
         kinds[type(outcome), getattr(outcome, "limited", False)] += 1
     assert min(kinds[Evicts, False], kinds[Unschedulable, True]) >= 20
 
 
 def test_victims_are_within_the_limits_whatever_they_are():
     """Also where teams have pods in several namespaces no limit is gone beyond."""
-    for seed in range(300):
-        dice, limits, nodes, pods, evicted = random_setting(seed, across=True)
-        size = dice.randint(1, 8)
-        outcome = setting_of(limits, nodes, pods, evicted).evaluate(
-            preemptor(cpu=str(size), owner=("StatefulSet", "own"))
-        )
+    for seed, limits, nodes, pods, evicted, _, outcome in evaluated(range(300), across=True):
         if isinstance(outcome, Evicts):
             names = {one.metadata.name for one in outcome.victims}
             gone = [one for one in pods if one["name"] in names]

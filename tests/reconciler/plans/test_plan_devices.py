@@ -13,6 +13,16 @@ from webhook.reconciler.evaluate.outcomes import Evicts, Fits, Unschedulable, Wa
 from webhook.reconciler.plans import next_action
 from webhook.reconciler.plans.actions import Ask, End, Wait
 from webhook.reconciler.plans.endings import Ending
+from webhook.reconciler.plans.plan import Plan
+
+
+def all_gone(setting: Devices, desk: Desk, plan: Plan, *, deallocated: bool = True) -> None:
+    """All victims have been asked and are gone; what their claims held may be taken back."""
+    all_asked(desk, plan)
+    for victim in plan.record.victims:
+        setting.ends(victim.name)
+        if deallocated:
+            setting.deallocated(f"c-{victim.name}")
 
 
 async def test_a_plan_counts_its_devices_as_taken():
@@ -43,9 +53,7 @@ async def test_between_the_end_of_the_victims_and_the_deallocation():
     setting = Devices(n1=2, n2=2)
     made = setting.wants("p", 2)
     desk, plan = begun(setting, made)
-    all_asked(desk, plan)
-    for victim in plan.record.victims:
-        setting.ends(victim.name)
+    all_gone(setting, desk, plan, deallocated=False)
     manager = desk.reconciler.plan_manager
     setting.clock.now += 3600.0
     assert isinstance(manager.next_action(plan), Wait)
@@ -71,11 +79,8 @@ async def test_a_stranger_takes_the_devices():
     setting = Devices(n1=3)
     made = setting.wants("p", 2)
     desk, plan = begun(setting, made)
-    all_asked(desk, plan)
+    all_gone(setting, desk, plan)
     manager, held = desk.reconciler.plan_manager, {one.device for one in plan.devices}
-    for victim in plan.record.victims:
-        setting.ends(victim.name)
-        setting.deallocated(f"c-{victim.name}")
     free = next(name for name in ("d0", "d1", "d2") if name not in held)
     setting.ends(f"n1-{free[1]}")
     setting.deallocated(f"c-n1-{free[1]}")
@@ -96,9 +101,7 @@ async def test_an_owner_that_takes_the_devices_again_is_passed_over():
     setting, own = Devices(n1=1), {"resourceClaims": [{"name": "r", "resourceClaimTemplateName": "t"}]}
     setting.add(pod("n1-0", "100m", node="n1", annotations={}, owner=("Job", "j"), spec=own))
     desk, plan = begun(setting, setting.wants("p", 1))
-    all_asked(desk, plan)
-    setting.ends("n1-0")
-    setting.deallocated("c-n1-0")
+    all_gone(setting, desk, plan)
     setting.add(pod("n1-0-new", "100m", annotations={}, owner=("Job", "j"), spec=own))
     setting.claim(claim("c-new", held=("d0",), by=("n1-0-new",)))
     manager = desk.reconciler.plan_manager
@@ -113,9 +116,7 @@ async def test_its_own_scheduler_takes_the_devices():
     """While the preemptor is being bound its claim holds devices that the plan holds: that is no theft."""
     setting = Devices(n1=1)
     desk, plan = begun(setting, setting.wants("p", 1))
-    all_asked(desk, plan)
-    setting.ends("n1-0")
-    setting.deallocated("c-n1-0")
+    all_gone(setting, desk, plan)
     setting.claim(claim("c-p", held=("d0",), by=("p",)))
     assert isinstance(desk.reconciler.plan_manager.next_action(plan), Wait)
 
