@@ -58,7 +58,7 @@ def test_a_cycle_is_found_and_the_policy_says_who_stays(happened: list[Any], cyc
 
 
 def test_who_stays_in_a_cycle_keeps_nobody_from_other_victims():
-    """Of two that evicted it, a workload and a bare pod, none goes; who was not evicted by them may take both."""
+    """Neither a workload nor a bare pod that evicted it goes, but a dearer pod does; for others they may go."""
     setting = Setting(node("n1"), node("n2"), node("n3"), under=under(CycleKeeper.EVICTOR))
     setting.add(workload_pod("a", "db", node="n1"), pod("alone", "6", node="n2"))
     setting.add(workload_pod("b", "api", node="n3", priority=90))
