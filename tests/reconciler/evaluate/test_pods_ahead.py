@@ -231,15 +231,23 @@ def test_a_lower_preemptor_does_not_keep_room_from_a_higher_one():
 
 
 @pytest.mark.parametrize(
-    ("wanted", "goes"),
-    [pytest.param("5", True, id="there is room for both"), pytest.param("8", False, id="it needs the room, too")],
+    ("between", "goes"),
+    [
+        pytest.param(None, True, id="there is room for both"),
+        pytest.param("1", False, id="a pod between them takes the rest"),
+        pytest.param("500m", True, id="there is room for all three"),
+        pytest.param("3", True, id="the pod between them fits nowhere"),
+        pytest.param("2", True, id="the pod between them takes the room anyway"),
+    ],
 )
-def test_room_made_for_a_lower_pod(wanted: str, goes: bool):
-    """A pod of higher priority evicts there only if both fit: others have gone for the lower one."""
+def test_room_made_for_a_lower_pod_goes_to_nobody_between(between: str | None, goes: bool):
+    """A pod of higher priority does not evict if that lets others come before the one for which pods have gone."""
     setting = full("v3")
     low = preemptor("low", "500m", priority=80, nominated="n1")
-    setting.add(low, preemptor("p", wanted))
-    outcome = setting.evaluate(preemptor("p", wanted), promised=Promised(held={"n1": [low]}))
+    setting.add(low, preemptor("p", "5"))
+    if between is not None:
+        setting.add(preemptor("between", between, priority=90, class_name="other"))
+    outcome = setting.evaluate(preemptor("p", "5"), promised=Promised(held={"n1": [low]}))
     assert isinstance(outcome, Evicts if goes else Unschedulable)
     if not goes:
         assert "it is kept for default/low of priority 80" in outcome.reason

@@ -136,7 +136,8 @@ class PodsAhead:
             return codes
         kept = self._kept(candidates, held)
         beside = kept_for_equals(snapshot, candidates, incoming) + kept.needed + own[:, None]
-        coming = self._coming(candidates)
+        coming = self._coming(candidates, kept, self._groups)
+        between = self._coming(candidates, kept, self._between(kept))
         needs = self._needs_of_devices(incoming, coming, kept)
         # 1. Where pods were evicted for one of lower priority, that one keeps its room and its devices.
         crowded = (free_without(snapshot, candidates) < beside).any(axis=0)
@@ -146,7 +147,8 @@ class PodsAhead:
             if needs is not None and place in kept.devices:
                 short = short | DevicesAhead(candidates, self._leaving[:0], needs, kept.devices).lost(here)
             self._note_lost(codes, short & here, lowest)
-        # 2. Pods of higher priority are placed first, whichever of them the scheduler tries first.
+        # 2. Pods of higher priority are placed first, whichever of them the scheduler tries first. Those between the
+        #    preemptor and one of lower priority come after it, and leave that one its room.
         for made, gone in self._rooms(candidates):
             for order in (coming, coming[::-1]):
                 room, devices = made.copy(), DevicesAhead(candidates, gone, needs, kept.devices) if needs else None
@@ -160,6 +162,12 @@ class PodsAhead:
                     if devices is not None:
                         short |= devices.lost(comes & (codes == 0))
                     self._note_lost(codes, short & comes, ahead.group.example)
+                room -= own[:, None]
+                for ahead in between:
+                    comes = self._place(ahead, candidates, gone, room, None) > 0
+                    short = comes & (room - nominated < beside - own[:, None]).any(axis=0)
+                    for place in np.flatnonzero(short).tolist():
+                        self._note_lost(codes, np.arange(len(codes)) == place, kept.lowest[place])
         return codes
 
     def _kept(self, candidates: Candidates, held: Mapping[str, Sequence[Pod]]) -> _Held:
@@ -176,21 +184,35 @@ class PodsAhead:
                     kept.devices.setdefault(place, []).extend(devices)
         return kept
 
-    def _coming(self, candidates: Candidates) -> list[_Ahead]:
+    def _between(self, kept: _Held) -> list[WaitingGroup]:
+        """The groups that come after the preemptor, and before one of those for which room is held."""
+        if not kept.lowest:
+            return []
+        lowest = min(kept.lowest.values(), key=_priority_of)
+        groups = self._state.waiting.ahead_of(lowest, _GROUPS)
+        return [group for group in groups if group.priority <= _priority_of(self._pod)]
+
+    def _coming(self, candidates: Candidates, kept: _Held, groups: Sequence[WaitingGroup]) -> list[_Ahead]:
         """The groups of which it is known what they need."""
-        snapshot, size, coming = self._state.snapshot, len(candidates.nodes), []
-        columns = columns_of(snapshot, candidates)
-        for group in self._groups:
+        snapshot, coming = self._state.snapshot, []
+        columns, own = columns_of(snapshot, candidates), _priority_of(self._pod)
+        for group in groups:
             try:
                 pod = compile_pod(for_any_node(group.example))
             except ClusterError:
                 continue
             if pod.beyond or (need := needed_by(snapshot, pod)) is None:
                 continue  # nobody can say where it fits, or no node has what it needs
-            pods = group.pods.values()
+            pods, size = group.pods.values(), len(candidates.nodes)
             there = pods_there(snapshot, columns, [pod.status.nominated_node_name for pod in pods], size)
-            bound = node_of(group.example)
-            most = pods_there(snapshot, columns, map(node_of, pods), size) if bound else np.full(size, len(pods))
+            others = [pod for key, pod in group.pods.items() if key != key_of(self._pod)]
+            if node_of(group.example):
+                most = pods_there(snapshot, columns, map(node_of, others), size)
+            else:
+                most = np.full(size, len(others))
+            if group.priority <= own:
+                lower = [place for place, lowest in kept.lowest.items() if _priority_of(lowest) < group.priority]
+                most = np.where(np.isin(np.arange(len(most)), lower), most, 0)
             coming.append(_Ahead(group, pod, need, there, most, self._fewest(group.example)))
         return coming
 
