@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import lzma
 from pathlib import Path
 
 import pytest
@@ -314,3 +315,13 @@ def test_explain_says_hostile_names_literally(monkeypatch):
     assert "evict 1 pod for room on" in text
     assert r"\u001b[2J[red]x[/red]\u202e" in text
     assert not {"\x1b", "\r", "\u202e"} & set(text)
+
+
+def test_explain_says_who_holds_the_devices(monkeypatch):
+    """For a pod that asks for devices each node says how many are held, by which claims, and what evictions free."""
+    monkeypatch.setenv("COLUMNS", "300")
+    with lzma.open(DATA / "devices" / "named.jsonl.xz") as rows:
+        line = json.loads(next(rows))["input"]
+    text = run("--rules", "kubernetes", "--explain", lines=[line]).stdout
+    assert "2 of 2 devices of gpu.example.com are held by" in " ".join(text.replace("│", " ").split())
+    assert "evicting all who may go frees 1" in " ".join(text.replace("│", " ").split())

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.admission.builders import make_policy, make_rule
+from tests.admission.builders import make_policy, make_rule, manage
 from tests.inspection.builders import policies
 from tests.inspection.command import giveway
 from tests.workloads import deployment, eventually, namespace, pod, priority_class
@@ -13,6 +13,7 @@ from webhook.inspection import scan as scanning
 from webhook.inspection.scan import scan
 from webhook.kube import resources
 from webhook.kube.errors import ApiError
+from webhook.policy.model.policies import Policies
 from webhook.policy.model.rules import PriorityClasses, Reserve
 
 OWN = "giveway-system"
@@ -52,6 +53,22 @@ async def test_a_pod_whose_class_is_gone_is_judged(cluster):
     assert [(row.rule, row.verdict, row.examples) for row in report.rows] == [
         ("builtin/class-exists", "refused", ["bare"])
     ]
+
+
+async def test_a_budget_that_keeps_a_preemptible_pod_for_ever_is_told(cluster):
+    """Pods that the policies may evict and a budget never lets go are a warning, with the budget and why."""
+    admin = cluster.admin
+    spec = {"maxUnavailable": 0, "selector": {"matchLabels": {"app": "batch"}}}
+    budget = {"metadata": {"name": "closed", "namespace": "team-a"}, "spec": spec}
+    await admin.create(resources.POD_DISRUPTION_BUDGET.path("team-a"), budget)
+    for name, annotations in (("goes", {"godel.bytedance.com/can-be-preempted": "true"}), ("stays", {})):
+        made = pod(name, **URGENT)
+        made["metadata"] |= {"annotations": annotations, "labels": {"app": "batch"}}
+        await admin.create(resources.POD.path("team-a"), made)
+    policies = Policies(preemption=(manage("other-*"),))
+    (row,) = (await scan(admin, policies, OWN)).rows
+    assert (row.rule, row.verdict, row.examples) == ("builtin/budget-never-allows", "warned", ["goes"])
+    assert row.message == "PodDisruptionBudget closed never lets it be evicted, because its maxUnavailable is 0"
 
 
 async def test_every_kind_is_judged_and_counted_by_owner(cluster):

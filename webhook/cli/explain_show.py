@@ -119,6 +119,10 @@ def _print_nodes(console: Console, decision: Decision, snapshot: Snapshot) -> No
     rows = []
     for name in names[:_MOST_NODES]:
         failing = [reasons.get(name, _FITS), *["no eviction can cure this"] * (name in hopeless)]
+        for use in decision.devices(name) if name in reasons else ():
+            by = f" by {listed(use.holders)}" if use.holders else ""
+            frees = f"; evicting all who may go frees {use.freed}" if use.held else ""
+            failing.append(f"{use.held} of {use.published} devices of {use.driver} are held{by}{frees}")
         kept: dict[str, list[str]] = defaultdict(list)
         for excluded in (all_excluded := decision.excluded(name)):
             kept[f"{excluded.rule}: {excluded.text}"].append(excluded.pod)

@@ -7,24 +7,30 @@ and owner, and of these at most `MOST_ROWS`, so memory does not grow with the cl
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import suppress
 from typing import Any
 
 import msgspec
 
 from webhook.admission.context import CLASSES, POD_GROUPS, Objects
-from webhook.inspection.judge import UNKNOWN, Existing, Judge, Judged, maker_of, maker_of_template
+from webhook.inspection.checks.budgets import Preemptible, never_allows
+from webhook.inspection.judge import UNKNOWN, Existing, Judge, Judged, Said, maker_of, maker_of_template
 from webhook.inspection.reading import Progress, in_reach, items_of
 from webhook.kube import resources
 from webhook.kube.client import Client
 from webhook.kube.errors import ApiError, unless_absent
 from webhook.kube.objects.cluster_scoped import Namespace, PriorityClass
 from webhook.kube.objects.meta import Condition, ObjectMeta
+from webhook.kube.objects.pod import PodDisruptionBudget
 from webhook.kube.pods import TEMPLATE_HASH
 from webhook.kube.resources import Resource
+from webhook.kube.selectors import Matcher, SelectorError, label_matcher
 from webhook.policy.model.policies import Policies
 
 MOST_ROWS = 20_000
 """Rows that are kept; what comes beyond is counted by rule alone."""
+BUDGET_NEVER_ALLOWS = "builtin/budget-never-allows"
+"""By this id a preemptible pod is told that a budget keeps it forever; admission does not look at budgets."""
 _EXAMPLES = 3
 _ENDED = ("Succeeded", "Failed")
 _TEMPLATES = (
@@ -72,6 +78,9 @@ class Report(msgspec.Struct, rename="camel"):
 
 class _SpecHead(msgspec.Struct, rename="camel"):
     node_name: str | None = None
+    priority_class_name: str | None = None
+    priority: int | None = None
+    scheduler_name: str = "default-scheduler"
 
 
 class _StatusHead(msgspec.Struct):
@@ -98,6 +107,8 @@ async def scan(client: Client, policies: Policies, own: str, progress: Progress 
     classes, _ = await client.list(resources.PRIORITY_CLASS.path(), PriorityClass)
     namespaces, _ = await client.list(resources.NAMESPACE.path(), Namespace)
     work = _Scan(client, policies, (classes, namespaces), own, progress)
+    if policies.preemption:
+        await work.read_budgets()
     for resource in (resources.PRIORITY_CLASS, *_TEMPLATES, resources.POD):
         await work.read(resource)
     return work.finish()
@@ -120,10 +131,30 @@ class _Scan:
         self._namespaces = {namespace.metadata.name: namespace for namespace in namespaces}
         self._reach = in_reach(namespaces, own)
         self._judge = Judge(policies, Objects(classes, namespaces))
+        self._preemptible = Preemptible(policies.preemption, self._classes)
+        self._closed: dict[str, list[tuple[str, Matcher]]] = {}
+        """By namespace the budgets that never let a pod go, each with why and whom it covers."""
         self._asked: set[tuple[str, str]] = set()
         self._rows: dict[tuple[str, str, str, str, str], Row] = {}
         self._passed_over, self._judged_kinds = Counter[str](), Counter[str]()
         self._report = Report(passed_over=self._passed_over, judged=self._judged_kinds)
+
+    async def read_budgets(self) -> None:
+        """Note the budgets that never let a pod go."""
+        try:
+            budgets, _ = await self._client.list(resources.POD_DISRUPTION_BUDGET.path(), PodDisruptionBudget)
+        except ApiError as error:
+            if error.status != 403:
+                raise
+            self._problem("poddisruptionbudgets: not looked at, no right to list them")
+            return
+        for budget in budgets:
+            # A budget whose selector is not valid covers nothing
+            with suppress(SelectorError):
+                if why := never_allows(budget):
+                    said = f"PodDisruptionBudget {budget.metadata.name} never lets it be evicted, because {why}"
+                    covers = label_matcher(budget.spec.selector)
+                    self._closed.setdefault(budget.metadata.namespace, []).append((said, covers))
 
     async def read(self, resource: Resource) -> None:
         """Judge every object of a kind."""
@@ -163,7 +194,7 @@ class _Scan:
         if judged.problem:
             self._problem(f"{resource.kind} {f'{namespace}/' if namespace else ''}{name}: {judged.problem}")
         owner = _owner(resource, head.metadata)
-        for said in judged.said:
+        for said in (*judged.said, *self._kept_by_budgets(resource, head)):
             key = (said.rule, said.verdict, resource.kind, namespace, owner)
             if key not in self._rows and len(self._rows) >= MOST_ROWS:
                 key = (said.rule, said.verdict, resource.kind, "", _OTHERS)
@@ -171,6 +202,16 @@ class _Scan:
             row.objects += 1
             if len(row.examples) < _EXAMPLES:
                 row.examples = [*row.examples, name]
+
+    def _kept_by_budgets(self, resource: Resource, head: _Head) -> list[Said]:
+        """What is to be said of a preemptible pod that a budget never lets go."""
+        meta, spec = head.metadata, head.spec or _SpecHead()
+        closed = self._closed.get(meta.namespace) if resource is resources.POD else None
+        if not closed or not self._preemptible(
+            spec.priority_class_name or "", spec.priority or 0, spec.scheduler_name, meta.annotations or {}
+        ):
+            return []
+        return [Said(BUDGET_NEVER_ALLOWS, "warned", said) for said, covers in closed if covers(meta.labels or {})]
 
     async def _judged(self, resource: Resource, head: _Head, raw: bytes) -> Judged:
         """The verdict. Classes and namespaces that came since the scan began are read first; each is asked for once."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from webhook.preemption.filters.counters import Counter
 from webhook.preemption.filters.filtering import Failures, PreFilterState, run_filters, without_pods
 from webhook.preemption.ranking import Ranking, Score
 from webhook.preemption.snapshot.columns import Floats, Mask, Rows
+from webhook.preemption.snapshot.device_index import DeviceId
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.preemption.victims.candidates import Candidate
 from webhook.preemption.victims.eligible import ExcludedPod, Exclusion, PotentialVictims
@@ -19,6 +21,19 @@ from webhook.preemption.victims.rules import VictimReason
 
 class StaleDecisionError(RuntimeError):
     """The snapshot changed since the decision; only `selected` and what was read before can still be read."""
+
+
+class DeviceUse(NamedTuple):
+    """The devices of one driver on a node: how many there are, are held, and would be freed if all who may go went.
+
+    `holders` are `namespace/name` of the claims.
+    """
+
+    driver: str
+    published: int
+    held: int
+    freed: int
+    holders: list[str]
 
 
 class Decision:
@@ -58,6 +73,14 @@ class Decision:
     def asks_for_devices(self) -> bool:
         """Whether the pod needs devices, by claims or by extended resources that a DeviceClass serves."""
         return self._state.devices is not None
+
+    def devices(self, node: str) -> list[DeviceUse]:
+        """Who holds the devices of a node, driver by driver; none for a pod that asks for no devices."""
+        row = self._fresh.nodes.find(node)
+        if row is None or not self.asks_for_devices:
+            return []
+        may_go = [pod for pod in self._fresh.pods.on_node(row) if self._potential.excluded(pod) is None]
+        return _devices_in_use(self._fresh, node, may_go)
 
     def fits_without(self, gone: Rows) -> list[str]:
         """Nodes on which the pod would fit were the pods in these rows, all of them on nodes, gone; sorted."""
@@ -170,3 +193,19 @@ class Decision:
     def _ranked(self) -> Ranking | None:
         """How the candidates compare, if any were looked for; as `_fresh`."""
         return self._ranking if self._fresh else None
+
+
+def _devices_in_use(snapshot: Snapshot, node: str, may_go: Iterable[int]) -> list[DeviceUse]:
+    """The devices that only this node reaches, by driver; `may_go` are the rows of the pods that may be evicted."""
+    claims = snapshot.device_claims
+    freed = claims.freed_without({snapshot.pods.uids[row] for row in may_go})
+    by_driver: dict[str, set[DeviceId]] = {}
+    for published in snapshot.devices.local.get(node, {}).values():
+        by_driver.setdefault(published.slice.spec.driver, set()).update(published.ids)
+    uses = []
+    for driver, devices in sorted(by_driver.items()):
+        users = {device: claims.users(device) for device in devices if claims.users(device)}
+        holders = sorted({key for keys in users.values() for key in keys})
+        freeable = sum(keys <= freed for keys in users.values())
+        uses.append(DeviceUse(driver, len(devices), len(users), freeable, holders))
+    return uses

@@ -75,7 +75,7 @@ def test_what_a_selector_says(expression, expected):
         'isQuantity("1.3Gi") && !isQuantity("1,3Gi")',
         'quantity("1500m").asApproximateFloat() == 1.5',
         'semver("1.0.0-rc.2").isLessThan(semver("1.0.0-rc.10")) && semver("1.0.0-rc.2").isLessThan(semver("1.0.0"))',
-        'isSemver("1.2.0") && !isSemver("v1.0")',
+        'semver("v01.2", true) == semver("1.2.0") && isSemver("v1.0", true) && !isSemver("v1.0")',
         'semver("1.2.3").major() + semver("1.2.3").patch() == 4',
         'semver("1.0.0").compareTo(semver("2.0.0")) == -1',
     ],

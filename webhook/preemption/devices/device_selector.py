@@ -129,6 +129,24 @@ def _compared(value: str, other: str) -> int:
     return (first > second) - (first < second)  # type: ignore[operator]  # both are of one kind
 
 
+def _normalized(text: str) -> str:
+    """A version without its `v`, leading zeros and missing parts, as `normalizeAndParse` of the library."""
+    parts = text.removeprefix("v").split(".", 2)
+    for number, part in enumerate(parts):
+        if len(part) > 1:
+            stripped = part.lstrip("0")
+            parts[number] = stripped if stripped[:1].isdigit() else f"0{stripped}"
+    if len(parts) < 3:
+        if set(parts[-1]) & set("+-"):
+            raise OpaqueError("short version cannot contain PreRelease/Build meta data")
+        parts += ["0"] * (3 - len(parts))
+    return version_value(".".join(parts))
+
+
+def _parsed(text: str, normalize: bool) -> str:
+    return _normalized(text) if normalize else version_value(text)
+
+
 FUNCTIONS = (
     CelFunction("quantity", ("string",), "dyn", False, quantity_value),
     CelFunction("isQuantity", ("string",), "bool", False, _is(quantity_value)),
@@ -148,12 +166,20 @@ FUNCTIONS = (
     CelFunction("isGreaterThan", ("string", "string"), "bool", True, lambda value, other: _compared(value, other) > 0),
     CelFunction("isLessThan", ("string", "string"), "bool", True, lambda value, other: _compared(value, other) < 0),
     CelFunction("semver", ("string",), "dyn", False, version_value),
+    CelFunction("semver", ("string", "bool"), "dyn", False, _parsed),
     CelFunction("isSemver", ("string",), "bool", False, _is(version_value)),
+    CelFunction(
+        "isSemver",
+        ("string", "bool"),
+        "bool",
+        False,
+        lambda text, normalize: _is(_normalized if normalize else version_value)(text),
+    ),
     CelFunction("major", ("string",), "int", True, lambda value: _version(value)[0]),
     CelFunction("minor", ("string",), "int", True, lambda value: _version(value)[1]),
     CelFunction("patch", ("string",), "int", True, lambda value: _version(value)[2]),
 )
-"""The functions of both libraries, but for the normalization of versions."""
+"""Every function of both libraries."""
 
 
 LONGEST_SELECTOR = 10 * 1024
