@@ -119,7 +119,7 @@ def busy(word: str = "web") -> Page:
                 victims=(victim,),
             ),
         ),
-        evictions=Evictions(total=3, owners=(OwnerEvictions(f"Deployment/{word}", 3, NOW),)),
+        evictions=Evictions(total=3, owners=(OwnerEvictions(f"Deployment/{word}", (0, 1, 0, 2), NOW),)),
         policies=PoliciesShown(rows=(PolicyShown("PriorityPolicy", word, word),), loaded=NOW, problem=word),
         certificates=(Certificate(f"CN={word}", NOW),),
     )

@@ -91,7 +91,32 @@ class TestHistory:
         history.changed(change(leaving, None))
         history.changed(change(pod("w", node="n1"), pod("w", node="n1", deleted=rfc3339(START))))
         evictions = history.evictions()
-        assert (evictions.total, evictions.owners) == (1, (OwnerEvictions("Deployment/default/v", 1, clock.wall()),))
+        owner = OwnerEvictions("Deployment/default/v", (0, 0, 0, 1), clock.wall())
+        assert (evictions.total, evictions.owners) == (1, (owner,))
+
+    @pytest.mark.parametrize(
+        ("minutes", "quarters"),
+        [
+            (0, (0, 0, 0, 1)),
+            (14, (0, 0, 0, 1)),
+            (16, (0, 0, 1, 0)),
+            (31, (0, 1, 0, 0)),
+            (46, (1, 0, 0, 0)),
+            (59, (1, 0, 0, 0)),
+            (61, None),
+        ],
+    )
+    def test_evictions_of_an_hour_are_told_by_its_quarters(self, minutes: int, quarters: tuple[int, ...] | None):
+        """So many minutes later it counts in that quarter, and after an hour no more."""
+        clock = FakeClock()
+        history = DecisionHistory(clock.wall)
+        history.told(told(decision()))
+        leaving = pod("v", node="n1", deleted=rfc3339(START), conditions=[EVICTED])
+        history.changed(change(pod("v", node="n1"), leaving))
+        clock.now = 60.0 * minutes
+        evictions = history.evictions()
+        assert [row.quarters for row in evictions.owners] == ([quarters] if quarters else [])
+        assert evictions.total == len(evictions.owners)
 
     def test_forged_decisions_push_out_none_of_this_process(self):
         """Who can annotate pods that the webhook does not see can neither hide decisions nor date them ahead."""

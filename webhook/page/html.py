@@ -267,8 +267,20 @@ def _evictions(page: Page) -> Html:
     evictions = page.evictions
     if not evictions.owners:
         return _nothing("Nobody was evicted by giveway in the last hour, as far as this process has seen.")
-    rows = [[text(row.owner), number(row.count), instant(row.last)] for row in evictions.owners]
-    shown = table("Evictions by owner, most first", ("owner", "evictions", "the last one"), rows, numbers=(1,))
+    rows = [
+        [text(row.owner), *map(number, row.quarters), number(sum(row.quarters)), instant(row.last)]
+        for row in evictions.owners
+    ]
+    headings = (
+        "owner",
+        "60 to 45 min ago",
+        "45 to 30 min ago",
+        "30 to 15 min ago",
+        "last 15 min",
+        "in all",
+        "the last one",
+    )
+    shown = table("Evictions by owner, most first", headings, rows, numbers=range(1, 6))
     return joined((shown, _more(evictions.more_owners, 0, "owner")))
 
 

@@ -154,10 +154,10 @@ class DecisionShown(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OwnerEvictions(msgspec.Struct, frozen=True):
-    """Evictions of one owner's pods: how many, and when the last one was."""
+    """Evictions of one owner's pods: how many in each quarter of the last hour, and when the last one was."""
 
     owner: str
-    count: int
+    quarters: tuple[int, ...]
     last: float
 
 

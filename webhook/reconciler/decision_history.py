@@ -8,7 +8,7 @@ for it. Annotations may be forged in namespaces that the webhook leaves out: the
 from __future__ import annotations
 
 import logging
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -28,7 +28,7 @@ from webhook.reconciler.state.annotations import DecisionRecord, carries, decisi
 
 log = logging.getLogger(__name__)
 
-_HOUR = 3600.0
+_HOUR, _QUARTERS = 3600.0, 4
 _OWNERS = 12
 """Owners that are shown by name."""
 _DECISIONS = 30
@@ -119,15 +119,17 @@ class DecisionHistory:
         return sorted(self._known.values(), key=lambda known: known.at, reverse=True)
 
     def evictions(self) -> Evictions:
-        """How many evictions there were in the last hour, by owner."""
-        since, last, counts = self._wall() - _HOUR, dict[str, float](), Counter[str]()
+        """How many evictions there were in each quarter of the last hour, by owner."""
+        since, last, counts = self._wall() - _HOUR, dict[str, float](), dict[str, list[int]]()
         for at, owner in self._evictions:
             if at >= since:
-                counts[owner] += 1
+                quarter = min(_QUARTERS - 1, int((at - since) * _QUARTERS / _HOUR))
+                counts.setdefault(owner, [0] * _QUARTERS)[quarter] += 1
                 last[owner] = at
-        most = sorted(counts, key=lambda owner: (-counts[owner], owner))
-        shown = tuple(OwnerEvictions(owner, counts[owner], last[owner]) for owner in most[:_OWNERS])
-        return Evictions(total=counts.total(), owners=shown, more_owners=max(0, len(most) - _OWNERS))
+        most = sorted(counts, key=lambda owner: (-sum(counts[owner]), owner))
+        shown = tuple(OwnerEvictions(owner, tuple(counts[owner]), last[owner]) for owner in most[:_OWNERS])
+        total = sum(map(sum, counts.values()))
+        return Evictions(total=total, owners=shown, more_owners=max(0, len(most) - _OWNERS))
 
     def _add(self, known: Known) -> None:
         self._known[known.record.plan] = known
