@@ -69,9 +69,11 @@ async def test_budget_is_spent_atomically(sandbox):
 
 
 async def test_plain_delete_ignores_the_budget(sandbox):
-    """DELETE is not bound by a budget."""
+    """DELETE takes the pod whose eviction its budget refuses."""
     names = await start(sandbox, 1)
     await sandbox.budget("web", WEB, minAvailable=1)
+    with pytest.raises(ApiError, match="would violate"):
+        await evict(sandbox, names[0])
     await sandbox.client.delete(f"{sandbox.pods}/{names[0]}")
     await sandbox.gone(names[0])
 

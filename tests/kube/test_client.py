@@ -206,6 +206,39 @@ async def test_a_peer_that_is_gone_is_noticed(server, client):
     assert found == {name: value for name, value in expected.items() if hasattr(socket, name)}
 
 
+async def test_an_expired_list_goes_on_where_it_stopped(server, client):
+    """With `resume` the token of the 410 is used; an answer of 410 to that one is not asked again."""
+    for number in range(5):
+        server.put(f"{PODS}/p{number}")
+    expired = {"kind": "Status", "code": 410, "reason": "Expired", "metadata": {"continue": "2"}}
+
+    async def too_old(_request):
+        return web.json_response(expired, status=410)
+
+    server.fault(too_old, contains="continue=2")
+    found = [pod.metadata.name async for page in client.pages(PODS, Pod, limit=2, resume=True) for pod in page.items]
+    assert found == ["p0", "p1", "p2", "p3", "p4"]
+    for _ in range(2):
+        server.fault(too_old, contains="continue=2")
+    with pytest.raises(ApiError, match="410"):
+        assert [page async for page in client.pages(PODS, Pod, limit=2, resume=True)]
+
+
+async def test_a_busy_server_is_asked_again(server, client, monkeypatch):
+    """With `resume` a page that is answered by 429 is asked for again, but not without end."""
+    monkeypatch.setattr("webhook.kube.client._PATIENCE", 2)
+    for number in range(3):
+        server.put(f"{PODS}/p{number}")
+    for _ in range(2):
+        server.fault(answer(429, "TooManyRequests", retryAfterSeconds=0.01), contains="continue=2")
+    found = [pod.metadata.name async for page in client.pages(PODS, Pod, limit=2, resume=True) for pod in page.items]
+    assert found == ["p0", "p1", "p2"]
+    for _ in range(3):
+        server.fault(answer(429, "TooManyRequests", retryAfterSeconds=0.01), contains="continue=2")
+    with pytest.raises(ApiError, match="429"):
+        assert [page async for page in client.pages(PODS, Pod, limit=2, resume=True)]
+
+
 async def test_pages_come_one_by_one(server, client):
     """A collection is read page by page; where one object is unreadable, that page's objects come raw."""
     for name in ("a", "b", "c", "d"):

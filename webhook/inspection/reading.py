@@ -100,7 +100,7 @@ async def items_of(
     Raises ApiError.
     """
     done = 0
-    async for page in client.pages_of(resource, as_, limit=_PAGE):
+    async for page in client.pages_of(resource, as_, limit=_PAGE, resume=True):
         for item in page.items or ():
             yield item
         done += len(page.items or ())

@@ -7,6 +7,7 @@ they do not know.
 
 from __future__ import annotations
 
+import asyncio
 import builtins
 from collections.abc import AsyncIterator, Callable
 from functools import lru_cache
@@ -36,6 +37,10 @@ _PATCH_TYPES: dict[PatchKind, str] = {
     "apply": "application/apply-patch+yaml",
 }
 _NOT_FOUND, _EXPIRED = 404, 410
+_BUSY = (429, 503, 504)
+"""Answers of a server that has too much to do."""
+_PATIENCE = 5
+"""How often in a row a page is asked for again."""
 
 
 class ChunkMeta(msgspec.Struct, rename="camel"):
@@ -141,16 +146,33 @@ class Client:
             if not token:
                 return items, page.metadata.resource_version
 
-    async def pages(self, path: str, as_: type[T], *, limit: int = 500, **query: Any) -> AsyncIterator[Chunk[Any]]:
+    async def pages(
+        self, path: str, as_: type[T], *, limit: int = 500, resume: bool = False, **query: Any
+    ) -> AsyncIterator[Chunk[Any]]:
         """Read a collection page by page; all pages are of one resourceVersion.
 
         The items of a page in which something cannot be decoded to `as_` come as `msgspec.Raw`, all of them. Raises
-        ApiError with status 410 if the list has become too old to be finished.
+        ApiError with status 410 if the list has become too old to be finished. With `resume` it goes on instead, from
+        where it stopped, with the objects that are there now: nothing comes twice, and what was made meanwhile under
+        a name before that place does not come at all. A page that the server is too busy to send is then asked for
+        again, a few times.
         """
-        token = ""
+        token: str | None = None
+        resumed, patience = False, _PATIENCE if resume else 0
         while True:
             asked = {**query, "limit": limit, "continue": token}
-            answer = await self._transport.send("GET", path, asked, None, _JSON)
+            try:
+                answer = await self._transport.send("GET", path, asked, None, _JSON)
+            except ApiError as error:
+                if patience and error.status in _BUSY:
+                    patience -= 1
+                    await asyncio.sleep(error.retry_after or 1.0)
+                    continue
+                if resumed or not (resume and error.status == _EXPIRED and error.continue_token):
+                    raise
+                token, resumed = error.continue_token, True
+                continue
+            resumed, patience = False, _PATIENCE if resume else 0
             try:
                 page: Chunk[Any] = _decoder(Chunk[as_]).decode(answer)  # type: ignore[valid-type]  # a type by value
             except msgspec.DecodeError:
@@ -162,7 +184,7 @@ class Client:
                 return
 
     async def pages_of(
-        self, resource: Resource, as_: type[T], namespace: str | None = None, *, limit: int = 500
+        self, resource: Resource, as_: type[T], namespace: str | None = None, *, limit: int = 500, resume: bool = False
     ) -> AsyncIterator[Chunk[Any]]:
         """As `pages`, in the first API version of the resource that the server has.
 
@@ -171,7 +193,7 @@ class Client:
         paths = resource.paths(namespace)
         for path in paths:
             try:
-                async for page in self.pages(path, as_, limit=limit):
+                async for page in self.pages(path, as_, limit=limit, resume=resume):
                     yield page
             except ApiError as error:
                 if error.status != _NOT_FOUND or path == paths[-1]:

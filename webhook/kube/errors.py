@@ -21,7 +21,8 @@ class ApiError(Exception):
     """A request that did not succeed.
 
     `status` is the HTTP status (NO_ANSWER if none came), `reason` Kubernetes' one-word reason ("Conflict",
-    "NotFound", ...; "Timeout" or "Unreachable" if no answer came), `retry_after` seconds or None.
+    "NotFound", ...; "Timeout" or "Unreachable" if no answer came), `retry_after` seconds or None. `continue_token` goes
+    on with a list that has expired (410), from where it stopped, with the objects that are there now.
     """
 
     def __init__(
@@ -32,6 +33,7 @@ class ApiError(Exception):
         *,
         details: dict[str, Any] | None = None,
         retry_after: float | None = None,
+        continue_token: str = "",
     ) -> None:
         super().__init__(status, reason, message)
         self.status = status
@@ -39,6 +41,7 @@ class ApiError(Exception):
         self.message = message
         self.details = details
         self.retry_after = retry_after
+        self.continue_token = continue_token
 
     def __str__(self) -> str:
         return f"{self.status or 'no answer'} {self.reason}: {self.message}"
@@ -74,6 +77,7 @@ class _Status(msgspec.Struct):
     message: str = ""
     details: dict[str, Any] | None = None
     code: int = 0
+    metadata: dict[str, Any] | None = None
 
 
 _STATUS = msgspec.json.Decoder(_Status)
@@ -97,6 +101,7 @@ def status_error(body: bytes, *, http_status: int = 0, retry_after: str | None =
         status.message,
         details=status.details,
         retry_after=_seconds(retry_after) or _seconds((status.details or {}).get("retryAfterSeconds")),
+        continue_token=(status.metadata or {}).get("continue", ""),
     )
 
 

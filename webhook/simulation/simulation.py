@@ -7,7 +7,7 @@ import gc
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self, cast
+from typing import Any, Protocol, Self, cast
 
 import msgspec
 
@@ -46,14 +46,15 @@ def checkpoints_of(policies: Policies) -> tuple[str, ...]:
     return tuple(sorted({key for cost in costs if cost is not None for key in cost.checkpoints}))
 
 
-class Step(msgspec.Struct, frozen=True):
-    """A change of the cluster from outside, made `at` seconds after the start."""
+class Step(Protocol):
+    """A change of the cluster from outside."""
 
-    at: float
+    @property
+    def at(self) -> float:
+        """When it is made, in seconds after the start."""
 
     def make(self, running: Running) -> None:
         """Change the cluster."""
-        raise NotImplementedError
 
 
 @dataclass(slots=True, repr=False)  # asyncio would make a text of a whole cluster when it ends

@@ -44,9 +44,10 @@ class WhatIfError(Exception):
     """A change that cannot be made; the text says which, why, and what there is instead."""
 
 
-class Scale(Step, frozen=True):
+class Scale(msgspec.Struct, frozen=True):
     """Another number of replicas for a workload."""
 
+    at: float
     key: str
     replicas: int
 
@@ -57,9 +58,10 @@ class Scale(Step, frozen=True):
         running.history.note(self.at, f"{self.key} scaled to {self.replicas}")
 
 
-class RemoveNode(Step, frozen=True):
+class RemoveNode(msgspec.Struct, frozen=True):
     """A node is lost, with the pods on it."""
 
+    at: float
     name: str
 
     def make(self, running: Running) -> None:
@@ -76,9 +78,10 @@ class RemoveNode(Step, frozen=True):
                 running.api.remove(key, pod.metadata.uid)
 
 
-class AddNodes(Step, frozen=True):
+class AddNodes(msgspec.Struct, frozen=True):
     """More nodes, each like one that is there: of that instance type, or of that name."""
 
+    at: float
     count: int
     like: str
 
@@ -103,9 +106,10 @@ class AddNodes(Step, frozen=True):
         running.history.note(self.at, f"{self.count} nodes like {self.like} added")
 
 
-class Drain(Step, frozen=True):
+class Drain(msgspec.Struct, frozen=True):
     """The nodes of a zone, or one node, are cordoned and drained as `kubectl drain` does: budgets are kept."""
 
+    at: float
     zone: str
 
     def make(self, running: Running) -> None:
@@ -139,12 +143,13 @@ class Drain(Step, frozen=True):
             later(_RETRY, self._evict, running, key, uid, running.tracker.version)
 
 
-class Apply(Step, frozen=True):
+class Apply(msgspec.Struct, frozen=True):
     """Objects from files, new or changed, and policies, which take the place of those of their names.
 
     `remarks` are for whoever gave the files.
     """
 
+    at: float
     where: str
     objects: tuple[dict[str, Any], ...] = ()
     policies: Policies = Policies()
