@@ -11,17 +11,22 @@ from webhook.policy.model.limits import Limits, WorkloadLimit
 from webhook.policy.model.policies import Policies
 from webhook.policy.model.preemption import PreemptionPolicy, Preemptors
 from webhook.policy.shapes.yaml_nodes import SourcePosition
-from webhook.reconciler.evaluate.eviction_record import NOTHING, EvictionRecord, encode
-from webhook.reconciler.evaluate.workload_history import PastEviction
-from webhook.reconciler.plans.eviction_store import EVICTIONS
+from webhook.reconciler.evictions.log import LoggedEviction, PodEviction
+from webhook.reconciler.evictions.record import NOTHING, EvictionRecord, encode
+from webhook.reconciler.evictions.store import EVICTIONS
 
 API = "Deployment/shop/api"
+
+
+def gone(workload, preemptor, age):
+    """The eviction of a pod of a workload for another one, so many seconds ago."""
+    return LoggedEviction(-age, START - age, PodEviction("", workload, "", (), preemptor))
 
 
 def test_what_the_limit_of_a_policy_leaves_is_told(capsys, monkeypatch):
     """Beside how often the workload was evicted, the newest first, and for whom."""
     monkeypatch.setattr("time.time", lambda: START)
-    past = {"Job/a/a": [PastEviction(START - 10, "Job/a/c"), PastEviction(START - 9, "Job/a/d")]}
+    past = {"Job/a/a": [gone("Job/a/a", "Job/a/c", 10.0), gone("Job/a/a", "Job/a/d", 9.0)]}
     policy = PreemptionPolicy(
         name="p", source=SourcePosition(), preemptors=Preemptors(), limits=Limits(per_workload=WorkloadLimit(3, 60.0))
     )
@@ -49,9 +54,10 @@ class Leases:
 
 async def test_what_was_evicted_is_read():
     """It is what the reconciler has written, nothing without a Lease, and an error if nobody would have written it."""
-    record = EvictionRecord(START, workloads={"Job/default/db": [PastEviction(START - 10.0, API)]})
+    row = gone("Job/default/db", API, 10.0)
+    record = EvictionRecord(START, evictions=[row])
     read = await read_evictions(Leases(encode(record)), "giveway-system")
-    assert read.workloads == {"Job/default/db": [PastEviction(START - 10.0, API)]}
+    assert read.of_workloads() == {"Job/default/db": [row]}
     assert await read_evictions(Leases(None), "giveway-system") == NOTHING
     with pytest.raises(click.ClickException, match="the record of evictions"):
         await read_evictions(Leases("x"), "giveway-system")

@@ -20,15 +20,15 @@ from webhook.preemption.snapshot.snapshot import ObjectTable
 from webhook.preemption.victims.rules import Rules
 from webhook.reconciler.clock import Now
 from webhook.reconciler.evaluate.evaluator import Evaluator
-from webhook.reconciler.evaluate.eviction_limiter import EvictionLimiter
 from webhook.reconciler.evaluate.outcomes import Evicts
+from webhook.reconciler.evictions.log import EvictionLog, PodEviction
 from webhook.reconciler.metrics import ReconcilerMetrics
 from webhook.reconciler.plans.plan import Plan
 from webhook.reconciler.plans.plan_index import PlanIndex
 from webhook.reconciler.preemptors import PolicySet
 from webhook.reconciler.reconciler import Reconciler
 from webhook.reconciler.reporting import Reporter
-from webhook.reconciler.state.annotations import DecidedVictim, DecisionRecord, PlanRecord, encode, sealed
+from webhook.reconciler.state.annotations import DecidedVictim, DecisionRecord, PlanRecord, digest_on, encode, plan_of
 from webhook.reconciler.state.plan_victims import PlanVictim
 from webhook.reconciler.state.state import State
 
@@ -102,11 +102,23 @@ def preemptor(name: str = "p", cpu: str = "3", *, priority: int = 100, **more: A
     return pod(name, cpu, priority=priority, labels=labels, conditions=[unschedulable], annotations={}, **more)
 
 
-def planned(made: Pod, record: PlanRecord, decision: DecisionRecord | None = None, key: str = "") -> Pod:
-    """The pod with a plan that an earlier leader wrote on it, by the key that leaders share."""
+def planned(made: Pod, record: PlanRecord, decision: DecisionRecord | None = None) -> Pod:
+    """The pod with a plan that an earlier leader wrote on it."""
     told = encode(decision) if decision else ""
-    made.metadata.annotations = {PLAN: sealed(encode(record), made, told, key)} | ({DECISION: told} if told else {})
+    made.metadata.annotations = {PLAN: encode(record)} | ({DECISION: told} if told else {})
     return made
+
+
+def logged(log: EvictionLog, *pods: Pod) -> None:
+    """Let the log of the leader before tell that it wrote the plans on these pods."""
+    for one in pods:
+        if (record := plan_of(one)) is not None:
+            log.earlier_plans[record.id] = (digest_on(one),)
+
+
+def evicted(log: EvictionLog, workload: str, at: float, by: str = "", node: str = "n1") -> None:
+    """Let the log tell of an eviction at this time."""
+    log.note(PodEviction("", workload, node, ("namespace default",), by), at, START + at)
 
 
 def decided(*rows: DecidedVictim, plan: str = "x", age: float = 10.0) -> tuple[PlanRecord, DecisionRecord]:
@@ -173,7 +185,7 @@ class Setting:
         self.policy_set = PolicySet(Policies(preemption=(self.policy,)))
         self.state = State(None, self.policy_set.annotations())  # type: ignore[arg-type]  # nothing is asked of a server
         self.clock = FakeClock()
-        self.evaluator = Evaluator(self.state, EvictionLimiter(), self.clock)
+        self.evaluator = Evaluator(self.state, EvictionLog(), self.clock)
         self.state.snapshot.classes.__class__ = ClassesOfPods
         self.state.snapshot.put(
             PRIORITY_CLASSES, msgspec.convert({"metadata": {"name": "low"}, "value": 80}, PriorityClass)
@@ -241,7 +253,8 @@ class Desk:
         return [line for line in self.told if line["message"] == message]
 
     def lead(self) -> None:
-        """Look at all pods, as a new leader does, and take a turn."""
+        """Look at all pods, as a new leader does that knows the plans on them, and take a turn."""
+        logged(self.reconciler.evaluator.log, *self.reconciler.state.pods.items().values())
         self.reconciler.look_at_all()
         self.reconciler.turn()
 

@@ -55,7 +55,7 @@ def of_group(group):
         groups={1: "JobSet default/train", 2: "JobSet default/other"},
     )
     for victim in victims:
-        made.note_asked(victim.uid, 0.0, 0, ServerTime(START))
+        made.note_asked(victim.uid, 0.0, ServerTime(START))
     return made
 
 

@@ -25,12 +25,12 @@ from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.preemption.victims.rules import Rules, kubernetes_rules
 from webhook.reconciler.clock import SteadyClock
 from webhook.reconciler.evaluate.evaluator import Evaluator
-from webhook.reconciler.evaluate.eviction_limiter import EvictionLimiter
-from webhook.reconciler.evaluate.eviction_record import NOTHING, EvictionRecord
 from webhook.reconciler.evaluate.extender_client import ExtenderCache, url_of
 from webhook.reconciler.evaluate.gang_evaluator import GangMembers, Together, evaluate_gang
 from webhook.reconciler.evaluate.outcomes import Asks, Evicts, Fits, Outcome, Promised, Unschedulable
 from webhook.reconciler.evaluate.victim_exclusions import decide_with_exclusions, immovable
+from webhook.reconciler.evictions.log import EvictionLog
+from webhook.reconciler.evictions.record import NOTHING, EvictionRecord
 from webhook.reconciler.plans.adoption import recall_evictions
 from webhook.reconciler.possible_evictions import possible_evictions
 from webhook.reconciler.preemptors import PolicySet, ineligible_reason, is_marked
@@ -246,8 +246,8 @@ def _now(
     record: EvictionRecord,
 ) -> str:
     """What the reconciler would do now, in words: for the pod, or for the gang that it belongs to."""
-    evaluator, rules = Evaluator(state, EvictionLimiter(), clock), policy_set.rules[policy.name]
-    recall_evictions(evaluator, policy_set, record, "")  # what of the rates is used up
+    evaluator, rules = Evaluator(state, EvictionLog(), clock), policy_set.rules[policy.name]
+    recall_evictions(evaluator, policy_set, record)  # what of the rates is used up
     outcome: Outcome | Together
     if is_gang(state.snapshot, pod):
         waiting = state.waiting_members(group_of(pod))

@@ -36,7 +36,7 @@ from webhook.kube.rollouts import pod_selector, unready
 from webhook.policy.files.loading import load_or_raise
 from webhook.policy.files.sources import texts_in
 from webhook.policy.model.values import NOTICE, PLAN, POD_ANNOTATIONS
-from webhook.reconciler.plans.eviction_store import evictions_lease
+from webhook.reconciler.evictions.store import evictions_lease
 from webhook.reconciler.state.notices import withdrawn_condition
 from webhook.registration.entries import PROBES
 from webhook.registration.probe import send_probe

@@ -99,11 +99,6 @@ class LeaderElector:
         """Who held the lease when it was last seen; empty if nobody did."""
         return self._observed.spec.holder_identity or ""
 
-    @property
-    def uid(self) -> str:
-        """The uid of the lease that was last seen; empty if none was."""
-        return self._observed.metadata.uid
-
     def remaining(self) -> float:
         """Seconds for which the lease is provably held; 0 if it is not."""
         return max(0.0, self._held_until - self._clock())

@@ -129,7 +129,7 @@ class Preempting:
     def _shape(self, entry: QueuedPreemptor, pod: Pod, policy: PreemptionPolicy, now: float) -> Key | None:
         """What a decision reads of a pod; None if what holds for it need not hold for others like it."""
         there, shape = pod.spec.node_name or pod.status.nominated_node_name, self._state.waiting.shape(entry.key)
-        evictors = self._evaluator.limiter.history.of(workload_of(pod), now)  # which it may not evict
+        evictors = self._evaluator.log.of(workload_of(pod), now)  # which it may not evict
         learned = entry.attempts or entry.nodes.left_out(now)
         if policy.extenders or there or self._state.has_devices(pod) or learned or evictors or shape is None:
             return None

@@ -24,17 +24,17 @@ from webhook.kube.objects.pod import Pod
 from webhook.policy.model.policies import Policies
 from webhook.policy.model.values import PLAN
 from webhook.preemption.snapshot.kinds import PODS, SNAPSHOT_KINDS, SnapshotKind
-from webhook.reconciler.clock import MeasuringClock
+from webhook.reconciler.clock import MeasuringClock, Now
 from webhook.reconciler.evaluate.evaluator import Evaluator
-from webhook.reconciler.evaluate.eviction_limiter import EvictionLimiter
-from webhook.reconciler.evaluate.eviction_record import EvictionRecord, record_of
 from webhook.reconciler.evaluate.extender_client import ExtenderAnswered, ExtenderClient
 from webhook.reconciler.evict.executor import Displaced, Executor, Performed
 from webhook.reconciler.evict.writer import Writer
+from webhook.reconciler.evictions.log import EvictionLog
+from webhook.reconciler.evictions.record import EvictionRecord, record_of
+from webhook.reconciler.evictions.store import EvictionStore
 from webhook.reconciler.plans import news as plan_news
 from webhook.reconciler.plans.adoption import Adopted, TakeOff, adopt, recall_evictions
 from webhook.reconciler.plans.endings import ENDINGS, Ending
-from webhook.reconciler.plans.eviction_store import EvictionStore
 from webhook.reconciler.plans.plan import Plan
 from webhook.reconciler.plans.plan_manager import PlanManager
 from webhook.reconciler.preempting import Preempting
@@ -60,7 +60,7 @@ _EARLIER = 30.0
 class Reconciler:
     """Preempts for the pods of one cluster while `lead()` runs; `fence()` and `in_doubt()` are as for `Writer`.
 
-    What has to outlive it is in a `lease`, given by namespace and name. Its plans are sealed with the `key` of leaders.
+    What has to outlive it is in a `lease`, given by namespace and name.
     """
 
     def __init__(
@@ -75,7 +75,6 @@ class Reconciler:
         in_doubt: Callable[[], bool] = bool,
         dry_run: bool = False,
         lease: tuple[str, str] | None = None,
-        key: Callable[[], str] = str,
     ) -> None:
         self.state = state
         self.policy_set = policy_set
@@ -86,12 +85,12 @@ class Reconciler:
         """When this process began to lead, in monotonic seconds."""
         self.queue = Queue()
         self.event_handlers = EventHandlers(state, self.queue, policy_set, clock)
-        self.evaluator = Evaluator(state, EvictionLimiter(), clock)
+        self.evaluator = Evaluator(state, EvictionLog(), clock)
         self.plan_manager = PlanManager(self.evaluator, policy_set, dry_run=dry_run)
         self.plans = self.plan_manager.plans
         self._news: asyncio.Queue[News | None] = asyncio.Queue()
         """What tasks have to tell; None if there is other work."""
-        self.store, self._key = EvictionStore(client, lease, self._evictions, fence), key
+        self.store = EvictionStore(client, lease, self._evictions, fence)
         self._unseen = self.plan_manager.unseen
         self.extender_client = ExtenderClient(self._news)
         self.preempting = Preempting(self.plan_manager, policy_set, self.queue, self.extender_client, reporter)
@@ -102,7 +101,6 @@ class Reconciler:
             policy_set,
             reporter,
             store=self.store,
-            key=key,
             news=self._news,
         )
         for kind in SNAPSHOT_KINDS:
@@ -119,7 +117,7 @@ class Reconciler:
         self.reporter.leading(True)
         try:
             # 1. The evictions of a moment ago count for the rates, whoever asked for them, and what they taught holds.
-            recall_evictions(self.evaluator, self.policy_set, record, self._key())
+            recall_evictions(self.evaluator, self.policy_set, record)
             self.store.write_soon()
             # 2. Every preemptor comes to the queue, and every plan on a pod is found.
             self.look_at_all()
@@ -151,10 +149,11 @@ class Reconciler:
         """Let every pod be looked at, bit by bit."""
         self._unseen |= dict.fromkeys(self.state.pods.items())
 
-    def _evictions(self) -> EvictionRecord:
-        """What the next leader has to know of evictions."""
-        returning = self.evaluator.eviction_backoff.returning()
-        return record_of(self.evaluator.limiter, returning, self.clock.monotonic(), self.clock.wall())
+    def _evictions(self) -> tuple[int, EvictionRecord]:
+        """What the next leader has to know of evictions, and its version."""
+        return self.evaluator.log.version, record_of(
+            self.evaluator.log, self.evaluator.eviction_backoff, Now.by(self.clock)
+        )
 
     def _look_at(self, key: str) -> None:
         """A preemptor comes to the queue; a plan that an earlier leader wrote on it goes on here, or is taken off."""
@@ -165,8 +164,9 @@ class Reconciler:
             self.event_handlers.offer(key, pod, has_plan=key in self.plans)
         if pod is None or self.plan_manager.dry_run or not self._is_found(key, pod):
             return
-        late = self.clock.monotonic() > self._began + _EARLIER
-        match adopt(pod, self.plan_manager, self.policy_set, self.executor.clearing, self._key(), late=late):
+        if self.clock.monotonic() > self._began + _EARLIER:
+            self.evaluator.log.earlier_plans.clear()
+        match adopt(pod, self.plan_manager, self.policy_set, self.executor.clearing):
             case None:
                 pass
             case TakeOff(plan_id, node):
@@ -195,7 +195,7 @@ class Reconciler:
             self._news.get_nowait()
         self.queue.clear()
         self.preempting.verdicts.clear()
-        self.evaluator.limiter.clear()
+        self.evaluator.log.clear()
         self.evaluator.schedulers.clear()
 
     # What the watches show.

@@ -20,8 +20,8 @@ from webhook.kube.owner_events import OwnerEvents
 from webhook.policy.model.policies import Policies
 from webhook.reconciler.clock import MeasuringClock, SteadyClock
 from webhook.reconciler.decision_history import DecisionHistory, PendingPods
+from webhook.reconciler.evictions.store import evictions_lease
 from webhook.reconciler.metrics import ReconcilerMetrics
-from webhook.reconciler.plans.eviction_store import evictions_lease
 from webhook.reconciler.preemptors import PolicySet
 from webhook.reconciler.reconciler import Reconciler
 from webhook.reconciler.reporting import CONTROLLER, Reporter, Tell
@@ -102,14 +102,9 @@ class ReconcilerService:
             in_doubt=bool if self._elector is None else self._elector.is_in_doubt,
             dry_run=options.dry_run,
             lease=None if options.dry_run else (options.lease_namespace, evictions_lease(options.lease_name)),
-            key=self._key,
         )
-        history = self.reconciler.evaluator.limiter.history
-        self.metrics.show_workloads(lambda: history.most_evicted(_SHOWN, _DAY, self.clock.monotonic()))
-
-    def _key(self) -> str:
-        """What leaders seal plans with: the uid of their Lease. Who may not read that does not know it."""
-        return self._elector.uid if self._elector is not None else ""
+        evictions = self.reconciler.evaluator.log
+        self.metrics.show_workloads(lambda: evictions.most_evicted(_SHOWN, _DAY, self.clock.monotonic()))
 
     def time_to_write(self) -> float:
         """Seconds from now in which nobody else may lead; 0 if this process may not write."""

@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from tests.reconciler.builders import Setting, node, pod, policy, preemptor
+from tests.reconciler.builders import Setting, evicted, node, pod, policy, preemptor
 from webhook.policy.model.limits import CycleKeeper, Cycles, Limits
+from webhook.policy.model.victims import EvictionCost, Victims
 from webhook.reconciler.evaluate.extender_client import ExtenderClient
 from webhook.reconciler.evaluate.outcomes import Evicts, Unschedulable
-from webhook.reconciler.evaluate.workload_history import WorkloadHistory
+from webhook.reconciler.evictions.log import EvictionLog
 from webhook.reconciler.metrics import ReconcilerMetrics
 from webhook.reconciler.plans.plan_manager import PlanManager
 from webhook.reconciler.preempting import Preempting
@@ -26,7 +27,7 @@ def under(keep, window=100.0):
 
 
 def past(setting, workload, by, age=9.0):
-    setting.evaluator.limiter.history.note(workload, setting.clock.monotonic() - age, by)
+    evicted(setting.evaluator.log, workload, setting.clock.monotonic() - age, by)
 
 
 def workload_pod(name, of, **more):
@@ -81,16 +82,16 @@ def closed_by(events, own, window, now):
 def test_random_evictions_close_the_cycles_that_a_walk_finds(first):
     """Who closes a cycle, and the way that is told, are those of a walk over a plain list of what happened."""
     for seed in range(first, first + 50):
-        dice, history, events, now = random.Random(seed), WorkloadHistory(), [], 1000.0
+        dice, log, events, now = random.Random(seed), EvictionLog(), [], 1000.0
         names = [f"Job/a/{number}" for number in range(dice.randint(2, 9))]
         for _ in range(dice.randint(1, 25)):
             now += dice.choice([1.0, 50.0])
             events.append((dice.choice(names), now, dice.choice([*names, "", "Pod/b/alone"])))
-            history.note(events[-1][0], now, events[-1][2])
+            evicted(log, *events[-1])
         window = dice.choice([10.0, 200.0, 5000.0])
         happened = {(by, gone) for gone, at, by in events if at > now - window}
         for own in names:
-            found = history.evictors(own, window, now)
+            found = log.evictors(own, window, now)
             assert found.keys() == closed_by(events, own, window, now), seed
             assert all((by, gone) in happened for by, gone in found.items())
             assert all(gone == own or gone in found for gone in found.values())
@@ -111,3 +112,17 @@ async def test_what_keeps_one_workload_from_evicting_keeps_no_other_of_its_shape
         entry = queue.offer(f"default/p-{owner}", uid=owner, priority=100, created=0.0, now=0.0)
         outcomes.append(preempting.evaluate(entry, pending, setting.policy, 0.0))
     assert [type(one) for one in outcomes] == [Unschedulable, Evicts]
+
+
+def test_recent_evictions_count_as_a_cost():
+    """Of two equal pods the one whose workload was evicted less often within the window goes."""
+    cost = EvictionCost(recent_evictions=3600.0)
+    setting = Setting(node("n1"), node("n2"), under=policy(victims=Victims(cost=cost)))
+    setting.add(workload_pod("a", "db", node="n1"), workload_pod("b", "cache", node="n2"))
+    past(setting, DB, API, 10.0)
+    assert setting.evaluate(preemptor()).node == "n2"
+    past(setting, CACHE, API, 10.0)
+    past(setting, CACHE, API, 5.0)
+    assert setting.evaluate(preemptor()).node == "n1"
+    setting.clock.now += 3600.0
+    assert setting.evaluate(preemptor()).selected.compared["recent evictions"] == "0"

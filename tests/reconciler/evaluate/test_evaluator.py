@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.reconciler.builders import START, Setting, budget, names, node, pod, policy, preemptor
+from tests.reconciler.builders import START, Setting, budget, evicted, names, node, pod, policy, preemptor
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects.pod import Pod
 from webhook.policy.model.limits import Limits, Rate
@@ -13,7 +13,6 @@ from webhook.policy.model.schedule import Schedule
 from webhook.policy.model.values import PROTECTION_DURATION
 from webhook.preemption.ranking import RANKING
 from webhook.preemption.victims.costs import COST_KEYS
-from webhook.reconciler.evaluate.eviction_limiter import PlannedEviction
 from webhook.reconciler.evaluate.outcomes import Evicts, Fits, Unschedulable, Waits
 
 
@@ -212,8 +211,8 @@ def test_a_rate_holds_by_its_schedule():
     """Before it begins evictions are counted and not held back; within it they count."""
     rate = Rate(1, 4 * 3600.0, daily(10, 1))
     setting = full(under=policy(limits=Limits(per_node=rate)))
-    setting.evaluator.limiter.remember(setting.policy.limits)
-    setting.evaluator.limiter.note([PlannedEviction("", "n1")], 0.0)
+    setting.evaluator.log.remember(setting.policy.limits)
+    evicted(setting.evaluator.log, "", 0.0)
     assert isinstance(setting.evaluate(preemptor(cpu="2")), Evicts)
     setting.clock.now = 2 * 3600.0
     outcome = setting.evaluate(preemptor(cpu="2"))

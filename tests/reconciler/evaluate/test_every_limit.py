@@ -24,7 +24,7 @@ def setting_of(limits, *names):
     """A full node with such victims, all of one owner, namespace and team, in a cluster that had an hour of peace."""
     setting = Setting(node("n1"), under=policy(limits=limits))
     setting.clock.now = 3600.0
-    setting.evaluator.limiter.remember(limits)
+    setting.evaluator.log.remember(limits)
     setting.add(*(victim(name, "8" if len(names) == 1 else "4") for name in names))
     return setting
 
@@ -36,9 +36,8 @@ def victim(name, cpu="8"):
 
 def evicted(setting):
     """Such a pod was asked to leave 10 s ago."""
-    limiter, at = setting.evaluator.limiter, setting.clock.monotonic() - 10.0
-    limiter.note([limiter.eviction_of(victim("gone"))], at)
-    limiter.history.note("Job/default/a", at, "API")
+    log = setting.evaluator.log
+    log.note(log.eviction_of(victim("gone"), "API"), setting.clock.monotonic() - 10.0, 0.0)
 
 
 def test_the_rates():
@@ -84,11 +83,11 @@ def test_a_plan_larger_than_a_rate_is_none(field):
 def test_a_rate_that_got_smaller_ends_a_plan(field):
     """A plan that was made under a larger rate is told by which it is too large now."""
     setting = setting_of(only(field, 2), "v", "w")
-    limiter = setting.evaluator.limiter
-    tickets = limiter.plan([limiter.eviction_of(victim(name)) for name in "vw"], setting.clock.monotonic())
-    assert limiter.overdrawn(only(field, 2), tickets, setting.clock.monotonic()) == ""
+    log, uids, now = setting.evaluator.log, ["uid-v", "uid-w"], setting.clock.monotonic()
+    log.intend("plan", [log.eviction_of(victim(name)) for name in "vw"])
+    assert log.overdrawn(only(field, 2), uids, now) == ""
     told = f"limits.{yaml_name(field)} does not allow so many evictions any more"
-    assert limiter.overdrawn(only(field), tickets, setting.clock.monotonic()) == told
+    assert log.overdrawn(only(field), uids, now) == told
 
 
 RED, BLUE = {"namespace": "red"}, {"namespace": "blue"}
@@ -112,6 +111,6 @@ def test_whose_evictions_count_together(limits, before, victims, goes):
     """A rate that is used up keeps the pods of its namespace, team or owner, and no others."""
     setting = setting_of(limits)
     setting.add(*(pod(f"v{number}", "3", node="n1", **more) for number, more in enumerate(victims)))
-    limiter = setting.evaluator.limiter
-    limiter.note([limiter.eviction_of(pod("gone", node="n1", **before))], setting.clock.monotonic() - 10.0)
+    log = setting.evaluator.log
+    log.note(log.eviction_of(pod("gone", node="n1", **before)), setting.clock.monotonic() - 10.0, 0.0)
     assert isinstance(setting.evaluate(preemptor(cpu="8")), Evicts if goes else Unschedulable)

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from tests.reconciler.builders import START, Desk, Setting, budget, node, pod, policy, preemptor
+from tests.reconciler.builders import START, Desk, Setting, budget, evicted, node, pod, policy, preemptor
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects.scheduling import PodGroup
 from webhook.policy.model.limits import CycleKeeper, Cycles, LabelRate, Limits, Rate, WorkloadLimit
@@ -86,9 +86,8 @@ def test_what_was_evicted_before_counts():
     """A rate that one eviction has left nothing of keeps the gang until that leaves the window."""
     setting = setting_of(Limits(per_cluster=Rate(2, 60.0)), PODS)
     setting.clock.now = 100.0
-    limiter = setting.evaluator.limiter
-    limiter.remember(setting.policy.limits)
-    limiter.note([limiter.eviction_of(filler(9, "other"))], 90.0)
+    setting.evaluator.log.remember(setting.policy.limits)
+    evicted(setting.evaluator.log, "Job/default/other", 90.0)
     outcome = evaluated(setting)
     assert isinstance(outcome, Unschedulable)
     assert (outcome.limited, outcome.due) == (True, 150.0)
@@ -120,7 +119,7 @@ def test_a_group_that_goes_whole_counts_whole(allowed):
 def test_a_gang_does_not_evict_its_evictor(keep):
     """A workload for which a member's own was evicted stays, or it is told that it goes."""
     setting = setting_of(Limits(cycles=Cycles(keep=keep, window=100.0)), PODS)
-    setting.evaluator.limiter.history.note("Job/default/train", 0.0, "ReplicaSet/default/cheap")
+    evicted(setting.evaluator.log, "Job/default/train", 0.0, "ReplicaSet/default/cheap")
     outcome = evaluated(setting)
     assert gone(outcome) == (["dear-2", "dear-3"] if keep is CycleKeeper.EVICTOR else ["cheap-0", "cheap-1"])
     closed = {what.cycles for _, what in outcome.placed}
@@ -141,9 +140,9 @@ def test_recent_evictions_count_as_a_cost():
     pods = [*PODS[:2], *(filler(n, "dear", labels={"team": "blue"}) for n in (2, 3))]
     setting = setting_of(Limits(), pods, victims=Victims(cost=cost))
     for owner, goes in (("cheap", ["dear-2", "dear-3"]), ("dear", ["cheap-0", "cheap-1"])):
-        setting.evaluator.limiter.history.note(f"ReplicaSet/default/{owner}", 0.0, "")
+        evicted(setting.evaluator.log, f"ReplicaSet/default/{owner}", 0.0, "")
         if owner == "dear":
-            setting.evaluator.limiter.history.note(f"ReplicaSet/default/{owner}", 0.0, "")
+            evicted(setting.evaluator.log, f"ReplicaSet/default/{owner}", 0.0, "")
         assert gone(evaluated(setting)) == goes
 
 

@@ -9,6 +9,7 @@ import pytest
 from tests.reconciler.builders import Setting, node, pod, policy, preemptor
 from webhook.policy.model.limits import CycleKeeper, Cycles, LabelRate, Limits, Rate, WorkloadLimit
 from webhook.reconciler.evaluate.outcomes import Evicts, Unschedulable
+from webhook.reconciler.evictions.log import PodEviction
 
 OWN, HOUR = "StatefulSet/default/own", 3600.0
 
@@ -49,7 +50,7 @@ def random_setting(seed, *, across):
         per_namespace=Rate(dice.randint(1, 4), HOUR) if chance() and (across or grouped) else None,
         per_label=LabelRate("team", dice.randint(1, 4), HOUR) if chance() and (across or not grouped) else None,
         per_cluster=Rate(dice.randint(1, 6), HOUR) if chance() else None,
-        cycles=Cycles(keep=keep, window=HOUR),
+        cycles=Cycles(keep=keep, window=2 * HOUR),
     )
     nodes = {f"n{number}": dice.randint(6, 12) for number in range(dice.randint(1, 3))}
     workloads = []
@@ -85,8 +86,8 @@ def random_setting(seed, *, across):
 
 def setting_of(limits, nodes, pods, evicted):
     setting = Setting(*(node(name, str(room)) for name, room in nodes.items()), under=policy(limits=limits))
-    setting.clock.now, limiter = 1000.0, setting.evaluator.limiter
-    limiter.remember(limits)
+    setting.clock.now, log = 3 * HOUR, setting.evaluator.log
+    log.remember(limits)
     made = {}
     for one in pods:
         made[one["name"]] = pod(
@@ -97,12 +98,12 @@ def setting_of(limits, nodes, pods, evicted):
             labels={"team": one["team"]} if one["team"] else {},
             owner=("StatefulSet", one["of"]),
         )
-        if one["evictor"]:
-            limiter.history.note(OWN, 990.0, one["owner"])
     setting.add(*made.values())
+    for one in pods:
+        if one["evictor"]:  # so long ago that no rate counts it
+            log.note(PodEviction("", OWN, "", (), one["owner"]), 1.5 * HOUR, 0.0)
     for one in evicted:  # another pod of the same workload went from that node before
-        limiter.note([limiter.eviction_of(made[one["name"]])], 900.0)
-        limiter.history.note(one["owner"], 900.0, "Job/x/y")
+        log.note(log.eviction_of(made[one["name"]], "Job/x/y"), 3 * HOUR - 100.0, 0.0)
     return setting
 
 

@@ -95,7 +95,7 @@ async def test_nomination_is_not_behind_evictions():
     pod = Pod(metadata=ObjectMeta(name="p", namespace="default", uid="u", resource_version="1"))
     record = PlanRecord(id="x", node="n1")
     decision = DecisionRecord(plan="x", at=rfc3339(0), node="n1", policy="test", attempt=1)
-    await asyncio.wait_for(writer.nominate(pod, record, decision, lambda _: True, "key"), 1.0)
+    await asyncio.wait_for(writer.nominate(pod, record, decision, lambda _: True, lambda _: None), 1.0)
     assert (server.asked, server.patched) == (256, 1)
     server.answer.set()
     await asyncio.gather(*tasks)

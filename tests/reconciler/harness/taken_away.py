@@ -15,7 +15,7 @@ import numpy as np
 from tests.reconciler.harness.table import ROWS, live
 
 SEEDS = 600
-_EVALUATE = "webhook.reconciler.evaluate"
+_EVALUATE, _EVICTIONS = "webhook.reconciler.evaluate", "webhook.reconciler.evictions"
 
 
 class Mechanism(NamedTuple):
@@ -35,12 +35,12 @@ MECHANISMS = {
         "webhook.reconciler.plans.next_action._to_try", lambda _situation: ()
     ),
     "evictions that count for the rates": Mechanism(
-        f"{_EVALUATE}.eviction_limiter.EvictionLimiter.asked",
-        lambda self, ticket, *_: self.take_back([ticket] if ticket else ()) or 0,
+        f"{_EVICTIONS}.log.EvictionLog.asked",
+        lambda self, eviction, *_: self.give_back("", [eviction.uid]),
         "calm",
     ),
     "owners that put their pods back": Mechanism(
-        f"{_EVALUATE}.victim_exclusions.EvictionBackoff.returned", lambda *_given, **_more: None
+        f"{_EVICTIONS}.backoff.EvictionBackoff.returned", lambda *_given, **_more: None
     ),
 }
 

@@ -122,7 +122,7 @@ def test_who_leaves_by_itself():
     for new in leaves:
         assert notices.left(Change("modified", "default/a", told, new)) == (made, told)
     assert notices.left(Change("modified", "default/a", told, told)) is None
-    made.note_asked("uid-a", 0.0, 1, ServerTime(START))
+    made.note_asked("uid-a", 0.0, ServerTime(START))
     assert notices.left(Change("deleted", "default/a", told, None)) is None
 
 

@@ -41,6 +41,6 @@ def test_who_goes_with_whom():
     plan = Plan(PlanRecord(id="x", node="n1", victims=victims), "default/p", "p", 100, 0.0, 10.0)
     bound_to_go = [plan.bound_to_go(())]
     for name in ("d", "a"):
-        plan.note_asked(name, 0.0, 0, ServerTime(0.0))
+        plan.note_asked(name, 0.0, ServerTime(0.0))
         bound_to_go.append(plan.bound_to_go(()))
     assert bound_to_go == [frozenset(), frozenset(), {"a", "b"}]

@@ -221,7 +221,7 @@ def test_victims_that_are_not_needed_any_more(asked: list[str], happens: list[st
     plan = planned(setting, "6")
     assert [victim.name for victim in plan.record.victims] == ["a", "b", "c"]
     for name in asked:
-        plan.note_asked(f"uid-{name}", 0.0, 0, ServerTime(START))
+        plan.note_asked(f"uid-{name}", 0.0, ServerTime(START))
         setting.add(leaving(name, sizes[name]))
     for name in happens:
         setting.remove(f"default/{name}")
@@ -247,7 +247,7 @@ def test_a_new_pod_of_a_victims_name_is_not_counted_on():
     setting = Setting(node("n1"))
     setting.add(*(pod(name, "3", node="n1") for name in ("a", "b")), pod("other", "2", node="n1", priority=1000))
     plan = planned(setting, "5")
-    plan.note_asked("uid-a", 0.0, 0, ServerTime(START))
+    plan.note_asked("uid-a", 0.0, ServerTime(START))
     setting.remove("default/a")
     setting.add(pod("a", "3", node="n1", uid="another"))
     setting.remove("default/other")
@@ -307,7 +307,7 @@ def test_a_group_goes_whole_or_stays(needed: bool, asked: str, asking: str, othe
     assert {victim.name for victim in plan.record.victims} == {"a", "b"}
     setting.remove("default/own")
     for name in asked:
-        plan.note_asked(f"uid-{name}", 0.0, 0, ServerTime(START))
+        plan.note_asked(f"uid-{name}", 0.0, ServerTime(START))
         setting.add(leaving(name, size, **group))
     plan.asking |= {f"uid-{name}" for name in asking}
     being_asked = frozenset(f"uid-{name}" for name in others)

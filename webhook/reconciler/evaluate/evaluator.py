@@ -27,7 +27,6 @@ from webhook.reconciler.clock import MeasuringClock, Now
 from webhook.reconciler.evaluate.budget_checks import BEYOND_BUDGET, within_budgets
 from webhook.reconciler.evaluate.candidate_room import rows_with, rows_without
 from webhook.reconciler.evaluate.early_takers import ChosenCandidate, choose
-from webhook.reconciler.evaluate.eviction_limiter import EvictionLimiter, has_rates
 from webhook.reconciler.evaluate.extender_client import UnaskedError
 from webhook.reconciler.evaluate.known_room import KnownRoom
 from webhook.reconciler.evaluate.outcomes import (
@@ -45,13 +44,14 @@ from webhook.reconciler.evaluate.pods_ahead import AHEAD, PodsAhead, blocked_tex
 from webhook.reconciler.evaluate.rates import NOT_NOW, Rates, too_large
 from webhook.reconciler.evaluate.scheduler_activity import SchedulerActivity
 from webhook.reconciler.evaluate.victim_exclusions import (
-    EvictionBackoff,
     LimitsNow,
     among_last_resort,
     decide_with_exclusions,
     decide_within_limits,
     immovable,
 )
+from webhook.reconciler.evictions.backoff import EvictionBackoff
+from webhook.reconciler.evictions.log import EvictionLog, has_rates
 from webhook.reconciler.state.annotations import Alternative
 from webhook.reconciler.state.state import State
 
@@ -74,9 +74,9 @@ _PROTECTION_PAUSE = 1.0
 class Evaluator:
     """The cluster and the past, and what they mean for a preemptor."""
 
-    def __init__(self, state: State, limiter: EvictionLimiter, clock: MeasuringClock) -> None:
+    def __init__(self, state: State, log: EvictionLog, clock: MeasuringClock) -> None:
         self.state = state
-        self.limiter = limiter
+        self.log = log
         self.eviction_backoff = EvictionBackoff()
         self.schedulers = SchedulerActivity()
         self.clock = clock
@@ -148,9 +148,9 @@ class Evaluator:
     ) -> LimitsNow:
         """What keeps pods from going for these preemptors under a policy now; the `filters` keep candidates, too."""
         now, limits = at.monotonic, policy.limits.at(at.wall)
-        self.limiter.remember(policy.limits)
-        left = self.limiter.remaining(limits, now)
-        past = PastEvictions(self.state, self.limiter.history, pods, policy, now)
+        self.log.remember(policy.limits)
+        left = self.log.remaining(limits, now)
+        past = PastEvictions(self.state, self.log, pods, policy, now)
         excluded = self.exclusions(now) if past.stay is None else self.exclusions(now) | past.stay
         rates = Rates(self.state, limits, left) if has_rates(limits) else None
         return LimitsNow(limits, excluded, self.eviction_backoff.next_end(now) is not None, left, rates, past, filters)

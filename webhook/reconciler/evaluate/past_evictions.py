@@ -8,27 +8,19 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from webhook.kube.objects.meta import key_of
 from webhook.kube.objects.pod import Pod
 from webhook.kube.pods import workload_of
 from webhook.policy.model.limits import CycleKeeper
 from webhook.policy.model.preemption import PreemptionPolicy
 from webhook.reconciler.evaluate.outcomes import Asks, Evicts, Fits, Outcome, Unschedulable, Waits
-from webhook.reconciler.evaluate.workload_history import WorkloadHistory
+from webhook.reconciler.evictions.log import BARE, EvictionLog, evictor_name
 from webhook.reconciler.state.state import State
 
-BARE = "Pod/"
-"""What the name of a pod without an owner begins with in the history."""
 _SHOWN = 3
 
 
-def evictor_name(pod: Pod) -> str:
-    """By what name the history knows for whom a pod evicts: its workload, or itself if it has none."""
-    return workload_of(pod) or f"{BARE}{key_of(pod)}"
-
-
 class PastEvictions:
-    """The history of evictions as a decision under a policy counts it; `now` is in monotonic seconds.
+    """The log of evictions as a decision under a policy counts it; `now` is in monotonic seconds.
 
     `pods` is the preemptor, or the members of a gang that are placed together. A preemptor of workload A closes a cycle
     if pods of A were evicted for B within the policy's window, and it would evict pods of B. The chain may be longer:
@@ -37,14 +29,14 @@ class PastEvictions:
     """
 
     def __init__(
-        self, state: State, history: WorkloadHistory, pods: Iterable[Pod], policy: PreemptionPolicy, now: float
+        self, state: State, log: EvictionLog, pods: Iterable[Pod], policy: PreemptionPolicy, now: float
     ) -> None:
-        self._state, self._history, self._now = state, history, now
+        self._state, self._log, self._now = state, log, now
         self._recent, self._within = policy.victims.cost.recent_evictions, policy.limits.cycles.window
         own = dict.fromkeys(workload for pod in pods if (workload := workload_of(pod)))
         self._evictors: dict[str, str] = {}
         for workload in own:
-            evictors = history.evictors(workload, self._within, now)
+            evictors = log.evictors(workload, self._within, now)
             self._evictors |= {
                 key: evicted for key, evicted in evictors.items() if key not in {**own, **self._evictors}
             }
@@ -65,7 +57,7 @@ class PastEvictions:
             return None
         snapshot = self._state.snapshot
         column = np.zeros(snapshot.pods.rows, np.int64)
-        for workload, count in self._history.counts(self._recent, self._now).items():
+        for workload, count in self._log.counts(self._recent, self._now).items():
             column[snapshot.pod_rows(self._state.index.owned.get(workload, ()))] = count
         return column
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
+from functools import partial
 from typing import Any, NamedTuple
 
 from webhook.kube.errors import ApiError
@@ -20,16 +21,15 @@ from webhook.reconciler.evict.fenced_requests import DeposedError, StaleError
 from webhook.reconciler.evict.notice_writer import NoticeWriter
 from webhook.reconciler.evict.replacing import is_replaced
 from webhook.reconciler.evict.writer import EvictionResult, Writer
+from webhook.reconciler.evictions.store import EvictionStore
 from webhook.reconciler.plans.actions import Action, Ask, Displace, End, Nominate, Notify, Step, Try
 from webhook.reconciler.plans.endings import Ending
-from webhook.reconciler.plans.eviction_store import EvictionStore
 from webhook.reconciler.plans.next_action import policy_for
 from webhook.reconciler.plans.plan import Plan, is_there
 from webhook.reconciler.plans.plan_manager import PlanManager
 from webhook.reconciler.plans.recheck import judgement_of
 from webhook.reconciler.preemptors import PolicySet
 from webhook.reconciler.reporting import Reporter
-from webhook.reconciler.state.annotations import plan_id_of
 from webhook.reconciler.state.plan_victims import PlanVictim
 
 log = logging.getLogger(__name__)
@@ -60,8 +60,7 @@ class Displaced(NamedTuple):
 class Executor:
     """Does the steps of plans and takes them off their pods, each in a task of its own.
 
-    Plans are sealed with the `key` of the leaders, and taken off once the `store` has their evictions.
-    What comes of it is put on `news`.
+    Nobody is told or asked before the `store` has written the plan and its victims. What comes of it is put on `news`.
     """
 
     def __init__(
@@ -72,7 +71,6 @@ class Executor:
         reporter: Reporter,
         *,
         store: EvictionStore,
-        key: Callable[[], str],
         news: asyncio.Queue[Any],
     ) -> None:
         self._writer = writer
@@ -81,7 +79,7 @@ class Executor:
         self._state = manager.evaluator.state
         self._policy_set = policy_set
         self._reporter = reporter
-        self._store, self._key = store, key
+        self._store = store
         self._news = news
         self._notices = NoticeWriter(writer, manager, reporter)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -149,8 +147,10 @@ class Executor:
             case Try(victims):
                 return await _each(*(self._try(plan, victim) for victim in victims))
             case Notify(victims, seconds):
+                await self._store.wait_until_written(plan.logged)
                 return await _each(*(self._notices.tell(plan, victim, seconds) for victim in victims))
             case Ask(victims):
+                await self._store.wait_until_written(plan.logged)
                 results = await _each(*(self._ask(plan, victim) for victim in victims))
                 return await self._without_those_bound_to_go(plan, victims, results)
 
@@ -172,18 +172,18 @@ class Executor:
         if pod is None:
             return Ending.OUTDATED
         try:
-            if plan_id_of(pod) not in ("", plan.record.id):
-                await self._store.wait_until_written()  # what was evicted for the plan before goes with that plan
-                pod = self._state.pod_of(plan.key, plan.uid)
-                if pod is None or plan.ended is not None:
-                    return plan.ended or Ending.OUTDATED
             wanted = self._policy_set.policy_to_act_by
-            await self._writer.nominate(pod, plan.record, plan.decision, wanted, self._key())
+            await self._writer.nominate(pod, plan.record, plan.decision, wanted, partial(self._note_written, plan))
             plan.nominated = True
         except (ApiError, StaleError) as error:
             log.warning("plan %s for %s: not nominated: %s", plan.record.id, plan.key, error)
             return Ending.OUTDATED if isinstance(error, StaleError) else Ending.FAILED
         return plan.ended
+
+    def _note_written(self, plan: Plan, digest: str) -> None:
+        """A text with this digest is about to be written: the store has it, and the victims, before they are asked."""
+        self._manager.note_written(plan, digest)
+        self._store.write_soon()
 
     def _look(self, plan: Plan, asking: frozenset[str]) -> Action:
         """What to do next by the newest state; victims of these uids are being asked, so it is too late for them."""
@@ -329,8 +329,6 @@ class Executor:
                 for _ in range(_CLEAR_LOOKS):
                     if ended.asking:  # the answer may be that it goes
                         await asyncio.sleep(_CLEAR_PAUSE)
-                if ended.gone:
-                    await self._store.wait_until_written()
                 replaced = await is_replaced(ended, self._manager.plans)
                 known = None if replaced else self._state.pod_of(ended.key, ended.uid)
             while known is not None:

@@ -26,7 +26,7 @@ from webhook.reconciler.evict.fenced_requests import (
     StaleError,
     may_pass,
 )
-from webhook.reconciler.state.annotations import DecisionRecord, PlanRecord, encode, not_own, plan_id_of, sealed
+from webhook.reconciler.state.annotations import DecisionRecord, PlanRecord, digest_of, encode, not_own, plan_id_of
 from webhook.reconciler.state.plan_victims import PlanVictim
 
 Wanted = Callable[[], Awaitable[bool]]
@@ -79,16 +79,17 @@ class Writer(FencedRequests):
         record: PlanRecord,
         decision: DecisionRecord | None,
         still_wanted: Callable[[Pod], object],
-        key: str,
+        noted: Callable[[str], None],
     ) -> None:
         """Write nomination, plan and decision, if there is one, in one patch (docs/kubernetes-behaviour.md K20).
 
-        The plan is sealed with the leaders' `key`, together with the decision that is on the pod then.
+        The digest of it is `noted` before, together with the decision that is on the pod then.
         If the pod has changed meanwhile it is read again, and written if `still_wanted`. Raises StaleError if
         it is not, or carries another plan; ApiError if the API refuses.
         """
         told = encode(decision) if decision else (pod.metadata.annotations or {}).get(DECISION, "")
-        texts = {PLAN: sealed(encode(record), pod, told, key)} | ({DECISION: told} if told else {})
+        texts = {PLAN: encode(record)} | ({DECISION: told} if told else {})
+        noted(digest_of(pod, texts[PLAN], told))
         body = {
             "metadata": {"annotations": texts},
             "status": {} if record.resize else {"nominatedNodeName": record.node},

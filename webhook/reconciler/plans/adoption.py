@@ -1,17 +1,14 @@
-"""What a new leader takes over from the one before: the plans written on pods, and the evictions they tell of.
+"""What a new leader takes over from the one before: the evictions, and the plans that are written on pods.
 
-An annotation is text that somebody wrote, so a plan is believed only with the leaders' seal. If nobody was asked for
-it, a decision made now has to ask for just the same pods (`adopt`). The evictions are those that the record tells, and
-the victims of plans on pods that are gone, or leave (`recall_evictions`).
+An annotation is text that somebody wrote, so a plan is believed only if the log of evictions has the digest of just
+that text. If nobody was asked for it, a decision made now has to ask for just the same pods.
 """
 
 from __future__ import annotations
 
 import logging
 import math
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 from webhook.kube.instants import epoch, epoch_or
@@ -22,19 +19,18 @@ from webhook.policy.model.preemption import PreemptionPolicy
 from webhook.policy.model.values import PLAN
 from webhook.preemption.snapshot.amounts import ClusterError
 from webhook.preemption.victims.rules import Rules
+from webhook.reconciler.clock import Now
 from webhook.reconciler.evaluate.evaluator import Evaluator
-from webhook.reconciler.evaluate.eviction_limiter import PlannedEviction, groups_of
-from webhook.reconciler.evaluate.eviction_record import EvictionRecord
-from webhook.reconciler.evaluate.past_evictions import evictor_name
+from webhook.reconciler.evictions.record import EvictionRecord, recall
 from webhook.reconciler.plans.plan import Plan, group_names
 from webhook.reconciler.plans.plan_manager import PlanManager
 from webhook.reconciler.plans.plan_times import time_for
-from webhook.reconciler.preemptors import PolicySet, is_marked, lacks_post_filter
+from webhook.reconciler.preemptors import PolicySet, lacks_post_filter
 from webhook.reconciler.state.annotations import (
     PlanRecord,
     UnreadableError,
     decision_of,
-    is_sealed,
+    digest_on,
     plan_of,
     with_names,
 )
@@ -57,13 +53,10 @@ class Adopted(NamedTuple):
     outdated: str = ""
 
 
-def adopt(
-    pod: Pod, manager: PlanManager, policy_set: PolicySet, clearing: Collection[str], key: str, *, late: bool = False
-) -> Adopted | TakeOff | None:
+def adopt(pod: Pod, manager: PlanManager, policy_set: PolicySet, clearing: Collection[str]) -> Adopted | TakeOff | None:
     """Take over the plan an earlier leader wrote on a pod; None if it carries none, or one that is being taken off.
 
-    `clearing` are the ids of the plans that this process is taking off their pods, `key` is what leaders seal with. A
-    plan that comes `late`, when this process has led for long, is one that somebody has put back.
+    `clearing` are the ids of the plans that this process is taking off their pods.
     """
     # 1. Read it. What no version of giveway would write is taken off.
     state, name = manager.evaluator.state, key_of(pod)
@@ -75,13 +68,15 @@ def adopt(
     cleared = state.pending.cleared.get(name)
     if record is None or record.id in clearing or (cleared is not None and not cleared.shown(pod)):
         return None
-    # 2. Take it off if no leader wrote it, or it is over: ended by this process, without its nomination though the
-    #    scheduler clears none, or for a pod to leave alone.
+    # 2. Take it off if the leader before did not have it under way like this, or it is over: without its nomination
+    #    though the scheduler clears none, or for a pod to leave alone.
     nominated, policy = pod.status.nominated_node_name, policy_set.policy_to_act_by(pod)
     under_way = nominated == record.node or (not nominated and lacks_post_filter(pod))
     if record.resize:
         under_way = pod.spec.node_name == record.node
-    if late or not is_sealed(pod, key) or record.id in manager.ended or not under_way or policy is None:
+    evictions = manager.evaluator.log
+    if not evictions.is_of_leader_before(record.id, digest_on(pod)) or not under_way or policy is None:
+        evictions.plans.pop(record.id, None)
         return TakeOff(record.id, record.node)
     # 3. Let it hold its room. Its time begins again: while nobody led, nobody could see the scheduler at work.
     plan, remaining = _taken_over(pod, with_names(record, state.pods.items().values()), manager, policy)
@@ -176,68 +171,10 @@ def disagreement(evaluator: Evaluator, pod: Pod, rules: Rules, record: PlanRecor
     return "" if alive == wanted else f"not all pods that were planned have to go on {record.node}"
 
 
-def recall_evictions(evaluator: Evaluator, policy_set: PolicySet, record: EvictionRecord, key: str) -> None:
-    """Count the evictions of earlier leaders for the rates and the history. Returning owners are excluded again.
-
-    The record tells most of them, the plans on pods tell the last ones. `key` is what leaders seal with.
-    """
-    now, wall, limiter = evaluator.clock.monotonic(), evaluator.clock.wall(), evaluator.limiter
+def recall_evictions(evaluator: Evaluator, policy_set: PolicySet, record: EvictionRecord) -> None:
+    """Count the evictions of earlier leaders for the rates and the history. Returning owners are excluded again."""
     for policy in policy_set.policies.preemption:
-        limiter.remember(policy.limits)
-    # 1. What is written.
-    limiter.history.load(record.workloads, now, wall)
-    written = Counter[tuple[str, str, str]]()
-    limiter.load((row, now - max(0.0, wall - at)) for at, row, count in record.recent for _ in range(count))
-    for _, eviction, count in record.recent:
-        written[eviction.plan, eviction.owner, eviction.node] += count
-    for known in record.returning:
-        evaluator.eviction_backoff.recall(known._replace(until=now + known.until - wall), now)
-    # 2. What plans on pods tell, if it is written for none of them: a victim may go for several.
-    told: dict[str, list[_Told]] = {}
-    for pod in evaluator.state.pods.items().values():
-        for telling in _told_by(pod, evaluator) if is_marked(pod) and is_sealed(pod, key) else ():
-            told.setdefault(telling.uid, []).append(telling)
-    for tellings in sorted(told.values(), key=len):
-        rows = [(each.eviction.plan, each.eviction.owner, each.eviction.node) for each in tellings]
-        if not tellings[0].named:
-            rows += [row for row in written if row[0] in {plan for plan, _, _ in rows}]
-        if (row := next((row for row in rows if written[row]), None)) is not None:
-            written[row] -= 1
-            continue
-        # When it was is not known: nobody gets a rate back too early.
-        untold = tellings[0]
-        limiter.note([untold.eviction], now)
-        limiter.history.note(untold.eviction.owner, now, evictor_name(untold.preemptor))
-
-
-class _Told(NamedTuple):
-    """A victim, by its uid, that a plan on a pod tells to be evicted.
-
-    It is `named` if it is known whose it is: a decision names only as many victims as it has room for.
-    """
-
-    uid: str
-    eviction: PlannedEviction
-    preemptor: Pod
-    named: bool = True
-
-
-def _told_by(preemptor: Pod, evaluator: Evaluator) -> Iterator[_Told]:
-    """The evictions for the plan on this pod: its victims that are gone or leave."""
-    try:
-        record, decision = plan_of(preemptor), decision_of(preemptor)
-    except UnreadableError:
-        record = None
-    if record is None:
-        return
-    record = with_names(record, evaluator.state.pods.items().values())
-    decided = {victim.pod: victim for victim in decision.victims} if decision and decision.plan == record.id else {}
-    for victim in record.victims:
-        there, told = evaluator.state.pod_of(victim.key, victim.uid), decided.get(victim.key)
-        node = (told.node if told else None) or record.node
-        if there is None:
-            owner, groups = told.owner if told else "", groups_of(victim.namespace, {}, ())
-            yield _Told(victim.uid, PlannedEviction(owner, node, groups, record.id), preemptor, told is not None)
-        elif there.metadata.deletion_timestamp:
-            leaving = evaluator.limiter.eviction_of(there, record.id)
-            yield _Told(victim.uid, replace(leaving, node=leaving.node or node), preemptor)
+        evaluator.log.remember(policy.limits)
+    pods = evaluator.state.pods.items().values()
+    there = {pod.metadata.uid for pod in pods if not pod.metadata.deletion_timestamp}
+    recall(record, evaluator.log, evaluator.eviction_backoff, Now.by(evaluator.clock), there)

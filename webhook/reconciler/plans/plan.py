@@ -82,8 +82,8 @@ class Plan:
     """Whose pods its victims are (`workload_of`), as far as that is known."""
     left_out: frozenset[str] = frozenset()
     """Nodes that were left out for the preemptor when it was decided."""
-    tickets: dict[str, int] = field(default_factory=dict)
-    """Victim's uid to its ticket in the rates."""
+    logged: int = 0
+    """The version of the log of evictions from which on a new leader knows the plan and its victims."""
     granted: float = -math.inf
     """Since when evictions count against it for the rates: those before it was taken over count for who decided it."""
     displaced: bool = False
@@ -186,12 +186,11 @@ class Plan:
         self.notices[uid] = until
         self.tried.pop(uid, None)
 
-    def note_asked(self, uid: str, ends: float, ticket: int, now: ServerTime) -> None:
-        """This victim goes since now, and its grace period ends then; the ticket counts it in the rates."""
+    def note_asked(self, uid: str, ends: float, now: ServerTime) -> None:
+        """This victim goes since now, and its grace period ends then."""
         self.gone.add(uid)
         self.evicting = self.evicting or now
         self.ends[uid] = ends
-        self.tickets[uid] = ticket
 
     def touch(self, *, freed: float | None = None, newcomer: Pod | None = None) -> None:
         """Something happened to its node: room may have come up then, or a pod came."""

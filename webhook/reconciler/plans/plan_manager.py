@@ -13,20 +13,19 @@ from typing import Any
 
 import msgspec
 
-from webhook.kube.bounded import Newest
 from webhook.kube.instants import rfc3339
 from webhook.kube.object_cache import Change
 from webhook.kube.objects.cluster_scoped import Node
 from webhook.kube.objects.meta import key_of
 from webhook.kube.objects.pod import Pod
-from webhook.kube.pods import is_terminal, workload_of
+from webhook.kube.pods import is_terminal
 from webhook.policy.model.preemption import PreemptionPolicy
 from webhook.preemption.snapshot.device_index import DeviceId
 from webhook.preemption.snapshot.pod_view import grace_of
 from webhook.reconciler.clock import Now
 from webhook.reconciler.evaluate.evaluator import Evaluator
 from webhook.reconciler.evaluate.outcomes import Evicts, Promised, Waits
-from webhook.reconciler.evaluate.past_evictions import BARE, evictor_name
+from webhook.reconciler.evictions.log import BARE, PodEviction, evictor_name
 from webhook.reconciler.plans.actions import Action, End, Promise, Spare, Wait
 from webhook.reconciler.plans.endings import ENDINGS, Ending
 from webhook.reconciler.plans.news import AllAsked, NominationCleared, PlanActs, PlanEnded, VictimsCountAsGone
@@ -48,8 +47,6 @@ log = logging.getLogger(__name__)
 
 _CHECK_ALL = 5.0
 """Seconds between two looks at plans that nothing seems to have happened to."""
-_REMEMBERED = 10_000
-"""Ids of ended plans that are remembered."""
 
 
 class PlanManager:
@@ -58,8 +55,6 @@ class PlanManager:
     def __init__(self, evaluator: Evaluator, policy_set: PolicySet, *, dry_run: bool = False) -> None:
         self.index = PlanIndex()
         self.plans = self.index.by_preemptor
-        self.ended: Newest[str, None] = Newest(_REMEMBERED)
-        """Ids of the plans that this process has ended lately: the watch may still show them."""
         self.unchecked: dict[str, None] = {}
         """Preemptors of plans that something happened to since they were last looked at."""
         self.evaluator = evaluator
@@ -134,13 +129,24 @@ class PlanManager:
             for pod in victims
         }
         self._state.expect(plan.record.id, (plan.key, plan.uid), plan.record.node, victims, ends)
-        own = [pod for pod in victims if not self._is_planned(pod.metadata.uid, plan)]  # others count for their plans
-        limiter = self.evaluator.limiter
-        count = limiter.note if self.dry_run else limiter.plan
-        tickets = count([limiter.eviction_of(pod, plan.record.id) for pod in own], uptime)
-        owners = frozenset(owner for pod in victims if (owner := workload_of(pod)))
-        plan.owners |= owners
-        plan.tickets = dict(zip((pod.metadata.uid for pod in own), tickets, strict=True))
+        evictions = [self._eviction(plan, pod) for pod in victims]
+        plan.owners |= frozenset(eviction.workload for eviction in evictions if eviction.workload)
+        log = self.evaluator.log
+        if self.dry_run:
+            for eviction in evictions:
+                log.asked(eviction, uptime, now)
+        log.intend(plan.record.id, evictions)
+        plan.logged = log.version
+
+    def _eviction(self, plan: Plan, victim: Pod) -> PodEviction:
+        """The eviction of a victim for this plan."""
+        by = self._state.pods.get(plan.key)
+        return self.evaluator.log.eviction_of(victim, evictor_name(by) if by else f"{BARE}{plan.key}")
+
+    def note_written(self, plan: Plan, digest: str) -> None:
+        """A text with this digest is going to be written of a plan on its preemptor."""
+        self.evaluator.log.believe(plan.record.id, digest)
+        plan.logged = self.evaluator.log.version
 
     def hold_devices(self, plan: Plan, devices: Collection[DeviceId]) -> None:
         """Let every later decision but those for pods of higher priority count these devices as taken."""
@@ -152,11 +158,6 @@ class PlanManager:
         """The pods, by `namespace/name`, that plans count on and have yet to ask."""
         plans = (*self.plans.values(), *self._unanswered.values())
         return {victim.key for plan in plans for victim in plan.asks()}
-
-    def _is_planned(self, uid: str, but: Plan) -> bool:
-        """Whether plans, `but` for this one, count on this pod and have yet to ask it."""
-        plans = (*self.index.naming(uid), *self._unanswered.values())
-        return any(victim.uid == uid for plan in plans if plan is not but for victim in plan.asks())
 
     def promised(self, pod: Pod) -> Promised:
         """What plans under way mean for a decision for this pod."""
@@ -184,13 +185,8 @@ class PlanManager:
         uid, now = victim.metadata.uid, self.clock.monotonic()
         policy = policy_for(self._state.pods.get(plan.key) or victim, self.context.policy_set)
         ends = now + (grace_under(policy, victim) if policy is not None else grace_of(victim))
-        by = self._state.pods.get(plan.key)
-        self.evaluator.limiter.history.note(workload_of(victim), now, evictor_name(by) if by else f"{BARE}{plan.key}")
-        # A victim of several plans counts once, by the ticket of the first one to name it
-        holders = (plan, *self.plans.values(), *self._unanswered.values())
-        known = next((given for holder in holders if (given := holder.tickets.pop(uid, None)) is not None), None)
-        ticket = self.evaluator.limiter.asked(known, victim, plan.record.id, now)
-        plan.note_asked(uid, ends, ticket, self._state.creations.now())
+        self.evaluator.log.asked(self._eviction(plan, victim), now, self.clock.wall())
+        plan.note_asked(uid, ends, self._state.creations.now())
 
     def acted(self, plan: Plan) -> AllAsked | None:
         """What the last look at a plan found has been done: it is looked at again, and so are those of its gang."""
@@ -222,7 +218,7 @@ class PlanManager:
         """Expect of a plan that the victims of these uids leave, and that it is `nominated` if so."""
         asked = [victim for victim in plan.record.victims if victim.uid in leaving]
         self._state.give_up(plan.record.id, asked, nominated=nominated)
-        self.evaluator.limiter.take_back(ticket for uid, ticket in plan.tickets.items() if uid not in leaving)
+        self.evaluator.log.give_back(plan.record.id, {victim.uid for victim in plan.record.victims} - leaving)
 
     def end(self, plan: Plan, ending: Ending, note: str = "") -> PlanEnded | None:
         """End a plan; None if it has ended before. One ended because the lease is lost may be taken up again."""
@@ -241,7 +237,7 @@ class PlanManager:
                 if victim.uid in plan.asking and (pod := self._state.pod_of(victim.key, victim.uid)) is not None:
                     self.evaluator.eviction_backoff.refused(pod, self.clock.monotonic())
         if ending is not Ending.DEPOSED:
-            self.ended[plan.record.id] = None
+            self.evaluator.log.plans.pop(plan.record.id, None)
         self.settle(plan)
         return PlanEnded(plan, ending, note)
 

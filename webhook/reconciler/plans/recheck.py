@@ -107,8 +107,8 @@ def _may_not_go(situation: Situation, policy: PreemptionPolicy) -> End | None:
             return End(Ending.OUTDATED, f"{victim.key} may not go any more: {excluded.text} ({excluded.rule})")
     if why := beyond_budget(state, policy, left):
         return End(Ending.REFUSED, why)
-    tickets = [plan.tickets.get(victim.uid, 0) for victim in left]
-    if why := evaluator.limiter.overdrawn(policy.limits.at(wall), tickets, now, since=plan.granted):
+    uids = [victim.uid for victim in left]
+    if why := evaluator.log.overdrawn(policy.limits.at(wall), uids, now, since=plan.granted):
         return End(Ending.OUTDATED, why)
     return None
 

@@ -12,13 +12,13 @@ with too many to name them has the uid of each, by which a new leader finds it a
 even that is too long are not written. A decision names as many as fit, and says how many more there are.
 
 The webhook lets only the reconciler write them. A pod may be older than the webhook, or lie in a namespace that it
-leaves out. So what no version of giveway would write counts as unreadable, and a plan goes on only with the seal that a
-leader has put on it (`sealed`).
+leaves out. So what no version of giveway would write counts as unreadable, and a plan goes on only if the log of
+evictions has its digest (`digest_of`).
 """
 
 from __future__ import annotations
 
-import hmac
+import hashlib
 import math
 from collections.abc import Iterable
 from typing import Annotated, Any
@@ -40,7 +40,8 @@ _ROOM = 32 * 1024
 _ROOM_FOR_UIDS = 128 * 1024
 """The same of a plan with too many victims to name them."""
 _MOST_VICTIMS = 3000
-_SEAL = ',"seal":"'
+_DIGEST = 32
+"""Characters of a digest."""
 _DeviceName = Annotated[str, msgspec.Meta(pattern=r"\A[a-z0-9]([-a-z0-9./]{0,251}[a-z0-9])?\Z")]
 """A driver, a pool of it, or a device of that."""
 _Attempt = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
@@ -187,21 +188,16 @@ def _encode_plan(record: PlanRecord) -> str:
     return text.decode()
 
 
-def sealed(text: str, pod: Pod, decision: str, key: str) -> str:
-    """The text of a plan for this pod, with a seal that nobody can make who does not know the key of the leaders.
-
-    `decision` is the text of the decision that is written with it, empty for none.
-    """
+def digest_of(pod: Pod, text: str, decision: str) -> str:
+    """By what a leader knows that it has written this plan on this pod, with the decision; empty for none."""
     said = f"{pod.metadata.uid}\n{text}\n{decision}".encode(errors="surrogatepass")
-    return f'{text[:-1]}{_SEAL}{hmac.digest(key.encode(), said, "sha256").hex()}"}}'
+    return hashlib.sha256(said).hexdigest()[:_DIGEST]
 
 
-def is_sealed(pod: Pod, key: str) -> bool:
-    """Whether a leader has written the plan and the decision that are on a pod, for that pod."""
+def digest_on(pod: Pod) -> str:
+    """The digest of the plan and the decision that are on a pod."""
     annotations = pod.metadata.annotations or {}
-    text = annotations.get(PLAN, "")
-    wanted = sealed(text.rpartition(_SEAL)[0] + "}", pod, annotations.get(DECISION, ""), key)
-    return hmac.compare_digest(text.encode(errors="surrogatepass"), wanted.encode(errors="surrogatepass"))
+    return digest_of(pod, annotations.get(PLAN, ""), annotations.get(DECISION, ""))
 
 
 def with_names(record: PlanRecord, pods: Iterable[Pod]) -> PlanRecord:

@@ -1,7 +1,7 @@
-"""Where the evictions are written, and what was learned from them: in a Lease of its own beside the one that is led by.
+"""Where the log of evictions outlives a leader: in a Lease of its own beside the one that is led by.
 
-It is written soon after each plan has asked or ended, and when a term ends. A plan stays on its pod until its evictions
-are written (`wait_until_written`). So a new leader finds every eviction here or in a plan.
+It is written soon after whatever changes in it, and before anybody is told or asked to leave: so a new leader, which
+reads it before it decides anything, finds every eviction and every plan there.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from webhook.kube.errors import NO_ANSWER, ApiError, unless_absent
 from webhook.kube.lease import Lease
 from webhook.kube.objects.meta import ObjectMeta
 from webhook.kube.resources import LEASE
-from webhook.reconciler.evaluate.eviction_record import NOTHING, EvictionRecord, decode, encode
+from webhook.reconciler.evictions.record import NOTHING, EvictionRecord, decode, encode
 
 log = logging.getLogger(__name__)
 
@@ -27,14 +27,12 @@ EVICTIONS = "giveway.dev/evictions"
 """The annotation of that Lease."""
 _PATIENCE = 10.0
 """Seconds for a request, as long as a renewal of the lease may take."""
-_LONGEST_WAIT = 20.0
-"""Seconds for which a plan stays on its pod although what was evicted cannot be written."""
 _RETRY = 1.0
 """Seconds before a request is made again that failed."""
-_LEAST_GAP, _LONGEST_GAP = 0.25, 5.0
-"""Seconds between two writes."""
-_SHARE = 0.05
-"""How much of the time is spent on making the text, at most: of 10 000 workloads it takes a while."""
+_GAP = 0.05
+"""Seconds, at least, between two writes. It is as long as the text took to make, if that is longer."""
+_AGAIN = 30.0
+"""Seconds after which it is written again though nothing has changed, since evictions have become older."""
 
 
 def evictions_lease(lease_name: str) -> str:
@@ -43,7 +41,7 @@ def evictions_lease(lease_name: str) -> str:
 
 
 class EvictionStore:
-    """Reads the record when a term begins, and writes what `known()` says while it lasts.
+    """Reads the record when a term begins, and writes what is `known()`, by its version, while it lasts.
 
     `place` is the namespace and the name of the Lease, None for a process that keeps nothing. `fence()` is for how many
     seconds this process may write.
@@ -53,15 +51,15 @@ class EvictionStore:
         self,
         client: Client,
         place: tuple[str, str] | None,
-        known: Callable[[], EvictionRecord],
+        known: Callable[[], tuple[int, EvictionRecord]],
         fence: Callable[[], float],
     ) -> None:
         self._client, self._place, self._known, self._fence = client, place, known, fence
         self._lease: Lease | None = None
         """As it was last seen."""
         self._wanted = asyncio.Event()
-        self._begun = self._written = 0
-        """How many writes have begun, and the number of the last one that succeeded."""
+        self._written = -1
+        """The version that was written last."""
         self._refused = False
         """Whether the server refuses to have it written: then nobody waits for that."""
         self._ended = asyncio.Event()
@@ -94,22 +92,23 @@ class EvictionStore:
         self._wanted.set()
 
     async def keep(self) -> None:
-        """Write what is new, until cancelled."""
-        while True:
-            await self._wanted.wait()
+        """Write what is new, and what there is now and then, until cancelled."""
+        while self._place is not None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_AGAIN):
+                    await self._wanted.wait()
             self._wanted.clear()
             if not await self.write() and not self._refused:
                 self._wanted.set()
                 await asyncio.sleep(_RETRY)
-            await asyncio.sleep(min(_LONGEST_GAP, max(_LEAST_GAP, self._took / _SHARE)))
+            await asyncio.sleep(max(_GAP, self._took))
 
     async def write(self) -> bool:
         """Write what is known now, if this process may; whether that succeeded. A failure is logged."""
         if self._place is None or self._fence() <= 0:
             return False
-        self._begun += 1
-        number, begun = self._begun, time.perf_counter()
-        text = await asyncio.to_thread(encode, self._known())
+        begun, (version, record), written = time.perf_counter(), self._known(), False
+        text = await asyncio.to_thread(encode, record)
         self._took = time.perf_counter() - begun
         try:
             async with asyncio.timeout(min(_PATIENCE, self._fence())):
@@ -118,23 +117,21 @@ class EvictionStore:
             self._lease, self._refused = None, _is_refusal(error)
             self._warn(error)
         else:
-            self._written, self._refused = number, False
+            self._written, self._refused, written = version, False, True
         ended, self._ended = self._ended, asyncio.Event()
         ended.set()
-        return self._written == number
+        return written
 
-    async def wait_until_written(self) -> None:
-        """Wait until all is written that was evicted so far; not for long if it cannot be."""
-        begun = self._begun
-        self.write_soon()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_LONGEST_WAIT):
-                while self._place is not None and self._written <= begun and not self._refused:
-                    await self._ended.wait()
+    async def wait_until_written(self, version: int) -> None:
+        """Wait until what was known at that version is written, unless the server refuses to have it written."""
+        while self._place is not None and self._written < version and not self._refused:
+            self.write_soon()
+            await self._ended.wait()
 
     async def _put(self, namespace: str, name: str, text: str) -> None:
         lease = self._lease or await self._get(namespace, name)
-        if lease is None and not text:
+        known = (lease.metadata.annotations or {}).get(EVICTIONS, "") if lease is not None else ""
+        if not text and not known:
             return
         metadata = lease.metadata if lease is not None else ObjectMeta(name=name)
         metadata = msgspec.structs.replace(metadata, annotations={**(metadata.annotations or {}), EVICTIONS: text})

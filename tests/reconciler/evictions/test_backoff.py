@@ -3,7 +3,7 @@
 import pytest
 
 from tests.reconciler.builders import pod
-from webhook.reconciler.evaluate.victim_exclusions import EvictionBackoff
+from webhook.reconciler.evictions.backoff import EvictionBackoff
 
 
 def excluded_for(eviction_backoff: EvictionBackoff, now: float) -> float:

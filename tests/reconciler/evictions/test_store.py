@@ -8,22 +8,23 @@ import pytest
 
 from tests.inspection.command import giveway
 from tests.reconciler.acting import PODS, managing, playing
-from tests.reconciler.builders import FakeClock, Setting, decided, node, planned, policy, preemptor
+from tests.reconciler.builders import START, FakeClock, Setting, evicted, node, pod, policy
 from tests.workloads import eventually
 from tests.workloads import pod as pod_body
 from webhook.kube.errors import ApiError
+from webhook.kube.instants import rfc3339
 from webhook.kube.lease import Lease
 from webhook.kube.objects.meta import ObjectMeta
+from webhook.kube.objects.pod import Pod
 from webhook.kube.resources import LEASE
-from webhook.policy.model.limits import Limits, Rate, WorkloadLimit
-from webhook.reconciler.evaluate.eviction_limiter import EvictionLimiter, PlannedEviction
-from webhook.reconciler.evaluate.eviction_record import NOTHING, EvictionRecord, decode, encode, record_of
-from webhook.reconciler.evaluate.workload_history import KEPT_SECONDS
-from webhook.reconciler.plans import eviction_store
+from webhook.policy.model.limits import LabelRate, Limits, WorkloadLimit
+from webhook.reconciler.clock import Now
+from webhook.reconciler.evictions.log import KEPT_SECONDS, PodEviction
+from webhook.reconciler.evictions.record import NOTHING, EvictionRecord, decode, encode, record_of
+from webhook.reconciler.evictions.store import EVICTIONS, EvictionStore
 from webhook.reconciler.plans.adoption import recall_evictions
-from webhook.reconciler.plans.eviction_store import EVICTIONS, EvictionStore
-from webhook.reconciler.state.annotations import DecidedVictim
 
+LIMITS = Limits(per_label=LabelRate("team", 9, 3600.0))
 WEB, API = "Deployment/default/web", "Deployment/default/api"
 DAY = 86_400.0
 
@@ -72,29 +73,27 @@ class Leader:
     """One process with a clock of its own; `began` is where its monotonic clock begins."""
 
     def __init__(self, server: OneLease, began: float = 0.0) -> None:
-        self.setting, self.leads = Setting(node("n1"), under=policy(limits=Limits(per_owner=Rate(9, 60.0)))), True
+        self.setting, self.leads = Setting(node("n1"), under=policy(limits=LIMITS)), True
         self.clock: FakeClock = self.setting.clock
         self.clock.now, self.clock.jump = began, -began
-        self.limiter: EvictionLimiter = self.setting.evaluator.limiter
+        self.log, self.backoff = self.setting.evaluator.log, self.setting.evaluator.eviction_backoff
         fence = lambda: 10.0 if self.leads else 0.0  # noqa: E731
         self.store = EvictionStore(server, ("giveway-system", "evictions"), self._known, fence)  # type: ignore[arg-type]
 
-    def _known(self) -> EvictionRecord:
-        returning = self.setting.evaluator.eviction_backoff.returning()
-        return record_of(self.limiter, returning, self.clock.monotonic(), self.clock.wall())
+    def _known(self) -> tuple[int, EvictionRecord]:
+        return self.log.version, record_of(self.log, self.backoff, Now.by(self.clock))
 
     async def begin(self) -> None:
         """Begin to lead."""
-        recall_evictions(self.setting.evaluator, self.setting.policy_set, await self.store.read(), "")
+        recall_evictions(self.setting.evaluator, self.setting.policy_set, await self.store.read())
 
     def evicts(self, workload: str, for_whom: str = API) -> None:
         """Evict a pod of this workload."""
-        self.limiter.note([PlannedEviction(workload, "n1")], self.clock.monotonic())
-        self.limiter.history.note(workload, self.clock.monotonic(), for_whom)
+        evicted(self.log, workload, self.clock.monotonic(), for_whom)
 
     def counts(self, window: float = KEPT_SECONDS) -> dict[str, int]:
         """How often each workload was evicted within the window."""
-        return self.limiter.history.counts(window, self.clock.monotonic())
+        return self.log.counts(window, self.clock.monotonic())
 
 
 @pytest.mark.parametrize("first", range(0, 60, 20))
@@ -126,18 +125,19 @@ async def test_leaders_that_follow_one_another_count_as_a_plain_list(first: int)
 
 @pytest.mark.parametrize("step", [-3 * DAY, 3 * DAY], ids=["set back", "set forward"])
 async def test_a_step_of_the_clock_changes_no_count(step: float):
-    """Within one leader nothing changes; the next one, by its own clock, takes what seems to come later for new."""
+    """Neither within one leader nor for the next one, whose clock may be another."""
     server = OneLease()
     leader = Leader(server)
     leader.evicts(WEB)
+    leader.clock.now += 3600.0
     leader.clock.jump += step
-    assert leader.counts(DAY) == {WEB: 1}
     await leader.store.write()
-    successor = Leader(server)
+    successor = Leader(server, began=1e6)
+    successor.clock.jump -= step
     await successor.begin()
-    assert successor.counts(7 * DAY) == {WEB: 1}
-    successor.clock.now += 8 * DAY
-    assert successor.counts(7 * DAY) == {}
+    for one in (leader, successor):
+        assert (one.counts(3601.0), one.counts(3599.0)) == ({WEB: 1}, {})
+    assert [row.wall for row in successor.log.recent()] == [START], "people are told when it was"
 
 
 async def test_owners_that_put_their_pods_back():
@@ -145,10 +145,10 @@ async def test_owners_that_put_their_pods_back():
     server = OneLease()
     before, after = Leader(server), Leader(server)
     for _ in range(2):
-        before.setting.evaluator.eviction_backoff.returned(WEB, before.clock.monotonic() - 50)
+        before.backoff.returned(WEB, before.clock.monotonic() - 50)
     await before.store.write()
     await after.begin()
-    backoff, now = after.setting.evaluator.eviction_backoff, after.clock.monotonic()
+    backoff, now = after.backoff, after.clock.monotonic()
     assert backoff.excluded(now + 69)[1] == [WEB]
     assert backoff.excluded(now + 71)[1] == []
     backoff.returned(WEB, now)
@@ -156,29 +156,29 @@ async def test_owners_that_put_their_pods_back():
 
 
 @pytest.mark.parametrize(
-    ("victims", "charged"),
+    ("there", "charged"),
     [
-        pytest.param(None, 2, id="the preemptors are gone, and the record remembers"),
-        pytest.param(("a",), 2, id="what is written of a plan is not counted again"),
-        pytest.param(("a", "b"), 3, id="of a plan under way the pod tells more"),
+        pytest.param([], 2, id="it is gone"),
+        pytest.param([pod("a", node="n1", deleted=rfc3339(START))], 2, id="it leaves"),
+        pytest.param([pod("a", node="n1")], 1, id="it is there: nobody has asked it"),
+        pytest.param([pod("a", node="n1", uid="another")], 2, id="another pod has its name"),
     ],
 )
-async def test_what_plans_tell_beside_the_record(victims: tuple[str, ...] | None, charged: int):
-    """Nothing is forgotten by the deletion of a preemptor, and nothing counts twice, also for the leader after that."""
+async def test_what_a_plan_intended(there: list[Pod], charged: int):
+    """A victim that went counts for its team, whoever deleted the preemptor: once, also for the leader after that."""
     server = OneLease()
     first = Leader(server)
-    for plan in ("", "p1"):
-        first.limiter.note([PlannedEviction(WEB, "n1", (), plan)], first.clock.monotonic())
-        first.limiter.history.note(WEB, first.clock.monotonic(), API)
+    first.log.remember(LIMITS)
+    victim = pod("a", node="n1", labels={"team": "x"})
+    first.log.note(first.log.eviction_of(pod("b", node="n1", labels={"team": "x"})), 0.0, START)
+    first.log.intend("p", [first.log.eviction_of(victim)])
     await first.store.write()
     for _ in range(2):
         leader = Leader(server)
-        if victims is not None:
-            rows = (DecidedVictim(pod=f"default/{name}", priority=80, owner=WEB) for name in victims)
-            leader.setting.add(planned(preemptor(), *decided(*rows, plan="p1", age=200)))
+        leader.setting.add(*there)
         await leader.begin()
-        left = leader.limiter.remaining(leader.setting.policy.limits, leader.clock.monotonic()).left
-        assert (9 - left["perOwner"][f"owner {WEB}"], leader.counts()[WEB]) == (charged, charged)
+        left = leader.log.remaining(LIMITS, leader.clock.monotonic()).left
+        assert left["perLabel"] == {"label team=x": 9 - charged}
         await leader.store.write()
 
 
@@ -204,7 +204,7 @@ async def test_what_nobody_would_have_written_counts_nothing():
     await leader.begin()
     leader.evicts(WEB)
     assert await leader.store.write()
-    assert server.record.workloads.keys() == {WEB}
+    assert server.record.of_workloads().keys() == {WEB}
     assert server.lease.metadata.annotations.keys() == {EVICTIONS, "other"}
 
 
@@ -221,53 +221,48 @@ async def test_the_second_of_two_leaders_writes_over_nothing():
     assert not await old.store.write()
     old.leads = False
     assert not await old.store.write()
-    assert server.record.workloads.keys() == {WEB, API}
+    assert server.record.of_workloads().keys() == {WEB, API}
 
 
 @pytest.mark.skipped_waits
-async def test_a_plan_stays_until_its_evictions_are_written(monkeypatch: pytest.MonkeyPatch):
-    """Whoever takes it off waits for a text that was made since, but not longer if none can be written."""
-    for name, seconds in (("_RETRY", 0.2), ("_LEAST_GAP", 0.01), ("_LONGEST_WAIT", 3.0)):
-        monkeypatch.setattr(eviction_store, name, seconds)
-    server, loop = OneLease(), asyncio.get_running_loop()
+@pytest.mark.parametrize(("status", "waits"), [(503, True), (409, True), (403, False)], ids=str)
+async def test_nobody_is_asked_before_it_is_written(status: int, waits: bool):
+    """Whoever asks waits for a text that was made since, as long as it takes, unless the server refuses it for good."""
+    server = OneLease()
     leader = Leader(server)
     keeping = asyncio.create_task(leader.store.keep())
-    leader.evicts(WEB)
-    await leader.store.wait_until_written()
-    assert server.record.workloads.keys() == {WEB}
-    leader.evicts(API)
-    server.away, began = 3, loop.time()
-    await leader.store.wait_until_written()
-    assert server.record.workloads.keys() == {WEB, API}
-    assert 0.6 < loop.time() - began < 2.9
-    server.away, began = 1000, loop.time()
-    await leader.store.wait_until_written()
-    assert loop.time() - began >= 2.9
+    server.away, server.error = 3, ApiError(status, "x", "")
+    leader.log.intend("p", [PodEviction("a", WEB, "n1")])
+    await leader.store.wait_until_written(leader.log.version)
+    assert [row.eviction.uid for row in server.record.evictions] == (["a"] if waits else [])
+    writes = server.writes
+    await leader.store.wait_until_written(leader.log.version)
+    assert server.writes == writes, "what is written already holds nobody up"
     keeping.cancel()
 
 
 @pytest.mark.skipped_waits
 async def test_wishes_of_a_moment_share_a_write():
-    """They are no more than four a second."""
+    """They are no more than twenty a second; what has become older is written twice a minute."""
     server = OneLease()
     leader = Leader(server)
     keeping = asyncio.create_task(leader.store.keep())
     for _ in range(100):
         leader.evicts(WEB)
         leader.store.write_soon()
-        await asyncio.sleep(0.02)
-    assert 5 <= server.writes <= 9
-    await asyncio.sleep(1.0)
-    assert server.writes <= 10
-    assert len(server.record.workloads[WEB]) == 64
+        await asyncio.sleep(0.01)
+    assert 5 <= server.writes <= 22
+    writes = server.writes
+    await asyncio.sleep(61.0)
+    assert 2 <= server.writes - writes <= 3
     keeping.cancel()
 
 
 async def test_a_process_without_a_place_keeps_nothing():
     """A dry run reads and writes nothing, and waits for nothing."""
-    store = EvictionStore(None, None, lambda: NOTHING, lambda: 10.0)  # type: ignore[arg-type]
+    store = EvictionStore(None, None, lambda: (0, NOTHING), lambda: 10.0)  # type: ignore[arg-type]
     assert (await store.read(), await store.write(), encode(NOTHING)) == (NOTHING, False, "")
-    await store.wait_until_written()
+    await store.wait_until_written(1)
 
 
 async def owned(play: Any, name: str, on: str, cpu: str = "6") -> None:
@@ -288,16 +283,16 @@ async def test_the_next_leader_knows_how_often_a_workload_was_evicted():
             await owned(play, "a", "node-1")
             await play.preemptor("p")
             await play.bound("p")
-            known = first.reconciler.evaluator.limiter.history
+            known = first.reconciler.evaluator.log
             await eventually(lambda: known.counts(1e12, 1e12))
         lease = await play.client.get(LEASE.path("kube-system", "giveway-reconciler-evictions"))
-        written = decode(lease["metadata"]["annotations"][EVICTIONS]).workloads
+        written = decode(lease["metadata"]["annotations"][EVICTIONS]).of_workloads()
         assert {workload: len(rows) for workload, rows in written.items()} == {"Training/default/db": 1}
-        assert written["Training/default/db"][0].preemptor == "Pod/default/p"
+        assert written["Training/default/db"][0].eviction.preemptor == "Pod/default/p"
         async with play.reconciling(limit) as second:
             await eventually(lambda: second.reconciler.leading)
-            history, clock = second.reconciler.evaluator.limiter.history, second.clock
-            assert history.counts(3600.0, clock.monotonic()) == {"Training/default/db": 1}
+            log, clock = second.reconciler.evaluator.log, second.clock
+            assert log.counts(3600.0, clock.monotonic()) == {"Training/default/db": 1}
         shown = await giveway(
             "explain", "workload", "Training/db", "-n", "default", "--system-namespace", "kube-system",
             "--kubeconfig", play.cluster.kubeconfig,

@@ -1,0 +1,338 @@
+"""The log of evictions: what was evicted, when and for whom, and what plans under way intend to evict.
+
+Rates, cycles, costs and what people are told are read off it. An eviction is known by the uid of its pod, so whoever
+notes it again notes nothing new. Time is an argument, in monotonic seconds, so that a jump of the system clock opens no
+window.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from webhook.kube.bounded import Newest
+from webhook.kube.objects.meta import key_of
+from webhook.kube.objects.pod import Pod
+from webhook.kube.pods import workload_of
+from webhook.policy.model.creation import at_creation
+from webhook.policy.model.limits import LabelRate, Limits, Rate, WorkloadLimit
+
+AnyRate = Rate | LabelRate | WorkloadLimit
+
+MOST_WORKLOADS = 10_000
+"""Beyond that the one that was not evicted for the longest time is forgotten."""
+MOST_EVICTIONS = 64
+"""Evictions of one workload that are remembered beyond the windows of the other rates, the latest."""
+KEPT_SECONDS = 30 * 86_400.0
+"""How long an eviction of a workload is remembered."""
+BARE = "Pod/"
+"""What the name of a pod without an owner begins with where it evicts."""
+_LEAST_HORIZON = 3600.0
+"""Seconds, at least, for which all of an eviction is remembered."""
+_MOST_OLDER = 16_000
+"""Evictions beyond the horizon that are written: more than have room, about 12 bytes each."""
+_MOST_UIDS = 20_000
+"""Pods that went last by whose uids a second report is known."""
+_MOST_EVICTORS = 1000
+_WORKLOAD = "workload"
+"""The only kind of names that counts beyond the horizon."""
+
+
+class PodEviction(NamedTuple):
+    """The eviction of a pod, by its uid: whose it is, its node, in which groups (`groups_of`) it counts, and for whom.
+
+    The `preemptor` is a workload, or a bare pod; it is empty if nobody knows. So is what the pod does not have.
+    """
+
+    uid: str
+    workload: str
+    node: str
+    groups: tuple[str, ...] = ()
+    preemptor: str = ""
+
+    @property
+    def names(self) -> list[str]:
+        """Everything in which it counts, as `rates_of` has it: its owner, its node, the cluster and its groups."""
+        owners = (f"owner {self.workload}", f"{_WORKLOAD} {self.workload}") if self.workload else ()
+        return [*owners, f"node {self.node}", "cluster ", *self.groups]
+
+
+class LoggedEviction(NamedTuple):
+    """An eviction that happened `at`, infinite for one that a plan intends.
+
+    `wall` is the same in seconds since the epoch by the clock of its leader, for people.
+    """
+
+    at: float
+    wall: float
+    eviction: PodEviction
+
+
+class Remaining(NamedTuple):
+    """How many evictions a policy's rates still allow now, by rate and name; who is not named has the whole rate.
+
+    `until` is when the first eviction that counts leaves its window, None if none counts; `again` when the first of the
+    rates that are used up leaves room, None if none is. Both are infinite if that depends on a plan under way.
+    """
+
+    left: dict[str, dict[str, int]]
+    until: float | None
+    again: float | None
+
+    def used_up(self, rate: str) -> list[str]:
+        """Who has no evictions left by this rate."""
+        return [name for name, left in self.left.get(rate, {}).items() if left <= 0]
+
+    @property
+    def rates_used_up(self) -> str:
+        """The rates that are used up for somebody, as the policy names them."""
+        return " or ".join(f"limits.{rate}" for rate in self.left if self.used_up(rate))
+
+
+class EvictionLog:
+    """The evictions that have happened, those that plans intend, and the plans that are written on pods."""
+
+    def __init__(self) -> None:
+        self._label_keys: set[str] = set()
+        self._horizon = _LEAST_HORIZON
+        self.version = 0
+        """Counts what the next leader has to know before anybody is asked."""
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._recent: deque[LoggedEviction] = deque()
+        """What a rate may still count, the oldest first."""
+        self._older: deque[LoggedEviction] = deque(maxlen=_MOST_OLDER)
+        """What only workloads count, the oldest first."""
+        self._past: defaultdict[str, OrderedDict[str, deque[LoggedEviction]]] = defaultdict(OrderedDict)
+        """By the first word of a name and by the name, in the order of the last eviction of each."""
+        self._past[_WORKLOAD] = Newest(MOST_WORKLOADS)
+        self._intended: dict[str, tuple[PodEviction, set[str]]] = {}
+        """By uid, with the ids of the plans that intend it."""
+        self._intended_names: Counter[str] = Counter()
+        self._uids: Newest[str, None] = Newest(_MOST_UIDS)
+        self.plans: dict[str, tuple[str, ...]] = {}
+        """By id, with the digests of what is written of them on their pods."""
+        self.earlier_plans: dict[str, tuple[str, ...]] = {}
+        """The same of the leader before, as long as they have not been found."""
+
+    # What is intended, and what happens.
+
+    def eviction_of(self, pod: Pod, preemptor: str = "") -> PodEviction:
+        """The eviction of this pod for that workload or bare pod."""
+        groups = groups_of(pod.metadata.namespace, at_creation(pod.metadata).labels or {}, self._label_keys)
+        return PodEviction(pod.metadata.uid, workload_of(pod), pod.spec.node_name, groups, preemptor)
+
+    def intend(self, plan: str, evictions: Iterable[PodEviction]) -> None:
+        """A plan is going to evict these pods: until that happens it counts in every window."""
+        for eviction in evictions:
+            if eviction.uid in self._uids:
+                continue
+            if eviction.uid not in self._intended:
+                self._intended[eviction.uid] = eviction, set()
+                self._intended_names.update(eviction.names)
+            self._intended[eviction.uid][1].add(plan)
+        self.version += 1
+
+    def give_back(self, plan: str, uids: Iterable[str]) -> None:
+        """A plan is not going to evict these pods after all."""
+        for uid in uids:
+            if uid in self._intended:
+                plans = self._intended[uid][1]
+                plans.discard(plan)
+                if not plans:
+                    self._take(uid)
+
+    def asked(self, eviction: PodEviction, at: float, wall: float) -> None:
+        """A pod was asked to leave; what was intended of it is known better than what is seen now."""
+        if eviction.uid in self._intended:
+            eviction = self._take(eviction.uid)
+        if eviction.uid not in self._uids:
+            self.note(eviction, at, wall)
+
+    def note(self, eviction: PodEviction, at: float, wall: float) -> None:
+        """An eviction has happened."""
+        self._forget(at)
+        past = LoggedEviction(at, wall, eviction)
+        self._recent.append(past)
+        if eviction.uid:
+            self._uids[eviction.uid] = None
+        for name in eviction.names:
+            kind = name.partition(" ")[0]
+            known = self._past[kind]
+            if name not in known:
+                known[name] = deque(maxlen=MOST_EVICTIONS if kind == _WORKLOAD else None)
+            known[name].append(past)
+            known.move_to_end(name)
+
+    def _take(self, uid: str) -> PodEviction:
+        """It is not intended any more."""
+        eviction, _ = self._intended.pop(uid)
+        for name in eviction.names:
+            self._intended_names[name] -= 1
+            if not self._intended_names[name]:
+                del self._intended_names[name]
+        return eviction
+
+    def _forget(self, now: float) -> None:
+        """What is beyond the horizon counts for workloads alone."""
+        while self._recent and self._recent[0].at + self._horizon <= now:
+            past = self._recent.popleft()
+            for name in past.eviction.names:
+                kind = name.partition(" ")[0]
+                if kind != _WORKLOAD:
+                    self._past[kind][name].popleft()
+                    if not self._past[kind][name]:
+                        del self._past[kind][name]
+                elif past in self._past[kind].get(name, ()):
+                    self._older.append(past._replace(eviction=past.eviction._replace(node="", groups=())))
+
+    def believe(self, plan: str, digest: str) -> None:
+        """A text with this digest is going to be written of a plan on its pod."""
+        self.plans[plan] = (*self.plans.get(plan, ()), digest)
+        self.version += 1
+
+    def is_of_leader_before(self, plan: str, digest: str) -> bool:
+        """Whether the leader before had a plan under way whose text has this digest: only the first one who asks."""
+        if digest not in self.earlier_plans.get(plan, ()):
+            return False
+        self.plans[plan] = self.earlier_plans.pop(plan)
+        return True
+
+    # What the rates leave.
+
+    def remember(self, limits: Limits) -> None:
+        """Keep evictions for as long as these limits ask for them."""
+        self._horizon = max([self._horizon, *(rate.window for rate in limits.rates.values())])
+        if limits.per_label is not None:
+            self._label_keys.add(limits.per_label.label)
+
+    def remaining(self, limits: Limits, now: float) -> Remaining:
+        """What the rates still allow."""
+        self.remember(limits)
+        left, ends, again = dict[str, dict[str, int]](), list[float](), list[float]()
+        for field, of, rate in rates_of(limits):
+            times = self._times(of, rate.window, now)
+            left[field] = {name: rate.evictions - len(recent) for name, recent in times.items()}
+            ends += [recent[0] + rate.window for recent in times.values()]
+            full = (recent for recent in times.values() if len(recent) >= rate.evictions)
+            again += [recent[-rate.evictions] + rate.window for recent in full]
+        return Remaining(left, min(ends, default=None), min(again, default=None))
+
+    def overdrawn(self, limits: Limits, uids: Iterable[str], now: float, *, since: float = -math.inf) -> str:
+        """Which rate the intended evictions of these pods go beyond, by the limits of now; empty if none.
+
+        Beside what is intended, evictions count that happened after `since`.
+        """
+        names = {name for uid in uids if uid in self._intended for name in self._intended[uid][0].names}
+        for field, of, rate in rates_of(limits):
+            times = self._times(of, min(rate.window, now - since), now)
+            if any(len(times.get(name, ())) > rate.evictions for name in names):
+                return f"limits.{field} does not allow so many evictions any more"
+        return ""
+
+    def _times(self, of: str, window: float, now: float) -> dict[str, list[float]]:
+        """When the evictions within the window were, by each name that begins like this and in which some count.
+
+        The oldest comes first; those that are intended are in an infinite future.
+        """
+        times = {
+            name: [row.at for row in rows if row.at + window > now]
+            for name, rows in self._within(of.partition(" ")[0], window, now)
+            if name.startswith(of)
+        }
+        for name, count in self._intended_names.items():
+            if name.startswith(of):
+                times.setdefault(name, []).extend([math.inf] * count)
+        return times
+
+    def _within(self, kind: str, window: float, now: float) -> Iterator[tuple[str, deque[LoggedEviction]]]:
+        """The names of a kind with evictions within the window, the one that was evicted last first."""
+        for name, rows in reversed(self._past[kind].items()):
+            if rows[-1].at + window <= now:
+                return
+            yield name, rows
+
+    # How often each workload was evicted, and for whom. Names are `Kind/namespace/name`.
+
+    def of(self, workload: str, now: float, window: float = KEPT_SECONDS) -> list[LoggedEviction]:
+        """The evictions of a workload within the window, the oldest first."""
+        rows = self._past[_WORKLOAD].get(f"{_WORKLOAD} {workload}", ())
+        return [row for row in rows if row.at + window > now]
+
+    def counts(self, window: float, now: float) -> dict[str, int]:
+        """How often each workload was evicted within the window; those that were not are left out."""
+        counts: dict[str, int] = {}
+        for name, rows in self._within(_WORKLOAD, window, now):
+            inside = rows[0].at + window > now
+            counts[name.removeprefix(f"{_WORKLOAD} ")] = (
+                len(rows) if inside else sum(row.at + window > now for row in rows)
+            )
+        return counts
+
+    def evictors(self, workload: str, window: float, now: float) -> dict[str, str]:
+        """The workloads for which pods of this one were evicted within the window, and so on from each of them.
+
+        The nearest to this one come first, a thousand or a few more at most. Each has the workload that was evicted
+        for it. This workload is not among them.
+        """
+        evictors: dict[str, str] = {workload: ""}
+        for evicted in (queue := [workload]):
+            for row in self.of(evicted, now, window) if len(evictors) <= _MOST_EVICTORS else ():
+                if (preemptor := row.eviction.preemptor) and preemptor not in evictors:
+                    evictors[preemptor] = evicted
+                    queue.append(preemptor)
+        del evictors[workload]
+        return evictors
+
+    def most_evicted(self, count: int, window: float, now: float) -> list[tuple[str, int]]:
+        """The workloads that were evicted most often within the window, and how often; equal ones by name."""
+        return heapq.nsmallest(count, self.counts(window, now).items(), key=lambda row: (-row[1], row[0]))
+
+    # All of it.
+
+    def recent(self) -> Iterable[LoggedEviction]:
+        """What a rate may still count, the oldest first."""
+        return self._recent
+
+    def rows(self) -> list[LoggedEviction]:
+        """What is intended, and then what has happened, the newest first."""
+        intended = (LoggedEviction(math.inf, 0.0, eviction) for eviction, _ in self._intended.values())
+        return [*intended, *reversed(self._recent), *reversed(self._older)]
+
+
+def evictor_name(pod: Pod) -> str:
+    """By what name the log knows for whom a pod evicts: its workload, or itself if it has none."""
+    return workload_of(pod) or f"{BARE}{key_of(pod)}"
+
+
+def groups_of(namespace: str, labels: Mapping[str, str], keys: Iterable[str]) -> tuple[str, ...]:
+    """The groups in which the eviction of a pod counts: its namespace, and its values of the labels `keys`."""
+    return (f"namespace {namespace}", *(f"label {key}={labels[key]}" for key in sorted(keys) if key in labels))
+
+
+def rates_of(limits: Limits) -> Iterator[tuple[str, str, AnyRate]]:
+    """The rates that are set: the field's name, how the names begin that it counts by, and the rate.
+
+    A rate for what lies within another one's comes first.
+    """
+    label = f"label {limits.per_label.label}=" if limits.per_label is not None else ""
+    for field, of, rate in (
+        ("perOwner", "owner ", limits.per_owner),
+        ("perWorkload", f"{_WORKLOAD} ", limits.per_workload),
+        ("perNamespace", "namespace ", limits.per_namespace),
+        ("perLabel", label, limits.per_label),
+        ("perNode", "node ", limits.per_node),
+        ("perCluster", "cluster ", limits.per_cluster),
+    ):
+        if rate is not None:
+            yield field, of, rate
+
+
+def has_rates(limits: Limits) -> bool:
+    """Whether the limits hold back evictions at all."""
+    return any(rates_of(limits))
