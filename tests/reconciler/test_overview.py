@@ -34,6 +34,7 @@ from webhook.reconciler.overview.overview import (
 from webhook.reconciler.overview.overview import (
     _decision as shown_decision,
 )
+from webhook.reconciler.overview.plans_shown import shown_as_one
 from webhook.reconciler.overview.priorities import ladder
 from webhook.reconciler.preemptors import PolicySet
 from webhook.reconciler.state.annotations import Alternative, DecidedVictim, DecisionRecord, encode
@@ -231,9 +232,8 @@ async def test_the_devices_of_a_plan():
     made.metadata.annotations = {**(made.metadata.annotations or {}), PLAN: encode(plan.record)}
 
     def shown():
-        for rows in (_under_way(desk.reconciler)[1], _written(setting.state, [made])[1]):
-            [row] = rows.rows
-            yield {one.device: one.held_by for one in row.devices}
+        for plans in (_under_way(desk.reconciler), _written(setting.state, [made])):
+            yield {one.device: one.held_by for one in shown_as_one(setting.state, plans, 0.0).devices}
 
     names = [f"{DRIVER}/n1/d{number}" for number in range(2)]
     for devices in shown():
@@ -249,7 +249,7 @@ async def test_many_devices_of_a_plan():
     setting = Devices(n1=20)
     desk, plan = begun(setting, setting.wants("p", 20))
     desk.reconciler.plans["default/p"] = plan
-    [row] = _under_way(desk.reconciler)[1].rows
+    row = shown_as_one(setting.state, _under_way(desk.reconciler), 0.0)
     assert (len(row.devices), row.more_devices) == (16, 4)
 
 

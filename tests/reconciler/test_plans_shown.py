@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from tests.reconciler.builders import Setting, node, pod, preemptor
-from webhook.page.model import PlanShown
+from tests.reconciler.builders import START, Setting, node, pod, preemptor
+from webhook.kube.instants import rfc3339
 from webhook.policy.model.values import NOTICE, READY
 from webhook.reconciler.overview.plans_shown import UnderWay, by_gang, shown_as_one, victims_shown
 from webhook.reconciler.state.annotations import GangRecord, PlanRecord
@@ -28,10 +28,9 @@ def member(number, **more):
     return pod(f"g-{number}", priority=100, labels=labels, annotations=KUEUE, **more)
 
 
-def row(plan, step=1, **more):
-    return PlanShown(
-        preemptor=plan.pod.metadata.name, priority=100, node=plan.record.node, policy="p", step=step, **more
-    )
+def at(seconds, plan):
+    """The plan as one that began then, and may take a minute."""
+    return msgspec.structs.replace(plan, begun=rfc3339(START + seconds), deadline=rfc3339(START + seconds + 60.0))
 
 
 @pytest.fixture
@@ -49,15 +48,16 @@ def setting():
 def test_a_gang_is_one_plan(setting):
     """Its members are bound, nominated or neither; what is missing to the minimum is said, and the last one's step."""
     plans = [
-        UnderWay(member(1, nominated="n1"), record(1, ("v1", 1), ("v3", 1))),
+        UnderWay(member(1, nominated="n1"), at(5.0, record(1, ("gone", 0)))),
         UnderWay(preemptor("alone"), record(3, gang=False)),
-        UnderWay(member(2), record(2, ("v2", 0), ("v3", 2), ("v1", 2))),
+        UnderWay(member(2), at(4.0, record(2, ("v2", 0), ("v3", 2), ("v1", 2)))),
     ]
     gang, alone = by_gang(plans)
     assert [one.pod.metadata.name for one in gang] == ["g-1", "g-2"]
-    assert shown_as_one(setting.state, alone, [row(alone[0])]).gang is None
-    shown = shown_as_one(setting.state, gang, [row(gang[0], 2, begun=5.0), row(gang[1], 1, begun=4.0, reserved=False)])
-    assert (shown.step, shown.begun, shown.reserved) == (1, 4.0, False)
+    assert shown_as_one(setting.state, alone, 0.0).gang is None
+    assert (gang[0].step(setting.state), gang[0].reserved) == (3, True)
+    shown = shown_as_one(setting.state, gang, 0.0)
+    assert (shown.step, shown.begun, shown.until, shown.reserved) == (2, START + 4.0, START + 65.0, False)
     found = shown.gang
     assert (found.name, found.minimum) == ("Kueue pod group default/g", 4)
     assert (found.bound, found.nominated, found.missing) == (1, 1, 2)
@@ -67,9 +67,10 @@ def test_a_gang_is_one_plan(setting):
         ("default/g-2", "n2", "to be nominated"),
     ]
     assert [(one.pod, one.group) for one in shown.victims] == [
-        ("default/v1", "JobSet default/wide"),
-        ("default/v3", "JobSet default/wide"),
+        ("default/gone", ""),
         ("default/v2", ""),
+        ("default/v3", "JobSet default/wide"),
+        ("default/v1", "JobSet default/wide"),
     ]
 
 
@@ -77,7 +78,7 @@ def test_victims_of_one_group_stand_together(setting):
     """Also if others are between them, and if one of them is gone; many are cut."""
     names = [("v1", 1), ("v2", 0), ("gone", 1), *((f"w{number}", 0) for number in range(11))]
     plan = UnderWay(preemptor(), record(1, *names, gang=False))
-    shown = shown_as_one(setting.state, [plan], [row(plan)])
+    shown = shown_as_one(setting.state, [plan], 0.0)
     assert [(one.pod, one.state) for one in shown.victims[:3]] == [
         ("default/v1", "to be asked"),
         ("default/gone", "gone"),

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import heapq
-import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
-from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from webhook.kube.instants import epoch_or
 from webhook.kube.objects.meta import ObjectMeta, key_of
 from webhook.kube.objects.pod import Pod
 from webhook.page.model import (
     Certificate,
     Compared,
     DecisionShown,
-    DeviceShown,
     Leadership,
     Page,
-    PlanShown,
     PoliciesShown,
     PolicyShown,
     VictimShown,
@@ -28,9 +23,8 @@ from webhook.page.model import (
 )
 from webhook.policy.model.policies import Policies
 from webhook.preemption.ranking import how_compared
-from webhook.preemption.snapshot.device_index import DeviceId
 from webhook.reconciler.decision_history import Known
-from webhook.reconciler.overview.plans_shown import UnderWay, by_gang, shown_as_one, victims_shown
+from webhook.reconciler.overview.plans_shown import UnderWay, by_gang, shown_as_one
 from webhook.reconciler.overview.priorities import ladder
 from webhook.reconciler.plans.plan import Plan
 from webhook.reconciler.preemptors import is_marked, unschedulable_since
@@ -45,7 +39,7 @@ from webhook.reconciler.state.annotations import (
 )
 from webhook.reconciler.state.state import State
 
-_WAITING, _PLANS, _VICTIMS, _DECISIONS, _POLICIES, _DEVICES, _HOLDERS = 50, 20, 12, 20, 50, 16, 3
+_WAITING, _PLANS, _VICTIMS, _DECISIONS, _POLICIES = 50, 20, 12, 20, 50
 """How many of each are shown."""
 
 
@@ -70,17 +64,20 @@ def overview(service: ReconcilerService, port: int, surroundings: Surroundings) 
         notice = f"{said[0].upper()}{said[1:]}. What is below was read off the pods; the leader knows more."
     # 2. Who waits, and which plans are under way.
     pending = [pod for key in service.pending.keys if (pod := state.pods.get(key)) is not None]
-    waiting, plans = _under_way(service.reconciler) if leading else _written(state, pending)
+    marked = [pod for pod in pending if is_marked(pod)]
+    waiting, waiting_total = _queued(service.reconciler) if leading else _unscheduled(marked)
+    plans = by_gang(_under_way(service.reconciler) if leading else _written(state, marked))
+    ahead = wall - service.clock.monotonic()
     # 3. Everything else is the same for every process.
     return Page(
         leadership=Leadership(identity=service.identity, role=role, notice=notice, command=command),
         ladder=ladder(state, policy_set, pending, wall),
         nodes=len(state.nodes.items()),
         pods=len(state.pods.items()),
-        waiting=tuple(waiting.rows),
-        waiting_total=waiting.total,
-        plans=tuple(plans.rows),
-        plans_total=plans.total,
+        waiting=tuple(waiting),
+        waiting_total=waiting_total,
+        plans=tuple(shown_as_one(state, gang, ahead) for gang in plans[:_PLANS]),
+        plans_total=len(plans),
         decisions=tuple(_decision(known) for known in service.history.decisions()[:_DECISIONS]),
         evictions=service.history.evictions(),
         policies=_policies(policy_set.policies, service.policies_since, surroundings),
@@ -88,20 +85,9 @@ def overview(service: ReconcilerService, port: int, surroundings: Surroundings) 
     )
 
 
-Row = TypeVar("Row")
-
-
-class _Shown(NamedTuple, Generic[Row]):
-    """The first rows, and how many there are in all."""
-
-    rows: list[Row]
-    total: int
-
-
-def _under_way(reconciler: Reconciler) -> tuple[_Shown[WaitingPod], _Shown[PlanShown]]:
-    """The queue and the plans of a process that leads: who is tried first, and the oldest plans."""
-    wall, now = reconciler.clock.wall(), reconciler.clock.monotonic()
-    entries, plans = reconciler.queue.entries(), sorted(reconciler.plans.values(), key=lambda plan: plan.started)
+def _queued(reconciler: Reconciler) -> tuple[list[WaitingPod], int]:
+    """The first pods of the queue of a process that leads, and how many there are: who is tried first."""
+    wall, now, entries = reconciler.clock.wall(), reconciler.clock.monotonic(), reconciler.queue.entries()
     waiting = [
         WaitingPod(
             pod=entry.key,
@@ -113,91 +99,40 @@ def _under_way(reconciler: Reconciler) -> tuple[_Shown[WaitingPod], _Shown[PlanS
         )
         for entry in heapq.nsmallest(_WAITING, entries, key=lambda entry: (-entry.priority, entry.created, entry.key))
     ]
-    under_way = [UnderWay(reconciler.state.pods.get(plan.key) or _nobody(plan), plan.record, plan) for plan in plans]
-    together = by_gang(under_way)
-    shown = []
-    for gang in together[:_PLANS]:
-        rows = [_row(reconciler.state, plan, wall - now) for _, _, plan in gang if plan is not None]
-        shown.append(shown_as_one(reconciler.state, gang, rows))
-    return _Shown(waiting, len(entries)), _Shown(shown, len(together))
+    return waiting, len(entries)
 
 
-def _written(state: State, pending: Iterable[Pod]) -> tuple[_Shown[WaitingPod], _Shown[PlanShown]]:
-    """The same as the pods tell it to a process that does not lead.
-
-    How far a plan has come is read off its victims.
-    """
-    marked = [pod for pod in pending if is_marked(pod)]
+def _unscheduled(marked: Iterable[Pod]) -> tuple[list[WaitingPod], int]:
+    """The same as the pods tell it to a process that does not lead."""
     unplaced = [pod for pod in marked if unschedulable_since(pod) is not None]
     waiting = []
     for pod in heapq.nsmallest(_WAITING, unplaced, key=lambda pod: (-(pod.spec.priority or 0), key_of(pod))):
-        said = next(
-            (condition.message for condition in pod.status.conditions or () if condition.type == "PodScheduled"), ""
-        )
-        waiting.append(WaitingPod(pod=key_of(pod), priority=pod.spec.priority or 0, state="pending", reason=said or ""))
+        said = (condition.message for condition in pod.status.conditions or () if condition.type == "PodScheduled")
+        row = WaitingPod(pod=key_of(pod), priority=pod.spec.priority or 0, state="pending", reason=next(said, "") or "")
+        waiting.append(row)
+    return waiting, len(unplaced)
+
+
+def _under_way(reconciler: Reconciler) -> list[UnderWay]:
+    """The plans of a process that leads, the oldest first."""
+    plans = sorted(reconciler.plans.values(), key=lambda plan: plan.started)
+    return [UnderWay(reconciler.state.pods.get(plan.key) or _nobody(plan), plan.record, plan) for plan in plans]
+
+
+def _written(state: State, marked: Iterable[Pod]) -> list[UnderWay]:
+    """The plans that are written on pods."""
     plans = []
     for pod in marked:
         with suppress(UnreadableError):
             if (record := plan_of(pod)) is not None:
-                plans.append(UnderWay(pod, record))
-    together = by_gang(plans)
-    shown = []
-    for gang in together[:_PLANS]:
-        named, rows = [], []
-        for pod, written, _ in gang:
-            whole = with_names(written, state.pods.items().values())
-            record = msgspec.structs.replace(whole, victims=tuple(victim for victim in whole.victims if victim.name))
-            named.append(UnderWay(pod, record))
-            to_be_asked = any(victim.state == "to be asked" for victim in victims_shown(state, named[-1:]).values())
-            row = PlanShown(
-                preemptor=key_of(pod),
-                priority=pod.spec.priority or 0,
-                node=record.node,
-                policy=record.policy,
-                step=(1 if record.notice else 2) if to_be_asked else 3,
-                begun=epoch_or(record.begun, 0.0) or None,
-                until=epoch_or(record.deadline, 0.0) or None,
-                reserved=pod.status.nominated_node_name == record.node,
-                more_victims=len(whole.victims) - len(record.victims),
-                devices=_devices(
-                    state, [DeviceId(device.driver, device.pool, device.device) for device in record.devices]
-                ),
-                more_devices=max(0, len(record.devices) - _DEVICES),
-            )
-            rows.append(row)
-        shown.append(shown_as_one(state, named, rows))
-    return _Shown(waiting, len(unplaced)), _Shown(shown, len(together))
-
-
-def _row(state: State, plan: Plan, ahead: float) -> PlanShown:
-    """A plan of this process without its victims; `ahead` are the seconds from the monotonic clock to the other one."""
-    return PlanShown(
-        preemptor=plan.key,
-        priority=plan.priority,
-        node=plan.record.node,
-        policy=plan.record.policy,
-        step=plan.step,
-        begun=plan.started + ahead,
-        until=None if math.isinf(plan.deadline) else plan.deadline + ahead,
-        reserved=plan.reserved,
-        devices=_devices(state, plan.devices),
-        more_devices=max(0, len(plan.devices) - _DEVICES),
-    )
+                plans.append(UnderWay(pod, with_names(record, state.pods.items().values())))
+    return plans
 
 
 def _nobody(plan: Plan) -> Pod:
     """What stands for a preemptor that has just gone."""
     namespace, _, name = plan.key.partition("/")
     return Pod(metadata=ObjectMeta(namespace=namespace, name=name))
-
-
-def _devices(state: State, devices: Sequence[DeviceId]) -> tuple[DeviceShown, ...]:
-    """The first devices that a plan holds, and the claims that have them."""
-    claims = state.snapshot.device_claims
-    return tuple(
-        DeviceShown("/".join(device), tuple(sorted(claims.users(device) - claims.planned.keys())[:_HOLDERS]))
-        for device in devices[:_DEVICES]
-    )
 
 
 def _decision(known: Known) -> DecisionShown:
