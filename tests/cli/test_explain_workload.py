@@ -6,6 +6,7 @@ import pytest
 from tests.reconciler.builders import START
 from webhook.cli.explain import print_workload, read_evictions
 from webhook.kube.errors import ApiError
+from webhook.kube.instants import rfc3339
 from webhook.kube.objects.meta import ObjectMeta
 from webhook.policy.model.limits import Limits, WorkloadLimit
 from webhook.policy.model.policies import Policies
@@ -20,22 +21,27 @@ API = "Deployment/shop/api"
 
 def gone(workload, preemptor, age):
     """The eviction of a pod of a workload for another one, so many seconds ago."""
-    return LoggedEviction(-age, START - age, PodEviction("", workload, "", (), preemptor))
+    return LoggedEviction(-age, 0.0, PodEviction(workload, "", (), preemptor))
+
+
+def recorded(*rows):
+    """What a leader wrote at the start."""
+    return EvictionRecord(rfc3339(START), evictions=rows)
 
 
 def test_what_the_limit_of_a_policy_leaves_is_told(capsys, monkeypatch):
     """Beside how often the workload was evicted, the newest first, and for whom."""
     monkeypatch.setattr("time.time", lambda: START)
-    past = {"Job/a/a": [gone("Job/a/a", "Job/a/c", 10.0), gone("Job/a/a", "Job/a/d", 9.0)]}
+    record = recorded(gone("Job/a/a", "Job/a/d", 9.0), gone("Job/a/a", "Job/a/c", 10.0))
     policy = PreemptionPolicy(
         name="p", source=SourcePosition(), preemptors=Preemptors(), limits=Limits(per_workload=WorkloadLimit(3, 60.0))
     )
-    print_workload("a", "job/a", past, Policies(preemption=(policy,)))
+    print_workload("a", "job/a", record, Policies(preemption=(policy,)))
     said = capsys.readouterr().out
     assert said.startswith("Job/a/a was evicted: 2 in the last hour"), "kinds are found in any case"
     assert said.index("Job/a/d") < said.index("Job/a/c")
     assert "Policy p lets 1 more of 3 go" in said
-    print_workload("a", "Jbo/a", past, Policies())
+    print_workload("a", "Jbo/a", record, Policies())
     assert capsys.readouterr().out.endswith("Evicted in namespace a: Job/a/a\n"), "a typo can be seen"
 
 
@@ -55,7 +61,7 @@ class Leases:
 async def test_what_was_evicted_is_read():
     """It is what the reconciler has written, nothing without a Lease, and an error if nobody would have written it."""
     row = gone("Job/default/db", API, 10.0)
-    record = EvictionRecord(START, evictions=[row])
+    record = recorded(row)
     read = await read_evictions(Leases(encode(record)), "giveway-system")
     assert read.of_workloads() == {"Job/default/db": [row]}
     assert await read_evictions(Leases(None), "giveway-system") == NOTHING

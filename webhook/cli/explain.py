@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -29,7 +28,7 @@ from webhook.policy.shapes.findings import PolicyError
 from webhook.preemption.snapshot.amounts import ClusterError
 from webhook.preemption.snapshot.kinds import SNAPSHOT_KINDS, SnapshotKind
 from webhook.preemption.victims.rules import kubernetes_rules
-from webhook.reconciler.evictions.log import KEPT_SECONDS, LoggedEviction
+from webhook.reconciler.evictions.log import KEPT_SECONDS
 from webhook.reconciler.evictions.record import NOTHING, EvictionRecord, decode
 from webhook.reconciler.evictions.store import EVICTIONS, evictions_lease
 from webhook.reconciler.preemptors import PolicySet
@@ -79,8 +78,8 @@ async def command(
             else:
                 absent = str(error)
         if is_workload:
-            known = (await read_evictions(client, system_namespace)).of_workloads()
-            print_workload(own, name, known, policy_set.policies if policy_set else Policies())
+            record = await read_evictions(client, system_namespace)
+            print_workload(own, name, record, policy_set.policies if policy_set else Policies())
             return
         pod = await _read_pod(client, f"{own}/{name}")
         told = await told_of(client, own, name, pod.metadata.uid if pod is not None else "")
@@ -183,28 +182,24 @@ async def read_evictions(client: Client, namespace: str) -> EvictionRecord:
         raise click.ClickException(str(error)) from error
 
 
-def print_workload(namespace: str, name: str, past: Mapping[str, Sequence[LoggedEviction]], policies: Policies) -> None:
-    """Print how often a workload was evicted, for whom, and what the policies' limits leave; `name` is `KIND/NAME`.
-
-    `past` are the evictions of every workload, by `Kind/namespace/name`.
-    """
-    console, now = people_console(), time.time()
+def print_workload(namespace: str, name: str, record: EvictionRecord, policies: Policies) -> None:
+    """Print how often a workload was evicted, for whom, and what the policies' limits leave; `name` is `KIND/NAME`."""
+    console, now, past = people_console(), time.time(), record.of_workloads()
     kind, _, own = name.partition("/")
     asked = f"{kind}/{namespace}/{own}"
     workload = next((known for known in past if known.lower() == asked.lower()), asked)
-    evictions = [row for row in past.get(workload, ()) if row.wall > now - KEPT_SECONDS]
+    rows = [(record.when(row), row.eviction.preemptor) for row in past.get(workload, ())]
+    evictions = [(at, preemptor) for at, preemptor in rows if at > now - KEPT_SECONDS]
     spans = (("hour", 3600), ("day", 86_400), ("week", 7 * 86_400), ("30 days", KEPT_SECONDS))
-    counts = [f"{sum(row.wall > now - span for row in evictions)} in the last {words}" for words, span in spans]
+    counts = [f"{sum(at > now - span for at, _ in evictions)} in the last {words}" for words, span in spans]
     console.print(f"{literal(workload)} was evicted: {', '.join(counts)}.")
-    for row in evictions[: -_MOST_SHOWN - 1 : -1]:
-        console.print(
-            f"  {rfc3339(row.wall)}  for {literal(row.eviction.preemptor or 'a pod that is not known any more')}"
-        )
+    for at, preemptor in evictions[: -_MOST_SHOWN - 1 : -1]:
+        console.print(f"  {rfc3339(at)}  for {literal(preemptor or 'a pod that is not known any more')}")
     others = [known for known in past if known.split("/")[1] == namespace]
     if not evictions and others:
         console.print(f"Evicted in namespace {literal(namespace)}: {literal(', '.join(others))}")
     for policy in policies.preemption:
         if (limit := policy.limits.per_workload) is not None:
-            used = sum(row.wall > now - limit.window for row in evictions)
+            used = sum(at > now - limit.window for at, _ in evictions)
             left = f"{max(0, limit.evictions - used)} more of {limit.evictions}"
             console.print(f"Policy {literal(policy.name)} lets {left} go (limits.perWorkload).")

@@ -37,7 +37,7 @@ def victim(name, cpu="8"):
 def evicted(setting):
     """Such a pod was asked to leave 10 s ago."""
     log = setting.evaluator.log
-    log.note(log.eviction_of(victim("gone"), "API"), setting.clock.monotonic() - 10.0, 0.0)
+    log.note(log.eviction_of(victim("gone"), "API"), setting.clock.monotonic() - 10.0)
 
 
 def test_the_rates():
@@ -84,7 +84,7 @@ def test_a_rate_that_got_smaller_ends_a_plan(field):
     """A plan that was made under a larger rate is told by which it is too large now."""
     setting = setting_of(only(field, 2), "v", "w")
     log, uids, now = setting.evaluator.log, ["uid-v", "uid-w"], setting.clock.monotonic()
-    log.intend("plan", [log.eviction_of(victim(name)) for name in "vw"])
+    log.intend("plan", {f"uid-{name}": log.eviction_of(victim(name)) for name in "vw"})
     assert log.overdrawn(only(field, 2), uids, now) == ""
     told = f"limits.{yaml_name(field)} does not allow so many evictions any more"
     assert log.overdrawn(only(field), uids, now) == told
@@ -112,5 +112,5 @@ def test_whose_evictions_count_together(limits, before, victims, goes):
     setting = setting_of(limits)
     setting.add(*(pod(f"v{number}", "3", node="n1", **more) for number, more in enumerate(victims)))
     log = setting.evaluator.log
-    log.note(log.eviction_of(pod("gone", node="n1", **before)), setting.clock.monotonic() - 10.0, 0.0)
+    log.note(log.eviction_of(pod("gone", node="n1", **before)), setting.clock.monotonic() - 10.0)
     assert isinstance(setting.evaluate(preemptor(cpu="8")), Evicts if goes else Unschedulable)

@@ -137,7 +137,6 @@ async def test_a_step_of_the_clock_changes_no_count(step: float):
     await successor.begin()
     for one in (leader, successor):
         assert (one.counts(3601.0), one.counts(3599.0)) == ({WEB: 1}, {})
-    assert [row.wall for row in successor.log.recent()] == [START], "people are told when it was"
 
 
 async def test_owners_that_put_their_pods_back():
@@ -170,8 +169,8 @@ async def test_what_a_plan_intended(there: list[Pod], charged: int):
     first = Leader(server)
     first.log.remember(LIMITS)
     victim = pod("a", node="n1", labels={"team": "x"})
-    first.log.note(first.log.eviction_of(pod("b", node="n1", labels={"team": "x"})), 0.0, START)
-    first.log.intend("p", [first.log.eviction_of(victim)])
+    first.log.note(first.log.eviction_of(pod("b", node="n1", labels={"team": "x"})), 0.0)
+    first.log.intend("p", {"uid-a": first.log.eviction_of(victim)})
     await first.store.write()
     for _ in range(2):
         leader = Leader(server)
@@ -232,9 +231,9 @@ async def test_nobody_is_asked_before_it_is_written(status: int, waits: bool):
     leader = Leader(server)
     keeping = asyncio.create_task(leader.store.keep())
     server.away, server.error = 3, ApiError(status, "x", "")
-    leader.log.intend("p", [PodEviction("a", WEB, "n1")])
+    leader.log.intend("p", {"a": PodEviction(WEB, "n1")})
     await leader.store.wait_until_written(leader.log.version)
-    assert [row.eviction.uid for row in server.record.evictions] == (["a"] if waits else [])
+    assert list(server.record.intended) == (["a"] if waits else [])
     writes = server.writes
     await leader.store.wait_until_written(leader.log.version)
     assert server.writes == writes, "what is written already holds nobody up"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
+
+import msgspec
 
 from webhook.kube.backoff import exponential
 from webhook.kube.objects.meta import key_of
@@ -26,7 +28,7 @@ class ReturningOwner(NamedTuple):
     """An owner that put its pods back so many times, and until when they are excluded, in seconds of some clock."""
 
     owner: str
-    times: int
+    times: Annotated[int, msgspec.Meta(ge=1)]
     until: float
 
 

@@ -11,6 +11,7 @@ import heapq
 import math
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import takewhile
 from typing import NamedTuple
 
 from webhook.kube.bounded import Newest
@@ -36,18 +37,19 @@ _MOST_OLDER = 16_000
 """Evictions beyond the horizon that are written: more than have room, about 12 bytes each."""
 _MOST_UIDS = 20_000
 """Pods that went last by whose uids a second report is known."""
+_SHOWN_LATE = 60.0
+"""Seconds for which a watch may still show a pod that was asked to leave, as if it had not been."""
 _MOST_EVICTORS = 1000
 _WORKLOAD = "workload"
 """The only kind of names that counts beyond the horizon."""
 
 
 class PodEviction(NamedTuple):
-    """The eviction of a pod, by its uid: whose it is, its node, in which groups (`groups_of`) it counts, and for whom.
+    """The eviction of a pod: whose it is, its node, in which groups (`groups_of`) it counts, and for whom.
 
     The `preemptor` is a workload, or a bare pod; it is empty if nobody knows. So is what the pod does not have.
     """
 
-    uid: str
     workload: str
     node: str
     groups: tuple[str, ...] = ()
@@ -61,13 +63,10 @@ class PodEviction(NamedTuple):
 
 
 class LoggedEviction(NamedTuple):
-    """An eviction that happened `at`, infinite for one that a plan intends.
-
-    `wall` is the same in seconds since the epoch by the clock of its leader, for people.
-    """
+    """An eviction that has happened `at`, and for how many seconds nobody led since: for these no window ran."""
 
     at: float
-    wall: float
+    unled: float
     eviction: PodEviction
 
 
@@ -114,7 +113,8 @@ class EvictionLog:
         self._intended: dict[str, tuple[PodEviction, set[str]]] = {}
         """By uid, with the ids of the plans that intend it."""
         self._intended_names: Counter[str] = Counter()
-        self._uids: Newest[str, None] = Newest(_MOST_UIDS)
+        self._uids: Newest[str, float] = Newest(_MOST_UIDS)
+        """When pods were asked to leave."""
         self.plans: dict[str, tuple[str, ...]] = {}
         """By id, with the digests of what is written of them on their pods."""
         self.earlier_plans: dict[str, tuple[str, ...]] = {}
@@ -125,17 +125,17 @@ class EvictionLog:
     def eviction_of(self, pod: Pod, preemptor: str = "") -> PodEviction:
         """The eviction of this pod for that workload or bare pod."""
         groups = groups_of(pod.metadata.namespace, at_creation(pod.metadata).labels or {}, self._label_keys)
-        return PodEviction(pod.metadata.uid, workload_of(pod), pod.spec.node_name, groups, preemptor)
+        return PodEviction(workload_of(pod), pod.spec.node_name, groups, preemptor)
 
-    def intend(self, plan: str, evictions: Iterable[PodEviction]) -> None:
-        """A plan is going to evict these pods: until that happens it counts in every window."""
-        for eviction in evictions:
-            if eviction.uid in self._uids:
+    def intend(self, plan: str, evictions: Mapping[str, PodEviction]) -> None:
+        """A plan is going to evict these pods, by uid: until that happens it counts in every window."""
+        for uid, eviction in evictions.items():
+            if uid in self._uids:
                 continue
-            if eviction.uid not in self._intended:
-                self._intended[eviction.uid] = eviction, set()
+            if uid not in self._intended:
+                self._intended[uid] = eviction, set()
                 self._intended_names.update(eviction.names)
-            self._intended[eviction.uid][1].add(plan)
+            self._intended[uid][1].add(plan)
         self.version += 1
 
     def give_back(self, plan: str, uids: Iterable[str]) -> None:
@@ -147,20 +147,24 @@ class EvictionLog:
                 if not plans:
                     self._take(uid)
 
-    def asked(self, eviction: PodEviction, at: float, wall: float) -> None:
+    def asked(self, uid: str, eviction: PodEviction, now: float) -> None:
         """A pod was asked to leave; what was intended of it is known better than what is seen now."""
-        if eviction.uid in self._intended:
-            eviction = self._take(eviction.uid)
-        if eviction.uid not in self._uids:
-            self.note(eviction, at, wall)
+        if uid in self._intended:
+            eviction = self._take(uid)
+        if uid not in self._uids:
+            self._uids[uid] = now
+            self.note(eviction, now)
 
-    def note(self, eviction: PodEviction, at: float, wall: float) -> None:
+    def have_gone(self, uids: Iterable[str], now: float) -> None:
+        """The evictions of these pods are noted."""
+        for uid in uids:
+            self._uids[uid] = now
+
+    def note(self, eviction: PodEviction, at: float, unled: float = 0.0) -> None:
         """An eviction has happened."""
         self._forget(at)
-        past = LoggedEviction(at, wall, eviction)
+        past = LoggedEviction(at, unled, eviction)
         self._recent.append(past)
-        if eviction.uid:
-            self._uids[eviction.uid] = None
         for name in eviction.names:
             kind = name.partition(" ")[0]
             known = self._past[kind]
@@ -299,10 +303,17 @@ class EvictionLog:
         """What a rate may still count, the oldest first."""
         return self._recent
 
-    def rows(self) -> list[LoggedEviction]:
-        """What is intended, and then what has happened, the newest first."""
-        intended = (LoggedEviction(math.inf, 0.0, eviction) for eviction, _ in self._intended.values())
-        return [*intended, *reversed(self._recent), *reversed(self._older)]
+    def past(self) -> list[LoggedEviction]:
+        """What has happened, the newest first."""
+        return [*reversed(self._recent), *reversed(self._older)]
+
+    def intended(self) -> dict[str, PodEviction]:
+        """What plans have yet to ask for, by the uid of the pod."""
+        return {uid: eviction for uid, (eviction, _) in self._intended.items()}
+
+    def uids_since(self, now: float) -> list[str]:
+        """The pods that were asked to leave so lately that they may seem not to have been."""
+        return list(takewhile(lambda uid: self._uids[uid] > now - _SHOWN_LATE, reversed(self._uids)))
 
 
 def evictor_name(pod: Pod) -> str:

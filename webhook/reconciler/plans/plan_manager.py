@@ -129,12 +129,11 @@ class PlanManager:
             for pod in victims
         }
         self._state.expect(plan.record.id, (plan.key, plan.uid), plan.record.node, victims, ends)
-        evictions = [self._eviction(plan, pod) for pod in victims]
-        plan.owners |= frozenset(eviction.workload for eviction in evictions if eviction.workload)
+        evictions = {pod.metadata.uid: self._eviction(plan, pod) for pod in victims}
+        plan.owners |= frozenset(eviction.workload for eviction in evictions.values() if eviction.workload)
         log = self.evaluator.log
-        if self.dry_run:
-            for eviction in evictions:
-                log.asked(eviction, uptime, now)
+        for uid, eviction in evictions.items() if self.dry_run else ():
+            log.asked(uid, eviction, uptime)
         log.intend(plan.record.id, evictions)
         plan.logged = log.version
 
@@ -185,7 +184,7 @@ class PlanManager:
         uid, now = victim.metadata.uid, self.clock.monotonic()
         policy = policy_for(self._state.pods.get(plan.key) or victim, self.context.policy_set)
         ends = now + (grace_under(policy, victim) if policy is not None else grace_of(victim))
-        self.evaluator.log.asked(self._eviction(plan, victim), now, self.clock.wall())
+        self.evaluator.log.asked(uid, self._eviction(plan, victim), now)
         plan.note_asked(uid, ends, self._state.creations.now())
 
     def acted(self, plan: Plan) -> AllAsked | None:
