@@ -7,7 +7,7 @@ import pytest
 
 from tests.processor_time import within
 from tests.reconciler.acting import playing
-from tests.reconciler.builders import START, FakeClock, Setting, node, pod, policy, preemptor
+from tests.reconciler.builders import START, FakeClock, Setting, evicted, node, pod, policy, preemptor
 from tests.reconciler.device_settings import DRIVER, Devices, begun
 from tests.workloads import eventually
 from webhook.kube.instants import rfc3339
@@ -23,8 +23,12 @@ from webhook.policy.model.victims import PodsMatch, PreemptionPair, Victims
 from webhook.policy.shapes.yaml_nodes import SourcePosition
 from webhook.preemption.ranking import how_compared
 from webhook.preemption.snapshot.kinds import PRIORITY_CLASSES
+from webhook.reconciler.clock import Now
 from webhook.reconciler.debug import queue_rows
 from webhook.reconciler.decision_history import DecisionHistory, Known
+from webhook.reconciler.evictions.backoff import EvictionBackoff
+from webhook.reconciler.evictions.log import EvictionLog
+from webhook.reconciler.evictions.record import record_of
 from webhook.reconciler.overview.overview import (
     Surroundings,
     _under_way,
@@ -34,13 +38,15 @@ from webhook.reconciler.overview.overview import (
 from webhook.reconciler.overview.overview import (
     _decision as shown_decision,
 )
+from webhook.reconciler.overview.overview import (
+    _evictions as evictions_shown,
+)
 from webhook.reconciler.overview.plans_shown import shown_as_one
 from webhook.reconciler.overview.priorities import ladder
 from webhook.reconciler.preemptors import PolicySet
 from webhook.reconciler.state.annotations import Alternative, DecidedVictim, DecisionRecord, encode
 
 MAY = {CAN_BE_PREEMPTED: "true"}
-EVICTED = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
 
 
 def decision(plan="0123456789abcdef", at=START, victim="default/v", owner="Deployment/default/v"):
@@ -82,43 +88,6 @@ class TestHistory:
         (known,) = history.decisions()
         assert known.preemptor == "default/p"
 
-    def test_evictions_are_counted_once_by_owner(self):
-        """A victim counts when it is seen to be evicted; one that somebody just deletes does not."""
-        history, clock = DecisionHistory(FakeClock().wall), FakeClock()
-        history.told(told(decision()))
-        history.told(told(decision("fedcba9876543210", victim="default/w", owner="")))
-        leaving = pod("v", node="n1", deleted=rfc3339(START), conditions=[EVICTED])
-        history.changed(change(pod("v", node="n1"), leaving))
-        history.changed(change(leaving, None))
-        history.changed(change(pod("w", node="n1"), pod("w", node="n1", deleted=rfc3339(START))))
-        evictions = history.evictions()
-        owner = OwnerEvictions("Deployment/default/v", (0, 0, 0, 1), clock.wall())
-        assert (evictions.total, evictions.owners) == (1, (owner,))
-
-    @pytest.mark.parametrize(
-        ("minutes", "quarters"),
-        [
-            (0, (0, 0, 0, 1)),
-            (14, (0, 0, 0, 1)),
-            (16, (0, 0, 1, 0)),
-            (31, (0, 1, 0, 0)),
-            (46, (1, 0, 0, 0)),
-            (59, (1, 0, 0, 0)),
-            (61, None),
-        ],
-    )
-    def test_evictions_of_an_hour_are_told_by_its_quarters(self, minutes: int, quarters: tuple[int, ...] | None):
-        """So many minutes later it counts in that quarter, and after an hour no more."""
-        clock = FakeClock()
-        history = DecisionHistory(clock.wall)
-        history.told(told(decision()))
-        leaving = pod("v", node="n1", deleted=rfc3339(START), conditions=[EVICTED])
-        history.changed(change(pod("v", node="n1"), leaving))
-        clock.now = 60.0 * minutes
-        evictions = history.evictions()
-        assert [row.quarters for row in evictions.owners] == ([quarters] if quarters else [])
-        assert evictions.total == len(evictions.owners)
-
     def test_forged_decisions_push_out_none_of_this_process(self):
         """Who can annotate pods that the webhook does not see can neither hide decisions nor date them ahead."""
         history = DecisionHistory(FakeClock().wall)
@@ -139,6 +108,28 @@ class TestHistory:
             history.told(told(decision(f"plan-{number}", START + number, victim=f"default/v{number}")))
         assert [known.record.plan for known in history.decisions()][:2] == ["plan-1999", "plan-1998"]
         assert len(history.decisions()) == 30
+
+
+@pytest.mark.parametrize(
+    ("minutes", "quarters"),
+    [
+        (0, (0, 0, 0, 1)),
+        (14, (0, 0, 0, 1)),
+        (16, (0, 0, 1, 0)),
+        (31, (0, 1, 0, 0)),
+        (46, (1, 0, 0, 0)),
+        (59, (1, 0, 0, 0)),
+        (61, None),
+    ],
+)
+def test_evictions_of_an_hour_are_told_by_its_quarters(minutes: int, quarters: tuple[int, ...] | None):
+    """So many minutes later it counts in that quarter, and after an hour no more; a bare pod stands by itself."""
+    log, now = EvictionLog(), 60.0 * minutes
+    for name in ("Deployment/default/v", "Pod/default/w"):
+        evicted(log, name, 0.0)
+    shown = evictions_shown(record_of(log, EvictionBackoff(), Now(now, START + now)), START + now)
+    owners = [OwnerEvictions(name, quarters, START) for name in ("Deployment/default/v", "default/w")]
+    assert (shown.total, shown.owners) == ((2, tuple(owners)) if quarters else (0, ()))
 
 
 def classes(setting, *rows):
@@ -315,7 +306,7 @@ async def test_the_page_of_a_leader_and_of_a_follower():
             await play.bound("going")
             for one in (leader, follower):
                 await eventually(lambda one=one: one.history.decisions()[0].ending == "bound")
-                assert one.history.evictions().total == 1
+                await eventually(lambda one=one: overview(one, 6060, Surroundings()).evictions.total == 1)
 
 
 async def test_ten_thousand_waiting_pods():

@@ -90,7 +90,7 @@ class Reconciler:
         self.plans = self.plan_manager.plans
         self._news: asyncio.Queue[News | None] = asyncio.Queue()
         """What tasks have to tell; None if there is other work."""
-        self.store = EvictionStore(client, lease, self._evictions, fence)
+        self.store = EvictionStore(client, lease, self.known_evictions, fence)
         self._unseen = self.plan_manager.unseen
         self.extender_client = ExtenderClient(self._news)
         self.preempting = Preempting(self.plan_manager, policy_set, self.queue, self.extender_client, reporter)
@@ -149,7 +149,7 @@ class Reconciler:
         """Let every pod be looked at, bit by bit."""
         self._unseen |= dict.fromkeys(self.state.pods.items())
 
-    def _evictions(self) -> tuple[int, EvictionRecord]:
+    def known_evictions(self) -> tuple[int, EvictionRecord]:
         """What the next leader has to know of evictions, and its version."""
         return self.evaluator.log.version, record_of(
             self.evaluator.log, self.evaluator.eviction_backoff, Now.by(self.clock)

@@ -20,6 +20,7 @@ from webhook.kube.owner_events import OwnerEvents
 from webhook.policy.model.policies import Policies
 from webhook.reconciler.clock import MeasuringClock, SteadyClock
 from webhook.reconciler.decision_history import DecisionHistory, PendingPods
+from webhook.reconciler.evictions.record import NOTHING, EvictionRecord
 from webhook.reconciler.evictions.store import evictions_lease
 from webhook.reconciler.metrics import ReconcilerMetrics
 from webhook.reconciler.preemptors import PolicySet
@@ -30,6 +31,8 @@ from webhook.reconciler.state.state import State
 _SHOWN = 50
 """Workloads whose evictions are metrics."""
 _DAY = 86_400.0
+_READ_AGAIN = 2.0
+"""Seconds before a process that does not lead reads again what was evicted."""
 
 
 class ReconcilerOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,6 +72,8 @@ class ReconcilerService:
         """When the policies were taken into use, in seconds since the epoch."""
         self.history = DecisionHistory(self.clock.wall)
         self.pending = PendingPods()
+        self._evictions, self._read_at = NOTHING, -math.inf
+        self._reading: asyncio.Task[None] | None = None
         self.state.pods.handlers += [self.history.changed, self.pending.changed]
         dropped = self.metrics.events_dropped
         recorder = EventRecorder(client, CONTROLLER, self.identity, lambda reason: dropped.labels(reason).inc())
@@ -127,6 +132,8 @@ class ReconcilerService:
                 tasks.create_task(self._supervisor.keep("caches", self.state.run))
                 tasks.create_task(self._supervisor.keep("leader", self._contend))
         finally:
+            if self._reading is not None:
+                self._reading.cancel()
             if self._owners is not None:
                 await self._owners.close()
             if self._recorder is not None:
@@ -139,6 +146,17 @@ class ReconcilerService:
     def ages(self) -> dict[str, float]:
         """Seconds since the API server was last heard from, by resource."""
         return self.state.ages()
+
+    def evictions(self) -> EvictionRecord:
+        """What is known of evictions; a process that does not lead reads it for who asks the next time."""
+        if self.reconciler.leading:
+            _, self._evictions = self.reconciler.known_evictions()
+        elif self._reading is None or (self._reading.done() and self.clock.monotonic() > self._read_at + _READ_AGAIN):
+            self._reading, self._read_at = asyncio.create_task(self._read_evictions()), self.clock.monotonic()
+        return self._evictions
+
+    async def _read_evictions(self) -> None:
+        self._evictions = await self.reconciler.store.read()
 
     def led_elsewhere(self) -> str | None:
         """The identity of another process that leads, empty if nobody does; None if this one leads."""

@@ -31,7 +31,7 @@ def test_what_the_rates_leave():
     """How many may go of owners, on nodes and in the cluster, and until when an eviction counts."""
     limits = Limits(per_owner=Rate(2, 60.0), per_node=Rate(3, 30.0), per_cluster=Rate(9, 90.0))
     log = EvictionLog()
-    for workload, at, node in ((WEB, 0.0, "n1"), ("", 0.0, "n1"), (WEB, 20.0, "n2")):
+    for workload, at, node in ((WEB, 0.0, "n1"), ("Pod/default/a", 0.0, "n1"), (WEB, 20.0, "n2")):
         evicted(log, workload, at, node=node)
     assert log.remaining(limits, 20.0) == left({WEB: 0}, {"n1": 1, "n2": 2}, {"": 6}, 30.0, 60.0)
     assert log.remaining(limits, 20.0).rates_used_up == "limits.perOwner"
@@ -138,5 +138,5 @@ def test_memory_does_not_grow():
 def test_an_owner_that_no_object_can_be_is_no_workload(owner: tuple[str, str]):
     """The API server takes any owner reference; one of a megabyte would leave no room for others on the Lease."""
     log = EvictionLog()
-    assert log.eviction_of(pod("a", owner=owner, node="n1")).workload == ""
-    assert log.eviction_of(pod("b", owner=("Job", "n" * 253), node="n1")).workload != ""
+    assert log.eviction_of(pod("a", owner=owner, node="n1")).is_bare
+    assert not log.eviction_of(pod("b", owner=("Job", "n" * 253), node="n1")).is_bare

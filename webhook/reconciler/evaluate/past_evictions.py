@@ -13,7 +13,7 @@ from webhook.kube.pods import workload_of
 from webhook.policy.model.limits import CycleKeeper
 from webhook.policy.model.preemption import PreemptionPolicy
 from webhook.reconciler.evaluate.outcomes import Asks, Evicts, Fits, Outcome, Unschedulable, Waits
-from webhook.reconciler.evictions.log import BARE, EvictionLog, evictor_name
+from webhook.reconciler.evictions.log import BARE, EvictionLog, name_of
 from webhook.reconciler.state.state import State
 
 _SHOWN = 3
@@ -63,7 +63,7 @@ class PastEvictions:
 
     def closed_by(self, outcome: Evicts) -> Evicts:
         """The outcome with the cycles that it closes, if it closes any."""
-        closed = sorted(set(map(evictor_name, outcome.victims)) & self._evictors.keys())
+        closed = sorted(set(map(name_of, outcome.victims)) & self._evictors.keys())
         return replace(outcome, cycles=tuple(map(self._cycle, closed))) if closed else outcome
 
     def kept_from(self, outcome: Unschedulable) -> Unschedulable:

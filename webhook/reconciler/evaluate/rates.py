@@ -13,7 +13,7 @@ from webhook.kube.pods import workload_name
 from webhook.policy.model.limits import LabelRate, Limits
 from webhook.preemption.snapshot.pod_view import Identity, Owner
 from webhook.preemption.victims.candidates import Candidates
-from webhook.reconciler.evictions.log import AnyRate, PodEviction, Remaining, groups_of, rates_of
+from webhook.reconciler.evictions.log import BARE, AnyRate, PodEviction, Remaining, groups_of, rates_of
 from webhook.reconciler.state.state import State
 
 Ints = NDArray[np.int64]
@@ -146,7 +146,7 @@ def _name(of: str, key: str, owner: Owner, identity: Identity) -> str:
     """The name that begins like this and in which a rate counts the pod; the `key` is that of a rate by label."""
     groups = groups_of(identity.namespace, identity.labels_at_creation, (key,) if key else ())
     workload = workload_name(owner.kind, owner.name, identity.namespace, identity.labels)
-    names = PodEviction(workload, "", groups).names
+    names = PodEviction(workload or BARE, "", groups).names
     return next((name for name in names if name.startswith(of)), "")
 
 

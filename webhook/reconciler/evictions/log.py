@@ -30,7 +30,7 @@ MOST_EVICTIONS = 64
 KEPT_SECONDS = 30 * 86_400.0
 """How long an eviction of a workload is remembered."""
 BARE = "Pod/"
-"""What the name of a pod without an owner begins with where it evicts."""
+"""What the name of a pod without an owner begins with."""
 _LEAST_HORIZON = 3600.0
 """Seconds, at least, for which all of an eviction is remembered."""
 _MOST_OLDER = 16_000
@@ -47,7 +47,7 @@ _WORKLOAD = "workload"
 class PodEviction(NamedTuple):
     """The eviction of a pod: whose it is, its node, in which groups (`groups_of`) it counts, and for whom.
 
-    The `preemptor` is a workload, or a bare pod; it is empty if nobody knows. So is what the pod does not have.
+    `workload` and `preemptor` are as `name_of` has them; the latter is empty if nobody knows.
     """
 
     workload: str
@@ -56,9 +56,14 @@ class PodEviction(NamedTuple):
     preemptor: str = ""
 
     @property
+    def is_bare(self) -> bool:
+        """Whether it is that of a pod without an owner."""
+        return self.workload.startswith(BARE)
+
+    @property
     def names(self) -> list[str]:
         """Everything in which it counts, as `rates_of` has it: its owner, its node, the cluster and its groups."""
-        owners = (f"owner {self.workload}", f"{_WORKLOAD} {self.workload}") if self.workload else ()
+        owners = () if self.is_bare else (f"owner {self.workload}", f"{_WORKLOAD} {self.workload}")
         return [*owners, f"node {self.node}", "cluster ", *self.groups]
 
 
@@ -125,7 +130,7 @@ class EvictionLog:
     def eviction_of(self, pod: Pod, preemptor: str = "") -> PodEviction:
         """The eviction of this pod for that workload or bare pod."""
         groups = groups_of(pod.metadata.namespace, at_creation(pod.metadata).labels or {}, self._label_keys)
-        return PodEviction(workload_of(pod), pod.spec.node_name, groups, preemptor)
+        return PodEviction(name_of(pod), pod.spec.node_name, groups, preemptor)
 
     def intend(self, plan: str, evictions: Mapping[str, PodEviction]) -> None:
         """A plan is going to evict these pods, by uid: until that happens it counts in every window."""
@@ -316,8 +321,8 @@ class EvictionLog:
         return list(takewhile(lambda uid: self._uids[uid] > now - _SHOWN_LATE, reversed(self._uids)))
 
 
-def evictor_name(pod: Pod) -> str:
-    """By what name the log knows for whom a pod evicts: its workload, or itself if it has none."""
+def name_of(pod: Pod) -> str:
+    """By what name the log knows whose a pod is: its workload, or itself if it has none."""
     return workload_of(pod) or f"{BARE}{key_of(pod)}"
 
 

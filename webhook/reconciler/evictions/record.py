@@ -58,7 +58,7 @@ class EvictionRecord(msgspec.Struct, frozen=True):
         """The evictions that have happened, by workload: the one that was evicted last first, of each the oldest."""
         workloads: dict[str, list[LoggedEviction]] = {}
         for row in self.evictions:
-            if row.eviction.workload:
+            if not row.eviction.is_bare:
                 workloads.setdefault(row.eviction.workload, []).insert(0, row)
         return workloads
 

@@ -14,7 +14,9 @@ from webhook.page.model import (
     Certificate,
     Compared,
     DecisionShown,
+    Evictions,
     Leadership,
+    OwnerEvictions,
     Page,
     PoliciesShown,
     PolicyShown,
@@ -24,6 +26,8 @@ from webhook.page.model import (
 from webhook.policy.model.policies import Policies
 from webhook.preemption.ranking import how_compared
 from webhook.reconciler.decision_history import Known
+from webhook.reconciler.evictions.log import BARE
+from webhook.reconciler.evictions.record import EvictionRecord
 from webhook.reconciler.overview.plans_shown import UnderWay, by_gang, shown_as_one
 from webhook.reconciler.overview.priorities import ladder
 from webhook.reconciler.plans.plan import Plan
@@ -39,8 +43,9 @@ from webhook.reconciler.state.annotations import (
 )
 from webhook.reconciler.state.state import State
 
-_WAITING, _PLANS, _VICTIMS, _DECISIONS, _POLICIES = 50, 20, 12, 20, 50
+_WAITING, _PLANS, _VICTIMS, _DECISIONS, _POLICIES, _OWNERS = 50, 20, 12, 20, 50, 12
 """How many of each are shown."""
+_HOUR, _QUARTERS = 3600.0, 4
 
 
 class Surroundings(msgspec.Struct, frozen=True):
@@ -79,7 +84,7 @@ def overview(service: ReconcilerService, port: int, surroundings: Surroundings) 
         plans=tuple(shown_as_one(state, gang, ahead) for gang in plans[:_PLANS]),
         plans_total=len(plans),
         decisions=tuple(_decision(known) for known in service.history.decisions()[:_DECISIONS]),
-        evictions=service.history.evictions(),
+        evictions=_evictions(service.evictions(), wall),
         policies=_policies(policy_set.policies, service.policies_since, surroundings),
         certificates=surroundings.certificates,
     )
@@ -133,6 +138,21 @@ def _nobody(plan: Plan) -> Pod:
     """What stands for a preemptor that has just gone."""
     namespace, _, name = plan.key.partition("/")
     return Pod(metadata=ObjectMeta(namespace=namespace, name=name))
+
+
+def _evictions(record: EvictionRecord, wall: float) -> Evictions:
+    """How many evictions there were in each quarter of the last hour, by owner."""
+    last, counts = dict[str, float](), dict[str, list[int]]()
+    for row in record.evictions:
+        at, owner = record.when(row), row.eviction.workload.removeprefix(BARE)
+        if (ago := wall - at) <= _HOUR:
+            quarter = _QUARTERS - 1 - max(0, min(_QUARTERS - 1, int(ago * _QUARTERS / _HOUR)))
+            counts.setdefault(owner, [0] * _QUARTERS)[quarter] += 1
+            last.setdefault(owner, at)
+    most = sorted(counts, key=lambda owner: (-sum(counts[owner]), owner))
+    shown = tuple(OwnerEvictions(owner, tuple(counts[owner]), last[owner]) for owner in most[:_OWNERS])
+    total = sum(map(sum, counts.values()))
+    return Evictions(total=total, owners=shown, more_owners=max(0, len(most) - _OWNERS))
 
 
 def _decision(known: Known) -> DecisionShown:

@@ -25,7 +25,7 @@ from webhook.preemption.snapshot.pod_view import grace_of
 from webhook.reconciler.clock import Now
 from webhook.reconciler.evaluate.evaluator import Evaluator
 from webhook.reconciler.evaluate.outcomes import Evicts, Promised, Waits
-from webhook.reconciler.evictions.log import BARE, PodEviction, evictor_name
+from webhook.reconciler.evictions.log import BARE, PodEviction, name_of
 from webhook.reconciler.plans.actions import Action, End, Promise, Spare, Wait
 from webhook.reconciler.plans.endings import ENDINGS, Ending
 from webhook.reconciler.plans.news import AllAsked, NominationCleared, PlanActs, PlanEnded, VictimsCountAsGone
@@ -140,7 +140,7 @@ class PlanManager:
     def _eviction(self, plan: Plan, victim: Pod) -> PodEviction:
         """The eviction of a victim for this plan."""
         by = self._state.pods.get(plan.key)
-        return self.evaluator.log.eviction_of(victim, evictor_name(by) if by else f"{BARE}{plan.key}")
+        return self.evaluator.log.eviction_of(victim, name_of(by) if by else f"{BARE}{plan.key}")
 
     def note_written(self, plan: Plan, digest: str) -> None:
         """A text with this digest is going to be written of a plan on its preemptor."""
