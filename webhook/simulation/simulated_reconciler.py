@@ -65,7 +65,7 @@ class SimulatedReconciler:
         policy_set = PolicySet(policies)
         self._state = State(client, policy_set.annotations())
         for resource, informer in self._state.caches.items():
-            api.tracker.feed(resource.title, informer)
+            api.tracker.cache(resource).followers.append(informer)
         self._reporter = _Reporter(api.history, clock)
         self._reconciler = Reconciler(client, self._state, policy_set, self._reporter, clock, fence=lambda: math.inf)
 

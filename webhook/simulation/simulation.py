@@ -19,7 +19,7 @@ from webhook.clusters.simulated.clock import VirtualClock, VirtualLoop
 from webhook.clusters.simulated.history import SimulationHistory
 from webhook.clusters.simulated.objects import ClusterObjects
 from webhook.clusters.simulated.simulated_admission import SimulatedAdmission
-from webhook.clusters.simulated.tracker import LiveInformers, ObjectTracker
+from webhook.clusters.simulated.tracker import ObjectTracker
 from webhook.kube.client import Client
 from webhook.kube.pods import is_terminal
 from webhook.policy.model.policies import Policies
@@ -98,11 +98,10 @@ class Running:
         api = Api(tracker, admission, clock, history)
         acting = ActingParts(api, termination)
         client = cast("Client", SimulatedClient(api, "kube-scheduler"))
-        informers = LiveInformers(tracker)
-        scheduler = Scheduler(informers, client, Preemption(client, history, clock), history, clock, everybody=True)
-        informers.fill()
+        scheduler = Scheduler(tracker, client, Preemption(client, history, clock), history, clock, everybody=True)
         reconciler = SimulatedReconciler(api, known.policies, clock)
         tracker.fill()
+        acting.take_in(clock.wall())
         end: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         return cls(tracker, api, admission, acting, scheduler, reconciler, history, clock, known, objects, end)
 

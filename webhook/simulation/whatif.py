@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal, NoReturn, TypeVar
@@ -87,7 +87,7 @@ class AddNodes(msgspec.Struct, frozen=True):
 
     def make(self, running: Running) -> None:
         """Change the cluster."""
-        nodes: dict[str, Node] = running.tracker.all("Node")
+        nodes: Mapping[str, Node] = running.tracker.all("Node")
         like = nodes.get(self.like) or next(
             (node for node in nodes.values() if (node.metadata.labels or {}).get(_TYPE) == self.like), None
         )
@@ -114,7 +114,7 @@ class Drain(msgspec.Struct, frozen=True):
 
     def make(self, running: Running) -> None:
         """Change the cluster."""
-        nodes: dict[str, Node] = running.tracker.all("Node")
+        nodes: Mapping[str, Node] = running.tracker.all("Node")
         names = [name for name, node in nodes.items() if (node.metadata.labels or {}).get(_ZONE) == self.zone]
         names = names or [name for name in nodes if name == self.zone]
         if not names:
@@ -204,7 +204,7 @@ class Apply(msgspec.Struct, frozen=True):
                 running.tracker.put(kind.name, item)
 
 
-def _values(nodes: dict[str, Node], label: str) -> list[str]:
+def _values(nodes: Mapping[str, Node], label: str) -> list[str]:
     return sorted({(node.metadata.labels or {}).get(label, "") for node in nodes.values()} - {""})
 
 

@@ -48,8 +48,6 @@ class ControlledPods:
     def __init__(self, informers: Informers) -> None:
         self.cache: ObjectCache[Pod] = informers.cache(POD, Pod)
         self.cache.handlers.append(self._notice)
-        self.quiet = False
-        """Whether nobody hears of pods for now, as while they are read from a file."""
         self._of: dict[str, dict[str, Pod]] = {}
         self._handlers: dict[str, list[Callable[[OwnerReference, Change[Pod]], None]]] = {}
 
@@ -75,7 +73,7 @@ class ControlledPods:
         if after is not None and new is not None:
             self._of.setdefault(after.uid, {})[change.key] = new
         owner = after or before
-        if owner is not None and owner.kind in self._handlers and not self.quiet and _counts_otherwise(old, new):
+        if owner is not None and owner.kind in self._handlers and _counts_otherwise(old, new):
             for handler in self._handlers[owner.kind]:
                 handler(owner, change)
 

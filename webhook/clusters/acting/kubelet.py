@@ -116,35 +116,35 @@ class Kubelet(Controller):
                 else:
                     await client.delete(path, {"gracePeriodSeconds": 0, "preconditions": {"uid": pod.metadata.uid}})
             elif pod.status.phase in ("", "Pending"):
-                said["status"] = _status(pod, "Running", rfc3339(now))
+                said["status"] = self._status(pod, "Running", rfc3339(now))
                 await client.patch(f"{path}/status", said, kind="strategic")
             elif seconds_to_ready(pod, now) == 0:
                 said["metadata"]["annotations"] = {READY: "true"}
                 await client.patch(f"{path}/status", said)
             elif seconds_to_end(pod, now) == 0:
-                said["status"] = _status(pod, "Succeeded", rfc3339(now))
+                said["status"] = self._status(pod, "Succeeded", rfc3339(now))
                 await client.patch(f"{path}/status", said, kind="strategic")
             else:
                 self._wait(key, pod)
 
-
-def _status(pod: Pod, phase: str, now: str) -> dict[str, Any]:
-    """What is said of a pod whose containers run, or (Succeeded) have all ended well."""
-    runs = phase == "Running"
-    status: dict[str, Any] = {"phase": phase}
-    same: dict[str, Any] = {"status": "True" if runs else "False", "lastProbeTime": None, "lastTransitionTime": now}
-    types: list[str] = ["Ready", "ContainersReady"]
-    state: dict[str, Any] = {"running": {"startedAt": now}}
-    if runs:
-        status["startTime"] = now
-        types = ["PodReadyToStartContainers", "Initialized", *types, "PodScheduled"]
-    else:
-        same["reason"] = "PodCompleted"
-        ended = {"startedAt": pod.status.start_time, "finishedAt": now}
-        state = {"terminated": {"exitCode": 0, "reason": "Completed", **ended}}
-    status["conditions"] = [{"type": type_, **same} for type_ in types]
-    kept = {"imageID": "", "ready": runs, "restartCount": 0, "state": state}
-    status["containerStatuses"] = [
-        {"name": container.name, "image": container.image, **kept} for container in pod.spec.containers or ()
-    ]
-    return status
+    def _status(self, pod: Pod, phase: str, now: str) -> dict[str, Any]:
+        """What is said of a pod whose containers run, or (Succeeded) have all ended well."""
+        runs = phase == "Running"
+        status: dict[str, Any] = {"phase": phase}
+        same: dict[str, Any] = {"status": "True" if runs else "False", "lastProbeTime": None, "lastTransitionTime": now}
+        types: list[str] = ["Ready", "ContainersReady"]
+        state: dict[str, Any] = {"running": {"startedAt": now}}
+        if runs:
+            status["startTime"] = now
+            types = ["PodReadyToStartContainers", "Initialized", *types, "PodScheduled"]
+        else:
+            same["reason"] = "PodCompleted"
+            ended = {"startedAt": pod.status.start_time, "finishedAt": now}
+            state = {"terminated": {"exitCode": 0, "reason": "Completed", **ended}}
+        status["conditions"] = [{"type": type_, **same} for type_ in types]
+        if self.context.reports:
+            kept = {"imageID": "", "ready": runs, "restartCount": 0, "state": state}
+            status["containerStatuses"] = [
+                {"name": container.name, "image": container.image, **kept} for container in pod.spec.containers or ()
+            ]
+        return status

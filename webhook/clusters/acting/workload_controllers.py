@@ -280,3 +280,12 @@ class JobController(WorkloadController):
         if self.context.reports or step.ended:
             status = job_status(progress, step, rfc3339(self.context.clock.wall()))
         return WorkloadStep(create, step.delete, status)
+
+
+WORKLOAD_CONTROLLERS: tuple[type[WorkloadController], ...] = (
+    ReplicaSetController,
+    ReplicationControllerController,
+    StatefulSetController,
+    DaemonSetController,
+    JobController,
+)

@@ -23,12 +23,12 @@ from webhook.kube.errors import ApiError
 from webhook.kube.instants import epoch_or, rfc3339
 from webhook.kube.objects.meta import Condition, key_of
 from webhook.kube.objects.pod import Pod, PodDisruptionBudget, PodStatus
-from webhook.kube.resources import DEPLOYMENT, JOB, POD_DISRUPTION_BUDGET, REPLICA_SET
+from webhook.kube.resources import DEPLOYMENT, JOB, POD, POD_DISRUPTION_BUDGET, REPLICA_SET
 from webhook.preemption.snapshot.pod_view import grace_of
 
 _replace = msgspec.structs.replace
-_KINDS = {row.plural: row.kind for row in (DEPLOYMENT, REPLICA_SET, JOB, POD_DISRUPTION_BUDGET)}
-"""What controllers write beside pods, by its plural name."""
+_KINDS = {row.plural: row.kind for row in (DEPLOYMENT, REPLICA_SET, JOB, POD_DISRUPTION_BUDGET, POD)}
+"""What controllers write, by its plural name."""
 Json = dict[str, Any]
 
 
@@ -89,54 +89,62 @@ class Api:
         metadata = {**body["metadata"], "namespace": namespace, "uid": f"simulated-{namespace}.{name}"}
         self.tracker.put(kind, msgspec.convert({**body, "metadata": metadata}, SimulatedWorkload))
 
-    def patch(self, kind: str, key: str, body: Json) -> None:
-        """Change a workload's number of pods, or the status of a workload or a budget. Raises ApiError (404)."""
-        known: SimulatedWorkload | PodDisruptionBudget | None = self.tracker.get(kind, key)
-        if known is None:
-            raise ApiError(404, "NotFound", f"{kind} {key!r} not found")
-        if "spec" in body:
-            known = _replace(known, spec=_replace(known.spec, **body["spec"]))
-        if "status" in body:
-            merged = _without_nulls({**msgspec.to_builtins(known.status), **body["status"]})
-            known = _replace(known, status=msgspec.convert(merged, type(known.status)))
-        self.tracker.put(kind, known)
+    def patch(self, kind: str, key: str, body: Json) -> Any:
+        """Change an object's annotations, its number of pods or its status; conditions of pods are merged by type.
+
+        Raises ApiError (404, 409).
+        """
+        known = self.read(kind, key)
+        given, meta, status = body.get("metadata") or {}, known.metadata, known.status
+        if given.get("uid", meta.uid) != meta.uid:
+            raise ApiError(409, "Conflict", f"{key} is another one by now")
+        if given.get("resourceVersion", meta.resource_version) != meta.resource_version:
+            raise ApiError(409, "Conflict", f"{key} has changed")
+        if "annotations" in given:
+            meta = _replace(
+                meta, annotations=_without_nulls({**(meta.annotations or {}), **given["annotations"]}) or None
+            )
+        if told := body.get("status"):
+            before: Json = msgspec.to_builtins(status)
+            if isinstance(known, Pod) and "conditions" in told:
+                types = {condition["type"] for condition in told["conditions"]}
+                others = [condition for condition in before.get("conditions") or () if condition["type"] not in types]
+                told = {**told, "conditions": [*others, *told["conditions"]]}
+            status = msgspec.convert(_without_nulls({**before, **told}), type(status))
+        spec = _replace(known.spec, **body["spec"]) if "spec" in body else known.spec
+        return self.tracker.put(kind, _replace(known, metadata=meta, spec=spec, status=status))
 
     def bind(self, key: str, uid: str, node: str) -> None:
         """Put a pod on a node, as `pods/binding`."""
-        pod = self.read(key)
+        pod: Pod = self.read("Pod", key)
         if pod.metadata.uid != uid or pod.spec.node_name or pod.metadata.deletion_timestamp:
             raise ApiError(409, "Conflict", f"pod {key} cannot be bound any more")
-        if self.tracker.get("Node", node) is None:
-            raise ApiError(404, "NotFound", f"nodes {node!r} not found")
+        self.read("Node", node)
         scheduled = Condition(type="PodScheduled", status="True", last_transition_time=rfc3339(self.clock.wall()))
         status = _replace(pod.status, conditions=[scheduled], nominated_node_name="")
         self.tracker.put("Pod", _replace(pod, spec=_replace(pod.spec, node_name=node), status=status))
         self.history.placed(pod, node, self.clock.monotonic())
 
     def evict(self, key: str, uid: str, grace: int | None, by: str, *, dry_run: bool = False) -> None:
-        """Ask a pod to leave through the Eviction API, which keeps budgets."""
-        pod = self.read(key)
+        """Ask a pod to leave through the Eviction API. Raises ApiError (403, 429, 500) if its budget keeps it."""
+        pod: Pod = self.read("Pod", key)
         if uid and pod.metadata.uid != uid:
             raise ApiError(409, "Conflict", f"the UID in the precondition ({uid}) does not match that of {key}")
-        self._spend(pod, dry_run=dry_run)
-        if not dry_run:
-            self.disrupt(key, "EvictionByEvictionAPI")
-            self.delete(key, uid, grace, by)
-
-    def _spend(self, pod: Pod, *, dry_run: bool) -> None:
-        """Take one disruption of the pod's budget, if it has one. Raises ApiError (403, 429, 500) if it may not go."""
         try:
             budget = budget_to_spend(pod, self.covering(pod))
-            if budget is not None:
-                status = spent(budget, pod.metadata.name, self.clock.wall())
-                if not dry_run:
-                    self.tracker.put("PodDisruptionBudget", _replace(budget, status=status))
+            status = spent(budget, pod.metadata.name, self.clock.wall()) if budget is not None else None
         except BudgetRefusalError as refusal:
             raise _refusal(refusal) from refusal
+        if dry_run:
+            return
+        if budget is not None:
+            self.tracker.put("PodDisruptionBudget", _replace(budget, status=status))
+        self.disrupt(key, "EvictionByEvictionAPI")
+        self.delete(key, uid, grace, by)
 
     def disrupt(self, key: str, reason: str) -> None:
         """Say in a pod's conditions that it is made to leave: its Job may not count that as a failure."""
-        pod, now = self.read(key), rfc3339(self.clock.wall())
+        pod, now = self.read("Pod", key), rfc3339(self.clock.wall())
         others = [condition for condition in pod.status.conditions or () if condition.type != "DisruptionTarget"]
         target = Condition(type="DisruptionTarget", status="True", reason=reason, last_transition_time=now)
         self.tracker.put("Pod", _replace(pod, status=_replace(pod.status, conditions=[*others, target])))
@@ -146,7 +154,7 @@ class Api:
 
         `by` is nobody if that is no eviction.
         """
-        pod = self.read(key)
+        pod: Pod = self.read("Pod", key)
         meta = pod.metadata
         if (uid and meta.uid != uid) or (version and meta.resource_version != version):
             raise ApiError(409, "Conflict", f"{key} has changed")
@@ -170,42 +178,12 @@ class Api:
                 self.history.story(pod)  # something has happened to it
             self.tracker.remove("Pod", key)
 
-    def read(self, key: str) -> Pod:
-        """A pod. Raises ApiError (404)."""
-        pod = self.tracker.pod(key)
-        if pod is None:
-            raise ApiError(404, "NotFound", f"pods {key!r} not found")
-        return pod
-
-    def patch_status(self, key: str, body: Json) -> Pod:
-        """Change a pod's status, and its annotations with it; conditions are merged by type."""
-        pod = self.read(key)
-        given: Json = body.get("metadata") or {}
-        meta = pod.metadata
-        if given.get("uid", meta.uid) != meta.uid:
-            raise ApiError(409, "Conflict", f"{key} is another pod by now")
-        if given.get("resourceVersion", meta.resource_version) != meta.resource_version:
-            raise ApiError(409, "Conflict", f"{key} has changed")
-        if "annotations" in given:
-            merged = {**(meta.annotations or {}), **given["annotations"]}
-            kept = {name: text for name, text in merged.items() if text is not None}
-            meta = _replace(meta, annotations=kept or None)
-        status, told = pod.status, body.get("status") or {}
-        if "nominatedNodeName" in told:
-            status = _replace(status, nominated_node_name=told["nominatedNodeName"] or "")
-        if "phase" in told:
-            began = told.get("startTime", status.start_time)
-            status = _replace(status, phase=told["phase"], start_time=began)
-        if "conditions" in told:
-            fresh = [msgspec.convert(condition, Condition) for condition in told["conditions"]]
-            types = {condition.type for condition in fresh}
-            others = [condition for condition in status.conditions or () if condition.type not in types]
-            status = _replace(status, conditions=[*others, *fresh])
-            why = next((condition.message for condition in fresh if _is_waiting(condition)), "")
-            if why:
-                self.history.story(pod).why = why
-        changed: Pod = self.tracker.put("Pod", _replace(pod, metadata=meta, status=status))
-        return changed
+    def read(self, kind: str, key: str) -> Any:
+        """An object. Raises ApiError (404)."""
+        item = self.tracker.get(kind, key)
+        if item is None:
+            raise ApiError(404, "NotFound", f"{kind} {key!r} not found")
+        return item
 
 
 class SimulatedClient:
@@ -219,32 +197,31 @@ class SimulatedClient:
         self._name = name
 
     async def get(self, path: str, as_: Any = dict, **query: Any) -> Any:
-        """Read a pod."""
+        """Read an object."""
         del as_, query
-        return self._api.read(_named(path)[1])
+        plural, key, _ = _named(path)
+        return self._api.read(_KINDS[plural], key)
 
     async def patch(self, path: str, body: Json, **options: Any) -> Any:
-        """Change a pod's status, a budget's, or a workload."""
+        """Change an object, or its status."""
         del options
         plural, key, _ = _named(path)
-        return self._api.patch_status(key, body) if plural == "pods" else self._api.patch(_KINDS[plural], key, body)
+        return self._api.patch(_KINDS[plural], key, body)
 
     async def create(self, path: str, body: Json, as_: Any = dict, **query: Any) -> Any:
         """Bind or evict a pod; make a pod or a workload of a controller."""
         del as_
         plural, key, subresource = _named(path)
-        if plural in _KINDS:
-            self._api.make_workload(_KINDS[plural], key, body)
-        elif subresource == "binding":
-            self._api.bind(key, body["metadata"]["uid"], body["target"]["name"])
-        elif subresource == "eviction":
-            options = body.get("deleteOptions") or {}
-            uid = (options.get("preconditions") or {}).get("uid", "")
-            dry_run = query.get("dryRun") == "All"
-            self._api.evict(key, uid, options.get("gracePeriodSeconds"), self._name, dry_run=dry_run)
-        else:
-            return self._api.make(key, body)
-        return None
+        match plural, subresource:
+            case "pods", "binding":
+                return self._api.bind(key, body["metadata"]["uid"], body["target"]["name"])
+            case "pods", "eviction":
+                options = body.get("deleteOptions") or {}
+                uid, grace = (options.get("preconditions") or {}).get("uid", ""), options.get("gracePeriodSeconds")
+                return self._api.evict(key, uid, grace, self._name, dry_run=query.get("dryRun") == "All")
+            case "pods", _:
+                return self._api.make(key, body)
+        return self._api.make_workload(_KINDS[plural], key, body)
 
     async def delete(self, path: str, body: Json | None = None, **query: Any) -> Any:
         """Delete a pod: for users with a name that is an eviction without budgets."""
@@ -252,7 +229,7 @@ class SimulatedClient:
         known = options.get("preconditions") or {}
         _, key, _ = _named(path)
         if query.get("dryRun") == "All":
-            self._api.read(key)
+            self._api.read("Pod", key)
             return
         grace, version = options.get("gracePeriodSeconds"), known.get("resourceVersion", "")
         self._api.delete(key, known.get("uid", ""), grace, self._name, version)

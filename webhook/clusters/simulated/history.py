@@ -6,6 +6,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from webhook.kube.events import Occurrence
 from webhook.kube.instants import epoch_or
 from webhook.kube.objects.meta import key_of
@@ -15,22 +17,25 @@ from webhook.preemption.snapshot.pod_groups import GroupKey, group_of
 from webhook.preemption.victims.costs import checkpoint
 
 
-@dataclass(slots=True)
-class Eviction:
-    """Why a pod was asked to leave; `at` is in seconds, `by` the preemptor or what else was behind it.
+class Eviction(msgspec.Struct, rename="camel", kw_only=True):
+    """Why a pod was asked to leave; `at` is in seconds, `by` giveway, kube-scheduler, or what else was behind it.
 
     `ran` is how long it had run, and `lost` how much of that was not saved at a checkpoint, in seconds.
     """
 
     at: float
+    pod: str
+    owner: str
+    priority: int
     node: str
     by: str
-    ran: float
-    lost: float
     preemptor: str = ""
+    preemptor_owner: str = ""
     policy: str = ""
     rule: str = ""
     because: str = ""
+    ran: float
+    lost: float
 
     @property
     def is_preemption(self) -> bool:
@@ -53,8 +58,6 @@ class PodStory:
     placed: float | None = None
     node: str = ""
     eviction: Eviction | None = None
-    why: str = ""
-    """Why it waits, in the end."""
 
     @property
     def waited(self) -> float | None:
@@ -107,7 +110,7 @@ class SimulationHistory:
     def placed(self, pod: Pod, node: str, at: float) -> None:
         """A pod was bound."""
         story = self.story(pod)
-        story.placed, story.node, story.why = at, node, ""
+        story.placed, story.node = at, node
 
     def evicted(self, pod: Pod, by: str, at: float) -> None:
         """A pod was asked to leave."""
@@ -115,14 +118,22 @@ class SimulationHistory:
         started = epoch_or(pod.status.start_time, now)
         saved = max(started, checkpoint(pod.metadata.annotations or {}, self.checkpoints))
         key = key_of(pod)
-        ran, lost = max(0.0, now - started), max(0.0, now - saved)
-        eviction = Eviction(at=at, node=pod.spec.node_name, by=by, ran=ran, lost=lost)
+        story = self.story(pod)
+        story.eviction = eviction = Eviction(
+            at=at,
+            pod=key,
+            owner=story.owner,
+            priority=story.priority,
+            node=pod.spec.node_name,
+            by=by,
+            ran=max(0.0, now - started),
+            lost=max(0.0, now - saved),
+        )
         line = self._grounds.get(key) if by == "giveway" else None
         if line is not None:
             victim = next(entry for entry in line["victims"] if entry["pod"] == key)
             eviction.preemptor, eviction.policy = line["preemptor"], line["policy"]
             eviction.rule, eviction.because = victim["rule"], victim["because"]
-        self.story(pod).eviction = eviction
 
     def decided(self, line: dict[str, Any], at: float) -> None:
         """The reconciler has made a plan; of the decision comes the line of its log."""

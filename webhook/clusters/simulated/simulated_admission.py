@@ -18,6 +18,7 @@ from webhook.clusters.simulated.tracker import ObjectTracker
 from webhook.kube.json_patch import apply_json_patch
 from webhook.kube.label_keys import merge_label_keys
 from webhook.kube.objects.pod import Pod
+from webhook.kube.resources import LIMIT_RANGE, NAMESPACE, PRIORITY_CLASS, RUNTIME_CLASS
 from webhook.policy.evaluation.engine import Engine
 from webhook.policy.exceptions import next_end
 from webhook.policy.model.policies import Policies
@@ -62,8 +63,8 @@ class SimulatedAdmission:
         """Warnings by the object that got them first."""
         self.not_played: dict[str, str] = {}
         """What pods ask for that is not to be had, by kind and field."""
-        for kind in ("PriorityClass", "Namespace", "LimitRange", "RuntimeClass"):
-            tracker.hook(kind, self._forget)
+        for resource in (PRIORITY_CLASS, NAMESPACE, LIMIT_RANGE, RUNTIME_CLASS):
+            tracker.cache(resource).handlers.append(self._forget)
 
     def use(self, policies: Policies) -> None:
         """Judge by other policies from now on."""

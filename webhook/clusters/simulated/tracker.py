@@ -4,134 +4,108 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
-from itertools import chain
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
-from webhook.clusters.simulated.objects import BY_KIND, KINDS, ClusterObjects
+from webhook.clusters.simulated.objects import KINDS, ClusterObjects
 from webhook.kube.object_cache import Change, ObjectCache
 from webhook.kube.objects.meta import ObjectMeta, key_of
 from webhook.kube.objects.pod import Pod
 from webhook.kube.resources import Resource
 
-Handler = Callable[[Change[Any]], None]
-
 
 class LiveCache(ObjectCache[Any]):
-    """Shows the objects of a kind as they are, and tells of each change at once."""
+    """The objects of one kind as they are: `handlers` hear of a change at once, `followers` in the next turn."""
 
-    def fill(self, items: dict[str, Any]) -> None:
-        """Show these objects from now on, and tell of each as new."""
-        self._items = items
-        for key, item in list(items.items()):
-            self._notify(Change("added", key, None, item))
-
-    def tell(self, change: Change[Any]) -> None:
-        """Tell of a change that was made."""
-        self._notify(change)
-
-
-class LiveInformers:
-    """The caches of kube-scheduler, or of what else acts in the cluster, of which `fill` tells once."""
-
-    def __init__(self, tracker: ObjectTracker) -> None:
-        self._tracker = tracker
-        self._caches: dict[str, LiveCache] = {}
-
-    def cache(self, resource: Resource, type_: type[Any], *, optional: bool = False) -> LiveCache:
-        """The live cache of a resource, as `scheduling.cluster_state.Informers`."""
-        del type_, optional
-        kind = resource.title
-        if kind not in self._caches:
-            self._caches[kind] = LiveCache(resource.path())
-            self._tracker.hook(kind, self._caches[kind].tell)
-        return self._caches[kind]
+    def __init__(self, name: str, items: Mapping[str, Any]) -> None:
+        super().__init__(name)
+        self._items = dict(items)
+        self.followers: list[ObjectCache[Any]] = []
 
     def fill(self) -> None:
-        """Tell of all objects, in the order of their kinds: pods last."""
-        for kind in BY_KIND:
-            if kind in self._caches:
-                self._caches[kind].fill(self._tracker.all(kind))
+        """Tell of every object as new, and followers that they are in sync."""
+        for key, item in list(self._items.items()):
+            self._notify(Change("added", key, None, item))
+            for cache in self.followers:
+                cache.take(key, item)
+        for cache in self.followers:
+            cache.synced.set()
+
+    def change(self, key: str, new: Any) -> Any:
+        """Put an object in the place of the one of that key, None to take it away; returns the one that was there."""
+        old = self._items.get(key)
+        if new is None:
+            del self._items[key]
+        else:
+            self._items[key] = new
+        self._notify(Change("added" if old is None else "deleted" if new is None else "modified", key, old, new))
+        return old
 
 
 class ObjectTracker:
-    """Objects by kind and key. `hooks` hear of a change at once, caches in the next turn of the loop, in order."""
+    """Objects by kind and key. It is the `Informers` of all that acts in the cluster (`scheduling.cluster_state`)."""
 
     def __init__(self, objects: ClusterObjects) -> None:
-        self._objects: dict[str, dict[str, Any]] = {kind.name: dict(objects.of(kind.name)) for kind in KINDS}
-        self._caches: dict[str, list[ObjectCache[Any]]] = {}
-        self._hooks: dict[str, list[Handler]] = {}
-        self._news: deque[tuple[str, str, Any]] = deque()
+        self._caches = {kind.name: LiveCache(kind.resource.path(), objects.of(kind.name)) for kind in KINDS}
+        self._news: deque[tuple[LiveCache, str, Any]] = deque()
         self.version = 0
         """How many changes there were."""
         self.delivered = 0
-        """How many changes were told."""
+        """How many changes followers were told of."""
 
-    def feed(self, kind: str, cache: ObjectCache[Any]) -> None:
-        """Tell a cache of every change from now on."""
-        self._caches.setdefault(kind, []).append(cache)
+    def cache(self, resource: Resource, type_: type[Any] = object, *, optional: bool = False) -> LiveCache:
+        """The objects of a resource. Raises KeyError for one that no cluster file has."""
+        del type_, optional
+        return self._caches[resource.title]
 
     def fill(self) -> None:
-        """Tell the caches of everything there is, pods last, and that they are in sync."""
-        for kind, items in self._objects.items():
-            for cache in self._caches.get(kind, ()):
-                for key, item in items.items():
-                    cache.take(key, item)
-        for cache in chain.from_iterable(self._caches.values()):  # also those of kinds of which a file holds nothing
-            cache.synced.set()
-
-    def hook(self, kind: str, handler: Handler) -> None:
-        """Call somebody at once on every change."""
-        self._hooks.setdefault(kind, []).append(handler)
+        """Tell everybody of everything there is, in the order of the kinds: pods last."""
+        for cache in self._caches.values():
+            cache.fill()
 
     def get(self, kind: str, key: str) -> Any:
         """An object, or None; there is none of a kind that decides nothing, such as an operator's own."""
-        return self._objects.get(kind, {}).get(key)
+        return self._caches[kind].get(key) if kind in self._caches else None
 
     def pod(self, key: str) -> Pod | None:
         """A pod, or None."""
-        pod: Pod | None = self._objects["Pod"].get(key)
+        pod: Pod | None = self._caches["Pod"].get(key)
         return pod
 
-    def all(self, kind: str) -> dict[str, Any]:
-        """All objects of a kind by key; not to be changed."""
-        return self._objects[kind]
+    def all(self, kind: str) -> Mapping[str, Any]:
+        """All objects of a kind by key."""
+        return self._caches[kind].items()
 
     def put(self, kind: str, item: Any) -> Any:
         """Create or replace an object; returns it with its new version."""
-        self.version += 1
-        meta: ObjectMeta = msgspec.structs.replace(item.metadata, resource_version=str(self.version))
+        version = str(self.version + 1)
+        meta: ObjectMeta = msgspec.structs.replace(item.metadata, resource_version=version)
         item = msgspec.structs.replace(item, metadata=meta)
-        key = key_of(item)
-        old = self._objects[kind].get(key)
-        self._objects[kind][key] = item
-        self._tell(kind, Change("added" if old is None else "modified", key, old, item))
+        self._change(kind, key_of(item), item)
         return item
 
     def remove(self, kind: str, key: str) -> Any:
         """Take an object away; returns it, None if there is none."""
-        old = self._objects[kind].pop(key, None)
-        if old is not None:
-            self.version += 1
-            self._tell(kind, Change("deleted", key, old, None))
-        return old
+        return self._change(kind, key, None) if self.get(kind, key) is not None else None
 
-    def _tell(self, kind: str, change: Change[Any]) -> None:
-        for handler in self._hooks.get(kind, ()):
-            handler(change)
-        if kind in self._caches:
+    def _change(self, kind: str, key: str, new: Any) -> Any:
+        self.version += 1
+        cache = self._caches[kind]
+        old = cache.change(key, new)
+        if cache.followers:
             if not self._news:
                 asyncio.get_running_loop().call_soon(self._deliver)
-            self._news.append((kind, change.key, change.new))
+            self._news.append((cache, key, new))
+        return old
 
     def _deliver(self) -> None:
-        """Tell what has happened, in order."""
+        """Tell followers what has happened, in order."""
         for _ in range(len(self._news)):
-            kind, key, new = self._news.popleft()
+            changed, key, new = self._news.popleft()
             self.delivered += 1
-            for cache in self._caches[kind]:
+            for cache in changed.followers:
                 cache.take(key, new)
         if self._news:
             asyncio.get_running_loop().call_soon(self._deliver)

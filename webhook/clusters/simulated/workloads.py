@@ -39,9 +39,7 @@ class Workloads:
         self._api, self._tracker, self._pods = api, api.tracker, pods
         self._samples: dict[str, tuple[OwnerReference, Pod]] = {}
         """By the uid of a controller: a reference to it, and the pod of it that was active last."""
-        for pod in self._tracker.all("Pod").values():
-            self._note(pod)
-        self._tracker.hook("Pod", self._pod_changed)
+        pods.cache.handlers.append(self._pod_changed)
 
     def template_of(self, kind: str, workload: SimulatedWorkload) -> dict[str, Any] | None:
         """What a workload's pods are made of: its template, or what one of its pods looks like."""

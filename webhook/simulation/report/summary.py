@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import asdict
 from typing import NamedTuple
 
 import msgspec
 import numpy as np
 
-from webhook.clusters.simulated.history import PodStory, owner_of
+from webhook.clusters.simulated.history import Eviction, PodStory, owner_of
 from webhook.kube.objects.pod import Pod
 from webhook.kube.pods import is_terminal
 from webhook.policy.model.limits import Rate
@@ -45,24 +44,6 @@ class Group(_Part):
     def is_touched(self) -> bool:
         """Whether anything happened to them, or one of them waits."""
         return bool(self.evicted or self.waiting or self.placed)
-
-
-class EvictionRow(_Part):
-    """One eviction."""
-
-    at: float
-    pod: str
-    owner: str
-    priority: int
-    node: str
-    by: str
-    preemptor: str
-    preemptor_owner: str
-    policy: str
-    rule: str
-    because: str
-    ran: float
-    lost: float
 
 
 class WaitingRow(_Part):
@@ -105,7 +86,7 @@ class Summary(_Part):
     classes: list[Group]
     nodes: list[Group]
     waiting: list[WaitingRow]
-    evictions: list[EvictionRow]
+    evictions: list[Eviction]
     placements: list[tuple[float, str, str, str]]
     """When, which pod, whose, on which node."""
     limits: list[LimitRow]
@@ -125,8 +106,8 @@ class _Numbers(NamedTuple):
     """What metrics are made of: a run, its evictions, those for others, how long pods and gangs waited, and groups."""
 
     result: Running
-    evictions: list[EvictionRow]
-    preempted: list[EvictionRow]
+    evictions: list[Eviction]
+    preempted: list[Eviction]
     waits: list[float]
     gang_waits: list[float]
     groups: list[PodGroupRow]
@@ -178,7 +159,7 @@ def summarize(name: str, result: Running) -> Summary:
     numbers = _Numbers(
         result,
         evictions,
-        [row for row in evictions if row.by in {"giveway", "kube-scheduler"}],
+        [row for row in evictions if row.is_preemption],
         sorted(story.waited for story in stories if story.waited is not None),
         sorted(row.waited for row in groups if row.waited is not None),
         groups,
@@ -225,22 +206,17 @@ def summarize(name: str, result: Running) -> Summary:
     )
 
 
-def _evictions(result: Running, stories: Iterable[PodStory]) -> list[EvictionRow]:
+def _evictions(result: Running, stories: Iterable[PodStory]) -> list[Eviction]:
+    """All evictions in their order, each with the owner of the pod that it was for."""
     owners = {story.key: story.owner for story in stories}
-    rows = []
-    for story in stories:
-        eviction = story.eviction
-        if eviction is None:
-            continue
-        behind, told = owners.get(eviction.preemptor, ""), asdict(eviction)
-        if not behind and (pod := result.tracker.pod(eviction.preemptor)) is not None:
-            behind = owner_of(pod)
-        row = EvictionRow(pod=story.key, owner=story.owner, priority=story.priority, preemptor_owner=behind, **told)
-        rows.append(row)
+    rows = [story.eviction for story in stories if story.eviction is not None]
+    for row in rows:
+        preemptor = result.tracker.pod(row.preemptor)
+        row.preemptor_owner = owners.get(row.preemptor) or (owner_of(preemptor) if preemptor is not None else "")
     return sorted(rows, key=lambda row: (row.at, row.pod))
 
 
-def _lost(evictions: Iterable[EvictionRow]) -> float:
+def _lost(evictions: Iterable[Eviction]) -> float:
     return round(sum(row.lost for row in evictions), 3)
 
 
@@ -252,17 +228,17 @@ def _failed(result: Running) -> int:
     return sum(count for ending, count in result.history.endings.items() if ending != "bound")
 
 
-def _most_of_one(evictions: Iterable[EvictionRow]) -> int:
+def _most_of_one(evictions: Iterable[Eviction]) -> int:
     return max(Counter(row.owner for row in evictions).values(), default=0)
 
 
-def _again(evictions: Iterable[EvictionRow]) -> int:
+def _again(evictions: Iterable[Eviction]) -> int:
     """How many evictions were of an owner of which some pod had been evicted at an earlier time."""
     first: dict[str, float] = {}
     return sum(first.setdefault(row.owner, row.at) < row.at for row in evictions)
 
 
-def _cycles(evictions: Iterable[EvictionRow]) -> int:
+def _cycles(evictions: Iterable[Eviction]) -> int:
     """How many evictions closed a cycle: their owner had evicted the preemptor's before, itself or through others."""
     evicted_for: dict[str, set[str]] = {}
     number = 0
