@@ -17,7 +17,7 @@ from webhook.policy.model.values import CAN_BE_PREEMPTED, DECISION, MANAGED, MAR
 from webhook.preemption.snapshot.pod_view import KEPT_ANNOTATIONS
 from webhook.simulation.cluster_file.format import FORMAT, VERSION, ClusterFileWriter, Header
 from webhook.simulation.report.summary import summarize
-from webhook.simulation.simulation import Options, Running, simulate
+from webhook.simulation.simulation import Options, Running, Step, simulate
 from webhook.simulation.whatif import timed
 
 Json = dict[str, Any]
@@ -198,8 +198,9 @@ def full(count: int = 2, **more: Any) -> ClusterObjects:
     return cluster_of(nodes, [*pods, *more.pop("pods", [])], ReplicaSet=[replica_set("web", len(pods))], **more)
 
 
-def run(objects: ClusterObjects, policies: Policies | None = None, *steps: str, **options: Any) -> Running:
-    found = simulate(objects, policies or loaded(POLICY), [timed(step) for step in steps], Options(**options))
+def run(objects: ClusterObjects, policies: Policies | None = None, *steps: str | Step, **options: Any) -> Running:
+    made = [timed(step) if isinstance(step, str) else step for step in steps]
+    found = simulate(objects, policies or loaded(POLICY), made, Options(**options))
     assert not found.errors, found.errors
     return found
 

@@ -12,25 +12,25 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
-from tests.simulation.clusters import POLICY, cluster_of, large, loaded, node, pod, replica_set, write
+from tests.simulation.clusters import POLICY, large, loaded, node, pod, replica_set, write
 from tests.workloads import deployment, eventually, priority_class
 from tests.workloads import pod as body_of_pod
 from webhook.cli.main import main
 from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster
-from webhook.clusters.simulated.objects import BY_KIND, KINDS
+from webhook.clusters.simulated.objects import BY_KIND, KINDS, kind_of
 from webhook.kube.client import Client
 from webhook.kube.instants import epoch, rfc3339
 from webhook.kube.objects.pod import Pod
 from webhook.kube.resources import DEPLOYMENT, POD, PRIORITY_CLASS
 from webhook.kube.selectors import label_matcher
-from webhook.policy.model.values import DECISION, PLAN
+from webhook.policy.model.values import PLAN
 from webhook.preemption.decision import decide
 from webhook.preemption.snapshot.kinds import SNAPSHOT_KINDS
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.preemption.victims.rules import kubernetes_rules
 from webhook.simulation.cluster_file.format import ClusterFileError, collect, read_cluster
 from webhook.simulation.cluster_file.redacting import Anonymizer, redact
-from webhook.simulation.judgeable import annotations_read, judgeable, words_of
+from webhook.simulation.judgeable import words_of
 
 SECRET = "correct-horse"
 DEVICES = Path(__file__).parents[1] / "preemption" / "data" / "devices"
@@ -147,6 +147,19 @@ def test_lists_of_kubectl_are_read(tmp_path, packed):
         read_cluster(files[1:])
 
 
+@pytest.mark.parametrize(
+    ("api_version", "title"),
+    [
+        ("scheduling.k8s.io/v1alpha2", "PodGroup"),
+        ("scheduling.x-k8s.io/v1alpha1", "CoschedulingPodGroup"),
+        ("scheduling.volcano.sh/v1beta1", "VolcanoPodGroup"),
+    ],
+)
+def test_whose_pod_group_it_is(api_version, title):
+    """Of kinds with one name the API group says which it is."""
+    assert kind_of(api_version, "PodGroup").name == title
+
+
 def with_secrets() -> dict[str, Any]:
     made = pod("p", "1", on="n", annotations={"note": SECRET, PLAN: "{}"})
     made["spec"]["containers"][0] |= {
@@ -162,26 +175,14 @@ def with_secrets() -> dict[str, Any]:
     return made
 
 
-@pytest.mark.parametrize(
-    ("kind", "body"),
-    [
-        ("Pod", with_secrets()),
-        ("Deployment", {"metadata": {"name": "d"}, "spec": {"template": {"spec": with_secrets()["spec"]}}}),
-        ("PriorityClass", {"metadata": {"name": "c", "annotations": {"note": SECRET}}, "description": SECRET}),
-        (
-            "Node",
-            {"metadata": {"name": "n", "annotations": {"x": SECRET}}, "status": {"images": [{"names": [SECRET]}]}},
-        ),
-        ("PersistentVolumeClaim", {"metadata": {"name": "c"}, "status": {"conditions": [{"message": SECRET}]}}),
-    ],
-)
-def test_nothing_secret_is_written(kind, body):
-    """No environment, command, argument, image, message or annotation that no policy reads."""
-    item = msgspec.json.decode(json.dumps(body), type=BY_KIND[kind].type)
-    text = msgspec.json.encode(redact(item, {PLAN})).decode()
-    assert SECRET not in text
-    if kind == "Pod":
-        assert PLAN in text
+def test_nothing_secret_is_written():
+    """No environment, command, argument, image, message or annotation that no policy reads, of a pod or a template."""
+    made, template = with_secrets(), {"metadata": {"name": "d"}, "spec": {"template": {"spec": with_secrets()["spec"]}}}
+    for kind, body in (("Pod", made), ("Deployment", template)):
+        item = msgspec.json.decode(json.dumps(body), type=BY_KIND[kind].type)
+        text = msgspec.json.encode(redact(item, {PLAN})).decode()
+        assert SECRET not in text
+        assert (PLAN in text) == (kind == "Pod")
 
 
 def test_names_are_replaced_everywhere_alike():
@@ -233,47 +234,6 @@ def affinity(team: str) -> dict[str, Any]:
     selector = {"matchExpressions": [{"key": "team", "operator": "In", "values": [team]}]}
     term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": selector}
     return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
-
-
-RULES = """\
-apiVersion: giveway.dev/v1alpha1
-kind: PriorityPolicy
-metadata: {name: p}
-spec:
-  rules:
-    - {name: env, validate: {expression: "object.spec.containers.all(c, !has(c.env))", message: m}}
-    - {name: image, validate: {expression: "object.spec.containers.all(c, c.image != '')", message: m}}
-    - {name: whole, validate: {expression: "size(object) > 1", message: m}}
-    - {name: note, validate: {expression: "object.metadata.annotations['note'] == 'x'", message: m}}
-    - {name: in, validate: {expression: "'other' in object.metadata.annotations", message: m}}
-    - {name: grace, validate: {expression: "object.spec.terminationGracePeriodSeconds < 60", message: m}}
-    - {name: labels, validate: {expression: "'team' in object.metadata.labels", message: m}}
-"""
-
-
-def test_rules_that_read_what_is_not_there_cannot_be_judged():
-    """By rule: fields, annotations and whole objects that a cluster file lacks; the others are judged."""
-    objects = cluster_of([node("a", "1")], [])
-    objects.annotations = frozenset({"note"})
-    found = judgeable(loaded(RULES), objects)
-    assert [rule.name for rule in found.policies.priority[0].rules] == ["note", "grace", "labels"]
-    assert {rule.removeprefix("p/"): why for rule, why in found.left_out.items()} == {
-        "env": "it reads env, which the snapshot does not have",
-        "image": "it reads image, which the snapshot does not have",
-        "whole": "it reads an object as a whole, and the snapshot has only what decides of it",
-        "in": "it reads the annotation other, which the snapshot does not have",
-    }
-
-
-def test_policies_say_which_annotations_they_read():
-    """Victims', copied and protected annotations and those in expressions; giveway's own are no policy's."""
-    custom = POLICY.replace("opt-in}", "opt-in, annotations: {preemptible: [example.com/may-go]}}")
-    read = annotations_read([loaded(RULES), loaded(custom)])
-    assert {"note", "other", "example.com/may-go"} <= read
-    assert DECISION not in read
-    objects = cluster_of([node("a", "1")], [])
-    objects.annotations = frozenset()
-    assert "example.com/may-go" in judgeable(loaded(custom), objects).left_out["high"]
 
 
 async def test_a_live_cluster_is_written_and_read(tmp_path):

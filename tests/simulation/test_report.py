@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import io
 from pathlib import Path
 from typing import Any
@@ -11,21 +12,27 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
+from tests.preemption.building import NOW
 from tests.simulation.clusters import (
     POLICY,
     added,
+    cluster_of,
     full,
     large,
+    loaded,
     node,
     pod,
     policy_text,
+    replica_set,
     run,
     write,
 )
+from tests.simulation.futures import pod_group, ring
 from webhook.cli.main import main
 from webhook.cli.simulate import print_summaries
-from webhook.kube.instants import time_span
+from webhook.kube.instants import rfc3339, time_span
 from webhook.policy.model.policies import Policies
+from webhook.policy.model.values import CAN_BE_PREEMPTED
 from webhook.simulation.report.html import page
 from webhook.simulation.report.sections import differences, markdown, metric_text
 from webhook.simulation.report.summary import METRICS, Summary, summarize
@@ -51,6 +58,21 @@ def test_differences_are_told_as_sentences():
     assert differences(a, a) == ["A and A give the same numbers."]
 
 
+def test_an_eviction_says_why_it_was():
+    """For whom, by which policy and rule, and how long the pod had run; and how near its owner came to its limit."""
+    limited = loaded(policy_text(limits={"perOwner": {"evictions": 1, "window": "60s"}}))
+    summary = summarize("A", run(full(pods=[pod(name, "1", "high") for name in "pq"]), limited))
+    rows, limit = summary.evictions, summary.limits[0]
+    assert [(row.preemptor, row.preemptor_owner, row.ran) for row in rows] == [
+        ("default/q", "Pod/default/q", 3600.0),
+        ("default/p", "Pod/default/p", 3660.0),
+    ]
+    assert {(row.policy, row.rule) for row in rows} == {("high", "high/opt-in")}
+    assert (limit.owner, limit.evicted, limit.most, limit.allowed) == ("ReplicaSet/default/web", 2, 1, 1)
+    of_scheduler = summarize("A", run(full(pods=[pod("p", "2", "plain")])))
+    assert {(row.preemptor, row.policy) for row in of_scheduler.evictions} == {("default/p", "")}
+
+
 def test_the_sums_of_all_tables_agree():
     """Over namespaces, owners, classes and lists: who goes for others, by a drain or with a node, and who waits."""
     ending = pod("q", "2", "high")
@@ -70,6 +92,109 @@ def test_the_sums_of_all_tables_agree():
     assert all(
         f"| {words} |" in text for words in ("evicted for others", "evicted by a drain", "lost with their nodes")
     )
+
+
+LABEL = "scheduling.x-k8s.io/pod-group"
+MAY_GO = {CAN_BE_PREEMPTED: "true"}
+SAVED = "example.com/saved-at"
+
+
+def test_a_gang_that_is_placed_and_one_that_waits():
+    """A gang counts as bound once as many as it needs have a node, with the time that took; else it waits."""
+    bound, waits = (summarize("a", run(ring(minimum, 2))) for minimum in (2, 3))
+    (row,) = bound.groups
+    assert (row.name, row.minimum, row.running, row.waiting) == ("default/ring", 2, 2, 0)
+    last = max(at for at, name, *_ in bound.placements if "ring" in name)
+    assert row.waited == pytest.approx(last + 60, abs=1)
+    assert (bound.metrics["gangs-bound"], bound.metrics["gangs-waiting"]) == (1, 0)
+    assert bound.metrics["gangs-placed-max"] == bound.metrics["gangs-placed-p50"] == row.waited
+    assert (waits.metrics["gangs-bound"], waits.metrics["gangs-waiting"]) == (0, 1)
+    assert "With a 1 more gang waits in the end: 1, not 0." in differences(bound, waits)
+
+
+def training(whole):
+    """The future of a group of two with that minimum, one of which is in the way of a preemptor."""
+    pods = [
+        *(pod(f"train-{name}", "2", on=name, labels={LABEL: "train"}, annotations=MAY_GO) for name in "ab"),
+        pod("p", "2", "high"),
+    ]
+    cluster = cluster_of([node(name, "2") for name in "ab"], pods, CoschedulingPodGroup=[pod_group("train", 2)])
+    return run(cluster, loaded(policy_text(groups={"disruption": "Group" if whole else "Pod"})))
+
+
+def test_groups_that_lose_pods():
+    """A group that keeps fewer than its minimum is broken, one that loses all goes whole; a comparison says so."""
+    broken, whole = summarize("parts", training(whole=False)), summarize("whole", training(whole=True))
+    names = ("groups-broken", "groups-evicted-whole", "evictions")
+    assert [broken.metrics[name] for name in names] == [1, 0, 1]
+    assert [whole.metrics[name] for name in names] == [0, 1, 2]
+    said = differences(broken, whole)
+    assert "With whole 1 fewer group is left below its minimum: 0, not 1." in said
+    assert "With whole 1 more group is evicted whole: 1, not 0." in said
+    assert "groups left below their minimum | 1 | 0 |" in markdown([broken, whole])
+    assert "evicted whole" in page([whole], ["cluster"])
+
+
+def test_work_that_was_saved_is_not_lost():
+    """Work counts from the last checkpoint by the annotations that a policy names, as the decision counts it."""
+    annotations = MAY_GO | {SAVED: rfc3339(NOW - 100)}
+    cluster = cluster_of([node("a", "2")], [pod("v", "2", on="a", annotations=annotations), pod("p", "2", "high")])
+    cost = {"lostWork": {"checkpoints": [SAVED]}}
+    knows = loaded(policy_text(victims={"mode": "opt-in", "cost": cost}))
+    lost = [
+        summarize("a", run(cluster, policies, checkpoints=more)).metrics["work-lost"]
+        for policies, more in ((None, ()), (knows, ()), (None, (SAVED,)))
+    ]
+    assert lost == [pytest.approx(3600, abs=5), pytest.approx(100, abs=5), pytest.approx(100, abs=5)]
+
+
+ONE_IN_FIVE_MINUTES = {"perCluster": {"evictions": 1, "window": "5m"}}
+
+
+def policies(**spec):
+    return loaded(policy_text(**spec))
+
+
+def two_workloads():
+    """Two pods of workload web that began a minute ago, one of db that began an hour ago, and two preemptors.
+
+    Replacements have room on a node that preemptors do not use.
+    """
+    owners = {name: ("ReplicaSet", name) for name in ("web", "db")}
+    spare = node("spare", "8")
+    spare["spec"] = {"taints": [{"key": "spare", "effect": "NoSchedule"}]}
+    tolerates = {"tolerations": [{"key": "spare", "operator": "Exists"}]}
+    return cluster_of(
+        [*(node(name, "2") for name in "abc"), spare],
+        [
+            *(pod(f"web-{on}", "2", on=on, owner=owners["web"], ran=60, spec=tolerates) for on in "ab"),
+            pod("db-c", "2", on="c", owner=owners["db"], spec=tolerates),
+            *(pod(f"p{number}", "2", "high", namespace="online") for number in range(2)),
+        ],
+        ReplicaSet=[replica_set("web", 2, "2", **tolerates), replica_set("db", 1, "2", **tolerates)],
+        Namespace=[{"metadata": {"name": "online"}}],
+    )
+
+
+def with_and_without(**spec):
+    """Summaries of the two workloads' future without the spec, and with it."""
+    with_limits = {"limits": ONE_IN_FIVE_MINUTES | spec.pop("limits", {})} | spec
+    a = summarize("A", run(two_workloads(), policies(limits=ONE_IN_FIVE_MINUTES), until=1200))
+    return a, summarize("B", run(two_workloads(), policies(**with_limits), until=1200))
+
+
+def test_a_workload_is_not_evicted_again_at_once():
+    """By start alone the same workload goes again, because it is the youngest; by costs or a limit the other one."""
+    for spec in (
+        {"victims": {"mode": "opt-in", "cost": {"recentEvictions": "1h"}}},
+        {"limits": {"perWorkload": {"evictions": 1, "window": "24h"}}},
+    ):
+        a, b = with_and_without(**copy.deepcopy(spec))
+        assert [row.owner for row in a.evictions] == ["ReplicaSet/default/web"] * len(a.evictions)
+        assert {row.owner for row in b.evictions} == {"ReplicaSet/default/web", "ReplicaSet/default/db"}
+        assert (a.metrics["evicted-again"], b.metrics["evicted-again"]) == (len(a.evictions) - 1, 0)
+        told = differences(a, b)
+        assert any("fewer eviction" in one and "of owners once more: 0, not" in one for one in told), told
 
 
 def test_a_pod_that_is_made_again_may_be_evicted_again():

@@ -11,7 +11,6 @@ import pytest
 from tests.preemption.building import NOW
 from tests.simulation.clusters import (
     POLICY,
-    added,
     cluster_of,
     evicted,
     full,
@@ -20,7 +19,6 @@ from tests.simulation.clusters import (
     placed,
     pod,
     run,
-    waits,
 )
 from webhook.kube.instants import rfc3339
 from webhook.policy.model.policies import Policies
@@ -28,67 +26,10 @@ from webhook.simulation.simulation import Options, simulate
 from webhook.simulation.whatif import WhatIfError, applied, read_scenario, step_of
 
 
-def test_a_lost_node_and_new_nodes():
-    """Pods of a lost node are made again and wait; nodes that are added take them."""
-    result = run(full(), None, "1m:without-node a", "10m:add-nodes 1xb")
-    assert evicted(result) == [(60.0, "web-a0", "node lost"), (60.0, "web-a1", "node lost")]
-    assert set(placed(result).values()) == {600.0}
-    assert {row.node for row in result.history.pods.values() if row.placed is not None} == {"added-b-1"}
-
-
-def test_a_drain_keeps_budgets_and_goes_on_when_they_recover():
-    """A zone is cordoned and emptied one pod at a time, as its budget allows."""
-    spec = {"selector": {"matchLabels": {"app": "web"}}, "maxUnavailable": 1}
-    status = {"disruptionsAllowed": 1, "currentHealthy": 4, "desiredHealthy": 3, "expectedPods": 4}
-    budget = {"metadata": {"name": "b", "namespace": "default"}, "spec": spec, "status": status}
-    objects = added(full(PodDisruptionBudget=[budget]), "Node", node("spare", "4"))
-    result = run(objects, None, "0s:drain zone-a")
-    assert [by for _, _, by in evicted(result)] == ["drain", "drain"]
-    assert [at for at, _, _ in evicted(result)] == [0.0, 5.0]
-    assert {row.node for row in result.history.pods.values() if row.placed is not None} == {"spare"}
-    blocked = run(full(PodDisruptionBudget=[budget]), None, "0s:drain zone-a")
-    assert len(evicted(blocked)) == 1
-    assert blocked.at_rest, "a drain that no budget will ever let go on keeps nobody waiting"
-
-
-@pytest.mark.parametrize(("replicas", "running"), [(6, 4), (1, 1), (0, 0)])
-def test_a_workload_is_scaled(replicas, running):
-    """More pods come and wait if there is no room; if fewer are wanted the surplus is deleted, which is no eviction."""
-    result = run(full(), None, f"0s:scale default/web={replicas}")
-    alive = [one for one in result.tracker.all("Pod").values() if one.spec.node_name]
-    assert (len(alive), len(waits(result))) == (running, replicas - running)
-    assert not evicted(result)
-
-
 def manifest(tmp_path: Path, *bodies: Any) -> Path:
     file = tmp_path / "objects.yaml"
     file.write_text("\n---\n".join(json.dumps(one) for one in bodies))
     return file
-
-
-def deployment(name: str, replicas: int, **spec: Any) -> dict[str, Any]:
-    template = {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}], **spec}
-    labels = {"app": name}
-    body = {"replicas": replicas, "selector": {"matchLabels": labels}}
-    body["template"] = {"metadata": {"labels": labels}, "spec": template}
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": name, "namespace": "default"},
-        "spec": body,
-    }
-
-
-def test_what_is_applied_goes_through_admission(tmp_path):
-    """A new Deployment of a managed class is marked and preempts; one of a class that is not there is refused."""
-    files = manifest(
-        tmp_path,
-        deployment("big", 1, priorityClassName="high"),
-        deployment("odd", 1, priorityClassName="nobody"),
-    )
-    result = run(full(), None, f"1m:apply {files}")
-    assert [(at, by) for at, _, by in evicted(result)] == [(60.0, "giveway")]
-    assert "no PriorityClass with name nobody was found" in next(iter(result.history.refused.values()))
 
 
 def test_files_are_read_as_kubectl_reads_them(tmp_path):
@@ -159,40 +100,6 @@ def test_a_budget_that_the_api_server_would_refuse_is_named(tmp_path):
     body = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "b"}, "spec": spec}
     with pytest.raises(WhatIfError, match="PodDisruptionBudget default/b: 'half' is neither a number nor a percentage"):
         run(full(), None, f"0s:apply {manifest(tmp_path, body)}")
-
-
-@pytest.mark.parametrize(
-    ("kind", "spec", "names"),
-    [
-        ("StatefulSet", {"replicas": 2}, ["w-0", "w-1"]),
-        ("DaemonSet", {}, ["w-s0001", "w-s0002"]),
-        ("Job", {"parallelism": 3, "completions": 2}, ["w-s0001", "w-s0002"]),
-        ("ReplicaSet", {}, ["w-s0001"]),
-    ],
-)
-def test_every_kind_of_workload_can_be_applied(tmp_path, kind, spec, names):
-    """As many pods as it wants, under the names that its controller gives; a DaemonSet's one on each node."""
-    body = {**deployment("w", 1), "kind": kind, "apiVersion": "batch/v1" if kind == "Job" else "apps/v1"}
-    del body["spec"]["replicas"]
-    body["spec"] |= spec
-    result = run(cluster_of([node("a", "4"), node("b", "4")], []), None, f"0s:apply {manifest(tmp_path, body)}")
-    pods = result.tracker.all("Pod")
-    assert sorted(key.partition("/")[2] for key in pods) == names
-    assert all(one.spec.node_name for one in pods.values())
-    if kind == "DaemonSet":
-        assert {one.spec.node_name for one in pods.values()} == {"a", "b"}
-
-
-def test_a_changed_deployment_rolls_step_by_step(tmp_path):
-    """New pods come while old ones go, never more than a quarter too many or missing; all are new in the end."""
-    objects = cluster_of([node("a", "20")], [])
-    first, second = manifest(tmp_path, deployment("d", 8)), tmp_path / "second.yaml"
-    second.write_text(json.dumps(deployment("d", 8, terminationGracePeriodSeconds=5)))
-    result = run(objects, None, f"0s:apply {first}", f"1m:apply {second}")
-    alive = result.tracker.all("Pod").values()
-    assert len(alive) == 8
-    assert {one.spec.termination_grace_period_seconds for one in alive} == {5}
-    assert not evicted(result)
 
 
 def test_a_policy_and_a_class_can_be_applied_later(tmp_path):
