@@ -6,9 +6,10 @@ import asyncio
 import copy
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from operator import methodcaller
 from typing import Any
 
 import msgspec
@@ -18,11 +19,10 @@ from tests.simulation.clusters import added
 from tests.workloads import pod
 from webhook.clusters.acting.kubelet import RUN_SECONDS
 from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster, node
+from webhook.clusters.simulated.api import SimulatedClient
 from webhook.clusters.simulated.objects import ClusterObjects
 from webhook.kube.errors import ApiError
 from webhook.kube.instants import rfc3339
-from webhook.kube.objects.meta import key_of
-from webhook.kube.objects.pod import PodDisruptionBudget
 from webhook.kube.resources import (
     DAEMON_SET,
     DEPLOYMENT,
@@ -82,10 +82,10 @@ def view(pods: Iterable[Json], budgets: Iterable[Json], jobs: Iterable[Json]) ->
 
 
 class Cluster:
-    """The embedded control plane, or any other one."""
+    """What is done to the embedded control plane, a simulated one or any other one, by its administrator's requests."""
 
-    def __init__(self, admin: Any, namespace: str = NS) -> None:
-        self.admin, self.namespace = admin, namespace
+    def __init__(self, admin: Any, namespace: str = NS, now: Callable[[], float] = time.time) -> None:
+        self.admin, self.namespace, self.now = admin, namespace, now
 
     async def apply(self, body: Json) -> None:
         resource = RESOURCES[body["kind"]]
@@ -126,7 +126,7 @@ class Cluster:
     async def grant(self, app: str) -> None:
         """A pod's eviction was granted, and then nobody deleted it."""
         name = (await self.pods(app))[0]["metadata"]["name"]
-        status = {"disruptedPods": {name: rfc3339(time.time())}, "disruptionsAllowed": 0}
+        status = {"disruptedPods": {name: rfc3339(self.now())}, "disruptionsAllowed": 0}
         await self.admin.patch(POD_DISRUPTION_BUDGET.path(self.namespace, app, "status"), {"status": status})
 
     async def look(self) -> View:
@@ -136,64 +136,57 @@ class Cluster:
         return view(await listed(POD), await listed(POD_DISRUPTION_BUDGET), await listed(JOB))
 
 
+class SimulatedAdmin:
+    """The administrator's requests to a cluster in virtual time, as far as `Cluster` makes them."""
+
+    def __init__(self, running: Running) -> None:
+        self._running, self._client = running, SimulatedClient(running.api, "test")
+        self.patch = self._client.patch
+
+    async def create(self, path: str, body: Json) -> None:
+        if path.endswith("/eviction"):
+            await self._client.create(path, body)
+        else:
+            Apply(0.0, "test", (body,)).make(self._running)
+
+    async def list(self, path: str, _: type, **query: str) -> tuple[list[Json], str]:
+        kind = next(kind for kind, row in RESOURCES.items() if row.plural == path.rpartition("/")[2])
+        found = [{"status": {}, **msgspec.to_builtins(one)} for one in self._running.tracker.all(kind).values()]
+        wanted = query.get("labelSelector", "")
+        return [one for one in found if not wanted or wanted == f"app={one['metadata']['labels']['app']}"], ""
+
+
 @dataclass
-class Simulated:
-    """Something that is done in a simulation at that time."""
+class Doing:
+    """Something that is done in a simulation at that time, by requests that nobody has to wait for."""
 
     at: float
-    what: Callable[[Running], None]
+    what: Callable[[Cluster], Coroutine[Any, Any, None]]
 
     def make(self, running: Running) -> None:
-        self.what(running)
+        with suppress(StopIteration):
+            self.what(Cluster(SimulatedAdmin(running), now=running.clock.wall)).send(None)
+            raise AssertionError("it waits for something")
 
 
-def in_simulation(actions: list[tuple[str, Any]], times: list[tuple[float, ...]]) -> list[View]:
-    """The views after each action; `times` says when, in seconds after it."""
+def in_simulation(scenario: Scenario) -> list[View]:
+    """The views after each action, at its times."""
     objects = ClusterObjects(NOW)
     added(objects, "Namespace", {"metadata": {"name": NS}})
     added(objects, "Node", *(node(name) for name in NODES))
     seen: list[View] = []
 
-    def first(running: Running, app: str) -> Any:
-        found = [one for one in running.tracker.all("Pod").values() if one.metadata.labels["app"] == app]
-        return min((one for one in found if not one.metadata.deletion_timestamp), key=key_of)
+    async def look(cluster: Cluster) -> None:
+        seen.append(await cluster.look())
 
-    def act(verb: str, what: Any) -> Callable[[Running], None]:
-        def acting(running: Running) -> None:
-            if verb == "apply":
-                Apply(0.0, "test", (what,)).make(running)
-            elif verb in ("evict", "evict_two"):
-                for _ in range(1 + (verb == "evict_two")):
-                    with suppress(ApiError):
-                        running.api.evict(key_of(first(running, what)), "", None, "test")
-            elif verb in ("fail", "succeed"):
-                phase = {"fail": "Failed", "succeed": "Succeeded"}[verb]
-                for one in list(running.tracker.all("Pod").values()):
-                    if one.metadata.labels["app"] == what and one.status.phase == "Running":
-                        failed = msgspec.structs.replace(one.status, phase=phase)
-                        running.tracker.put("Pod", msgspec.structs.replace(one, status=failed))
-            else:
-                known: PodDisruptionBudget = running.tracker.get("PodDisruptionBudget", f"{NS}/{what}")
-                name = first(running, what).metadata.name
-                granted = {name: rfc3339(running.clock.wall())}
-                status = msgspec.structs.replace(known.status, disrupted_pods=granted, disruptions_allowed=0)
-                running.tracker.put("PodDisruptionBudget", msgspec.structs.replace(known, status=status))
-
-        return acting
-
-    def look(running: Running) -> None:
-        def listed(kind: str) -> list[Json]:
-            return [{"status": {}, **msgspec.to_builtins(one)} for one in running.tracker.all(kind).values()]
-
-        seen.append(view(listed("Pod"), listed("PodDisruptionBudget"), listed("Job")))
-
-    steps: list[Any] = []
-    for number, ((verb, what), after) in enumerate(zip(actions, times, strict=True), 1):
-        steps.append(Simulated(1000.0 * number, act(verb, what)))
-        steps += [Simulated(1000.0 * number + seconds, look) for seconds in after]
-    result = simulate(objects, Policies(), steps, Options(until=1000.0 * (len(actions) + 1)))
+    steps = []
+    for number, (verb, what, _) in enumerate(scenario.steps):
+        begins = 1000.0 * (number + 1)
+        steps.append(Doing(begins, methodcaller(verb, copy.deepcopy(what))))
+        steps += [Doing(begins + seconds, look) for seconds in scenario.times.get(number, SETTLED)]
+    result = simulate(objects, Policies(), steps, Options(until=1000.0 * (len(scenario.steps) + 1)))
     assert not result.errors
-    assert not result.history.refused or all(key.startswith("Job/") for key in result.history.refused)
+    assert all(key.startswith("Job/") for key in result.history.refused)
     return seen
 
 
@@ -213,12 +206,12 @@ BIG = "100"
 """CPUs that no node has: the pods of that template wait, and the rollout stands where its strategy lets it."""
 
 
-@dataclass
 class Scenario:
     """Actions, each with the views that must follow it one after the other; in virtual time at `times`."""
 
-    steps: list[tuple[str, Any, list[View]]]
-    times: dict[int, tuple[float, ...]] = field(default_factory=dict)
+    def __init__(self, *steps: tuple[Any, ...], times: dict[int, tuple[float, ...]] | None = None) -> None:
+        self.steps: list[tuple[str, Any, list[View]]] = [(verb, what, list(views)) for verb, what, *views in steps]
+        self.times = times or {}
 
 
 async def embedded_does(scenario: Scenario) -> None:
@@ -234,9 +227,7 @@ async def embedded_does(scenario: Scenario) -> None:
 
 def simulation_does(scenario: Scenario) -> None:
     """Each action is followed by the same views, in virtual time."""
-    actions = [(verb, copy.deepcopy(what)) for verb, what, _ in scenario.steps]
-    times = [scenario.times.get(number, SETTLED) for number in range(len(actions))]
-    assert in_simulation(actions, times) == [one for _, _, views in scenario.steps for one in views]
+    assert in_simulation(scenario) == [one for _, _, views in scenario.steps for one in views]
 
 
 async def reaches(cluster: Cluster, expected: View, seconds: float = 200.0) -> None:
