@@ -16,7 +16,6 @@ from webhook.policy.model.policies import Policies
 from webhook.policy.model.values import CAN_BE_PREEMPTED, DECISION, MANAGED, MARK, PLAN, PROTECTION_DURATION
 from webhook.preemption.snapshot.pod_view import KEPT_ANNOTATIONS
 from webhook.simulation.cluster_file.format import FORMAT, VERSION, ClusterFileWriter, Header
-from webhook.simulation.report.summary import summarize
 from webhook.simulation.simulation import Options, Running, Step, simulate
 from webhook.simulation.whatif import timed
 
@@ -203,10 +202,6 @@ def run(objects: ClusterObjects, policies: Policies | None = None, *steps: str |
     found = simulate(objects, policies or loaded(POLICY), made, Options(**options))
     assert not found.errors, found.errors
     return found
-
-
-def evicted(result: Running) -> list[tuple[float, str, str]]:
-    return [(row.at, row.pod.partition("/")[2], row.by) for row in summarize("x", result).evictions]
 
 
 def waits(result: Running) -> set[str]:

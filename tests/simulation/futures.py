@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.simulation.clusters import Json, cluster_of, loaded, node, placed, pod, policy_text, run, waits
+from webhook.clusters.model.pods import is_ready
 from webhook.clusters.simulated.objects import BY_KIND, ClusterObjects
 from webhook.policy.model.values import CAN_BE_PREEMPTED, NOTICE
 from webhook.simulation.report.summary import summarize
@@ -25,6 +26,7 @@ VIEWS: Mapping[str, Callable[[Running], Any]] = {
     "noticed": lambda result: {
         one.metadata.name for one in result.tracker.all("Pod").values() if NOTICE in (one.metadata.annotations or {})
     },
+    "ready": lambda result: {one.metadata.name for one in result.tracker.all("Pod").values() if is_ready(one)},
     "budgets": lambda result: {
         key.partition("/")[2]: (one.status.disruptions_allowed, one.status.expected_pods)
         for key, one in result.tracker.all("PodDisruptionBudget").items()

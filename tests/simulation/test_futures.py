@@ -105,7 +105,10 @@ def told(ready: str = "") -> ClusterObjects:
 NOTICED = {"victims": {"mode": "opt-in", "notice": "2m"}}
 NOTICES = {
     "nobody answers a notice": Future(told(), {"evicted": {"v": 120}, "placed": {"p": 150}}, policy=NOTICED),
-    "a victim is ready after half a minute": Future(
+    "a victim that was told runs on, ready as before": Future(
+        told(), {"noticed": {"v"}, "ready": {"v"}}, policy=NOTICED, options={"until": 60.0}
+    ),
+    "a victim is ready to leave after half a minute": Future(
         told("30"), {"evicted": {"v": 30}, "placed": {"p": 60}}, policy=NOTICED
     ),
     "a node that comes takes the notice off": Future(
@@ -127,6 +130,11 @@ STEPS = {
         full(),
         {"evicted": LOST, "by": {"node lost"}, "placed": {"web-s0001": 600, "web-s0002": 600}, "on": {"added-b-1"}},
         ("1m:without-node a", "10m:add-nodes 1xb"),
+    ),
+    "giveway counts on no lost node": Future(
+        full(pods=[P]),
+        {"evicted": dict.fromkeys(("web-a0", "web-a1", "web-b0", "web-b1"), 0), "placed": {"p": 30}},
+        ("0s:without-node a",),
     ),
     "a drain keeps budgets and goes on when they recover": Future(
         cluster_of(

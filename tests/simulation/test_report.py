@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 import io
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,6 @@ from tests.simulation.clusters import (
     node,
     pod,
     policy_text,
-    replica_set,
     run,
     write,
 )
@@ -38,6 +37,7 @@ from webhook.simulation.report.sections import differences, markdown, metric_tex
 from webhook.simulation.report.summary import METRICS, Summary, summarize
 
 
+@cache
 def both() -> tuple[Summary, Summary]:
     """The same cluster without preemption, and with it."""
     objects = full(pods=[pod("p", "2", "high")])
@@ -68,6 +68,7 @@ def test_an_eviction_says_why_it_was():
         ("default/p", "Pod/default/p", 3660.0),
     ]
     assert {(row.policy, row.rule) for row in rows} == {("high", "high/opt-in")}
+    assert summary.metrics["evicted-again"] == 1
     assert (limit.owner, limit.evicted, limit.most, limit.allowed) == ("ReplicaSet/default/web", 2, 1, 1)
     of_scheduler = summarize("A", run(full(pods=[pod("p", "2", "plain")])))
     assert {(row.preemptor, row.policy) for row in of_scheduler.evictions} == {("default/p", "")}
@@ -146,55 +147,6 @@ def test_work_that_was_saved_is_not_lost():
         for policies, more in ((None, ()), (knows, ()), (None, (SAVED,)))
     ]
     assert lost == [pytest.approx(3600, abs=5), pytest.approx(100, abs=5), pytest.approx(100, abs=5)]
-
-
-ONE_IN_FIVE_MINUTES = {"perCluster": {"evictions": 1, "window": "5m"}}
-
-
-def policies(**spec):
-    return loaded(policy_text(**spec))
-
-
-def two_workloads():
-    """Two pods of workload web that began a minute ago, one of db that began an hour ago, and two preemptors.
-
-    Replacements have room on a node that preemptors do not use.
-    """
-    owners = {name: ("ReplicaSet", name) for name in ("web", "db")}
-    spare = node("spare", "8")
-    spare["spec"] = {"taints": [{"key": "spare", "effect": "NoSchedule"}]}
-    tolerates = {"tolerations": [{"key": "spare", "operator": "Exists"}]}
-    return cluster_of(
-        [*(node(name, "2") for name in "abc"), spare],
-        [
-            *(pod(f"web-{on}", "2", on=on, owner=owners["web"], ran=60, spec=tolerates) for on in "ab"),
-            pod("db-c", "2", on="c", owner=owners["db"], spec=tolerates),
-            *(pod(f"p{number}", "2", "high", namespace="online") for number in range(2)),
-        ],
-        ReplicaSet=[replica_set("web", 2, "2", **tolerates), replica_set("db", 1, "2", **tolerates)],
-        Namespace=[{"metadata": {"name": "online"}}],
-    )
-
-
-def with_and_without(**spec):
-    """Summaries of the two workloads' future without the spec, and with it."""
-    with_limits = {"limits": ONE_IN_FIVE_MINUTES | spec.pop("limits", {})} | spec
-    a = summarize("A", run(two_workloads(), policies(limits=ONE_IN_FIVE_MINUTES), until=1200))
-    return a, summarize("B", run(two_workloads(), policies(**with_limits), until=1200))
-
-
-def test_a_workload_is_not_evicted_again_at_once():
-    """By start alone the same workload goes again, because it is the youngest; by costs or a limit the other one."""
-    for spec in (
-        {"victims": {"mode": "opt-in", "cost": {"recentEvictions": "1h"}}},
-        {"limits": {"perWorkload": {"evictions": 1, "window": "24h"}}},
-    ):
-        a, b = with_and_without(**copy.deepcopy(spec))
-        assert [row.owner for row in a.evictions] == ["ReplicaSet/default/web"] * len(a.evictions)
-        assert {row.owner for row in b.evictions} == {"ReplicaSet/default/web", "ReplicaSet/default/db"}
-        assert (a.metrics["evicted-again"], b.metrics["evicted-again"]) == (len(a.evictions) - 1, 0)
-        told = differences(a, b)
-        assert any("fewer eviction" in one and "of owners once more: 0, not" in one for one in told), told
 
 
 def test_a_pod_that_is_made_again_may_be_evicted_again():

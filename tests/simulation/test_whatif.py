@@ -12,7 +12,6 @@ from tests.preemption.building import NOW
 from tests.simulation.clusters import (
     POLICY,
     cluster_of,
-    evicted,
     full,
     loaded,
     node,
@@ -20,6 +19,7 @@ from tests.simulation.clusters import (
     pod,
     run,
 )
+from tests.simulation.futures import VIEWS
 from webhook.kube.instants import rfc3339
 from webhook.policy.model.policies import Policies
 from webhook.simulation.simulation import Options, simulate
@@ -107,7 +107,7 @@ def test_a_policy_and_a_class_can_be_applied_later(tmp_path):
     policies = tmp_path / "policy.yaml"
     policies.write_text(POLICY)
     result = run(full(pods=[pod("p", "2", "high")]), Policies(), f"10m:apply {policies}")
-    assert {at for at, _, _ in evicted(result)} == {600.0}
+    assert set(VIEWS["evicted"](result).values()) == {600.0}
 
 
 SCENARIO = {

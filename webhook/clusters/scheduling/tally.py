@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
 import msgspec
 
@@ -11,8 +12,10 @@ from webhook.kube.objects.placement import PodAffinity, PodAffinityTerm
 from webhook.kube.objects.pod import Container, Pod, ResourceRequirements
 from webhook.kube.selectors import Labels, Matcher, SelectorError
 from webhook.preemption.snapshot.amounts import CPU, MEMORY, requests
+from webhook.preemption.snapshot.columns import take_out
 from webhook.preemption.snapshot.pod_info import Term
 
+T = TypeVar("T")
 _DEFAULTS = {CPU: "100m", MEMORY: str(200 * 1024 * 1024)}
 """What a container without a request counts with (`schedutil.DefaultMilliCPURequest`, `DefaultMemoryRequest`)."""
 _HARD_WEIGHT = 1
@@ -35,19 +38,22 @@ class Preference:
 
 
 @dataclass(slots=True)
-class _Alike:
-    """Pods with the same labels in one namespace."""
+class _Alike(Generic[T]):
+    """Pods of one namespace that have the same labels, or the same preferences, and how many are on each node."""
 
-    labels: Labels
+    common: T
     counts: Counts = field(default_factory=dict)
 
+    def put(self, node: str) -> None:
+        """Count one more."""
+        self.counts[node] = self.counts.get(node, 0) + 1
 
-@dataclass(slots=True)
-class _Wishes:
-    """Pods with the same preferences in one namespace."""
-
-    preferences: list[Preference]
-    counts: Counts = field(default_factory=dict)
+    def drop(self, node: str) -> bool:
+        """Count one less; whether that was the last one."""
+        self.counts[node] -= 1
+        if not self.counts[node]:
+            del self.counts[node]
+        return not self.counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +73,10 @@ class Tally:
     def __init__(self) -> None:
         self.more: dict[str, list[int]] = {}
         """Node to the millicores and bytes by which its pods' defaults exceed what they ask for."""
-        self._alike: dict[str, dict[bytes, _Alike]] = {}
-        self._with_label: dict[str, dict[tuple[str, str], dict[bytes, _Alike]]] = {}
+        self._alike: dict[str, dict[bytes, _Alike[Labels]]] = {}
+        self._with_label: dict[str, dict[tuple[str, str], dict[bytes, _Alike[Labels]]]] = {}
         """By namespace, and label and value, the same groups."""
-        self._wishes: dict[tuple[str, bytes], _Wishes] = {}
+        self._wishes: dict[tuple[str, bytes], _Alike[list[Preference]]] = {}
         self._met: dict[bytes, list[tuple[Preference, Counts]]] = {}
         self._pods: dict[str, _Taken] = {}
 
@@ -94,15 +100,15 @@ class Tally:
             if alike is None:
                 alike = namespace[labels] = _Alike(meta.labels or {})
                 index = self._with_label.setdefault(meta.namespace, {})
-                for item in alike.labels.items():
+                for item in alike.common.items():
                     index.setdefault(item, {})[labels] = alike
-            alike.counts[node] = alike.counts.get(node, 0) + 1
+            alike.put(node)
         if taken.wishes is not None:
             wishes = self._wishes.get(taken.wishes)
             if wishes is None:
-                wishes = self._wishes[taken.wishes] = _Wishes(preferences_of(pod, incoming=False))
+                wishes = self._wishes[taken.wishes] = _Alike(preferences_of(pod, incoming=False))
                 self._met.clear()
-            wishes.counts[node] = wishes.counts.get(node, 0) + 1
+            wishes.put(node)
         if any(more):
             of_node = self.more.setdefault(node, [0, 0])
             of_node[0] += more[0]
@@ -115,14 +121,12 @@ class Tally:
             return
         if taken.labels:
             name = key.partition("/")[0]
-            namespace = self._alike[name]
-            if not _less(namespace[taken.labels].counts, taken.node):
-                for item in namespace.pop(taken.labels).labels.items():
-                    index = self._with_label[name]
-                    del index[item][taken.labels]
-                    if not index[item]:
-                        del index[item]
-        if taken.wishes is not None and not _less(self._wishes[taken.wishes].counts, taken.node):
+            alike = self._alike[name][taken.labels]
+            if alike.drop(taken.node):
+                del self._alike[name][taken.labels]
+                for item in alike.common.items():
+                    take_out(self._with_label[name], item, taken.labels)
+        if taken.wishes is not None and self._wishes[taken.wishes].drop(taken.node):
             del self._wishes[taken.wishes]
             self._met.clear()
         if any(taken.more):
@@ -135,7 +139,7 @@ class Tally:
     def matching(self, namespace: str, labels: Labels, matches: Matcher) -> Iterator[Counts]:
         """The counts of the pods of a namespace that match and stay; all that match have these `labels`."""
         for alike in self._with(namespace, labels):
-            if matches(alike.labels):
+            if matches(alike.common):
                 yield alike.counts
 
     def selected(self, preference: Preference, labels_of: Callable[[str], Labels]) -> Iterator[Counts]:
@@ -143,7 +147,7 @@ class Tally:
         for namespace in self._alike:
             of_namespace = labels_of(namespace)
             for alike in self._with(namespace, preference.labels):
-                if preference.term.selects(namespace, alike.labels, of_namespace):
+                if preference.term.selects(namespace, alike.common, of_namespace):
                     yield alike.counts
 
     def wishing(self, namespace: str, labels: Labels, of_namespace: Labels) -> list[tuple[Preference, Counts]]:
@@ -161,12 +165,12 @@ class Tally:
             met = self._met[key] = [
                 (preference, wishes.counts)
                 for wishes in self._wishes.values()
-                for preference in wishes.preferences
+                for preference in wishes.common
                 if preference.term.selects(namespace, labels, of_namespace)
             ]
         return met
 
-    def _with(self, namespace: str, labels: Labels) -> Collection[_Alike]:
+    def _with(self, namespace: str, labels: Labels) -> Collection[_Alike[Labels]]:
         """Groups of a namespace among which are all that have these labels: those of the rarest of them."""
         index = self._with_label.get(namespace, {})
         if not labels:
@@ -203,10 +207,10 @@ def _asked(term: PodAffinityTerm) -> Labels:
 
 def nonzero_requests(pod: Pod) -> dict[str, int]:
     """What the pod asks for if containers that name no cpu or memory ask for the defaults (`NonZeroRequested`)."""
-    spec = pod.spec
-    containers = [_defaulted(container) for container in spec.containers or ()]
-    before = [_defaulted(container) for container in spec.init_containers or ()]
-    return requests(_with(pod, containers, before))
+    replace = msgspec.structs.replace
+    containers = [_defaulted(container) for container in pod.spec.containers or ()]
+    before = [_defaulted(container) for container in pod.spec.init_containers or ()]
+    return requests(replace(pod, spec=replace(pod.spec, containers=containers, init_containers=before or None)))
 
 
 def _is_complete(container: Container) -> bool:
@@ -222,22 +226,9 @@ def _defaulted(container: Container) -> Container:
     return msgspec.structs.replace(container, resources=filled)
 
 
-def _with(pod: Pod, containers: list[Container], before: list[Container]) -> Pod:
-    spec = msgspec.structs.replace(pod.spec, containers=containers, init_containers=before or None)
-    return msgspec.structs.replace(pod, spec=spec)
-
-
 def _wishes_key(pod: Pod) -> tuple[str, bytes] | None:
     """What pods of equal preferences have in common: namespace and terms."""
     affinity = pod.spec.affinity
     if affinity is None or not (affinity.pod_affinity or affinity.pod_anti_affinity):
         return None
     return pod.metadata.namespace, msgspec.json.encode((affinity.pod_affinity, affinity.pod_anti_affinity))
-
-
-def _less(counts: Counts, node: str) -> bool:
-    """Take one away; whether any are left."""
-    counts[node] -= 1
-    if not counts[node]:
-        del counts[node]
-    return bool(counts)

@@ -143,11 +143,10 @@ class Workloads:
         owner = self._note(pod) if new is not None else controller_of(pod.metadata)
         if owner is None or owner.kind == "Node":
             return
-        replaces, at_once = old is not None and is_active(old), owner.kind in _AT_ONCE
-        if new is None:
-            replaces = replaces or not at_once
-        else:
-            replaces = replaces and at_once and bool(new.metadata.deletion_timestamp)
+        replaces = new is None
+        if owner.kind in _AT_ONCE:
+            leaves = new is None or bool(new.metadata.deletion_timestamp)
+            replaces = leaves and old is not None and is_active(old)
         if replaces and not self._is_known(owner, pod.metadata.namespace):
             self._api.clock.call_later(0.0, self._replace, owner, pod)
 

@@ -103,35 +103,43 @@ class Summary(_Part):
 
 
 class _Numbers(NamedTuple):
-    """What metrics are made of: a run, its evictions, those for others, how long pods and gangs waited, and groups."""
+    """What metrics are made of: a run, who went and how, how long pods and gangs waited, and what is there then."""
 
     result: Running
     evictions: list[Eviction]
     preempted: list[Eviction]
+    """The evictions for others."""
+    by: Counter[str]
+    """How many went in each way."""
+    endings: Counter[str]
+    """How many plans ended in each way."""
     waits: list[float]
     gang_waits: list[float]
     groups: list[PodGroupRow]
+    running: int
     free: tuple[float, float]
-
-    def by(self, way: str) -> int:
-        """How many went in this way."""
-        return sum(row.by == way for row in self.evictions)
 
 
 _METRICS: dict[str, tuple[str, Callable[[_Numbers], float]]] = {
     "evictions": ("evicted for others", lambda of: len(of.preempted)),
-    "evictions-by-drain": ("evicted by a drain", lambda of: of.by("drain")),
-    "lost-with-nodes": ("lost with their nodes", lambda of: of.by("node lost")),
+    "evictions-by-drain": ("evicted by a drain", lambda of: of.by["drain"]),
+    "lost-with-nodes": ("lost with their nodes", lambda of: of.by["node lost"]),
     "waiting": ("waiting in the end", lambda of: len(of.result.reasons)),
     "waiting-preemptors": ("waiting, and giveway preempts for them", lambda of: of.result.waiting_preemptors()),
-    "running": ("running in the end", lambda of: _running(of.result)),
+    "running": ("running in the end", lambda of: of.running),
     "placed": ("placed", lambda of: len(of.waits)),
     "refused": ("refused by admission", lambda of: len(of.result.history.refused)),
-    "work-lost": ("work lost since start or last checkpoint", lambda of: _lost(of.evictions)),
+    "work-lost": (
+        "work lost since start or last checkpoint",
+        lambda of: round(sum(row.lost for row in of.evictions), 3),
+    ),
     "placed-p50": ("time until placed, half", lambda of: _at(of.waits, 0.5)),
     "placed-p99": ("time until placed, 99 %", lambda of: _at(of.waits, 0.99)),
     "placed-max": ("time until placed, the last", lambda of: _at(of.waits, 1.0)),
-    "evictions-per-owner": ("evictions of the owner with the most", lambda of: _most_of_one(of.preempted)),
+    "evictions-per-owner": (
+        "evictions of the owner with the most",
+        lambda of: max(Counter(row.owner for row in of.preempted).values(), default=0),
+    ),
     "evicted-again": ("evictions of owners evicted before", lambda of: _again(of.preempted)),
     "cycles": ("evictions for one that the owner had evicted before", lambda of: _cycles(of.preempted)),
     "gangs-bound": ("gangs placed", lambda of: len(of.gang_waits)),
@@ -141,7 +149,7 @@ _METRICS: dict[str, tuple[str, Callable[[_Numbers], float]]] = {
     "groups-evicted-whole": ("groups evicted whole", lambda of: sum(row.whole for row in of.groups)),
     "groups-broken": ("groups left below their minimum", lambda of: sum(row.broken for row in of.groups)),
     "budget-refusals": ("evictions that a disruption budget refused", lambda of: of.result.history.budget_refusals),
-    "plans-failed": ("plans that ended without a bound pod", lambda of: _failed(of.result)),
+    "plans-failed": ("plans that ended without a bound pod", lambda of: of.endings.total() - of.endings["bound"]),
     "cannot-be-judged": ("rules that the snapshot cannot answer", lambda of: len(of.result.policies.left_out)),
     "cpu-free": ("share of all CPU that is free in the end", lambda of: round(of.free[0], 4)),
     "memory-free": ("share of all memory that is free in the end", lambda of: round(of.free[1], 4)),
@@ -156,14 +164,18 @@ def summarize(name: str, result: Running) -> Summary:
     evictions = _evictions(result, stories)
     room, free = _room(result)
     groups = pod_groups(result)
+    namespaces = _grouped(result, stories, lambda pod: pod.metadata.namespace, lambda story: story.namespace)
     numbers = _Numbers(
         result,
         evictions,
-        [row for row in evictions if row.is_preemption],
-        sorted(story.waited for story in stories if story.waited is not None),
-        sorted(row.waited for row in groups if row.waited is not None),
-        groups,
-        free,
+        preempted=[row for row in evictions if row.is_preemption],
+        by=Counter(row.by for row in evictions),
+        endings=result.history.endings,
+        waits=sorted(story.waited for story in stories if story.waited is not None),
+        gang_waits=sorted(row.waited for row in groups if row.waited is not None),
+        groups=groups,
+        running=sum(group.running for group in namespaces),
+        free=free,
     )
     nodes = _grouped(
         result,
@@ -179,7 +191,7 @@ def summarize(name: str, result: Running) -> Summary:
         seconds=result.seconds,
         at_rest=result.at_rest,
         metrics={name: measure(numbers) for name, (_, measure) in _METRICS.items()},
-        namespaces=_grouped(result, stories, lambda pod: pod.metadata.namespace, lambda story: story.namespace),
+        namespaces=namespaces,
         owners=_grouped(result, stories, owner_of, lambda story: story.owner),
         classes=_grouped(
             result, stories, lambda pod: pod.spec.priority_class_name or "-", lambda story: story.priority_class or "-"
@@ -214,22 +226,6 @@ def _evictions(result: Running, stories: Iterable[PodStory]) -> list[Eviction]:
         preemptor = result.tracker.pod(row.preemptor)
         row.preemptor_owner = owners.get(row.preemptor) or (owner_of(preemptor) if preemptor is not None else "")
     return sorted(rows, key=lambda row: (row.at, row.pod))
-
-
-def _lost(evictions: Iterable[Eviction]) -> float:
-    return round(sum(row.lost for row in evictions), 3)
-
-
-def _running(result: Running) -> int:
-    return sum(bool(pod.spec.node_name) and not is_terminal(pod) for pod in result.tracker.all("Pod").values())
-
-
-def _failed(result: Running) -> int:
-    return sum(count for ending, count in result.history.endings.items() if ending != "bound")
-
-
-def _most_of_one(evictions: Iterable[Eviction]) -> int:
-    return max(Counter(row.owner for row in evictions).values(), default=0)
 
 
 def _again(evictions: Iterable[Eviction]) -> int:

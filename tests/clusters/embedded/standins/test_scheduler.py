@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 
 import pytest
 
@@ -179,27 +178,4 @@ async def test_binding_that_fails_is_tried_again():
     fail(cluster, 2, "pods/binding")
     await admin.create(PODS, pod("p", cpu="800m"))
     assert await bound(admin, "p") == "node-1"
-    await cluster.stop()
-
-
-@pytest.mark.skipped_waits
-async def test_burst_on_many_nodes_is_handled_at_once():
-    """A hundred unschedulable pods on three hundred nodes are all told within seconds, and wake for one node only."""
-    cluster, admin = await started(nodes=300)
-    begun = time.monotonic()
-    await asyncio.gather(*(admin.create(PODS, pod(f"p{n}", cpu="2", priorityClassName="meek")) for n in range(100)))
-
-    async def told():
-        pods, _ = await admin.list(PODS, dict)
-        return all(condition(one, "PodScheduled").get("reason") == "Unschedulable" for one in pods)
-
-    await eventually(told, 20)
-    assert time.monotonic() - begun < 10
-    await admin.create(NODE.path(), node("large", cpu="4"))
-
-    async def two_bound():
-        pods, _ = await admin.list(PODS, dict)
-        return sum(1 for one in pods if one["spec"].get("nodeName")) == 2
-
-    await eventually(two_bound)
     await cluster.stop()
