@@ -15,13 +15,14 @@ import msgspec
 from webhook.admission.objectfiles import ObjectsError, read_documents, readable
 from webhook.clusters.model.deployments import share
 from webhook.clusters.simulated.objects import BY_KIND, WORKLOADS, kind_of
-from webhook.clusters.simulated.simulated_admission import RefusedError, User
+from webhook.clusters.simulated.simulated_admission import RefusedError
 from webhook.component_base.logs import visible
 from webhook.kube.errors import ApiError
 from webhook.kube.objects.cluster_scoped import Node
 from webhook.kube.objects.meta import key_of
 from webhook.kube.objects.pod import Pod, PodDisruptionBudget
 from webhook.kube.pods import controller_of
+from webhook.policy.evaluation.request import UserInfo
 from webhook.policy.files.loading import load_texts
 from webhook.policy.model.policies import Policies
 from webhook.policy.shapes.findings import PolicyError
@@ -34,7 +35,7 @@ _ZONE, _TYPE = "topology.kubernetes.io/zone", "node.kubernetes.io/instance-type"
 _HOSTNAME = "kubernetes.io/hostname"
 _RETRY = 5.0
 """Seconds after which `kubectl drain` asks again if a budget refused."""
-_AUTHOR = User("simulation:author")
+_AUTHOR = UserInfo("simulation:author", ("system:authenticated",))
 _COUNT = re.compile(r"(\d{1,5})\s*[x×*]\s*(\S+)")  # noqa: RUF001 - people write the multiplication sign, too
 _SCALE = re.compile(r"([a-z0-9][-a-z0-9.]*/[a-z0-9][-a-z0-9.]*)=(\d{1,6})")
 _POLICIES = ("PriorityPolicy", "PreemptionPolicy")

@@ -15,6 +15,7 @@ from webhook.kube.objects.placement import Toleration
 from webhook.kube.objects.pod import Pod, PodSpec
 from webhook.kube.pods import is_terminal
 from webhook.kube.selectors import keep_off, node_matcher
+from webhook.preemption.snapshot.pod_info import node_of
 
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _TOLERATIONS = [
@@ -50,7 +51,7 @@ def daemon_changes(
     delete: list[Pod] = []
     here: dict[str, list[Pod]] = {node: [] for node in sorted(nodes)}
     for pod in pods:
-        node = node_of(pod)
+        node = pod.spec.node_name or node_of(pod)
         if node in here and not is_terminal(pod):
             here[node].append(pod)
         elif not pod.metadata.deletion_timestamp:
@@ -97,16 +98,3 @@ def pinned(spec: Json, node: str) -> Json:
     result["affinity"] = {**affinity, "nodeAffinity": node_affinity}
     result["tolerations"] = [*(result.get("tolerations") or ()), *_TOLERATIONS]
     return result
-
-
-def node_of(pod: Pod) -> str:
-    """The node that a daemon is on, or is made for; empty for a pod of another kind."""
-    if pod.spec.node_name:
-        return pod.spec.node_name
-    affinity = pod.spec.affinity.node_affinity if pod.spec.affinity else None
-    required = affinity.required_during_scheduling_ignored_during_execution if affinity else None
-    for term in (required.node_selector_terms if required else None) or ():
-        for row in term.match_fields or ():
-            if row.values:
-                return row.values[0]
-    return ""

@@ -12,6 +12,7 @@ import msgspec
 from webhook.kube.object_cache import Change
 from webhook.kube.objects.meta import KubeStruct, LabelSelector, ObjectMeta
 from webhook.kube.objects.pod import Pod
+from webhook.kube.pods import controller_of
 from webhook.kube.resources import REPLICA_SET, REPLICATION_CONTROLLER, SERVICE, STATEFUL_SET, Resource
 
 SELECTING: tuple[Resource, ...] = (SERVICE, REPLICATION_CONTROLLER, REPLICA_SET, STATEFUL_SET)
@@ -64,7 +65,7 @@ class Selectors:
         for wanted in self._services.get(meta.namespace, {}).values():
             if wanted.items() <= labels.items():
                 together |= wanted
-        owner = next((reference for reference in meta.owner_references or () if reference.controller), None)
+        owner = controller_of(meta)
         controller = self._controllers.get((owner.kind, f"{meta.namespace}/{owner.name}")) if owner else None
         if controller is not None:
             together |= controller.match_labels or {}

@@ -41,12 +41,10 @@ class ActingParts:
         client = cast("Client", SimulatedClient(api))
         kubelet = Kubelet(context, lambda _: client, termination_seconds=termination)
         self._disruption = DisruptionController(context, client, self._check_scale)
+        workloads = [controller(context, client) for controller in WORKLOAD_CONTROLLERS]
         self._deployments = DeploymentController(context, client)
-        self._controllers: list[Controller] = [
-            self._disruption,
-            *(controller(context, client) for controller in WORKLOAD_CONTROLLERS),
-            self._deployments,
-        ]
+        self._controllers: list[Controller] = [self._disruption, *workloads, self._deployments]
+        pods.cache.handlers.append(self.workloads.pod_changed)
         self._parts = [kubelet, *self._controllers]
         self._scaled = set(SCALED)
         """Kinds of controllers with a scale: Kubernetes' own, and those whose pods a budget has counted."""

@@ -17,7 +17,7 @@ from webhook.clusters.model.disruption import BLOCKED, BudgetRefusalError, budge
 from webhook.clusters.simulated.clock import VirtualClock
 from webhook.clusters.simulated.history import SimulationHistory
 from webhook.clusters.simulated.objects import SimulatedWorkload
-from webhook.clusters.simulated.simulated_admission import RefusedError, SimulatedAdmission, User
+from webhook.clusters.simulated.simulated_admission import RefusedError, SimulatedAdmission, controller
 from webhook.clusters.simulated.tracker import ObjectTracker
 from webhook.kube.errors import ApiError
 from webhook.kube.instants import epoch_or, rfc3339
@@ -74,7 +74,7 @@ class Api:
         self._made[owner["uid"]] += 1
         body["metadata"]["namespace"] = namespace
         try:
-            pod = self._admission.pod(body, User.controller(owner["kind"]))
+            pod = self._admission.pod(body, controller(owner["kind"]))
         except RefusedError as error:
             self.history.refused.setdefault(f"{owner['kind']}/{namespace}/{owner['name']}", str(error))
             raise ApiError(403, "Forbidden", str(error)) from error

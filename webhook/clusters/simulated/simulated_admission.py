@@ -20,7 +20,9 @@ from webhook.kube.label_keys import merge_label_keys
 from webhook.kube.objects.pod import Pod
 from webhook.kube.resources import LIMIT_RANGE, NAMESPACE, PRIORITY_CLASS, RUNTIME_CLASS
 from webhook.policy.evaluation.engine import Engine
+from webhook.policy.evaluation.request import UserInfo
 from webhook.policy.exceptions import next_end
+from webhook.policy.model.match import CONTROLLER_GROUPS, KUBE_SYSTEM_ACCOUNT
 from webhook.policy.model.policies import Policies
 
 Json = dict[str, Any]
@@ -30,21 +32,10 @@ class RefusedError(Exception):
     """An object that a rule refuses; the text names the rule and its message."""
 
 
-class User(msgspec.Struct, frozen=True):
-    """Who creates something."""
-
-    name: str
-    groups: tuple[str, ...] = ("system:authenticated",)
-
-    @classmethod
-    def controller(cls, kind: str) -> User:
-        """The controller that makes the pods of workloads of this kind."""
-        name = {"DaemonSet": "daemon-set", "ReplicationController": "replication"}.get(kind, kind.lower())
-        account = "system:serviceaccounts"
-        return cls(
-            f"system:serviceaccount:kube-system:{name}-controller",
-            (account, f"{account}:kube-system", "system:authenticated"),
-        )
+def controller(kind: str) -> UserInfo:
+    """The controller that makes the pods of workloads of this kind."""
+    name = {"DaemonSet": "daemon-set", "ReplicationController": "replication"}.get(kind, kind.lower())
+    return UserInfo(f"{KUBE_SYSTEM_ACCOUNT}{name}-controller", CONTROLLER_GROUPS)
 
 
 class SimulatedAdmission:
@@ -71,7 +62,7 @@ class SimulatedAdmission:
         self._policies, self._engine = policies, Engine(policies)
         self._forget()
 
-    def admit(self, body: Json, user: User) -> Json:
+    def admit(self, body: Json, user: UserInfo) -> Json:
         """The object as it is stored. Raises RefusedError."""
         kind = body["kind"]
         if kind not in RESOURCES:
@@ -113,13 +104,13 @@ class SimulatedAdmission:
             except ValueError as error:
                 raise RefusedError(str(error)) from None
 
-    def pod(self, body: Json, user: User) -> Pod:
+    def pod(self, body: Json, user: UserInfo) -> Pod:
         """A pod as it is stored; asked once for pods that differ in nothing. Raises RefusedError."""
         now = self._clock.wall()
         if self._pods_end is None or now >= self._pods_end:
             self._pods.clear()
             self._pods_end = next_end(self._policies, now) or math.inf
-        key = user.name, msgspec.json.encode(body, order="sorted")
+        key = user.username, msgspec.json.encode(body, order="sorted")
         answer = self._pods.get(key)
         if answer is None:
             try:
@@ -133,13 +124,11 @@ class SimulatedAdmission:
             raise RefusedError(answer)
         return answer
 
-    def _ask(self, phase: Phase, body: Json, user: User) -> Answer:
+    def _ask(self, phase: Phase, body: Json, user: UserInfo) -> Answer:
         """What the webhook answers. Raises RefusedError."""
         meta = body.get("metadata") or {}
         namespace, name = meta.get("namespace", ""), meta.get("name", "")
-        asked = review_of(
-            body["kind"], body, {"username": user.name, "groups": user.groups}, namespace=namespace, name=name
-        )
+        asked = review_of(body["kind"], body, user, namespace=namespace, name=name)
         answer = ask(self._current(), phase, asked)
         for warning in answer.warnings:
             self.warnings.setdefault(warning, f"{body['kind']} {namespace}/{name or meta.get('generateName', '')}")

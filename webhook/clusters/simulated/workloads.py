@@ -39,7 +39,6 @@ class Workloads:
         self._api, self._tracker, self._pods = api, api.tracker, pods
         self._samples: dict[str, tuple[OwnerReference, Pod]] = {}
         """By the uid of a controller: a reference to it, and the pod of it that was active last."""
-        pods.cache.handlers.append(self._pod_changed)
 
     def template_of(self, kind: str, workload: SimulatedWorkload) -> dict[str, Any] | None:
         """What a workload's pods are made of: its template, or what one of its pods looks like."""
@@ -135,7 +134,7 @@ class Workloads:
             self._samples[owner.uid] = owner, pod
         return owner
 
-    def _pod_changed(self, change: Change[Pod]) -> None:
+    def pod_changed(self, change: Change[Pod]) -> None:
         """Replace a pod that goes if its controller is not in the file."""
         old, new = change.old, change.new
         pod = new or old
