@@ -51,11 +51,11 @@ async def bare(tmp_path, monkeypatch):
     """A cluster with two nodes and nothing of giveway. It stores admission policies and enforces none of them."""
     kinds = [resources.MUTATING_ADMISSION_POLICY, resources.MUTATING_ADMISSION_POLICY_BINDING]
     kinds += [resources.VALIDATING_ADMISSION_POLICY, BINDINGS]
-    row_of = partial(api_resources.ApiResource, namespaced=False, generation=True)
-    rows = [row_of(one.group, one.plural, one.kind, hash=one.plural[:11]) for one in kinds]
+    row_of = partial(api_resources.ApiResource, traits=frozenset({"cluster", "generation"}))
+    rows = [row_of(one.group, one.plural, one.kind) for one in kinds]
     for row in rows:
         monkeypatch.setitem(api_resources.BY_URL, (row.root, row.plural), row)
-        monkeypatch.setitem(api_resources.BY_STORAGE, row.key, row)
+        monkeypatch.setitem(api_resources.BY_PLURAL, row.plural, row)
     for module in (object_store, discovery):
         monkeypatch.setattr(module, "RESOURCES", (*api_resources.RESOURCES, *rows))
     async with EmbeddedCluster(nodes=2) as cluster, cluster.client() as admin:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from webhook.clusters.embedded.access.authentication import Authentication
 from webhook.clusters.embedded.apiserver.api_server import ApiServer
 from webhook.clusters.embedded.storage.object_store import ObjectStore
 
@@ -22,4 +23,5 @@ class AllowAll:
 
 
 def bare_server(store: ObjectStore | None = None, admission: Any = None) -> ApiServer:
-    return ApiServer(None, AllowAll(), admission or NoAdmission(), store or ObjectStore())
+    store = store or ObjectStore()
+    return ApiServer(Authentication(store), AllowAll(), admission or NoAdmission(), store)

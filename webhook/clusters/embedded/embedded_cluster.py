@@ -15,7 +15,7 @@ from typing import Self
 from certs.files import maintain_files
 from certs.rotation import CertificateSettings
 from webhook.clusters.embedded.access.authentication import Authentication
-from webhook.clusters.embedded.access.authorization import RbacAuthorizer, own_user
+from webhook.clusters.embedded.access.authorization import RbacAuthorizer
 from webhook.clusters.embedded.access.bootstrap import bootstrap_objects
 from webhook.clusters.embedded.admission_chain.chain import AdmissionChain
 from webhook.clusters.embedded.admission_chain.registered_webhooks import RegisteredWebhooks
@@ -61,15 +61,13 @@ class EmbeddedCluster:
 
     def __post_init__(self) -> None:
         self.store = ObjectStore()
-        self.authentication = Authentication(self._uid_of)
+        self.authentication = Authentication(self.store)
         self.authorizer = RbacAuthorizer(self.store)
         self._webhooks = WebhookClient(
             self.services, lambda namespace, name: self.store.one("services", namespace, name) is not None
         )
         chain = AdmissionChain(self.store, RegisteredWebhooks(self.store, self._webhooks), self.disabled_plugins)
         self.api = ApiServer(self.authentication, self.authorizer, chain, self.store)
-        self.api.subresources["serviceaccounts", "token"] = self.authentication.request_token
-        self.api.subresources["selfsubjectreviews", ""] = own_user
         self._controllers: ControllerManager | None = None
         ControllerManager.check(self.without)
 
@@ -157,10 +155,6 @@ class EmbeddedCluster:
     def failures(self) -> list[BaseException]:
         """What ended a stand-in that should have run on; a test's clue."""
         return self._controllers.failures() if self._controllers else []
-
-    def _uid_of(self, namespace: str, name: str) -> str | None:
-        account = self.store.one("serviceaccounts", namespace, name)
-        return str(account["metadata"]["uid"]) if account else None
 
 
 def node(name: str, cpu: str = "8", memory: str = "32Gi", pods: int = PODS_PER_NODE) -> dict[str, object]:

@@ -6,6 +6,8 @@ import pytest
 
 from webhook.clusters.embedded.access.authentication import ANONYMOUS, Authentication, service_account
 from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster
+from webhook.clusters.embedded.protocol.api_resources import BY_PLURAL
+from webhook.clusters.embedded.storage.object_store import ObjectStore
 from webhook.kube.errors import ApiError
 from webhook.kube.resources import POD
 from webhook.policy.evaluation.request import UserInfo
@@ -17,7 +19,9 @@ def bearer(token: str) -> dict[str, str]:
 
 @pytest.fixture
 def authentication():
-    made = Authentication(lambda namespace, name: "uid-1" if (namespace, name) == ("ns", "bot") else None)
+    store = ObjectStore()
+    store.put(BY_PLURAL["serviceaccounts"], {"metadata": {"name": "bot", "namespace": "ns", "uid": "uid-1"}})
+    made = Authentication(store)
     made.tokens["secret"] = UserInfo("alice", ("dev",), "1")
     return made
 

@@ -39,42 +39,6 @@ PRIORITY, POLICY = "integer value of priority", "string value of PreemptionPolic
 MAY = "PreemptLowerPriority"
 
 
-@pytest.mark.parametrize(
-    ("spec", "text"),
-    [
-        ({"priorityClassName": "ghost"}, "no PriorityClass with name ghost was found"),
-        ({"priorityClassName": "high", "priority": 7}, disagrees(PRIORITY, 7, 100)),
-        ({"priorityClassName": "high", "preemptionPolicy": "Never"}, disagrees(POLICY, "Never", MAY)),
-        ({"priority": 2_000_000_000}, disagrees(PRIORITY, 2_000_000_000, 0)),
-    ],
-    ids=["unknown", "other-priority", "other-policy", "raw"],
-)
-async def test_disagreement_is_refused_in_kubernetes_words(admin, spec, text):
-    """A pod that disagrees with its class is a 403 with both values in the text."""
-    error = await refused(admin.create(PODS, pod("p", **spec)))
-    assert (error.status, error.reason, error.message) == (403, "Forbidden", f'pods "p" is forbidden: {text}')
-    assert error.details == {"name": "p", "kind": "pods"}
-
-
-async def test_refusal_of_a_generated_name_shows_its_prefix(admin):
-    """A pod that has no name yet is refused under its generateName."""
-    body = pod("p", priorityClassName="ghost")
-    body["metadata"] = {"generateName": "web-"}
-    error = await refused(admin.create(PODS, body))
-    assert error.message.startswith('pods "web-" is forbidden: ')
-
-
-async def test_global_default_applies_and_the_lowest_of_several_wins(admin):
-    """A pod without a class gets the global default; of several, which only a race can make, the lowest."""
-    await admin.create(CLASSES, priority_class("dflt", 40, globalDefault=True))
-    assert priority_of(await admin.create(PODS, pod("a"))) == ("dflt", 40, "PreemptLowerPriority")
-    second = priority_class("other", 30, globalDefault=True)
-    error = await refused(admin.create(CLASSES, second))
-    assert error.status == 403
-    assert "PriorityClass dflt is already marked as default. Only one default can exist" in error.message
-    await admin.patch(f"{CLASSES}/dflt", {"description": "the default may still be changed"})
-
-
 async def test_disabled_plugin_leaves_the_pod_alone():
     """Without the plugin a pod keeps what its author wrote, also a class that does not exist."""
     async with EmbeddedCluster(nodes=0, without=QUIET, disabled_plugins=("Priority",)) as cluster:
@@ -128,12 +92,3 @@ async def test_removed_values_come_back_once(admin, tmp_path, policy, stored):
         hook = server.hook(reinvocationPolicy=policy)
         await admin.create(MUTATING_WEBHOOK_CONFIGURATION.path(), configuration("Mutating", "m", hook))
         assert priority_of(await admin.create(PODS, pod("p", priorityClassName="high"))) == stored
-
-
-async def test_update_keeps_the_priority(admin):
-    """An update that leaves out priority and policy keeps them."""
-    made = await admin.create(PODS, pod("p", priorityClassName="high"))
-    for field in ("priority", "preemptionPolicy"):
-        del made["spec"][field]
-    made["metadata"]["labels"] = {"changed": "yes"}
-    assert priority_of(await admin.replace(f"{PODS}/p", made)) == ("high", 100, "PreemptLowerPriority")

@@ -88,8 +88,8 @@ def test_delete_options():
         (b"k8s\0\x0b", "wire type 3"),
         (b"k8s\0" + struct.pack("B", 0x80), "cut off"),
         pytest.param(b"k8s\0" + b"\xff" * 200_000, "more than 64 bits", id="a number without end"),
-        (envelope("v1", "ConfigMap", field(1, 7)), "does not fit"),
-        (envelope("v1", "ConfigMap", metadata("p") + field(2, 7)), "does not fit"),
+        (envelope("v1", "ConfigMap", field(1, 7)), "cannot be read"),
+        (envelope("v1", "ConfigMap", metadata("p") + field(2, 7)), "cannot be read"),
     ],
 )
 def test_what_is_no_body(body, why):

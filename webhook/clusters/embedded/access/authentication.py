@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from webhook.clusters.embedded.protocol.api_resources import Object
 from webhook.clusters.embedded.protocol.calls import WriteRequest
 from webhook.clusters.embedded.protocol.statuses import not_found
+from webhook.clusters.embedded.storage.object_store import ObjectStore
 from webhook.kube.instants import rfc3339
 from webhook.policy.evaluation.request import UserInfo
 
@@ -22,13 +23,13 @@ SERVICE_ACCOUNT = "system:serviceaccount:"
 class Authentication:
     """The authenticator: from the headers of a request to a user.
 
-    `tokens` maps bearer tokens to users; `uid_of(namespace, name)` gives the uid of a stored service account, or None
-    if there is none. Tokens of service accounts end with their accounts, whatever time was asked for.
+    `tokens` maps bearer tokens to users. Those of stored service accounts end with their accounts, whatever time was
+    asked for.
     """
 
-    def __init__(self, uid_of: Callable[[str, str], str | None]) -> None:
+    def __init__(self, read: ObjectStore) -> None:
         self.tokens: dict[str, UserInfo] = {}
-        self._uid_of = uid_of
+        self._read = read
 
     def authenticate(self, headers: Mapping[str, str]) -> UserInfo | None:
         """Return the user; None for credentials that are wrong, the anonymous user for none at all."""
@@ -40,6 +41,10 @@ class Authentication:
             return user
         namespace, _, name = user.username.removeprefix(SERVICE_ACCOUNT).partition(":")
         return user if self._uid_of(namespace, name) == user.uid else None
+
+    def _uid_of(self, namespace: str, name: str) -> str | None:
+        account = self._read.one("serviceaccounts", namespace, name)
+        return str(account["metadata"]["uid"]) if account else None
 
     def issue(self, user: UserInfo) -> str:
         """A new bearer token of a user."""

@@ -8,6 +8,7 @@ many.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,6 +17,7 @@ from webhook.clusters.embedded.access.authentication import AUTHENTICATED, SERVI
 from webhook.clusters.embedded.protocol.api_resources import Object
 from webhook.clusters.embedded.protocol.calls import Right, WriteRequest, user_object
 from webhook.clusters.embedded.storage.object_store import Memo, ObjectStore
+from webhook.kube.instants import rfc3339
 from webhook.policy.evaluation.request import UserInfo
 
 RBAC_RESOURCES = ("clusterroles", "roles", "clusterrolebindings", "rolebindings")
@@ -121,4 +123,5 @@ def acting_user(user: UserInfo, headers: Mapping[str, str], authorizer: RbacAuth
 
 async def own_user(change: WriteRequest) -> tuple[int, Object]:
     """Who the caller is, as `kubectl auth whoami` asks it."""
-    return 201, {**(change.object or {}), "status": {"userInfo": user_object(change.user)}}
+    metadata = {"creationTimestamp": rfc3339(time.time())}
+    return 201, {**(change.object or {}), "metadata": metadata, "status": {"userInfo": user_object(change.user)}}

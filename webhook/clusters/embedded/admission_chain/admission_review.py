@@ -17,12 +17,13 @@ from webhook.clusters.embedded.protocol.calls import WriteRequest, user_object
 from webhook.clusters.embedded.protocol.statuses import StatusError, failure
 
 LOWEST_REFUSAL = 400
+_INVALID = "received invalid webhook response"
 _ESCAPED = {ord(char): f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"}
 """What Go's encoding/json escapes for the sake of HTML, and which makes a review larger than its object."""
 
 
-class InvalidAnswerError(Exception):
-    """A webhook's answer that an API server does not understand."""
+class WebhookCallError(Exception):
+    """A webhook that could not be asked or gave no usable answer."""
 
 
 class WebhookResponse(msgspec.Struct, rename="camel"):
@@ -55,29 +56,28 @@ def request_of(change: WriteRequest) -> Object:
         group, version, kind = resource.group, resource.version, resource.kind
     versioned_kind = {"group": group, "version": version, "kind": kind}
     versioned = {"group": resource.group, "version": resource.version, "resource": resource.plural}
-    request: Object = {"uid": str(uuid.uuid4()), "kind": versioned_kind, "resource": versioned}
-    if subresource:
-        request["subResource"] = subresource
-    request["requestKind"] = versioned_kind
-    request["requestResource"] = versioned
-    if subresource:
-        request["requestSubResource"] = subresource
-    if change.name:
-        request["name"] = change.name
-    namespace = change.name if resource.plural == "namespaces" else change.namespace
-    if namespace:
-        request["namespace"] = namespace
-    request["operation"] = change.operation
-    request["userInfo"] = user_object(change.user)
-    request["object"] = _typed(change.object, group, version, kind)
-    request["oldObject"] = _typed(change.old_object, group, version, kind)
-    request["dryRun"] = change.dry_run
+    request: Object = {
+        "uid": str(uuid.uuid4()),
+        "kind": versioned_kind,
+        "resource": versioned,
+        "subResource": subresource,
+        "requestKind": versioned_kind,
+        "requestResource": versioned,
+        "requestSubResource": subresource,
+        "name": change.name,
+        "namespace": change.name if resource.plural == "namespaces" else change.namespace,
+        "operation": change.operation,
+        "userInfo": user_object(change.user),
+    }
     # Those of a PATCH become what its operation is.
-    options: Object = {"kind": f"{change.operation.capitalize()}Options", "apiVersion": "meta.k8s.io/v1"}
-    given = change.options.items()
-    options.update((key, value) for key, value in given if key not in ("kind", "apiVersion", "force"))
-    request["options"] = options
-    return request
+    named: Object = {"kind": f"{change.operation.capitalize()}Options", "apiVersion": "meta.k8s.io/v1"}
+    return {
+        **{key: value for key, value in request.items() if value},
+        "object": _typed(change.object, group, version, kind),
+        "oldObject": _typed(change.old_object, group, version, kind),
+        "dryRun": change.dry_run,
+        "options": named | {key: value for key, value in change.options.items() if key not in (*named, "force")},
+    }
 
 
 def encoded_review(request: Object) -> bytes:
@@ -87,17 +87,17 @@ def encoded_review(request: Object) -> bytes:
 
 
 def read_answer(body: bytes, uid: str, *, mutating: bool) -> WebhookResponse:
-    """Decode a webhook's answer. Raises InvalidAnswerError for one that an API server does not take."""
+    """Decode a webhook's answer. Raises WebhookCallError for one that an API server does not take."""
     try:
         response = msgspec.json.decode(body, type=_Answer).response
         patch = response.patch if mutating else b""
         response.operations = msgspec.json.decode(patch, type=list[Object]) if patch else []
     except msgspec.DecodeError as error:
-        raise InvalidAnswerError(str(error)) from error
+        raise WebhookCallError(f"{_INVALID}: {error}") from error
     if response.uid != uid:
-        raise InvalidAnswerError(f'expected response.uid="{uid}", got "{response.uid}"')
+        raise WebhookCallError(f'{_INVALID}: expected response.uid="{uid}", got "{response.uid}"')
     if mutating and response.patch_type != ("JSONPatch" if patch else ""):
-        raise InvalidAnswerError("webhook returned one of response.patch and response.patchType JSONPatch alone")
+        raise WebhookCallError(f"{_INVALID}: one of response.patch and response.patchType JSONPatch alone")
     return response
 
 

@@ -7,7 +7,7 @@ validating webhooks. Each plugin can be switched off by its name.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 
 from webhook.clusters.embedded.admission_chain.registered_webhooks import RegisteredWebhooks
 from webhook.clusters.embedded.protocol.api_resources import Object
@@ -40,9 +40,8 @@ def _admit_namespace(change: WriteRequest, read: ObjectStore) -> None:
         raise error
 
 
-def _name_account(pod: Object) -> None:
+def _name_account(spec: Object) -> None:
     """Let a pod run as ServiceAccount `default` if it names none; it need not exist, and no token is mounted."""
-    spec = pod["spec"]
     name = spec.get("serviceAccountName") or spec.get("serviceAccount") or "default"
     spec["serviceAccountName"] = spec["serviceAccount"] = name
 
@@ -95,13 +94,8 @@ def _global_default(classes: Iterable[Object]) -> Object | None:
     return min(defaults, key=lambda default: int(default.get("value", 0)), default=None)
 
 
-_OF_NEW_PODS: dict[str, Callable[[Object], None]] = {
-    "ServiceAccount": _name_account,
-    "DefaultTolerationSeconds": default_tolerations,
-}
-"""The plugins that fill in something of new pods."""
 PLUGINS = (
-    *("NamespaceLifecycle", "Priority", *_OF_NEW_PODS),
+    *("NamespaceLifecycle", "Priority", "ServiceAccount", "DefaultTolerationSeconds"),
     *("MutatingAdmissionWebhook", "ValidatingAdmissionWebhook"),
 )
 """The plugins by the names that `--disable-admission-plugins` takes."""
@@ -144,6 +138,7 @@ class AdmissionChain:
         spec = obj.setdefault("spec", {})
         if "Priority" in self._enabled:
             _admit_priority(spec, change, self._read)
-        for name, fill in _OF_NEW_PODS.items() if change.operation == "CREATE" else ():
-            if name in self._enabled:
-                fill({"spec": spec})
+        if "ServiceAccount" in self._enabled and change.operation == "CREATE":
+            _name_account(spec)
+        if "DefaultTolerationSeconds" in self._enabled:
+            default_tolerations(obj)

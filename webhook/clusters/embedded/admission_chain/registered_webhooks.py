@@ -16,8 +16,13 @@ from typing import Any
 
 import msgspec
 
-from webhook.clusters.embedded.admission_chain.admission_review import WebhookResponse, denial, request_of
-from webhook.clusters.embedded.admission_chain.webhook_client import WebhookCallError, WebhookClient
+from webhook.clusters.embedded.admission_chain.admission_review import (
+    WebhookCallError,
+    WebhookResponse,
+    denial,
+    request_of,
+)
+from webhook.clusters.embedded.admission_chain.webhook_client import WebhookClient
 from webhook.clusters.embedded.protocol.api_resources import Object
 from webhook.clusters.embedded.protocol.calls import WriteRequest
 from webhook.clusters.embedded.protocol.statuses import StatusError, bad_request, internal_error
@@ -167,7 +172,8 @@ class RegisteredWebhooks:
             judged = change.object or change.old_object or {}
             labels = (judged.get("metadata") or {}).get("labels") or {}
         elif change.namespace:
-            labels = self._read.labels("namespaces", change.namespace)
+            namespace = self._read.one("namespaces", "", change.namespace) or {"metadata": {}}
+            labels = namespace["metadata"].get("labels") or {}
         return [webhook for webhook in webhooks if webhook.asks_for(change, labels)]
 
     async def _change(self, webhook: RegisteredWebhook, change: WriteRequest) -> bool:

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import aiohttp
 
 from webhook.clusters.embedded.admission_chain.admission_review import (
-    InvalidAnswerError,
+    WebhookCallError,
     WebhookResponse,
     encoded_review,
     read_answer,
@@ -21,10 +21,6 @@ from webhook.clusters.embedded.admission_chain.admission_review import (
 from webhook.clusters.embedded.protocol.api_resources import Object
 
 CONNECTIONS = 64
-
-
-class WebhookCallError(Exception):
-    """A webhook that could not be asked or gave no usable answer."""
 
 
 class WebhookClient:
@@ -63,10 +59,7 @@ class WebhookClient:
             said = body.decode(errors="replace").strip() or "unknown"
             why = f'an error on the server ("{said}") has prevented the request from succeeding'
             raise WebhookCallError(f"failed to call webhook: {why}")
-        try:
-            return read_answer(body, request["uid"], mutating=mutating)
-        except InvalidAnswerError as error:
-            raise WebhookCallError(f"received invalid webhook response: {error}") from error
+        return read_answer(body, request["uid"], mutating=mutating)
 
     async def close(self) -> None:
         """Close the connections."""

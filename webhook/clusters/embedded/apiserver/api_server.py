@@ -9,21 +9,14 @@ from functools import partial
 from typing import Any
 
 from webhook.clusters.embedded.access.authentication import Authentication, groups_of
-from webhook.clusters.embedded.access.authorization import RbacAuthorizer, acting_user
+from webhook.clusters.embedded.access.authorization import RbacAuthorizer, acting_user, own_user
 from webhook.clusters.embedded.admission_chain.chain import AdmissionChain
-from webhook.clusters.embedded.apiserver.handling import Handlers, refusal, reply_of
+from webhook.clusters.embedded.apiserver.handling import handle, refusal, reply_of
 from webhook.clusters.embedded.apiserver.subresources import bind, evict
 from webhook.clusters.embedded.apiserver.writing import ObjectWriter
 from webhook.clusters.embedded.protocol import statuses
 from webhook.clusters.embedded.protocol.api_resources import RESOURCES
-from webhook.clusters.embedded.protocol.calls import (
-    ADMIN,
-    ApiCall,
-    Reply,
-    Right,
-    SubresourceHandler,
-    asked_for,
-)
+from webhook.clusters.embedded.protocol.calls import ADMIN, ApiCall, Reply, Right, SubresourceHandler, asked_for
 from webhook.clusters.embedded.rendering import discovery
 from webhook.clusters.embedded.storage.object_store import ObjectStore
 from webhook.kube.client import Client
@@ -39,11 +32,7 @@ _FAILED = 300
 
 
 class ApiServer:
-    """A Kubernetes API server in memory.
-
-    `subresources` holds the handlers by (plural, sub-resource), where the sub-resource is empty for a resource that is
-    answered at once, such as `selfsubjectreviews`.
-    """
+    """A Kubernetes API server in memory."""
 
     def __init__(
         self, authentication: Authentication, authorizer: RbacAuthorizer, admission: AdmissionChain, store: ObjectStore
@@ -51,17 +40,16 @@ class ApiServer:
         self.authentication = authentication
         self.authorizer = authorizer
         self.store = store
-        self.writer = ObjectWriter(store, admission)
         self.checks: list[Callable[[Right], None]] = []
         """Called with every request that is allowed; a test lets one raise StatusError, and the request fails."""
-        self.subresources: dict[tuple[str, str], SubresourceHandler] = {
-            ("pods", "binding"): partial(bind, self.writer),
-            ("bindings", ""): partial(bind, self.writer),
-            ("pods", "eviction"): partial(evict, self.writer),
+        self._writer = writer = ObjectWriter(store, admission)
+        self._subresources: dict[tuple[str, str], SubresourceHandler] = {
+            ("pods", "binding"): partial(bind, writer),
+            ("bindings", ""): partial(bind, writer),
+            ("pods", "eviction"): partial(evict, writer),
+            ("serviceaccounts", "token"): authentication.request_token,
+            ("selfsubjectreviews", ""): own_user,
         }
-        self.address = "127.0.0.1:6443"
-        """Host and port, as discovery tells them."""
-        self.handlers = Handlers(self.writer, self.subresources)
 
     async def handle(self, call: ApiCall) -> Reply:
         """Answer a call; never raises for what a caller can do wrong."""
@@ -72,7 +60,7 @@ class ApiServer:
             for check in self.checks:
                 check(right)
             if resource is not None:
-                return await self.handlers.handle(right, resource, call)
+                return await handle(self._writer, self._subresources, right, resource, call)
             return self._document(call)
         except statuses.StatusError as error:
             return refusal(error)
@@ -99,20 +87,12 @@ class ApiServer:
 
     def _document(self, call: ApiCall) -> Reply:
         """What is not a resource: discovery, OpenAPI and version."""
-        if call.method not in ("GET", "HEAD"):
+        document = discovery.document(call.path) if call.method in ("GET", "HEAD") else None
+        if document is not None:
+            return reply_of(document)
+        if any(call.path.startswith(f"{root}/") for root in _ROOTS):
             raise statuses.path_not_found()
-        path = call.path.rstrip("/") or "/"
-        if path == "/api":
-            return reply_of(discovery.legacy_versions(self.address))
-        if path == "/apis":
-            return reply_of(discovery.groups())
-        if path.startswith("/openapi/"):
-            return Reply(200, discovery.openapi(path))
-        if path in _ROOTS:
-            return reply_of(discovery.resource_list(path))
-        if path == "/version":
-            return reply_of(discovery.VERSION)
-        raise statuses.path_not_found()
+        return Reply(404, b"404 page not found\n", content_type="text/plain; charset=utf-8")
 
 
 class LocalTransport(Transport):

@@ -22,38 +22,34 @@ _DELETE_KEYS = ("gracePeriodSeconds", "propagationPolicy", "preconditions", "dry
 
 def decode_any(call: ApiCall, model: str = "") -> Object:
     """The body as an object of any kind, or of a model such as V1Eviction. Raises StatusError (400)."""
-    obj = serialization.decode(call.body, call.headers.get("content-type", ""))
-    if not isinstance(obj, dict):
-        raise statuses.bad_request("the body of the request must be an object")
+    obj = _object(serialization.decode(call.body, content_type(call)))
     if model:
         fields.settle(schemas.of_model(model), obj)
     return obj
 
 
-def decode_object(resource: ApiResource, call: ApiCall, change: WriteRequest) -> Object:
-    """The body as an object of the resource's kind. Raises StatusError (400)."""
-    obj = decode_any(call)
-    return check_object(resource, obj, change)
-
-
-def check_object(resource: ApiResource, obj: Object, change: WriteRequest) -> Object:
+def check_object(resource: ApiResource, obj: Object, change: WriteRequest, *, is_applied: bool = False) -> Object:
     """The object if it is of the resource's kind, without the fields that the kind does not have.
 
-    Those are refused (Strict), warned of (Warn, the default) or passed over (Ignore). Raises StatusError (400).
+    Those are refused (Strict), warned of (Warn, the default) or passed over (Ignore); a configuration that is applied
+    may have none. Raises StatusError (400, 500).
     """
     kind, version = obj.setdefault("kind", resource.kind), obj.setdefault("apiVersion", resource.api_version)
     if kind != resource.kind or version != resource.api_version:
         expected, given = f"{resource.api_version}, Kind={resource.kind}", f"{version}, Kind={kind}"
         text = f"the object provided is unrecognized (must be of type {resource.kind}): {given} is not {expected}"
         raise statuses.bad_request(text)
-    if not isinstance(obj.setdefault("metadata", {}), dict):
-        raise statuses.bad_request("metadata must be an object")
+    metadata = _object(obj.setdefault("metadata", {}))
+    if is_applied and "managedFields" in metadata:
+        raise statuses.bad_request("metadata.managedFields must be nil")
     unknown = fields.settle(schemas.of_resource(resource), obj)
+    if unknown and is_applied:
+        typed = f"failed to create typed patch object (/{change.name}; {version}, Kind={kind})"
+        raise statuses.failure(500, "", f"{typed}: .{unknown[0]}: field not declared in schema")
     texts = [f'unknown field "{path}"' for path in unknown]
     validation = change.options.get("fieldValidation") or "Warn"
     if texts and validation == "Strict":
-        version = resource.api_version.rpartition("/")[2]
-        shown = f'{resource.kind} in version "{version}" cannot be handled as a {resource.kind}'
+        shown = f'{kind} in version "{resource.version}" cannot be handled as a {kind}'
         raise statuses.bad_request(f"{shown}: strict decoding error: {', '.join(texts)}")
     if validation == "Warn":
         change.warnings += texts
@@ -61,41 +57,33 @@ def check_object(resource: ApiResource, obj: Object, change: WriteRequest) -> Ob
 
 
 def options(call: ApiCall) -> Object:
-    """The options object of a write, as admission sees it."""
+    """The options object of a write, as admission sees it. Raises StatusError (400)."""
     kind = _OPTIONS.get(call.method)
     if kind is None:
         return {}
+    query = call.query
     obj: Object = {"kind": kind, "apiVersion": "meta.k8s.io/v1"}
-    if call.query.get("dryRun"):
-        obj["dryRun"] = _dry_run([call.query["dryRun"]])
-    for name in ("fieldManager", "fieldValidation"):
-        if call.query.get(name):
-            obj[name] = call.query[name]
-    if "force" in call.query:
-        obj["force"] = truthy(call.query["force"])
+    if query.get("dryRun"):
+        obj["dryRun"] = [query["dryRun"]]
+    obj |= {name: query[name] for name in ("fieldManager", "fieldValidation") if query.get(name)}
+    if "force" in query:
+        obj["force"] = truthy(query["force"])
+    if call.method == "DELETE":
+        obj |= _delete_options(call)
+    if obj.get("dryRun") not in (None, [], ["All"]):
+        raise statuses.bad_request(f'Invalid value: {obj["dryRun"]}: supported values: "All"')
     return obj
 
 
-def delete_options(call: ApiCall) -> Object:
-    """DeleteOptions from the body. Raises StatusError (400)."""
-    obj = options(call)
-    body = serialization.decode(call.body, call.headers.get("content-type", ""))
-    if isinstance(body, dict):
-        fields.settle(schemas.of_model("V1DeleteOptions"), body)
-        obj |= {key: body[key] for key in _DELETE_KEYS if body.get(key) is not None}
+def _delete_options(call: ApiCall) -> Object:
+    """What DeleteOptions in the body say. Raises StatusError (400)."""
     if asked := [name for name in _ONLY_IN_BODY if name in call.query]:
         raise statuses.bad_request(f"{', '.join(asked)}: send DeleteOptions in the body")
-    _dry_run(obj.get("dryRun") or [])
-    policy = obj.get("propagationPolicy")
-    if policy not in (None, "Background") or (isinstance(body, dict) and body.get("orphanDependents")):
+    body = decode_any(call, "V1DeleteOptions") if call.body else {}
+    policy = body.get("propagationPolicy")
+    if policy not in (None, "Background") or body.get("orphanDependents"):
         raise statuses.bad_request(f"propagationPolicy {policy!r}: dependents are deleted in the background here")
-    return obj
-
-
-def _dry_run(values: Any) -> list[str]:
-    if values not in ([], ["All"]):
-        raise statuses.bad_request(f'Invalid value: {values}: supported values: "All"')
-    return list(values)
+    return {key: body[key] for key in _DELETE_KEYS if body.get(key) is not None}
 
 
 def patched(call: ApiCall, schema: Schema) -> Callable[[Object], Object]:
@@ -118,5 +106,5 @@ def content_type(call: ApiCall) -> str:
 
 def _object(value: Any) -> Object:
     if not isinstance(value, dict):
-        raise statuses.bad_request("the patch, or the document it leads to, is not an object")
+        raise statuses.bad_request("what is sent, or what a patch leads to, is not an object")
     return value

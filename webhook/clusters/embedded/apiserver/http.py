@@ -40,18 +40,15 @@ class HttpServer:
         """Listen. A port of 0 is replaced by the one the system gave, and kept over stop and start."""
         requests = partial(web.BaseRequest, loop=asyncio.get_running_loop(), client_max_size=_LARGEST_BODY)
         server = web.Server(self._answer, request_factory=requests, handler_cancellation=True, access_log=None)
-        self._runner = web.ServerRunner(server, handle_signals=False, shutdown_timeout=0.1)
+        self._runner = web.ServerRunner(server, handle_signals=False, shutdown_timeout=0.01)
         await self._runner.setup()
         site = web.TCPSite(self._runner, _HOST, self.port, ssl_context=self._tls)
         await site.start()
         self.port = self._runner.addresses[0][1]
-        self.api.address = f"{_HOST}:{self.port}"
 
     async def stop(self) -> None:
         """Close the listener and every connection."""
         if self._runner is not None:
-            for watch in self.api.handlers.watches:
-                watch.end()
             await self._runner.cleanup()
             self._runner = None
 
@@ -80,7 +77,7 @@ class HttpServer:
 
 def _answered(reply: Reply) -> web.Response:
     answer = web.Response(status=reply.status, body=reply.body, headers=_ALWAYS)
-    answer.headers["Content-Type"] = "application/json"
+    answer.headers["Content-Type"] = reply.content_type
     for name, value in reply.headers:
         answer.headers.add(name, value)
     return answer

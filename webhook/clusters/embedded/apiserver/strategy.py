@@ -17,7 +17,7 @@ from webhook.kube.instants import epoch, rfc3339
 _SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 _SUFFIX_LENGTH = 5
 _LONGEST_BASE = 58
-_SET_BY_SERVER = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds")
+_SET_BY_SERVER = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
 _STATUS_MAY_LABEL = ("Pod", "Node", "Namespace", "PersistentVolumeClaim")
 """Kinds whose status sub-resource also writes labels and annotations."""
 _DEFAULT_GRACE = 30
@@ -28,20 +28,19 @@ def place(resource: ApiResource, obj: Object, namespace: str) -> None:
     metadata = obj.setdefault("metadata", {})
     if not resource.namespaced:
         metadata.pop("namespace", None)
-    elif metadata.get("namespace", namespace) not in (namespace, "", None):
-        raise statuses.bad_request(
-            "the namespace of the provided object does not match the namespace sent on the request"
-        )
-    else:
-        metadata["namespace"] = namespace
+        return
+    if (metadata.get("namespace") or namespace) != namespace:
+        text = "the namespace of the provided object does not match the namespace sent on the request"
+        raise statuses.bad_request(text)
+    metadata["namespace"] = namespace
 
 
 def clean_new(obj: Object) -> None:
-    """Drop from a new object what only the server sets. Raises StatusError (400) for a resourceVersion."""
+    """Drop from a new object what only the server sets. Raises StatusError (500) for a resourceVersion."""
     metadata = obj["metadata"]
     if metadata.get("resourceVersion"):
-        raise statuses.bad_request("resourceVersion should not be set on objects to be created")
-    for key in ("resourceVersion", "selfLink", "generation", *_SET_BY_SERVER):
+        raise statuses.failure(500, "", "resourceVersion should not be set on objects to be created")
+    for key in ("resourceVersion", "selfLink", *_SET_BY_SERVER):
         metadata.pop(key, None)
 
 
@@ -53,7 +52,7 @@ def begin(resource: ApiResource, obj: Object) -> None:
         metadata["name"] = metadata["generateName"][:_LONGEST_BASE] + "".join(letters)
     metadata["uid"] = str(uuid.uuid4())
     metadata["creationTimestamp"] = rfc3339(time.time())
-    if resource.generation:
+    if resource.traits & {"generation", "first-generation"}:
         metadata["generation"] = 1
 
 
@@ -66,13 +65,12 @@ def check_update(resource: ApiResource, old: Object, new: Object) -> None:
             f"the name of the object ({metadata['name']}) does not match the name on the URL ({name})"
         )
     place(resource, new, current.get("namespace", ""))
-    if metadata.get("uid") and metadata["uid"] != current["uid"]:
-        why = f"Precondition failed: UID in precondition: {metadata['uid']}, UID in object meta: {current['uid']}"
-        raise statuses.conflict(resource, name, why)
+    if (metadata.get("uid") or current["uid"]) != current["uid"]:
+        raise statuses.another_uid(resource, current, metadata["uid"])
     version = metadata.get("resourceVersion")
-    if not version and not resource.unconditional:
-        text = "Invalid value: 0: must be specified for an update"
-        raise statuses.invalid(resource, name, [statuses.Cause("metadata.resourceVersion", "FieldValueInvalid", text)])
+    if not version and "versioned" in resource.traits:
+        cause = statuses.Cause.invalid("metadata.resourceVersion", 0, "must be specified for an update")
+        raise statuses.invalid_kind(resource.group, resource.plural, name, [cause])
     if version and version != current["resourceVersion"]:
         raise statuses.modified(resource, name)
 
@@ -80,12 +78,9 @@ def check_update(resource: ApiResource, old: Object, new: Object) -> None:
 def keep(resource: ApiResource, subresource: str, old: Object, new: Object) -> None:
     """Carry over what this update may not change, and count the generation."""
     metadata, current = new["metadata"], old["metadata"]
-    for key in ("name", "namespace", "resourceVersion", "generation", *_SET_BY_SERVER):
+    for key in ("name", "namespace", "resourceVersion", *_SET_BY_SERVER):
         _carry(metadata, current, key)
     metadata.pop("selfLink", None)
-    for key in ("labels", "annotations", "finalizers", "ownerReferences", "managedFields"):
-        if key in metadata and not metadata[key]:
-            del metadata[key]
     if subresource == "status":
         for key in dict.fromkeys([*new, *old]):
             if key not in ("metadata", "status"):
@@ -93,11 +88,12 @@ def keep(resource: ApiResource, subresource: str, old: Object, new: Object) -> N
         _carry(metadata, current, "ownerReferences")
         if resource.kind not in _STATUS_MAY_LABEL:
             _carry(metadata, current, "labels")
-    elif "status" in resource.sub and not subresource:
+    elif "status" in resource.sub and subresource in ("", "finalize"):
         _carry(new, old, "status")
     if resource.kind == "Namespace" and subresource != "finalize":
         _carry(new.setdefault("spec", {}), old.get("spec") or {}, "finalizers")
-    if resource.generation and subresource not in ("status", "binding") and _content(old) != _content(new):
+    counts = "generation" in resource.traits and subresource not in ("status", "binding")
+    if counts and _content(old) != _content(new):
         metadata["generation"] = current.get("generation", 0) + 1
 
 
@@ -129,18 +125,6 @@ def check_preconditions(resource: ApiResource, obj: Object, options: Object) -> 
             raise statuses.failure(409, "Conflict", message, {"name": metadata["name"], "kind": resource.kind})
 
 
-def mark_deletion(resource: ApiResource, obj: Object, options: Object, now: float) -> None:
-    """Write into the object that it is deleted as the options ask. `now` is seconds since the epoch."""
-    metadata = obj["metadata"]
-    if resource.graceful:
-        _mark_graceful(obj, options, now)
-    elif must_wait(resource, obj) and not metadata.get("deletionTimestamp"):
-        _mark(obj, 0, now)
-        if resource.kind == "Namespace":
-            obj.setdefault("status", {})["phase"] = "Terminating"
-            del metadata["deletionGracePeriodSeconds"]
-
-
 def must_wait(resource: ApiResource, obj: Object) -> bool:
     """Whether an object that is deleted stays until somebody has finished: for its finalizers, or its grace period."""
     metadata = obj["metadata"]
@@ -148,26 +132,32 @@ def must_wait(resource: ApiResource, obj: Object) -> bool:
     return bool(metadata.get("finalizers") or metadata.get("deletionGracePeriodSeconds") or spec_finalizers)
 
 
-def _mark_graceful(obj: Object, options: Object, now: float) -> None:
-    """Give a pod its grace period, or shorten the one it has."""
-    metadata, wanted = obj["metadata"], options.get("gracePeriodSeconds")
+def mark_deletion(resource: ApiResource, obj: Object, options: Object, now: float) -> None:
+    """Write into the object that it is deleted as the options ask. `now` is seconds since the epoch."""
+    metadata, graceful = obj["metadata"], "graceful" in resource.traits
+    wanted = options.get("gracePeriodSeconds") if graceful else None
     if metadata.get("deletionTimestamp"):
-        current = metadata.get("deletionGracePeriodSeconds") or 0
-        if wanted is not None and wanted < current:
-            asked_at = epoch(metadata["deletionTimestamp"]) - current
-            metadata["deletionTimestamp"] = rfc3339(asked_at + wanted)
+        given = metadata.get("deletionGracePeriodSeconds") or 0
+        if wanted is not None and wanted < given:
+            metadata["deletionTimestamp"] = rfc3339(epoch(metadata["deletionTimestamp"]) - given + wanted)
             metadata["deletionGracePeriodSeconds"] = wanted
         return
-    spec = obj.get("spec") or {}
-    grace = int(spec.get("terminationGracePeriodSeconds", _DEFAULT_GRACE) if wanted is None else wanted)
-    if not spec.get("nodeName") or (obj.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
-        grace = 0  # no kubelet has anything to stop
-    _mark(obj, 1 if grace < 0 else grace, now)
-
-
-def _mark(obj: Object, grace: int, now: float) -> None:
-    metadata = obj["metadata"]
+    if not graceful and not must_wait(resource, obj):
+        return
+    grace = _grace(obj, wanted) if graceful else 0
     metadata["deletionTimestamp"] = rfc3339(now + grace)
     metadata["deletionGracePeriodSeconds"] = grace
     if metadata.get("generation"):
         metadata["generation"] += 1
+    if resource.kind == "Namespace":
+        obj.setdefault("status", {})["phase"] = "Terminating"
+        del metadata["deletionGracePeriodSeconds"]
+
+
+def _grace(pod: Object, wanted: int | None) -> int:
+    """The seconds that a pod has to end; none if no kubelet has anything to stop."""
+    spec = pod.get("spec") or {}
+    if not spec.get("nodeName") or (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
+        return 0
+    grace = int(spec.get("terminationGracePeriodSeconds", _DEFAULT_GRACE) if wanted is None else wanted)
+    return 1 if grace < 0 else grace

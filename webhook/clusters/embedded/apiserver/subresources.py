@@ -12,13 +12,12 @@ from typing import Any
 
 import msgspec
 
-from webhook.clusters.embedded.apiserver import decoding
 from webhook.clusters.embedded.apiserver.strategy import check_preconditions
 from webhook.clusters.embedded.apiserver.writing import ObjectWriter
 from webhook.clusters.embedded.object_types import fields, schemas
 from webhook.clusters.embedded.protocol import statuses
-from webhook.clusters.embedded.protocol.api_resources import BY_URL, Object
-from webhook.clusters.embedded.protocol.calls import ApiCall, WriteRequest
+from webhook.clusters.embedded.protocol.api_resources import BY_PLURAL, Object
+from webhook.clusters.embedded.protocol.calls import WriteRequest
 from webhook.clusters.embedded.storage.object_store import ObjectStore
 from webhook.clusters.model.disruption import (
     BLOCKED,
@@ -32,23 +31,25 @@ from webhook.kube.instants import rfc3339
 from webhook.kube.objects.pod import Pod, PodDisruptionBudget
 from webhook.kube.selectors import label_matcher
 
-_PODS = BY_URL["/api/v1", "pods"]
+_PODS, _BUDGETS = BY_PLURAL["pods"], BY_PLURAL["poddisruptionbudgets"]
 _IN_SCALE = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
+PROGRESS_PERIOD = 0.1
+"""Seconds between two progress notices of a real API server's watch cache (`storage/cacher/progress`).
+
+kube-apiserver lists the budgets with a consistent read, which waits for the next one: evictions wait, they do not work.
+"""
 
 
 def set_condition(obj: Object, kind: str, status: str, **more: Any) -> Object:
     """Set a condition in a pod, which is returned; its transition time changes with its status only."""
     conditions = obj.setdefault("status", {}).setdefault("conditions", [])
-    before = next((row for row in conditions if row.get("type") == kind), None)
-    condition: Object = {"type": kind, "status": status, "lastProbeTime": None, **more}
-    if before is not None and before.get("status") == status:
-        condition["lastTransitionTime"] = before.get("lastTransitionTime")
-    else:
-        condition["lastTransitionTime"] = rfc3339(time.time())
-    if before is None:
-        conditions.append(condition)
-    else:
-        conditions[conditions.index(before)] = condition
+    before: Object = next((row for row in conditions if row.get("type") == kind), {})
+    same = before.get("status") == status
+    at = before.get("lastTransitionTime") if same else rfc3339(time.time())
+    condition = {"type": kind, "status": status, "lastProbeTime": None, "lastTransitionTime": at, **more}
+    obj["status"]["conditions"] = [condition if row is before else row for row in conditions]
+    if not before:
+        obj["status"]["conditions"].append(condition)
     return obj
 
 
@@ -56,18 +57,17 @@ async def bind(writer: ObjectWriter, asked: WriteRequest) -> tuple[int, Object]:
     """Assign the pod to `target`. Raises StatusError: 409 for a pod that has a node, is leaving or is another one."""
     body = asked.object or {}
     name = asked.name or str(body["metadata"].get("name", ""))
-    target = body.get("target") or {}
-    if target.get("kind", "Node") != "Node" or not target.get("name"):
-        cause = statuses.Cause("target.name", "FieldValueRequired", "Required value")
-        raise statuses.invalid(_PODS, name, [cause], kind="Binding")
+    target = (body.get("target") or {}).get("name")
+    if not target:
+        raise statuses.failure(500, "", "target.name: Required value")
     change = replace(asked, resource=_PODS, name=name, subresource="binding", admit=False)
 
     def assign(pod: Object) -> Object:
         metadata, spec, wanted = pod["metadata"], pod["spec"], body["metadata"].get("uid")
         why = ""
         if wanted and wanted != metadata["uid"]:
-            why = f"Precondition failed: UID in precondition: {wanted}, UID in object meta: {metadata['uid']}"
-        elif metadata.get("deletionTimestamp"):
+            raise statuses.another_uid(_PODS, metadata, wanted)
+        if metadata.get("deletionTimestamp"):
             why = f"pod {name} is being deleted, cannot be assigned to a host"
         elif spec.get("nodeName"):
             why = f'pod {name} is already assigned to node "{spec["nodeName"]}"'
@@ -75,52 +75,24 @@ async def bind(writer: ObjectWriter, asked: WriteRequest) -> tuple[int, Object]:
             why = f"pod {name} has non-empty .spec.schedulingGates"
         if why:
             raise statuses.conflict(_PODS, name, why, "binding")
-        spec["nodeName"] = target["name"]
+        spec["nodeName"] = target
         for key in ("labels", "annotations"):
             if body["metadata"].get(key):
                 metadata[key] = {**(metadata.get(key) or {}), **body["metadata"][key]}
-        set_condition(pod, "PodScheduled", "True")
         pod["status"].pop("nominatedNodeName", None)
-        return pod
+        return set_condition(pod, "PodScheduled", "True")
 
     await writer.update(change, assign, None)
     return 201, statuses.success(201)
 
 
-async def scale(writer: ObjectWriter, call: ApiCall, verb: str, change: WriteRequest) -> Object:
-    """Read, replace or patch the Scale, and so the workload's replicas; the Scale afterwards. Raises StatusError."""
-    if verb == "get":
-        return _scale_of(writer.read(change.resource, change.namespace, change.name).object(change.resource))
-    if verb not in ("update", "patch"):
-        raise statuses.method_not_allowed()
-
-    def mutation(current: Object) -> Object:
-        if verb == "update":
-            wanted = decoding.decode_any(call)
-        else:
-            wanted = decoding.patched(call, schemas.of_model("V1Scale"))(_scale_of(current))
-        fields.settle(schemas.of_model("V1Scale"), wanted)
-        replicas = (wanted.get("spec") or {}).get("replicas", 0)
-        if replicas < 0:
-            text = f"Invalid value: {replicas}: must be greater than or equal to 0"
-            cause = statuses.Cause("spec.replicas", "FieldValueInvalid", text)
-            raise statuses.invalid(change.resource, change.name, [cause], kind="Scale")
-        current["spec"]["replicas"] = replicas
-        current["metadata"]["resourceVersion"] = wanted.get("metadata", {}).get("resourceVersion")
-        return current
-
-    record = await writer.update(change, mutation)
-    return _scale_of(record.object(change.resource))
-
-
-def _scale_of(obj: Object) -> Object:
+def scale_of(obj: Object) -> Object:
     """The Scale of a workload."""
-    metadata = {key: obj["metadata"][key] for key in _IN_SCALE if key in obj["metadata"]}
     selector = (obj["spec"].get("selector") or {}).get("matchLabels") or {}
     return {
         "kind": "Scale",
         "apiVersion": "autoscaling/v1",
-        "metadata": metadata,
+        "metadata": {key: obj["metadata"][key] for key in _IN_SCALE if key in obj["metadata"]},
         "spec": {"replicas": obj["spec"].get("replicas", 1)},
         "status": {
             "replicas": (obj.get("status") or {}).get("replicas", 0),
@@ -129,13 +101,16 @@ def _scale_of(obj: Object) -> Object:
     }
 
 
-PROGRESS_PERIOD = 0.1
-"""Seconds between two progress notices of a real API server's watch cache (`storage/cacher/progress`).
-
-kube-apiserver lists the budgets with a consistent read, which waits for the next one: evictions wait, they do not work.
-"""
-
-_BUDGETS = BY_URL["/apis/policy/v1", "poddisruptionbudgets"]
+def scaled(obj: Object, scale: Object) -> Object:
+    """The workload with the replicas of a Scale. Raises StatusError (400, 422)."""
+    fields.settle(schemas.of_model("V1Scale"), scale)
+    replicas = (scale.get("spec") or {}).get("replicas", 0)
+    if replicas < 0:
+        cause = statuses.Cause.invalid("spec.replicas", replicas, "must be greater than or equal to 0")
+        raise statuses.invalid_kind("autoscaling", "Scale", obj["metadata"]["name"], [cause])
+    obj["spec"]["replicas"] = replicas
+    obj["metadata"]["resourceVersion"] = (scale.get("metadata") or {}).get("resourceVersion")
+    return obj
 
 
 async def evict(writer: ObjectWriter, asked: WriteRequest) -> tuple[int, Object]:
@@ -147,10 +122,9 @@ async def evict(writer: ObjectWriter, asked: WriteRequest) -> tuple[int, Object]
     body = asked.object or {}
     options = dict(body.get("deleteOptions") or {})
     dry_run = asked.dry_run or "All" in (options.get("dryRun") or ())
-    change = replace(asked, subresource="", options=options, dry_run=dry_run, admit=False)
-    named = (body.get("metadata") or {}).get("name") or change.name
-    if named != change.name:
-        raise statuses.bad_request(f"name in URL does not match name in Eviction object: {change.name} != {named}")
+    change = replace(asked, subresource="", options=options, dry_run=dry_run, admit=False, manager="kube-apiserver")
+    if (body.get("metadata") or {}).get("name", change.name) != change.name:
+        raise statuses.bad_request("name in URL does not match name in Eviction object")
     pod = writer.read(change.resource, change.namespace, change.name).object(change.resource)
     if not asks_no_budget(msgspec.convert(pod, Pod)):
         await asyncio.sleep(PROGRESS_PERIOD - asyncio.get_running_loop().time() % PROGRESS_PERIOD)
@@ -162,13 +136,12 @@ async def evict(writer: ObjectWriter, asked: WriteRequest) -> tuple[int, Object]
         await writer.update(spending, lambda current: _spent(current, change.name))
     if not pod["metadata"].get("deletionTimestamp"):
         why = {"reason": "EvictionByEvictionAPI", "message": "Eviction API: evicting"}
-        marking = replace(change, subresource="status", options={})
 
         def mark(current: Object) -> Object:
             check_preconditions(change.resource, current, {"preconditions": known})
             return set_condition(current, "DisruptionTarget", "True", **why)
 
-        await writer.update(marking, mark)
+        await writer.update(replace(change, subresource="status", options={}), mark, None)
         options["preconditions"] = {key: value for key, value in known.items() if key != "resourceVersion"}
     await writer.delete(replace(change, options=options))
     return 201, statuses.success(201)
@@ -177,10 +150,10 @@ async def evict(writer: ObjectWriter, asked: WriteRequest) -> tuple[int, Object]
 def _budget_to_spend(store: ObjectStore, pod: Object) -> str:
     """The name of the budget that must have a disruption left; empty if the eviction costs none."""
     labels, namespace = pod["metadata"].get("labels") or {}, pod["metadata"]["namespace"]
-    known = (msgspec.convert(budget, PodDisruptionBudget) for budget in store.all("poddisruptionbudgets", namespace))
+    known = msgspec.convert(store.all("poddisruptionbudgets", namespace), list[PodDisruptionBudget])
     try:
         budget = budget_to_spend(
-            msgspec.convert(pod, Pod), [budget for budget in known if label_matcher(budget.spec.selector)(labels)]
+            msgspec.convert(pod, Pod), [row for row in known if label_matcher(row.spec.selector)(labels)]
         )
     except BudgetRefusalError as refusal:
         raise statuses.failure(refusal.code, "", refusal.text) from refusal
@@ -195,8 +168,10 @@ def _spent(budget: Object, pod: str) -> Object:
     except BudgetRefusalError as refusal:
         if refusal.code == 403:
             raise statuses.forbidden(_BUDGETS, known.metadata.name, refusal.text) from refusal
-        causes = [{"reason": "DisruptionBudget", "message": refusal.text}]
-        raise statuses.too_many_requests(BLOCKED, causes, refusal.retry_after) from refusal
+        details: Object = {"causes": [{"reason": "DisruptionBudget", "message": refusal.text}]}
+        if refusal.retry_after is not None:
+            details["retryAfterSeconds"] = refusal.retry_after
+        raise statuses.failure(429, "TooManyRequests", BLOCKED, details) from refusal
     fields = written(status, rfc3339(time.time()))
     if status.disruptions_allowed:
         del fields["conditions"]  # they say the same still

@@ -12,12 +12,10 @@ from webhook.clusters.embedded.object_types import defaulting, validation
 from webhook.clusters.embedded.protocol import statuses
 from webhook.clusters.embedded.protocol.api_resources import ApiResource, Object
 from webhook.clusters.embedded.protocol.calls import WriteRequest
-from webhook.clusters.embedded.storage.object_store import ObjectStore, StoredObject, record_of, stored_version
+from webhook.clusters.embedded.storage.object_store import ObjectStore, StoredObject
 
-_MOST_EVENTS = 10_000
-"""Kubernetes keeps an event for an hour; this server, for as long as there is room."""
 _ATTEMPTS = 5
-"""How often an update is tried again when the object changed while admission was asked."""
+"""How often a change is tried again when the object changed while admission was asked."""
 
 Mutation = Callable[[Object], Object]
 """From the current object (the callee's own copy) to the wanted one."""
@@ -52,11 +50,10 @@ class ObjectWriter:
         defaulting.begin(resource, obj)
         change.name = obj["metadata"]["name"]
         validation.check_new(resource, obj)
-        if change.admit:
-            await self.admission.validate(change.judging("CREATE", obj, None))
+        await self._validated(change.judging("CREATE", obj, None))
         if self.store.get(resource, change.namespace, change.name) is not None:
             raise statuses.already_exists(resource, change.name)
-        return self._store(change, obj)
+        return self.store.put(resource, obj, dry_run=change.dry_run)
 
     async def update(
         self, change: WriteRequest, mutation: Mutation, track: managed_fields.Track | None = managed_fields.updated
@@ -77,36 +74,34 @@ class ObjectWriter:
             new = await self._admitted(change, "UPDATE", new, old)
             strategy.keep(resource, change.subresource, old, new)
             validation.check_changed(resource, change.subresource, old, new)
-            if change.admit:
-                await self.admission.validate(change.judging("UPDATE", new, old))
+            await self._validated(change.judging("UPDATE", new, old))
             if self.store.get(resource, change.namespace, change.name) is not current:
                 continue
             if old == new:
                 return current  # nothing changed, so there is no new version and no event
-            if new["metadata"].get("deletionTimestamp") and not strategy.must_wait(resource, new):
-                return self._remove(change, new)
-            return self._store(change, new)
+            gone = bool(new["metadata"].get("deletionTimestamp")) and not strategy.must_wait(resource, new)
+            return self.store.put(resource, new, gone=gone, dry_run=change.dry_run)
         raise statuses.modified(resource, change.name)
 
     async def delete(self, change: WriteRequest) -> tuple[StoredObject, bool]:
         """Delete or begin to delete an object: its last state, and whether it is gone already."""
+        resource = change.resource
         for _ in range(_ATTEMPTS):
-            resource = change.resource
             current = self.read(resource, change.namespace, change.name)
             before, obj = current.object(resource), current.object(resource)
             strategy.check_preconditions(resource, obj, change.options)
+            judged = change.judging("DELETE", None, before)
             if change.admit:
-                judged = change.judging("DELETE", None, before)
                 await self.admission.mutate(judged)
-                await self.admission.validate(judged)
+            await self._validated(judged)
             if self.store.get(resource, change.namespace, change.name) is not current:
                 continue
             strategy.mark_deletion(resource, obj, change.options, time.time())
-            waits, is_marked = strategy.must_wait(resource, obj), obj != before
-            if is_marked and (waits or resource.graceful):
-                current = self._store(change, obj)
-            return (current, False) if waits else (self._remove(change, obj), True)
-        raise statuses.modified(change.resource, change.name)
+            waits = strategy.must_wait(resource, obj)
+            if obj != before and (waits or "graceful" in resource.traits):
+                current = self.store.put(resource, obj, dry_run=change.dry_run)
+            return current if waits else self.store.put(resource, obj, gone=True, dry_run=change.dry_run), not waits
+        raise statuses.modified(resource, change.name)
 
     async def _admitted(self, change: WriteRequest, operation: str, obj: Object, old: Object | None) -> Object:
         if not change.admit:
@@ -115,25 +110,6 @@ class ObjectWriter:
         defaulting.complete(change.resource, admitted)
         return admitted
 
-    def _store(self, change: WriteRequest, obj: Object) -> StoredObject:
-        stored = stored_version(change.resource, obj)
-        if change.dry_run:
-            return _unstored(self.store[change.resource].resource, stored)
-        record = self.store.put(change.resource, stored)
-        if change.resource.kind == "Event":
-            collection = self.store.collections["events"]
-            while len(collection.records) > _MOST_EVENTS:
-                oldest = next(iter(collection.records.values()))
-                self.store.remove(collection.resource, oldest.object(collection.resource))
-        return record
-
-    def _remove(self, change: WriteRequest, obj: Object) -> StoredObject:
-        stored = stored_version(change.resource, obj)
-        if change.dry_run:
-            return _unstored(self.store[change.resource].resource, stored)
-        return self.store.remove(change.resource, stored)
-
-
-def _unstored(resource: ApiResource, obj: Object) -> StoredObject:
-    """What would have been stored: an object under the version it had, a new one under none."""
-    return record_of(resource, obj, int(obj["metadata"].get("resourceVersion") or 0))
+    async def _validated(self, judged: WriteRequest) -> None:
+        if judged.admit:
+            await self.admission.validate(judged)

@@ -55,8 +55,16 @@ def _decoded(fields: Object, path: Path) -> Iterator[Path]:
 
 
 def shown(path: Path) -> str:
-    """A path as conflicts name it: `.spec.containers.{"name":"c"}.image`."""
-    return "".join(f".{element[2:]}" for element in path)
+    """A path as conflicts name it: `.spec.containers[name="c"].image`."""
+    return "".join(f".{element[2:]}" if element[0] == "f" else f"[{_item(element)}]" for element in path)
+
+
+def _item(element: str) -> str:
+    """An item of a list as conflicts name it: by its keys, or by itself."""
+    value = msgspec.json.decode(element[2:])
+    if element[0] == "v":
+        return f"={element[2:]}"
+    return ",".join(f"{key}={_json(part).decode()}" for key, part in value.items())
 
 
 def child(schema: Schema | None, key: str) -> Schema | None:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
-from contextlib import suppress
-from functools import cached_property
-
-import msgspec
+from collections.abc import Callable
+from typing import NamedTuple
 
 from webhook.clusters.embedded.merging import fieldsets
-from webhook.clusters.embedded.merging.fieldsets import Path, Paths
+from webhook.clusters.embedded.merging.fieldsets import Paths
 from webhook.clusters.embedded.object_types import defaulting, schemas
 from webhook.clusters.embedded.protocol.api_resources import ApiResource, Object
 from webhook.clusters.embedded.protocol.calls import WriteRequest
@@ -34,49 +31,37 @@ Key = tuple[str, str, str, str]
 """Manager, operation, version and sub-resource: what makes it another row."""
 
 
-class ManagedFieldsEntry(msgspec.Struct, rename="camel", omit_defaults=True, dict=True):
-    """One row of managedFields."""
+class Managed(NamedTuple):
+    """The fields of one row, and since when they are its."""
 
-    manager: str
-    operation: str
-    api_version: str
-    time: str
-    fields_type: str
-    fields_v1: Object
-    subresource: str = ""
-
-    @cached_property
-    def paths(self) -> Paths:
-        """The fields as a set."""
-        return fieldsets.decode(self.fields_v1)
-
-    @property
-    def key(self) -> Key:
-        """What makes it another row."""
-        return self.manager, self.operation, self.api_version, self.subresource
+    paths: Paths
+    since: str
 
 
-def entry_of(key: Key, paths: Iterable[Path], at: str = "") -> ManagedFieldsEntry:
-    """A row for these fields, from now or since then."""
-    manager, operation, version, subresource = key
-    instant, fields = at or rfc3339(time.time()), fieldsets.encode(paths)
-    return ManagedFieldsEntry(manager, operation, version, instant, "FieldsV1", fields, subresource)
+Rows = dict[Key, Managed]
 
 
-def read(obj: Object) -> list[ManagedFieldsEntry]:
-    """The rows of an object; rows that are malformed are left out."""
-    entries = []
+def read(obj: Object) -> Rows:
+    """The rows of an object."""
+    rows = {}
     for row in obj["metadata"].get("managedFields") or ():
-        with suppress(msgspec.ValidationError):
-            entries.append(msgspec.convert(row, ManagedFieldsEntry))
-    return entries
+        manager, operation, version = (row.get(name, "") for name in ("manager", "operation", "apiVersion"))
+        paths = fieldsets.decode(row.get("fieldsV1") or {})
+        rows[manager, operation, version, row.get("subresource", "")] = Managed(paths, row.get("time", ""))
+    return rows
 
 
-def write(obj: Object, entries: list[ManagedFieldsEntry]) -> None:
+def write(obj: Object, rows: Rows) -> None:
     """Set the rows of an object: applied ones first, then by time, as Kubernetes sorts them."""
-    ordered = sorted(entries, key=lambda entry: (entry.operation != "Apply", entry.time, *entry.key))
-    obj["metadata"]["managedFields"] = [msgspec.to_builtins(entry) for entry in ordered if entry.fields_v1]
-    if not obj["metadata"]["managedFields"]:
+    told = []
+    for key, row in sorted(rows.items(), key=lambda item: (item[0][1] != "Apply", item[1].since, *item[0])):
+        manager, operation, version, subresource = key
+        entry = {"manager": manager, "operation": operation, "apiVersion": version, "time": row.since}
+        fields = {"fieldsType": "FieldsV1", "fieldsV1": fieldsets.encode(row.paths)}
+        if row.paths:
+            told.append({**entry, **fields, **({"subresource": subresource} if subresource else {})})
+    obj["metadata"]["managedFields"] = told
+    if not told:
         del obj["metadata"]["managedFields"]
 
 
@@ -93,29 +78,22 @@ def strip(resource: ApiResource, subresource: str, obj: Object) -> Object:
 
 def updated(resource: ApiResource, old: Object | None, new: Object, change: WriteRequest) -> None:
     """Enter an update or create: what it changed is now its manager's and nobody else's, what is gone nobody's."""
-    entries = (read(new) or read(old)) if old is not None else []
-    if old is not None and not entries:
+    rows = (read(new) or read(old)) if old is not None else {}
+    if old is not None and not rows:
         new["metadata"].pop("managedFields", None)
         return
     subresource = change.subresource
     before, after = strip(resource, subresource, old or blank(resource)), strip(resource, subresource, new)
     changed, removed = fieldsets.differences(schemas.of_resource(resource), before, after)
     key = (change.manager, "Update", resource.api_version, subresource if subresource in ("status", "scale") else "")
-    mine = next((entry for entry in entries if entry.key == key), entry_of(key, ()))
-    others = [_without(entry, changed, removed) for entry in entries if entry is not mine]
-    paths = _without(mine, set(), removed).paths | changed
-    if paths != mine.paths or changed:
-        mine = entry_of(key, paths)
-    write(new, [*others, mine])
-
-
-def _without(entry: ManagedFieldsEntry, changed: set[Path], removed: set[Path]) -> ManagedFieldsEntry:
-    left = {
-        path
-        for path in entry.paths - changed
-        if not any(path[:length] in removed for length in range(1, len(path) + 1))
-    }
-    return entry if left == entry.paths else entry_of(entry.key, left, entry.time)
+    for owner, row in rows.items():
+        paths = row.paths if owner == key else row.paths - changed
+        gone = {path for path in paths for length in range(1, len(path) + 1) if path[:length] in removed}
+        rows[owner] = Managed(paths - gone, row.since)
+    if changed:
+        mine = rows[key].paths if key in rows else frozenset()
+        rows[key] = Managed(mine | changed, rfc3339(time.time()))
+    write(new, rows)
 
 
 def blank(resource: ApiResource) -> Object:

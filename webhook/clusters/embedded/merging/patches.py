@@ -5,12 +5,13 @@ In a strategic merge patch (`apimachinery/pkg/util/strategicpatch`) lists merge 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from webhook.clusters.embedded.merging.fieldsets import child
 from webhook.clusters.embedded.object_types.schemas import Schema
 from webhook.clusters.embedded.protocol.api_resources import Object
-from webhook.clusters.embedded.protocol.statuses import bad_request, failure
+from webhook.clusters.embedded.protocol.statuses import failure
 from webhook.kube.json_patch import JsonPatchError, apply_json_patch
 
 
@@ -42,14 +43,14 @@ _RETAIN = "$retainKeys"
 
 
 def strategic_merge(schema: Schema | None, target: Object, patch: Object) -> Object:
-    """Merge a patch into an object in place. Raises StatusError (400) for a directive that is not understood."""
+    """Merge a patch into an object in place. Raises StatusError (500) for a directive that is not understood."""
     directive = patch.get(_DIRECTIVE)
     if directive == "replace":
         return {key: value for key, value in patch.items() if key != _DIRECTIVE}
     if directive == "delete":
         return {}
     if directive not in (None, "merge"):
-        raise bad_request(f"unknown patch type: {directive!r} found in {_DIRECTIVE}")
+        raise failure(500, "", f"unknown patch type: {directive}")
     if _RETAIN in patch:
         for key in [key for key in target if key not in patch[_RETAIN]]:
             del target[key]
@@ -62,17 +63,18 @@ def strategic_merge(schema: Schema | None, target: Object, patch: Object) -> Obj
         elif isinstance(value, dict):
             target[key] = strategic_merge(field, current if isinstance(current, dict) else {}, value)
         elif isinstance(value, list) and field is not None and field.kind == "list":
-            target[key] = _merge_list(field, current or [], value)
+            order = patch.get(f"$setElementOrder/{key}") or ()
+            target[key] = _in_order(field, _merge_list(field, current or [], value), order)
         else:
             target[key] = value
     return target
 
 
 def _merge_list(field: Schema, current: list[Any], patch: list[Any]) -> list[Any]:
-    """Merge two lists by the keys of their elements; new ones come first, whatever order is asked for."""
+    """Merge two lists by the keys of their elements; new ones come first."""
     key = field.lists.merge_key
     if field.lists.is_set:
-        return [*current, *(value for value in patch if value not in current)]
+        return [*patch, *(value for value in current if value not in patch)]
     if not key or not all(isinstance(item, dict) for item in patch):
         return [item for item in patch if not (isinstance(item, dict) and _DIRECTIVE in item)]
     if any(item.get(_DIRECTIVE) == "replace" for item in patch):
@@ -80,7 +82,8 @@ def _merge_list(field: Schema, current: list[Any], patch: list[Any]) -> list[Any
     merged, added = list(current), []
     for item in patch:
         if key not in item:
-            raise bad_request(f"map: {item} does not contain declared merge key: {key}")
+            shown = " ".join(f"{name}:{value}" for name, value in item.items())
+            raise failure(500, "", f"map: map[{shown}] does not contain declared merge key: {key}")
         place = next((index for index, mine in enumerate(merged) if mine.get(key) == item[key]), None)
         if item.get(_DIRECTIVE) == "delete":
             merged = [mine for mine in merged if mine.get(key) != item[key]]
@@ -89,3 +92,11 @@ def _merge_list(field: Schema, current: list[Any], patch: list[Any]) -> list[Any
         else:
             merged[place] = strategic_merge(field.item, merged[place], item)
     return [*added, *merged]
+
+
+def _in_order(field: Schema, items: list[Any], order: Sequence[Any]) -> list[Any]:
+    """The items as `$setElementOrder` has them; those that it does not name come last."""
+    key = field.lists.merge_key
+    wanted = [item.get(key) if isinstance(item, dict) else item for item in order]
+    places = {value: place for place, value in enumerate(wanted)}
+    return sorted(items, key=lambda item: places.get(item.get(key) if isinstance(item, dict) else item, len(places)))

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import yaml
 
@@ -28,6 +28,7 @@ pod: &pod
     resources: {}
     terminationMessagePath: /dev/termination-log
     terminationMessagePolicy: File
+    ports[]: {protocol: TCP}
   initContainers[]: *container
   topologySpreadConstraints[]: {nodeAffinityPolicy: Honor, nodeTaintsPolicy: Ignore}
 template: &template {metadata: {}, spec: *pod}
@@ -53,7 +54,7 @@ kinds:
       failedJobsHistoryLimit: 1
       jobTemplate: {metadata: {}, spec: {template: *template}}
   DaemonSet:
-    status: {}
+    status: {currentNumberScheduled: 0, numberMisscheduled: 0, desiredNumberScheduled: 0, numberReady: 0}
     spec: {template: *template, revisionHistoryLimit: 10, updateStrategy: {type: RollingUpdate}}
     metadata: {annotations: {deprecated.daemonset.template.generation: "1"}}
   Deployment:
@@ -87,12 +88,15 @@ kinds:
     spec: {<<: *pod, enableServiceLinks: true}
     status:
       conditions[]: {lastProbeTime: null, lastTransitionTime: null}
-  PodDisruptionBudget: {spec: {}, status: {}}
+  PodDisruptionBudget:
+    spec: {}
+    status: {disruptionsAllowed: 0, currentHealthy: 0, desiredHealthy: 0, expectedPods: 0}
   PriorityClass: {value: 0, preemptionPolicy: PreemptLowerPriority}
-  ReplicaSet: {status: {}, spec: {template: *template, replicas: 1}}
+  ReplicaSet: {status: {replicas: 0}, spec: {template: *template, replicas: 1}}
   RoleBinding: *binding
+  Secret: {type: Opaque}
   StatefulSet:
-    status: {}
+    status: {replicas: 0, availableReplicas: 0}
     spec:
       template: *template
       replicas: 1
@@ -114,7 +118,6 @@ first status:
   Namespace: {phase: Active}
   PersistentVolumeClaim: {phase: Pending}
   Pod: {phase: Pending}
-  PodDisruptionBudget: {disruptionsAllowed: 0, currentHealthy: 0, desiredHealthy: 0, expectedPods: 0}
 """
 """Defaults by field, as YAML; the parts before `kinds` are there to be named.
 
@@ -123,44 +126,32 @@ A struct that has defaults itself is made if it is missing, but `name?` complete
 `first status` what an object with a status is born with, if that is not empty.
 """
 
+_GATED = {
+    "type": "PodScheduled",
+    "status": "False",
+    "lastProbeTime": None,
+    "reason": "SchedulingGated",
+    "message": "Scheduling is blocked due to non-empty scheduling gates",
+}
 _COUNTED = ("cpu", "memory")
 """What decides about a pod's quality of service."""
-
-
-class _Default(NamedTuple):
-    """One field of the tables above, its name taken apart; `value` of a struct is a list of these."""
-
-    name: str
-    suffix: str
-    value: Any
-
-
-def _compiled(fields: Object) -> list[_Default]:
-    rows = []
-    for key, value in fields.items():
-        name = key.rstrip("?[]")
-        rows.append(_Default(name, key[len(name) :], _compiled(value) if isinstance(value, dict) else value))
-    return rows
-
-
 _PARTS: Object = yaml.safe_load(_TABLES)
-_DEFAULTS = {kind: _compiled(fields) for kind, fields in _PARTS["kinds"].items()}
-_ROLLING_UPDATES = {kind: _compiled(fields) for kind, fields in _PARTS["rolling updates"].items()}
 
 
-def _fill(target: Object, defaults: list[_Default]) -> None:
-    for name, suffix, value in defaults:
-        current = target.get(name)
-        if suffix == "[]":
+def _fill(target: Object, defaults: Object) -> None:
+    """Give an object the values that it does not have, as the tables above tell them."""
+    for key, value in defaults.items():
+        name = key.rstrip("?[]")
+        if key.endswith("[]"):
             for item in _structs(target, name):
                 _fill(item, value)
-        elif isinstance(value, list):
-            if current is None and not suffix:
-                current = target[name] = {}
-            if isinstance(current, dict):
-                _fill(current, value)
-        elif current is None:
-            target[name] = value
+        elif not isinstance(value, dict):
+            _set(target, name, value)
+        else:
+            if not key.endswith("?"):
+                _set(target, name, {})
+            if target.get(name) is not None:
+                _fill(target[name], value)
 
 
 def _set(target: Object, name: str, value: Any) -> None:
@@ -179,52 +170,40 @@ def complete(resource: ApiResource, obj: Object) -> None:
     if kind == "Event" and resource.group:
         return
     runs_once = kind == "Job" and given.get("completions") is None and given.get("parallelism") is None
-    _fill(obj, _DEFAULTS.get(kind, []))
-    for field, _, defaults in _ROLLING_UPDATES.get(kind, ()):
+    _fill(obj, _PARTS["kinds"].get(kind, {}))
+    for field, defaults in _PARTS["rolling updates"].get(kind, {}).items():
         if obj["spec"][field]["type"] == "RollingUpdate":
             _fill(obj["spec"][field], defaults)
     if runs_once:
         obj["spec"]["completions"] = 1
     template = obj if kind == "Pod" else template_of(obj, resource.plural)
-    if template is not None:
-        _complete_pod_spec(template.get("spec") or {})
-    if kind == "Pod":
-        default_pod(obj)
-    _complete_from_others(kind, obj)
-
-
-def _complete_pod_spec(spec: Object) -> None:
-    """Set the defaults of a pod's spec that depend on other fields of it."""
-    for container in _structs(spec, "containers", "initContainers"):
+    for container in _structs((template or {}).get("spec") or {}, "containers", "initContainers"):
         image = str(container.get("image") or "")
         latest = "@" not in image and image.rpartition("/")[2].partition(":")[2] in ("", "latest")
         _set(container, "imagePullPolicy", "Always" if latest else "IfNotPresent")
-
-
-def _complete_from_others(kind: str, obj: Object) -> None:
-    """Set the defaults of an object that depend on other fields of it."""
-    metadata, spec = obj["metadata"], obj.get("spec", {})
     match kind:
+        case "Pod":
+            default_pod(obj)
         case "Job":
-            _set(spec, "podReplacementPolicy", "Failed" if spec.get("podFailurePolicy") else "TerminatingOrFailed")
-        case "Namespace":
-            if metadata.get("name"):
-                _set(metadata, "labels", {})
-                metadata["labels"]["kubernetes.io/metadata.name"] = metadata["name"]
-        case "Node":
-            status = obj["status"]
-            if status.get("capacity") and not status.get("allocatable"):
-                status["allocatable"] = dict(status["capacity"])
+            policy = "Failed" if given.get("podFailurePolicy") else "TerminatingOrFailed"
+            _set(obj["spec"], "podReplacementPolicy", policy)
+        case "Namespace" if name := obj["metadata"].get("name"):
+            obj["metadata"]["labels"] = {**(obj["metadata"].get("labels") or {}), "kubernetes.io/metadata.name": name}
+        case "Node" if (capacity := obj["status"].get("capacity")) and not obj["status"].get("allocatable"):
+            obj["status"]["allocatable"] = dict(capacity)
 
 
 def begin(resource: ApiResource, obj: Object) -> None:
     """Give a new object the status it is born with, whatever its author wrote there, and what else it gets once."""
     if "status" in resource.sub and resource.kind != "Node":
         obj["status"] = dict(_PARTS["first status"].get(resource.kind) or {})
+        _fill(obj, _PARTS["kinds"].get(resource.kind, {}))
     metadata, spec = obj["metadata"], obj.get("spec", {})
     match resource.kind:
         case "Pod":
             obj["status"]["qosClass"] = _qos_class(spec)
+            if spec.get("schedulingGates"):
+                obj["status"]["conditions"] = [{**_GATED, "lastTransitionTime": metadata["creationTimestamp"]}]
             merge_label_keys(obj)
         case "Namespace":
             spec["finalizers"] = ["kubernetes"]
@@ -232,9 +211,10 @@ def begin(resource: ApiResource, obj: Object) -> None:
             if spec.get("manualSelector") or spec.get("selector"):
                 return
             # It selects its pods by its own uid.
-            uid, template = metadata["uid"], spec["template"]["metadata"]
+            uid = metadata["uid"]
             spec["selector"] = {"matchLabels": {"batch.kubernetes.io/controller-uid": uid}}
-            template["labels"] = {**(template.get("labels") or {}), **job_labels(metadata["name"], uid)}
+            for labelled in (metadata, spec["template"]["metadata"]):
+                labelled["labels"] = {**(labelled.get("labels") or {}), **job_labels(metadata["name"], uid)}
 
 
 def _qos_class(spec: Object) -> str:

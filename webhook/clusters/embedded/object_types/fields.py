@@ -1,6 +1,7 @@
 """Fields of an object against its schema, as Go's typed decoding treats them in Kubernetes.
 
-Unknown ones are pruned and reported, wrong types refused, nulls dropped. Quantities are kept as they are written.
+Unknown ones are pruned and reported, wrong types refused, nulls and empty lists and maps dropped. Quantities are kept
+as they are written.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def settle(schema: Schema, obj: Object) -> list[str]:
 def missing(schema: Schema, obj: Object, path: str = "") -> list[Cause]:
     """A cause for every required field that is absent or empty; status is left out."""
     causes = [
-        Cause(f"{path}{name}", "FieldValueRequired", "Required value")
+        Cause.required(f"{path}{name}")
         for name in sorted([name for name in schema.required if obj.get(name) in _EMPTY])
     ]
     for name, value in obj.items():
@@ -68,7 +69,7 @@ def _struct(schema: Schema, obj: Object, path: str, unknown: list[str]) -> None:
         if field is None:
             unknown.append(f"{path}{name}")
             changed[name] = None
-        elif value is None:
+        elif value is None or (not value and field.kind in ("list", "map") and name not in schema.required):
             if name not in _SENT_AS_NULL:
                 changed[name] = None
         elif field.kind != "string" or not isinstance(value, str):  # most fields are strings, as they should be

@@ -7,231 +7,234 @@ from __future__ import annotations
 
 import copy
 import functools
-import json
 import re
-from typing import Any
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import msgspec
 
 from webhook.clusters.embedded.object_types import fields, schemas
 from webhook.clusters.embedded.protocol import statuses
-from webhook.clusters.embedded.protocol.api_resources import BY_STORAGE, ApiResource, Object
+from webhook.clusters.embedded.protocol.api_resources import BY_PLURAL, ApiResource, Object
 from webhook.clusters.embedded.protocol.statuses import Cause
 from webhook.kube.objects.meta import LabelSelector
 from webhook.kube.quantity import millis
 from webhook.kube.selectors import SelectorError, label_matcher
 
-_LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
-_SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
-_LABEL_KEY = r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
-_SUBDOMAIN_RULE = (
-    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and "
-    f"end with an alphanumeric character (e.g. 'example.com', regex used for validation is '{_SUBDOMAIN}')"
+
+class _Format(NamedTuple):
+    """What a text looks like: a pattern, at most so many characters, and what is said of others."""
+
+    pattern: str
+    longest: int
+    rule: str
+
+    def fault(self, text: str) -> str:
+        """What is wrong with a text; empty if nothing is."""
+        if len(text) > self.longest:
+            return f"must be no more than {self.longest} bytes"
+        return "" if re.fullmatch(self.pattern, text) else self.rule.format(self.pattern)
+
+
+_ENDS = "and must start and end with an alphanumeric character (e.g. {}, regex used for validation is '{{}}')"
+_DNS_LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_NAME_PART = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
+_SUBDOMAIN = _Format(
+    rf"{_DNS_LABEL}(\.{_DNS_LABEL})*",
+    253,
+    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', "
+    + _ENDS.format("'example.com'"),
 )
-_LABEL_RULE = f"a lowercase RFC 1123 label must match '{_LABEL}'"
-_LABEL_KEY_RULE = f"the name part of a label's key must match '{_LABEL_KEY}'"
-_LABEL_VALUE_RULE = f"a valid label must be an empty string or match '{_LABEL_KEY}'"
+_LABEL_KEY = _Format(
+    _NAME_PART,
+    63,
+    "name part must consist of alphanumeric characters, '-', '_' or '.', "
+    + _ENDS.format("'MyName',  or 'my.name',  or '123-abc'"),
+)
+_LABEL_VALUE = _Format(
+    f"({_NAME_PART})?",
+    63,
+    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', "
+    + _ENDS.format("'MyValue',  or 'my_value',  or '12345'"),
+)
 _NAMES = {
-    "Namespace": (_LABEL, _LABEL_RULE, 63),
+    "Namespace": _Format(
+        _DNS_LABEL,
+        63,
+        "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', "
+        + _ENDS.format("'my-name',  or '123-abc'"),
+    ),
     **dict.fromkeys(
-        ("Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding"), ("[^/%]*", "may not contain '/' or '%'", 253)
+        ("Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding"),
+        _Format("[^/%]*", 253, "may not contain '/' or '%'"),
     ),
 }
-"""By kind: what names match, what is said of others, and how long they may be."""
-_LONGEST_LABEL = 63
+"""What names look like, by kind; of other kinds, like subdomains."""
 _HIGHEST = 1_000_000_000
 SYSTEM_CLASSES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
-_POLICIES = ("Never", "PreemptLowerPriority")
+_POLICIES = ("PreemptLowerPriority", "Never")
 _MAY_CHANGE = (
-    "Forbidden: pod updates may not change fields other than `spec.containers[*].image`,"
+    "pod updates may not change fields other than `spec.containers[*].image`,"
     "`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing "
     "tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
 )
 _WORKLOADS = ("DaemonSet", "Deployment", "ReplicaSet", "StatefulSet")
 _IMMUTABLE = {
-    **dict.fromkeys(_WORKLOADS, ("spec.selector",)),
-    **dict.fromkeys(("RoleBinding", "ClusterRoleBinding"), ("roleRef",)),
-    "PriorityClass": ("value", "preemptionPolicy"),
+    **{kind: {"spec.selector": "field is immutable"} for kind in _WORKLOADS},
+    **{kind: {"roleRef": "cannot change roleRef"} for kind in ("RoleBinding", "ClusterRoleBinding")},
+    "PriorityClass": {"value": "may not be changed in an update.", "preemptionPolicy": "field is immutable"},
 }
-"""Fields that stay as they were made."""
+"""Fields that stay as they were made, and what is said of a change."""
 
 
 def check_new(resource: ApiResource, obj: Object) -> None:
     """Raise StatusError (422) with everything that is wrong with a new object."""
-    metadata = obj["metadata"]
-    causes: list[Cause] = []
-    if not metadata.get("name"):
-        text = "Required value: name or generateName is required"
-        causes.append(Cause("metadata.name", "FieldValueRequired", text))
-    else:
-        if prefix := metadata.get("generateName"):
-            # A dash at its end is no fault, for a suffix follows
-            causes += _name_causes(resource, "metadata.generateName", prefix, re.sub("-$", "a", prefix))
-        causes += _name_causes(resource, "metadata.name", metadata["name"], metadata["name"])
-    causes += fields.missing(schemas.of_resource(resource), obj)
-    causes += _object_causes(resource, obj)
-    match resource.kind:
-        case "Pod":
-            causes += _pod_causes(obj)
-        case "PriorityClass":
-            causes += _class_causes(obj)
-    if causes:
-        raise statuses.invalid(BY_STORAGE[resource.key], metadata.get("name", ""), causes)
+    _refuse(resource, obj, [*_name_causes(resource, obj["metadata"]), *_causes(resource, obj), *_new_causes(obj)])
 
 
 def check_changed(resource: ApiResource, subresource: str, old: Object, new: Object) -> None:
     """Raise StatusError (422) with everything an update may not do."""
-    causes: list[Cause] = []
-    before = old["metadata"].get("finalizers") or ()
-    added = [name for name in new["metadata"].get("finalizers") or () if name not in before]
-    if added and old["metadata"].get("deletionTimestamp"):
-        shown = ", ".join(f'"{name}"' for name in added)
-        text = (
-            "Forbidden: no new finalizers can be added if the object is being deleted, "
-            f"found new finalizers []string{{{shown}}}"
-        )
-        causes.append(Cause("metadata.finalizers", "FieldValueForbidden", text))
+    causes = [*_finalizer_causes(old["metadata"], new["metadata"])]
     if subresource != "status":  # it leaves alone everything that can be required
-        causes += fields.missing(schemas.of_resource(resource), new)
-    causes += _object_causes(resource, new)
+        causes += _causes(resource, new)
     causes += _immutable_causes(resource, old, new)
     if resource.kind == "Pod" and not subresource:
         causes += _pod_change_causes(old.get("spec") or {}, new.get("spec") or {})
+    _refuse(resource, new, causes)
+
+
+def _refuse(resource: ApiResource, obj: Object, causes: list[Cause]) -> None:
     if causes:
-        raise statuses.invalid(BY_STORAGE[resource.key], new["metadata"].get("name", ""), causes)
+        raise statuses.invalid(BY_PLURAL[resource.plural], obj["metadata"].get("name", ""), causes)
 
 
-def _name_causes(resource: ApiResource, field: str, shown: str, judged: str) -> list[Cause]:
-    """What is wrong with a name, which is shown in full."""
-    pattern, rule, longest = _NAMES.get(resource.kind, (_SUBDOMAIN, _SUBDOMAIN_RULE, 253))
-    if len(judged) > longest:
-        rule = f"must be no more than {longest} bytes"
-    elif re.fullmatch(pattern, judged):
-        return []
-    return [Cause(field, "FieldValueInvalid", f'Invalid value: "{shown}": {rule}')]
-
-
-def _object_causes(resource: ApiResource, obj: Object) -> list[Cause]:
-    """What is wrong with an object's labels and, in a workload or a budget, with its selector and its bounds."""
-    causes = []
+def _causes(resource: ApiResource, obj: Object) -> Iterator[Cause]:
+    """Yield what is wrong with an object as it is, new or changed."""
+    yield from fields.missing(schemas.of_resource(resource), obj)
     for key, value in (obj["metadata"].get("labels") or {}).items():
-        name = key.rpartition("/")[2]
-        if not re.fullmatch(_LABEL_KEY, name) or len(name) > _LONGEST_LABEL:
-            causes.append(Cause("metadata.labels", "FieldValueInvalid", f'Invalid value: "{key}": {_LABEL_KEY_RULE}'))
-        rule = ""
-        if len(value) > _LONGEST_LABEL:
-            rule = f"must be no more than {_LONGEST_LABEL} bytes"
-        elif value and not re.fullmatch(_LABEL_KEY, value):
-            rule = _LABEL_VALUE_RULE
-        if rule:
-            causes.append(Cause("metadata.labels", "FieldValueInvalid", f'Invalid value: "{value}": {rule}'))
+        if fault := _LABEL_KEY.fault(key.rpartition("/")[2]):
+            yield Cause.invalid("metadata.labels", key, fault)
+        if fault := _LABEL_VALUE.fault(value):
+            yield Cause.invalid("metadata.labels", value, fault)
     spec = obj.get("spec") or {}
-    if resource.kind in _WORKLOADS and spec.get("selector"):
+    if resource.kind in _WORKLOADS:
         labels = ((spec.get("template") or {}).get("metadata") or {}).get("labels") or {}
         try:
-            if not label_matcher(msgspec.convert(spec["selector"], LabelSelector))(labels):
-                text = f"Invalid value: {_shown(labels)}: `selector` does not match template `labels`"
-                causes.append(Cause("spec.template.metadata.labels", "FieldValueInvalid", text))
+            if not label_matcher(msgspec.convert(spec.get("selector"), LabelSelector | None))(labels):
+                why = "`selector` does not match template `labels`"
+                yield Cause.invalid("spec.template.metadata.labels", labels, why)
         except SelectorError as error:
-            text = f"Invalid value: {_shown(spec['selector'])}: {error}"
-            causes.append(Cause("spec.selector", "FieldValueInvalid", text))
+            yield Cause.invalid("spec.selector", spec["selector"], str(error))
     if resource.kind == "PodDisruptionBudget" and {"minAvailable", "maxUnavailable"} <= set(spec):
-        text = "minAvailable and maxUnavailable cannot be both set"
-        causes.append(Cause("spec", "FieldValueInvalid", f"Invalid value: {_shown(spec)}: {text}"))
-    return causes
+        yield Cause.invalid("spec", spec, "minAvailable and maxUnavailable cannot be both set")
 
 
-def _immutable_causes(resource: ApiResource, old: Object, new: Object) -> list[Cause]:
-    """What an update changes although the kind of the object does not let it."""
-    causes = []
-    for path in _IMMUTABLE.get(resource.kind, ()):
+def _name_causes(resource: ApiResource, metadata: Object) -> Iterator[Cause]:
+    """Yield what is wrong with the name of a new object."""
+    form = _NAMES.get(resource.kind, _SUBDOMAIN)
+    if not metadata.get("name"):
+        yield Cause.required("metadata.name", "name or generateName is required")
+        return
+    prefix = metadata.get("generateName") or ""
+    # A dash at the prefix's end is no fault, for a suffix follows
+    if prefix and (fault := form.fault(re.sub("-$", "a", prefix))):
+        yield Cause.invalid("metadata.generateName", prefix, fault)
+    if fault := form.fault(metadata["name"]):
+        yield Cause.invalid("metadata.name", metadata["name"], fault)
+
+
+def _finalizer_causes(before: Object, after: Object) -> Iterator[Cause]:
+    """Yield what an update adds to the finalizers of an object that is being deleted."""
+    added = [name for name in after.get("finalizers") or () if name not in (before.get("finalizers") or ())]
+    if added and before.get("deletionTimestamp"):
+        shown = ", ".join(f'"{name}"' for name in added)
+        why = "no new finalizers can be added if the object is being deleted, found new finalizers []string"
+        yield Cause.forbidden("metadata.finalizers", f"{why}{{{shown}}}")
+
+
+def _immutable_causes(resource: ApiResource, old: Object, new: Object) -> Iterator[Cause]:
+    """Yield what an update changes although the kind of the object does not let it."""
+    for path, why in _IMMUTABLE.get(resource.kind, {}).items():
         before, after = (
             functools.reduce(lambda part, name: part.get(name) or {}, path.split("."), obj) for obj in (old, new)
         )
-        if before != after and path == "value":
-            causes.append(Cause(path, "FieldValueForbidden", "Forbidden: may not be changed in an update."))
-        elif before != after:
-            causes.append(Cause(path, "FieldValueInvalid", f"Invalid value: {_shown(after)}: field is immutable"))
-    return causes
+        if before != after:
+            yield Cause.forbidden(path, why) if path == "value" else Cause.invalid(path, after, why)
 
 
-def _class_causes(obj: Object) -> list[Cause]:
-    """What is wrong with a new PriorityClass."""
-    name, value = obj["metadata"]["name"], obj.get("value", 0)
-    causes = []
+def _new_causes(obj: Object) -> Iterator[Cause]:
+    """Yield what is wrong with a new object of a kind that is looked at more closely."""
+    match obj["kind"]:
+        case "Pod":
+            yield from _pod_causes(obj)
+        case "PriorityClass":
+            yield from _class_causes(obj)
+
+
+def _class_causes(obj: Object) -> Iterator[Cause]:
+    """Yield what is wrong with a new PriorityClass."""
+    name, value, policy = obj["metadata"].get("name", ""), obj.get("value", 0), obj.get("preemptionPolicy")
     if name.startswith("system-"):
         if SYSTEM_CLASSES.get(name) != value:
             why = f"{name} is not a known system priority class"
             if name in SYSTEM_CLASSES:
-                why = f"value of {name} must be {SYSTEM_CLASSES[name]}, not {value}"
-            text = (
-                f"Forbidden: priority class names with 'system-' prefix are reserved for system use only. error: {why}"
-            )
-            causes.append(Cause("metadata.name", "FieldValueForbidden", text))
+                why = f"value of {name} PriorityClass must be {SYSTEM_CLASSES[name]}"
+            text = f"priority class names with 'system-' prefix are reserved for system use only. error: {why}"
+            yield Cause.forbidden("metadata.name", text)
     elif value > _HIGHEST:
-        text = f"Forbidden: maximum allowed value of a user defined priority is {_HIGHEST}"
-        causes.append(Cause("value", "FieldValueForbidden", text))
-    policy = obj.get("preemptionPolicy")
+        yield Cause.forbidden("value", f"maximum allowed value of a user defined priority is {_HIGHEST}")
     if policy not in _POLICIES:
         supported = ", ".join(f'"{name}"' for name in _POLICIES)
         text = f'Unsupported value: "{policy}": supported values: {supported}'
-        causes.append(Cause("preemptionPolicy", "FieldValueNotSupported", text))
-    return causes
+        yield Cause("preemptionPolicy", "FieldValueNotSupported", text)
 
 
-def _pod_causes(obj: Object) -> list[Cause]:
-    """What is wrong with a new pod's containers: their names, images, requests and limits."""
-    causes = []
+def _pod_causes(obj: Object) -> Iterator[Cause]:
+    """Yield what is wrong with a new pod's containers: their names, images, requests and limits."""
     seen: set[str] = set()
     for index, container in enumerate((obj.get("spec") or {}).get("containers") or ()):
         path, name = f"spec.containers[{index}]", container.get("name") or ""
+        if not container.get("image"):
+            yield Cause.required(f"{path}.image")
         if name in seen:
-            causes.append(Cause(f"{path}.name", "FieldValueDuplicate", f'Duplicate value: "{name}"'))
+            yield Cause(f"{path}.name", "FieldValueDuplicate", f'Duplicate value: "{name}"')
         seen.add(name)
         resources = container.get("resources") or {}
         requests, limits = resources.get("requests") or {}, resources.get("limits") or {}
         for field, amounts in (("limits", limits), ("requests", requests)):
             for key, amount in amounts.items():
                 if millis(amount) < 0:
-                    text = f'Invalid value: "{amount}": must be greater than or equal to 0'
-                    causes.append(Cause(f"{path}.resources.{field}[{key}]", "FieldValueInvalid", text))
+                    place = f"{path}.resources.{field}[{key}]"
+                    yield Cause.invalid(place, amount, "must be greater than or equal to 0")
         for key, amount in requests.items():
             if key in limits and millis(amount) > millis(limits[key]):
-                text = f'Invalid value: "{amount}": must be less than or equal to {key} limit of {limits[key]}'
-                causes.append(Cause(f"{path}.resources.requests", "FieldValueInvalid", text))
-        if not container.get("image"):
-            causes.append(Cause(f"{path}.image", "FieldValueRequired", "Required value"))
-    return causes
+                why = f"must be less than or equal to {key} limit of {limits[key]}"
+                yield Cause.invalid(f"{path}.resources.requests", amount, why)
 
 
-def _pod_change_causes(before: Object, after: Object) -> list[Cause]:
-    """What an update may not change in a pod's spec."""
-    if before == after:
-        return []
+def _pod_change_causes(before: Object, after: Object) -> Iterator[Cause]:
+    """Yield what an update may not change in a pod's spec."""
     tolerations = after.get("tolerations") or []
     if any(row not in tolerations for row in before.get("tolerations") or ()):
-        text = "Forbidden: existing toleration can not be modified except its tolerationSeconds"
-        return [Cause("spec.tolerations", "FieldValueForbidden", text)]
+        yield Cause.forbidden(
+            "spec.tolerations", "existing toleration can not be modified except its tolerationSeconds"
+        )
+        return
+    gates = [row["name"] for row in before.get("schedulingGates") or ()]
+    for index, gate in enumerate(after.get("schedulingGates") or ()):
+        if gate["name"] not in gates:
+            why = f"only deletion is allowed, but found new scheduling gate '{gate['name']}'"
+            yield Cause.forbidden(f"spec.schedulingGates[{index}].name", why)
     # The old spec with those changes of the new one that are allowed; all that still differs is not.
     allowed = copy.deepcopy(before)
-    for key in ("activeDeadlineSeconds", "tolerations"):
-        if key in after:
-            allowed[key] = after[key]
+    allowed |= {key: after[key] for key in ("activeDeadlineSeconds", "tolerations") if key in after}
+    allowed["schedulingGates"] = after.get("schedulingGates")
     if before.get("terminationGracePeriodSeconds", 0) < 0 and after.get("terminationGracePeriodSeconds") == 1:
         allowed["terminationGracePeriodSeconds"] = 1
     for key in ("containers", "initContainers"):
         for mine, theirs in zip(allowed.get(key) or (), after.get(key) or (), strict=False):
             if theirs.get("image") and mine.get("name") == theirs.get("name"):
                 mine["image"] = theirs["image"]
-    if len(after.get("schedulingGates") or ()) < len(before.get("schedulingGates") or ()):
-        allowed.pop("schedulingGates", None)
-        if "schedulingGates" in after:
-            allowed["schedulingGates"] = after["schedulingGates"]
     changed = sorted(key for key in {*allowed, *after} if allowed.get(key) != after.get(key))
-    if not changed:
-        return []
-    return [Cause("spec", "FieldValueForbidden", f"{_MAY_CHANGE}\n{', '.join(changed)}")]
-
-
-def _shown(value: Any) -> str:
-    return json.dumps(value, separators=(",", ":"))
+    if changed:
+        yield Cause.forbidden("spec", f"{_MAY_CHANGE}\n{', '.join(changed)}")

@@ -41,6 +41,7 @@ class Reply:
     body: bytes = b""
     headers: list[tuple[str, str]] = field(default_factory=list)
     stream: AsyncGenerator[bytes, None] | None = None
+    content_type: str = "application/json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +92,7 @@ def asked_for(method: str, path: str, query: Mapping[str, str]) -> tuple[Right, 
             rest = rest[2:]
     plural, name, subresource = [*rest, "", ""][:3]
     if method in ("GET", "HEAD"):
-        verb = "watch" if truthy(query.get("watch")) else "get" if name else "list"
+        verb = "get" if name else "watch" if truthy(query.get("watch")) else "list"
     elif method == "DELETE" and not name:
         verb = "deletecollection"
     else:
@@ -110,16 +111,11 @@ def truthy(text: str | None) -> bool:
     return text is not None and text.lower() not in ("0", "false")
 
 
-def is_whole_number(text: str) -> bool:
-    """Whether a text is a number of at most 20 digits, as many as an unsigned one of 64 bits has."""
-    return text.isdecimal() and len(text) <= 20
-
-
 def whole_number(query: Mapping[str, str], name: str) -> int:
-    """A query parameter that counts something, 0 if it is not given. Raises StatusError (400)."""
+    """A query parameter that is a number of 64 bits, 0 if it is not given. Raises StatusError (400)."""
     text = query.get(name, "")
-    if text and not is_whole_number(text):
-        raise statuses.bad_request(f"{name} must be a whole number, not {text!r}")
+    if text and not (text.isdecimal() and len(text) <= 20):
+        raise statuses.bad_request(f"{name} must be a whole number, not {text[:20]!r}")
     return int(text or 0)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -9,17 +10,22 @@ from webhook.clusters.embedded.protocol.api_resources import ApiResource, Object
 
 
 class StatusError(Exception):
-    """A refusal: `status` is the whole Status object, `retry_after` seconds for the header of that name."""
+    """A refusal: `status` is the whole Status object."""
 
-    def __init__(self, status: Object, retry_after: int | None = None) -> None:
+    def __init__(self, status: Object) -> None:
         super().__init__(status.get("message", ""))
         self.status = status
-        self.retry_after = retry_after
 
     @property
     def code(self) -> int:
         """The HTTP status."""
         return int(self.status["code"])
+
+    @property
+    def retry_after(self) -> int | None:
+        """The seconds after which to ask again, if it says so."""
+        seconds: int | None = (self.status.get("details") or {}).get("retryAfterSeconds")
+        return seconds
 
 
 class Cause(NamedTuple):
@@ -28,6 +34,22 @@ class Cause(NamedTuple):
     field: str
     reason: str
     message: str
+
+    @classmethod
+    def invalid(cls, field: str, value: Any, why: str) -> Cause:
+        """A value that is no good."""
+        shown = json.dumps(value, separators=(",", ":"))
+        return cls(field, "FieldValueInvalid", f"Invalid value: {shown}: {why}")
+
+    @classmethod
+    def forbidden(cls, field: str, why: str) -> Cause:
+        """A value that may not be there."""
+        return cls(field, "FieldValueForbidden", f"Forbidden: {why}")
+
+    @classmethod
+    def required(cls, field: str, why: str = "") -> Cause:
+        """A value that is missing."""
+        return cls(field, "FieldValueRequired", f"Required value: {why}" if why else "Required value")
 
 
 def failure(code: int, reason: str, message: str, details: Object | None = None, **metadata: Any) -> StatusError:
@@ -52,12 +74,9 @@ def success(code: int = 200, **details: Any) -> Object:
     return status
 
 
-def _named(resource: ApiResource, name: str, subresource: str = "") -> Object:
-    details: Object = {"name": name} if name else {}
-    if resource.group:
-        details["group"] = resource.group
-    details["kind"] = f"{resource.plural}/{subresource}" if subresource else resource.plural
-    return details
+def _about(name: str, group: str, kind: str, **more: Any) -> Object:
+    """The details of a refusal, without what is empty."""
+    return {key: value for key, value in {"name": name, "group": group, "kind": kind, **more}.items() if value}
 
 
 def bad_request(message: str) -> StatusError:
@@ -68,12 +87,14 @@ def bad_request(message: str) -> StatusError:
 def forbidden(resource: ApiResource, name: str, why: str) -> StatusError:
     """403 by admission or authorization."""
     subject = f'{resource.qualified} "{name}"' if name else resource.qualified
-    return failure(403, "Forbidden", f"{subject} is forbidden: {why}", _named(resource, name))
+    details = _about(name, resource.group, resource.plural)
+    return failure(403, "Forbidden", f"{subject} is forbidden: {why}", details)
 
 
 def not_found(resource: ApiResource, name: str) -> StatusError:
     """404 for an object."""
-    return failure(404, "NotFound", f'{resource.qualified} "{name}" not found', _named(resource, name))
+    details = _about(name, resource.group, resource.plural)
+    return failure(404, "NotFound", f'{resource.qualified} "{name}" not found', details)
 
 
 def path_not_found() -> StatusError:
@@ -88,16 +109,14 @@ def method_not_allowed() -> StatusError:
 
 def unsupported_media_type(types: str) -> StatusError:
     """415."""
-    return failure(
-        415,
-        "UnsupportedMediaType",
-        f"the body of the request was in an unknown format - accepted media types include: {types}",
-    )
+    text = f"the body of the request was in an unknown format - accepted media types include: {types}"
+    return failure(415, "UnsupportedMediaType", text)
 
 
 def already_exists(resource: ApiResource, name: str) -> StatusError:
     """409 at create."""
-    return failure(409, "AlreadyExists", f'{resource.qualified} "{name}" already exists', _named(resource, name))
+    details = _about(name, resource.group, resource.plural)
+    return failure(409, "AlreadyExists", f'{resource.qualified} "{name}" already exists', details)
 
 
 def conflict(resource: ApiResource, name: str, why: str, subresource: str = "") -> StatusError:
@@ -105,7 +124,15 @@ def conflict(resource: ApiResource, name: str, why: str, subresource: str = "") 
     plural = f"{resource.plural}/{subresource}" if subresource else resource.plural
     qualified = f"{plural}.{resource.group}" if resource.group else plural
     message = f'Operation cannot be fulfilled on {qualified} "{name}": {why}'
-    return failure(409, "Conflict", message, _named(resource, name, subresource))
+    return failure(409, "Conflict", message, _about(name, resource.group, plural))
+
+
+def another_uid(resource: ApiResource, metadata: Object, wanted: str) -> StatusError:
+    """409: the object is not the one that the caller knows."""
+    key = "/".join(("/registry", resource.plural, metadata.get("namespace", ""), metadata["name"]))
+    why = f"Precondition failed: UID in precondition: {wanted}, UID in object meta: {metadata['uid']}"
+    text = f"StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: {why}"
+    return conflict(resource, metadata["name"], text)
 
 
 def modified(resource: ApiResource, name: str) -> StatusError:
@@ -114,32 +141,20 @@ def modified(resource: ApiResource, name: str) -> StatusError:
     return conflict(resource, name, why)
 
 
-def invalid(resource: ApiResource, name: str, causes: Iterable[Cause], kind: str = "") -> StatusError:
-    """422 with every cause."""
+def invalid(resource: ApiResource, name: str, causes: Iterable[Cause]) -> StatusError:
+    """422 for an object, with every cause."""
+    return invalid_kind(resource.group, resource.kind, name, causes)
+
+
+def invalid_kind(group: str, kind: str, name: str, causes: Iterable[Cause]) -> StatusError:
+    """422 for something of any kind, with every cause."""
     rows = list(causes)
     texts = [f"{row.field}: {row.message}" for row in rows]
     summary = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
-    kind = kind or resource.kind
-    qualified = f"{kind}.{resource.group}" if resource.group else kind
-    details: Object = {"name": name} if name else {}
-    if resource.group:
-        details["group"] = resource.group
-    details["kind"] = kind
-    details["causes"] = [{"reason": row.reason, "message": row.message, "field": row.field} for row in rows]
-    return failure(422, "Invalid", f'{qualified} "{name}" is invalid: {summary}', details)
-
-
-def too_many_requests(message: str, causes: Iterable[Object] = (), retry_after: int | None = None) -> StatusError:
-    """429; `retry_after` in seconds."""
-    details: Object = {}
-    rows = list(causes)
-    if rows:
-        details["causes"] = rows
-    if retry_after is not None:
-        details["retryAfterSeconds"] = retry_after
-    error = failure(429, "TooManyRequests", message, details)
-    error.retry_after = retry_after
-    return error
+    told = [{"reason": row.reason, "message": row.message, "field": row.field} for row in rows]
+    subject = f"{kind}.{group}" if group else kind
+    message = f'{subject} "{name}" is invalid: {summary}'
+    return failure(422, "Invalid", message, _about(name, group, kind, causes=told))
 
 
 def internal_error(message: str) -> StatusError:

@@ -14,10 +14,9 @@ from webhook.clusters.embedded.object_types import schemas
 from webhook.clusters.embedded.object_types.schemas import Schema
 from webhook.clusters.embedded.protocol import statuses
 from webhook.clusters.embedded.protocol.api_resources import Object, by_kind
-from webhook.kube import protobuf_wire
+from webhook.kube.protobuf_wire import WireError, fields
 
 _MAGIC = b"k8s\0"
-_TRUNCATED = "the protobuf body is cut off"
 _STRING_INT_OR_STRING = 1
 _MESSAGES = """
 V1ClusterRole metadata rules aggregationRule
@@ -57,17 +56,12 @@ def decode(body: bytes) -> Object:
         meta = {number: value.decode() for number, value in _fields(unknown.get(1, b""))}
         version, kind = meta.get(1, ""), meta.get(2, "")
         resource = by_kind(version, kind)
-        if resource is not None:
-            model = schemas.model_of(resource)
-        elif (version, kind) in _NOT_STORED:
-            model = f"V1{kind}"
-        else:
+        if resource is None and (version, kind) not in _NOT_STORED:
             raise statuses.bad_request(f'no kind "{kind}" is registered for version "{version}"')
+        model = schemas.model_of(resource) if resource is not None else f"V1{kind}"
         return {"kind": kind, "apiVersion": version, **_message(schemas.of_model(model), unknown.get(2, b""), model)}
-    except (IndexError, UnicodeDecodeError) as error:
-        raise statuses.bad_request(_TRUNCATED) from error
-    except (AttributeError, TypeError) as error:  # a field of another wire type
-        raise statuses.bad_request(f"the protobuf body does not fit its kind: {error}") from error
+    except (WireError, IndexError, UnicodeDecodeError, AttributeError, TypeError) as error:
+        raise statuses.bad_request(f"the protobuf body cannot be read: {error}") from error
 
 
 def _message(schema: Schema, data: bytes, name: str) -> Object:
@@ -119,9 +113,6 @@ def _integer(raw: int) -> int:
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, Any]]:
-    """Numbers and raw values of a message's fields, in order. Raises StatusError (400)."""
-    try:
-        for number, _, value in protobuf_wire.fields(data):
-            yield number, value
-    except protobuf_wire.WireError as error:
-        raise statuses.bad_request(f"the protobuf body {error}") from error
+    """Yield numbers and raw values of a message's fields, in order."""
+    for number, _, value in fields(data):
+        yield number, value

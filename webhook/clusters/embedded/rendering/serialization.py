@@ -5,15 +5,15 @@ An object is sent whole, or as a table.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from webhook.clusters.embedded.protocol import statuses
-from webhook.clusters.embedded.protocol.api_resources import ApiResource
+from webhook.clusters.embedded.protocol.api_resources import ApiResource, Object
 from webhook.clusters.embedded.rendering import protobuf
 from webhook.clusters.embedded.rendering.tables import table
-from webhook.clusters.embedded.storage.listing import ListPage
 from webhook.clusters.embedded.storage.object_store import StoredObject
 
 _PROTOBUF = "application/vnd.kubernetes.protobuf"
@@ -54,11 +54,11 @@ def one(resource: ApiResource, as_table: bool, record: StoredObject) -> bytes:
     return record.json(resource)
 
 
-def many(resource: ApiResource, page: ListPage, *, as_table: bool) -> bytes:
-    """A page of a list."""
+def many(resource: ApiResource, as_table: bool, records: Sequence[StoredObject], metadata: Object) -> bytes:
+    """A page of a list, with its ListMeta."""
     if as_table:
-        return table(resource, page.records, page.metadata())
-    kind, version = f"{resource.kind}List", resource.api_version
-    items = [record.item(resource) for record in page.records]
-    head = msgspec.json.encode({"kind": kind, "apiVersion": version, "metadata": page.metadata()})
-    return b'%b,"items":[%b]}' % (head[:-1], b",".join(items))
+        return table(resource, records, metadata)
+    head = msgspec.json.encode(
+        {"kind": f"{resource.kind}List", "apiVersion": resource.api_version, "metadata": metadata}
+    )
+    return b'%b,"items":[%b]}' % (head[:-1], b",".join(record.item(resource) for record in records))

@@ -12,14 +12,14 @@ from typing import Any
 
 import msgspec
 
-from webhook.clusters.embedded.protocol.api_resources import BY_STORAGE, ApiResource, Object
+from webhook.clusters.embedded.protocol.api_resources import BY_PLURAL, ApiResource, Object
 from webhook.clusters.embedded.storage.object_store import StoredObject
 from webhook.kube.instants import InstantError, epoch
 
 _META = {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1"}
 _UNITS = ((86400, "d"), (3600, "h"), (60, "m"))
 _TABLES = """
-Deployment Name Ready Up-to-date=status.updatedReplicas:0 Available=status.availableReplicas:0 Age
+Deployment Name Ready Up-to-date Available Age
 Event Last_Seen Type=type Reason=reason Object Message=message
 Namespace Name Status=status.phase Age
 Node Name Status Roles=:<none> Age Version=status.nodeInfo.kubeletVersion
@@ -103,7 +103,9 @@ Cell = Callable[[Object, float], Any]
 _CELLS: dict[str, Cell] = {
     "Name": lambda obj, _: obj["metadata"]["name"],
     "Age": lambda obj, now: _age(obj["metadata"].get("creationTimestamp"), now),
+    "Deployment Available": lambda obj, _: _status(obj).get("availableReplicas", 0),
     "Deployment Ready": lambda obj, _: f"{_status(obj).get('readyReplicas', 0)}/{obj['spec'].get('replicas', 0)}",
+    "Deployment Up-to-date": lambda obj, _: _status(obj).get("updatedReplicas", 0),
     "Event Last_Seen": _last_seen,
     "Event Object": _involved,
     "Node Status": _node_status,
@@ -151,7 +153,7 @@ _OTHERS = _columns("", ["Name", "Age"])
 
 def table(resource: ApiResource, records: Sequence[StoredObject], metadata: Object) -> bytes:
     """Records as a Table, each with its metadata. Of other kinds than these, name and age are shown."""
-    now, stored = time.time(), BY_STORAGE[resource.key]
+    now, stored = time.time(), BY_PLURAL[resource.plural]
     shown = _COLUMNS.get(resource.kind, _OTHERS)
     rows = []
     for record in records:

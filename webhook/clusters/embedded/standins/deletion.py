@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from webhook.clusters.acting.controller import CONFLICT, NOT_FOUND, Controller, ControllerContext, tolerating
-from webhook.clusters.embedded.protocol.api_resources import BY_STORAGE
+from webhook.clusters.embedded.protocol.api_resources import BY_PLURAL
 from webhook.clusters.embedded.protocol.api_resources import RESOURCES as ROWS
 from webhook.kube.client import Client
 from webhook.kube.errors import unless_absent
@@ -24,7 +24,7 @@ from webhook.kube.resources import NAMESPACE, POD, Resource
 RESOURCES = tuple(
     Resource(row.group, row.version, row.plural, row.kind, row.namespaced)
     for row in ROWS
-    if row.stored and BY_STORAGE[row.key] is row
+    if row.stored and BY_PLURAL[row.plural] is row
 )
 NOT_COLLECTED = ("events", "leases")
 """What is never owned, and changes too often to be looked at."""

@@ -8,19 +8,17 @@ from __future__ import annotations
 
 import base64
 import binascii
-import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from itertools import islice
 
 import msgspec
 
 from webhook.clusters.embedded.protocol import statuses
-from webhook.clusters.embedded.protocol.api_resources import ApiResource
-from webhook.clusters.embedded.protocol.calls import is_whole_number, whole_number
+from webhook.clusters.embedded.protocol.api_resources import ApiResource, Object
+from webhook.clusters.embedded.protocol.calls import whole_number
 from webhook.clusters.embedded.storage.object_store import ObjectStore, StoredObject
 from webhook.kube.selectors import SelectorError, parse_selector
 
-_TERM = re.compile(r"([A-Za-z0-9_.\-/]+)(!=|==|=)(.*)", re.DOTALL)
 _EXPIRED = (
     "The provided continue parameter is too old to display a consistent list result. You can start a new list "
     "without the continue parameter, or use the continue token in this response to retrieve the remainder of the "
@@ -37,38 +35,21 @@ class Selection:
         labels, fields = query.get("labelSelector", ""), query.get("fieldSelector", "")
         self.resource = resource
         self.namespace = namespace
+        known = ("metadata.name", *(("metadata.namespace",) if resource.namespaced else ()), *resource.fields)
+        for term in filter(None, fields.split(",")):
+            name, compared, _ = (part.strip() for part in term.replace("!=", "=").partition("="))
+            if name not in known or not compared:
+                raise statuses.bad_request(f"{term!r} is not a known field selector: only {', '.join(known)}")
         try:
-            self._labels = parse_selector(labels) if labels.strip() else None
+            self._labels, self._fields = parse_selector(labels), parse_selector(fields)
         except SelectorError as error:
             raise statuses.bad_request(str(error)) from error
-        self._fields = [_field_check(resource, fields, part) for part in fields.split(",") if part.strip()]
 
     def matches(self, record: StoredObject) -> bool:
         """Whether the record is wanted."""
-        if self.namespace and record.namespace != self.namespace:
+        if self.namespace and record.fields["metadata.namespace"] != self.namespace:
             return False
-        if self._labels is not None and not self._labels(record.labels):
-            return False
-        return all(check(record) for check in self._fields)
-
-
-def _field_check(resource: ApiResource, selector: str, term: str) -> Callable[[StoredObject], bool]:
-    """Compile one term of a field selector. Raises StatusError (400)."""
-    match = _TERM.fullmatch(term.strip())
-    if match is None:
-        raise statuses.bad_request(f"invalid selector: '{term}'; can't understand '{term}'")
-    name, negated, wanted = match[1], match[2] == "!=", match[3]
-    if name == "metadata.name":
-        return lambda record: (record.name == wanted) != negated
-    if name == "metadata.namespace" and resource.namespaced:
-        return lambda record: (record.namespace == wanted) != negated
-    if name not in resource.fields:
-        group, _, version = resource.api_version.rpartition("/")
-        raise statuses.bad_request(
-            f'Unable to find "{group}/{version}, Resource={resource.plural}" that match label selector "", '
-            f'field selector "{selector}": field label not supported: {name}'
-        )
-    return lambda record: (record.fields[name] == wanted) != negated
+        return self._labels(record.labels) and self._fields(record.fields)
 
 
 class _Token(msgspec.Struct):
@@ -79,74 +60,49 @@ class _Token(msgspec.Struct):
     start: str
 
 
-@dataclass(slots=True)
-class ListPage:
-    """One page: its records, the revision it shows and how to go on."""
+def page(store: ObjectStore, selection: Selection, query: Mapping[str, str]) -> tuple[list[StoredObject], Object]:
+    """The records of one page, and its ListMeta: the revision it shows and how to go on.
 
-    records: list[StoredObject]
-    revision: int
-    token: str = ""
-    remaining: int | None = None
-
-    def metadata(self) -> dict[str, object]:
-        """ListMeta."""
-        metadata: dict[str, object] = {"resourceVersion": str(self.revision)}
-        if self.token:
-            metadata["continue"] = self.token
-        if self.remaining is not None:
-            metadata["remainingItemCount"] = self.remaining
-        return metadata
-
-
-def page(store: ObjectStore, selection: Selection, query: Mapping[str, str]) -> ListPage:
-    """Read one page. Raises StatusError: 400 for parameters that are wrong, 410 for what has expired."""
-    collection = store[selection.resource]
+    Raises StatusError: 400 for parameters that are wrong, 410 for what has expired.
+    """
+    collection = store.collections[selection.resource.plural]
     limit = whole_number(query, "limit")
-    revision, start = store.revision, ""
+    token = _Token("meta.k8s.io/v1", store.revision, "")
     if query.get("continue"):
-        encoded = query["continue"]
-        try:
-            token = msgspec.json.decode(base64.urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4)), type=_Token)
-        except (binascii.Error, msgspec.DecodeError, ValueError) as error:
-            raise statuses.bad_request(f"continue key is not valid: {error}") from error
-        start = token.start
-        if token.rv != _INCONSISTENT:
-            if not collection.floor <= token.rv <= store.revision:
-                go_on = _encode(_Token(token.v, _INCONSISTENT, token.start))
-                raise statuses.failure(410, "Expired", _EXPIRED, None, **{"continue": go_on})
-            revision = token.rv
+        token = _decode(query["continue"])
+        if token.rv == _INCONSISTENT:
+            token.rv = store.revision
+        elif not collection.floor <= token.rv <= store.revision:
+            token.rv = _INCONSISTENT
+            raise statuses.failure(410, "Expired", _EXPIRED, None, **{"continue": _encode(token)})
     else:
-        wanted = revision_of(query.get("resourceVersion", ""))
-        check_not_future(store, wanted)
+        check_not_future(store, whole_number(query, "resourceVersion"))
         if query.get("resourceVersionMatch") == "Exact":
             raise statuses.bad_request("resourceVersionMatch: only the newest state is kept here")
-    records: list[StoredObject] = []
-    rest = filter(selection.matches, collection.in_namespace(selection.namespace, start))
-    for record in rest:
-        if limit and len(records) == limit:
-            token = _Token("meta.k8s.io/v1", revision, f"{records[-1].key}\0")
-            return ListPage(records, revision, _encode(token), 1 + sum(1 for _ in rest))
-        records.append(record)
-    return ListPage(records, revision)
-
-
-def revision_of(text: str) -> int:
-    """A resourceVersion parameter as a number; "" is 0. Raises StatusError (400)."""
-    if not text:
-        return 0
-    if not is_whole_number(text):
-        raise statuses.bad_request(f"Invalid value: {text[:20]!r}: resourceVersion must be a whole number")
-    return int(text)
+    metadata: Object = {"resourceVersion": str(token.rv)}
+    rest = filter(selection.matches, collection.in_namespace(selection.namespace, token.start))
+    records = list(islice(rest, limit or None))
+    left = sum(1 for _ in rest)
+    if left:
+        token.start = f"{records[-1].key}\0"
+        metadata |= {"continue": _encode(token), "remainingItemCount": left}
+    return records, metadata
 
 
 def check_not_future(store: ObjectStore, revision: int) -> None:
     """Refuse (504) a revision that this server has not reached, as after the loss of its state."""
     if revision > store.revision:
-        message = f"Too large resource version: {revision}, current: {store.revision}"
+        text = f"Timeout: Too large resource version: {revision}, current: {store.revision}"
         cause = {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
-        error = statuses.failure(504, "Timeout", f"Timeout: {message}", {"causes": [cause], "retryAfterSeconds": 1})
-        error.retry_after = 1
-        raise error
+        raise statuses.failure(504, "Timeout", text, {"causes": [cause], "retryAfterSeconds": 1})
+
+
+def _decode(text: str) -> _Token:
+    """The continue token that a text is. Raises StatusError (400)."""
+    try:
+        return msgspec.json.decode(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)), type=_Token)
+    except (binascii.Error, msgspec.DecodeError, ValueError) as error:
+        raise statuses.bad_request(f"continue key is not valid: {error}") from error
 
 
 def _encode(token: _Token) -> str:

@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from webhook.clusters.embedded.protocol.api_resources import BY_STORAGE, RESOURCES, ApiResource, Object
+from webhook.clusters.embedded.protocol.api_resources import BY_PLURAL, RESOURCES, ApiResource, Object
 
 T = TypeVar("T")
 
@@ -35,61 +35,53 @@ _EVENTS_V1 = {
 }
 """The one resource of two versions: fields of a core/v1 Event, as it is stored, and their names in events.k8s.io/v1."""
 _CORE_V1 = {new: old for old, new in _EVENTS_V1.items()}
-_ALWAYS_SENT: Object = {
-    "deprecatedFirstTimestamp": None,
-    "deprecatedLastTimestamp": None,
-    "deprecatedSource": {},
-    "eventTime": None,
-}
+_ALWAYS_SENT: Object = {"firstTimestamp": None, "lastTimestamp": None, "source": {}, "eventTime": None}
 
 
 def _is_stored(resource: ApiResource) -> bool:
-    return BY_STORAGE[resource.key] is resource
+    return BY_PLURAL[resource.plural] is resource
 
 
 class StoredObject(msgspec.Struct, frozen=True):
     """One version of one object."""
 
     revision: int
-    namespace: str
-    name: str
     labels: Mapping[str, str]
     fields: Mapping[str, str]
-    """Values of the resource's field selectors."""
+    """Values of the resource's field selectors, name and namespace among them."""
     body: bytes
     """The JSON object without `kind` and `apiVersion`, in the stored version."""
 
     @property
     def key(self) -> str:
         """`namespace/name`, or the name of what has no namespace."""
-        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+        namespace, name = self.fields["metadata.namespace"], self.fields["metadata.name"]
+        return f"{namespace}/{name}" if namespace else name
 
     def object(self, resource: ApiResource) -> Object:
         """Return a fresh copy, the caller's own, in the resource's version."""
         obj = _decode(self.body)
         if not _is_stored(resource):
-            obj = {**_ALWAYS_SENT, **{_EVENTS_V1.get(key, key): value for key, value in obj.items()}}
+            obj = {_EVENTS_V1.get(key, key): value for key, value in obj.items()}
         return {"kind": resource.kind, "apiVersion": resource.api_version, **obj}
 
     def item(self, resource: ApiResource) -> bytes:
         """The JSON without kind and apiVersion, as a list sends it in the resource's version."""
         if _is_stored(resource):
             return self.body
-        obj = self.object(resource)
-        return _encode({key: value for key, value in obj.items() if key not in ("kind", "apiVersion")})
+        return _encode(_bare(self.object(resource)))
 
     def json(self, resource: ApiResource) -> bytes:
         """The JSON of the object by itself, in the resource's version."""
         return resource.prefix + self.item(resource)[1:]
 
 
-def stored_version(resource: ApiResource, obj: Object) -> Object:
+def _in_stored_version(resource: ApiResource, obj: Object) -> Object:
     """An object of the resource's version in the version that is stored."""
     if _is_stored(resource):
         return obj
-    stored = BY_STORAGE[resource.key]
     renamed = {_CORE_V1.get(key, key): value for key, value in obj.items()}
-    return {**renamed, "kind": stored.kind, "apiVersion": stored.api_version}
+    return {**_ALWAYS_SENT, **renamed, "apiVersion": BY_PLURAL[resource.plural].api_version}
 
 
 class Event(msgspec.Struct, frozen=True):
@@ -106,21 +98,17 @@ def record_of(resource: ApiResource, obj: Object, revision: int) -> StoredObject
     metadata = obj["metadata"]
     if revision:
         metadata["resourceVersion"] = str(revision)
-    fields = {}
+    fields = {"metadata.name": metadata["name"], "metadata.namespace": metadata.get("namespace", "")}
     for path in resource.fields:
         value: Any = obj
         for part in path.split("."):
             value = value.get(part) if isinstance(value, dict) else None
         fields[path] = value or ""
-    bare = {key: value for key, value in obj.items() if key not in ("kind", "apiVersion")}
-    return StoredObject(
-        revision=revision,
-        namespace=metadata.get("namespace", ""),
-        name=metadata["name"],
-        labels=metadata.get("labels") or {},
-        fields=fields,
-        body=_encode(bare),
-    )
+    return StoredObject(revision, metadata.get("labels") or {}, fields, _encode(_bare(obj)))
+
+
+def _bare(obj: Object) -> Object:
+    return {key: value for key, value in obj.items() if key not in ("kind", "apiVersion")}
 
 
 class StoredCollection:
@@ -150,26 +138,12 @@ class StoredCollection:
                 insort(self.keys, key)
             self.records[key] = event.record
         self.events.append(event)
-        if len(self.events) > 2 * self.limit:
-            self._forget(len(self.events) - self.limit)
-        self.wake()
-
-    def wake(self) -> None:
-        """Let the watches look again."""
-        self.changed.set()
-        self.changed = asyncio.Event()
-
-    def compact(self, revision: int) -> None:
-        """Forget the changes, of which this revision is the newest."""
-        self._forget(len(self.events))
-        self.floor = revision
-        self.wake()
-
-    def _forget(self, count: int) -> None:
-        if count:
-            self.floor = max(self.floor, self.events[count - 1].revision)
+        if (count := len(self.events) - self.limit) > self.limit:
+            self.floor = self.events[count - 1].revision
             del self.events[:count]
             self.dropped += count
+        self.changed.set()
+        self.changed = asyncio.Event()
 
     def after(self, revision: int) -> int:
         """Sequence number of the first change after a revision."""
@@ -190,37 +164,28 @@ class ObjectStore:
 
     def __init__(self, history: int = _HISTORY) -> None:
         self.revision = 1
-        self.collections = {row.key: StoredCollection(BY_STORAGE[row.key], history) for row in RESOURCES if row.stored}
-
-    def __getitem__(self, resource: ApiResource) -> StoredCollection:
-        """The collection of a resource."""
-        return self.collections[resource.key]
+        stored = {row.plural: BY_PLURAL[row.plural] for row in RESOURCES if row.stored}
+        self.collections = {plural: StoredCollection(row, history) for plural, row in stored.items()}
 
     def get(self, resource: ApiResource, namespace: str, name: str) -> StoredObject | None:
         """The record of an object, or None."""
-        return self[resource].records.get(f"{namespace}/{name}" if namespace else name)
+        return self.collections[resource.plural].records.get(f"{namespace}/{name}" if namespace else name)
 
-    def put(self, resource: ApiResource, obj: Object) -> StoredObject:
-        """Create or replace an object of the stored version under the next revision."""
-        collection = self[resource]
+    def put(self, resource: ApiResource, obj: Object, *, gone: bool = False, dry_run: bool = False) -> StoredObject:
+        """Create, replace or (`gone`) remove an object of the resource's version, under the next revision.
+
+        Returns its last state; with `dry_run` only what that would be.
+        """
+        collection = self.collections[resource.plural]
+        stored = _in_stored_version(resource, obj)
+        if dry_run:
+            return record_of(collection.resource, stored, 0)
         self.revision += 1
-        record = record_of(collection.resource, obj, self.revision)
+        record = record_of(collection.resource, stored, self.revision)
         previous = collection.records.get(record.key)
-        collection.apply(Event("MODIFIED" if previous else "ADDED", self.revision, record, previous))
+        kind = "DELETED" if gone else "MODIFIED" if previous else "ADDED"
+        collection.apply(Event(kind, self.revision, record, previous))
         return record
-
-    def remove(self, resource: ApiResource, obj: Object) -> StoredObject:
-        """Remove an object, whose last state is given, under the next revision."""
-        collection = self[resource]
-        self.revision += 1
-        record = record_of(collection.resource, obj, self.revision)
-        collection.apply(Event("DELETED", self.revision, record, collection.records[record.key]))
-        return record
-
-    def compact(self) -> None:
-        """Forget all changes."""
-        for collection in self.collections.values():
-            collection.compact(self.revision)
 
     def all(self, plural: str, namespace: str = "") -> list[Object]:
         """Every object of a resource, of one namespace or of all; each is the caller's own copy."""
@@ -229,14 +194,8 @@ class ObjectStore:
 
     def one(self, plural: str, namespace: str, name: str) -> Object | None:
         """One object, the caller's own copy, or None."""
-        collection = self.collections[plural]
-        record = collection.records.get(f"{namespace}/{name}" if namespace else name)
-        return record.object(collection.resource) if record else None
-
-    def labels(self, plural: str, name: str) -> Mapping[str, str]:
-        """The labels of a cluster-wide object; none if there is no such object."""
-        record = self.collections[plural].records.get(name)
-        return record.labels if record else {}
+        record = self.get(BY_PLURAL[plural], namespace, name)
+        return record.object(BY_PLURAL[plural]) if record else None
 
     def version(self, *plurals: str) -> tuple[int, ...]:
         """A value that differs after any of these resources changed."""
