@@ -3,9 +3,9 @@
 `embedded_cluster` puts it together. An upper package may import a lower one, never back:
 
     standins                what acts on the cluster, with the users it has, and what follows a deletion
-    server                  the API server, with or without HTTP
-    admission | access      the admission chain | who is calling, and what they may do
-    rendering | merging     tables, discovery, media types | patches, server-side apply, managedFields
-    schema | storage        fields, defaults, validation | the store and how it is looked into
+    apiserver               the API server, with or without HTTP
+    admission_chain, access the admission chain; who is calling, and what they may do
+    rendering, merging      tables, discovery, media types; patches, server-side apply, managedFields
+    object_types, storage   fields, defaults, validation; the store and how it is looked into
     protocol                calls, refusals, the table of resources
 """

@@ -1,6 +1,5 @@
 """Bodies in protobuf, as kubectl's typed commands send them."""
 
-import base64
 import struct
 
 import pytest
@@ -34,37 +33,6 @@ def envelope(version, kind, message):
 def metadata(name, **labels):
     pairs = b"".join(field(11, field(1, key) + field(2, value)) for key, value in labels.items())
     return field(1, field(1, name) + field(2, "") + pairs)
-
-
-def test_metadata_and_scalars():
-    """Names, labels, numbers and texts arrive; empty texts do not."""
-    body = metadata("high", team="a") + field(2, 1000) + field(3, 0) + field(4, "for x") + field(5, "Never")
-    assert decode(envelope("scheduling.k8s.io/v1", "PriorityClass", body)) == {
-        "kind": "PriorityClass",
-        "apiVersion": "scheduling.k8s.io/v1",
-        "metadata": {"name": "high", "labels": {"team": "a"}},
-        "value": 1000,
-        "globalDefault": False,
-        "description": "for x",
-        "preemptionPolicy": "Never",
-    }
-
-
-@pytest.mark.parametrize(
-    ("sent", "value"),
-    [(field(1, 0) + field(2, 2), 2), (field(1, 1) + field(2, 0) + field(3, "50%"), "50%")],
-    ids=["number", "share"],
-)
-def test_number_or_share(sent, value):
-    """A number or a percentage is what it was."""
-    decoded = decode(envelope("policy/v1", "PodDisruptionBudget", metadata("b") + field(2, field(1, sent))))
-    assert decoded["spec"] == {"minAvailable": value}
-
-
-def test_bytes():
-    """Secrets are base64."""
-    secret = metadata("s") + field(2, field(1, "k") + field(2, b"\x00\xff"))
-    assert decode(envelope("v1", "Secret", secret))["data"] == {"k": base64.b64encode(b"\x00\xff").decode()}
 
 
 def test_delete_options():

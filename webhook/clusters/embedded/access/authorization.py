@@ -9,8 +9,8 @@ many.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from webhook.clusters.embedded.access.authentication import AUTHENTICATED, SERVICE_ACCOUNT, groups_of
@@ -47,14 +47,6 @@ def allows(rule: PolicyRule, right: Right) -> bool:
     return not names or right.name in names
 
 
-@dataclass(frozen=True, slots=True)
-class Grant:
-    """Rules bound to subjects, in one namespace or (namespace None) everywhere."""
-
-    namespace: str | None
-    rules: tuple[PolicyRule, ...]
-
-
 class RbacAuthorizer:
     """Decides requests from the stored RBAC objects; the rights that were exercised are kept in `used`."""
 
@@ -66,37 +58,32 @@ class RbacAuthorizer:
 
     def authorize(self, user: UserInfo, right: Right) -> bool:
         """Whether the user may do this; remembers the answer."""
+        grants = self._grants.get()
+        subjects = (("User", user.username), *(("Group", group) for group in user.groups))
         allowed = SUPERUSERS in user.groups or any(
-            allows(rule, right)
-            for grant in self._granted_to(user)
-            if grant.namespace is None or grant.namespace == right.namespace
-            for rule in grant.rules
+            namespace in (None, right.namespace) and allows(rule, right)
+            for subject in subjects
+            for namespace, rule in grants.get(subject, ())
         )
         self.used.add((user.username, replace(right, name="") if allowed else right, allowed))
         return allowed
 
-    def _granted_to(self, user: UserInfo) -> Iterator[Grant]:
-        grants = self._grants.get()
-        for subject in (("User", user.username), *(("Group", group) for group in user.groups)):
-            yield from grants.get(subject, ())
-
-    def _compile(self) -> dict[tuple[str, str], list[Grant]]:
-        """Roles and bindings as grants by kind and name of the subject."""
-        roles: dict[tuple[str, str], tuple[PolicyRule, ...]] = {}
-        for role in (*self._read.all("clusterroles"), *self._read.all("roles")):
-            metadata = role["metadata"]
-            rules = tuple(role.get("rules") or ())
-            roles[metadata.get("namespace", ""), metadata["name"]] = rules
-        grants: dict[tuple[str, str], list[Grant]] = {}
-        for binding in [*self._read.all("clusterrolebindings"), *self._read.all("rolebindings")]:
+    def _compile(self) -> dict[tuple[str, str], list[tuple[str | None, PolicyRule]]]:
+        """The rules by kind and name of whom they are bound to, each with its namespace or (None) everywhere."""
+        roles = {
+            (role["metadata"].get("namespace", ""), role["metadata"]["name"]): role.get("rules") or ()
+            for role in (*self._read.all("clusterroles"), *self._read.all("roles"))
+        }
+        grants: dict[tuple[str, str], list[tuple[str | None, PolicyRule]]] = {}
+        for binding in (*self._read.all("clusterrolebindings"), *self._read.all("rolebindings")):
             namespace, reference = binding["metadata"].get("namespace"), binding["roleRef"]
             where = "" if namespace is None or reference["kind"] == "ClusterRole" else namespace
-            grant = Grant(namespace, roles.get((where, reference["name"]), ()))
+            rules = [(namespace, rule) for rule in roles.get((where, reference["name"]), ())]
             for subject in binding.get("subjects") or ():
                 kind, name = subject["kind"], subject["name"]
                 if kind == "ServiceAccount":
                     kind, name = "User", f"{SERVICE_ACCOUNT}{subject.get('namespace') or namespace or ''}:{name}"
-                grants.setdefault((kind, name), []).append(grant)
+                grants.setdefault((kind, name), []).extend(rules)
         return grants
 
 

@@ -60,18 +60,15 @@ def _admit_priority(spec: Object, change: WriteRequest, read: ObjectStore) -> No
     if change.operation != "CREATE":
         return
     name = spec.get("priorityClassName", "")
-    priority_class = read.one("priorityclasses", "", name) if name else _global_default(read.all("priorityclasses"))
-    if name and priority_class is None:
+    class_ = read.one("priorityclasses", "", name) if name else _global_default(read.all("priorityclasses"))
+    if name and class_ is None:
         raise change.denied(f"no PriorityClass with name {name} was found")
-    if priority_class is None:
-        priority, policy = 0, PREEMPT_LOWER_PRIORITY
-    else:
-        spec["priorityClassName"] = priority_class["metadata"]["name"]
-        priority = priority_class.get("value", 0)
-        policy = priority_class.get("preemptionPolicy") or PREEMPT_LOWER_PRIORITY
+    if class_ is not None:
+        spec["priorityClassName"] = class_["metadata"]["name"]
+    known = class_ or {}
     for field, value, what in (
-        ("priority", priority, "integer value of priority"),
-        ("preemptionPolicy", policy, "string value of PreemptionPolicy"),
+        ("priority", known.get("value", 0), "integer value of priority"),
+        ("preemptionPolicy", known.get("preemptionPolicy", PREEMPT_LOWER_PRIORITY), "string value of PreemptionPolicy"),
     ):
         given = spec.get(field)
         if given is not None and given != value:

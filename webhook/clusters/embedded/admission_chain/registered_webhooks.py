@@ -153,13 +153,12 @@ class RegisteredWebhooks:
                 raise outcome
 
     def _compile(self, plural: str) -> list[RegisteredWebhook]:
-        """Every webhook, configurations by name, webhooks in the order they are written."""
-        configurations = sorted(self._read.all(plural), key=lambda row: str(row["metadata"]["name"]))
+        """Every webhook, configurations by name as they are stored, webhooks in the order they are written."""
         return [
             RegisteredWebhook(
                 webhook, _selector(webhook.get("namespaceSelector")), _selector(webhook.get("objectSelector"))
             )
-            for configuration in configurations
+            for configuration in self._read.all(plural)
             for webhook in configuration.get("webhooks") or ()
         ]
 

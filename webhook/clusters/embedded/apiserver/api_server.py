@@ -132,13 +132,9 @@ class LocalTransport(Transport):
     async def _handle(
         self, method: str, path: str, query: Mapping[str, Any], data: bytes | None, content_type: str
     ) -> Reply:
-        texts = {
-            key: str(value).lower() if isinstance(value, bool) else str(value)
-            for key, value in query.items()
-            if value not in (None, "")
-        }
         headers = {"content-type": content_type, "user-agent": self._agent, "accept": "application/json"}
-        reply = await self._api.handle(ApiCall(method, path, texts, headers, data or b"", self._user))
+        sent = self._url(path, query).query
+        reply = await self._api.handle(ApiCall(method, path, sent, headers, data or b"", self._user))
         if reply.status >= _FAILED:
             retry_after = dict(reply.headers).get("Retry-After")
             raise status_error(reply.body, http_status=reply.status, retry_after=retry_after)

@@ -167,7 +167,7 @@ def _spent(budget: Object, pod: str) -> Object:
         status = spent(known, pod, time.time())
     except BudgetRefusalError as refusal:
         if refusal.code == 403:
-            raise statuses.forbidden(_BUDGETS, known.metadata.name, refusal.text) from refusal
+            raise statuses.forbidden(_BUDGETS.group, _BUDGETS.plural, known.metadata.name, refusal.text) from refusal
         details: Object = {"causes": [{"reason": "DisruptionBudget", "message": refusal.text}]}
         if refusal.retry_after is not None:
             details["retryAfterSeconds"] = refusal.retry_after

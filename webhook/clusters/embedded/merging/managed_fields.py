@@ -31,14 +31,14 @@ Key = tuple[str, str, str, str]
 """Manager, operation, version and sub-resource: what makes it another row."""
 
 
-class Managed(NamedTuple):
+class ManagedFields(NamedTuple):
     """The fields of one row, and since when they are its."""
 
     paths: Paths
     since: str
 
 
-Rows = dict[Key, Managed]
+Rows = dict[Key, ManagedFields]
 
 
 def read(obj: Object) -> Rows:
@@ -47,7 +47,7 @@ def read(obj: Object) -> Rows:
     for row in obj["metadata"].get("managedFields") or ():
         manager, operation, version = (row.get(name, "") for name in ("manager", "operation", "apiVersion"))
         paths = fieldsets.decode(row.get("fieldsV1") or {})
-        rows[manager, operation, version, row.get("subresource", "")] = Managed(paths, row.get("time", ""))
+        rows[manager, operation, version, row.get("subresource", "")] = ManagedFields(paths, row.get("time", ""))
     return rows
 
 
@@ -89,10 +89,10 @@ def updated(resource: ApiResource, old: Object | None, new: Object, change: Writ
     for owner, row in rows.items():
         paths = row.paths if owner == key else row.paths - changed
         gone = {path for path in paths for length in range(1, len(path) + 1) if path[:length] in removed}
-        rows[owner] = Managed(paths - gone, row.since)
+        rows[owner] = ManagedFields(paths - gone, row.since)
     if changed:
         mine = rows[key].paths if key in rows else frozenset()
-        rows[key] = Managed(mine | changed, rfc3339(time.time()))
+        rows[key] = ManagedFields(mine | changed, rfc3339(time.time()))
     write(new, rows)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from webhook.clusters.embedded.merging import fieldsets, managed_fields
 from webhook.clusters.embedded.merging.fieldsets import Path
-from webhook.clusters.embedded.merging.managed_fields import Key, Managed
+from webhook.clusters.embedded.merging.managed_fields import Key, ManagedFields
 from webhook.clusters.embedded.object_types import schemas
 from webhook.clusters.embedded.object_types.schemas import Schema
 from webhook.clusters.embedded.protocol import statuses
@@ -56,9 +56,9 @@ class Application:
         mine = rows.pop(self._key, None)
         if old is not None:
             taken = self._changed(old, new) & self._paths
-            rows = {key: Managed(row.paths - taken, row.since) for key, row in rows.items()}
+            rows = {key: ManagedFields(row.paths - taken, row.since) for key, row in rows.items()}
         if mine is None or mine.paths != self._paths:
-            mine = Managed(self._paths, rfc3339(time.time()))
+            mine = ManagedFields(self._paths, rfc3339(time.time()))
         managed_fields.write(new, {**rows, self._key: mine})
 
     def _changed(self, old: Object, new: Object) -> set[Path]:

@@ -18,7 +18,6 @@ from webhook.clusters.embedded.protocol import statuses
 from webhook.clusters.embedded.protocol.api_resources import BY_PLURAL, ApiResource, Object
 from webhook.clusters.embedded.protocol.statuses import Cause
 from webhook.kube.objects.meta import LabelSelector
-from webhook.kube.quantity import millis
 from webhook.kube.selectors import SelectorError, label_matcher
 
 
@@ -190,7 +189,7 @@ def _class_causes(obj: Object) -> Iterator[Cause]:
 
 
 def _pod_causes(obj: Object) -> Iterator[Cause]:
-    """Yield what is wrong with a new pod's containers: their names, images, requests and limits."""
+    """Yield what is wrong with a new pod's containers: their names and images."""
     seen: set[str] = set()
     for index, container in enumerate((obj.get("spec") or {}).get("containers") or ()):
         path, name = f"spec.containers[{index}]", container.get("name") or ""
@@ -199,17 +198,6 @@ def _pod_causes(obj: Object) -> Iterator[Cause]:
         if name in seen:
             yield Cause(f"{path}.name", "FieldValueDuplicate", f'Duplicate value: "{name}"')
         seen.add(name)
-        resources = container.get("resources") or {}
-        requests, limits = resources.get("requests") or {}, resources.get("limits") or {}
-        for field, amounts in (("limits", limits), ("requests", requests)):
-            for key, amount in amounts.items():
-                if millis(amount) < 0:
-                    place = f"{path}.resources.{field}[{key}]"
-                    yield Cause.invalid(place, amount, "must be greater than or equal to 0")
-        for key, amount in requests.items():
-            if key in limits and millis(amount) > millis(limits[key]):
-                why = f"must be less than or equal to {key} limit of {limits[key]}"
-                yield Cause.invalid(f"{path}.resources.requests", amount, why)
 
 
 def _pod_change_causes(before: Object, after: Object) -> Iterator[Cause]:

@@ -57,11 +57,6 @@ class ApiResource:
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     @cached_property
-    def prefix(self) -> bytes:
-        """The start of an object's JSON, before its first own field."""
-        return f'{{"kind":"{self.kind}","apiVersion":"{self.api_version}",'.encode()
-
-    @cached_property
     def root(self) -> str:
         """The URL of its group and version."""
         return f"/apis/{self.api_version}" if self.group else f"/api/{self.version}"
@@ -95,19 +90,19 @@ apps/v1 DaemonSet ds all generation +status
 apps/v1 Deployment deploy all generation +scale +status
 apps/v1 ReplicaSet rs all generation +scale +status
 apps/v1 StatefulSet sts all generation +scale +status
+events.k8s.io/v1 Event ev
+authentication.k8s.io/v1 SelfSubjectReview - cluster create-only
 batch/v1 CronJob cj all generation +status
 batch/v1 Job - all generation +status
-admissionregistration.k8s.io/v1 MutatingWebhookConfiguration - cluster api-extensions generation versioned
-admissionregistration.k8s.io/v1 ValidatingWebhookConfiguration - cluster api-extensions generation versioned
-authentication.k8s.io/v1 SelfSubjectReview - cluster create-only
+policy/v1 PodDisruptionBudget pdb generation versioned +status
 rbac.authorization.k8s.io/v1 ClusterRoleBinding - cluster
 rbac.authorization.k8s.io/v1 ClusterRole - cluster
 rbac.authorization.k8s.io/v1 RoleBinding -
 rbac.authorization.k8s.io/v1 Role -
-events.k8s.io/v1 Event ev
-policy/v1 PodDisruptionBudget pdb generation versioned +status
 storage.k8s.io/v1 CSINode - cluster returns-deleted
 storage.k8s.io/v1 StorageClass sc cluster returns-deleted
+admissionregistration.k8s.io/v1 MutatingWebhookConfiguration - cluster api-extensions generation versioned
+admissionregistration.k8s.io/v1 ValidatingWebhookConfiguration - cluster api-extensions generation versioned
 scheduling.k8s.io/v1 PriorityClass pc cluster first-generation
 coordination.k8s.io/v1 Lease - versioned
 node.k8s.io/v1 RuntimeClass - cluster
@@ -144,21 +139,8 @@ def _row(line: str) -> ApiResource:
 
 RESOURCES = tuple(_row(line) for line in _TABLE.strip().splitlines())
 
-GROUPS = (
-    "apps",
-    "events.k8s.io",
-    "authentication.k8s.io",
-    "batch",
-    "policy",
-    "rbac.authorization.k8s.io",
-    "storage.k8s.io",
-    "admissionregistration.k8s.io",
-    "scheduling.k8s.io",
-    "coordination.k8s.io",
-    "node.k8s.io",
-)
-"""The named groups in the order `/apis` lists them."""
-
+GROUPS = tuple(dict.fromkeys(row.group for row in RESOURCES if row.group))
+"""The named groups in the order `/apis` lists them, which is the table's."""
 BY_URL: dict[tuple[str, str], ApiResource] = {(row.root, row.plural): row for row in RESOURCES}
 BY_PLURAL: dict[str, ApiResource] = {row.plural: row for row in reversed(RESOURCES)}
 """The row in whose version a thing is stored: the first of its plural name, for events have two."""

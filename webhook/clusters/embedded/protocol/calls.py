@@ -67,12 +67,8 @@ class Right:
         if self.path:
             return statuses.failure(403, "Forbidden", f'forbidden: {who} path "{self.path}"', {})
         scope = f'in the namespace "{self.namespace}"' if self.namespace else "at the cluster scope"
-        subject = f"{self.resource}.{self.group}" if self.group else self.resource
-        if self.name:
-            subject += f' "{self.name}"'
-        text = f'{subject} is forbidden: {who} resource "{self.full_resource}" in API group "{self.group}" {scope}'
-        details = {"name": self.name, "group": self.group, "kind": self.resource}
-        return statuses.failure(403, "Forbidden", text, {key: value for key, value in details.items() if value})
+        why = f'{who} resource "{self.full_resource}" in API group "{self.group}" {scope}'
+        return statuses.forbidden(self.group, self.resource, self.name, why)
 
 
 def asked_for(method: str, path: str, query: Mapping[str, str]) -> tuple[Right, ApiResource | None]:
@@ -160,7 +156,7 @@ class WriteRequest:
         """403 in the words of an admission plugin, with the name; before it is made, `generateName` or `Unknown`."""
         metadata = (self.object or {}).get("metadata") or {}
         name = self.name or metadata.get("name") or metadata.get("generateName") or "Unknown"
-        return statuses.forbidden(self.resource, name, why)
+        return statuses.forbidden(self.resource.group, self.resource.plural, name, why)
 
 
 SubresourceHandler = Callable[[WriteRequest], Awaitable[tuple[int, Object]]]

@@ -84,11 +84,12 @@ def bad_request(message: str) -> StatusError:
     return failure(400, "BadRequest", message)
 
 
-def forbidden(resource: ApiResource, name: str, why: str) -> StatusError:
+def forbidden(group: str, plural: str, name: str, why: str) -> StatusError:
     """403 by admission or authorization."""
-    subject = f'{resource.qualified} "{name}"' if name else resource.qualified
-    details = _about(name, resource.group, resource.plural)
-    return failure(403, "Forbidden", f"{subject} is forbidden: {why}", details)
+    subject = f"{plural}.{group}" if group else plural
+    if name:
+        subject += f' "{name}"'
+    return failure(403, "Forbidden", f"{subject} is forbidden: {why}", _about(name, group, plural))
 
 
 def not_found(resource: ApiResource, name: str) -> StatusError:

@@ -9,15 +9,13 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-import msgspec
-
 from webhook.clusters.acting.controller import CONFLICT, NOT_FOUND, Controller, ControllerContext, tolerating
 from webhook.clusters.embedded.protocol.api_resources import BY_PLURAL
 from webhook.clusters.embedded.protocol.api_resources import RESOURCES as ROWS
 from webhook.kube.client import Client
 from webhook.kube.errors import unless_absent
 from webhook.kube.object_cache import Change
-from webhook.kube.objects.meta import KubeStruct, ObjectMeta, OwnerReference
+from webhook.kube.objects.meta import KubeObject, ObjectMeta, OwnerReference
 from webhook.kube.objects.pod import Pod
 from webhook.kube.resources import NAMESPACE, POD, Resource
 
@@ -33,12 +31,6 @@ GRACE_SECONDS = 0.5
 """From a namespace's event to its handling; Kubernetes waits 5 s, so that everyone hears of the deletion first."""
 
 
-class Metadata(KubeStruct):
-    """As much of an object as the garbage collector reads."""
-
-    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
-
-
 class GarbageCollector(Controller):
     """Watches the metadata of every object that may own or be owned."""
 
@@ -52,7 +44,7 @@ class GarbageCollector(Controller):
         collected = [resource for resource in RESOURCES if resource.plural not in NOT_COLLECTED]
         self._resources = {(resource.api_version, resource.kind): resource for resource in collected}
         for resource in collected:
-            cache = context.informers.cache(resource, Pod if resource.plural == POD.plural else Metadata)
+            cache = context.informers.cache(resource, Pod if resource.plural == POD.plural else KubeObject)
             cache.handlers.append(partial(self._notice, resource))
 
     def _notice(self, resource: Resource, change: Change[Any]) -> None:
@@ -90,7 +82,7 @@ class GarbageCollector(Controller):
         if resource.namespaced and not namespace:
             return True
         path = resource.path(namespace if resource.namespaced else None, owner.name)
-        current = await unless_absent(self._client.get(path, Metadata))
+        current = await unless_absent(self._client.get(path, KubeObject))
         return current is None or current.metadata.uid != owner.uid
 
 
@@ -102,7 +94,7 @@ class NamespaceController(Controller):
     def __init__(self, context: ControllerContext, client: Client) -> None:
         super().__init__(context)
         self._client = client
-        self._namespaces = context.informers.cache(NAMESPACE, Metadata)
+        self._namespaces = context.informers.cache(NAMESPACE, KubeObject)
         self._namespaces.handlers.append(lambda change: self.add_after(change.key, GRACE_SECONDS))
 
     async def sync(self, key: str) -> None:
@@ -112,7 +104,7 @@ class NamespaceController(Controller):
             return
         left = 0
         for path in [resource.path(key) for resource in RESOURCES if resource.namespaced]:
-            items, _ = await self._client.list(path, Metadata)
+            items, _ = await self._client.list(path, KubeObject)
             for item in items:
                 if not item.metadata.deletion_timestamp:
                     with tolerating(NOT_FOUND, CONFLICT):

@@ -73,7 +73,8 @@ class StoredObject(msgspec.Struct, frozen=True):
 
     def json(self, resource: ApiResource) -> bytes:
         """The JSON of the object by itself, in the resource's version."""
-        return resource.prefix + self.item(resource)[1:]
+        named = f'{{"kind":"{resource.kind}","apiVersion":"{resource.api_version}",'
+        return named.encode() + self.item(resource)[1:]
 
 
 def _in_stored_version(resource: ApiResource, obj: Object) -> Object:
@@ -197,24 +198,18 @@ class ObjectStore:
         record = self.get(BY_PLURAL[plural], namespace, name)
         return record.object(BY_PLURAL[plural]) if record else None
 
-    def version(self, *plurals: str) -> tuple[int, ...]:
-        """A value that differs after any of these resources changed."""
-        rows = [self.collections[plural] for plural in plurals]
-        return tuple(number for row in rows for number in (row.dropped + len(row.events), len(row.records)))
-
 
 class Memo(Generic[T]):
     """Something computed from stored objects, once and again after one of the named resources changed."""
 
     def __init__(self, store: ObjectStore, plurals: tuple[str, ...], compute: Callable[[], T]) -> None:
-        self._store = store
-        self._plurals = plurals
+        self._collections = [store.collections[plural] for plural in plurals]
         self._compute = compute
-        self._known: tuple[tuple[int, ...], T] | None = None
+        self._known: tuple[list[int], T] | None = None
 
     def get(self) -> T:
         """The current value."""
-        version = self._store.version(*self._plurals)
-        if self._known is None or self._known[0] != version:
-            self._known = (version, self._compute())
+        changes = [collection.dropped + len(collection.events) for collection in self._collections]
+        if self._known is None or self._known[0] != changes:
+            self._known = (changes, self._compute())
         return self._known[1]
