@@ -63,9 +63,7 @@ class EmbeddedCluster:
         self.store = ObjectStore()
         self.authentication = Authentication(self.store)
         self.authorizer = RbacAuthorizer(self.store)
-        self._webhooks = WebhookClient(
-            self.services, lambda namespace, name: self.store.one("services", namespace, name) is not None
-        )
+        self._webhooks = WebhookClient(self.services, self.store)
         chain = AdmissionChain(self.store, RegisteredWebhooks(self.store, self._webhooks), self.disabled_plugins)
         self.api = ApiServer(self.authentication, self.authorizer, chain, self.store)
         self._controllers: ControllerManager | None = None

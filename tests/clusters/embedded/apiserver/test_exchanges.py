@@ -15,12 +15,15 @@ DECODING = (400, 406, 415)
 """What cannot be read is refused in the words of Go's decoders; here only status and reason are the same."""
 NOT_SERVED = {
     "componentstatuses": "deprecated",
+    "controllerrevisions": "no controller keeps any",
+    "endpoints": "there is no network",
     "mutatingadmissionpolicies": "policies in CEL inside the API server",
     "mutatingadmissionpolicybindings": "policies in CEL inside the API server",
     "validatingadmissionpolicies": "policies in CEL inside the API server",
     "validatingadmissionpolicybindings": "policies in CEL inside the API server",
     "validatingadmissionpolicies/status": "policies in CEL inside the API server",
     "nodes/proxy": "there is no kubelet to reach",
+    "podtemplates": "nobody makes any",
     "pods/attach": "there are no containers",
     "pods/ephemeralcontainers": "there are no containers",
     "pods/exec": "there are no containers",

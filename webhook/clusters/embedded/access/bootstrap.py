@@ -21,8 +21,8 @@ CLASS_DESCRIPTIONS = {
 _READ, _WRITE = "get,list,watch", "create,delete,patch,update"
 _EVENTS = "events events.events.k8s.io"
 _WORKLOADS = (
-    "configmaps endpoints persistentvolumeclaims pods replicationcontrollers services serviceaccounts "
-    "controllerrevisions.apps daemonsets.apps deployments.apps replicasets.apps statefulsets.apps "
+    "configmaps persistentvolumeclaims pods replicationcontrollers services serviceaccounts "
+    "daemonsets.apps deployments.apps replicasets.apps statefulsets.apps "
     "deployments.apps/scale replicasets.apps/scale statefulsets.apps/scale cronjobs.batch jobs.batch "
     "poddisruptionbudgets.policy"
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 from urllib.parse import urlsplit
@@ -19,6 +19,7 @@ from webhook.clusters.embedded.admission_chain.admission_review import (
     read_answer,
 )
 from webhook.clusters.embedded.protocol.api_resources import Object
+from webhook.clusters.embedded.storage.object_store import ObjectStore
 
 CONNECTIONS = 64
 
@@ -26,9 +27,9 @@ CONNECTIONS = 64
 class WebhookClient:
     """Calls webhooks. `services` maps `namespace/name:port` to the `host:port` that plays the service."""
 
-    def __init__(self, services: Mapping[str, str], service_exists: Callable[[str, str], bool]) -> None:
+    def __init__(self, services: Mapping[str, str], read: ObjectStore) -> None:
         self._services = services
-        self._service_exists = service_exists
+        self._read = read
         self._session: aiohttp.ClientSession | None = None
 
     async def call(self, webhook: Mapping[str, Any], request: Object, *, mutating: bool) -> WebhookResponse:
@@ -80,9 +81,8 @@ class WebhookClient:
         shown = f"https://{server_name}:{port}/{path}?{query}"
         address = self._services.get(f"{namespace}/{name}:{port}")
         if address is None:
-            missing = f'no endpoints available for service "{name}"'
-            if not self._service_exists(namespace, name):
-                missing = f'service "{name}" not found'
+            exists = self._read.one("services", namespace, name) is not None
+            missing = f'no endpoints available for service "{name}"' if exists else f'service "{name}" not found'
             raise WebhookCallError(f'failed to call webhook: Post "{shown}": {missing}')
         return shown, f"https://{address}/{path}?{query}", f"{server_name}:{port}"
 

@@ -47,8 +47,6 @@ def strategic_merge(schema: Schema | None, target: Object, patch: Object) -> Obj
     directive = patch.get(_DIRECTIVE)
     if directive == "replace":
         return {key: value for key, value in patch.items() if key != _DIRECTIVE}
-    if directive == "delete":
-        return {}
     if directive not in (None, "merge"):
         raise failure(500, "", f"unknown patch type: {directive}")
     if _RETAIN in patch:

@@ -71,7 +71,6 @@ _FIELDS = {
 _TABLE = """
 v1 Binding - create-only
 v1 ConfigMap cm
-v1 Endpoints ep
 v1 Event ev
 v1 LimitRange limits
 v1 Namespace ns cluster +finalize +status
@@ -79,13 +78,11 @@ v1 Node no cluster +status
 v1 PersistentVolumeClaim pvc returns-deleted +status
 v1 PersistentVolume pv cluster returns-deleted +status
 v1 Pod po all generation graceful returns-deleted +binding +eviction +status
-v1 PodTemplate - generation returns-deleted
 v1 ReplicationController rc all generation +scale +status
 v1 ResourceQuota quota returns-deleted +status
 v1 Secret -
 v1 ServiceAccount sa returns-deleted +token
 v1 Service svc all returns-deleted +status
-apps/v1 ControllerRevision -
 apps/v1 DaemonSet ds all generation +status
 apps/v1 Deployment deploy all generation +scale +status
 apps/v1 ReplicaSet rs all generation +scale +status
@@ -123,9 +120,7 @@ def _row(line: str) -> ApiResource:
     """A resource as a line of the table tells it."""
     api_version, kind, short, *words = line.split()
     group = api_version.rpartition("/")[0]
-    plural = kind.lower()
-    if kind != "Endpoints":
-        plural += "es" if kind.endswith("s") else "s"
+    plural = kind.lower() + ("es" if kind.endswith("s") else "s")
     return ApiResource(
         group,
         plural,
