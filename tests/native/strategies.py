@@ -158,7 +158,7 @@ def priority_policies(draw: Any, name: str) -> PriorityPolicy:
         PriorityRule(name=f"r{place}", source=HERE, enforcement=draw(st.sampled_from(list(Enforcement))), **body)
         for place, body in enumerate(draw(st.lists(bodies(), min_size=1, max_size=3)))
     )
-    refusing = [rule.name for rule in rules if rule.refuses]
+    refusing = [rule.name for rule in rules if rule.declaration.refuses]
     exceptions: tuple[PolicyException, ...] = ()
     if refusing and draw(st.booleans()):
         exceptions = (

@@ -18,17 +18,20 @@ def table(names: str, rows: dict[str, Any]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize(names, list(rows.values()), ids=list(rows))
 
 
+def document(spec: str, kind: str = "PriorityPolicy", name: str = "p") -> str:
+    """A policy whose spec is this YAML; its first line is line 5."""
+    head = f"apiVersion: giveway.dev/v1alpha1\nkind: {kind}\nmetadata: {{name: {name}}}\nspec:\n"
+    return head + "".join(f"  {line}\n" for line in spec.strip("\n").splitlines())
+
+
 def loaded(spec: str, kind: str = "PriorityPolicy", name: str = "p") -> Loaded:
     """One policy whose spec is this YAML, loaded."""
-    head = f"apiVersion: giveway.dev/v1alpha1\nkind: {kind}\nmetadata: {{name: {name}}}\nspec:\n"
-    return load_texts([("p.yaml", head + indented(spec))])
+    return load_texts([("p.yaml", document(spec, kind, name))])
 
 
-def policies(spec: str, kind: str = "PriorityPolicy", name: str = "p") -> Policies:
-    """One policy whose spec is this YAML, free of errors; none if it is empty."""
-    if not spec:
-        return Policies()
-    found = loaded(spec, kind, name)
+def policies(*documents: str) -> Policies:
+    """The policies of these documents, each in a file of its own, free of errors."""
+    found = load_texts([(f"{number}.yaml", text) for number, text in enumerate(documents)])
     assert not found.errors, "\n".join(map(str, found.errors))
     return found.policies
 
@@ -48,23 +51,10 @@ def mappings(*shapes: Any) -> dict[str, ObjectShape]:
     return made
 
 
-def indented(text: str) -> str:
-    """The text two columns to the right, without its first line break."""
-    return "".join(f"  {line}\n" for line in text.strip("\n").splitlines())
-
-
 def engine(*specs: str, preemption: str = "") -> Engine:
     """An engine of PriorityPolicies p, p2, p3 … and one PreemptionPolicy; the files must be free of errors."""
-    documents = [
-        f"apiVersion: giveway.dev/v1alpha1\nkind: PriorityPolicy\nmetadata: {{name: {name}}}\nspec:\n" + indented(spec)
-        for name, spec in zip(["p", *(f"p{number}" for number in range(2, 1 + len(specs)))], specs, strict=False)
-    ]
-    if preemption:
-        head = "apiVersion: giveway.dev/v1alpha1\nkind: PreemptionPolicy\nmetadata: {name: m}\nspec:\n"
-        documents.append(head + indented(preemption))
-    found = load_texts([(f"{number}.yaml", text) for number, text in enumerate(documents)])
-    assert not found.errors, "\n".join(map(str, found.errors))
-    return Engine(found.policies)
+    documents = [document(spec, name=f"p{number if number > 1 else ''}") for number, spec in enumerate(specs, 1)]
+    return Engine(policies(*documents, *([document(preemption, "PreemptionPolicy", "m")] if preemption else [])))
 
 
 def rules(*rows: str, **parts: str) -> str:

@@ -8,10 +8,9 @@ import pytest
 from tests.admission.builders import HERE, ask, make_context, make_pod, make_policy, make_review, response
 from webhook.clusters.simulated.objects import ClusterObjects
 from webhook.inspection.judge import bounded
-from webhook.policy.evaluation import engine as engine_module
 from webhook.policy.evaluation.reads import reads_on_update
 from webhook.policy.evaluation.request import PODS
-from webhook.policy.evaluation.rules import CompiledRule, compile_judging
+from webhook.policy.evaluation.rules import KINDS, CompiledRule, RuleKind
 from webhook.policy.model.declarations import Declaration, RuleBody
 from webhook.policy.model.policies import Policies
 from webhook.policy.model.rules import Enforcement, PriorityRule
@@ -28,7 +27,7 @@ class ServiceAccounts(RuleBody, frozen=True):
 
     @property
     def declaration(self):
-        return Declaration(about=frozenset({PODS}), fields=frozenset({("spec", self.reads)}))
+        return Declaration(about=(PODS,), fields=frozenset({("spec", self.reads)}))
 
 
 @mapping("extended rule", alternatives=True)
@@ -54,18 +53,14 @@ def policies(*rows):
 def _evaluated(monkeypatch):
     """The body is taught to the evaluation, and to nothing else."""
 
-    def compile_all(policy, rule, twins):
-        yield from compile_judging(policy, rule, twins)
-        body = getattr(rule, "service_accounts", None)
-        if body is not None:
+    def compiled(policy, rule, body, _):
+        def run(attributes):
+            named = attributes.new["spec"].get("serviceAccountName")
+            return ("deny", f"not for {named}") if named in body.deny else ("allow", "")
 
-            def run(attributes):
-                named = attributes.new["spec"].get("serviceAccountName")
-                return ("deny", f"not for {named}") if named in body.deny else ("allow", "")
+        yield PODS, CompiledRule(policy, rule, run)
 
-            yield PODS, CompiledRule(policy.name, rule.name, rule.enforcement, run)
-
-    monkeypatch.setattr(engine_module, "compile_judging", compile_all)
+    monkeypatch.setitem(KINDS, "service_accounts", RuleKind(compiled))
 
 
 def test_the_server_judges_what_explain_judges():

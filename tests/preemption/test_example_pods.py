@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.policy.builders import indented
+from tests.policy.builders import document
 from tests.policy.example_requests.builders import policy as priority
 from tests.policy.example_requests.builders import validate
 from webhook.policy.files.loading import load_texts
@@ -19,9 +19,7 @@ GOLD = "{labels: {matchLabels: {tier: gold}}}"
 def policy(*pairs, preemptors=ON, victims="mode: opt-in", name="m"):
     """A PreemptionPolicy with these pairs, in flow style."""
     rows = f", pairs: [{', '.join(pairs)}]" if pairs else ""
-    spec = f"preemptors: {{{preemptors}}}\nvictims: {{{victims}{rows}}}"
-    head = f"apiVersion: giveway.dev/v1alpha1\nkind: PreemptionPolicy\nmetadata: {{name: {name}}}\nspec:\n"
-    return head + indented(spec)
+    return document(f"preemptors: {{{preemptors}}}\nvictims: {{{victims}{rows}}}", "PreemptionPolicy", name)
 
 
 def told(*texts, severity=Severity.WARNING):

@@ -15,7 +15,7 @@ from webhook.policy.model.declarations import DEFINE
 from webhook.policy.model.match import RequestMatch
 from webhook.policy.model.policies import Policies
 from webhook.policy.model.priority import PriorityPolicy
-from webhook.policy.model.rules import PriorityRule, ProtectAnnotations, Reserve
+from webhook.policy.model.rules import PriorityRule
 
 SAME = "the same: who asks decides"
 NEVER = "never: it names subjects and no namespaces"
@@ -43,8 +43,9 @@ def rights_of(policies: Policies) -> list[RightRow]:
     for policy in policies.priority:
         for rule in policy.rules:
             rows = list(_rows(policy, rule))
-            if rule.reserve is not None:
-                ranges += [(rule.reserve.from_, row) for row in rows]
+            reserved = rule.declaration.range
+            if reserved is not None:
+                ranges += [(reserved[0], row) for row in rows]
             else:
                 others += rows
     return [row for _, row in sorted(ranges, key=lambda row: row[0])] + others
@@ -52,18 +53,18 @@ def rights_of(policies: Policies) -> list[RightRow]:
 
 def _rows(policy: PriorityPolicy, rule: PriorityRule) -> Iterator[RightRow]:
     """The rights that a rule declares."""
-    holds, (name, body) = _holds(policy), rule.body
+    holds, declaration = _holds(policy), rule.declaration
 
     def row(right: str, people: str, controllers: str) -> RightRow:
         rule_id, enforcement = f"{policy.name}/{rule.name}", rule.enforcement.value
-        return RightRow(rule_id, _about(body, name), right, people, controllers, holds, enforcement)
+        return RightRow(rule_id, declaration.title, right, people, controllers, holds, enforcement)
 
-    for right, alternatives in rule.declaration.rights.items():
+    for right, alternatives in declaration.rights.items():
         if right == DEFINE:
             yield row(right, definers_text(alternatives), SAME)
             continue
-        for_new_pods = not isinstance(body, ProtectAnnotations) or "CREATE" in body.operations
-        controllers = ", or ".join(map(_by_controllers, alternatives)) or "nobody" if for_new_pods else SAME
+        made = "CREATE" in declaration.operations
+        controllers = ", or ".join(map(_by_controllers, alternatives)) or "nobody" if made else SAME
         yield row(right, rights_text(alternatives), controllers)
 
 
@@ -85,12 +86,3 @@ def _holds(policy: PriorityPolicy) -> str:
     if policy.conditions:
         parts.append(f"if {' and '.join(condition.name for condition in policy.conditions)}")
     return ", ".join(parts) or "everywhere"
-
-
-def _about(body: object, name: str) -> str:
-    match body:
-        case Reserve():
-            return f"{body.from_} to {body.to}"
-        case ProtectAnnotations():
-            return f"{', '.join(body.keys)} at {' and '.join(body.operations)}"
-    return name

@@ -2,12 +2,11 @@
 
 import pytest
 
-from tests.policy.builders import indented, loaded, rules, table
+from tests.policy.builders import document, loaded, rules, table
 from webhook.policy.files.loading import load_or_raise
 from webhook.policy.model.values import CAN_BE_PREEMPTED as KEY
 from webhook.policy.shapes.findings import PolicyError, Severity
 
-HEAD = "apiVersion: giveway.dev/v1alpha1\nkind: PriorityPolicy\nmetadata: {name: p}\nspec:\n"
 ABOUT_CLASSES = "rules:\n- {name: v, validate: {expression: 'true', message: m, resources: [priorityclasses]}}"
 VALIDATED = ABOUT_CLASSES.replace("priorityclasses", "pods")
 DEFAULT = "rules:\n- {name: d, defaultPriorityClass: standard}"
@@ -72,7 +71,7 @@ def test_a_right_of_controllers_is_refused(spec, right, tmp_path):
     assert severity is Severity.ERROR
     assert "whoever makes a workload" in text
     assert 'add "namespaces" or "namespaceSelector"' in text
-    (tmp_path / "p.yaml").write_text(HEAD + indented(spec(right)))
+    (tmp_path / "p.yaml").write_text(document(spec(right)))
     with pytest.raises(PolicyError):
         load_or_raise(tmp_path)
 

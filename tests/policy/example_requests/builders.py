@@ -1,8 +1,7 @@
 """Builders: policies of one or two rules, and what example requests show of them."""
 
-from tests.policy.builders import indented
+from tests.policy.builders import document, policies
 from webhook.policy.example_requests.findings import example_findings
-from webhook.policy.files.loading import load_texts
 from webhook.policy.shapes.findings import Severity
 
 KEY = "godel.bytedance.com/can-be-preempted"
@@ -17,9 +16,7 @@ COPY = f"copyAnnotations: [{KEY}]"
 def policy(*bodies, name="p", **parts):
     """A policy of these rules r, r1 …, with parts in flow style."""
     rules = "\n".join(f"- {{name: r{number or ''}, {body}}}" for number, body in enumerate(bodies))
-    spec = "\n".join([*(f"{part}: {text}" for part, text in parts.items()), "rules:", rules])
-    head = f"apiVersion: giveway.dev/v1alpha1\nkind: PriorityPolicy\nmetadata: {{name: {name}}}\nspec:\n"
-    return head + indented(spec)
+    return document("\n".join([*(f"{part}: {text}" for part, text in parts.items()), "rules:", rules]), name=name)
 
 
 def condition(expression):
@@ -39,9 +36,7 @@ def validate(expression, more=""):
 
 def told(*texts, severity=Severity.WARNING):
     """What is found in these policies, which must be free of errors."""
-    loaded = load_texts([(f"{number}.yaml", text) for number, text in enumerate(texts)])
-    assert not loaded.errors, "\n".join(map(str, loaded.errors))
-    found = example_findings(loaded.policies, 1_700_000_000, "policies")
+    found = example_findings(policies(*texts), 1_700_000_000, "policies")
     return [finding.message for finding in found if finding.severity is severity]
 
 

@@ -1,13 +1,12 @@
 """What is wrong only between policies: each told with both places."""
 
-from tests.policy.builders import indented, table
+from tests.policy.builders import document, table
 from webhook.policy.files.loading import load_texts
 
 
 def policy(name, spec, kind="PriorityPolicy"):
     """A file of that name with one policy."""
-    head = f"apiVersion: giveway.dev/v1alpha1\nkind: {kind}\nmetadata: {{name: {name}}}\nspec:\n"
-    return f"{name}.yaml", head + indented(spec)
+    return f"{name}.yaml", document(spec, kind, name)
 
 
 def band(name, start, end, parts=""):
@@ -48,7 +47,6 @@ def reading(key):
 def beside(one, other, severity=None):
     """Two PreemptionPolicies with these preemptors, and what is told of them."""
     files = (managed("a", f"{{{one}}}"), managed("b", f"{{{other}}}"))
-
     words = "managed" if severity == "error" else "may mean"
     return files, [(severity, "b.yaml:1:1", words, "a.yaml:1:1")] if severity else []
 
@@ -68,16 +66,7 @@ TOLD = {
         (band("a", 1, 9), band("b", 5, 20), ("z.yaml", "kind: nope\n")),
         [overlap("b.yaml:6:5", "5 to 9"), ("error", "z.yaml:1:7", "is no kind of policy", None)],
     ),
-    "a default that the policy refuses": (
-        (default("a", "x", also="\n- {name: e, priorityClasses: {allow: [w]}}"),),
-        [("error", "a.yaml:6:5", "refused by a/e", "a.yaml:7:5")],
-    ),
-    "a name twice": (
-        (default("a", "x"), ("b.yaml", default("a", "x")[1])),
-        [("error", "b.yaml:1:1", 'two policies are named "a"', "a.yaml:1:1")],
-    ),
     "a name of both kinds": ((default("a", "x"), ("b.yaml", managed("a", "{priorityClasses: [x]}")[1])), []),
-    "a class that two manage": beside("priorityClasses: [x]", "priorityClasses: [x]", "error"),
     "a glob and a name": beside("priorityClasses: ['x*']", "priorityClasses: [w, xz]", "error"),
     "a glob and a class with a twin": beside("priorityClasses: ['x*']", "twins: {xz: w}", "error"),
     "a glob and a twin": beside("priorityClasses: ['x*']", "twins: {w: xz}", "error"),
@@ -93,33 +82,17 @@ TOLD = {
 }
 
 
-COPY = policy("a", "rules:\n- {name: c, copyAnnotations: [example.com/evictable]}")
-KNOWN = policy("a", "rules:\n- {name: c, copyAnnotations: [cluster-autoscaler.kubernetes.io/pod-scale-up-delay]}")
-
-
-def reading(key):
-    """A PreemptionPolicy that reads an annotation."""
-    spec = f"preemptors: {{priorityClasses: [x]}}\nvictims: {{annotations: {{preemptible: [{key}]}}}}"
-    return policy("b", spec, "PreemptionPolicy")
-
-
 @table("files, expected", TOLD)
 def test_what_is_wrong_between_policies(files, expected):
-    """A value is reserved once, names are there once, a class has one PreemptionPolicy."""
+    """A value is reserved once, a class has one PreemptionPolicy, an annotation is read by somebody.
+
+    The whole texts, one of each kind, are in tests/admission/test_refusals_of_policies.py.
+    """
     found = told(*files)
     assert [(row[0], row[1], row[3]) for row in found] == [
         (row[0], row[1], [row[3]] * bool(row[3])) for row in expected
     ]
     assert all(row[2] in text for (_, _, text, _), row in zip(found, expected, strict=True))
-
-
-def test_the_other_place_is_shown():
-    """The text of a finding has the other place's line too."""
-    (finding,) = load_texts([band("a", 1, 9), band("b", 5, 20)]).errors
-    note = (
-        "a.yaml:6:5: note: a/band reserves 1 to 9 (spec.rules[0])\n    6 |   - {name: band, reserve: {from: 1, to: 9}}"
-    )
-    assert note in str(finding)
 
 
 CLASSES = """

@@ -1,6 +1,6 @@
 """Findings name the field beside the place, also where lines say nothing."""
 
-from tests.policy.builders import table
+from tests.policy.builders import document, table
 from webhook.policy.files.loading import load_texts
 
 HEAD = "apiVersion: giveway.dev/v1alpha1\nkind: PriorityPolicy\nmetadata: {name: p}\n"
@@ -37,16 +37,9 @@ def test_the_field_of_a_finding(text, fields):
     assert all(f"({one.field})" in str(one) for one in found if one.field)
 
 
-def test_a_rule_of_many():
-    """What is wrong between policies names the rule."""
-    rules = "spec: {rules: [{name: a, reserve: {from: 1, to: 5}}, {name: b, reserve: {from: 5, to: 6}}]}\n"
-    (found,) = load_texts([("p.yaml", HEAD + rules)]).findings
-    assert (found.field, [other.field for other in found.related]) == ("spec.rules[1]", ["spec.rules[0]"])
-
-
-def test_two_files():
-    """The other place is named, too, in a file without a finding of its own."""
-    rules = "spec: {rules: [{name: a, reserve: {from: 1, to: 5}}]}\n"
-    (found,) = load_texts([("p.yaml", HEAD + rules), ("q.yaml", HEAD.replace("p}", "q}") + rules)]).findings
-    assert "q.yaml:4:16: error: the range of q/a overlaps that of p/a" in str(found)
-    assert "p.yaml:4:16: note: p/a reserves 1 to 5 (spec.rules[0])" in str(found)
+def test_the_other_place():
+    """It is named and shown, too, in a file without a finding of its own."""
+    rule = "rules: [{name: a, reserve: {from: 1, to: 5}}]"
+    (found,) = load_texts([(f"{name}.yaml", document(rule, name=name)) for name in ("p", "q")]).findings
+    assert "q.yaml:5:11: error: the range of q/a overlaps that of p/a" in str(found)
+    assert f"p.yaml:5:11: note: p/a reserves 1 to 5 (spec.rules[0])\n    5 |   {rule}" in str(found)

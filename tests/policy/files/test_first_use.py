@@ -5,6 +5,7 @@ import pytest
 from tests.policy.builders import loaded, rules, table
 from webhook.kube.instants import LAST_SECOND, epoch
 from webhook.policy.evaluation import engine
+from webhook.policy.evaluation import rules as rules_module
 from webhook.policy.files import first_use
 from webhook.policy.files.loading import load_texts
 from webhook.policy.model.policies import Policies
@@ -38,7 +39,7 @@ def test_what_can_be_used_is_used_without_a_word():
     "owner, name, spec, line",
     {
         "the text of an exception": (first_use, "excepted_text", SPEC, 5),
-        "a range": (engine, "compile_use", SPEC, 7),
+        "a range": (rules_module, "rights_text", SPEC, 7),
         "an expression": (engine.CompiledRule, "evaluate", SPEC, 8),
         "a schedule in words": (Schedule, "when", NIGHTLY, 1),
         "the end of a window": (Schedule, "ends", NIGHTLY, 1),

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.policy.builders import element, mappings, policies
+from tests.policy.builders import document, element, mappings, policies
 from webhook.policy.evaluation.managed_classes import shielded
+from webhook.policy.evaluation.rules import KINDS
 from webhook.policy.model.preemption import PreemptionPolicy
 from webhook.policy.model.priority import PriorityPolicy
 from webhook.policy.model.schedule import Schedule
@@ -34,8 +35,8 @@ def _read(*places):
 
 @pytest.mark.parametrize("root", READERS, ids=lambda root: root.__name__)
 def test_every_field_is_read(root):
-    """What acts by policies reads each field, by its name."""
-    read = _read(*READERS[root])
+    """What acts by policies reads each field by its name, and the body of a rule by the row of its kind."""
+    read = _read(*READERS[root]) | KINDS.keys()
     unread = [
         f"{title}.{field.attribute}"
         for title, shape in mappings(shape_of(root)).items()
@@ -73,6 +74,6 @@ def test_every_annotation_that_is_named_is_kept(path):
     spec = {"preemptors": {"priorityClasses": ["online"]}, **NAMED[path]}
     for signal in spec["victims"].get("signals", ()):
         signal.update(says)
-    named = policies("\n".join(f"{key}: {value}" for key, value in spec.items()), "PreemptionPolicy")
+    named = policies(document("\n".join(f"{key}: {value}" for key, value in spec.items()), "PreemptionPolicy"))
     assert "e.io/named" in PolicySet(named).annotations()
     assert "e.io/named" in shielded(named.preemption)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -15,14 +16,17 @@ from webhook.policy.evaluation.matching import exclusion, parts_of
 from webhook.policy.evaluation.request import CLASSES, GROUPS, PODS, PolicyRequest, RequestAttributes, observe
 from webhook.policy.evaluation.rules import (
     BUILTIN,
+    COPY,
+    DEFAULT,
+    DEFINE,
+    KINDS,
+    PROTECT,
     SHIELD,
+    USE,
     CompiledRule,
     Shield,
     Twins,
     Verdict,
-    compile_define,
-    compile_judging,
-    compile_use,
     excepted_text,
     failed_text,
     on_error,
@@ -32,14 +36,12 @@ from webhook.policy.model.creation import creation_record, labels_recorded
 from webhook.policy.model.globs import WILDCARD, name_matcher
 from webhook.policy.model.policies import Policies
 from webhook.policy.model.priority import PriorityPolicy
-from webhook.policy.model.rules import STRICTNESS, Enforcement, PriorityRule
+from webhook.policy.model.rules import STRICTNESS, Enforcement
 from webhook.policy.model.values import POD_SCALE_UP_DELAY
 
 Applicability = str | Verdict | None
 """None: the policy applies. Else why it does not, or the verdict on a condition that could not be evaluated."""
 
-_SHIELD, _DEFAULT, _COPY = "shield", "default", "copy"
-"""What policies are asked besides what they say of pods and of classes, for which PODS and CLASSES stand."""
 _KEPT = 1024
 """Namespaces and values of which it is known what concerns them; by question."""
 
@@ -63,29 +65,14 @@ class CompiledPolicy:
         )
         self._exceptions = [(exception, exclusion(exception.match)) for exception in policy.exceptions]
         self._conditions = [(row.name, compile_bool(row.expression)) for row in policy.conditions]
-        named = [(rule, f"{policy.name}/{rule.name}") for rule in policy.rules]
-        shields = [(rule, rule.protect_annotations) for rule in policy.rules if rule.protect_annotations]
-        self.rows: dict[str, list[Any]] = {
-            PODS: [],
-            CLASSES: [],
-            GROUPS: [],
-            _SHIELD: [Shield(kind, policy, rule, body) for rule, body in shields for kind in body.resources],
-            _DEFAULT: [(rule.default_priority_class, id_) for rule, id_ in named if rule.default_priority_class],
-            _COPY: [(key, id_) for rule, id_ in named for key in rule.copy_annotations or ()],
-        }
-        """What it has to say on each question: compiled rules, or what is given; ranges are found by value instead."""
+        self.rows: dict[str, list[Any]] = defaultdict(list)
+        """What it has to say on each question: compiled rules, or what is given."""
         for rule in policy.rules:
-            for kind, compiled in compile_judging(policy, rule, twins):
-                self.rows[kind].append(compiled)
-                if kind == PODS and rule.declaration.judges_groups:
+            kind, body = rule.body
+            for question, compiled in KINDS[kind].compile(policy, rule, body, twins):
+                self.rows[question].append(compiled)
+                if question == PODS and rule.declaration.judges_groups:
                     self.rows[GROUPS].append(compiled)
-
-    def gives(self, attributes: RequestAttributes) -> bool:
-        """Whether the pod gets what the policy fills in; a condition that cannot be evaluated counts as not met.
-
-        What gives is part of what applies, so `match` need not be asked as well.
-        """
-        return self.applicability(attributes, gives=True) is None
 
     def matches(self, attributes: RequestAttributes, *, gives: bool = False) -> str | None:
         """None if `match` and `exclude` hold; else the first reason why not."""
@@ -154,24 +141,14 @@ class RuleEvaluation:
                 yield applicability
                 applicability = applicability.message
             for rule in policy.policy.rules:
-                applied, why = (False, applicability) if applicability else _unasked(rule, self.attributes)
-                unasked = Verdict(policy.name, rule.name, rule.enforcement, "allow" if applied else "skip", why)
-                yield said.get(unasked.id, unasked)
+                kind, body = rule.body
+                had_part, why = False, applicability or "it says nothing of this request"
+                if not applicability:
+                    had_part, why = KINDS[kind].unheard(body, self.attributes) or (had_part, why)
+                unheard = Verdict(policy.name, rule.name, rule.enforcement, "allow" if had_part else "skip", why)
+                yield said.get(unheard.id, unheard)
         nobody = "no protected annotation changes without the right to it"
         yield said.get(f"{BUILTIN}/{SHIELD}", Verdict(BUILTIN, SHIELD, Enforcement.ENFORCE, "skip", nobody))
-
-
-def _unasked(rule: PriorityRule, attributes: RequestAttributes) -> tuple[bool, str]:
-    """Whether a rule that gives no verdict had a part in the request, and why."""
-    if rule.reserve is not None:
-        return False, f"{attributes.value} does not lie in {rule.reserve.from_} to {rule.reserve.to}"
-    if rule.refuses or attributes.kind != PODS or attributes.template or attributes.operation != "CREATE":
-        return False, "it says nothing of this request"
-    if rule.default_priority_class is not None:
-        given = attributes.class_name == rule.default_priority_class
-        own = attributes.class_name or "none"
-        return given, f"the pod has PriorityClass {own}; the default is {rule.default_priority_class}"
-    return True, f"a new pod takes over {', '.join(rule.copy_annotations or ())} from its PriorityClass"
 
 
 class Engine:
@@ -188,7 +165,7 @@ class Engine:
         self._asked, self._ranges = _by_namespace(self._compiled), _by_value(self._compiled)
         self.shielded = shielded(policies.preemption)
         """The annotation keys that nobody may change on an existing pod unless a policy gives the right."""
-        shields = [shield for compiled in self._compiled for shield in compiled.rows[_SHIELD]]
+        shields = [shield for compiled in self._compiled for shield in compiled.rows[PROTECT]]
         self._protected = {
             kind: builtin.union(*(shield.keys for shield in shields if shield.kind == kind))
             for kind, builtin in ((PODS, self.shielded), (CLASSES, frozenset[str]()))
@@ -196,7 +173,7 @@ class Engine:
         self.asks_who = any(policy.asks_who for policy in policies.priority)
         """Whether any policy may judge a workload's author and the controller that makes its pods differently."""
         waits = any(scale_up_delay(policy.preemptors) for policy in policies.preemption)
-        self.copied = frozenset(key for compiled in self._compiled for key, _ in compiled.rows[_COPY])
+        self.copied = frozenset(key for compiled in self._compiled for key, _ in compiled.rows[COPY])
         self.copied |= {POD_SCALE_UP_DELAY} if waits else set()
         """The annotation keys that some policy gives new pods: copies from their classes, or how long nodes wait."""
         self._labels_recorded = labels_recorded(policies.preemption)
@@ -215,13 +192,7 @@ class Engine:
 
         The first rule wins.
         """
-        attributes = _new_pod(request)
-        if attributes is not None and not attributes.names_class:
-            for policy in self._asked(_DEFAULT, attributes.namespace):
-                if policy.gives(attributes):
-                    given: tuple[str, str] = policy.rows[_DEFAULT][0]
-                    return given
-        return None
+        return next(self._given(DEFAULT, request), None)
 
     def annotations_to_copy(self, request: PolicyRequest) -> list[tuple[str, str]]:
         """The annotations a new pod takes over from its PriorityClass if it has none, each with its rule's id.
@@ -229,13 +200,23 @@ class Engine:
         What the pod itself says is left to the caller, as is whether the class has the annotation.
         """
         copied: dict[str, str] = {}
-        attributes = _new_pod(request)
-        if attributes is not None and not attributes.template:
-            for policy in self._asked(_COPY, attributes.namespace):
-                if policy.gives(attributes):
-                    for key, rule in policy.rows[_COPY]:
-                        copied.setdefault(key, rule)
+        for key, rule in self._given(COPY, request):
+            copied.setdefault(key, rule)
         return list(copied.items())
+
+    def _given(self, question: str, request: PolicyRequest) -> Iterator[tuple[str, str]]:
+        """What policies fill in for a new pod; a condition that cannot be evaluated counts as not met.
+
+        What gives is part of what applies, so `match` need not be asked as well.
+        """
+        attributes = observe(request)
+        if isinstance(attributes, str) or attributes.kind != PODS or attributes.operation != "CREATE":
+            return
+        if attributes.names_class if question == DEFAULT else attributes.template:
+            return
+        for policy in self._asked(question, attributes.namespace):
+            if policy.applicability(attributes, gives=True) is None:
+                yield from policy.rows[question]
 
     def judge(self, request: PolicyRequest, trace: list[Verdict] | None = None) -> list[Verdict]:
         """What every rule that applies says of the request; `trace` takes all rules with why and why not.
@@ -252,7 +233,7 @@ class Engine:
             if evaluation.concerns(policy):
                 evaluation.verdicts += [rule.evaluate(attributes) for rule in policy.rows[attributes.question]]
         if attributes.value is not None:
-            for policy, rule in self._ranges(attributes.kind, attributes.value):
+            for policy, rule in self._ranges(USE if attributes.kind == PODS else DEFINE, attributes.value):
                 # An owner is as good as a deletion, of which conditions are not asked
                 if evaluation.concerns(policy) or (attributes.gains_owner and policy.matches(attributes) is None):
                     evaluation.verdicts.append(rule.evaluate(attributes))
@@ -276,7 +257,7 @@ class Engine:
         """What the rules about who may define classes, and no expression, say of a class that goes or is to go."""
         evaluation = RuleEvaluation(RequestAttributes(request, CLASSES, request.object, request.old_object))
         attributes = evaluation.attributes
-        for policy, rule in self._ranges(CLASSES, attributes.value) if attributes.value is not None else ():
+        for policy, rule in self._ranges(DEFINE, attributes.value) if attributes.value is not None else ():
             if policy.matches(attributes) is None:
                 evaluation.verdicts.append(rule.evaluate(attributes))
         return self._after_exceptions(evaluation)
@@ -287,8 +268,8 @@ class Engine:
         if changed:
             shields = [
                 shield
-                for policy in self._asked(_SHIELD, attributes.namespace)
-                for shield in policy.rows[_SHIELD]
+                for policy in self._asked(PROTECT, attributes.namespace)
+                for shield in policy.rows[PROTECT]
                 if shield.kind == attributes.kind and any(shield.speaks(key, attributes.operation) for key in changed)
                 if evaluation.concerns(policy)
             ]
@@ -299,21 +280,17 @@ class Engine:
     def _shields_elsewhere(self, attributes: RequestAttributes) -> Iterator[tuple[Shield, str]]:
         """The shields of policies that do not apply, with why not."""
         for policy in self._compiled:
-            if policy.rows[_SHIELD] and isinstance(why := policy.applicability(attributes), str):
-                yield from ((shield, why) for shield in policy.rows[_SHIELD])
+            if policy.rows[PROTECT] and isinstance(why := policy.applicability(attributes), str):
+                yield from ((shield, why) for shield in policy.rows[PROTECT])
 
     def _after_exceptions(self, evaluation: RuleEvaluation) -> list[Verdict]:
         """What the rules say that have something to say, after letting in whom an exception names.
 
         A condition that failed has no rule, so no exception is about it.
         """
-        if self._excepting:
-            evaluation.verdicts = [
-                self._excepting[row.policy].after_exceptions(row, evaluation.attributes)
-                if row.policy in self._excepting
-                else row
-                for row in evaluation.verdicts
-            ]
+        for place, row in enumerate(evaluation.verdicts if self._excepting else ()):
+            if row.policy in self._excepting:
+                evaluation.verdicts[place] = self._excepting[row.policy].after_exceptions(row, evaluation.attributes)
         return [verdict for verdict in evaluation.verdicts if verdict.outcome != "skip"]
 
 
@@ -331,23 +308,10 @@ def _by_namespace(policies: Sequence[CompiledPolicy]) -> Callable[[str, str | No
 
 
 def _by_value(policies: Iterable[CompiledPolicy]) -> Callable[[str, int], list[tuple[CompiledPolicy, CompiledRule]]]:
-    """The rules about ranges that hold a value, of pods or of classes, each with its policy; as `_by_namespace`."""
-    rows = [(row, rule, rule.reserve) for row in policies for rule in row.policy.rules if rule.reserve is not None]
-    rows.sort(key=lambda row: (row[2].from_, row[2].to))
-    compile_ = {PODS: compile_use, CLASSES: compile_define}
-    compiled = {
-        kind: [(body, (row, compile_[kind](row.policy, rule, body))) for row, rule, body in rows] for kind in compile_
-    }
+    """The rules about the use or the definition of a value, each with its policy, by their ranges; else as above."""
 
-    def holding(kind: str, value: int) -> list[tuple[CompiledPolicy, CompiledRule]]:
-        return [row for body, row in compiled[kind] if body.from_ <= value <= body.to]
+    def holding(question: str, value: int) -> list[tuple[CompiledPolicy, CompiledRule]]:
+        rules = [(rule.range, policy, rule) for policy in policies for rule in policy.rows[question]]
+        return [row[1:] for row in sorted(rules, key=lambda row: row[0]) if row[0][0] <= value <= row[0][1]]
 
     return bounded_cache(_KEPT, 256)(holding)
-
-
-def _new_pod(request: PolicyRequest) -> RequestAttributes | None:
-    """What the rules look at in a request that makes a pod, or describes new ones by a template; None for any other."""
-    attributes = observe(request)
-    if isinstance(attributes, str) or attributes.kind != PODS or attributes.operation != "CREATE":
-        return None
-    return attributes

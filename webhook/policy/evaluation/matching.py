@@ -8,6 +8,7 @@ An UPDATE has the labels before and after: what restricts holds when either are 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 from webhook.kube.objects.meta import LabelSelector
 from webhook.kube.selectors import label_matcher
@@ -58,7 +59,7 @@ def parts_of(match: RequestMatch, *, gives: bool = False) -> list[Test]:
         operations, operation = match.operations, f"the operation is not {' or '.join(match.operations)}"
         tests.append(lambda attributes: None if attributes.operation in operations else operation)
     if match.namespaces is not None:
-        named, namespace = name_matcher(match.namespaces), _not_named("namespace", match.namespaces)
+        named, namespace = name_matcher(match.namespaces), f"the namespace is not one of {', '.join(match.namespaces)}"
         tests.append(
             lambda attributes: None if attributes.kind != PODS or named(attributes.request.namespace) else namespace
         )
@@ -77,9 +78,8 @@ def parts_of(match: RequestMatch, *, gives: bool = False) -> list[Test]:
 
 def _asked_by(subjects: tuple[Subject, ...], *, gives: bool, by_namespace: bool) -> Test:
     """Whether one of the subjects asks; of service accounts, which may act for someone else, that says little."""
-    asked = _subjects_matcher(subjects)
+    asked, reason = _asking(subjects)
     exactly = {subject.exact_user for subject in subjects}
-    reason = _not_asked_by(subjects)
     silent = None if by_namespace else "who asks may make the pod for someone else, and no namespace is named"
 
     def test(attributes: RequestAttributes) -> str | None:
@@ -137,52 +137,41 @@ def anyone_of(alternatives: Iterable[RequestMatch]) -> Rights:
 
 def definers(alternatives: Iterable[Definers]) -> Rights:
     """Compile who may define: by the name of the class, by who asks, or by both if both are named."""
-    return Rights(list(_definer(alternative)) for alternative in alternatives)
+
+    def parts(definer: Definers) -> Iterator[Test]:
+        if definer.names is not None:
+            named, reason = name_matcher(definer.names), f"the name is not one of {', '.join(definer.names)}"
+            yield lambda attributes: None if named(attributes.name) else reason
+        if definer.subjects is not None:
+            asked, unknown = _asking(definer.subjects)
+            yield lambda attributes: None if asked(attributes.request.user) else unknown
+
+    return Rights(map(list, map(parts, alternatives)))
 
 
-def _definer(definer: Definers) -> Iterator[Test]:
-    if definer.names is not None:
-        named, name = name_matcher(definer.names), _not_named("name", definer.names)
-        yield lambda attributes: None if named(attributes.name) else name
-    if definer.subjects is not None:
-        asked, reason = _subjects_matcher(definer.subjects), _not_asked_by(definer.subjects)
-        yield lambda attributes: None if asked(attributes.request.user) else reason
-
-
-def _not_named(what: str, names: Iterable[str]) -> str:
-    """The reason of a part by names that does not hold."""
-    return f"the {what} is not one of {', '.join(names)}"
-
-
-def _not_asked_by(subjects: Iterable[Subject]) -> str:
-    """The reason of a part by subjects that does not hold."""
-    return f"who asks is not one of {', '.join(f'{row.kind} {row.name}' for row in subjects)}"
-
-
-def _subjects_matcher(subjects: tuple[Subject, ...]) -> Callable[[UserInfo], bool]:
-    """Compile Users, Groups and ServiceAccounts to a test of who asks."""
+def _asking(subjects: tuple[Subject, ...]) -> tuple[Callable[[UserInfo], bool], str]:
+    """Compile Users, Groups and ServiceAccounts to a test of who asks, and the reason if it is none of them."""
     user = name_matcher(pattern for row in subjects if (pattern := row.user_pattern) is not None)
     group = name_matcher(row.name for row in subjects if row.kind == "Group")
-    return lambda info: user(info.username) or any(map(group, info.groups))
+    reason = f"who asks is not one of {', '.join(f'{row.kind} {row.name}' for row in subjects)}"
+    return lambda info: user(info.username) or any(map(group, info.groups)), reason
+
+
+_IN_WORDS: dict[str, Callable[[Any], str]] = {
+    "namespaces": lambda names: f"namespace {_either(names)}",
+    "namespace_selector": lambda selector: f"namespaces labelled {_selector_text(selector)}",
+    "object_selector": lambda selector: f"pods labelled {_selector_text(selector)}",
+    "subjects": lambda subjects: _either(map(str, subjects)),
+    "operations": lambda operations: f"operation {_either(operations)}",
+}
+"""What the parts of a match mean."""
 
 
 def rights_text(alternatives: Iterable[RequestMatch]) -> str:
     """`pods in namespace a, or Group b`; `nobody` without alternatives."""
-    texts = []
-    for match in alternatives:
-        parts = []
-        if match.namespaces is not None:
-            parts.append(f"namespace {_either(match.namespaces)}")
-        if match.namespace_selector is not None:
-            parts.append(f"namespaces labelled {_selector_text(match.namespace_selector)}")
-        if match.object_selector is not None:
-            parts.append(f"pods labelled {_selector_text(match.object_selector)}")
-        if match.subjects is not None:
-            parts.append(_either(map(str, match.subjects)))
-        if match.operations is not None:
-            parts.append(f"operation {_either(match.operations)}")
-        texts.append(" with ".join(parts) or "everyone")
-    return ", or ".join(texts) or "nobody"
+    rows = [[(words, getattr(match, field)) for field, words in _IN_WORDS.items()] for match in alternatives]
+    texts = (" with ".join(words(part) for words, part in row if part is not None) for row in rows)
+    return ", or ".join(text or "everyone" for text in texts) or "nobody"
 
 
 def definers_text(alternatives: Iterable[Definers]) -> str:
@@ -196,9 +185,8 @@ def definers_text(alternatives: Iterable[Definers]) -> str:
 
 def _selector_text(selector: LabelSelector) -> str:
     parts = [f"{key}={value}" for key, value in (selector.match_labels or {}).items()]
-    parts += [
-        f"{row.key} {row.operator} {','.join(row.values or ())}".strip() for row in selector.match_expressions or ()
-    ]
+    rows = selector.match_expressions or ()
+    parts += [f"{row.key} {row.operator} {','.join(row.values or ())}".strip() for row in rows]
     return ", ".join(parts) or "anything"
 
 

@@ -98,8 +98,7 @@ def protected_annotations(policies: Policies) -> frozenset[str]:
     keys = {*OWN_ANNOTATIONS, *shielded(policies.preemption)}
     for policy in policies.priority:
         for rule in policy.rules:
-            body = rule.protect_annotations
-            keys.update(body.keys if body and PODS in body.resources else ())
+            keys.update(rule.declaration.keys if PODS in rule.declaration.about else ())
     return frozenset(keys)
 
 

@@ -138,6 +138,11 @@ class RequestAttributes:
         return Inputs(self._variables, self.request.allowance)
 
     @property
+    def makes_pod(self) -> bool:
+        """Whether the request makes a pod, and not a workload with its template."""
+        return self.kind == PODS and not self.template and self.operation == "CREATE"
+
+    @property
     def labels(self) -> Mapping[str, str]:
         """The labels as they would be stored."""
         return _strings(self.new, "labels")

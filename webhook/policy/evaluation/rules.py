@@ -1,4 +1,7 @@
-"""Rule bodies, compiled: each becomes a function from the attributes of a request to what the rule says of it.
+"""Rules, compiled by their kinds: each becomes a function from the attributes of a request to what it says of it.
+
+`KINDS`, at the end, has a row for each kind. The engine asks the rules by questions: about pods, classes or groups,
+about the use or the definition of a value, about protected annotations, and for what is filled in.
 
 Rules that enforce `protectAnnotations` give rights, and rights add up: a change is allowed when any of them that
 speaks of the key and the operation allows it. If none speaks of a preemptibility key, the built-in rule
@@ -12,7 +15,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -30,6 +33,8 @@ Twins = Mapping[str, tuple[str, ...]]
 
 BUILTIN, SHIELD = "builtin", "shield"
 """Policy and rule name of what holds if no policy speaks."""
+USE, DEFINE, PROTECT, DEFAULT, COPY = "use", "define", "protect", "default", "copy"
+"""What rules are asked besides what they say of every request for a resource, for which its name stands."""
 DEFINE_INSTEAD = {
     "CREATE": "choose a value outside that range",
     "UPDATE": "its value cannot be changed, so leave the class as it is, or ask one of these to change it",
@@ -41,6 +46,8 @@ Outcome = Literal["allow", "deny", "error", "excepted", "skip"]
 and an exception of its policy lets the request in. `skip` appears in traces alone."""
 Said = tuple[Outcome, str]
 """What a rule says of a request, and the reason, which is empty if it allows it."""
+Rows = Iterator[tuple[str, Any]]
+"""What a rule is compiled to, each with the question that it answers."""
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -92,16 +99,19 @@ _ALLOW: Said = "allow", ""
 class CompiledRule:
     """One rule ready to run on requests of the kinds it is about."""
 
-    policy: str
-    rule: str
-    enforcement: Enforcement
+    policy: PriorityPolicy
+    rule: PriorityRule
     run: Callable[[RequestAttributes], Said]
+    range: tuple[int, int] = (0, 0)
+    """The values that a rule about some values is about."""
 
     def evaluate(self, attributes: RequestAttributes) -> Verdict:
         """What the rule says of the request."""
         outcome, message = self.run(attributes)
-        enforcement = on_error(self.enforcement, attributes) if outcome == "error" else self.enforcement
-        return Verdict(self.policy, self.rule, enforcement, outcome, message)
+        enforcement = self.rule.enforcement
+        if outcome == "error":
+            enforcement = on_error(enforcement, attributes)
+        return Verdict(self.policy.name, self.rule.name, enforcement, outcome, message)
 
 
 def on_error(enforcement: Enforcement, attributes: RequestAttributes) -> Enforcement:
@@ -112,24 +122,21 @@ def on_error(enforcement: Enforcement, attributes: RequestAttributes) -> Enforce
     return Enforcement.WARN if attributes.template and attributes.question != GROUPS else enforcement
 
 
-def compile_judging(policy: PriorityPolicy, rule: PriorityRule, twins: Twins) -> Iterator[tuple[str, CompiledRule]]:
-    """The bodies of a rule that judge every request of a kind, each with that kind; a new body is one more here."""
-    rule_id = f"{policy.name}/{rule.name}"
-    if rule.priority_classes is not None:
-        run = _compile_classes(rule_id, rule.priority_classes, twins)
-        yield PODS, CompiledRule(policy.name, rule.name, rule.enforcement, run)
-    if rule.validate is not None:
-        compiled = CompiledRule(policy.name, rule.name, rule.enforcement, _compile_validate(rule_id, rule.validate))
-        for kind in rule.validate.resources:
-            yield kind, compiled
+def _default(policy: PriorityPolicy, rule: PriorityRule, class_name: str, _: Twins) -> Rows:
+    yield DEFAULT, (class_name, f"{policy.name}/{rule.name}")
 
 
-def _compile_classes(rule_id: str, body: PriorityClasses, twins: Twins) -> Callable[[RequestAttributes], Said]:
-    """Compile which PriorityClasses pods may name.
+def _copied(policy: PriorityPolicy, rule: PriorityRule, keys: tuple[str, ...], _: Twins) -> Rows:
+    for key in keys:
+        yield COPY, (key, f"{policy.name}/{rule.name}")
+
+
+def _classes(policy: PriorityPolicy, rule: PriorityRule, body: PriorityClasses, twins: Twins) -> Rows:
+    """Which PriorityClasses pods may name.
 
     A twin counts as the class whose pods it takes: the webhook moved the pod, not its author.
     """
-    denied, what = name_matcher(body.deny), classes_text(body)
+    denied, what = name_matcher(body.deny), f"rule {policy.name}/{rule.name} {classes_text(body)}"
     allowed = name_matcher(body.allow) if body.allow is not None else None
 
     def run(attributes: RequestAttributes) -> Said:
@@ -142,13 +149,19 @@ def _compile_classes(rule_id: str, body: PriorityClasses, twins: Twins) -> Calla
             return _ALLOW
         where = f" in namespace {attributes.request.namespace}" if attributes.request.namespace else ""
         twin = f" (the twin of {' or '.join(originals)})" if originals else ""
-        return "deny", f'PriorityClass "{bounded(name)}"{twin} may not be used{where}: rule {rule_id} {what}'
+        return "deny", f'PriorityClass "{bounded(name)}"{twin} may not be used{where}: {what}'
 
-    return run
+    yield PODS, CompiledRule(policy, rule, run)
 
 
-def compile_use(policy: PriorityPolicy, rule: PriorityRule, body: Reserve) -> CompiledRule:
-    """Compile who may use a reserved range, to be run on pods whose priority lies in it."""
+def _reserved(policy: PriorityPolicy, rule: PriorityRule, body: Reserve, _: Twins) -> Rows:
+    """Who may use a reserved range, and define classes in it: to be run on what has a value that lies in it."""
+    rule_id, range_ = f"{policy.name}/{rule.name}", (body.from_, body.to)
+    yield USE, CompiledRule(policy, rule, _compile_use(rule_id, body), range_)
+    yield DEFINE, CompiledRule(policy, rule, _compile_define(rule_id, body), range_)
+
+
+def _compile_use(rule_id: str, body: Reserve) -> Callable[[RequestAttributes], Said]:
     may, who = anyone_of(body.use), rights_text(body.use)
     by_subject = any(right.subjects for right in body.use)
 
@@ -163,16 +176,15 @@ def compile_use(policy: PriorityPolicy, rule: PriorityRule, body: Reserve) -> Co
         by = f' (PriorityClass "{bounded(attributes.class_name)}")' if attributes.class_name else ""
         text = (
             f"priority {attributes.value}{by} lies in the range {body.from_} to {body.to}, which rule"
-            f" {policy.name}/{rule.name} reserves for {who}{may.missing(attributes)}{hint};"
+            f" {rule_id} reserves for {who}{may.missing(attributes)}{hint};"
             " choose a PriorityClass with a value outside that range"
         )
         return "deny", text
 
-    return CompiledRule(policy.name, rule.name, rule.enforcement, run)
+    return run
 
 
-def compile_define(policy: PriorityPolicy, rule: PriorityRule, body: Reserve) -> CompiledRule:
-    """Compile who may define classes in a reserved range, to be run on PriorityClasses whose value lies in it."""
+def _compile_define(rule_id: str, body: Reserve) -> Callable[[RequestAttributes], Said]:
     may, who = definers(body.define), definers_text(body.define)
 
     def run(attributes: RequestAttributes) -> Said:
@@ -182,20 +194,20 @@ def compile_define(policy: PriorityPolicy, rule: PriorityRule, body: Reserve) ->
             return _ALLOW
         text = (
             f'value {attributes.value} of PriorityClass "{bounded(attributes.name)}" lies in the range {body.from_} to'
-            f" {body.to}, which rule {policy.name}/{rule.name} reserves: classes there may be defined by"
+            f" {body.to}, which rule {rule_id} reserves: classes there may be defined by"
             f" {who}{may.missing(attributes)}; {DEFINE_INSTEAD[attributes.request.operation]}"
         )
         return "deny", text
 
-    return CompiledRule(policy.name, rule.name, rule.enforcement, run)
+    return run
 
 
-def _compile_validate(rule_id: str, body: Validate) -> Callable[[RequestAttributes], Said]:
-    """Compile an expression: one that fails is an error, one that is false a refusal.
+def _validated(policy: PriorityPolicy, rule: PriorityRule, body: Validate, _: Twins) -> Rows:
+    """An expression: one that fails is an error, one that is false a refusal.
 
     Raises CelError for one that does not compile, which loading has found before.
     """
-    expression = compile_bool(body.expression)
+    rule_id, expression = f"{policy.name}/{rule.name}", compile_bool(body.expression)
     words = compile_text(body.message_expression) if body.message_expression else None
 
     def run(attributes: RequestAttributes) -> Said:
@@ -210,7 +222,8 @@ def _compile_validate(rule_id: str, body: Validate) -> Callable[[RequestAttribut
                 message = words.words(attributes.inputs)
         return "deny", f"{message} (rule {rule_id})"
 
-    return run
+    for kind in body.resources:
+        yield kind, CompiledRule(policy, rule, run)
 
 
 def failed_text(program: Program, error: CelRuntimeError) -> str:
@@ -249,6 +262,11 @@ class Shield:
         leaves = f"rule {self.policy}/{self.rule} leaves that to {self._who}{self.allowed.missing(attributes)}{within}"
         text = _refusal(attributes, key, change, leaves)
         return Verdict(self.policy, self.rule, self.enforcement, "deny", text)
+
+
+def _shields(policy: PriorityPolicy, rule: PriorityRule, body: ProtectAnnotations, _: Twins) -> Rows:
+    for kind in body.resources:
+        yield PROTECT, Shield(kind, policy, rule, body)
 
 
 def shield_verdicts(
@@ -325,3 +343,40 @@ def excepted_text(rule_id: str, exception: PolicyException, violation: str) -> s
 def without_name(rule_id: str, text: str) -> str:
     """A text that says `this rule` instead of the rule's name, for a line that has named it."""
     return re.sub(rf"\brule {re.escape(rule_id)}(?![\w/-])", "this rule", text.removesuffix(f" (rule {rule_id})"))
+
+
+class RuleKind(NamedTuple):
+    """How rules of a kind judge: what they are compiled to, and why one that was not heard had a part, or had none.
+
+    What else there is to know of a rule says its declaration (`webhook.policy.model.declarations`).
+    """
+
+    compile: Callable[[PriorityPolicy, PriorityRule, Any, Twins], Rows]
+    unheard: Callable[[Any, RequestAttributes], tuple[bool, str] | None] = lambda _body, _attributes: None
+    """Whether it had a part, and why; None for a request that it says nothing of."""
+
+
+def _default_unheard(class_name: str, attributes: RequestAttributes) -> tuple[bool, str] | None:
+    own = attributes.class_name or "none"
+    why = f"the pod has PriorityClass {own}; the default is {class_name}"
+    return (own == class_name, why) if attributes.makes_pod else None
+
+
+def _copy_unheard(keys: tuple[str, ...], attributes: RequestAttributes) -> tuple[bool, str] | None:
+    why = f"a new pod takes over {', '.join(keys)} from its PriorityClass"
+    return (True, why) if attributes.makes_pod else None
+
+
+def _reserve_unheard(body: Reserve, attributes: RequestAttributes) -> tuple[bool, str] | None:
+    return False, f"{attributes.value} does not lie in {body.from_} to {body.to}"
+
+
+KINDS = {
+    "default_priority_class": RuleKind(_default, _default_unheard),
+    "priority_classes": RuleKind(_classes),
+    "reserve": RuleKind(_reserved, _reserve_unheard),
+    "copy_annotations": RuleKind(_copied, _copy_unheard),
+    "protect_annotations": RuleKind(_shields),
+    "validate": RuleKind(_validated),
+}
+"""Each kind of rule, by the field of `PriorityRule` that holds its body."""

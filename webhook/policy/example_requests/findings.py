@@ -82,12 +82,12 @@ class _Asked:
     def __init__(self, policies: Policies, now: float) -> None:
         self._policies, self._now, self._engine = policies, now, Engine(policies)
         self._lists = {
-            f"{policy.name}/{rule.name}": rule.priority_classes
+            f"{policy.name}/{rule.name}": rule.declaration.classes
             for policy in policies.priority
             for rule in policy.rules
-            if rule.priority_classes is not None and rule.enforcement is Enforcement.ENFORCE
+            if rule.declaration.classes is not None and rule.enforcement is Enforcement.ENFORCE
         }
-        """The rules that say which classes may be named."""
+        """The rules that say which classes may be named, with these."""
 
     def _said(self, example: Example) -> Said:
         request = example.request(self._now)
@@ -101,7 +101,7 @@ class _Asked:
         own = answered[:]
         for rule in policy.rules:
             rule_id = f"{policy.name}/{rule.name}"
-            for question in questions(policy, rule, self._lists.values()):
+            for question in questions(policy, rule, chain.from_iterable(self._lists.values())):
                 rows = self._rows(rule_id, question) if question.fixed[0] else []
                 answered += chain.from_iterable(rows)
                 for severity, text in self._of_question(policy, rule, question, rows):
@@ -179,7 +179,7 @@ class _Asked:
             refusals = [verdict.message for verdict in self._said(named).values() if verdict.denies]
             if refusals:
                 yield f"{given}, gets {rule.default_priority_class} by {rule_id} and is refused: {refusals[0]}"
-        elif rule.enforcement is Enforcement.ENFORCE and rule.refuses:
+        elif rule.enforcement is Enforcement.ENFORCE and rule.declaration.refuses:
             exclude = RequestMatch() if policy.exclude is None or policy.match.by_namespace else policy.exclude
             everywhere = about == "use" or (exclude.namespace_selector is not None and not exclude.by_namespace)
             through = _let_out(rule_id, about, rows, everywhere=everywhere)

@@ -12,9 +12,10 @@ from webhook.policy.cel.fields import Path, fields_read, literals
 from webhook.policy.cel.program import compile_bool
 from webhook.policy.evaluation.request import CLASSES, CONTROLLER, PODS, UserInfo
 from webhook.policy.example_requests.example import ANYBODY, CHANGE, NAME, NAMESPACE, OPERATION, USER, VALUE, Settings
+from webhook.policy.model.declarations import DEFINE, Declaration
 from webhook.policy.model.globs import WILDCARD
 from webhook.policy.model.priority import PriorityPolicy
-from webhook.policy.model.rules import PriorityClasses, PriorityRule
+from webhook.policy.model.rules import PriorityRule
 from webhook.policy.model.values import CAN_BE_PREEMPTED
 
 Parts = list[list[Settings]]
@@ -79,22 +80,21 @@ def samples(patterns: Iterable[str], *, dots: bool = True) -> list[str]:
     return list(names)
 
 
-def questions(policy: PriorityPolicy, rule: PriorityRule, lists: Iterable[PriorityClasses]) -> Iterator[RuleQuestion]:
-    """What a rule decides about pods and about PriorityClasses; `lists` are what rules allow and deny."""
-    if rule.reserve is not None:
-        yield _question(policy, rule, "use", PODS, ())
-        yield _question(policy, rule, "define", CLASSES, ())
+def questions(policy: PriorityPolicy, rule: PriorityRule, listed: Iterable[str]) -> Iterator[RuleQuestion]:
+    """What a rule decides about pods and about PriorityClasses; `listed` are the classes that rules list."""
+    declared = rule.declaration
+    if declared.range is not None:
+        yield _question(policy, declared, "use", PODS)
+        yield _question(policy, declared, DEFINE, CLASSES)
         return
-    listed = rule.priority_classes is not None
-    names = [name for body in lists if listed for name in (*(body.allow or ()), *body.deny)]
-    for resource in rule.validate.resources if rule.validate is not None else (PODS,):
-        yield _question(policy, rule, rule.body[0], resource, names)
+    for resource in declared.about if declared.expressions else (PODS,):
+        yield _question(policy, declared, rule.body[0], resource, () if declared.classes is None else listed)
 
 
 def _question(
-    policy: PriorityPolicy, rule: PriorityRule, about: str, resource: str, listed: Iterable[str]
+    policy: PriorityPolicy, declared: Declaration, about: str, resource: str, listed: Iterable[str] = ()
 ) -> RuleQuestion:
-    own = _read(rule.declaration.expressions, resource)
+    own = _read(declared.expressions, resource)
     read = _read([condition.expression for condition in policy.conditions], resource)
     names, users = [*own.get(NAMESPACE, ()), *read.get(NAMESPACE, ())], [ANYBODY, CONTROLLER]
     users += (UserInfo(text, ("system:authenticated", text)) for text in (*own.get(USER, ()), *read.get(USER, ())))
@@ -105,7 +105,7 @@ def _question(
         if path[1] in may_differ and path not in (NAME, VALUE, NAMESPACE):
             settings: list[Settings] = [(), *(((path, value),) for value in values)]
             (free if path[0] == "object" and path not in own else places).append(settings)
-    rights = [right for given in rule.declaration.rights.values() for right in given]
+    rights = [right for given in declared.rights.values() for right in given]
     for match in (policy.match, policy.exclude, *(row.match for row in policy.exceptions), *rights):
         names += getattr(match, "namespaces", None) or ()
         free += label_settings(getattr(match, "object_selector", None), "object")
@@ -117,7 +117,7 @@ def _question(
     spaces: list[Settings] = [((NAMESPACE, name),) for name in (UNNAMED, *samples(names, dots=False))]
     asking: list[Settings] = [((USER, user),) for user in users]
     both = own | read
-    decided = list(_decided(rule, about, resource, both | {NAME: [*both.get(NAME, ()), *listed]}))
+    decided = list(_decided(declared, about, resource, both | {NAME: [*both.get(NAME, ()), *listed]}))
     return RuleQuestion(about, resource, [decided, spaces if resource == PODS else [()], *places, asking], free)
 
 
@@ -163,25 +163,25 @@ def _values(type_: str, compared: Sequence[str | int]) -> list[Any]:
     return [{"name": "a"}]
 
 
-def _decided(rule: PriorityRule, about: str, kind: str, read: dict[Path, list[Any]]) -> Iterator[Settings]:
+def _decided(declared: Declaration, about: str, kind: str, read: dict[Path, list[Any]]) -> Iterator[Settings]:
     """What the rule is about: annotations that change, or classes by name and value."""
-    updates: list[Settings] = [(), ((OPERATION, "UPDATE"),)]
-    if rule.protect_annotations is not None:
-        operations = [row for row in updates if ("UPDATE" if row else "CREATE") in rule.protect_annotations.operations]
-        yield from ((*row, ((*CHANGE, key), "true")) for key in rule.protect_annotations.keys for row in operations)
+    made: Settings = ()
+    changed: Settings = ((OPERATION, "UPDATE"),)
+    operations = [made, changed]
+    if declared.keys:
+        operations = [row for row in operations if ("UPDATE" if row else "CREATE") in declared.operations]
+        yield from ((*row, ((*CHANGE, key), "true")) for key in declared.keys for row in operations)
         return
-    start, end, names, values = -(2**31), 2**31 - 1, ["c", *read.get(NAME, ())], [1000, *read.get(VALUE, ())]
-    if rule.reserve is not None:
-        start, end = rule.reserve.from_, rule.reserve.to
-        values += [start, end, *(SYSTEM if about == "use" else ())]
-        names += [name for row in rule.reserve.define if about == "define" for name in row.names or ()]
-    elif rule.priority_classes is not None:
-        names += [*(rule.priority_classes.allow or ()), *rule.priority_classes.deny]
-        values += SYSTEM
+    names, values = ["c", *read.get(NAME, ()), *(declared.classes or ())], [1000, *read.get(VALUE, ())]
+    names += [name for right in declared.rights.get(about, ()) for name in getattr(right, "names", None) or ()]
+    start, end = declared.range or (-(2**31), 2**31 - 1)
+    values += declared.range or ()
+    if declared.range is not None or declared.classes is not None:
+        values += SYSTEM if kind == PODS else ()
+        operations = [made] if kind == PODS else [made, (*changed, ((*CHANGE, CAN_BE_PREEMPTED), "true"))]
+    elif kind == PODS:
+        yield from operations
     possible = [value for value in values if start <= value <= end and (value <= 10**9 or value in SYSTEM)]
     classes = [(SYSTEM.get(value, name), value) for value in possible for name in samples(names)]
-    operations = updates if rule.validate is not None or not rule.refuses else updates[:1]
-    operations += [(*updates[1], ((*CHANGE, CAN_BE_PREEMPTED), "true"))] if about == "define" else []
-    yield from operations if kind == PODS and rule.reserve is None and rule.priority_classes is None else ()
     for (name, value), operation in product(dict.fromkeys(classes), operations):
         yield (*operation, (NAME, name), (VALUE, value))

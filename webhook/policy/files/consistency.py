@@ -77,8 +77,7 @@ def _costs(policies: Policies) -> Iterator[_Clash]:
     for policy in policies.priority:
         spent = sum(compile_bool(condition.expression).cost.ordinary for condition in policy.conditions)
         for rule in policy.rules:
-            if rule.validate is not None:
-                spent += compile_bool(rule.validate.expression).cost.ordinary
+            spent += sum(compile_bool(expression).cost.ordinary for expression in rule.declaration.expressions)
             if spent > MOST_IN_ALL:
                 yield _Clash(
                     rule.source,
@@ -93,19 +92,18 @@ def _costs(policies: Policies) -> Iterator[_Clash]:
 def _ranges(policies: Policies) -> Iterator[_Clash]:
     """Each range that overlaps one before it, against the one that reaches furthest."""
     rules = [(policy, rule) for policy in policies.priority for rule in policy.rules]
-    rows = [(rule.reserve, f"{policy.name}/{rule.name}", rule.source) for policy, rule in rules if rule.reserve]
+    ranges = [(rule.declaration.range, f"{policy.name}/{rule.name}", rule.source) for policy, rule in rules]
+    rows = [(*reserved, name, source) for reserved, name, source in ranges if reserved is not None]
     furthest = None
-    for row in sorted(rows, key=lambda row: (row[0].from_, row[0].to)):
-        reserve, name, source = row
-        if reserve.from_ > reserve.to:
-            continue
-        if furthest is not None and reserve.from_ <= furthest[0].to:
-            other, other_name, other_source = furthest
-            overlap = f"{reserve.from_} to {min(reserve.to, other.to)}"
-            text = f"the range of {name} overlaps that of {other_name} in {overlap}; a value can be reserved once"
-            there = f"{other_name} reserves {other.from_} to {other.to}"
-            yield _Clash(source, f"{text}, so end one of them before the other begins", other_source, there)
-        if furthest is None or reserve.to > furthest[0].to:
+    for row in sorted(rows, key=lambda row: row[:2]):
+        start, end, name, source = row
+        if furthest is not None and start <= furthest[1]:
+            other_start, other_end, other, other_source = furthest
+            text = f"the range of {name} overlaps that of {other} in {start} to {min(end, other_end)}"
+            instead = "a value can be reserved once, so end one of them before the other begins"
+            there = f"{other} reserves {other_start} to {other_end}"
+            yield _Clash(source, f"{text}; {instead}", other_source, there)
+        if furthest is None or end > furthest[1]:
             furthest = row
 
 

@@ -16,7 +16,6 @@ from webhook.policy.evaluation.request import CLASSES, GROUPS, PODS, PolicyReque
 from webhook.policy.evaluation.rules import excepted_text
 from webhook.policy.exceptions import exceptions, next_end
 from webhook.policy.model.policies import Policies
-from webhook.policy.model.preemption import PreemptionPolicy
 from webhook.policy.rights import rights_of
 from webhook.policy.shapes.findings import Reader, Severity
 from webhook.policy.shapes.yaml_nodes import SourcePosition
@@ -74,23 +73,17 @@ def _use(policies: Policies, now: float) -> None:
         engine.judge(replace(asked, operation="UPDATE", old_object=_EXAMPLE))
     reads_on_update(policies)
     rights_of(policies)
-    ends = [exception.until for policy in policies.priority for exception in policy.exceptions]
-    for at in (now, *ends[:1], *ends[-1:]):
+    excepting = [exception for policy in policies.priority for exception in policy.exceptions]
+    for at in (now, *(exception.until for exception in (*excepting[:1], *excepting[-1:]))):
         exceptions(policies, at)
         next_end(policies, at)
-    for policy in policies.priority:
-        for exception in policy.exceptions:
-            excepted_text(policy.name, exception, "")
-    for other in policies.preemption:
-        _use_preemption(other, now)
-
-
-def _use_preemption(policy: PreemptionPolicy, now: float) -> None:
-    """Its schedules at `now` and at the beginnings and ends of the windows next to it."""
-    rates = policy.limits.rates.values()
-    for schedule in filter(None, (policy.schedule, policy.protection.schedule, *(rate.schedule for rate in rates))):
-        for at in filter(None, (now, schedule.begins(now), schedule.ends(now))):
-            schedule.ends(at)
-            schedule.when(at, now)
-            schedule.next_window(at)
-    policy.limits.at(now)
+    for exception in excepting:
+        excepted_text("", exception, "")
+    for policy in policies.preemption:
+        policy.limits.at(now)
+        own = (policy.schedule, policy.protection.schedule, *(rate.schedule for rate in policy.limits.rates.values()))
+        for schedule in filter(None, own):  # at `now`, and at the beginning and the end of the window next to it
+            for at in filter(None, (now, schedule.begins(now), schedule.ends(now))):
+                schedule.ends(at)
+                schedule.when(at, now)
+                schedule.next_window(at)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -60,16 +60,6 @@ def load_source(
     return Loaded(loaded.policies, given.findings + loaded.findings)
 
 
-def _too_many(files: int, size: int) -> str:
-    """Why no more files are read; empty if they are."""
-    if size > LARGEST_SET:
-        return (
-            f"with this file the policies have {size} bytes; a set has at most {LARGEST_SET}, because it is kept in a"
-            " ConfigMap: shorten comments, or take policies out"
-        )
-    return f"a set has at most {MOST_FILES} policy files: join some" if files >= MOST_FILES else ""
-
-
 def load_texts(
     texts: list[tuple[str, str]],
     known_classes: Collection[str] | None = None,
@@ -89,30 +79,23 @@ def load_texts(
     for name, text in texts:
         own = len(text.encode(errors="surrogatepass"))
         size += own + len(name)
-        wrong = too_large(own) if own > LARGEST_FILE else _too_many(len(readers), size)
         if time.thread_time() > end:
             wrong = f"is not read: the files before it took more than {seconds:g} s; make them smaller or fewer"
-        if wrong:
-            unread.append(about(Path(name), wrong))
-            break
-        reader = readers[name] = Reader(name, text)
-        try:
-            empty = True
-            for root in documents(text):
-                empty = empty and isinstance(root, YamlScalar) and meaning(root) == "null"
-                errors = reader.errors
-                try:
-                    policy = _document(root, reader)
-                except Exception as error:  # noqa: BLE001 - whoever wrote the document reads it, and no server ends by it
-                    policy = INVALID
-                    reader.error(root, f"this policy cannot be read: {type(error).__name__}: {error}; {INSTEAD}")
-                if policy is not INVALID and reader.errors == errors:
-                    read.append(policy)
-            if empty:
-                reader.at(Severity.WARNING, SourcePosition(name, 1, 1), "the file holds no policy")
-        except YamlError as error:
-            source = SourcePosition(name, error.line, error.column)
-            reader.at(Severity.ERROR, source, f"YAML: {error.message}")
+        elif own > LARGEST_FILE:
+            wrong = too_large(own)
+        elif size > LARGEST_SET:
+            wrong = (
+                f"with this file the policies have {size} bytes; a set has at most {LARGEST_SET}, because it is kept in"
+                " a ConfigMap: shorten comments, or take policies out"
+            )
+        elif len(readers) >= MOST_FILES:
+            wrong = f"a set has at most {MOST_FILES} policy files: join some"
+        else:
+            readers[name] = Reader(name, text)
+            read += _policies(text, readers[name])
+            continue
+        unread.append(about(Path(name), wrong))
+        break
     policies = Policies(
         priority=tuple(policy for policy in read if isinstance(policy, PriorityPolicy)),
         preemption=tuple(policy for policy in read if isinstance(policy, PreemptionPolicy)),
@@ -120,6 +103,26 @@ def load_texts(
     check_together(policies, readers, known_classes)
     policies = use_once(policies, readers, time.time() if now is None else now, uses)
     return Loaded(policies, [finding for reader in readers.values() for finding in reader.findings] + unread)
+
+
+def _policies(text: str, reader: Reader) -> Iterator[PriorityPolicy | PreemptionPolicy]:
+    """The policies of one file that are right."""
+    empty = True
+    try:
+        for root in documents(text):
+            empty = empty and isinstance(root, YamlScalar) and meaning(root) == "null"
+            errors = reader.errors
+            try:
+                policy = _document(root, reader)
+            except Exception as error:  # noqa: BLE001 - whoever wrote the document reads it, and no server ends by it
+                policy = INVALID
+                reader.error(root, f"this policy cannot be read: {type(error).__name__}: {error}; {INSTEAD}")
+            if policy is not INVALID and reader.errors == errors:
+                yield policy
+        if empty:
+            reader.at(Severity.WARNING, SourcePosition(reader.path, 1, 1), "the file holds no policy")
+    except YamlError as error:
+        reader.at(Severity.ERROR, SourcePosition(reader.path, error.line, error.column), f"YAML: {error.message}")
 
 
 def _document(root: YamlNode, reader: Reader) -> Any:

@@ -43,7 +43,9 @@ def texts_in(directory: Path) -> PolicyTexts:
     """
     result = PolicyTexts([], [])
     try:
-        paths = sorted(filter(_is_policy_file, directory.iterdir())) if directory.is_dir() else [directory]
+        entries = sorted(directory.iterdir()) if directory.is_dir() else ()
+        files = [path for path in entries if path.suffix in SUFFIXES and path.name[0] != "." and not path.is_dir()]
+        paths = files if directory.is_dir() else [directory]
     except OSError as error:
         return PolicyTexts([], [about(directory, f"cannot be read: {error.strerror or error}")])
     if not paths:
@@ -78,10 +80,6 @@ def about(path: Path, message: str, severity: Severity = Severity.ERROR) -> Find
 def too_large(size: int) -> str:
     """Why a file of so many bytes is not read."""
     return f"has {size} bytes; a policy file has at most {LARGEST_FILE}: split it"
-
-
-def _is_policy_file(path: Path) -> bool:
-    return path.suffix in SUFFIXES and not path.name.startswith(".") and not path.is_dir()
 
 
 def _text(path: Path) -> str | Finding:

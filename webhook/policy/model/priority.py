@@ -82,7 +82,7 @@ class PriorityPolicy(Checked, frozen=True, kw_only=True):
                 reader.at(Severity.ERROR, row.source, text)
             seen.setdefault(row.name, row.source.line)
         _check_requesters(values.get("match") or RequestMatch(), rules, nodes, reader)
-        refusing = {rule.name: rule.refuses for rule in rules}
+        refusing = {rule.name: rule.declaration.refuses for rule in rules}
         for exception in values.get("exceptions", ()) if "rules" in values else ():
             for name in exception.rules:
                 if name not in refusing:
@@ -112,8 +112,9 @@ def _check_requesters(match: RequestMatch, rules: tuple[PriorityRule, ...], node
     """
     if match.subjects is None or match.by_namespace or "CREATE" not in (match.operations or ("CREATE",)):
         return
-    refusing = any(rule.refuses and rule.enforcement is Enforcement.ENFORCE for rule in rules)
-    if refusing and any(map(_about_new_pods, rules)) and not any(row.covers_controllers for row in match.subjects):
+    enforced = [rule for rule in rules if rule.enforcement is Enforcement.ENFORCE and rule.declaration.refuses]
+    of_new_pods = any(rule.declaration.of_new_pods for rule in rules)
+    if enforced and of_new_pods and not any(row.covers_controllers for row in match.subjects):
         reader.error(
             nodes["match"],
             "the rules also hold for pods that controllers and service accounts make in every namespace, so they would"
@@ -121,10 +122,3 @@ def _check_requesters(match: RequestMatch, rules: tuple[PriorityRule, ...], node
             ' "operations: [UPDATE]" if only changes are meant; or, if the pods of controllers are meant as well, add'
             " {kind: Group, name: system:serviceaccounts} to the subjects",
         )
-
-
-def _about_new_pods(rule: PriorityRule) -> bool:
-    protect = rule.protect_annotations
-    if rule.validate is not None:
-        return "pods" in rule.validate.resources
-    return protect is None or ("CREATE" in protect.operations and "pods" in protect.resources)

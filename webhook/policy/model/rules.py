@@ -1,17 +1,18 @@
 """The rules of a PriorityPolicy: one struct for each body, with what it declares of itself.
 
-`webhook.policy.evaluation` turns these into closures. A new rule body is a struct here, its field in `PriorityRule`,
-its evaluation in `evaluation.rules`, what is asked of it in `example_requests.questions`, and a row in `native.rules`.
+A new kind of rule is a struct here and its field in `PriorityRule`, a row in `evaluation.rules.KINDS`, which says how
+it judges, and what of it the API server can judge by itself in `native.rules`. All others go by its declaration.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Any
 
 import msgspec
 
 from webhook.policy.cel.program import VARIABLES, compile_bool, compile_text
-from webhook.policy.model.declarations import DEFINE, FIELDS_OF_PRIORITY, Declaration, RuleBody
+from webhook.policy.model.declarations import DEFINE, FIELDS_OF_PRIORITY, Declaration, FieldPath, RuleBody
 from webhook.policy.model.match import Operations, Rights, Subjects, check_rights
 from webhook.policy.model.values import (
     Annotation,
@@ -39,13 +40,17 @@ from webhook.policy.shapes.yaml_nodes import SourcePosition
 
 _PRIORITY = integer("a priority", -(2**31), 2**31 - 1)
 _VARIABLES = ", ".join(VARIABLES)
-_PODS = frozenset({"pods"})
+_PODS = ("pods",)
 _RESOURCE = one_of(
     "a resource", {"pods": "pods and the pod templates of workloads", "priorityclasses": "PriorityClasses"}
 )
 _Resources = Annotated[tuple[Annotated[str, _RESOURCE], ...], FILLED]
-_FILLS_IN = Declaration(about=_PODS, fields=FIELDS_OF_PRIORITY, always_asked=False)
+_FILLS_IN = Declaration(about=_PODS, fields=FIELDS_OF_PRIORITY, always_asked=False, refuses=False)
 """What fills something in where a pod is made, and refuses nothing."""
+
+
+def _annotations(keys: Iterable[str]) -> frozenset[FieldPath]:
+    return frozenset(("metadata", "annotations", key) for key in keys)
 
 
 @choice("an enforcement")
@@ -70,7 +75,7 @@ class PriorityClasses(RuleBody, frozen=True, kw_only=True):
     @property
     def declaration(self) -> Declaration:
         """It looks at the class that a pod names."""
-        return Declaration(about=_PODS, fields=FIELDS_OF_PRIORITY)
+        return Declaration(about=_PODS, fields=FIELDS_OF_PRIORITY, classes=(*(self.allow or ()), *self.deny))
 
 
 @mapping("definers")
@@ -110,7 +115,13 @@ class Reserve(RuleBody, Checked, frozen=True, kw_only=True):
     @property
     def declaration(self) -> Declaration:
         """It looks at the value, and asks who uses it and who defines a class of it."""
-        return Declaration(fields=FIELDS_OF_PRIORITY, always_asked=False, rights={"use": self.use, DEFINE: self.define})
+        return Declaration(
+            fields=FIELDS_OF_PRIORITY,
+            always_asked=False,
+            range=(self.from_, self.to),
+            rights={"use": self.use, DEFINE: self.define},
+            title=f"{self.from_} to {self.to}",
+        )
 
 
 @mapping("protectAnnotations rule")
@@ -135,10 +146,13 @@ class ProtectAnnotations(RuleBody, Checked, frozen=True, kw_only=True):
     def declaration(self) -> Declaration:
         """It looks at its annotations, and asks who changes them."""
         return Declaration(
-            about=frozenset(self.resources),
-            fields=frozenset(("metadata", "annotations", key) for key in self.keys),
+            about=self.resources,
+            operations=self.operations,
+            fields=_annotations(self.keys),
             always_asked=False,
+            keys=self.keys,
             rights={"allow": self.allow},
+            title=f"{', '.join(self.keys)} at {' and '.join(self.operations)}",
         )
 
 
@@ -169,7 +183,7 @@ class Validate(RuleBody, Checked, frozen=True, kw_only=True):
     @property
     def declaration(self) -> Declaration:
         """It looks at what its expression reads."""
-        return Declaration(about=frozenset(self.resources), expressions=(self.expression,))
+        return Declaration(about=self.resources, expressions=(self.expression,))
 
 
 def _rule(values: Values, source: SourcePosition) -> Values:
@@ -197,15 +211,13 @@ class PriorityRule(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def declaration(self) -> Declaration:
-        """What the rule's body says of itself."""
+        """What the rule's body says of itself; of one that could not be read all that a body may say."""
         if self.default_priority_class is not None:
             return _FILLS_IN
         if self.copy_annotations is not None:
-            return msgspec.structs.replace(
-                _FILLS_IN, fields=frozenset(("metadata", "annotations", key) for key in self.copy_annotations)
-            )
-        body: RuleBody = self.body[1]
-        return body.declaration
+            return msgspec.structs.replace(_FILLS_IN, fields=_annotations(self.copy_annotations))
+        body: RuleBody | None = self.body[1]
+        return Declaration() if body is None else body.declaration
 
     @property
     def body(self) -> tuple[str, Any]:
@@ -213,8 +225,3 @@ class PriorityRule(msgspec.Struct, frozen=True, kw_only=True):
         shape = shape_of(type(self))
         names = [field.attribute for field in shape.fields if field.name in shape.alternatives]
         return next(((name, getattr(self, name)) for name in names if getattr(self, name) is not None), ("", None))
-
-    @property
-    def refuses(self) -> bool:
-        """Whether the rule can refuse anything; the others fill in, and there is nothing to except from."""
-        return self.default_priority_class is None and self.copy_annotations is None
