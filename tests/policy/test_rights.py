@@ -4,6 +4,7 @@ from tests.policy.builders import loaded, rules, table
 from webhook.policy.rights import NEVER, SAME, rights_of
 
 GROUP = "subjects: [{kind: Group, name: platform}]"
+LABEL = "namespaceSelector: {matchLabels: {tier: infra}}"
 
 
 def rows(*bodies, **parts):
@@ -29,6 +30,7 @@ def rows(*bodies, **parts):
         ),
         "any namespace": (f"{{namespaces: ['*'], {GROUP}}}", "namespace * with Group platform", NEVER),
         "two": (f"[{{namespaces: [a]}}, {{{GROUP}}}]", "namespace a, or Group platform", f"namespace a, or {NEVER}"),
+        "by a label": (f"{{{LABEL}}}", "namespaces labelled tier=infra", "namespaces labelled tier=infra"),
         "nobody": ("[]", "nobody", "nobody"),
     },
 )

@@ -95,17 +95,6 @@ def test_an_owner_reference_only_takes_away(right, reference, who, where, outcom
     assert outcomes(band(f"{{{right}}}"), request) == {"p/r": outcome}
 
 
-def test_the_text_says_why_a_controller_lacks_a_right():
-    """The event of a workload's author names the reason, not only the subjects."""
-    (verdict,) = band(f"{{{PLATFORM}}}").judge(create(pod("x"), user=CONTROLLER, priority=950))
-    assert (
-        "reserves for Group platform (pods that service accounts and controllers make have a right by namespace"
-        in verdict.message
-    )
-    (verdict,) = band(f"{{{PLATFORM}}}").judge(create(pod("x"), priority=950))
-    assert "controllers" not in verdict.message  # fmt: skip
-
-
 DENY = "{name: r, priorityClasses: {deny: ['*']}}"
 RESTRICTIONS = {
     "a person who is meant": ({"match": BOTH}, PETRA, {}, True),

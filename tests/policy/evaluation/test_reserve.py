@@ -1,14 +1,11 @@
 """Reserved ranges: who may define classes in them and who may use them (docs/semantics.md B)."""
 
-import pytest
-
 from tests.policy.builders import (
     create,
     define,
     deployment,
     engine,
     namespace,
-    only_message,
     outcomes,
     pod,
     priority_class,
@@ -27,7 +24,6 @@ PLATFORM = rules(
 )
 NAMESPACED = f"match: {{namespaces: ['team-*']}}\nexclude: {{namespaces: [kube-system]}}\n{PLATFORM}"
 TOGETHER = rules("{name: r, reserve: {from: 1, to: 9, define: {names: [a], subjects: [{kind: User, name: u}]}}}")
-CLOSED = rules("{name: r, reserve: {from: 1, to: 9}}")
 
 
 def using(**more):
@@ -92,21 +88,3 @@ SAID = {
 def test_ranges(spec, request_, said):
     """Who uses a value or defines a class of it needs the right; what is no integer is left to the API server."""
     assert outcomes(engine(spec), request_) == said
-
-
-@pytest.mark.parametrize(
-    ("spec", "request_", "words"),
-    [
-        (
-            PLATFORM,
-            create(pod("x"), priority=950),
-            'priority 950 (PriorityClass "x") lies in the range 900 to 1000, which rule p/band reserves for',
-        ),
-        (PLATFORM, using(), "namespace ingress, or namespaces labelled tier=infra, or User root"),
-        (CLOSED, using(priority=5), "reserves for nobody"),
-        (CLOSED, define("x", 5), "may be defined by nobody"),
-    ],
-)
-def test_texts(spec, request_, words):
-    """The author learns value, class, range, rule and who may."""
-    assert words in only_message(engine(spec), request_)

@@ -46,8 +46,6 @@ def new(text="true", make=create, **more):
 @table(
     "before, after, words",
     {
-        "set": (None, "true", 'may not be set to "true"'),
-        "changed": ("true", "false", 'may not be changed from "true" to "false"'),
         "removed": ("true", None, 'may not be removed (it is "true")'),
         "two lines": (None, "two\nlines", 'set to "two\\nlines":'),
         "a long value": (None, "x" * 300, f'set to "{"x" * 255}…":'),
@@ -55,7 +53,10 @@ def new(text="true", make=create, **more):
 )
 @pytest.mark.parametrize("key", [KEY, PROTECTION_DURATION])
 def test_nobody_changes_a_running_pod(before, after, words, key):
-    """Without a policy nobody may change a preemptibility annotation of a pod that exists."""
+    """Without a policy nobody may change a preemptibility annotation of a pod that exists.
+
+    The whole texts are in tests/admission/test_refusals.py.
+    """
     verdicts = engine(NONE).judge(change(before, after, key, user=user("root", "system:masters")))
     assert [(verdict.id, verdict.outcome, verdict.denies) for verdict in verdicts] == [("builtin/shield", "deny", True)]
     assert words in verdicts[0].message
@@ -99,22 +100,6 @@ def test_who_may(specs, request_, said):
     preemption = READ if READ in specs else ""
     judging = engine(*(spec for spec in specs if spec != READ), preemption=preemption)
     assert outcomes(judging, request_) == said
-
-
-@table(
-    "owners, where",
-    {
-        "of a controller": ([{"kind": "ReplicaSet", "controller": True}], "in the pod template"),
-        "owned": ([{"kind": "Node"}], "in the manifest of a new pod"),
-        "bare": (None, "in the manifest of a new pod"),
-    },
-)
-def test_text_tells_where_to_say_it(owners, where):
-    """The author learns who may, and where the annotation belongs: a bare pod has no template."""
-    request = change("true", "false")
-    request.object["metadata"]["ownerReferences"] = owners
-    text = only_message(engine(LEADS), request)
-    assert f"rule p/s leaves that to Group leads; set it {where} or on the PriorityClass" in text
 
 
 GOLD, LEADS_OF_GOLD = {"tier": "gold"}, rules(SHIELD, match="{objectSelector: {matchLabels: {tier: gold}}}")
