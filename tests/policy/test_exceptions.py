@@ -16,7 +16,6 @@ from tests.policy.builders import (
     user,
 )
 from webhook.kube.instants import epoch
-from webhook.policy.evaluation.reads import reads_on_update
 from webhook.policy.evaluation.rules import excepted_text
 from webhook.policy.exceptions import ended_findings, exceptions
 from webhook.policy.model.values import CAN_BE_PREEMPTED
@@ -139,13 +138,6 @@ def test_the_first_and_the_last_day_are_days(until, shown):
     assert shown in excepted_text("p/allowed", policies.priority[0].exceptions[0], "no")
 
 
-def test_labels_by_which_an_exception_selects_are_read_at_updates():
-    """Taking the label off ends the exception for the pod, so such an update must be judged."""
-    check = '{name: check, validate: {expression: "false", message: m}}'
-    spec = excepting(check, names="check", match="{namespaces: [team-a], objectSelector: {matchLabels: {app: a}}}")
-    assert "app" in reads_on_update(loaded(spec).policies).labels
-
-
 @table(
     "change, column, words",
     {
@@ -170,12 +162,3 @@ def test_mistakes_have_a_place(change, column, words):
     (error,) = loaded(excepting(ALLOWED, given, **change)).errors
     assert words in error.message
     assert (error.source.line, error.source.column) == (5, column)
-
-
-@pytest.mark.parametrize("field", ["match", "rules", "reason", "owner", "until"])
-def test_every_field_is_required(field):
-    """An exception without an end, a reason or somebody who answers for it is none."""
-    row = {"match": "{namespaces: [a]}", "rules": "[allowed]", "reason": "r", "owner": "o", "until": "2026-12-31"}
-    body = ", ".join(f"{name}: {value}" for name, value in row.items() if name != field)
-    (error,) = loaded(rules(ALLOWED, exceptions=f"[{{{body}}}]")).errors
-    assert f'exception needs "{field}"' in error.message

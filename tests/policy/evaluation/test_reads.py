@@ -63,15 +63,17 @@ def test_without_expressions_only_what_is_protected_is_read():
 
 
 def test_what_narrows_a_rule_is_read_with_it():
-    """A condition, and the labels by which a policy selects, decide whether its expression is asked."""
+    """A condition, and the labels by which a policy or an exception selects, decide whether its expression is asked."""
     found = reads(
         "match: {objectSelector: {matchLabels: {a: b}}}\n"
         "exclude: {objectSelector: {matchExpressions: [{key: c, operator: Exists}]}}\n"
+        "exceptions:\n"
+        "- {match: {objectSelector: {matchLabels: {e: f}}}, rules: [v], reason: r, owner: o, until: 2030-01-01}\n"
         "conditions: [{name: x, expression: \"'k' in object.metadata.annotations\"}]\n"
         + rules(validate("object.spec.priority < 5"))
     )
     assert found.parts == {"annotations", "spec"}
-    assert found.labels == {MARK, "a", "c"}
+    assert found.labels == {MARK, "a", "c", "e"}
 
 
 @table(

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.policy.builders import table
+from tests.policy.builders import document, rules, table
 from tests.processor_time import within
 from webhook.policy.files.loading import load, load_or_raise, load_texts
 from webhook.policy.files.yamltree import LARGEST_FILE
@@ -156,10 +156,6 @@ def test_findings_are_not_endless(tmp_path):
     assert found[-1].message == "800 more findings in this file are not shown"
 
 
-PREEMPTION = "apiVersion: giveway.dev/v1alpha1\nkind: PreemptionPolicy\nmetadata: {name: q}\nspec:\n"
-PRIORITY = "apiVersion: giveway.dev/v1alpha1\nkind: PriorityPolicy\nmetadata: {name: p}\nspec:\n"
-
-
 def listed(pattern: str, count: int) -> str:
     """So many names in flow style."""
     return "[" + ", ".join(pattern.replace("N", str(number)) for number in range(count)) + "]"
@@ -168,21 +164,22 @@ def listed(pattern: str, count: int) -> str:
 @table(
     "text",
     {
-        "exceptions from rules that are not there": (
-            f"{PRIORITY} rules:\n"
-            + "".join(f" - {{name: r{number}abc, priorityClasses: {{deny: [x]}}}}\n" for number in range(700))
-            + " exceptions:\n - {match: {namespaces: [a]}, reason: r, owner: o, until: 2030-01-01, rules: "
-            + listed("rNabd", 3000)
-            + "}\n"
+        "exceptions from rules that are not there": document(
+            rules(
+                *(f"{{name: r{number}abc, priorityClasses: {{deny: [x]}}}}" for number in range(700)),
+                exceptions="[{match: {namespaces: [a]}, reason: r, owner: o, until: 2030-01-01, rules: "
+                + listed("rNabd", 3000)
+                + "}]",
+            )
         ),
-        "the same long globs in many rights": (
-            f"{PRIORITY} rules:\n - name: a\n   reserve:\n     from: 1\n     to: 2\n     use:\n"
-            f"      - subjects: &all {listed('{kind: User, name: ' + 's*' * 500 + 'N}', 100)}\n"
-            + "      - subjects: *all\n"
+        "the same long globs in many rights": document(
+            "rules:\n- name: a\n  reserve:\n    from: 1\n    to: 2\n    use:\n"
+            f"    - subjects: &all {listed('{kind: User, name: ' + 's*' * 500 + 'N}', 100)}\n"
+            + "    - subjects: *all\n"
             * 80
         ),
         "many classes in two policies": "---\n".join(
-            f"{PREEMPTION.replace('q', name)} preemptors: {{priorityClasses: {listed(name + 'N', 2500)}}}\n"
+            document(f"preemptors: {{priorityClasses: {listed(name + 'N', 2500)}}}", "PreemptionPolicy", name)
             for name in ("x", "y")
         ),
     },

@@ -1,15 +1,17 @@
-"""A policy set is used once before it replaces another: what raises only in use is an error with its place."""
+"""A policy set is used once before it replaces another: what raises only in use is an error with its place.
+
+What raises already while it is read is in tests/admission/test_refusals_of_policies.py.
+"""
 
 import pytest
 
-from tests.policy.builders import loaded, rules, table
+from tests.policy.builders import document, loaded, rules, table
 from webhook.kube.instants import LAST_SECOND, epoch
 from webhook.policy.evaluation import engine
 from webhook.policy.evaluation import rules as rules_module
 from webhook.policy.files import first_use
 from webhook.policy.files.loading import load_texts
 from webhook.policy.model.policies import Policies
-from webhook.policy.model.preemption import Preemptors
 from webhook.policy.model.schedule import Schedule
 
 SPEC = rules(
@@ -54,29 +56,13 @@ def test_what_raises_is_an_error_at_its_place(owner, name, spec, line, monkeypat
     assert errors[line].startswith("this cannot be used: OverflowError: date value out of range")
 
 
-def test_what_raises_while_it_is_read_is_an_error_at_its_document(monkeypatch):
-    """Neither lint nor a server ends by it, and what else is in the files is read."""
-    monkeypatch.setattr(Preemptors, "check", failing("date value out of range"))
-    text = "apiVersion: giveway.dev/v1alpha1\nkind: {}\nmetadata: {{name: m}}\nspec:\n  {}\n"
-    odd = text.format("PreemptionPolicy", "preemptors: {priorityClasses: [a]}")
-    sound = text.format("PriorityPolicy", "rules: [{name: r, defaultPriorityClass: a}]")
-    found = load_texts([("m.yaml", f"{sound}---\n{odd}")])
-    (error,) = found.errors
-    assert (
-        error.message
-        == "this policy cannot be read: OverflowError: date value out of range; leave it out, or give another value"
-    )
-    assert (error.source.line, len(found.policies.priority)) == (7, 1)
-
-
 @pytest.mark.parametrize("now", ["0001-01-01T00:00:00Z", "1970-01-01T00:00:00Z", "9999-12-31T23:59:59Z"])
 @pytest.mark.parametrize("zone", ["Pacific/Kiritimati", "Etc/GMT+12"])
 @pytest.mark.parametrize("cron", ["59 23 31 12 *", "0 0 29 2 *"])
 def test_schedules_at_the_ends_of_time(cron, zone, now):
     """A schedule can be asked at any instant that there is; no window lies before year 1 or after year 9999."""
     spec = f"schedule: {{cron: '{cron}', duration: 744h, timeZone: {zone}}}\npreemptors: {{priorityClasses: [a]}}"
-    text = "apiVersion: giveway.dev/v1alpha1\nkind: PreemptionPolicy\nmetadata: {name: m}\nspec:\n"
-    found = load_texts([("m.yaml", text + "".join(f"  {line}\n" for line in spec.splitlines()))], now=epoch(now))
+    found = load_texts([("m.yaml", document(spec, "PreemptionPolicy"))], now=epoch(now))
     assert found.errors == []
     (policy,) = found.policies.preemption
     assert policy.schedule.begins(LAST_SECOND) is None

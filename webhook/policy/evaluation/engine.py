@@ -143,8 +143,10 @@ class RuleEvaluation:
             for rule in policy.policy.rules:
                 kind, body = rule.body
                 had_part, why = False, applicability or "it says nothing of this request"
-                if not applicability:
-                    had_part, why = KINDS[kind].unheard(body, self.attributes) or (had_part, why)
+                if not applicability and rule.declaration.range is not None:
+                    why = f"{self.attributes.value} does not lie in {rule.declaration.title}"
+                elif not applicability and self.attributes.makes_pod and not rule.declaration.refuses:
+                    had_part, why = KINDS[kind].given(body, self.attributes)
                 unheard = Verdict(policy.name, rule.name, rule.enforcement, "allow" if had_part else "skip", why)
                 yield said.get(unheard.id, unheard)
         nobody = "no protected annotation changes without the right to it"

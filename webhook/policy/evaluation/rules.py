@@ -346,36 +346,30 @@ def without_name(rule_id: str, text: str) -> str:
 
 
 class RuleKind(NamedTuple):
-    """How rules of a kind judge: what they are compiled to, and why one that was not heard had a part, or had none.
+    """How rules of a kind judge: what they are compiled to, and what those that give new pods something gave one.
 
     What else there is to know of a rule says its declaration (`webhook.policy.model.declarations`).
     """
 
     compile: Callable[[PriorityPolicy, PriorityRule, Any, Twins], Rows]
-    unheard: Callable[[Any, RequestAttributes], tuple[bool, str] | None] = lambda _body, _attributes: None
-    """Whether it had a part, and why; None for a request that it says nothing of."""
+    given: Callable[[Any, RequestAttributes], tuple[bool, str]] = lambda _body, _attributes: (False, "")
+    """Whether the pod has what such a rule gives, and that in words."""
 
 
-def _default_unheard(class_name: str, attributes: RequestAttributes) -> tuple[bool, str] | None:
+def _default_given(class_name: str, attributes: RequestAttributes) -> tuple[bool, str]:
     own = attributes.class_name or "none"
-    why = f"the pod has PriorityClass {own}; the default is {class_name}"
-    return (own == class_name, why) if attributes.makes_pod else None
+    return own == class_name, f"the pod has PriorityClass {own}; the default is {class_name}"
 
 
-def _copy_unheard(keys: tuple[str, ...], attributes: RequestAttributes) -> tuple[bool, str] | None:
-    why = f"a new pod takes over {', '.join(keys)} from its PriorityClass"
-    return (True, why) if attributes.makes_pod else None
-
-
-def _reserve_unheard(body: Reserve, attributes: RequestAttributes) -> tuple[bool, str] | None:
-    return False, f"{attributes.value} does not lie in {body.from_} to {body.to}"
+def _copies_given(keys: tuple[str, ...], _: RequestAttributes) -> tuple[bool, str]:
+    return True, f"a new pod takes over {', '.join(keys)} from its PriorityClass"
 
 
 KINDS = {
-    "default_priority_class": RuleKind(_default, _default_unheard),
+    "default_priority_class": RuleKind(_default, _default_given),
     "priority_classes": RuleKind(_classes),
-    "reserve": RuleKind(_reserved, _reserve_unheard),
-    "copy_annotations": RuleKind(_copied, _copy_unheard),
+    "reserve": RuleKind(_reserved),
+    "copy_annotations": RuleKind(_copied, _copies_given),
     "protect_annotations": RuleKind(_shields),
     "validate": RuleKind(_validated),
 }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Annotated, Any
 
 import msgspec
@@ -138,24 +137,17 @@ def markdown() -> str:
     """The page: the kinds first, then what they use, in order of use."""
     page, shapes = _HEAD, list(DOCUMENTS.values())
     for shape in shapes:
-        shapes.extend(used for field in shape.fields for used in _mappings(field.shape) if used not in shapes)
-        page += (
-            f"\n## {_name(shape)}\n\n{shape.doc}\n\n| field | value | when absent | what it is |\n|---|---|---|---|\n"
-        )
+        page += f"\n## {_name(shape)}\n\n{shape.doc}\n\n"
+        page += "| field | value | when absent | what it is |\n|---|---|---|---|\n"
         for field in shape.fields:
+            used = field.shape.of if isinstance(field.shape, ListOf) else field.shape
+            if isinstance(used, ObjectShape) and used not in shapes:
+                shapes.append(used)
             label = f"**`{field.name}`**" if field.required else f"`{field.name}`"
             default = _default(field)
             shown = f"`{json.dumps(default).strip(chr(34))}`" if default is not None else ""
             page += f"| {label} | {_value(field.shape)} | {shown} | {field.doc} |\n"
     return page
-
-
-def _mappings(shape: Shape) -> Iterator[ObjectShape]:
-    """The mapping that may stand in a field, if it is one, or a list of such."""
-    while isinstance(shape, ListOf):
-        shape = shape.of
-    if isinstance(shape, ObjectShape):
-        yield shape
 
 
 def _value(shape: Shape) -> str:
