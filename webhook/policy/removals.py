@@ -8,12 +8,10 @@ by their ids, and compared by their kind and their enforcement. What else change
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import msgspec
 
 from webhook.policy.model.policies import Policies
-from webhook.policy.model.rules import STRICTNESS, PriorityRule
+from webhook.policy.model.rules import STRICTNESS
 
 
 class Removal(msgspec.Struct, frozen=True):
@@ -40,17 +38,15 @@ def removals(old: Policies, new: Policies) -> list[Removal]:
             continue
         rules = {rule.name: rule for rule in now.rules}
         for rule in policy.rules:
-            removed += [Removal(f"{policy.name}/{rule.name}", what) for what in _given_up(rule, rules.get(rule.name))]
+            rule_id, new_rule = f"{policy.name}/{rule.name}", rules.get(rule.name)
+            if new_rule is None:
+                removed.append(Removal(rule_id, "the rule is gone"))
+                continue
+            if STRICTNESS.index(new_rule.enforcement) < STRICTNESS.index(rule.enforcement):
+                what = f"enforcement {rule.enforcement.value} becomes {new_rule.enforcement.value}"
+                removed.append(Removal(rule_id, what))
+            if new_rule.body[0] != rule.body[0]:
+                removed.append(Removal(rule_id, "it is a rule of another kind now"))
     names = {policy.name for policy in new.preemption}
     gone = "the PreemptionPolicy is gone: nothing preempts for pods of its classes"
     return removed + [Removal(policy.name, gone) for policy in old.preemption if policy.name not in names]
-
-
-def _given_up(old: PriorityRule, new: PriorityRule | None) -> Iterator[str]:
-    if new is None:
-        yield "the rule is gone"
-        return
-    if STRICTNESS.index(new.enforcement) < STRICTNESS.index(old.enforcement):
-        yield f"enforcement {old.enforcement.value} becomes {new.enforcement.value}"
-    if new.body[0] != old.body[0]:
-        yield "it is a rule of another kind now"

@@ -76,18 +76,15 @@ CEL_MESSAGE = validate("1 > 2", messageExpression="'\"pod \" + object.metadata.n
 NEW, TEMPLATE = create(pod()), deployment(pod())
 VERDICTS = {
     "an error, under enforce as nothing is said": (rules(ODD), NEW, "v error", DENIES, FAILED),
-    "an error under enforce": (under("enforce", ODD), NEW, "v error", DENIES, '"nope"'),
     "an error under warn": (under("warn", ODD), NEW, "v error", WARNS, FAILED),
     "an error under audit": (under("audit", ODD), NEW, "v error", WARNS, FAILED),
     "an error on a template": (rules(ODD), TEMPLATE, "v error", WARNS, FAILED),
     "a violation on a template": (rules(FALSE), TEMPLATE, "v deny", DENIES, "is false"),
     "a violation, as nothing is said": (rules(FALSE), NEW, "v deny", DENIES, "is false"),
-    "a violation under enforce": (under("enforce", FALSE), NEW, "v deny", DENIES, "is false"),
     "a violation under warn": (under("warn", FALSE), NEW, "v deny", WARNS, "is false"),
     "a violation under audit": (under("audit", FALSE), NEW, "v deny", SILENT, "is false"),
     "a rule's own enforce": (under("warn", at("enforce")), NEW, "v deny", DENIES, "is false"),
     "a rule's own warn": (under("enforce", at("warn")), NEW, "v deny", WARNS, "is false"),
-    "a rule's own audit": (under("enforce", at("audit")), NEW, "v deny", SILENT, "is false"),
     "a message": (rules(validate("1 > 2", message="no")), NEW, "v deny", DENIES, "no (rule p/v)"),
     "a message made by CEL": (rules(CEL_MESSAGE), NEW, "v deny", DENIES, "pod a (rule p/v)"),
     "a message by CEL that errors": (

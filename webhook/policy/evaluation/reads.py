@@ -16,7 +16,6 @@ from webhook.policy.evaluation.managed_classes import shielded
 from webhook.policy.evaluation.request import PODS
 from webhook.policy.model.declarations import Declaration
 from webhook.policy.model.policies import Policies
-from webhook.policy.model.priority import PriorityPolicy
 from webhook.policy.model.values import MARK, OWN_ANNOTATIONS
 
 PRESERVED = ("preemptionPolicy", "priority", "priorityClassName")
@@ -66,8 +65,12 @@ def reads_on_update(policies: Policies) -> Reads:
         asked = [declaration for declaration in declared if declaration.always_asked and PODS in declaration.about]
         for condition in policy.conditions if asked else ():
             reads |= Reads(_parts_read(condition.expression))
+        matches = (policy.match, policy.exclude, *(exception.match for exception in policy.exceptions))
+        selectors = [match.object_selector for match in matches if match is not None and match.object_selector]
+        keys = {row.key for selector in selectors for row in selector.match_expressions or ()}
+        keys.update(*(selector.match_labels or () for selector in selectors))
         for read in filter(None, map(_declared, asked)):
-            reads |= read | _selecting(policy)
+            reads |= read | Reads(labels=frozenset(keys))
     return reads
 
 
@@ -83,14 +86,6 @@ def _declared(declaration: Declaration) -> Reads:
             case _:
                 reads |= Reads(frozenset({"spec"} if path[0] == "spec" else PARTS))
     return reads
-
-
-def _selecting(policy: PriorityPolicy) -> Reads:
-    """The labels of pods by which a policy selects those it is about."""
-    matches = (policy.match, policy.exclude, *(exception.match for exception in policy.exceptions))
-    selectors = [match.object_selector for match in matches if match is not None and match.object_selector is not None]
-    rows = (row.key for selector in selectors for row in selector.match_expressions or ())
-    return Reads(labels=frozenset(rows).union(*(selector.match_labels or () for selector in selectors)))
 
 
 def protected_annotations(policies: Policies) -> frozenset[str]:

@@ -356,20 +356,19 @@ class RuleKind(NamedTuple):
     """Whether the pod has what such a rule gives, and that in words."""
 
 
-def _default_given(class_name: str, attributes: RequestAttributes) -> tuple[bool, str]:
-    own = attributes.class_name or "none"
-    return own == class_name, f"the pod has PriorityClass {own}; the default is {class_name}"
-
-
-def _copies_given(keys: tuple[str, ...], _: RequestAttributes) -> tuple[bool, str]:
-    return True, f"a new pod takes over {', '.join(keys)} from its PriorityClass"
-
-
 KINDS = {
-    "default_priority_class": RuleKind(_default, _default_given),
+    "default_priority_class": RuleKind(
+        _default,
+        lambda name, pod: (
+            name == pod.class_name,
+            f"the pod has PriorityClass {pod.class_name or 'none'}; the default is {name}",
+        ),
+    ),
     "priority_classes": RuleKind(_classes),
     "reserve": RuleKind(_reserved),
-    "copy_annotations": RuleKind(_copied, _copies_given),
+    "copy_annotations": RuleKind(
+        _copied, lambda keys, _: (True, f"a new pod takes over {', '.join(keys)} from its PriorityClass")
+    ),
     "protect_annotations": RuleKind(_shields),
     "validate": RuleKind(_validated),
 }

@@ -74,22 +74,20 @@ def described(shape: Shape, definitions: Definitions) -> dict[str, Any]:
             name = _name(shape)
             if name not in definitions:
                 made = definitions[name] = {"description": shape.doc, "type": "object", "additionalProperties": False}
-                made["properties"] = {field.name: _property(field, definitions) for field in shape.fields}
+                properties = made["properties"] = {}
+                for field in shape.fields:
+                    # Beside a `$ref` draft 7 ignores a description, so that goes into `allOf`
+                    schema, default = described(field.shape, definitions), _default(field)
+                    row = properties[field.name] = {"allOf": [schema]} if "$ref" in schema else schema
+                    row["description"] = field.doc
+                    if "markdownDescription" in row:
+                        row["markdownDescription"] = f"{field.doc}\n\n{row['markdownDescription']}"
+                    row |= {} if default is None else {"default": default}
                 required = [field.name for field in shape.fields if field.required]
                 made |= {"required": required} if required else {}
                 made |= {"oneOf": [{"required": [name]} for name in shape.alternatives]} if shape.alternatives else {}
             return {"$ref": f"#/definitions/{name}"}
     raise TypeError(f"{shape} is no shape")
-
-
-def _property(field: Property, definitions: Definitions) -> dict[str, Any]:
-    """The field's shape with its description; beside a `$ref` draft 7 ignores it, so that goes into `allOf`."""
-    schema, default = described(field.shape, definitions), _default(field)
-    made: dict[str, Any] = {"allOf": [schema]} if "$ref" in schema else schema
-    made["description"] = field.doc
-    if "markdownDescription" in made:
-        made["markdownDescription"] = f"{field.doc}\n\n{made['markdownDescription']}"
-    return made if default is None else {**made, "default": default}
 
 
 def _name(shape: ObjectShape) -> str:
