@@ -5,7 +5,6 @@ For pods of the PriorityClasses that they manage the reconciler preempts, not ku
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable
 
 import msgspec
@@ -71,16 +70,14 @@ class ManagedClasses:
 
 def originals(policies: Iterable[PreemptionPolicy]) -> dict[str, tuple[str, ...]]:
     """The classes whose pods are moved to a twin, by the twin's name."""
-    originals: dict[str, list[str]] = defaultdict(list)
-    for policy in policies:
-        for original, twin in policy.preemptors.twins.items():
-            originals[twin].append(original)
-    return {twin: tuple(names) for twin, names in originals.items()}
+    originals: dict[str, tuple[str, ...]] = {}
+    for original, twin in (pair for policy in policies for pair in policy.preemptors.twins.items()):
+        originals[twin] = (*originals.get(twin, ()), original)
+    return originals
 
 
 def shielded(policies: Iterable[PreemptionPolicy]) -> frozenset[str]:
     """The annotation keys by which the reconciler judges whether a pod may be evicted."""
-    keys = {CAN_BE_PREEMPTED, PROTECTION_DURATION}
-    for policy in policies:
-        keys |= policy.victims.annotations_read
-    return frozenset(keys)
+    return frozenset((CAN_BE_PREEMPTED, PROTECTION_DURATION)).union(
+        *(policy.victims.annotations_read for policy in policies)
+    )

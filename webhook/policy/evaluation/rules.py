@@ -156,50 +156,36 @@ def _classes(policy: PriorityPolicy, rule: PriorityRule, body: PriorityClasses, 
 
 def _reserved(policy: PriorityPolicy, rule: PriorityRule, body: Reserve, _: Twins) -> Rows:
     """Who may use a reserved range, and define classes in it: to be run on what has a value that lies in it."""
-    rule_id, range_ = f"{policy.name}/{rule.name}", (body.from_, body.to)
-    yield USE, CompiledRule(policy, rule, _compile_use(rule_id, body), range_)
-    yield DEFINE, CompiledRule(policy, rule, _compile_define(rule_id, body), range_)
-
-
-def _compile_use(rule_id: str, body: Reserve) -> Callable[[RequestAttributes], Said]:
-    may, who = anyone_of(body.use), rights_text(body.use)
+    users, may_use = rights_text(body.use), anyone_of(body.use)
+    defining, may_define = definers_text(body.define), definers(body.define)
+    lies = f"lies in the range {body.from_} to {body.to}, which rule {policy.name}/{rule.name} reserves"
     by_subject = any(right.subjects for right in body.use)
 
-    def run(attributes: RequestAttributes) -> Said:
+    def use(attributes: RequestAttributes) -> Said:
         if not attributes.priority_changed:
             return "skip", "the priority does not change"
-        if may(attributes):
+        if may_use(attributes):
             return _ALLOW
         hint = ""
         if by_subject and attributes.by_service_account:
             hint = " (pods that service accounts and controllers make have a right by namespace, whoever wrote them)"
         by = f' (PriorityClass "{bounded(attributes.class_name)}")' if attributes.class_name else ""
-        text = (
-            f"priority {attributes.value}{by} lies in the range {body.from_} to {body.to}, which rule"
-            f" {rule_id} reserves for {who}{may.missing(attributes)}{hint};"
-            " choose a PriorityClass with a value outside that range"
-        )
-        return "deny", text
+        who = f"{users}{may_use.missing(attributes)}{hint}"
+        instead = "choose a PriorityClass with a value outside that range"
+        return "deny", f"priority {attributes.value}{by} {lies} for {who}; {instead}"
 
-    return run
-
-
-def _compile_define(rule_id: str, body: Reserve) -> Callable[[RequestAttributes], Said]:
-    may, who = definers(body.define), definers_text(body.define)
-
-    def run(attributes: RequestAttributes) -> Said:
+    def define(attributes: RequestAttributes) -> Said:
         if not attributes.definition_changed:
             return "skip", "the class does not change"
-        if may(attributes):
+        if may_define(attributes):
             return _ALLOW
-        text = (
-            f'value {attributes.value} of PriorityClass "{bounded(attributes.name)}" lies in the range {body.from_} to'
-            f" {body.to}, which rule {rule_id} reserves: classes there may be defined by"
-            f" {who}{may.missing(attributes)}; {DEFINE_INSTEAD[attributes.request.operation]}"
-        )
-        return "deny", text
+        what = f'value {attributes.value} of PriorityClass "{bounded(attributes.name)}"'
+        who = f"classes there may be defined by {defining}{may_define.missing(attributes)}"
+        return "deny", f"{what} {lies}: {who}; {DEFINE_INSTEAD[attributes.request.operation]}"
 
-    return run
+    range_ = (body.from_, body.to)
+    yield USE, CompiledRule(policy, rule, use, range_)
+    yield DEFINE, CompiledRule(policy, rule, define, range_)
 
 
 def _validated(policy: PriorityPolicy, rule: PriorityRule, body: Validate, _: Twins) -> Rows:

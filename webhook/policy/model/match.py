@@ -56,8 +56,7 @@ _OPERATOR = one_of(
 )
 
 
-def _requirement(values: Values, source: SourcePosition) -> Requirement:
-    del source
+def _requirement(values: Values, _: SourcePosition) -> Requirement:
     return Requirement(values["key"], values["operator"], list(values["values"]) if "values" in values else None)
 
 
@@ -80,10 +79,8 @@ class _LabelRequirement(Checked, frozen=True):
             reader.error(nodes.get("values", nodes["operator"]), str(error))
 
 
-def _selector(values: Values, source: SourcePosition) -> LabelSelector:
-    del source
-    rows = values.get("match_expressions")
-    return LabelSelector(match_labels=values.get("match_labels"), match_expressions=list(rows) if rows else None)
+def _selector(values: Values, _: SourcePosition) -> LabelSelector:
+    return LabelSelector(values.get("match_labels"), list(values.get("match_expressions", ())) or None)
 
 
 @mapping("label selector", build=_selector)
