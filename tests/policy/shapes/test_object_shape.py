@@ -6,14 +6,13 @@ import msgspec
 import pytest
 
 from webhook.policy.files.schema import described
-from webhook.policy.shapes.object_shape import FILLED, MAY_BE_ABSENT, REQUIRED, Choice, choice, mapping, shape_of
+from webhook.policy.shapes.object_shape import FILLED, MAY_BE_ABSENT, REQUIRED, Choice, mapping, shape_of
 from webhook.policy.shapes.shapes import BOOLEAN, ListOf, string
 
 TEXT = string()
 
 
-@choice("a way")
-class Way(Choice):
+class Way(Choice, what="a way"):
     """How."""
 
     ONE = "one", "the first"

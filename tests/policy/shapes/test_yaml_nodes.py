@@ -2,7 +2,7 @@
 
 import pytest
 
-from webhook.policy.shapes.yaml_nodes import YamlScalar, meaning, seconds, yaml11
+from webhook.policy.shapes.yaml_nodes import YamlScalar, seconds
 
 
 def plain(text):
@@ -39,8 +39,8 @@ YAML_11 = {
 @pytest.mark.parametrize(("other", "text"), [(other, text) for other, row in YAML_11.items() for text in row.split()])
 def test_what_yaml_11_readers_see(other, text):
     """Unquoted text that YAML 1.1 takes for something else is known, and quoted text never is."""
-    assert yaml11(plain(text)) == other
-    assert yaml11(YamlScalar(1, 1, text=text, plain=False)) == ""
+    assert plain(text).yaml11 == other
+    assert YamlScalar(1, 1, text=text, plain=False).yaml11 == ""
 
 
 YAML_12 = {
@@ -54,5 +54,5 @@ YAML_12 = {
 @pytest.mark.parametrize(("kind", "text"), [(kind, text) for kind, row in YAML_12.items() for text in row])
 def test_what_yaml_12_means(kind, text):
     """Unquoted scalars are resolved by the core schema of YAML 1.2; quoted ones are text."""
-    assert meaning(plain(text)) == kind
-    assert meaning(YamlScalar(1, 1, text=text, plain=False)) == "text"
+    assert plain(text).meaning == kind
+    assert YamlScalar(1, 1, text=text, plain=False).meaning == "text"

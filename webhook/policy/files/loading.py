@@ -20,7 +20,7 @@ from webhook.policy.model.preemption import PreemptionPolicy
 from webhook.policy.model.priority import PriorityPolicy
 from webhook.policy.shapes.findings import Finding, PolicyError, Reader, Severity
 from webhook.policy.shapes.shapes import INVALID
-from webhook.policy.shapes.yaml_nodes import SourcePosition, YamlMap, YamlNode, YamlScalar, kind, meaning
+from webhook.policy.shapes.yaml_nodes import SourcePosition, YamlMap, YamlNode, YamlScalar, kind
 
 
 class Loaded(msgspec.Struct, frozen=True):
@@ -110,7 +110,7 @@ def _policies(text: str, reader: Reader) -> Iterator[PriorityPolicy | Preemption
     empty = True
     try:
         for root in documents(text):
-            empty = empty and isinstance(root, YamlScalar) and meaning(root) == "null"
+            empty = empty and kind(root) == "nothing"
             errors = reader.errors
             try:
                 policy = _document(root, reader)
@@ -127,7 +127,7 @@ def _policies(text: str, reader: Reader) -> Iterator[PriorityPolicy | Preemption
 
 def _document(root: YamlNode, reader: Reader) -> Any:
     """The policy of one document by the fields of its kind; INVALID for anything that is not a policy."""
-    if isinstance(root, YamlScalar) and meaning(root) == "null":
+    if kind(root) == "nothing":
         return INVALID
     if not isinstance(root, YamlMap):
         reader.error(root, f"expected a policy (a mapping with apiVersion, kind, metadata, spec), found {kind(root)}")

@@ -8,7 +8,7 @@ import msgspec
 
 from webhook.policy.model.schedule import Schedule
 from webhook.policy.model.values import LABEL_KEY
-from webhook.policy.shapes.object_shape import Choice, choice, mapping
+from webhook.policy.shapes.object_shape import Choice, mapping
 from webhook.policy.shapes.shapes import DURATION, duration_up_to, integer
 
 MANY = 1_000_000
@@ -47,8 +47,7 @@ class WorkloadLimit(msgspec.Struct, frozen=True):
     window: Annotated[float, _MONTH, "Within which time, at most 720h."] = 7 * 86_400.0
 
 
-@choice("who stays in a cycle")
-class CycleKeeper(Choice):
+class CycleKeeper(Choice, what="who stays in a cycle"):
     """Which of two workloads stays that would evict each other in turn."""
 
     EVICTOR = "Evictor", "pods of the workload that evicted first stay; the preemptor finds others, or waits"

@@ -15,17 +15,7 @@ from webhook.policy.model.schedule import Schedule, ever_together
 from webhook.policy.model.values import CLASS_NAME, ClassGlob
 from webhook.policy.model.victims import PodsMatch, Schedulers, Victims
 from webhook.policy.shapes.findings import Reader
-from webhook.policy.shapes.object_shape import (
-    FILLED,
-    REQUIRED,
-    Checked,
-    Choice,
-    Nodes,
-    Values,
-    choice,
-    mapping,
-    yaml_name,
-)
+from webhook.policy.shapes.object_shape import FILLED, REQUIRED, Checked, Choice, Nodes, Values, mapping, yaml_name
 from webhook.policy.shapes.shapes import DURATION, MapOf, integer, string
 from webhook.policy.shapes.yaml_nodes import SourcePosition
 
@@ -36,8 +26,7 @@ _LONGEST_TIMEOUT = 60
 """Seconds that an extender may take to answer, at most."""
 
 
-@choice("a way with groups")
-class GroupDisruption(Choice):
+class GroupDisruption(Choice, what="a way with groups"):
     """What becomes of a group of which one pod is to go."""
 
     POD = "Pod", "its pods go one by one"
@@ -45,24 +34,21 @@ class GroupDisruption(Choice):
     NEVER = "Never", "none of them goes"
 
 
-@choice("a way with budgets")
-class BudgetMode(Choice):
+class BudgetMode(Choice, what="a way with budgets"):
     """What a PodDisruptionBudget means for choosing victims."""
 
     STRICT = "strict", "a pod whose PodDisruptionBudget is used up is never a victim (Gödel)"
     BEST_EFFORT = "best-effort", "violations are minimised (Kubernetes)"
 
 
-@choice("a way to evict")
-class EvictionMode(Choice):
+class EvictionMode(Choice, what="a way to evict"):
     """How victims go."""
 
     EVICT = "evict", "through the Eviction API, which keeps budgets atomically"
     DELETE = "delete", "by delete with preconditions, past budgets"
 
 
-@choice("when to name the preemptor")
-class PreemptorNaming(Choice):
+class PreemptorNaming(Choice, what="when to name the preemptor"):
     """Whom the Event on a victim names as its preemptor: whoever reads the one may not be allowed to know the other."""
 
     SAME_NAMESPACE = "same-namespace", "if both are in one namespace; else it says uid, PriorityClass and priority"

@@ -24,17 +24,7 @@ from webhook.policy.model.values import (
     warn_of,
 )
 from webhook.policy.shapes.findings import Reader
-from webhook.policy.shapes.object_shape import (
-    FILLED,
-    MAY_BE_ABSENT,
-    Checked,
-    Choice,
-    Nodes,
-    Values,
-    choice,
-    mapping,
-    shape_of,
-)
+from webhook.policy.shapes.object_shape import FILLED, MAY_BE_ABSENT, Checked, Choice, Nodes, Values, mapping, shape_of
 from webhook.policy.shapes.shapes import ListOf, integer, one_of, string
 from webhook.policy.shapes.yaml_nodes import SourcePosition
 
@@ -53,8 +43,7 @@ def _annotations(keys: Iterable[str]) -> frozenset[FieldPath]:
     return frozenset(("metadata", "annotations", key) for key in keys)
 
 
-@choice("an enforcement")
-class Enforcement(Choice):
+class Enforcement(Choice, what="an enforcement"):
     """What a violated rule does."""
 
     ENFORCE = "enforce", "a violation refuses the request"

@@ -38,8 +38,7 @@ _END = _BEGIN + 400 * _DAY
 """Between which instants windows are compared: a year with the clock changes of today."""
 
 
-def _cron(text: str, scalar: YamlScalar, reader: Reader) -> None:
-    del scalar, reader
+def _cron(text: str, _: YamlScalar, __: Reader) -> None:
     fields = "the fields are minute, hour, day of month, month, day of week, such as 0 22 * * MON-FRI"
     if len(text.split()) != 5:
         raise ShapeError(f'"{text[:80]}" is no cron expression of five fields: {fields}')
@@ -58,8 +57,7 @@ def _zones() -> frozenset[str]:
     return frozenset(available_timezones())
 
 
-def _zone(name: str, scalar: YamlScalar, reader: Reader) -> None:
-    del scalar
+def _zone(name: str, _: YamlScalar, reader: Reader) -> None:
     if name not in _zones():
         near = reader.nearest(name, _zones())
         raise ShapeError(f'"{name[:80]}" is no time zone such as Europe/Berlin{near}')

@@ -20,7 +20,7 @@ from webhook.policy.model.values import (
     RecognisedAnnotation,
 )
 from webhook.policy.shapes.findings import Reader
-from webhook.policy.shapes.object_shape import FILLED, Checked, Choice, Nodes, Values, choice, mapping
+from webhook.policy.shapes.object_shape import FILLED, Checked, Choice, Nodes, Values, mapping
 from webhook.policy.shapes.shapes import DURATION, duration_up_to, string
 
 Schedulers = Annotated[tuple[Annotated[str, string("the name of a scheduler")], ...], FILLED]
@@ -32,8 +32,7 @@ _VALUE = string("a value of the annotation, or * for any", longest=253)
 _Values = Annotated[tuple[Annotated[str, _VALUE], ...], FILLED]
 
 
-@choice("a mode")
-class VictimMode(Choice):
+class VictimMode(Choice, what="a mode"):
     """Whether a pod must say that it may be evicted or that it may not."""
 
     OPT_IN = "opt-in", "only pods that say so, by annotation of the pod or of its class (Gödel)"

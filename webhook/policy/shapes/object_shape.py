@@ -27,7 +27,7 @@ import msgspec
 
 from webhook.policy.shapes.findings import Reader
 from webhook.policy.shapes.shapes import BOOLEAN, INVALID, ListOf, Shape, one_of
-from webhook.policy.shapes.yaml_nodes import SourcePosition, YamlMap, YamlNode, YamlScalar, kind, yaml11
+from webhook.policy.shapes.yaml_nodes import SourcePosition, YamlMap, YamlNode, YamlScalar, kind
 
 Values = dict[str, Any]
 """What a mapping's fields hold, by the names of the model, absent ones left out."""
@@ -38,7 +38,6 @@ Nodes = dict[str, YamlNode]
 Build = Callable[[Values, SourcePosition], Any]
 
 Model = TypeVar("Model", bound=msgspec.Struct)
-Enumeration = TypeVar("Enumeration", bound="Choice")
 
 FILLED: Final = object()
 """In the annotation of a list: it has an entry at least."""
@@ -46,6 +45,9 @@ REQUIRED: Final = object()
 """In the annotation of a field with a default: it must be there all the same."""
 MAY_BE_ABSENT: Final = object()
 """In the annotation of a field without a default: whoever makes the struct knows one."""
+
+
+_SHAPES: dict[Any, Shape] = {bool: BOOLEAN}
 
 
 class Checked(msgspec.Struct, frozen=True):
@@ -57,7 +59,11 @@ class Checked(msgspec.Struct, frozen=True):
 
 
 class Choice(StrEnum):
-    """An enumeration whose members say what they mean: `STRICT = "strict", "a used-up budget excludes the pod"`."""
+    """An enumeration as the values of a field, whose members say what they mean.
+
+    class BudgetMode(Choice, what="a way with budgets"):
+        STRICT = "strict", "a used-up budget excludes the pod"
+    """
 
     _value_: str
     meaning: str
@@ -67,6 +73,10 @@ class Choice(StrEnum):
         member = str.__new__(cls, value)
         member._value_, member.meaning = value, meaning
         return member
+
+    def __init_subclass__(cls, what: str) -> None:
+        """The shape of the enumeration."""
+        _SHAPES[cls] = one_of(what, {member.value: member.meaning for member in cls}, cls)
 
 
 @dataclass(frozen=True)
@@ -140,14 +150,11 @@ class ObjectShape:
             elif key.text == "<<":
                 reader.error(key, "merge keys (<<) are not read; write the fields out")
             else:
-                other = yaml11(key)
+                other = key.yaml11
                 also = f" (and YAML 1.1 readers take {key.text} for {other})" if other else ""
                 near = reader.nearest(key.text, names)
                 reader.error(key, f'unknown field "{key.text[:80]}" in {self.title}{also}{near}')
         return keys
-
-
-_SHAPES: dict[Any, Shape] = {bool: BOOLEAN}
 
 
 def mapping(
@@ -181,17 +188,6 @@ def mapping(
 def _made(model: type[Model], values: Values, source: SourcePosition) -> Model:
     place = {"source": source} if "source" in model.__struct_fields__ else {}
     return model(**values, **place)
-
-
-def choice(what: str) -> Callable[[type[Enumeration]], type[Enumeration]]:
-    """An enumeration as the values of a field."""
-
-    def derive(enumeration: type[Enumeration]) -> type[Enumeration]:
-        options = {member.value: member.meaning for member in enumeration}
-        _SHAPES[enumeration] = one_of(what, options, enumeration)
-        return enumeration
-
-    return derive
 
 
 def shape_of(model: type) -> ObjectShape:

@@ -14,18 +14,7 @@ import msgspec
 
 from webhook.kube.instants import LAST_SECOND, InstantError, epoch
 from webhook.policy.shapes.findings import Reader
-from webhook.policy.shapes.yaml_nodes import (
-    WHOLE,
-    YamlMap,
-    YamlNode,
-    YamlScalar,
-    YamlSequence,
-    duration,
-    kind,
-    meaning,
-    seconds,
-    yaml11,
-)
+from webhook.policy.shapes.yaml_nodes import WHOLE, YamlMap, YamlNode, YamlScalar, YamlSequence, duration, kind, seconds
 
 INVALID: Any = object()
 """Returned for a node that was found wrong."""
@@ -59,7 +48,7 @@ class Scalar:
         if not isinstance(node, YamlScalar):
             reader.error(node, f"expected {self.what}, found {kind(node)}")
             return INVALID
-        if meaning(node) == "null":
+        if node.meaning == "null":
             reader.error(node, f"expected {self.what}, found nothing; give a value, or leave the field out")
             return INVALID
         try:
@@ -84,7 +73,7 @@ def string(
     """
 
     def convert(scalar: YamlScalar, reader: Reader) -> str:
-        text, means, other = scalar.text, meaning(scalar), yaml11(scalar)
+        text, means, other = scalar.text, scalar.meaning, scalar.yaml11
         if means != "text":
             raise ShapeError(f'expected {what}, found the {means} {text}; write "{text}"')
         if other:
@@ -118,8 +107,7 @@ def one_of(what: str, options: Mapping[str, str], build: Callable[[str], Any] = 
 def integer(what: str, least: int, most: int, why: str = "") -> Scalar:
     """A whole number in the one spelling that all readers agree on; `why` says what is wrong with others."""
 
-    def convert(scalar: YamlScalar, reader: Reader) -> int:
-        del reader
+    def convert(scalar: YamlScalar, _: Reader) -> int:
         text, whole = scalar.text[:40], WHOLE.fullmatch(scalar.text[:40])
         if whole and not scalar.plain:
             raise ShapeError(f"expected {what}, found text; write {text} without quotes")
@@ -135,9 +123,8 @@ def integer(what: str, least: int, most: int, why: str = "") -> Scalar:
 def duration_up_to(longest: float | None) -> Scalar:
     """A length of time in seconds, up to the `longest`, if there is one."""
 
-    def convert(scalar: YamlScalar, reader: Reader) -> float:
-        del reader
-        amount = None if scalar.plain and yaml11(scalar) else seconds(scalar.text)
+    def convert(scalar: YamlScalar, _: Reader) -> float:
+        amount = None if scalar.plain and scalar.yaml11 else seconds(scalar.text)
         if amount is None:
             text = "is not a duration; write 30s, 1h, 1h30m or whole seconds such as 90"
             raise ShapeError(f'"{scalar.text[:40]}" {text}')
@@ -152,8 +139,7 @@ def duration_up_to(longest: float | None) -> Scalar:
 DURATION = duration_up_to(None)
 
 
-def _boolean(scalar: YamlScalar, reader: Reader) -> bool:
-    del reader
+def _boolean(scalar: YamlScalar, _: Reader) -> bool:
     if scalar.plain and scalar.text in ("true", "false"):
         return scalar.text == "true"
     raise ShapeError(f'expected true or false, found "{scalar.text[:40]}"')
@@ -164,8 +150,7 @@ BOOLEAN = Scalar("true or false", {"type": "boolean"}, _boolean)
 _INSTANT = "a date such as 2026-12-31, or an instant such as 2026-12-31T18:00:00Z"
 
 
-def _instant(scalar: YamlScalar, reader: Reader) -> float:
-    del reader
+def _instant(scalar: YamlScalar, _: Reader) -> float:
     try:
         if len(scalar.text) == len("2026-12-31"):
             return min(epoch(f"{scalar.text}T00:00:00Z") + 24 * 3600, LAST_SECOND)
@@ -196,7 +181,7 @@ class ListOf:
             value = self.of.read(node, reader)
             return INVALID if value is INVALID else (value,)
         if not isinstance(node, YamlSequence):
-            hint = f"; write [{node.text[:40]}]" if isinstance(node, YamlScalar) and meaning(node) == "text" else ""
+            hint = f"; write [{node.text[:40]}]" if isinstance(node, YamlScalar) and node.meaning == "text" else ""
             reader.error(node, f"expected a list, found {kind(node)}{hint}")
             return INVALID
         if len(node.items) < self.least:

@@ -63,6 +63,28 @@ class YamlScalar(YamlNode):
     plain: bool = False
     style: str = ""
 
+    @property
+    def meaning(self) -> str:
+        """`text`, `null`, `bool` or `number`: what YAML 1.2 takes it for."""
+        if not self.plain:
+            return "text"
+        if self.text in NULL:
+            return "null"
+        if self.text in _BOOL:
+            return "bool"
+        return "number" if len(self.text) <= _LONGEST and _NUMBER.fullmatch(self.text) else "text"
+
+    @property
+    def yaml11(self) -> str:
+        """What a YAML 1.1 reader such as kubectl takes it for, if that is something else than here; else nothing."""
+        if not self.plain or len(self.text) > _LONGEST:
+            return ""
+        if self.text in TRUE11:
+            return "true"
+        if self.text in FALSE11:
+            return "false"
+        return "a number" if _NUMBER11.fullmatch(self.text) else ""
+
 
 @dataclass(slots=True)
 class YamlSequence(YamlNode):
@@ -78,39 +100,11 @@ class YamlMap(YamlNode):
     pairs: list[tuple[YamlNode, YamlNode]] = field(default_factory=list)
 
 
-def meaning(scalar: YamlScalar) -> str:
-    """`text`, `null`, `bool` or `number`: what YAML 1.2 takes a scalar for."""
-    if not scalar.plain:
-        return "text"
-    if scalar.text in NULL:
-        return "null"
-    if scalar.text in _BOOL:
-        return "bool"
-    return "number" if len(scalar.text) <= _LONGEST and _NUMBER.fullmatch(scalar.text) else "text"
-
-
 def kind(node: YamlNode) -> str:
     """What a node is, in words."""
-    match node:
-        case YamlMap():
-            return "a mapping"
-        case YamlSequence():
-            return "a list"
-        case YamlScalar():
-            return {"text": "text", "null": "nothing", "bool": "true or false", "number": "a number"}[meaning(node)]
-    return "something else"
-
-
-def yaml11(scalar: YamlScalar) -> str:
-    """What a YAML 1.1 reader such as kubectl takes an unquoted scalar for, if that is something else; else nothing."""
-    text = scalar.text
-    if not scalar.plain or len(text) > _LONGEST:
-        return ""
-    if text in TRUE11:
-        return "true"
-    if text in FALSE11:
-        return "false"
-    return "a number" if _NUMBER11.fullmatch(text) else ""
+    if isinstance(node, YamlScalar):
+        return {"text": "text", "null": "nothing", "bool": "true or false", "number": "a number"}[node.meaning]
+    return "a mapping" if isinstance(node, YamlMap) else "a list"
 
 
 def seconds(text: str) -> float | None:
