@@ -42,14 +42,6 @@ class Reads(msgspec.Struct, frozen=True):
     labels: frozenset[str] = frozenset()
     annotations: frozenset[str] = frozenset()
 
-    def __or__(self, other: Reads) -> Reads:
-        """What either of the two reads."""
-        return Reads(self.parts | other.parts, self.labels | other.labels, self.annotations | other.annotations)
-
-    def __bool__(self) -> bool:
-        """Whether anything is read."""
-        return bool(self.parts or self.labels or self.annotations)
-
 
 def reads_on_update(policies: Policies) -> Reads:
     """What decides about an UPDATE of a pod, beyond the fields in PRESERVED.
@@ -57,35 +49,39 @@ def reads_on_update(policies: Policies) -> Reads:
     Rules on PriorityClasses and reserved ranges read nothing else, so they add nothing to it. What else a rule reads
     is read with what narrows it: the conditions of its policy, and the labels by which the policy selects.
     """
-    reads = Reads(labels=frozenset({MARK}), annotations=protected_annotations(policies))
+    parts, labels, annotations = set[str](), {MARK}, set(protected_annotations(policies))
     for policy in policies.priority:
         if policy.match.operations is not None and "UPDATE" not in policy.match.operations:
             continue
         declared = [rule.declaration for rule in policy.rules]
         asked = [declaration for declaration in declared if declaration.always_asked and PODS in declaration.about]
         for condition in policy.conditions if asked else ():
-            reads |= Reads(_parts_read(condition.expression))
+            parts |= _parts_read(condition.expression)
         matches = (policy.match, policy.exclude, *(exception.match for exception in policy.exceptions))
         selectors = [match.object_selector for match in matches if match is not None and match.object_selector]
-        keys = {row.key for selector in selectors for row in selector.match_expressions or ()}
-        keys.update(*(selector.match_labels or () for selector in selectors))
-        for read in filter(None, map(_declared, asked)):
-            reads |= read | Reads(labels=frozenset(keys))
-    return reads
+        selecting = {row.key for selector in selectors for row in selector.match_expressions or ()}
+        selecting.update(*(selector.match_labels or () for selector in selectors))
+        for own, keys in map(_declared, asked):
+            parts, annotations = parts | own, annotations | keys
+            labels |= selecting if own or keys else set()
+    return Reads(frozenset(parts), frozenset(labels), frozenset(annotations))
 
 
-def _declared(declaration: Declaration) -> Reads:
-    """What a rule reads by its declaration, of what an UPDATE can change; every part for a field that names none."""
-    reads = Reads(frozenset[str]().union(*map(_parts_read, declaration.expressions)))
+def _declared(declaration: Declaration) -> tuple[set[str], set[str]]:
+    """The parts that a rule reads by its declaration, of those that an UPDATE can change, and the annotations by key.
+
+    A field that names no part stands for all of them.
+    """
+    parts, keys = set[str]().union(*map(_parts_read, declaration.expressions)), set[str]()
     for path in declaration.fields:
         match path:
             case ("metadata", "annotations", key):
-                reads |= Reads(annotations=frozenset({key}))
-            case ("spec", field) if field in PRESERVED:
-                pass
+                keys.add(key)
+            case ("spec", *below):
+                parts |= set() if len(below) == 1 and below[0] in PRESERVED else {"spec"}
             case _:
-                reads |= Reads(frozenset({"spec"} if path[0] == "spec" else PARTS))
-    return reads
+                parts.update(PARTS)
+    return parts, keys
 
 
 def protected_annotations(policies: Policies) -> frozenset[str]:
