@@ -231,23 +231,16 @@ class Shield:
         """Whether it is about changes of this annotation by this operation."""
         return key in self.keys and operation in self._operations
 
-    def may(self, attributes: RequestAttributes) -> bool:
-        """Whether the rule allows the change; the policy's own `match` is part of the right and holds as what gives."""
-        return not self._outside(attributes) and self.allowed(attributes)
+    def leaves(self, attributes: RequestAttributes) -> str:
+        """To whom the rule leaves a change that this request may not make; empty if it may.
 
-    def _outside(self, attributes: RequestAttributes) -> list[str]:
-        """The parts of the policy's `match` that do not hold."""
-        return [reason for part in self._within if (reason := part(attributes)) is not None]
-
-    def verdict(self, attributes: RequestAttributes, key: str, change: AnnotationChange) -> Verdict:
-        """What the rule says of the change of an annotation that it protects."""
-        if self.may(attributes):
-            return Verdict(self.policy, self.rule, self.enforcement, "allow")
-        outside = self._outside(attributes)
+        The policy's own `match` is part of the right and holds as what gives.
+        """
+        outside = [reason for part in self._within if (reason := part(attributes)) is not None]
+        if not outside and self.allowed(attributes):
+            return ""
         within = f" (the policy's own match gives no right: {' and '.join(outside)})" if outside else ""
-        leaves = f"rule {self.policy}/{self.rule} leaves that to {self._who}{self.allowed.missing(attributes)}{within}"
-        text = _refusal(attributes, key, change, leaves)
-        return Verdict(self.policy, self.rule, self.enforcement, "deny", text)
+        return f"rule {self.policy}/{self.rule} leaves that to {self._who}{self.allowed.missing(attributes)}{within}"
 
 
 def _shields(policy: PriorityPolicy, rule: PriorityRule, body: ProtectAnnotations, _: Twins) -> Rows:
@@ -269,12 +262,14 @@ def shield_verdicts(
     verdicts: list[Verdict] = []
     operation = attributes.operation
     for key, change in sorted(changed.items()):
-        speaking = [shield for shield in shields if shield.speaks(key, operation)]
-        binding = [shield for shield in speaking if shield.enforcement is Enforcement.ENFORCE]
-        granting = next((shield for shield in binding if shield.may(attributes)), None)
-        on_trial = [shield for shield in speaking if shield not in binding]
-        heard = [*(binding if granting is None else (granting,)), *on_trial]
-        verdicts += [shield.verdict(attributes, key, change) for shield in heard]
+        speaking = [(shield, shield.leaves(attributes)) for shield in shields if shield.speaks(key, operation)]
+        binding = [row for row in speaking if row[0].enforcement is Enforcement.ENFORCE]
+        granting = [row for row in binding if not row[1]][:1]
+        on_trial = [row for row in speaking if row not in binding]
+        for shield, leaves in (*(granting or binding), *on_trial):
+            text = _refusal(attributes, key, change, leaves) if leaves else ""
+            outcome: Outcome = "deny" if leaves else "allow"
+            verdicts.append(Verdict(shield.policy, shield.rule, shield.enforcement, outcome, text))
         if not binding and key in builtin and operation == "UPDATE":
             others = [
                 f" (rule {shield.policy}/{shield.rule} gives the right, but not here: {why})"
