@@ -245,22 +245,16 @@ class _Decision:
         def fits(gone: Rows) -> bool:
             return members.room_without(gone) >= need if alike else placed_without(gone) is not None
 
-        optional = need < len(self._gang.waiting)
-        solution = find_room(placer, self._shapes, need, units, self._leaving, optional=optional)
-        chosen = None if solution is None else list(solution.units)
+        solution = find_room(placer, self._shapes, need, units, self._leaving)
         usable = self._units_that_help(placer, units)
-        fewer = None if usable is None else fewer_units(usable, units, fits, _TRIES_ALIKE if alike else _TRIES)
-        if fewer is not None and (chosen is None or units.price(fewer) <= units.price(chosen)):
-            chosen = fewer
-        if chosen is None or (usable is None and not alike):
+        if usable is not None:
+            fewer = fewer_units(usable, units, fits, _TRIES_ALIKE if alike else _TRIES)
+        else:
+            fewer = members.spared(units.by_importance(solution.units)) if solution is not None and alike else None
+        if fewer is None or (solution is not None and units.price(solution.units) < units.price(fewer)):
             return solution
-        if alike:
-            chosen = members.spared(units.by_importance(chosen))
-        rows = np.array(sorted({row for unit in chosen for row in unit.rows}), np.intp)
-        placed = placed_without(rows)
-        if placed is None:
-            return solution if alike else None
-        return Solution(tuple(chosen), tuple(placed))
+        placed = placed_without(np.array(sorted({row for unit in fewer for row in unit.rows}), np.intp))
+        return solution if placed is None else Solution(tuple(fewer), tuple(placed))
 
     def _like_members(self, placer: Placer, gone: Rows) -> LikeMembers:
         """The members of the first shape, on the nodes where they fit or evicting may help them."""

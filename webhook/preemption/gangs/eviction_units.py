@@ -7,8 +7,8 @@ number of tries is bounded (docs/semantics.md D12).
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Sequence
-from itertools import combinations, product
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
@@ -135,7 +135,8 @@ def fewer_units(units: Sequence[Unit], prices: EvictionUnits, fits: Fits, tries:
     search = _Search(units, prices, fits, tries)
     with contextlib.suppress(_SpentError):
         search.run()
-    return search.best
+    violates = search.best is not None and prices.keeps_budgets and prices.price(search.best).violations
+    return None if violates else search.best
 
 
 class _Search:
@@ -148,26 +149,33 @@ class _Search:
         self.best: list[Unit] | None = None
 
     def run(self) -> None:
-        """Put units back in several orders, at the lowest priority that is enough; then try all small sets."""
-        if not self._enough(self._units):
+        """Put units back in several orders, then exchange some of those that go as long as that is cheaper."""
+        for order in self._orders():
+            self._put_back(order)
+        while self.best is not None and (cheaper := self._cheaper(self.best)) is not None:
+            self.best = cheaper
+
+    def _orders(self) -> Iterator[list[Unit]]:
+        """By importance, which finds the lowest priority that is enough; then the units up to that in other orders."""
+        yield self._units
+        if self.best is None:
             return
-        self._put_back(sorted(self._units, key=lambda unit: not self._prices.beyond_budget(np.array(unit.rows)).any()))
-        levels = sorted({unit.priority for unit in self._units})
-        low, high = 0, len(levels) - 1
-        while low < high:
-            middle = (low + high) // 2
-            if self._enough([unit for unit in self._units if unit.priority <= levels[middle]]):
-                high = middle
-            else:
-                low = middle + 1
-        for level in levels[low:]:
-            usable = [unit for unit in self._units if unit.priority <= level]
-            self._put_back(sorted(usable, key=lambda unit: (not unit.group, -len(unit.rows))))
-            self._put_back(sorted(usable, key=lambda unit: (not unit.group, len(unit.rows))))
-            self._try_small_sets(usable)
-            self._exchange(usable)
-            if self.best is not None and self._prices.price(self.best).highest_priority <= level:
-                return
+        beyond, highest = self._prices.beyond_budget, self._prices.price(self.best).highest_priority
+        usable = [unit for unit in self._units if unit.priority <= highest]
+        yield sorted(self._units, key=lambda unit: not beyond(np.array(unit.rows)).any())
+        yield sorted(usable, key=lambda unit: (not unit.group, -len(unit.rows)))
+        yield sorted(usable, key=lambda unit: (not unit.group, len(unit.rows)))
+
+    def _cheaper(self, going: list[Unit]) -> list[Unit] | None:
+        """A cheaper set that is enough, with another unit, or none, in place of one or two that go; None if none is."""
+        price, others = self._prices.price(going), [unit for unit in reversed(self._units) if unit not in going]
+        for count in (1, 2):
+            for out in combinations(going, count):
+                rest = [unit for unit in going if unit not in out]
+                for more in ([], *([unit] for unit in others)):
+                    if self._prices.price([*rest, *more]) < price and self._enough([*rest, *more]):
+                        return [*rest, *more]
+        return None
 
     def _enough(self, units: Sequence[Unit]) -> bool:
         """Whether the members have room once these units are gone."""
@@ -180,14 +188,8 @@ class _Search:
             self._known[key] = self._fits(rows)
         return self._known[key]
 
-    def _does(self, units: Sequence[Unit]) -> bool:
-        """Whether strict budgets let the units go, and the members have room then."""
-        prices = self._prices
-        bound = prices.keeps_budgets and len(prices.snapshot.budgets)
-        return not (bound and prices.price(units).violations) and self._enough(units)
-
     def _put_back(self, order: Sequence[Unit]) -> None:
-        """In this order, let each unit stay that is not needed for the room."""
+        """In this order, let each unit stay that is not needed for the room; note the rest if it is cheapest."""
         going = list(order)
         if not self._enough(going):
             return
@@ -195,51 +197,8 @@ class _Search:
             without = [other for other in going if other is not unit]
             if self._enough(without):
                 going = without
-        self._note(going)
-
-    def _try_small_sets(self, usable: Sequence[Unit]) -> None:
-        """Try all sets with fewer groups than the best, and those with as many groups and fewer single pods."""
-        cheap = self._prices.by_importance(usable)[::-1]
-        groups = [unit for unit in cheap if unit.group]
-        singles = [unit for unit in cheap if not unit.group]
-        for count in range(len(groups) + 1):
-            if self.best is not None and count > self._prices.price(self.best).groups:
-                return
-            for some in combinations(groups, count):
-                if not self._enough([*some, *singles]):
-                    continue
-                for size in range(len(singles) + 1):
-                    price = self._prices.price(self.best) if self.best is not None else None
-                    going = count, size + sum(len(unit.rows) for unit in some)
-                    if price is not None and going >= (price.groups, price.victims):
-                        break
-                    sets = combinations(singles, size)
-                    enough = next((more for more in sets if self._does([*some, *more])), None)
-                    if enough is not None:
-                        self._note([*some, *enough])
-                        break
-
-    def _exchange(self, usable: Sequence[Unit]) -> None:
-        """Let another unit go in place of one of the best as long as that is cheaper."""
-        cheap = self._prices.by_importance(usable)[::-1]
-        before: list[Unit] | None = None
-        while self.best is not None and self.best is not before:
-            before = self.best
-            for unit, other in product(self._prices.by_importance(before), cheap):
-                rest = [each for each in before if each is not unit]
-                if other in before or self._prices.price([*rest, other]) >= self._prices.price(self.best):
-                    continue
-                if self._does([*rest, other]):
-                    self._note([*rest, other])
-                    break
-
-    def _note(self, units: list[Unit]) -> None:
-        """Keep the units if they are the cheapest so far."""
-        price = self._prices.price(units)
-        if price.violations and self._prices.keeps_budgets:
-            return
-        if self.best is None or price < self._prices.price(self.best):
-            self.best = units
+        if self.best is None or self._prices.price(going) < self._prices.price(self.best):
+            self.best = going
 
 
 class LikeMembers:

@@ -115,6 +115,17 @@ def shapes_of(gang: Gang, snapshot: Snapshot, *, by_labels: bool) -> list[Member
     return shapes
 
 
+class Gone:
+    """The pods in these `rows` are gone when members are placed, and nobody goes for them."""
+
+    def __init__(self, rows: Rows) -> None:
+        self.rows = rows
+
+    def make_room(self, _state: PreFilterState, _failures: Failures, _most: int) -> list[int]:
+        """The nodes (rows), up to `most`, on which further pods go so that a member fits."""
+        return []
+
+
 class Placer:
     """Puts members on nodes in a trial; none goes to the nodes `left_out` (rows).
 
@@ -177,7 +188,7 @@ class Placer:
         First each member in turn goes to the tightest node that it fits on. If that places too few, other nodes are
         tried for a few members, up to a number of tries.
         """
-        placed = self._first_come(shapes, need, gone)
+        placed = self.in_turn(shapes, need, Gone(gone))
         if placed is None and need <= _FEW_MEMBERS and self._looks > 0:
             try:
                 waiting = [(shape, pod) for shape in shapes for pod in shape.pods]
@@ -185,6 +196,31 @@ class Placer:
             finally:
                 self.clear()
         return placed
+
+    def in_turn(self, shapes: Sequence[MemberShape], need: int, gone: Gone) -> list[Placed] | None:
+        """Place members one after the other, on the tightest node or where room is made; None if too few have room.
+
+        Members that only use up resources do not get in each other's way on different nodes: one goes to each, until as
+        many as are needed are placed. The trial is as before.
+        """
+        waiting = sum(len(shape.pods) for shape in shapes)
+        try:
+            for shape in shapes:
+                pods = list(shape.pods)
+                while pods and len(self.placed) < need and waiting >= need:
+                    state, failures = self.look(shape, gone.rows)
+                    most = min(len(pods), need - len(self.placed)) if state.is_local else 1
+                    nodes: list[int] = by_tightness(state, failures.fits)[:most].tolist()
+                    if not nodes and (nodes := gone.make_room(state, failures, most)) and state.devices is not None:
+                        state, _ = self.look(shape, gone.rows)  # the victims' devices are free now
+                    for node in nodes:
+                        self.put(pods.pop(0), node, state)
+                    if not nodes:
+                        waiting -= len(pods)
+                        break
+            return list(self.placed) if len(self.placed) >= need else None
+        finally:
+            self.clear()
 
     def _try_nodes(self, waiting: list[tuple[MemberShape, Pod]], need: int, gone: Rows) -> bool:
         """Place the first of those that wait on one node after the other until the rest has room, too."""
@@ -204,33 +240,6 @@ class Placer:
             self.take_back()
         others = [entry for entry in rest if entry[0] is not shape]  # who is alike has no room either
         return self._try_nodes(others, need, gone)
-
-    def _first_come(self, shapes: Sequence[MemberShape], need: int, gone: Rows) -> list[Placed] | None:
-        """Place them one after the other, each on the tightest node."""
-        try:
-            for shape in shapes:
-                pods = list(shape.pods)
-                while pods and len(self.placed) < need:
-                    state, failures = self.look(shape, gone)
-                    if failures.error or not self.put_on_fitting(pods, state, failures, need):
-                        break
-            return list(self.placed) if len(self.placed) >= need else None
-        finally:
-            self.clear()
-
-    def put_on_fitting(self, pods: list[Pod], state: PreFilterState, failures: Failures, need: int) -> list[int]:
-        """Put the first of the pods on nodes that they fit on, the tightest first, and take them off the list.
-
-        Pods that only use up resources do not get in each other's way on different nodes: one goes to each, until as
-        many as are needed are placed. Others go one at a time. Returns the rows of the nodes.
-        """
-        if not len(failures.fits):
-            return []
-        most = min(len(pods), need - len(self.placed)) if state.is_local else 1
-        nodes: list[int] = by_tightness(state, failures.fits)[:most].tolist()
-        for node in nodes:
-            self.put(pods.pop(0), node, state)
-        return nodes
 
 
 def by_tightness(state: PreFilterState, nodes: Rows) -> Rows:
