@@ -88,6 +88,11 @@ def snapshot_of(data: Json, rules: Rules | None = None) -> Snapshot:
     return snapshot
 
 
+def decided(data: Json, by: Rules | None = None, **more: Any) -> Decision:
+    """The decision for the preemptor of a cluster, by Kubernetes' own rules if no others are given."""
+    return decide(snapshot_of(data, by), as_pod(data["preemptor"]), by or kubernetes_rules(), NOW, **more)
+
+
 def answer(data: Json, rules: Rules | None = None, snapshot: Snapshot | None = None) -> Json:
     """The decision as data, `selected` being all equally good nodes."""
     rules = rules or kubernetes_rules()
@@ -135,7 +140,7 @@ def outcome(
 ) -> tuple[list[str], dict[str, str]]:
     """Who goes, and what keeps the others: {pod: rule}."""
     data = cluster(nodes or [node("n1")], pods, preemptor or pod("preemptor", priority=100, cpu="4"), **more)
-    decision = decide(snapshot_of(data, by), as_pod(data["preemptor"]), by, NOW)
+    decision = decided(data, by)
     excluded = {
         one.pod.split("/")[1]: one.rule for name in data["nodes"] for one in decision.excluded(name["metadata"]["name"])
     }

@@ -1,364 +1,157 @@
-"""Random clusters with one pending pod each, as JSON data: for comparing the decision with the oracle.
+"""Clusters with one pending pod each, as JSON data: recorded ones mixed, for comparing the decision with the oracle.
 
-`plain(seed, *features)` makes small crowded clusters whose nodes and pods have the named features.
+`plain(seed, *features)` takes each node with its pods from one of several recorded clusters, and so the preemptor.
 """
 
+import copy
+import gzip
+import json
 import random
+from functools import cache
+from pathlib import Path
 
-from tests.preemption.parts import (
-    APPS,
-    HOST,
-    ZONE,
-    Json,
-    instant,
-    make_budget,
-    make_namespace,
-    make_pod,
-    report_resize,
-)
+from tests.preemption.parts import ZONE, Json, instant, make_namespace
 from tests.preemption.storage import csi_nodes, ephemeral, storage, storage_classes
 
-DECLARED = ("UserNamespacesHostNetworkSupport", "RestartAllContainersOnContainerExits")
-FEATURES = (
-    "budgets",
+RECORDED = Path(__file__).parent / "data"
+PROFILES = (
+    "affinity",
+    "antiaffinity",
+    "bigmix",
+    "csilimits",
+    "mixed",
+    "nominated",
+    "pdb",
     "placement",
     "ports",
-    "anti",
-    "affinity",
+    "resize",
+    "resources",
+    "sidecars",
     "spread",
-    "nominated",
+    "taints",
     "terminating",
-    "extended",
-    "containers",
-    "resized",
-    "declared",
-    "volumes",
-    "oddities",
 )
+"""What recorded clusters are about."""
+FEATURES = (*PROFILES, "volumes", "oddities")
+"""The same, and what is added to them: claims of every kind, and what few clusters have."""
+DECLARED = ("UserNamespacesHostNetworkSupport", "RestartAllContainersOnContainerExits")
+_MOST_NODES = 7
+
+
+@cache
+def recorded(profile: str) -> list[Json]:
+    """The recorded clusters of a profile."""
+    with gzip.open(RECORDED / f"{profile}.jsonl.gz") as lines:
+        return [json.loads(line)["input"] for line in lines]
 
 
 def plain(seed: int, *features: str) -> Json:
-    """A small cluster. Sizes, shapes and who asks for what depend on the seed alone."""
-    return _Maker(seed, features).cluster()
+    """A small cluster. What is taken from which recorded one depends on the seed alone."""
+    dice = random.Random(f"{seed}/{features}")
+    profiles = [feature for feature in features if feature in PROFILES] or ["resources"]
+    sources = [dice.choice(recorded(profile)) for profile in profiles]
+    of = copy.deepcopy(dice.choice(sources))
+    nodes, pods = [], []
+    for number in range(dice.randint(2, _MOST_NODES)):
+        place = dice.randrange(len(sources))
+        if number < len(sources[place]["nodes"]):
+            node = copy.deepcopy(sources[place]["nodes"][number])
+            nodes.append(node)
+            pods += [_named(pod, place) for pod in sources[place]["pods"] if _node_of(pod) == node["metadata"]["name"]]
+    budgets = copy.deepcopy([budget for source in sources for budget in source["podDisruptionBudgets"]])
+    for number, budget in enumerate(budgets):
+        budget["metadata"]["name"] = f"budget-{number}"
+        _read_by_the_eviction_api(dice, budget)
+    for pod in pods:
+        if dice.random() < 0.8:
+            pod["status"].setdefault("conditions", []).append({"type": "Ready", "status": "True"})
+    kinds = ("persistentVolumes", "persistentVolumeClaims", "storageClasses", "csiNodes")
+    cluster = {
+        "name": f"{'+'.join(features) or 'resources'}-{seed}",
+        "nodes": nodes,
+        "pods": pods,
+        "podDisruptionBudgets": budgets,
+        "namespaces": [make_namespace("team-a", stage="prod"), make_namespace("team-b", stage="dev")],
+        "preemptor": of["preemptor"],
+        **{kind: of.get(kind, []) for kind in kinds},
+    }
+    if "volumes" in features:
+        _put_volumes(dice, cluster)
+    if "oddities" in features:
+        _make_odd(dice, cluster)
+    return cluster
 
 
-class _Maker:
-    """One cluster in the making."""
+def _node_of(pod: Json) -> str:
+    """The node that a pod is on or nominated to."""
+    name: str = pod["spec"].get("nodeName") or pod["status"].get("nominatedNodeName", "")
+    return name
 
-    def __init__(self, seed: int, features: tuple[str, ...]) -> None:
-        self.rng = random.Random(f"{seed}/{features}")
-        self.name = f"{'+'.join(features) or 'resources'}-{seed}"
-        self.on = frozenset(features)
-        self.claims: list[Json] = []
-        self.volumes: list[Json] = []
-        self.nodes: list[Json] = []
 
-    def has(self, feature: str, chance: float) -> bool:
-        return feature in self.on and self.rng.random() < chance
+def _named(pod: Json, place: int) -> Json:
+    """A copy of the pod, with a name of its own among those of several clusters."""
+    made: Json = copy.deepcopy(pod)
+    if place:
+        made["metadata"] |= {"name": f"{pod['metadata']['name']}-{place}", "uid": f"{pod['metadata']['uid']}-{place}"}
+    return made
 
-    def cluster(self) -> Json:
-        roomy = bool(self.on & {"ports", "anti", "affinity", "spread", "volumes"}) and self.rng.random() < 0.7
-        nodes = self.nodes = [self.node(number, roomy) for number in range(self.rng.randint(2, 9))]
-        if "volumes" in self.on:
-            self.claims, self.volumes = storage(self.rng, nodes)
-        pods = [pod for node in nodes for pod in self.pods_on(node["metadata"]["name"])]
-        preemptor = self.preemptor(nodes)
-        pods += self.nominated(nodes) + self.stray()
-        return {
-            "name": self.name,
-            "nodes": nodes,
-            "pods": pods,
-            "podDisruptionBudgets": self.budgets(pods),
-            "namespaces": [make_namespace("team-a", env="prod"), make_namespace("team-b", env="test")],
-            "persistentVolumes": self.volumes,
-            "persistentVolumeClaims": self.claims,
-            "storageClasses": storage_classes() if "volumes" in self.on else [],
-            "csiNodes": csi_nodes(self.rng, nodes) if "volumes" in self.on and self.rng.random() < 0.7 else [],
-            "preemptor": preemptor,
-        }
 
-    def node(self, number: int, roomy: bool) -> Json:
-        rng = self.rng
-        size = {
-            "cpu": str(rng.choice((32, 64) if roomy else (3, 4, 5))),
-            "memory": "128Gi" if roomy else rng.choice(("4Gi", "8Gi", "16Gi")),
-            "pods": str(rng.choice((4, 8, 110))),
-            "ephemeral-storage": "20Gi",
-        }
-        if self.has("extended", 0.5):
-            size |= {"example.com/gpu": str(rng.choice((1, 2, 4))), "hugepages-2Mi": "1Gi"}
-        labels = {HOST: f"n{number}", ZONE: f"z{number % 3}", "gen": str(rng.randint(1, 5))}
-        labels["pool"] = rng.choice(("general", "batch"))
-        if self.has("oddities", 0.2):
-            labels.pop(rng.choice((ZONE, "gen", "pool")))
-        node: Json = {"metadata": {"name": f"n{number}", "labels": labels}, "spec": {}, "status": {"allocatable": size}}
-        if self.has("placement", 0.3):
-            effect = rng.choice(("NoSchedule", "NoExecute", "PreferNoSchedule"))
-            node["spec"]["taints"] = [{"key": "dedicated", "value": rng.choice(("batch", "db")), "effect": effect}]
-        if self.has("placement", 0.12):
-            node["spec"]["unschedulable"] = True
-        if self.has("declared", 0.8):
-            node["status"]["declaredFeatures"] = list(DECLARED)[: rng.randint(0, 2)]
-        return node
+def _read_by_the_eviction_api(dice: random.Random, budget: Json) -> None:
+    """Give the budget what kube-scheduler does not look at."""
+    if dice.random() < 0.3:
+        budget["spec"]["unhealthyPodEvictionPolicy"] = dice.choice(("AlwaysAllow", "IfHealthyBudget"))
+    budget["status"]["currentHealthy"] = dice.choice((0, 1, 9))
+    if dice.random() < 0.2:
+        budget["metadata"]["generation"], budget["status"]["observedGeneration"] = 2, 1
 
-    def pods_on(self, node: str) -> list[Json]:
-        return [self.pod(f"{node}-p{place}", node) for place in range(self.rng.randint(2, 9))]
 
-    def pod(self, name: str, node: str) -> Json:
-        rng = self.rng
-        pod = make_pod(
-            name,
-            rng.choice(("team-a", "team-b")),
-            rng.choice((-10, 0, 0, 10, 100, 500, 2000)),
-            self.labels(),
-            self.requests(),
-        )
-        pod["spec"]["nodeName"] = node
-        pod["status"] = {"phase": "Running", "startTime": instant(rng.randrange(40) * 100)}
-        self.bind(pod, preemptor=False)
-        if self.rng.random() < 0.8:
-            pod["status"]["conditions"] = [{"type": "Ready", "status": "True"}]
-        if self.has("oddities", 0.1):
-            pod["status"]["phase"] = "Pending"
-        if self.has("terminating", 0.2):
-            pod["metadata"]["deletionTimestamp"] = instant(9000)
-            if rng.random() < 0.6:
-                condition = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
-                withdrawn = [{**condition, "status": "False"}] if self.has("oddities", 0.3) else []
-                pod["status"].setdefault("conditions", []).extend([*withdrawn, condition])
-        if self.has("resized", 0.4):
-            report_resize(rng, pod)
-        if self.has("oddities", 0.1):
-            del pod["status"]["startTime"]
-        if self.has("oddities", 0.05):
-            pod["status"]["phase"] = rng.choice(("Succeeded", "Failed"))
-        return pod
+def _put_volumes(dice: random.Random, cluster: Json) -> None:
+    """Let pods use claims of every kind instead of those that they have."""
+    nodes, pods, preemptor = cluster["nodes"], cluster["pods"], cluster["preemptor"]
+    claims, volumes = storage(dice, nodes)
+    for pod in (*pods, preemptor):
+        used = pod["spec"]["volumes"] = []
+        if dice.random() > (0.8 if pod is preemptor else 0.4):
+            continue
+        own = [one for one in claims if one["metadata"]["namespace"] == pod["metadata"]["namespace"]]
+        names = [one["metadata"]["name"] for one in dice.sample(own, min(len(own), dice.randint(1, 2)))]
+        names += ["missing"] if pod is preemptor and dice.random() < 0.05 else []
+        used += [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in names]
+        if dice.random() < 0.3:
+            used.append(ephemeral(dice, pod, claims, volumes, nodes))
+    cluster |= {"persistentVolumes": volumes, "persistentVolumeClaims": claims, "storageClasses": storage_classes()}
+    cluster["csiNodes"] = csi_nodes(dice, nodes) if dice.random() < 0.7 else []
 
-    def labels(self) -> Json:
-        labels = {"app": self.rng.choice(APPS), "tier": self.rng.choice(("fe", "be"))}
-        if self.has("oddities", 0.3):
-            labels["version"] = self.rng.choice(("1", "2"))
-        return {} if self.has("oddities", 0.05) else labels
 
-    def requests(self, *, large: bool = False) -> Json:
-        rng = self.rng
-        if self.has("containers", 0.1):
-            return {}
-        cpu = rng.choice((1500, 2000, 3000) if large else (100, 250, 500, 1000, 1500))
-        requests = {"cpu": rng.choice((f"{cpu}m", str(cpu / 1000))), "memory": f"{rng.choice((128, 512, 2048))}Mi"}
-        if self.has("extended", 0.4):
-            requests["example.com/gpu"] = str(rng.choice((0, 1, 2)))
-        if self.has("extended", 0.2):
-            requests |= {"hugepages-2Mi": "256Mi", "ephemeral-storage": "8Gi"}
-        return requests
-
-    def bind(self, pod: Json, *, preemptor: bool) -> None:
-        """Give the pod what binds it to other pods and to nodes."""
-        self.more_containers(pod)
-        self.take_ports(pod, 0.8 if preemptor else 0.4)
-        self.be_affine(pod, preemptor=preemptor)
-        if self.has("volumes", 0.8 if preemptor else 0.4) and self.claims:
-            claims = [claim for claim in self.claims if claim["metadata"]["namespace"] == pod["metadata"]["namespace"]]
-            names = [
-                claim["metadata"]["name"] for claim in self.rng.sample(claims, min(len(claims), self.rng.randint(1, 2)))
-            ]
-            if preemptor and self.rng.random() < 0.05:
-                names.append("missing")
-            pod["spec"]["volumes"] += [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in names]
-            if self.rng.random() < 0.3:
-                pod["spec"]["volumes"].append(ephemeral(self.rng, pod, self.claims, self.volumes, self.nodes))
-
-    def more_containers(self, pod: Json) -> None:
-        rng, spec = self.rng, pod["spec"]
-        if self.has("containers", 0.3):
-            one = {"name": "init", "resources": {"requests": {"cpu": rng.choice(("2", "300m")), "memory": "64Mi"}}}
-            sidecar = {
-                "name": "side",
-                "restartPolicy": "Always",
-                "resources": {"requests": {"cpu": "200m", "memory": "1Gi"}},
-            }
-            spec["initContainers"] = rng.sample((one, sidecar, {**one, "name": "last"}), rng.randint(1, 3))
-        if self.has("containers", 0.2):
-            spec["overhead"] = {"cpu": "150m", "memory": "32Mi"}
-        if self.has("containers", 0.2):
-            spec["resources"] = {"requests": {"cpu": rng.choice(("50m", "2500m")), "hugepages-2Mi": "64Mi"}}
-
-    def take_ports(self, pod: Json, chance: float) -> None:
-        rng = self.rng
-        if not self.has("ports", chance):
-            return
-        port = {
-            "containerPort": 80,
-            "hostPort": rng.choice((8080, 9090)),
-            "protocol": rng.choice(("TCP", "TCP", "UDP")),
-        }
-        if rng.random() < 0.3:
-            port["hostIP"] = rng.choice(("127.0.0.1", "10.1.1.1", "0.0.0.0"))
-        pod["spec"]["containers"][0]["ports"] = [port]
-
-    def be_affine(self, pod: Json, *, preemptor: bool) -> None:
-        affinity: Json = {}
-        if self.has("anti", 0.6 if preemptor else 0.25):
-            affinity["podAntiAffinity"] = _required([self.term() for _ in range(self.rng.randint(1, 2))])
-        if preemptor and self.has("affinity", 0.8):
-            affinity["podAffinity"] = _required([self.term() for _ in range(self.rng.choice((1, 1, 2)))])
-        if affinity:
-            pod["spec"].setdefault("affinity", {}).update(affinity)
-
-    def term(self) -> Json:
-        rng = self.rng
-        term: Json = {"topologyKey": rng.choice((HOST, ZONE)), "labelSelector": self.selector()}
-        if rng.random() < 0.4:
-            scope = rng.choice(
-                (
-                    {"namespaceSelector": {}},
-                    {"namespaces": ["team-b"]},
-                    {"namespaceSelector": {"matchLabels": {"env": "prod"}}},
-                    {
-                        "namespaceSelector": {
-                            "matchExpressions": [{"key": "env", "operator": "NotIn", "values": ["prod"]}]
-                        }
-                    },
-                )
-            )
-            term |= scope
-        if self.has("oddities", 0.3):
-            term[rng.choice(("matchLabelKeys", "mismatchLabelKeys"))] = ["version"]
-        return term
-
-    def selector(self) -> Json:
-        rng = self.rng
-        return rng.choice(
-            (
-                {"matchLabels": {"app": rng.choice(APPS)}},
-                {"matchExpressions": [{"key": "app", "operator": "In", "values": rng.sample(APPS, 2)}]},
-                {
-                    "matchExpressions": [
-                        {"key": "app", "operator": "NotIn", "values": ["web"]},
-                        {"key": "tier", "operator": "Exists"},
-                    ]
-                },
-            )
-        )
-
-    def preemptor(self, nodes: list[Json]) -> Json:
-        rng = self.rng
-        pod = make_pod(
-            "preemptor",
-            rng.choice(("team-a", "team-b")),
-            rng.choice((100, 500, 1000, 5000, 5000)),
-            self.labels(),
-            self.requests(large=True),
-        )
-        self.bind(pod, preemptor=True)
-        spec = pod["spec"]
-        if self.has("placement", 0.4):
-            spec["nodeSelector"] = {"pool": rng.choice(("general", "batch"))}
-        if self.has("placement", 0.5):
-            toleration = rng.choice(
-                (
-                    {"key": "dedicated", "operator": "Exists"},
-                    {"key": "dedicated", "value": "db"},
-                    {"operator": "Exists"},
-                )
-            )
-            spec["tolerations"] = [toleration]
-        if self.has("placement", 0.5):
-            spec.setdefault("affinity", {})["nodeAffinity"] = _required_terms(self.node_terms(nodes))
-        if self.has("declared", 0.4):
-            spec |= {"hostNetwork": True, "hostUsers": False}
-        if self.has("declared", 0.4):
-            spec["containers"][0]["restartPolicyRules"] = [{"action": "RestartAllContainers"}]
-        if self.has("spread", 0.9):
-            spec["topologySpreadConstraints"] = [self.constraint(pod) for _ in range(rng.choice((1, 1, 2)))]
-        if self.has("terminating", 0.7):
-            pod["status"]["nominatedNodeName"] = rng.choice(nodes)["metadata"]["name"]
-        if self.has("oddities", 0.05):
-            spec["preemptionPolicy"] = "Never"
-        return pod
-
-    def node_terms(self, nodes: list[Json]) -> list[Json]:
-        rng = self.rng
-        names = [node["metadata"]["name"] for node in nodes]
-        choices = [
-            {"matchExpressions": [{"key": "gen", "operator": rng.choice(("Gt", "Lt")), "values": ["3"]}]},
-            {
-                "matchExpressions": [
-                    {"key": "pool", "operator": "NotIn", "values": ["batch"]},
-                    {"key": ZONE, "operator": "Exists"},
-                ]
-            },
-            {"matchExpressions": [{"key": "pool", "operator": "DoesNotExist"}]},
-            {
-                "matchFields": [
-                    {"key": "metadata.name", "operator": rng.choice(("In", "NotIn")), "values": [rng.choice(names)]}
-                ]
-            },
-            {},
-        ]
-        return rng.sample(choices, rng.choice((1, 1, 2)))
-
-    def constraint(self, pod: Json) -> Json:
-        rng = self.rng
-        constraint: Json = {
-            "maxSkew": rng.choice((1, 1, 2)),
-            "topologyKey": rng.choice((HOST, ZONE)),
-            "whenUnsatisfiable": "DoNotSchedule",
-            "labelSelector": rng.choice(
-                ({"matchLabels": {"tier": "be"}}, self.selector(), {"matchLabels": pod["metadata"]["labels"]})
-            ),
-        }
-        if rng.random() < 0.3:
-            constraint["minDomains"] = rng.choice((2, 4))
-        if rng.random() < 0.4:
-            constraint["nodeTaintsPolicy"] = rng.choice(("Honor", "Ignore"))
-        if rng.random() < 0.4:
-            constraint["nodeAffinityPolicy"] = rng.choice(("Honor", "Ignore"))
-        if self.has("oddities", 0.3):
-            constraint["matchLabelKeys"] = ["version"]
-        if self.has("oddities", 0.1):
+def _make_odd(dice: random.Random, cluster: Json) -> None:
+    """Change some objects to what few clusters have, and what is easily read in another way."""
+    preemptor = cluster["preemptor"]["spec"]
+    for node in cluster["nodes"]:
+        if dice.random() < 0.2:
+            node["metadata"]["labels"].pop(dice.choice((ZONE, "gen", "pool")), None)
+        if dice.random() < 0.8:
+            node["status"]["declaredFeatures"] = list(DECLARED)[: dice.randint(0, 2)]
+    if dice.random() < 0.3:
+        preemptor |= {"hostNetwork": True, "hostUsers": False}
+    if dice.random() < 0.3:
+        preemptor["containers"][0]["restartPolicyRules"] = [{"action": "RestartAllContainers"}]
+    for constraint in preemptor.get("topologySpreadConstraints", ()):
+        if dice.random() < 0.3:
             constraint["labelSelector"] = {}
-        return constraint
-
-    def nominated(self, nodes: list[Json]) -> list[Json]:
-        rng = self.rng
-        if "nominated" not in self.on:
-            return []
-        pods = [self.pod(f"nominated-{number}", "") for number in range(rng.randint(0, 4))]
-        for pod in pods:
-            del pod["spec"]["nodeName"]
-            pod["spec"]["priority"] = rng.choice((50, 1000, 5000, 9000))
-            pod["status"] = {"phase": "Pending", "nominatedNodeName": rng.choice(nodes)["metadata"]["name"]}
-            if self.has("oddities", 0.2):
-                pod["spec"]["schedulingGates"] = [{"name": "example.com/wait"}]
-        return pods
-
-    def stray(self) -> list[Json]:
-        """A pod on a node that nobody knows."""
-        return [self.pod("stray", "gone")] if self.has("oddities", 0.4) else []
-
-    def budgets(self, pods: list[Json]) -> list[Json]:
-        rng = self.rng
-        if "budgets" not in self.on:
-            return []
-        budgets = []
-        for number in range(rng.randint(1, 4)):
-            budget = make_budget(rng.choice(("team-a", "team-b")), f"budget-{number}", {}, rng.choice((0, 0, 1, 2)))
-            budget["spec"]["selector"] = rng.choice((self.selector(), {"matchLabels": {"tier": "be"}}, {}))
-            if rng.random() < 0.3 and pods:
-                budget["status"]["disruptedPods"] = {rng.choice(pods)["metadata"]["name"]: instant(8000)}
-            if rng.random() < 0.3:
-                budget["spec"]["unhealthyPodEvictionPolicy"] = rng.choice(("AlwaysAllow", "IfHealthyBudget"))
-            budget["status"]["currentHealthy"] = rng.choice((0, 1, 9))
-            if rng.random() < 0.2:
-                budget["metadata"]["generation"], budget["status"]["observedGeneration"] = 2, 1
-            budgets.append(budget)
-        return budgets
-
-
-def _required(terms: list[Json]) -> Json:
-    return {"requiredDuringSchedulingIgnoredDuringExecution": terms}
-
-
-def _required_terms(terms: list[Json]) -> Json:
-    return {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+    for pod in cluster["pods"]:
+        status = pod["status"]
+        if dice.random() < 0.1:
+            status["phase"] = dice.choice(("Pending", "Pending", "Succeeded", "Failed"))
+        if dice.random() < 0.1:
+            status.pop("startTime", None)
+        if dice.random() < 0.05:
+            pod["metadata"]["labels"] = {}
+        if dice.random() < 0.2:
+            pod["metadata"]["deletionTimestamp"] = instant(9000)
+            condition = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
+            withdrawn = [{**condition, "status": "False"}] if dice.random() < 0.3 else []
+            status["conditions"] = [*status.get("conditions", ()), *withdrawn, condition]
+        if "nodeName" not in pod["spec"] and dice.random() < 0.2:
+            pod["spec"]["schedulingGates"] = [{"name": "example.com/wait"}]
+        elif dice.random() < 0.02:
+            pod["spec"]["nodeName"] = "gone"

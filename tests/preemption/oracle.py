@@ -217,6 +217,7 @@ class _Cluster:
     def spread(self, state: State) -> None:
         labels = state.node["metadata"]["labels"]
         constraints = self.pod["spec"].get("topologySpreadConstraints", ())
+        constraints = [one for one in constraints if one["whenUnsatisfiable"] == "DoNotSchedule"]
         for constraint in constraints:
             topology, own = constraint["topologyKey"], self.pod["metadata"]["labels"]
             if topology not in labels:

@@ -80,7 +80,7 @@ def undeclared(pod: Json, node: Json) -> list[str]:
     """The features that the pod needs and the node does not declare."""
     spec, needs = pod["spec"], []
     rules = [rule for one in [*spec["containers"], *spec.get("initContainers", ())] for rule in one.get(RULES, ())]
-    if {"action": "RestartAllContainers"} in rules:
+    if any(rule["action"] == "RestartAllContainers" for rule in rules):
         needs.append("RestartAllContainersOnContainerExits")
     if spec.get("hostNetwork") and spec.get("hostUsers") is False:
         needs.append("UserNamespacesHostNetworkSupport")

@@ -1,6 +1,5 @@
 """Parts of random clusters, as JSON data."""
 
-import random
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -39,22 +38,3 @@ def make_budget(namespace: str, name: str, labels: Json, allowed: int) -> Json:
 
 def make_namespace(name: str, **labels: str) -> Json:
     return {"metadata": {"name": name, "labels": {"kubernetes.io/metadata.name": name, **labels}}}
-
-
-def report_resize(rng: random.Random, pod: Json) -> None:
-    """Let the pod's status tell of its containers, and of it as a whole, other amounts than they ask for."""
-    spec, status = pod["spec"], pod["status"]
-
-    def report() -> Json:
-        said: Json = {"resources": {"requests": {"cpu": rng.choice(("100m", "1", "2500m")), "memory": "1Gi"}}}
-        if rng.random() < 0.7:
-            said["allocatedResources"] = {"cpu": rng.choice(("200m", "1500m"))}
-        return said if rng.random() < 0.9 else {"allocatedResources": {"cpu": "9"}}
-
-    status["containerStatuses"] = [{"name": one["name"], **report()} for one in spec["containers"]]
-    status["initContainerStatuses"] = [{"name": one["name"], **report()} for one in spec.get("initContainers", ())]
-    if rng.random() < 0.5:
-        status |= report()
-    if rng.random() < 0.4:
-        reason = rng.choice(("Infeasible", "Deferred"))
-        status.setdefault("conditions", []).append({"type": "PodResizePending", "status": "True", "reason": reason})

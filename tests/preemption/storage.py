@@ -67,7 +67,7 @@ def _claim(rng: random.Random, name: str, namespace: str, number: int) -> Json:
     if rng.random() < 0.15:
         claim["spec"]["volumeAttributesClassName"] = GOLD
     if rng.random() < 0.15:
-        annotations["volume.kubernetes.io/selected-node"] = rng.choice(("n0", "n1", "n2"))
+        annotations["volume.kubernetes.io/selected-node"] = rng.choice(("node-0000", "node-0001", "node-0002"))
     if rng.random() < 0.15:
         claim["spec"]["selector"] = {"matchLabels": {"kind": "fast"}}
     return claim
@@ -112,16 +112,16 @@ def _free(rng: random.Random, name: str, nodes: list[Json]) -> Json:
     if terms:
         spec["nodeAffinity"] = {"required": {"nodeSelectorTerms": terms}}
     if rng.random() < 0.3:
-        volume["metadata"]["labels"][ZONE] = rng.choice(("z0", "z1__z2", "z0__ z1", "z0__"))
+        volume["metadata"]["labels"][ZONE] = rng.choice(("z1", "z1__z2", "z3__ z1", "z3__"))
     return volume
 
 
 def _terms(rng: random.Random, nodes: list[Json]) -> list[Json]:
     """From where a volume can be reached; empty for everywhere."""
-    zones = {"key": ZONE, "operator": "In", "values": rng.sample(("z0", "z1", "z2"), 2)}
+    zones = {"key": ZONE, "operator": "In", "values": rng.sample(("z1", "z2", "z3"), 2)}
     host = {"key": HOST, "operator": "In", "values": [rng.choice(nodes)["metadata"]["name"]]}
     elsewhere = {"key": HOST, "operator": "NotIn", "values": [rng.choice(nodes)["metadata"]["name"]]}
-    field = {"key": "metadata.name", "operator": "In", "values": ["n0"]}
+    field = {"key": "metadata.name", "operator": "In", "values": ["node-0000"]}
     return rng.choice(
         (
             [],
@@ -139,7 +139,7 @@ def _terms(rng: random.Random, nodes: list[Json]) -> list[Json]:
 
 def storage_classes() -> list[Json]:
     """A class of every kind that the claims name."""
-    zones = [{"matchLabelExpressions": [{"key": ZONE, "values": ["z0", "z1"]}]}]
+    zones = [{"matchLabelExpressions": [{"key": ZONE, "values": ["z1", "z2"]}]}]
     late = "WaitForFirstConsumer"
     return [
         {"metadata": {"name": "late"}, "provisioner": "disk.example.com", "volumeBindingMode": late},

@@ -6,7 +6,19 @@ import pytest
 
 from tests.preemption import across
 from tests.preemption.across import REQUIRED, ZONE
-from tests.preemption.building import NOW, Json, as_data, as_pod, budget, cluster, node, pod, rules, snapshot_of
+from tests.preemption.building import (
+    NOW,
+    Json,
+    as_data,
+    as_pod,
+    budget,
+    cluster,
+    decided,
+    node,
+    pod,
+    rules,
+    snapshot_of,
+)
 from webhook.policy.model.preemption import BudgetMode
 from webhook.preemption.decision import decide
 
@@ -110,7 +122,7 @@ def test_nobody_is_there():
     nominated = pod("first", priority=200, cpu="4")
     nominated["status"] = {"phase": "Pending", "nominatedNodeName": "a1"}
     data, by = cluster(NODES[:1], [nominated], pod("p", priority=100, cpu="2")), rules(across_nodes=True)
-    assert decide(snapshot_of(data, by), as_pod(data["preemptor"]), by, NOW).selected is None
+    assert decided(data, by).selected is None
 
 
 @pytest.mark.parametrize(("pods", "wants", "allowed", "expected"), CASES.values(), ids=CASES)
@@ -121,7 +133,7 @@ def test_who_stands_in_the_way(pods, wants, allowed, expected):
     data |= {name: across.crowded(0)[name] for name in ("persistentVolumes", "persistentVolumeClaims")}
     data["podDisruptionBudgets"] = [budget("b", {"app": "x"}, allowed)]
     by = rules(across_nodes=True)
-    decision = decide(snapshot_of(data, by), as_pod(data["preemptor"]), by, NOW)
+    decision = decided(data, by)
     best = decision.selected
     found = best and (best.node, sorted(victim.name for victim in best.victims), decision.made_room(best))
     assert found == expected

@@ -2,11 +2,10 @@
 
 import pytest
 
-from tests.preemption.building import NOW, as_pod, cluster, node, pod, priority_class, snapshot_of
+from tests.preemption.building import cluster, decided, node, pod, priority_class
 from webhook.policy.model.preemption import PreemptionPolicy, Protection
 from webhook.policy.model.values import CAN_BE_PREEMPTED, PROTECTION_DURATION
 from webhook.policy.shapes.yaml_nodes import SourcePosition
-from webhook.preemption.decision import decide
 from webhook.preemption.victims.rules import compile_rules
 
 ANNOTATED = "pkg/util/pod/util.go CanPodBePreempted"
@@ -52,7 +51,7 @@ def policy(**parts):
 def judged(victim, rules, **more):
     """What becomes of the only pod on the only node."""
     data = cluster([node("n1")], [victim], pod("preemptor", priority=100, cpu="4"), **more)
-    decision = decide(snapshot_of(data, rules), as_pod(data["preemptor"]), rules, NOW)
+    decision = decided(data, rules)
     return decision.selected is not None, [(excluded.pod, excluded.rule) for excluded in decision.excluded("n1")]
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.preemption.building import NOW, as_pod, budget, cluster, node, outcome, pod, rules, snapshot_of
+from tests.preemption.building import NOW, as_pod, budget, cluster, decided, node, outcome, pod, rules, snapshot_of
 from tests.preemption.gangs.brute_force import closed, cost_of, cpu_of, pieces
 from webhook.policy.model.preemption import GroupDisruption
 from webhook.preemption.decision import decide, fits_on, victims_needed
@@ -108,7 +108,7 @@ def test_if_one_may_not_go_none_may(keeper, more, rule):
     pods = [BOTH[0], {**member("a-1", "a", **({"on": "n2", "priority": 10} | keeper))}]
     data = cluster(TWO_NODES, pods, pod("p", priority=100, cpu="4"), **more)
     by = rules(groups=GroupDisruption.GROUP, scheduler_names=("default-scheduler",))
-    decision = decide(snapshot_of(data, by), as_pod(data["preemptor"]), by, NOW)
+    decision = decided(data, by)
     assert decision.selected is None
     if rule != "policy/priority":  # the group has one priority: the highest of its members
         assert [one.rule for one in decision.excluded("n2")] == [rule]
@@ -318,7 +318,7 @@ def test_recorded_clusters_with_groups_keep_them_whole():
     broken = 0
     for row in rows:
         data = {**row["input"], "preemptor": row["input"]["preemptors"][0]}
-        decision = decide(snapshot_of(data, rules()), as_pod(data["preemptor"]), rules(), NOW)
+        decision = decided(data, rules())
         whole = {
             one["metadata"]["name"]: one for one in data["podGroups"] if one["spec"].get("disruptionMode") == "PodGroup"
         }

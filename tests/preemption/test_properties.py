@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.preemption.building import NOW, answer, as_data, as_pod, snapshot_of
+from tests.preemption.building import NOW, answer, as_data, as_pod, decided, snapshot_of
 from tests.preemption.clusters import FEATURES, plain
 from tests.preemption.oracle_pods import key, selects
 from webhook.policy.model.preemption import BudgetMode, PreemptionPolicy, Protection
@@ -47,24 +47,14 @@ def strict():
 
 
 @given(seed=SEEDS, features=st.sets(st.sampled_from(FEATURES)), share=st.floats(0, 1))
-def test_a_decision_knows_where_it_fits_once_pods_are_gone(seed, features, share):
-    """A decision's second look, with some pods gone, finds what a new look finds."""
-    cluster = plain(seed, *sorted(features))
-    snapshot, preemptor = snapshot_of(cluster), as_pod(cluster["preemptor"])
-    placed = np.flatnonzero(snapshot.pods.node[: snapshot.pods.rows] >= 0)
-    gone = np.array(sorted(random.Random(seed).sample(placed.tolist(), int(share * len(placed)))), np.intp)
-    decision = decide(snapshot, preemptor, kubernetes_rules(), NOW)
-    assert decision.fits_without(gone) == fits(snapshot, preemptor, without=gone)
-
-
-@given(seed=SEEDS, features=st.sets(st.sampled_from(FEATURES)), share=st.floats(0, 1))
-def test_one_node_is_judged_as_all_are(seed, features, share):
-    """Asked of a single node, the answer is the one that the look at all nodes gives; an unknown node never fits."""
+def test_where_it_fits_once_pods_are_gone(seed, features, share):
+    """A decision's second look and one at a single node say what a look at all nodes says; no unknown node fits."""
     cluster = plain(seed, *sorted(features))
     snapshot, preemptor = snapshot_of(cluster), as_pod(cluster["preemptor"])
     placed = np.flatnonzero(snapshot.pods.node[: snapshot.pods.rows] >= 0)
     gone = np.array(sorted(random.Random(seed).sample(placed.tolist(), int(share * len(placed)))), np.intp)
     everywhere = fits(snapshot, preemptor, without=gone)
+    assert decide(snapshot, preemptor, kubernetes_rules(), NOW).fits_without(gone) == everywhere
     for name in [*snapshot.node_names(), "gone"]:
         assert fits_on(snapshot, preemptor, name, without=gone) is (name in everywhere)
 
@@ -72,7 +62,7 @@ def test_one_node_is_judged_as_all_are(seed, features, share):
 @given(seed=SEEDS, features=st.sets(st.sampled_from(FEATURES)))
 def test_no_victim_is_important_protected_or_over_budget(seed, features):
     """No plan of a strict policy holds a pod of equal priority, a protected one, or one too many of a budget."""
-    cluster = plain(seed, *sorted(features | {"budgets"}))
+    cluster = plain(seed, *sorted(features | {"pdb"}))
     rules = strict()
     snapshot, preemptor = snapshot_of(cluster, rules), as_pod(cluster["preemptor"])
     decision = decide(snapshot, preemptor, rules, NOW)
@@ -126,10 +116,10 @@ def refusals(pods, budgets):
 @given(seed=SEEDS, features=st.sets(st.sampled_from(FEATURES)))
 def test_the_eviction_api_carries_out_every_strict_plan(seed, features):
     """No plan of a strict policy asks for an eviction that a budget refuses, however the API server reads budgets."""
-    cluster = plain(seed, *sorted(features | {"budgets"}))
+    cluster = plain(seed, *sorted(features | {"pdb"}))
     rules = strict()
     pods = {key(pod): pod for pod in cluster["pods"]}
-    decision = decide(snapshot_of(cluster, rules), as_pod(cluster["preemptor"]), rules, NOW)
+    decision = decided(cluster, rules)
     for candidate in decision.candidates:
         assert refusals([pods[victim.key] for victim in candidate.victims], cluster["podDisruptionBudgets"]) == []
 

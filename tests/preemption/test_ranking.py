@@ -4,7 +4,7 @@ from math import isinf
 
 import pytest
 
-from tests.preemption.building import NOW, as_pod, cluster, node, pod, rules, snapshot_of
+from tests.preemption.building import NOW, as_pod, cluster, decided, node, pod, rules, snapshot_of
 from webhook.preemption.decision import decide
 from webhook.preemption.extenders import ExtenderError
 from webhook.preemption.gangs.eviction_units import Price
@@ -43,68 +43,45 @@ def ranked(*given):
     return rank(Candidates.of(snapshot, given), kubernetes_rules(), NOW)
 
 
-@pytest.mark.parametrize(
-    ("winner", "loser"),
-    [
-        pytest.param(
-            candidate("z", (9, 1), violations=0), candidate("a", (1, 9), violations=1), id="1: fewer violated budgets"
-        ),
-        pytest.param(candidate("z", (1, 1), (1, 1)), candidate("a", (2, 9)), id="2: lower highest priority"),
-        pytest.param(candidate("z", (2, 1), (0, 1)), candidate("a", (2, 9), (1, 9)), id="3: smaller sum of priorities"),
-        pytest.param(candidate("z", (-1, 1)), candidate("a", (-1, 9), (-5, 9)), id="3: among negatives fewer pods win"),
-        pytest.param(
-            candidate("z", (2**31 - 1, 1)), candidate("a", (2**31 - 1, 9), (-(2**31), 9)), id="4: fewer victims"
-        ),
-        pytest.param(
-            candidate("z", (2, 7), (1, 0)), candidate("a", (2, 6), (1, 9)), id="5: later earliest start at the top"
-        ),
-        pytest.param(candidate("z", (2, float("inf"))), candidate("a", (2, 9)), id="5: not started counts as latest"),
-        pytest.param(candidate("a", (2, 5)), candidate("z", (2, 5)), id="6: the first by name"),
-    ],
-)
-def test_keys_in_order(winner, loser):
-    """Each key decides only between candidates that the keys before leave equal."""
+PREFERRED = {
+    "1: fewer violated budgets": (
+        candidate("z", (9, 1)), candidate("a", (1, 9), violations=1), "it violates fewer budgets",
+    ),
+    "2: lower highest priority": (
+        candidate("z", (1, 1), (1, 1)), candidate("a", (2, 9)), "its most important victim has a lower priority",
+    ),
+    "3: smaller sum of priorities": (
+        candidate("z", (2, 1), (0, 1)), candidate("a", (2, 9), (1, 9)), "its victims' priorities add up to less",
+    ),
+    "3: among negatives fewer pods win": (
+        candidate("z", (-1, 1)), candidate("a", (-1, 9), (-5, 9)), "it has fewer victims",
+    ),
+    "3: fewer victims whose plain sum is larger": (
+        candidate("z", (80, 1), (80, 1)), candidate("a", (80, 9), (10, 9), (5, 9)), "it has fewer victims",
+    ),
+    "4: fewer victims": (
+        candidate("z", (2**31 - 1, 1)), candidate("a", (2**31 - 1, 9), (-(2**31), 9)), "it has fewer victims",
+    ),
+    "5: later earliest start at the top": (
+        candidate("z", (2, 7), (1, 0)), candidate("a", (2, 6), (1, 9)), "its most important victims started later",
+    ),
+    "5: not started counts as latest": (
+        candidate("z", (2, float("inf"))), candidate("a", (2, 9)), "its most important victims started later",
+    ),
+    "6: the first by name": (
+        candidate("a", (2, 5)), candidate("z", (2, 5)), "its name comes first; the two are equally good",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("winner", "loser", "because"), PREFERRED.values(), ids=PREFERRED)
+def test_keys_in_order(winner, loser, because):
+    """Each key decides only between candidates that the keys before leave equal, and people are told which one did."""
     for given in ([winner, loser], [loser, winner]):
         ranking = ranked(*given)
         assert given[ranking.equally_good[0]] == winner
         assert ranking.candidates.objects(ranking.first(5)) == [winner, loser]
         assert ranking.candidates.objects(ranking.first(1)) == [winner]
-
-
-@pytest.mark.parametrize(
-    ("winner", "loser", "because"),
-    [
-        pytest.param(
-            candidate("z", (9, 1)), candidate("a", (1, 9), violations=1), "it violates fewer budgets", id="budgets"
-        ),
-        pytest.param(
-            candidate("z", (1, 1)),
-            candidate("a", (2, 9)),
-            "its most important victim has a lower priority",
-            id="highest priority",
-        ),
-        pytest.param(
-            candidate("z", (2, 1), (0, 1)),
-            candidate("a", (2, 9), (1, 9)),
-            "its victims' priorities add up to less",
-            id="sum of as many",
-        ),
-        pytest.param(
-            candidate("z", (80, 1), (80, 1)),
-            candidate("a", (80, 9), (10, 9), (5, 9)),
-            "it has fewer victims",
-            id="fewer victims whose plain sum is larger",
-        ),
-        pytest.param(
-            candidate("z", (2, 7)), candidate("a", (2, 6)), "its most important victims started later", id="start"
-        ),
-        pytest.param(
-            candidate("a", (2, 5)), candidate("z", (2, 5)), "its name comes first; the two are equally good", id="name"
-        ),
-    ],
-)
-def test_why_one_is_preferred(winner, loser, because):
-    """People are told the key that decides, and sums of priorities as they are."""
     scores = ranked(winner, loser).scores([0, 1])
     assert preferred_because(*scores) == f"{winner.node} is preferred to {loser.node} because {because}"
     assert sum_of_priorities(scores[0]) == sum(victim.priority for victim in winner.victims)
@@ -248,7 +225,7 @@ def test_expected_end_decides_last(used, best_nodes):
         pod("v2", on="n2", cpu="4", terminationGracePeriodSeconds=1),
     ]
     data = cluster([node("n1"), node("n2")], pods, pod("preemptor", priority=100, cpu="4"))
-    decision = decide(snapshot_of(data, used), as_pod(data["preemptor"]), used, NOW)
+    decision = decided(data, used)
     assert decision.equally_good == best_nodes
     assert decision.selected.node == best_nodes[0]
     assert decision.scores(2)[0].node == best_nodes[0]

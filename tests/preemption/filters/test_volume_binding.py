@@ -2,12 +2,11 @@
 
 import pytest
 
-from tests.preemption.building import NOW, as_pod, cluster, node, pod, snapshot_of
-from webhook.preemption.decision import decide, fits
+from tests.preemption.building import as_pod, cluster, decided, node, pod, snapshot_of
+from webhook.preemption.decision import fits
 from webhook.preemption.filters import volumes as module
 from webhook.preemption.snapshot.amounts import ClusterError
 from webhook.preemption.snapshot.nodes import Nodes
-from webhook.preemption.victims.rules import kubernetes_rules
 
 LATE = {"metadata": {"name": "local"}, "volumeBindingMode": "WaitForFirstConsumer"}
 STATIC = {**LATE, "provisioner": "kubernetes.io/no-provisioner"}
@@ -146,5 +145,5 @@ def test_preemption_happens_only_where_the_volume_is():
         persistentVolumeClaims=[claim()],
         storageClasses=[STATIC],
     )
-    decision = decide(snapshot_of(data), as_pod(data["preemptor"]), kubernetes_rules(), NOW)
+    decision = decided(data)
     assert [one.node for one in decision.candidates] == ["n2"]

@@ -2,9 +2,7 @@
 
 import pytest
 
-from tests.preemption.building import NOW, as_pod, cluster, node, pod, snapshot_of
-from webhook.preemption.decision import decide
-from webhook.preemption.victims.rules import kubernetes_rules
+from tests.preemption.building import cluster, decided, node, pod
 
 DRIVER = "disk.example.com"
 EBS = "ebs.csi.aws.com"
@@ -37,7 +35,7 @@ def using(name, *claims, on="", priority=0):
     return pod(name, on=on, priority=priority, cpu="100m", volumes=volumes)
 
 
-def decided(sources, pods, *, limit, wants=("mine",), driver=DRIVER, csi_nodes=("n1",)):
+def judged(sources, pods, *, limit, wants=("mine",), driver=DRIVER, csi_nodes=("n1",)):
     """The decision for a preemptor with claims on a node of four CPUs that attaches so many volumes of the driver."""
     pairs = [bound(name, source) for name, source in sources.items()]
     data = cluster(
@@ -51,7 +49,7 @@ def decided(sources, pods, *, limit, wants=("mine",), driver=DRIVER, csi_nodes=(
             for name in csi_nodes
         ],
     )
-    found = decide(snapshot_of(data), as_pod(data["preemptor"]), kubernetes_rules(), NOW)
+    found = decided(data)
     victims = [victim.name for victim in found.selected.victims] if found.selected else []
     return found.fits, victims, found.node_reasons.get("n1", "")
 
@@ -102,17 +100,17 @@ def test_volumes_that_a_node_can_attach(sources, held, given, victims):
     """Every volume counts once, whoever uses it, and as many pods go as it takes for the preemptor's to be attached."""
     pods = [using(f"p{place}", *claims, on="n1", priority=10 - place) for place, claims in enumerate(held)]
     expected = (["n1"], [], "") if victims is None else ([], victims, EXCEEDED)
-    assert decided(sources, pods, **given) == expected
+    assert judged(sources, pods, **given) == expected
 
 
 def test_volumes_of_pods_that_are_nominated_count():
     """A more important pod that is nominated to the node has its volume counted."""
     waiting = using("waiting", "a", priority=500)
     waiting["status"]["nominatedNodeName"] = "n1"
-    assert decided(OTHERS, [waiting], limit=1) == ([], [], EXCEEDED)
+    assert judged(OTHERS, [waiting], limit=1) == ([], [], EXCEEDED)
 
 
 def test_claims_made_for_a_pod_count():
     """The claim of an ephemeral volume counts under the name that it gets."""
     holder = pod("holder", on="n1", cpu="100m", volumes=[{"name": "scratch", "ephemeral": {}}])
-    assert decided({"mine": csi("m"), "holder-scratch": csi("s")}, [holder], limit=1) == ([], ["holder"], EXCEEDED)
+    assert judged({"mine": csi("m"), "holder-scratch": csi("s")}, [holder], limit=1) == ([], ["holder"], EXCEEDED)

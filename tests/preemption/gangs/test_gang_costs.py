@@ -14,7 +14,7 @@ from tests.preemption.gangs.random_gangs import gang_cluster
 from webhook.kube.instants import rfc3339
 from webhook.kube.pods import POD_DELETION_COST
 from webhook.policy.model.preemption import GroupDisruption
-from webhook.policy.model.victims import EvictionCost, LostWork
+from webhook.policy.model.victims import EvictionCost
 from webhook.preemption.gangs.decision import decide_gang
 from webhook.preemption.gangs.gang import form_gang
 
@@ -41,51 +41,21 @@ def decided(data, by, evicted=None):
     return gang, decide_gang(snapshot, gang, by, NOW, evicted=column)
 
 
-KEYS = [
-    # what, the key, the pod that stays, the pod that goes, {pod: evictions}
-    ("ready", EvictionCost(readiness=True), {}, {"ready": False}, {}),
-    ("deletion cost", EvictionCost(deletion_cost=True), {"cost": 2}, {"cost": 1}, {}),
-    ("work lost", EvictionCost(lost_work=LostWork(checkpoints=(SAVED,))), {"saved": 60}, {"saved": 5}, {}),
-    ("evictions", EvictionCost(recent_evictions=60.0), {}, {}, {"stays-1": 1}),
-    ("grace", EvictionCost(grace_period=True), {"grace": 31}, {"grace": 30}, {}),
-]
-
-
 @pytest.mark.parametrize("nodes", [3, 40], ids=["few units", "many units"])
-@pytest.mark.parametrize(("key", "stays", "goes", "evicted"), [row[1:] for row in KEYS], ids=[row[0] for row in KEYS])
-def test_the_cheapest_units_go(key, stays, goes, evicted, nodes):
+def test_the_cheapest_units_go(nodes):
     """Two of three nodes are emptied for two members: those whose pods cost less, though they started earlier."""
     pods = [
-        dressed(pod("stays-1", on="n0", cpu="4", priority=10, started=100.0), **stays),
-        dressed(pod("goes-1", on="n1", cpu="4", priority=10, started=900.0), **goes),
-        dressed(pod("goes-2", on="n2", cpu="4", priority=10, started=900.0), **goes),
+        dressed(pod("stays-1", on="n0", cpu="4", priority=10, started=100.0), cost=2),
+        *(dressed(pod(f"goes-{n}", on=f"n{n}", cpu="4", priority=10, started=900.0), cost=1) for n in (1, 2)),
         *(dressed(pod(f"dear-{n}-{m}", on=f"n{n}", cpu="2", priority=10)) for n in range(3, nodes) for m in range(2)),
     ]
-    data = cluster([node(f"n{number}") for number in range(nodes)], pods)
-    _, decision = decided(data, rules(cost=key), evicted)
-    assert sorted(victim.name for victim in decision.victims) == ["goes-1", "goes-2"]
-
-
-def cluster(nodes, pods):
-    """A cluster in which two members of a gang wait, each for a node of its own."""
     spec = {"schedulingPolicy": {"gang": {"minCount": 2}}, "priority": 100}
     group = {"metadata": {"name": "gang", "namespace": "default"}, "spec": spec}
     waiting = [pod(f"m-{n}", cpu="4", priority=100, schedulingGroup={"podGroupName": "gang"}) for n in range(2)]
-    return {"nodes": nodes, "pods": pods, "podGroups": [group], "podGroup": group, "preemptors": waiting}
-
-
-def test_fewest_groups_lose_a_member():
-    """Pods of no group go rather than members of one or two."""
-    nodes = [node(f"n{number}") for number in range(6)]
-    pods = [
-        pod(f"{group}-{number}", on=f"n{number}", cpu="4", started=started)
-        for number, (group, started) in enumerate([("a", 1), ("b", 1), ("c", 90), ("c", 90), ("", 900), ("", 900)])
-    ]
-    for one in pods:
-        if group := one["metadata"]["name"].partition("-")[0]:
-            one["metadata"]["labels"]["jobset.sigs.k8s.io/jobset-name"] = group
-    by = rules(cost=EvictionCost(group_restarts=True))
-    assert sorted(one.name for one in decided(cluster(nodes, pods), by)[1].victims) == ["-4", "-5"]
+    hosts = [node(f"n{number}") for number in range(nodes)]
+    data = {"nodes": hosts, "pods": pods, "podGroups": [group], "podGroup": group, "preemptors": waiting}
+    _, decision = decided(data, rules(cost=EvictionCost(deletion_cost=True)))
+    assert sorted(victim.name for victim in decision.victims) == ["goes-1", "goes-2"]
 
 
 def totals(chosen, pods, evicted):

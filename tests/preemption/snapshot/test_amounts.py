@@ -2,10 +2,8 @@
 
 import pytest
 
-from tests.preemption.building import NOW, as_pod, cluster, node, pod, snapshot_of
-from webhook.preemption.decision import decide
+from tests.preemption.building import as_pod, cluster, decided, node, pod
 from webhook.preemption.snapshot.amounts import occupied, requests
-from webhook.preemption.victims.rules import kubernetes_rules
 
 PENDING = {"type": "PodResizePending", "status": "True"}
 
@@ -87,7 +85,7 @@ def test_a_pod_that_is_shrinking_still_holds_its_room():
     asking = pod("preemptor", priority=100, cpu="3")
     for has, fits in (("3", []), ("1", ["n1"])):
         data = cluster([node("n1")], [resized("1", has, has)], asking)
-        decision = decide(snapshot_of(data), as_pod(asking), kubernetes_rules(), NOW)
+        decision = decided(data)
         assert decision.fits == fits
         assert [victim.name for victim in decision.selected.victims] if not fits else not decision.selected
 
@@ -145,6 +143,6 @@ def test_amounts_up_to_what_an_int64_holds_count_in_full(has, used, wanted, vict
     machine = node("n1")
     machine["status"]["allocatable"]["memory"] = has
     data = cluster([machine], [asking("v", used, on="n1")], asking("p", wanted, priority=100))
-    decision = decide(snapshot_of(data), as_pod(data["preemptor"]), kubernetes_rules(), NOW)
+    decision = decided(data)
     assert len(decision.selected.victims if decision.selected else ()) == victims
     assert decision.fits == ([] if victims else ["n1"])

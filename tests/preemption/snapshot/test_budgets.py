@@ -3,12 +3,11 @@
 import msgspec
 import pytest
 
-from tests.preemption.building import NOW, as_pod, budget, cluster, node, outcome, pod, rules, snapshot_of
+from tests.preemption.building import budget, cluster, decided, node, outcome, pod, rules, snapshot_of
 from webhook.kube.objects.pod import PodDisruptionBudget
 from webhook.policy.model.preemption import BudgetMode, EvictionMode, PreemptionPolicy
 from webhook.policy.model.victims import VictimMode, Victims
 from webhook.policy.shapes.yaml_nodes import SourcePosition
-from webhook.preemption.decision import decide
 from webhook.preemption.snapshot.kinds import BUDGETS
 from webhook.preemption.victims.rules import compile_rules, kubernetes_rules
 
@@ -85,7 +84,7 @@ def test_best_effort_budgets_are_only_avoided():
     data = cluster([node("n1")], replicas(1), pod("preemptor", priority=100, cpu="4"),
                    podDisruptionBudgets=[budget("web", {"app": "web"}, 0)])  # fmt: skip
     by = rules(budgets=BudgetMode.BEST_EFFORT)
-    decision = decide(snapshot_of(data, by), as_pod(data["preemptor"]), by, NOW)
+    decision = decided(data, by)
     assert decision.selected.pdb_violations == 1
 
 
@@ -110,7 +109,7 @@ def test_strict_budgets_cover_what_the_api_server_says(selector, labels_of_pod, 
     spent["spec"]["selector"] = selector
     assert outcome([victim], rules(), podDisruptionBudgets=[spent])[0] == strictly
     data = cluster([node("n1")], [victim], pod("preemptor", priority=100, cpu="4"), podDisruptionBudgets=[spent])
-    by_kubernetes = decide(snapshot_of(data), as_pod(data["preemptor"]), kubernetes_rules(), NOW).selected
+    by_kubernetes = decided(data).selected
     assert by_kubernetes.pdb_violations == (0 if loosely else 1)
 
 
@@ -131,7 +130,7 @@ def test_a_pod_under_several_budgets(eviction, went):
         )
     )
     data = cluster([node("n1")], [victim], pod("preemptor", priority=100, cpu="4"), podDisruptionBudgets=both)
-    decision = decide(snapshot_of(data, by), as_pod(data["preemptor"]), by, NOW)
+    decision = decided(data, by)
     assert ([one.name for one in decision.selected.victims] if decision.selected else []) == went
     texts = [one.text for one in decision.excluded("n1")]
     assert texts == ([] if went else ["the Eviction API lets no pod go that several budgets cover: one, two"])
@@ -192,7 +191,7 @@ def test_pods_that_the_eviction_api_lets_go_past_a_used_up_budget(conditions, ph
     assert outcome([victim], rules(), podDisruptionBudgets=[spent])[0] == (["victim"] if went else [])
     data = cluster([node("n1")], [victim], pod("preemptor", priority=100, cpu="4"), podDisruptionBudgets=[spent])
     for by, violations in ((rules(budgets=BudgetMode.BEST_EFFORT), int(not went)), (kubernetes_rules(), 1)):
-        decision = decide(snapshot_of(data, by), as_pod(data["preemptor"]), by, NOW)
+        decision = decided(data, by)
         assert decision.selected.pdb_violations == violations
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.preemption.building import NOW, as_pod, cluster, node, outcome, pod, rules, snapshot_of
+from tests.preemption.building import NOW, cluster, decided, node, outcome, pod, rules
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects.meta import LabelSelector
 from webhook.policy.model.creation import creation_record
@@ -10,7 +10,6 @@ from webhook.policy.model.preemption import GroupDisruption, PreemptionPolicy, P
 from webhook.policy.model.values import CREATION
 from webhook.policy.model.victims import PodsMatch, PreemptionPair, VictimMode, Victims
 from webhook.policy.shapes.yaml_nodes import SourcePosition
-from webhook.preemption.decision import decide
 from webhook.preemption.victims.rules import compile_rules
 
 TIER = LabelSelector(match_labels={"tier": "batch"})
@@ -121,5 +120,5 @@ def test_why_a_relabelled_pod_stays(now, told):
     """Who sees the label on the pod reads that it does not count."""
     victim, by = changed(pod("victim", on="n1", cpu="3"), now=now), rules(pairs=VICTIMS)
     data = cluster([node("n1")], [victim], pod("preemptor", priority=100, cpu="4"))
-    [excluded] = decide(snapshot_of(data, by), as_pod(data["preemptor"]), by, NOW).excluded("n1")
+    [excluded] = decided(data, by).excluded("n1")
     assert excluded.text == f"no pair of the policy lets this preemptor evict it{told}"

@@ -12,6 +12,7 @@ from tests.preemption.building import (
     answer,
     as_pod,
     cluster,
+    decided,
     node,
     outcome,
     pod,
@@ -156,7 +157,7 @@ def test_a_preemptor_whose_class_does_not_speak_evicts_nobody(classes, why):
     """The policy goes by the class, so it does not act for a pod of that name alone, and says what would help."""
     asking = pod("preemptor", priority=100, cpu="4", priorityClassName="gold")
     data = cluster([node("n1")], [pod("victim", on="n1", cpu="3")], asking, priorityClasses=classes)
-    decision = decide(snapshot_of(data, rules()), as_pod(asking), rules(), NOW)
+    decision = decided(data, rules())
     assert (decision.selected is None, decision.eligible) == (bool(why), not why)
     mend = "policy policy goes by classes that speak: give the class the value 100 again, or make the pod again."
     assert decision.reason == (f"not eligible: {why}; {mend}" if why else "")
@@ -201,9 +202,9 @@ def test_never_is_by_design_under_a_policy():
         [pod("victim", on="n1", cpu="3")],
         pod("preemptor", priority=100, cpu="4", preemptionPolicy="Never"),
     )
-    plain = decide(snapshot_of(data), as_pod(data["preemptor"]), kubernetes_rules(), NOW)
+    plain = decided(data)
     assert (plain.eligible, plain.reason) == (False, "not eligible due to preemptionPolicy=Never.")
-    assert decide(snapshot_of(data), as_pod(data["preemptor"]), rules(), NOW).selected.node == "n1"
+    assert decided(data, rules()).selected.node == "n1"
 
 
 @pytest.mark.parametrize(
@@ -218,8 +219,8 @@ def test_victims_on_their_way_out_are_waited_for(reason, eligible_by_policy):
     asking = pod("preemptor", priority=100, cpu="4")
     asking["status"]["nominatedNodeName"] = "n1"
     data = cluster([node("n1")], [going], asking)
-    assert decide(snapshot_of(data), as_pod(asking), rules(), NOW).eligible is eligible_by_policy
-    by_kubernetes = decide(snapshot_of(data), as_pod(asking), kubernetes_rules(), NOW)
+    assert decided(data, rules()).eligible is eligible_by_policy
+    by_kubernetes = decided(data)
     assert by_kubernetes.eligible is (reason != "PreemptionByScheduler")
 
 
@@ -242,7 +243,7 @@ def test_what_no_filter_knows_evicts_nobody(spec, why):
     asking = pod("preemptor", priority=100, cpu="4", **spec)
     data = cluster([node("n1")], [pod("victim", on="n1", cpu="3")], asking)
     for by in (rules(), kubernetes_rules()):
-        decision = decide(snapshot_of(data), as_pod(asking), by, NOW)
+        decision = decided(data, by)
         assert (decision.eligible, decision.selected, decision.fits) == (False, None, [])
         assert why in decision.reason
         assert decision.unresolvable == ["n1"]
@@ -276,11 +277,11 @@ def test_nobody_is_evicted_from_a_node_that_cannot_run_the_pod(spec, feature):
         [pod("a", on="n1", cpu="3"), pod("b", on="n2", cpu="3", priority=1)],
         pod("preemptor", priority=100, cpu="4", **spec),
     )
-    decision = decide(snapshot_of(data), as_pod(data["preemptor"]), kubernetes_rules(), NOW)
+    decision = decided(data)
     assert [victim.name for victim in decision.selected.victims] == ["b"]
     assert [one.node for one in decision.candidates] == ["n2"]
     data["pods"] = []
-    empty = decide(snapshot_of(data), as_pod(data["preemptor"]), kubernetes_rules(), NOW)
+    empty = decided(data)
     assert empty.node_reasons == {"n1": "node(s) didn't match Pod's required features"}
     assert (empty.fits, empty.unresolvable) == (["n2"], ["n1"])
 
@@ -305,7 +306,7 @@ def test_label_keys_of_stored_terms_are_not_merged_again(selector, refused, whos
     asking = pod("preemptor", priority=100, cpu="1", **({"affinity": spec} if whose == "incoming" else {}))
     there["metadata"]["labels"], asking["metadata"]["labels"] = (one, other) if whose == "existing" else (other, one)
     data = cluster([node("n1")], [there, asking], asking)
-    decision = decide(snapshot_of(data), as_pod(asking), kubernetes_rules(), NOW)
+    decision = decided(data)
     assert (decision.fits == []) is refused
     assert answer(data) == oracle.decide(data)
 
@@ -348,7 +349,7 @@ def test_every_victim_has_its_rule(mode, own, of_class, rule, because):
     classes = [priority_class("low", **({CAN_BE_PREEMPTED: of_class} if of_class else {}))]
     under = rules(mode=mode)
     data = cluster([node("n1")], [victim], pod("preemptor", cpu="4", priority=100), priorityClasses=classes)
-    decision = decide(snapshot_of(data, under), as_pod(data["preemptor"]), under, NOW)
+    decision = decided(data, under)
     assert [one.key for one in decision.selected.victims] == ["default/victim"]
     assert decision.victim_reason("default/victim")[:2] == (rule, because)
 
@@ -370,7 +371,7 @@ def test_a_class_of_another_value_permits_nothing(mode, classes, why):
     victim = pod("victim", on="n1", cpu="3", priorityClassName="low")
     under = rules(mode=mode)
     data = cluster([node("n1")], [victim], pod("preemptor", cpu="4", priority=100), priorityClasses=classes)
-    (kept,) = decide(snapshot_of(data, under), as_pod(data["preemptor"]), under, NOW).excluded("n1")
+    (kept,) = decided(data, under).excluded("n1")
     assert kept.rule == f"policy/{mode.value}"
     assert kept.text == f"it says nothing itself, and its class cannot: {why}"
     victim["metadata"]["annotations"] = {CAN_BE_PREEMPTED: "true"}

@@ -1,11 +1,16 @@
 """Annotations of other tools: what each means under a policy that names it, and nothing under one that does not."""
 
-import random
-import re
-
 import pytest
 
-from tests.preemption.building import NOW, as_pod, cluster, node, outcome, pod, priority_class, rules, snapshot_of
+from tests.preemption.building import (
+    cluster,
+    decided,
+    node,
+    outcome,
+    pod,
+    priority_class,
+    rules,
+)
 from webhook.policy.model.preemption import PreemptionPolicy, Protection
 from webhook.policy.model.values import (
     CAN_BE_PREEMPTED,
@@ -15,7 +20,6 @@ from webhook.policy.model.values import (
 )
 from webhook.policy.model.victims import Signal, VictimMode, Victims
 from webhook.policy.shapes.yaml_nodes import SourcePosition
-from webhook.preemption.decision import decide
 from webhook.preemption.victims.rules import compile_rules
 
 KARPENTER = "karpenter.sh/do-not-disrupt"
@@ -156,7 +160,7 @@ def test_the_reason_names_the_annotation_and_the_time():
         classes = [priority_class("low", value, **{MINIMUM_PREEMPTABLE_PRIORITY: "500", TOLERATION_SECONDS: "90"})]
         data = cluster([node("n1")], [victim], pod("p", priority=100, cpu="4"), priorityClasses=classes)
         by = policy(toleration=True)
-        (found,) = decide(snapshot_of(data, by), as_pod(data["preemptor"]), by, NOW).excluded("n1")
+        (found,) = decided(data, by).excluded("n1")
         texts[name] = found.text
     assert texts == {
         "signal": f'its annotation {AUTOSCALER} says "false"',
@@ -165,65 +169,6 @@ def test_the_reason_names_the_annotation_and_the_time():
         "again": "whose preemption it tolerates is not known: PriorityClass low was made again: its value is 7, and the"
         " priority is 0",
     }
-
-
-def go_seconds(text):
-    """The seconds of a duration in h, m, s and ms, in this order; None for anything else."""
-    total, rest, last = 0.0, text, -1
-    units = ["h", "m", "s", "ms"]
-    while rest:
-        found = re.match(r"(\d+)(ms|h|m|s)", rest)
-        if not found or units.index(found[2]) <= last:
-            return None
-        last = units.index(found[2])
-        total += int(found[1]) * (3600, 60, 1, 0.001)[last]
-        rest = rest[found.end() :]
-    return total if text else None
-
-
-def stays(annotations, of_class, started, priority, mode):
-    """Whether the pod stays, by the words of the reference, written down once more."""
-    if annotations.get(KARPENTER) == "true" or annotations.get(AUTOSCALER) == "false" or DESCHEDULER in annotations:
-        return True
-    own = annotations.get(CAN_BE_PREEMPTED)
-    if mode is VictimMode.OPT_OUT and own == "false":
-        return True
-    if mode is VictimMode.OPT_IN:
-        permitted = annotations.get(AUTOSCALER) == "true" or annotations.get(PINNED) in ("false", "no")
-        if own != "true" and not (not own and permitted):
-            return True
-    asked = int(annotations.get(PROTECTION_DURATION, "0"))
-    if started < max(asked, go_seconds(annotations.get(KARPENTER, "")) or 0):
-        return True
-    minimum, seconds = int(of_class.get(MINIMUM_PREEMPTABLE_PRIORITY, -9)), int(of_class.get(TOLERATION_SECONDS, 0))
-    return priority < minimum and (seconds < 0 or started < seconds)
-
-
-@pytest.mark.parametrize("seed", range(60))
-def test_any_mix_of_signals_is_judged_as_the_reference_says(seed):
-    """A pod with any of the annotations stays exactly if the words of the reference say so."""
-    dice = random.Random(seed)
-    values = {
-        KARPENTER: ["true", "5m", "1h", "90s", "no", ""],
-        AUTOSCALER: ["true", "false", "x"],
-        DESCHEDULER: ["", "true"],
-        PINNED: ["false", "no", "true"],
-        CAN_BE_PREEMPTED: ["true", "false", ""],
-        PROTECTION_DURATION: ["0", "60", "4000"],
-    }
-    for _ in range(10):
-        annotations = {key: dice.choice(some) for key, some in values.items() if dice.random() < 0.3}
-        of_class = {
-            key: dice.choice(some)
-            for key, some in {MINIMUM_PREEMPTABLE_PRIORITY: ["50", "500"], TOLERATION_SECONDS: ["-1", "300"]}.items()
-            if dice.random() < 0.5
-        }
-        started, priority = dice.choice([10, 100, 1000, 5000]), dice.choice([40, 100, 600])
-        mode = dice.choice(list(VictimMode))
-        by = policy(mode=mode, toleration=True)
-        classes = [priority_class("low", **of_class)]
-        found = kept(by, started=started, priority=priority, classes=classes, **annotations)
-        assert bool(found) is stays(annotations, of_class, started, priority, mode), (annotations, of_class, started)
 
 
 def test_a_snapshot_keeps_what_signals_read():
