@@ -146,6 +146,8 @@ def _make_odd(dice: random.Random, cluster: Json) -> None:
             status.pop("startTime", None)
         if dice.random() < 0.05:
             pod["metadata"]["labels"] = {}
+        if dice.random() < 0.3:  # several pods of a node hold one port
+            pod["spec"]["containers"][0]["ports"] = preemptor["containers"][0].get("ports", [])
         if dice.random() < 0.2:
             pod["metadata"]["deletionTimestamp"] = instant(9000)
             condition = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}

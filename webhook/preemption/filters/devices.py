@@ -49,6 +49,10 @@ REASONS = {
 """kube-scheduler's words, but for the last, and whether the removal of pods can cure it."""
 
 
+Found = DeviceOutcome | DemandError
+"""What a search comes to; an error ends the attempt if it is met on a node as it is."""
+
+
 class DeviceFilter:
     """What the preemptor needs of devices; `searched` are the nodes on which it needs any."""
 
@@ -63,9 +67,8 @@ class DeviceFilter:
         uids = {uid for uid, _ in giving_way}
         self._gone = frozenset(snapshot.pods.uids[row] for row in without.tolist()) | uids
         self._steps = Steps(MOST_STEPS, MOST_STEPS_IN_ALL)
-        self._known: dict[tuple[int, frozenset[str]], DeviceOutcome] = {}
-        self._of_state: dict[tuple[int, int], DeviceOutcome | DemandError] = {}
-        self._of_canonical: dict[tuple[object, ...], DeviceOutcome | DemandError] = {}
+        self._known: dict[tuple[object, ...], Found] = {}
+        """What searches came to: by node and freed claims, or by the state of a node, and that as a search sees it."""
         nodes = snapshot.nodes
         self.delegated = {name: nodes_served(snapshot, name) for name in needs.extended}
         """By extended resource, the nodes on which devices have to serve it."""
@@ -89,10 +92,10 @@ class DeviceFilter:
         outcomes = np.zeros(len(among), np.int8)
         searched = np.flatnonzero(among & self.searched)
         told = self.states.told[searched]
-        for row in searched[~told].tolist():
-            outcomes[row] = self.outcome(row, ())
+        found = {row: self.outcome(row, ()) for row in searched[~told].tolist()}
         rows = searched[told]
-        for row, outcome in zip(rows.tolist(), self.outcomes(rows, self.states.taken[rows]), strict=True):
+        found |= zip(rows.tolist(), self.outcomes(rows, self.states.taken[rows]), strict=True)
+        for row, outcome in found.items():
             if isinstance(outcome, DemandError):
                 raise outcome
             outcomes[row] = outcome
@@ -110,35 +113,21 @@ class DeviceFilter:
         ]
         return NodeStates(self._snapshot, groups, gone)
 
-    def outcomes(self, nodes: Rows, taken: Bits) -> list[DeviceOutcome | DemandError]:
-        """The outcomes in these states of nodes; what the search ends in an error for is that error."""
+    def outcomes(self, nodes: Rows, taken: Bits) -> list[Found]:
+        """The outcomes in these states of nodes."""
         keys = list(zip(self.states.kind[nodes].tolist(), taken.tolist(), strict=True))
-        known = self._of_state
         for node, key in zip(nodes.tolist(), keys, strict=True):
-            if key not in known:
-                known[key] = self._outcome_in(node, key)
-        return [known[key] for key in keys]
+            if key not in self._known:
+                canonical = self.states.canonical(*key)
+                if canonical not in self._known:
+                    devices = [device.id for pool in pools_of(self._snapshot, node).pools for device in pool.devices]
+                    held = {id_ for place, id_ in enumerate(devices) if key[1] >> place & 1}
+                    self._known[canonical] = self._search(node, TakenDevices(None, beside=held), frozenset())
+                self._known[key] = self._known[canonical]
+        return [self._known[key] for key in keys]
 
-    def _outcome_in(self, node: int, state: tuple[int, int]) -> DeviceOutcome | DemandError:
-        canonical = self.states.canonical(*state)
-        if canonical not in self._of_canonical:
-            devices = [device.id for pool in pools_of(self._snapshot, node).pools for device in pool.devices]
-            taken = {id_ for place, id_ in enumerate(devices) if state[1] >> place & 1}
-            try:
-                self._of_canonical[canonical] = self._search(node, TakenDevices(None, beside=taken), frozenset())
-            except DemandError as error:
-                self._of_canonical[canonical] = error
-        return self._of_canonical[canonical]
-
-    def fits(self, node: int, gone: Iterable[int]) -> bool:
-        """Whether the claims can be had on the searched node once the pods in the rows `gone` have left, too."""
-        try:
-            return self.outcome(node, gone) is DeviceOutcome.FITS
-        except DemandError:
-            return False
-
-    def outcome(self, node: int, gone: Iterable[int]) -> DeviceOutcome:
-        """What the search on the node comes to once the pods in the rows `gone` have left. Raises DemandError."""
+    def outcome(self, node: int, gone: Iterable[int]) -> Found:
+        """What the search on the node comes to once the pods in the rows `gone` have left."""
         claims = self._snapshot.device_claims
         freed = claims.freed_without(self._gone.union(self._snapshot.pods.uids[row] for row in gone))
         if (node, freed) not in self._known:
@@ -191,17 +180,19 @@ class DeviceFilter:
             mask[row] = self._snapshot.device_claims.uses(pods.uids[row])
         return mask
 
-    def _search(self, node: int, taken: TakenDevices, freed: frozenset[str]) -> DeviceOutcome:
+    def _search(self, node: int, taken: TakenDevices, freed: frozenset[str]) -> Found:
         if self._needs.stale:
             return DeviceOutcome.STALE
         place, pools, *_ = pools_of(self._snapshot, node)
-        if wanted := self._wanted(node, freed):
-            try:
-                had = allocate(place, pools, wanted, taken, self._steps)
-            except OutOfStepsError:
-                return DeviceOutcome.NOT_SEARCHED
-            if had is None:
-                return DeviceOutcome.INVALID if any(pool.invalid for pool in pools) else DeviceOutcome.TAKEN
+        try:
+            wanted = self._wanted(node, freed)
+            had = allocate(place, pools, wanted, taken, self._steps) if wanted else []
+        except OutOfStepsError:
+            return DeviceOutcome.NOT_SEARCHED
+        except DemandError as error:
+            return error
+        if had is None:
+            return DeviceOutcome.INVALID if any(pool.invalid for pool in pools) else DeviceOutcome.TAKEN
         away = (need for need in self._needs.claims if need.is_allocated and need.key not in freed)
         return DeviceOutcome.FITS if all(need.is_available(place) for need in away) else DeviceOutcome.ELSEWHERE
 
@@ -267,7 +258,7 @@ class _DeviceRoom:
         for column in np.flatnonzero(asked & ~self._told).tolist():
             if column in self._gone:
                 gone = self._gone[column].difference(share[:, column].tolist())
-                fits[column] = self._devices.fits(int(self._nodes[column]), gone)
+                fits[column] = self._devices.outcome(int(self._nodes[column]), gone) is DeviceOutcome.FITS
 
     def put_back(self, share: Rows, stays: Mask) -> None:
         """The pods in these rows, one column a node, are back where they may stay."""

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 S = TypeVar("S", bound=np.generic)
 V = TypeVar("V")
 K = TypeVar("K", bound=Hashable)
-_LONGEST_LOG = 4096
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -131,14 +130,14 @@ class Columns:
 class Interner(Generic[K, V]):
     """Counted ids for values: `take` adds a reference, `drop` removes one, an unused id is given out again.
 
-    `values[id]` is what the id stands for, None while it is unused. `log` lists ids in the order they were
-    (re)assigned, so that a Table knows what it has not seen; when it gets long it is cut and `epoch` counts up.
+    `values[id]` is what the id stands for, None while it is unused. `assigned` counts the ids given out, and
+    `numbers` has by id the number of the last time, so that a Table knows what it has not seen.
     """
 
     def __init__(self) -> None:
         self.values: list[V | None] = []
-        self.log: list[int] = []
-        self.epoch = 0
+        self.assigned = 0
+        self.numbers: Ints = np.zeros(16, np.int64)
         self._ids: dict[K, int] = {}
         self._keys: list[K | None] = []
         self._references: list[int] = []
@@ -162,11 +161,11 @@ class Interner(Generic[K, V]):
             self.values.append(value)
             self._keys.append(key)
             self._references.append(1)
+            if identity == len(self.numbers):
+                self.numbers = grown(self.numbers, 2 * identity)
         self._ids[key] = identity
-        self.log.append(identity)
-        if len(self.log) > _LONGEST_LOG + 2 * len(self.values):
-            self.log.clear()
-            self.epoch += 1
+        self.assigned += 1
+        self.numbers[identity] = self.assigned
         return identity
 
     def drop(self, identity: int) -> None:
@@ -197,24 +196,16 @@ class Table(Generic[V]):
         self._evaluate = evaluate
         self._column: NDArray[Any] = np.zeros(1, dtype)  # row 0, which is no pod, may ask before there is any
         self._seen = 0
-        self._epoch = -1  # of no log: what the log no longer names is evaluated, too
 
     def column(self) -> NDArray[Any]:
         """The answers by id, up to date."""
         interner = self._interner
         if len(self._column) < len(interner):
             self._column = grown(self._column, max(16, 2 * len(interner)))
-        if self._epoch != interner.epoch:
-            self._epoch, self._seen = interner.epoch, len(interner.log)
-            self._fill(range(len(interner)))
-        elif self._seen < len(interner.log):
-            pending, self._seen = interner.log[self._seen :], len(interner.log)
-            self._fill(pending)
+        if self._seen < interner.assigned:
+            for identity in np.flatnonzero(interner.numbers[: len(interner)] > self._seen).tolist():
+                value = interner.values[identity]
+                if value is not None:
+                    self._column[identity] = self._evaluate(value)
+            self._seen = interner.assigned
         return self._column
-
-    def _fill(self, identities: range | list[int]) -> None:
-        values, column, evaluate = self._interner.values, self._column, self._evaluate
-        for identity in identities:
-            value = values[identity]
-            if value is not None:
-                column[identity] = evaluate(value)
