@@ -40,208 +40,190 @@ def expression(operator, key="keep", values=""):
     return f"matchExpressions: [{{key: {key}, operator: {operator}{f', values: [{values}]' if values else ''}}}]"
 
 
-def without(name):
-    """The finding about a part that says nothing."""
-    return f"{name} of PreemptionPolicy m makes no difference: "
-
-
-JOINS = "m lets the author of a pod choose to be a preemptor: "
+JOINS = "m lets the author of a pod choose to be a preemptor: a pod of PriorityClass "
 STAYS = "m lets the author of a pod choose to be no victim: "
-SURPRISING = {
+NOBODY = "victims.pairs[0] of PreemptionPolicy m lets nobody evict anybody: "
+JOINING = {
     "a label makes a preemptor": (
+        "online-a with the label tier=gold in some-namespace",
         policy(f"{{preemptors: {GOLD}}}"),
-        JOINS + "a pod of PriorityClass online-a with the label tier=gold in some-namespace, made by anybody, evicts a",
     ),
     "a label makes a preemptor in one namespace": (
+        "online-a with the label tier=gold in team-a",
         policy("{preemptors: {namespaces: [team-a], labels: {matchLabels: {tier: gold}}}}"),
-        JOINS + "a pod of PriorityClass online-a with the label tier=gold in team-a, made by anybody, evicts a",
     ),
     "a label that is there makes a preemptor": (
+        "online-a with the label urgent=x in some-namespace",
         policy(f"{{preemptors: {{labels: {{{expression('Exists', 'urgent')}}}}}}}"),
-        JOINS + "a pod of PriorityClass online-a with the label urgent=x in some-namespace, made by anybody, evicts a",
     ),
     "a label that is left off makes a preemptor": (
+        "online-a in some-namespace",
         policy(f"{{preemptors: {{labels: {{{expression('DoesNotExist')}}}}}}}"),
-        JOINS + "a pod of PriorityClass online-a in some-namespace, made by anybody, evicts a",
     ),
     "a label beside a class makes a preemptor": (
+        "online-x with the label q=y in some-namespace",
         policy(f"{{preemptors: {{priorityClasses: [online-x], labels: {{{expression('In', 'q', 'y, z')}}}}}}}"),
-        JOINS + "a pod of PriorityClass online-x with the label q=y in some-namespace, made by anybody, evicts a",
     ),
     "a label makes a preemptor by the second pair": (
+        "online-a with the label tier=gold in some-namespace",
         policy(f"{{victims: {OFF}}}", f"{{preemptors: {GOLD}, victims: {{priorityClasses: [standard]}}}}"),
-        JOINS + "a pod of PriorityClass online-a with the label tier=gold in some-namespace, made by anybody, evicts a",
     ),
+}
+"""Policies, and the pod whose author makes it a preemptor."""
+IN_VAIN = {
+    "preemptors of a class that is not managed": policy(
+        f"{{preemptors: {{priorityClasses: [urgent]}}, victims: {OFF}}}"
+    ),
+    "preemptors of a class of another policy": policy(f"{{preemptors: {{priorityClasses: [urgent]}}, victims: {OFF}}}")
+    + "---\n"
+    + policy(preemptors="priorityClasses: [urgent]", name="q"),
+    "a pod of its own class": policy(
+        "{preemptors: {priorityClasses: [online-a]}, victims: {priorityClasses: [online-a]}}"
+    ),
+    "a class and its twin": policy(
+        "{preemptors: {priorityClasses: [high]}, victims: {priorityClasses: [high-never]}}",
+        preemptors="twins: {high: high-never}",
+    ),
+    "system classes are no victims": policy('{victims: {priorityClasses: ["system-*"]}}', victims="mode: opt-out"),
+    "a regular expression for namespaces": policy('{victims: {namespaces: ["team-.*"]}}'),
+    "a namespace with a dot": policy("{preemptors: {namespaces: [a.b]}}"),
+    "labels that contradict each other": policy(
+        f"{{victims: {{labels: {{matchLabels: {{tier: b}}, {expression('DoesNotExist', 'tier')}}}}}}}"
+    ),
+    "values that contradict each other": policy(
+        f"{{victims: {{labels: {{matchLabels: {{tier: b}}, {expression('In', 'tier', 'a, c')}}}}}}}"
+    ),
+    "labels of namespaces that contradict each other": policy(
+        f"{{preemptors: {namespaces('matchLabels: {a: b}, ' + expression('NotIn', 'a', 'b'))}}}"
+    ),
+    "two names for one namespace": policy(
+        "{victims: {namespaces: [a], namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: b}}}}"
+    ),
+}
+"""Policies of which the first pair lets nobody evict anybody."""
+NEEDLESS = {
+    "a class that no glob means": (
+        "preemptors.priorityClasses[1]",
+        policy(preemptors='priorityClasses: ["online-*", "urgent-.*"]'),
+    ),
+    "a class twice": ("preemptors.priorityClasses[1]", policy(preemptors='priorityClasses: ["online-*", online-x]')),
+    "pairs that mean everybody": ("victims.pairs[0]", policy("{}")),
+    "a pair within another one": (
+        "victims.pairs[1]",
+        policy(f"{{victims: {OFF}}}", "{preemptors: {namespaces: [a]}, victims: {priorityClasses: [offline-x]}}"),
+    ),
+    "a pair after one for everybody": ("victims.pairs[1]", policy("{}", f"{{victims: {OFF}}}")),
+    "the same pair twice": ("victims.pairs[0]", policy(f"{{victims: {OFF}}}", f"{{victims: {OFF}}}")),
+    "any class": (
+        "victims.pairs[0].preemptors.priorityClasses",
+        policy('{preemptors: {priorityClasses: ["*"]}, victims: {priorityClasses: [offline]}}'),
+    ),
+    "any namespace": (
+        "victims.pairs[0].victims.namespaces",
+        policy('{victims: {priorityClasses: [offline], namespaces: ["*"]}}'),
+    ),
+    "any labels": ("victims.pairs[0].victims.labels", policy("{victims: {priorityClasses: [offline], labels: {}}}")),
+    "any labels of the namespace": (
+        "victims.pairs[0].preemptors.namespaceSelector",
+        policy(f"{{preemptors: {{namespaceSelector: {{}}}}, victims: {OFF}}}"),
+    ),
+    "the name of a namespace twice": (
+        "victims.pairs[0].victims.namespaces",
+        policy("{victims: {namespaces: [a], namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: a}}}}"),
+    ),
+    "one class of a list that is not managed": (
+        "victims.pairs[0].preemptors.priorityClasses[1]",
+        policy(f"{{preemptors: {{priorityClasses: [online-a, urgent]}}, victims: {OFF}}}"),
+    ),
+    "one glob of a list that means nothing": (
+        "victims.pairs[0].victims.priorityClasses[1]",
+        policy('{victims: {priorityClasses: [offline, "offline-.*"]}}'),
+    ),
+    "one namespace of a list within another": (
+        "victims.pairs[0].victims.namespaces[1]",
+        policy('{victims: {namespaces: ["team-*", team-x]}}'),
+    ),
+    "a value that protects and permits": (
+        "victims.signals[0].permits[0]",
+        policy(victims="signals: [{annotation: e.com/k, protects: [a, b], permits: [a, c]}]"),
+    ),
+    "a signal after another one of its annotation": (
+        "victims.signals[1].permits[0]",
+        policy(victims="signals: [{annotation: e.com/k, protects: [a]}, {annotation: e.com/k, permits: [a]}]"),
+    ),
+    "a value that permits beside any that protects": (
+        "victims.signals[0].permits[0]",
+        policy(victims='mode: opt-out, signals: [{annotation: e.com/k, protects: ["*"], permits: ["no"]}]'),
+    ),
+}
+"""Parts that make no difference, and policies that have them."""
+OTHERS = {
     "every namespace but some has preemptors": (
-        policy(f"{{preemptors: {namespaces(expression('DoesNotExist', 'guest'))}}}"),
         "m lets pods of a namespace that it does not name be preemptors: a pod of PriorityClass online-a in some-",
+        policy(f"{{preemptors: {namespaces(expression('DoesNotExist', 'guest'))}}}"),
     ),
     "every namespace but one value has preemptors": (
-        policy(f"{{preemptors: {namespaces(expression('NotIn', 'team', 'guests'))}, victims: {OFF}}}"),
         "m lets pods of a namespace that it does not name be preemptors: a pod of PriorityClass online-a in some-",
+        policy(f"{{preemptors: {namespaces(expression('NotIn', 'team', 'guests'))}, victims: {OFF}}}"),
     ),
     "a label that is left off keeps a pod": (
-        policy(f"{{victims: {TIER}}}"),
         STAYS + "a pod of PriorityClass some-class with the class annotation godel.bytedance.com/can-be-preempted=true",
+        policy(f"{{victims: {TIER}}}"),
     ),
     "a label keeps a pod": (
-        policy(f"{{victims: {{labels: {{{expression('DoesNotExist')}}}}}}}", victims="mode: opt-out"),
         STAYS + "a pod of PriorityClass some-class with the label keep=x in some-namespace, made by anybody",
+        policy(f"{{victims: {{labels: {{{expression('DoesNotExist')}}}}}}}", victims="mode: opt-out"),
     ),
     "a label of another value keeps a pod": (
-        policy(f"{{victims: {{labels: {{{expression('NotIn', 'keep', YES)}}}}}}}", victims="mode: opt-out"),
         STAYS + "a pod of PriorityClass some-class with the label keep=yes in some-namespace, made by anybody",
+        policy(f"{{victims: {{labels: {{{expression('NotIn', 'keep', YES)}}}}}}}", victims="mode: opt-out"),
     ),
     "a label keeps a pod of a class": (
+        STAYS + "a pod of PriorityClass offline with the label keep=x in some-namespace, made by anybody",
         policy(
             f"{{victims: {{priorityClasses: [offline], labels: {{{expression('DoesNotExist')}}}}}}}",
             victims="mode: opt-out",
         ),
-        STAYS + "a pod of PriorityClass offline with the label keep=x in some-namespace, made by anybody",
     ),
     "a scheduler keeps a pod": (
-        policy(victims="mode: opt-out, schedulerNames: [default-scheduler]"),
         STAYS + 'a pod of PriorityClass some-class with spec.schedulerName "x" in some-namespace, made by anybody',
+        policy(victims="mode: opt-out, schedulerNames: [default-scheduler]"),
     ),
     "a scheduler keeps a pod of two": (
-        policy(f"{{victims: {OFF}}}", victims="schedulerNames: [volcano, default-scheduler]"),
         STAYS + "a pod of PriorityClass offline-a with the class annotation godel.bytedance.com/can-be-preempted=true"
         ' and spec.schedulerName "x" in some-namespace, made by anybody',
-    ),
-    "preemptors of a class that is not managed": (
-        policy(f"{{preemptors: {{priorityClasses: [urgent]}}, victims: {OFF}}}"),
-        "victims.pairs[0] of PreemptionPolicy m lets nobody evict anybody: ",
-    ),
-    "preemptors of a class of another policy": (
-        policy(f"{{preemptors: {{priorityClasses: [urgent]}}, victims: {OFF}}}")
-        + "---\n"
-        + policy(preemptors="priorityClasses: [urgent]", name="q"),
-        "victims.pairs[0] of PreemptionPolicy m lets nobody evict anybody: ",
-    ),
-    "a pod of its own class": (
-        policy("{preemptors: {priorityClasses: [online-a]}, victims: {priorityClasses: [online-a]}}"),
-        "victims.pairs[0] of PreemptionPolicy m lets nobody evict anybody: ",
-    ),
-    "a class and its twin": (
-        policy(
-            "{preemptors: {priorityClasses: [high]}, victims: {priorityClasses: [high-never]}}",
-            preemptors="twins: {high: high-never}",
-        ),
-        "victims.pairs[0] of PreemptionPolicy m lets nobody evict anybody: ",
-    ),
-    "system classes are no victims": (
-        policy('{victims: {priorityClasses: ["system-*"]}}', victims="mode: opt-out"),
-        "victims.pairs[0] of PreemptionPolicy m lets nobody evict anybody: ",
+        policy(f"{{victims: {OFF}}}", victims="schedulerNames: [volcano, default-scheduler]"),
     ),
     "a regular expression for victims": (
-        policy('{victims: {priorityClasses: ["offline-.*"]}}'),
         "victims.pairs[0] of PreemptionPolicy m lets nobody evict anybody: a pod of PriorityClass online-a in some-",
-    ),
-    "a regular expression for namespaces": (
-        policy('{victims: {namespaces: ["team-.*"]}}'),
-        "victims.pairs[0] of PreemptionPolicy m lets nobody evict anybody: ",
-    ),
-    "a namespace with a dot": (
-        policy("{preemptors: {namespaces: [a.b]}}"),
-        "victims.pairs[0] of PreemptionPolicy m lets nobody evict anybody: ",
-    ),
-    "labels that contradict each other": (
-        policy(f"{{victims: {{labels: {{matchLabels: {{tier: b}}, {expression('DoesNotExist', 'tier')}}}}}}}"),
-        "victims.pairs[0] of PreemptionPolicy m lets nobody evict anybody: ",
-    ),
-    "values that contradict each other": (
-        policy(f"{{victims: {{labels: {{matchLabels: {{tier: b}}, {expression('In', 'tier', 'a, c')}}}}}}}"),
-        "victims.pairs[0] of PreemptionPolicy m lets nobody evict anybody: ",
-    ),
-    "labels of namespaces that contradict each other": (
-        policy(f"{{preemptors: {namespaces('matchLabels: {a: b}, ' + expression('NotIn', 'a', 'b'))}}}"),
-        "victims.pairs[0] of PreemptionPolicy m lets nobody evict anybody: ",
-    ),
-    "two names for one namespace": (
-        policy(
-            "{victims: {namespaces: [a], namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: b}}}}",
-        ),
-        "victims.pairs[0] of PreemptionPolicy m lets nobody evict anybody: ",
+        policy('{victims: {priorityClasses: ["offline-.*"]}}'),
     ),
     "one pair of two lets nobody evict": (
-        policy(f"{{victims: {OFF}}}", f"{{preemptors: {{priorityClasses: [urgent]}}, victims: {OFF}}}"),
         "victims.pairs[1] of PreemptionPolicy m lets nobody evict anybody: ",
+        policy(f"{{victims: {OFF}}}", f"{{preemptors: {{priorityClasses: [urgent]}}, victims: {OFF}}}"),
     ),
     "every scheduler is no preemptor": (
-        policy(preemptors=f'{ON}, schedulerNames: ["*"]'),
         "m lets nobody evict anybody: ",
+        policy(preemptors=f'{ON}, schedulerNames: ["*"]'),
     ),
     "a regular expression for preemptors": (
-        policy(preemptors='priorityClasses: ["online-.*"]'),
         "m manages no pod; name priorityClasses or twins",
+        policy(preemptors='priorityClasses: ["online-.*"]'),
     ),
-    "no class": (policy(preemptors="resize: true"), "m manages no pod; name priorityClasses or twins"),
-    "a class that no glob means": (
-        policy(preemptors='priorityClasses: ["online-*", "urgent-.*"]'),
-        without("preemptors.priorityClasses[1]"),
-    ),
-    "a class twice": (
-        policy(preemptors='priorityClasses: ["online-*", online-x]'),
-        without("preemptors.priorityClasses[1]"),
-    ),
-    "pairs that mean everybody": (policy("{}"), without("victims.pairs[0]")),
-    "a pair within another one": (
-        policy(f"{{victims: {OFF}}}", "{preemptors: {namespaces: [a]}, victims: {priorityClasses: [offline-x]}}"),
-        without("victims.pairs[1]"),
-    ),
-    "a pair after one for everybody": (policy("{}", f"{{victims: {OFF}}}"), without("victims.pairs[1]")),
-    "the same pair twice": (policy(f"{{victims: {OFF}}}", f"{{victims: {OFF}}}"), without("victims.pairs[0]")),
-    "any class": (
-        policy('{preemptors: {priorityClasses: ["*"]}, victims: {priorityClasses: [offline]}}'),
-        without("victims.pairs[0].preemptors.priorityClasses"),
-    ),
-    "any namespace": (
-        policy('{victims: {priorityClasses: [offline], namespaces: ["*"]}}'),
-        without("victims.pairs[0].victims.namespaces"),
-    ),
-    "any labels": (
-        policy("{victims: {priorityClasses: [offline], labels: {}}}"),
-        without("victims.pairs[0].victims.labels"),
-    ),
-    "any labels of the namespace": (
-        policy(f"{{preemptors: {{namespaceSelector: {{}}}}, victims: {OFF}}}"),
-        without("victims.pairs[0].preemptors.namespaceSelector"),
-    ),
-    "the name of a namespace twice": (
-        policy("{victims: {namespaces: [a], namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: a}}}}"),
-        without("victims.pairs[0].victims.namespaces"),
-    ),
-    "one class of a list that is not managed": (
-        policy(f"{{preemptors: {{priorityClasses: [online-a, urgent]}}, victims: {OFF}}}"),
-        without("victims.pairs[0].preemptors.priorityClasses[1]"),
-    ),
-    "one glob of a list that means nothing": (
-        policy('{victims: {priorityClasses: [offline, "offline-.*"]}}'),
-        without("victims.pairs[0].victims.priorityClasses[1]"),
-    ),
-    "one namespace of a list within another": (
-        policy('{victims: {namespaces: ["team-*", team-x]}}'),
-        without("victims.pairs[0].victims.namespaces[1]"),
-    ),
-    "a value that protects and permits": (
-        policy(victims="signals: [{annotation: e.com/k, protects: [a, b], permits: [a, c]}]"),
-        without("victims.signals[0].permits[0]"),
-    ),
-    "a signal after another one of its annotation": (
-        policy(victims="signals: [{annotation: e.com/k, protects: [a]}, {annotation: e.com/k, permits: [a]}]"),
-        without("victims.signals[1].permits[0]"),
-    ),
-    "a value that permits beside any that protects": (
-        policy(victims='mode: opt-out, signals: [{annotation: e.com/k, protects: ["*"], permits: ["no"]}]'),
-        without("victims.signals[0].permits[0]"),
-    ),
+    "no class": ("m manages no pod; name priorityClasses or twins", policy(preemptors="resize: true")),
+}
+SURPRISING = {
+    **{name: (f"{JOINS}{who}, made by anybody, evicts a", text) for name, (who, text) in JOINING.items()},
+    **{name: (NOBODY, text) for name, text in IN_VAIN.items()},
+    **{name: (f"{part} of PreemptionPolicy m makes no difference: ", text) for name, (part, text) in NEEDLESS.items()},
+    **OTHERS,
 }
 
 
 @pytest.mark.parametrize("name", SURPRISING)
 def test_what_would_surprise_is_shown(name):
     """The finding has pods that anybody can make, and what becomes of them."""
-    text, expected = SURPRISING[name]
+    expected, text = SURPRISING[name]
     found = told(text)
     assert any(message.startswith(expected) for message in found), "\n".join(found)
 
