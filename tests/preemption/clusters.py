@@ -139,21 +139,26 @@ def _make_odd(dice: random.Random, cluster: Json) -> None:
         if dice.random() < 0.3:
             constraint["labelSelector"] = {}
     for pod in cluster["pods"]:
-        status = pod["status"]
-        if dice.random() < 0.1:
-            status["phase"] = dice.choice(("Pending", "Pending", "Succeeded", "Failed"))
-        if dice.random() < 0.1:
-            status.pop("startTime", None)
-        if dice.random() < 0.05:
-            pod["metadata"]["labels"] = {}
-        if dice.random() < 0.3:  # several pods of a node hold one port
-            pod["spec"]["containers"][0]["ports"] = preemptor["containers"][0].get("ports", [])
-        if dice.random() < 0.2:
-            pod["metadata"]["deletionTimestamp"] = instant(9000)
-            condition = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
-            withdrawn = [{**condition, "status": "False"}] if dice.random() < 0.3 else []
-            status["conditions"] = [*status.get("conditions", ()), *withdrawn, condition]
-        if "nodeName" not in pod["spec"] and dice.random() < 0.2:
-            pod["spec"]["schedulingGates"] = [{"name": "example.com/wait"}]
-        elif dice.random() < 0.02:
-            pod["spec"]["nodeName"] = "gone"
+        _make_pod_odd(dice, pod, preemptor["containers"][0].get("ports", []))
+
+
+def _make_pod_odd(dice: random.Random, pod: Json, ports: list[Json]) -> None:
+    """Change the pod; it may come to hold the `ports` that others of its node hold, too."""
+    status = pod["status"]
+    if dice.random() < 0.1:
+        status["phase"] = dice.choice(("Pending", "Pending", "Succeeded", "Failed"))
+    if dice.random() < 0.1:
+        status.pop("startTime", None)
+    if dice.random() < 0.05:
+        pod["metadata"]["labels"] = {}
+    if dice.random() < 0.3:
+        pod["spec"]["containers"][0]["ports"] = ports
+    if dice.random() < 0.2:
+        pod["metadata"]["deletionTimestamp"] = instant(9000)
+        condition = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
+        withdrawn = [{**condition, "status": "False"}] if dice.random() < 0.3 else []
+        status["conditions"] = [*status.get("conditions", ()), *withdrawn, condition]
+    if "nodeName" not in pod["spec"] and dice.random() < 0.2:
+        pod["spec"]["schedulingGates"] = [{"name": "example.com/wait"}]
+    elif dice.random() < 0.02:
+        pod["spec"]["nodeName"] = "gone"

@@ -11,6 +11,7 @@ import pytest
 
 from tests.preemption.building import NOW, as_pod, budget, cluster, decided, node, outcome, pod, rules, snapshot_of
 from tests.preemption.gangs.brute_force import closed, cost_of, cpu_of, pieces
+from tests.preemption.gangs.random_gangs import gang_cluster
 from webhook.policy.model.preemption import GroupDisruption
 from webhook.preemption.decision import decide, fits_on, victims_needed
 from webhook.preemption.snapshot.pod_groups import GROUP_SOURCES, group_of
@@ -115,22 +116,6 @@ def test_if_one_may_not_go_none_may(keeper, more, rule):
         assert "default/a-1 stays" in decision.excluded("n1")[0].text
 
 
-def test_a_budget_that_lets_one_go_does_not_let_two():
-    """The members of a group are counted together against their budgets, on all nodes."""
-    pods = [member(f"a-{n}", "a", on=f"n{n}", priority=10, cpu="4") for n in (1, 2)]
-    for one in pods:
-        one["metadata"]["labels"] = {"app": "a"}
-    for allowed, gone in ((2, 2), (1, 0)):
-        went, _ = outcome(
-            pods,
-            WHOLE,
-            nodes=TWO_NODES,
-            preemptor=pod("p", priority=100, cpu="4"),
-            podDisruptionBudgets=[budget("b", {"app": "a"}, allowed)],
-        )
-        assert len(went) == gone
-
-
 def test_nobody_goes_for_one_of_its_own_group():
     """A member that waits evicts no other member, whatever their priorities."""
     went, why = outcome([BOTH[0]], WHOLE, preemptor=member("a-9", "a", priority=100, cpu="4"))
@@ -223,36 +208,8 @@ def test_whoever_leaves_is_not_kept():
 
 
 def random_cluster(seed):
-    """Up to five nodes of 8 CPUs, pods in groups of several nodes and by themselves, priorities that differ within."""
-    dice = random.Random(seed)
-    names = [f"n{number}" for number in range(dice.randint(1, 5))]
-    room = dict.fromkeys(names, 8)
-    groups = [f"g{number}" for number in range(dice.randint(1, 4))]
-    pods = []
-    for number in range(dice.randint(4, 14)):
-        cpu, on = dice.randint(1, 4), dice.choice(names)
-        if room[on] < cpu:
-            continue
-        room[on] -= cpu
-        made = {"on": on, "cpu": str(cpu), "priority": dice.choice((0, 10, 20, 150)), "started": dice.randint(1, 9999)}
-        name = f"p-{number}"
-        pods.append(member(name, dice.choice(groups), **made) if dice.random() < 0.6 else pod(name, **made))
-        pods[-1]["metadata"]["labels"] = {"app": dice.choice("xyz")}
-    objects = [
-        pod_group(
-            name,
-            dice.choice(("Pod", "PodGroup", None, None)),
-            dice.choice((None, 5, 120)),
-            dice.choice((0, 0, 1, 2, 3)),
-        )
-        for name in groups
-        if dice.random() < 0.7
-    ]
-    budgets = [budget("b", {"app": "x"}, dice.randint(0, 3))] if dice.random() < 0.4 else []
-    preemptor = pod("p", priority=100, cpu=str(dice.randint(2, 8)))
-    return cluster(
-        [node(name, "8") for name in names], pods, preemptor, podGroups=objects, podDisruptionBudgets=budgets
-    )
+    """One of the clusters that gangs are decided in, with a pod of its own that waits."""
+    return gang_cluster(seed) | {"preemptor": pod("p", priority=100, cpu=str(random.Random(seed).randint(2, 8)))}
 
 
 def prices(data):

@@ -99,14 +99,6 @@ def test_leaving_members_do_not_count_as_bound():
     assert "0 are bound" in decided(TWO, [old], [member(0)], [group()]).reason
 
 
-def test_own_members_never_go():
-    """Members that run are no victims of those that wait, whatever their priority and their group's mode."""
-    own = [member(8, on="n1", priority=0), member(9, on="n2", priority=0)]
-    for mode in ("Pod", "PodGroup"):
-        decision = decided(TWO, own, [member(0)], [group(minimum=3, disruptionMode=mode)])
-        assert (where(decision), gone(decision)) == ({}, [])
-
-
 def test_the_groups_priority_counts():
     """Victims are of lower priority than the PodGroup, whatever its pods have; without one than the lowest member."""
     for spec, priorities, helped in (
@@ -131,21 +123,6 @@ def in_zones(**priorities):
     ]
 
 
-def test_the_best_domain_is_chosen():
-    """All members go to one domain of the topology, the one whose victims cost least."""
-    running = in_zones(a=30, b=10, c=20)
-    decision = decided(ZONES, running, [member(0), member(1)], [group(topology="zone")])
-    assert (sorted(where(decision).values()), gone(decision)) == (["b1", "b2"], ["b1-pod", "b2-pod"])
-
-
-def test_bound_members_fix_the_domain():
-    """Those that are bound stay, and the others come to them."""
-    running = [one for one in in_zones(a=30, b=10, c=20) if one["metadata"]["name"] != "a1-pod"]
-    running.append(member(9, on="a1"))
-    decision = decided(ZONES, running, [member(0)], [group(topology="zone")])
-    assert (list(where(decision).values()), gone(decision)) == (["a2"], ["a2-pod"])
-
-
 def test_without_a_label_there_is_no_domain():
     """Nodes without the topology's label take nobody."""
     assert decided(TWO, FULL, [member(0), member(1)], [group(topology="zone")]).placements == ()
@@ -161,14 +138,12 @@ def test_room_that_is_coming_up_is_waited_for():
     assert (gone(one), gone(both), both.fits) == (["b"], [], True)
 
 
-def test_a_group_that_frees_all_is_cheaper_than_one_for_each():
-    """One group that makes room for all members is broken, not one for each of them."""
-    running = [
-        *(pod(f"w-{n}", on=f"n{n}", cpu="2", priority=10, schedulingGroup={"podGroupName": "wide"}) for n in (1, 2)),
-        *(pod(f"s{n}-0", on=f"n{n}", cpu="2", priority=10, schedulingGroup={"podGroupName": f"s{n}"}) for n in (1, 2)),
-    ]
-    waiting = [member(0, cpu="2"), member(1, cpu="2")]
-    assert gone(decided(TWO, running, waiting, [group()])) == ["w-1", "w-2"]
+def test_own_members_never_go():
+    """Members that run are no victims of those that wait, whatever their priority and their group's mode."""
+    own = [member(8, on="n1", priority=0), member(9, on="n2", priority=0)]
+    for mode in ("Pod", "PodGroup"):
+        decision = decided(TWO, own, [member(0)], [group(minimum=3, disruptionMode=mode)])
+        assert (where(decision), gone(decision)) == ({}, [])
 
 
 def test_budgets_are_kept_over_all_nodes():

@@ -1,9 +1,6 @@
 """Nodes as columns: labels of nodes are kept only as far as decisions ask for them, and never for good."""
 
-import tracemalloc
-
 import msgspec
-import pytest
 
 from tests.preemption.building import NOW, as_pod, cluster, node, pod, snapshot_of
 from webhook.kube.objects.cluster_scoped import Node
@@ -21,21 +18,6 @@ def asking(**selector):
 
 def columns(snapshot):
     return len(snapshot.nodes._columns)
-
-
-@pytest.mark.slow
-def test_label_keys_that_tenants_choose_do_not_pile_up():
-    """Thousands of node selectors, each with a key of its own, leave a bounded number of columns and little memory."""
-    snapshot = snapshot_of(cluster([node(f"n{number}") for number in range(500)], [], pod("preemptor")))
-    tracemalloc.start()
-    try:
-        for number in range(MANY):
-            assert fits(snapshot, asking(**{f"tenant.example.com/{number}": "yes"})) == []
-        grown, _ = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert columns(snapshot) == MOST_LABEL_COLUMNS + 1
-    assert grown < 1_500_000  # every column is 2 kB and more; 3000 of them are 7 MB
 
 
 def test_a_pod_may_ask_for_more_labels_than_are_kept():
