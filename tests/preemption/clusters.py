@@ -109,6 +109,8 @@ def _put_volumes(dice: random.Random, cluster: Json) -> None:
     """Let pods use claims of every kind instead of those that they have."""
     nodes, pods, preemptor = cluster["nodes"], cluster["pods"], cluster["preemptor"]
     claims, volumes = storage(dice, nodes)
+    for node in nodes if dice.random() < 0.7 else ():  # then nothing else is short
+        node["status"]["allocatable"] = dict.fromkeys(node["status"]["allocatable"], "1Ti") | {"example.com/gpu": "64"}
     for pod in (*pods, preemptor):
         used = pod["spec"]["volumes"] = []
         if dice.random() > (0.8 if pod is preemptor else 0.4):
@@ -134,7 +136,8 @@ def _make_odd(dice: random.Random, cluster: Json) -> None:
     if dice.random() < 0.3:
         preemptor |= {"hostNetwork": True, "hostUsers": False}
     if dice.random() < 0.3:
-        preemptor["containers"][0]["restartPolicyRules"] = [{"action": "RestartAllContainers"}]
+        container = dice.choice([*preemptor["containers"], *preemptor.get("initContainers", ())])
+        container["restartPolicyRules"] = [{"action": "RestartAllContainers"}]
     for constraint in preemptor.get("topologySpreadConstraints", ()):
         if dice.random() < 0.3:
             constraint["labelSelector"] = {}
