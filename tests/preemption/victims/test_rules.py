@@ -255,37 +255,6 @@ def test_pods_with_claims_may_be_victims():
     assert outcome([pod("victim", on="n1", cpu="3", resourceClaims=[{"name": "gpu"}])], rules()) == (["victim"], {})
 
 
-@pytest.mark.parametrize(
-    ("spec", "feature"),
-    [
-        pytest.param(
-            {"hostNetwork": True, "hostUsers": False}, "UserNamespacesHostNetworkSupport", id="user namespace"
-        ),
-        pytest.param(
-            {"initContainers": [{"name": "i", "restartPolicyRules": [{"action": "RestartAllContainers"}]}]},
-            "RestartAllContainersOnContainerExits",
-            id="restart rule",
-        ),
-    ],
-)
-def test_nobody_is_evicted_from_a_node_that_cannot_run_the_pod(spec, feature):
-    """On a node whose kubelet does not declare what the pod needs nobody is evicted for it; the other node is taken."""
-    able, unable = node("n2"), node("n1")
-    able["status"]["declaredFeatures"] = ["AnotherFeature", feature]
-    data = cluster(
-        [unable, able],
-        [pod("a", on="n1", cpu="3"), pod("b", on="n2", cpu="3", priority=1)],
-        pod("preemptor", priority=100, cpu="4", **spec),
-    )
-    decision = decided(data)
-    assert [victim.name for victim in decision.selected.victims] == ["b"]
-    assert [one.node for one in decision.candidates] == ["n2"]
-    data["pods"] = []
-    empty = decided(data)
-    assert empty.node_reasons == {"n1": "node(s) didn't match Pod's required features"}
-    assert (empty.fits, empty.unresolvable) == (["n2"], ["n1"])
-
-
 VERSION_1 = {"matchExpressions": [{"key": "version", "operator": "In", "values": ["1"]}]}
 
 
