@@ -16,8 +16,8 @@ from tests.reconciler.harness.gangs import plain_gang
 from tests.reconciler.harness.pods import GANG, Json, group, members, preemptor, victim
 from tests.reconciler.harness.scenarios import bound, later, lived, simulated
 from webhook.kube.instants import rfc3339
-from webhook.policy.model.limits import LabelRate, Limits, Rate
-from webhook.policy.model.preemption import GroupDisruption, Groups, PreemptionPolicy
+from webhook.policy.model.limits import Limits, Rate
+from webhook.policy.model.preemption import GroupDisruption, Groups
 from webhook.policy.model.values import PLAN
 
 pytestmark = pytest.mark.slow
@@ -87,37 +87,6 @@ def test_the_next_ones_go_when_a_window_has_passed(leaders: int, field: str):
     made, _ = lived(make, 200.0, at_55=lambda made: seen.append(len(made.evicted)))
     assert seen == [1]
     assert bound(made, "p") == ["p1", "p2"]
-
-
-def two_of_one_team(under: PreemptionPolicy, seconds: float) -> Cluster:
-    """Two nodes with a pod of one team each, and a preemptor for each: the second one comes under another leader.
-
-    Pods take so many seconds to end.
-    """
-    made = simulated(node("n1", "8"), node("n2", "8"), under=under)
-    for number in (1, 2):
-        made.put(victim(f"v{number}", f"n{number}", "8", grace=60, team="x"))
-        made.ends_after[f"v{number}"] = seconds
-    made.put(preemptor("p", "8"))
-    made.scheduler.away_until = 30.0
-    later(20.0, lambda: made.put(preemptor("q", "8", since=20.0)))
-    made.terms = [(0.0, 10.0, 0.0), (11.0, math.inf, 0.0)]
-    return made
-
-
-@pytest.mark.parametrize(
-    "limits",
-    [
-        pytest.param(Limits(per_cluster=ONCE_AN_HOUR), id="perCluster"),
-        pytest.param(Limits(per_namespace=ONCE_AN_HOUR), id="perNamespace"),
-        pytest.param(Limits(per_label=LabelRate("team", 1, 3600.0)), id="perLabel"),
-    ],
-)
-@pytest.mark.parametrize("seconds", [5.0, 60.0], ids=["gone", "leaving"])
-def test_a_rate_holds_under_the_next_leader(limits: Limits, seconds: float):
-    """What a plan that is under way has evicted counts for the next leader, too."""
-    made, _ = lived(lambda: two_of_one_team(policy(limits=limits), seconds))
-    assert len(made.evicted) == 1
 
 
 def a_group_of_two(*covered: str, used_up: str = "b") -> Cluster:

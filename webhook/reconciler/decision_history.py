@@ -17,7 +17,6 @@ import msgspec
 from webhook.kube.instants import epoch
 from webhook.kube.object_cache import Change
 from webhook.kube.objects.pod import Pod
-from webhook.kube.pods import is_terminal
 from webhook.policy.model.values import DECISION
 from webhook.reconciler.reporting import Line
 from webhook.reconciler.state.annotations import DecisionRecord, carries, decision_of
@@ -41,20 +40,6 @@ class Known:
     at: float
     ending: str = ""
     own: bool = False
-
-
-class PendingPods:
-    """The keys of the pods on no node, in the order in which they were seen: the snapshot keeps those on nodes."""
-
-    def __init__(self) -> None:
-        self.keys: dict[str, None] = {}
-
-    def changed(self, change: Change[Pod]) -> None:
-        """Take a change of a pod that the watch has shown."""
-        if change.new is None or change.new.spec.node_name or is_terminal(change.new):
-            self.keys.pop(change.key, None)
-        else:
-            self.keys[change.key] = None
 
 
 class DecisionHistory:

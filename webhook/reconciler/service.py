@@ -19,7 +19,7 @@ from webhook.kube.lease import LeaderElector
 from webhook.kube.owner_events import OwnerEvents
 from webhook.policy.model.policies import Policies
 from webhook.reconciler.clock import MeasuringClock, SteadyClock
-from webhook.reconciler.decision_history import DecisionHistory, PendingPods
+from webhook.reconciler.decision_history import DecisionHistory
 from webhook.reconciler.evictions.record import NOTHING, EvictionRecord
 from webhook.reconciler.evictions.store import evictions_lease
 from webhook.reconciler.metrics import ReconcilerMetrics
@@ -71,10 +71,9 @@ class ReconcilerService:
         self.policies_since = self.clock.wall()
         """When the policies were taken into use, in seconds since the epoch."""
         self.history = DecisionHistory(self.clock.wall)
-        self.pending = PendingPods()
         self._evictions, self._read_at = NOTHING, -math.inf
         self._reading: asyncio.Task[None] | None = None
-        self.state.pods.handlers += [self.history.changed, self.pending.changed]
+        self.state.pods.handlers.append(self.history.changed)
         dropped = self.metrics.events_dropped
         recorder = EventRecorder(client, CONTROLLER, self.identity, lambda reason: dropped.labels(reason).inc())
         self._recorder = None if options.dry_run else recorder

@@ -10,6 +10,7 @@ import msgspec
 
 from webhook.kube.objects.meta import ObjectMeta, key_of
 from webhook.kube.objects.pod import Pod
+from webhook.kube.pods import is_terminal
 from webhook.page.model import (
     Certificate,
     Compared,
@@ -68,7 +69,7 @@ def overview(service: ReconcilerService, port: int, surroundings: Surroundings) 
         role, (said, command) = "follows", service.way_to(leader, port)
         notice = f"{said[0].upper()}{said[1:]}. What is below was read off the pods; the leader knows more."
     # 2. Who waits, and which plans are under way.
-    pending = [pod for key in service.pending.keys if (pod := state.pods.get(key)) is not None]
+    pending = [pod for pod in state.pods.items().values() if not (pod.spec.node_name or is_terminal(pod))]
     marked = [pod for pod in pending if is_marked(pod)]
     waiting, waiting_total = _queued(service.reconciler) if leading else _unscheduled(marked)
     plans = by_gang(_under_way(service.reconciler) if leading else _written(state, marked))
