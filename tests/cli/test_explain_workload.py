@@ -21,7 +21,7 @@ API = "Deployment/shop/api"
 
 def gone(workload, preemptor, age):
     """The eviction of a pod of a workload for another one, so many seconds ago."""
-    return LoggedEviction(-age, 0.0, PodEviction(workload, "", (), preemptor))
+    return LoggedEviction(-age, 0.0, PodEviction(workload, "", preemptor=preemptor))
 
 
 def recorded(*rows):

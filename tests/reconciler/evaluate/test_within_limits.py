@@ -101,7 +101,7 @@ def setting_of(limits, nodes, pods, evicted):
     setting.add(*made.values())
     for one in pods:
         if one["evictor"]:  # so long ago that no rate counts it
-            log.note(PodEviction(OWN, "", (), one["owner"]), 1.5 * HOUR)
+            log.note(PodEviction(OWN, "", preemptor=one["owner"]), 1.5 * HOUR)
     for one in evicted:  # another pod of the same workload went from that node before
         log.note(log.eviction_of(made[one["name"]], "Job/x/y"), 3 * HOUR - 100.0)
     return setting

@@ -22,9 +22,7 @@ HOURLY = Limits(per_cluster=Rate(9, 3600.0))
 
 def left(owners, nodes, cluster, until, again=None):
     """What is left by the names of owners and nodes, and of the cluster by an empty one."""
-    by = {"perOwner": ("owner", owners), "perNode": ("node", nodes), "perCluster": ("cluster", cluster)}
-    named = {rate: {f"{kind} {name}": number for name, number in of.items()} for rate, (kind, of) in by.items()}
-    return Remaining(named, until, again)
+    return Remaining({"perOwner": owners, "perNode": nodes, "perCluster": cluster}, until, again)
 
 
 def test_what_the_rates_leave():
@@ -54,12 +52,12 @@ def test_there_is_room_when_it_was_said(rate: str, at: float, window: float):
     assert log.remaining(limits, again).rates_used_up == ""
 
 
-GONE = PodEviction(WEB, "n1", (), API)
+GONE = PodEviction(WEB, "n1", "default", (), API)
 
 
 def counted(log: EvictionLog, now: float = 10.0) -> tuple[int, int]:
     """How many count in the last hour, and how many of web have happened."""
-    left = log.remaining(HOURLY, now).left["perCluster"].get("cluster ", 9)
+    left = log.remaining(HOURLY, now).left["perCluster"].get("", 9)
     return 9 - left, log.counts(3600.0, now).get(WEB, 0)
 
 
@@ -96,7 +94,7 @@ def test_what_was_intended_is_known_better():
     log.remember(HOURLY)
     log.intend("p", {"a": GONE})
     log.asked("a", log.eviction_of(pod("a")), 5.0)
-    assert [row.eviction for row in log.recent()] == [GONE]
+    assert [row.eviction for row in log.past()] == [GONE]
 
 
 def test_random_evictions_are_counted_as_a_plain_list_counts_them():
@@ -116,7 +114,7 @@ def test_random_evictions_are_counted_as_a_plain_list_counts_them():
         best = log.most_evicted(3, window, now)
         assert best == sorted(wanted.items(), key=lambda row: (-row[1], row[0]))[:3]
         left = log.remaining(limits, now).left["perOwner"]
-        assert {name: 1000 - rest for name, rest in left.items()} == {f"owner {name}": n for name, n in every.items()}
+        assert {name: 1000 - rest for name, rest in left.items()} == every
 
 
 def test_memory_does_not_grow():
@@ -125,7 +123,7 @@ def test_memory_does_not_grow():
     log.remember(Limits(per_owner=Rate(2, 60.0)))
     for second in range(MOST_WORKLOADS + 1):
         evicted(log, f"Job/batch/{second}", float(second), node=f"n{second}")
-    assert (len(log._past["node"]), len(log._past["owner"]), len(list(log.recent()))) == (3600, 3600, 3600)
+    assert (len(log._past["node"]), len(log._past["owner"]), len(log._recent)) == (3600, 3600, 3600)
     counts = log.counts(KEPT_SECONDS, 1e5)
     assert len(counts) == MOST_WORKLOADS
     assert "Job/batch/0" not in counts

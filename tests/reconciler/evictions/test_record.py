@@ -16,7 +16,7 @@ from webhook.reconciler.evictions.log import MOST_WORKLOADS, EvictionLog, PodEvi
 from webhook.reconciler.evictions.record import NOTHING, EvictionRecord, decode, encode, recall, record_of
 
 WEB, API = "Deployment/default/web", "Deployment/default/api"
-GROUPS = ("namespace default", "label team=x")
+LABELS = (("team", "x"),)
 
 
 def record(log: EvictionLog, now: float, *returning: ReturningOwner) -> EvictionRecord:
@@ -31,7 +31,7 @@ def test_what_is_written_is_read():
     for _ in range(500):
         evicted(log, "Job/default/j", 5.0)
     for uid, at in (("old", 10.0), ("new", 90.0)):
-        log.asked(uid, PodEviction(WEB, "n1", GROUPS, API), at)
+        log.asked(uid, PodEviction(WEB, "n1", "default", LABELS, API), at)
     log.intend("p1", {"next": PodEviction("", "n2")})
     log.believe("p1", "digest")
     made = record(log, 100.0, ReturningOwner(API, 1, 160.0))
@@ -85,9 +85,9 @@ def test_more_than_fits_of_what_the_rates_count():
 def test_what_the_leader_before_intended(there: set[str], counts: int):
     """It counts, as of now, if the pod has gone, by whatever name a pod is there by now."""
     before, after = EvictionLog(), EvictionLog()
-    before.intend("p", {"a": PodEviction(WEB, "n1", GROUPS, API)})
+    before.intend("p", {"a": PodEviction(WEB, "n1", "default", LABELS, API)})
     recall(decode(encode(record(before, 100.0))), after, EvictionBackoff(), Now(7.0, START), there)
-    assert [(row.at, row.eviction.groups) for row in after.past()] == [(7.0, GROUPS)] * counts
+    assert [(row.at, row.eviction.labels) for row in after.past()] == [(7.0, LABELS)] * counts
     assert not after.intended(), "plans that go on say so themselves"
 
 
@@ -107,9 +107,9 @@ def packed(**fields: Any) -> str:
     return base64.b64encode(bz2.compress(text)).decode()
 
 
-def row(at: Any = -1.0, node: Any = "n1", groups: Any = ()) -> list[Any]:
+def row(at: Any = -1.0, node: Any = "n1") -> list[Any]:
     """An eviction as it is written."""
-    return [at, 0, ["", node, groups, ""]]
+    return [at, 0, ["", node, "", (), ""]]
 
 
 @pytest.mark.parametrize(

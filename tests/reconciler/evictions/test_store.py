@@ -177,7 +177,7 @@ async def test_what_a_plan_intended(there: list[Pod], charged: int):
         leader.setting.add(*there)
         await leader.begin()
         left = leader.log.remaining(LIMITS, leader.clock.monotonic()).left
-        assert left["perLabel"] == {"label team=x": 9 - charged}
+        assert left["perLabel"] == {"x": 9 - charged}
         await leader.store.write()
 
 

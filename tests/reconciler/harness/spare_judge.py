@@ -35,6 +35,8 @@ class SpareJudge:
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         self.needless: list[str] = []
+        self._deleted: dict[str, Json] = {}
+        """The plans of preemptors that were deleted: a watch may not have shown that yet."""
         self._decisions: dict[str, Json] = {}
         """Plans, by id, as their decisions told, that are not over."""
         self._evictions: dict[str, list[_Asked]] = {}
@@ -102,13 +104,16 @@ class SpareJudge:
             self.needless += found or [f"{name} was asked to leave for nobody"]
 
     def _victims_of(self, plan: Json) -> set[str]:
-        """The victims, by uid, as they are written on the preemptor."""
-        written = written_on(self.cluster.pods.get(plan["preemptor"])) or {"id": ""}
+        """The victims, by uid, as they are written on the preemptor, or were until somebody deleted it."""
+        name = plan["preemptor"]
+        written = written_on(self.cluster.pods.get(name)) or self._deleted.get(name) or {"id": ""}
         return {victim["uid"] for victim in written["victims"]} if written["id"] == plan["plan"] else set()
 
     def _changed(self, old: Json | None, new: Json | None) -> None:
         """A plan that leaves its pod is over: judge whether all were needed who went for it, beside the others."""
         before, after = written_on(old), written_on(new)
+        if old is not None and before is not None and new is None:
+            self._deleted[old["metadata"]["name"]] = before
         if old is None or before is None or before["id"] == (after or {}).get("id"):
             return
         evictions, node = self._evictions.pop(before["id"], []), before["node"]

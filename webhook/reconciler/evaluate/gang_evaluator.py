@@ -92,7 +92,7 @@ def evaluate_gang(
     # 2. Decide with the pods excluded that evicting would not remove, or must not now; those of last resort at last.
     leaving, limits = evaluator.leaving_soon(policy, at), evaluator.limits_now(policy, members.ready, at)
     left, past = limits.left, limits.past
-    exclusions, last = excluded_now(state, limits.exclusions, left, leaving), last_resort(state)
+    exclusions, last = excluded_now(state, limits, leaving), last_resort(state)
     # Pods that a plan has yet to ask do not count as leaving: that plan may end because of this gang, and they stay
     leaving = rows_without(leaving, evaluator.staying(promised.planned))
     decided = partial(

@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from webhook.kube.pods import workload_name
-from webhook.policy.model.limits import LabelRate, Limits
+from webhook.policy.model.limits import Limits
 from webhook.preemption.snapshot.pod_view import Identity, Owner
 from webhook.preemption.victims.candidates import Candidates
-from webhook.reconciler.evictions.log import BARE, AnyRate, PodEviction, Remaining, groups_of, rates_of
+from webhook.reconciler.evictions.log import AnyRate, Remaining, label, rates_of
 from webhook.reconciler.state.state import State
 
 Ints = NDArray[np.int64]
@@ -89,21 +89,20 @@ class Rates:
         """How each rate counts the pods in these rows."""
         pods, nodes = self._state.snapshot.pods, self._state.snapshot.nodes
         codes = {name: code for code, name in _NEVER.items()}
-        for field, of, rate in rates_of(self._limits):
+        for field, kind, rate in rates_of(self._limits):
             left = self.left.left[field]
             if rate is self._limits.per_node:
                 of_node = np.full(nodes.rows, rate.evictions, np.int64)
                 for name, number in left.items():
-                    if (at := nodes.find(name.removeprefix(of))) is not None:
+                    if (at := nodes.find(name)) is not None:
                         of_node[at] = number
                 node = pods.node[row].astype(np.intp)  # of a group that goes whole some are on other nodes
                 yield _Counted(codes[field], rate, node, of_node[node])
             elif rate is self._limits.per_cluster:
-                all_left = left.get(of, rate.evictions)
+                all_left = left.get("", rate.evictions)
                 yield _Counted(codes[field], rate, np.zeros(len(row), np.intp), np.full(len(row), all_left))
             else:
-                key = rate.label if isinstance(rate, LabelRate) else ""
-                yield self._by_name(codes[field], rate, row, left, partial(_name, of, key))
+                yield self._by_name(codes[field], rate, row, left, partial(_name, kind))
 
     def _by_name(
         self,
@@ -111,7 +110,7 @@ class Rates:
         rate: AnyRate,
         row: Rows,
         used: Mapping[str, int],
-        name_of: Callable[[Owner, Identity], str],
+        name_of: Callable[[Owner, Identity], str | None],
     ) -> _Counted:
         """A rate that counts pods by a name; those without one do not count. `used` is what is left by name.
 
@@ -126,7 +125,7 @@ class Rates:
             assert owner is not None
             assert identity is not None
             name = name_of(owner, identity)
-            numbers[at] = known.setdefault(name, len(known)) if name else -1
+            numbers[at] = -1 if name is None else known.setdefault(name, len(known))
         left = np.array([*(used.get(name, rate.evictions) for name in known), 0], np.int64)
         number = numbers[kind_of]
         return _Counted(code, rate, number, left[number])
@@ -142,12 +141,13 @@ def _places(of: Rows, group: Rows) -> Rows:
     return places
 
 
-def _name(of: str, key: str, owner: Owner, identity: Identity) -> str:
-    """The name that begins like this and in which a rate counts the pod; the `key` is that of a rate by label."""
-    groups = groups_of(identity.namespace, identity.labels_at_creation, (key,) if key else ())
-    workload = workload_name(owner.kind, owner.name, identity.namespace, identity.labels)
-    names = PodEviction(workload or BARE, "", groups).names
-    return next((name for name in names if name.startswith(of)), "")
+def _name(kind: str, owner: Owner, identity: Identity) -> str | None:
+    """The name of this kind in which a rate counts such a pod; None if it counts in none."""
+    if kind == "namespace":
+        return identity.namespace
+    if kind in ("owner", "workload"):
+        return workload_name(owner.kind, owner.name, identity.namespace, identity.labels) or None
+    return next((value for key, value in identity.labels_at_creation.items() if label(key) == kind), None)
 
 
 def too_large(rejections: frozenset[int]) -> str:

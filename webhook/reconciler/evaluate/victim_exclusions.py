@@ -29,7 +29,7 @@ from webhook.reconciler.evaluate.candidate_room import rows_without
 from webhook.reconciler.evaluate.outcomes import Unschedulable
 from webhook.reconciler.evaluate.past_evictions import PastEvictions
 from webhook.reconciler.evaluate.rates import NOT_NOW, Rates
-from webhook.reconciler.evictions.log import Remaining, groups_of
+from webhook.reconciler.evictions.log import Remaining
 from webhook.reconciler.state.state import State
 
 Mask = NDArray[np.bool_]
@@ -129,7 +129,7 @@ def decide_within_limits(
     preemptor lacks: fewer or more important pods of the node may be enough.
     """
     rates = limits.rates
-    excluded = excluded_now(state, limits.exclusions, limits.left, leaving)
+    excluded = excluded_now(state, limits, leaving)
     decided = partial(
         decide_with_exclusions,
         state,
@@ -159,32 +159,25 @@ def decide_within_limits(
     return decision
 
 
-def excluded_now(state: State, exclusions: Mask, left: Remaining, leaving: Rows) -> Mask:
-    """The pods that may not go now: these `exclusions`, those of used-up rates, and those that leave, but too late."""
-    snapshot, pods = state.snapshot, state.snapshot.pods
-    excluded: Mask = exclusions | _of_rows(state, rows_without(pods.leaving(), leaving))
+def excluded_now(state: State, limits: LimitsNow, leaving: Rows) -> Mask:
+    """The pods that may not go now: those of the limits, of used-up rates, and those that leave, but too late."""
+    snapshot, pods, left = state.snapshot, state.snapshot.pods, limits.left
+    excluded: Mask = limits.exclusions | _of_rows(state, rows_without(pods.leaving(), leaving))
     if left.again is not None:
         excluded |= bool(left.used_up("perCluster"))
         for owner in (*left.used_up("perOwner"), *left.used_up("perWorkload")):
-            excluded[snapshot.pod_rows(state.index.owned.get(owner.partition(" ")[2], ()))] = True
-        if groups := (*left.used_up("perNamespace"), *left.used_up("perLabel")):
-            excluded |= _of_groups(state, groups)
+            excluded[snapshot.pod_rows(state.index.owned.get(owner, ()))] = True
         for node in left.used_up("perNode"):
-            if (row := snapshot.nodes.find(node.removeprefix("node "))) is not None:
+            if (row := snapshot.nodes.find(node)) is not None:
                 excluded |= pods.node[: pods.rows] == row
+        key = limits.now.per_label.label if limits.now.per_label else ""
+        namespaces, values = set(left.used_up("perNamespace")), set(left.used_up("perLabel"))
+        if namespaces or values:
+            inside = np.zeros(len(pods.identities), np.bool_)
+            for number, identity in pods.identities.used():
+                inside[number] = identity.namespace in namespaces or identity.labels_at_creation.get(key) in values
+            excluded |= inside[pods.identity[: pods.rows]]
     return excluded
-
-
-def _of_groups(state: State, groups: Collection[str]) -> Mask:
-    """The pods, by row, that count in one of these groups of the rates."""
-    pods = state.snapshot.pods
-    keys = {name.partition(" ")[2].partition("=")[0] for name in groups if name.startswith("label ")}
-    inside = np.zeros(len(pods.identities), np.bool_)
-    for number, identity in pods.identities.used():
-        own = groups_of(identity.namespace, identity.labels_at_creation, keys)
-        inside[number] = not set(groups).isdisjoint(own)
-    mask: Mask = inside[pods.identity[: pods.rows]]
-    return mask
 
 
 def decide_with_exclusions(

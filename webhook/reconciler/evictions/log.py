@@ -45,14 +45,15 @@ _WORKLOAD = "workload"
 
 
 class PodEviction(NamedTuple):
-    """The eviction of a pod: whose it is, its node, in which groups (`groups_of`) it counts, and for whom.
+    """The eviction of a pod: whose it is, where, with which of the labels that rates count by, and for whom.
 
     `workload` and `preemptor` are as `name_of` has them; the latter is empty if nobody knows.
     """
 
     workload: str
     node: str
-    groups: tuple[str, ...] = ()
+    namespace: str = ""
+    labels: tuple[tuple[str, str], ...] = ()
     preemptor: str = ""
 
     @property
@@ -61,10 +62,11 @@ class PodEviction(NamedTuple):
         return self.workload.startswith(BARE)
 
     @property
-    def names(self) -> list[str]:
-        """Everything in which it counts, as `rates_of` has it: its owner, its node, the cluster and its groups."""
-        owners = () if self.is_bare else (f"owner {self.workload}", f"{_WORKLOAD} {self.workload}")
-        return [*owners, f"node {self.node}", "cluster ", *self.groups]
+    def names(self) -> list[tuple[str, str]]:
+        """Everything in which it counts, each with what it is (`rates_of`)."""
+        owners = () if self.is_bare else (("owner", self.workload), (_WORKLOAD, self.workload))
+        labels = ((label(key), value) for key, value in self.labels)
+        return [*owners, ("namespace", self.namespace), *labels, ("node", self.node), ("cluster", "")]
 
 
 class LoggedEviction(NamedTuple):
@@ -77,6 +79,8 @@ class LoggedEviction(NamedTuple):
 
 class Remaining(NamedTuple):
     """How many evictions a policy's rates still allow now, by rate and name; who is not named has the whole rate.
+
+    The name of the cluster is empty, that of a label is its value.
 
     `until` is when the first eviction that counts leaves its window, None if none counts; `again` when the first of the
     rates that are used up leaves room, None if none is. Both are infinite if that depends on a plan under way.
@@ -113,11 +117,11 @@ class EvictionLog:
         self._older: deque[LoggedEviction] = deque(maxlen=_MOST_OLDER)
         """What only workloads count, the oldest first."""
         self._past: defaultdict[str, OrderedDict[str, deque[LoggedEviction]]] = defaultdict(OrderedDict)
-        """By the first word of a name and by the name, in the order of the last eviction of each."""
+        """By what counts and its name, in the order of the last eviction of each."""
         self._past[_WORKLOAD] = Newest(MOST_WORKLOADS)
         self._intended: dict[str, tuple[PodEviction, set[str]]] = {}
         """By uid, with the ids of the plans that intend it."""
-        self._intended_names: Counter[str] = Counter()
+        self._intended_names: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self._uids: Newest[str, float] = Newest(_MOST_UIDS)
         """When pods were asked to leave."""
         self.plans: dict[str, tuple[str, ...]] = {}
@@ -129,8 +133,9 @@ class EvictionLog:
 
     def eviction_of(self, pod: Pod, preemptor: str = "") -> PodEviction:
         """The eviction of this pod for that workload or bare pod."""
-        groups = groups_of(pod.metadata.namespace, at_creation(pod.metadata).labels or {}, self._label_keys)
-        return PodEviction(name_of(pod), pod.spec.node_name, groups, preemptor)
+        made = at_creation(pod.metadata).labels or {}
+        labels = tuple((key, made[key]) for key in sorted(self._label_keys) if key in made)
+        return PodEviction(name_of(pod), pod.spec.node_name, pod.metadata.namespace, labels, preemptor)
 
     def intend(self, plan: str, evictions: Mapping[str, PodEviction]) -> None:
         """A plan is going to evict these pods, by uid: until that happens it counts in every window."""
@@ -139,7 +144,8 @@ class EvictionLog:
                 continue
             if uid not in self._intended:
                 self._intended[uid] = eviction, set()
-                self._intended_names.update(eviction.names)
+                for kind, name in eviction.names:
+                    self._intended_names[kind][name] += 1
             self._intended[uid][1].add(plan)
         self.version += 1
 
@@ -170,8 +176,7 @@ class EvictionLog:
         self._forget(at)
         past = LoggedEviction(at, unled, eviction)
         self._recent.append(past)
-        for name in eviction.names:
-            kind = name.partition(" ")[0]
+        for kind, name in eviction.names:
             known = self._past[kind]
             if name not in known:
                 known[name] = deque(maxlen=MOST_EVICTIONS if kind == _WORKLOAD else None)
@@ -181,24 +186,24 @@ class EvictionLog:
     def _take(self, uid: str) -> PodEviction:
         """It is not intended any more."""
         eviction, _ = self._intended.pop(uid)
-        for name in eviction.names:
-            self._intended_names[name] -= 1
-            if not self._intended_names[name]:
-                del self._intended_names[name]
+        for kind, name in eviction.names:
+            self._intended_names[kind][name] -= 1
+            if not self._intended_names[kind][name]:
+                del self._intended_names[kind][name]
         return eviction
 
     def _forget(self, now: float) -> None:
         """What is beyond the horizon counts for workloads alone."""
         while self._recent and self._recent[0].at + self._horizon <= now:
             past = self._recent.popleft()
-            for name in past.eviction.names:
-                kind = name.partition(" ")[0]
+            for kind, name in past.eviction.names:
                 if kind != _WORKLOAD:
                     self._past[kind][name].popleft()
                     if not self._past[kind][name]:
                         del self._past[kind][name]
                 elif past in self._past[kind].get(name, ()):
-                    self._older.append(past._replace(eviction=past.eviction._replace(node="", groups=())))
+                    short = PodEviction(name, "", preemptor=past.eviction.preemptor)
+                    self._older.append(past._replace(eviction=short))
 
     def believe(self, plan: str, digest: str) -> None:
         """A text with this digest is going to be written of a plan on its pod."""
@@ -224,8 +229,8 @@ class EvictionLog:
         """What the rates still allow."""
         self.remember(limits)
         left, ends, again = dict[str, dict[str, int]](), list[float](), list[float]()
-        for field, of, rate in rates_of(limits):
-            times = self._times(of, rate.window, now)
+        for field, kind, rate in rates_of(limits):
+            times = self._times(kind, rate.window, now)
             left[field] = {name: rate.evictions - len(recent) for name, recent in times.items()}
             ends += [recent[0] + rate.window for recent in times.values()]
             full = (recent for recent in times.values() if len(recent) >= rate.evictions)
@@ -238,25 +243,22 @@ class EvictionLog:
         Beside what is intended, evictions count that happened after `since`.
         """
         names = {name for uid in uids if uid in self._intended for name in self._intended[uid][0].names}
-        for field, of, rate in rates_of(limits):
-            times = self._times(of, min(rate.window, now - since), now)
-            if any(len(times.get(name, ())) > rate.evictions for name in names):
+        for field, kind, rate in rates_of(limits):
+            times = self._times(kind, min(rate.window, now - since), now)
+            if any(len(times.get(name, ())) > rate.evictions for of, name in names if of == kind):
                 return f"limits.{field} does not allow so many evictions any more"
         return ""
 
-    def _times(self, of: str, window: float, now: float) -> dict[str, list[float]]:
-        """When the evictions within the window were, by each name that begins like this and in which some count.
+    def _times(self, kind: str, window: float, now: float) -> dict[str, list[float]]:
+        """When the evictions within the window were, by each name of this kind in which some count.
 
         The oldest comes first; those that are intended are in an infinite future.
         """
         times = {
-            name: [row.at for row in rows if row.at + window > now]
-            for name, rows in self._within(of.partition(" ")[0], window, now)
-            if name.startswith(of)
+            name: [row.at for row in rows if row.at + window > now] for name, rows in self._within(kind, window, now)
         }
-        for name, count in self._intended_names.items():
-            if name.startswith(of):
-                times.setdefault(name, []).extend([math.inf] * count)
+        for name, count in self._intended_names[kind].items():
+            times.setdefault(name, []).extend([math.inf] * count)
         return times
 
     def _within(self, kind: str, window: float, now: float) -> Iterator[tuple[str, deque[LoggedEviction]]]:
@@ -270,17 +272,14 @@ class EvictionLog:
 
     def of(self, workload: str, now: float, window: float = KEPT_SECONDS) -> list[LoggedEviction]:
         """The evictions of a workload within the window, the oldest first."""
-        rows = self._past[_WORKLOAD].get(f"{_WORKLOAD} {workload}", ())
-        return [row for row in rows if row.at + window > now]
+        return [row for row in self._past[_WORKLOAD].get(workload, ()) if row.at + window > now]
 
     def counts(self, window: float, now: float) -> dict[str, int]:
         """How often each workload was evicted within the window; those that were not are left out."""
         counts: dict[str, int] = {}
         for name, rows in self._within(_WORKLOAD, window, now):
             inside = rows[0].at + window > now
-            counts[name.removeprefix(f"{_WORKLOAD} ")] = (
-                len(rows) if inside else sum(row.at + window > now for row in rows)
-            )
+            counts[name] = len(rows) if inside else sum(row.at + window > now for row in rows)
         return counts
 
     def evictors(self, workload: str, window: float, now: float) -> dict[str, str]:
@@ -304,10 +303,6 @@ class EvictionLog:
 
     # All of it.
 
-    def recent(self) -> Iterable[LoggedEviction]:
-        """What a rate may still count, the oldest first."""
-        return self._recent
-
     def past(self) -> list[LoggedEviction]:
         """What has happened, the newest first."""
         return [*reversed(self._recent), *reversed(self._older)]
@@ -326,27 +321,26 @@ def name_of(pod: Pod) -> str:
     return workload_of(pod) or f"{BARE}{key_of(pod)}"
 
 
-def groups_of(namespace: str, labels: Mapping[str, str], keys: Iterable[str]) -> tuple[str, ...]:
-    """The groups in which the eviction of a pod counts: its namespace, and its values of the labels `keys`."""
-    return (f"namespace {namespace}", *(f"label {key}={labels[key]}" for key in sorted(keys) if key in labels))
+def label(key: str) -> str:
+    """The kind of names that the values of a label are."""
+    return f"label {key}"
 
 
 def rates_of(limits: Limits) -> Iterator[tuple[str, str, AnyRate]]:
-    """The rates that are set: the field's name, how the names begin that it counts by, and the rate.
+    """The rates that are set: the field's name, the kind of names that it counts by, and the rate.
 
     A rate for what lies within another one's comes first.
     """
-    label = f"label {limits.per_label.label}=" if limits.per_label is not None else ""
-    for field, of, rate in (
-        ("perOwner", "owner ", limits.per_owner),
-        ("perWorkload", f"{_WORKLOAD} ", limits.per_workload),
-        ("perNamespace", "namespace ", limits.per_namespace),
-        ("perLabel", label, limits.per_label),
-        ("perNode", "node ", limits.per_node),
-        ("perCluster", "cluster ", limits.per_cluster),
+    for field, kind, rate in (
+        ("perOwner", "owner", limits.per_owner),
+        ("perWorkload", _WORKLOAD, limits.per_workload),
+        ("perNamespace", "namespace", limits.per_namespace),
+        ("perLabel", label(limits.per_label.label) if limits.per_label else "", limits.per_label),
+        ("perNode", "node", limits.per_node),
+        ("perCluster", "cluster", limits.per_cluster),
     ):
         if rate is not None:
-            yield field, of, rate
+            yield field, kind, rate
 
 
 def has_rates(limits: Limits) -> bool:
