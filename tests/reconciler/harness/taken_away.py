@@ -36,7 +36,7 @@ MECHANISMS = {
     ),
     "evictions that count for the rates": Mechanism(
         f"{_EVICTIONS}.log.EvictionLog.asked",
-        lambda *_given: None,
+        lambda self, uid, *_: self._take(uid) if uid in self._intended else None,
         "calm",
     ),
     "owners that put their pods back": Mechanism(
