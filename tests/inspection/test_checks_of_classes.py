@@ -15,7 +15,7 @@ from tests.inspection.observing import (
 )
 from webhook.inspection.checks import classes
 from webhook.policy.model.match import RequestMatch, Subject
-from webhook.policy.model.rules import Reserve
+from webhook.policy.model.rules import Definers, Reserve
 from webhook.policy.model.victims import PodsMatch, PreemptionPair, Victims
 
 HIGH = make_class("high", 1000)
@@ -104,6 +104,7 @@ def test_drift(preemptible, annotations, drifts):
 BAND = make_rule("band", reserve=Reserve(from_=500, to=5000, use=(RequestMatch(namespaces=("ingress",)),)))
 LEADS = RequestMatch(subjects=(Subject("Group", "leads"),))
 BY_LEADS = make_rule("band", reserve=Reserve(from_=500, to=5000, use=(LEADS,)))
+DEFINED_BY_LEADS = make_rule("band", reserve=Reserve(from_=500, to=5000, define=(Definers(subjects=LEADS.subjects),)))
 
 
 def test_reserved_ranges():
@@ -118,6 +119,9 @@ def test_reserved_ranges():
     ]
     depends = found(classes.reserved, observed(LOW, HIGH, USES, make_policy("p", BY_LEADS)))
     assert depends[1][0] == "info"
+    assert [one.fix for one in classes.reserved(observed(HIGH, make_policy("p", DEFINED_BY_LEADS)))] == [
+        "Nothing, if it is meant: while the rule holds, only those whom its define names make or delete classes there."
+    ]
     assert depends[1][1].endswith("team-a (1) (cannot be judged).")
     assert found(classes.reserved, observed(LOW, summary(), make_policy("p", BAND))) == []
 

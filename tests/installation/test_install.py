@@ -273,6 +273,18 @@ async def test_a_webhook_outside_the_cluster(bare):
     assert await everything(bare.admin) == before
 
 
+async def test_a_webhook_that_runs_already_is_not_to_be_started(bare):
+    """One that comes up while the command waits, and one that the API server does not reach yet."""
+    outside = ("install", "--url=https://10.0.0.1:9443")
+    await install(bare, *outside[1:])
+    waiting = asyncio.create_task(run(bare, *outside, "--wait=2"))
+    for phase, path in zip(("mutate", "validate"), CONFIGURATIONS, strict=True):
+        await bare.admin.patch(path, {"webhooks": [_probe(f"probe.{phase}.giveway.dev")]})
+    for result in (await waiting, await run(bare, *outside, "--wait=1")):
+        assert "  - the API server has not reached the webhook yet" in result.stderr
+        assert "Now start it" not in result.stdout
+
+
 @pytest.mark.parametrize(
     ("kept", "given", "says"),
     [
@@ -361,5 +373,5 @@ async def test_it_waits_for_every_deployment(bare):
         path = resources.DEPLOYMENT.path(NAMESPACE, "giveway-reconciler")
         await bare.admin.patch(path, {"spec": {"replicas": 3, "template": {"spec": {"nodeSelector": {"a": "b"}}}}})
         status = await look(bare.admin, render(BASE))
-        assert status.answered
+        assert status.started
         assert status.waiting[0].startswith("giveway-reconciler: ")

@@ -16,6 +16,7 @@ from webhook.component_base.own_names import RECONCILER, SYSTEM_NAMESPACE
 from webhook.component_base.own_names import WEBHOOK as SERVER
 from webhook.installation.applier import Key, ObjectApplier, UnfitClusterError, key_of, ordered
 from webhook.installation.install import (
+    Status,
     apply,
     are_in_force,
     in_namespace,
@@ -53,6 +54,8 @@ To take it all out again: giveway uninstall"""
 
 _TAKEN = 10.0
 """Seconds in which a webhook outside the cluster takes other files of its directory into use."""
+_STARTS = 5.0
+"""Seconds in which a webhook that was started a moment ago is ready."""
 
 
 def _said(error: Exception) -> str:
@@ -150,32 +153,19 @@ async def command(
         if dry_run:
             print_yaml(objects)
             return
-        click.echo(f"applying {len(objects)} objects to {client.url}")
-        counts: Counter[str] = Counter()
-
-        def told(key: Key, how: str) -> None:
-            counts[how] += 1
-            if how != "unchanged":
-                click.echo(f"  {key} {how}")
-
-        # Without a webhook, one that kubectl applied goes as well
-        unwanted = [key_of(obj) for obj in reversed(ordered(_base(system_namespace)))] if mode == NATIVE else []
-        left = await apply(cluster, objects, told, () if policies else (policies_of(objects),), unwanted)
-        click.echo(", ".join(f"{count} {how}" for how, count in counts.items()))
-        if url is not None and not (await look(client, objects)).answered:
-            click.echo(f"\n{_how_to_start(url, mode, system_namespace, reconciler=image is None)}\n")
+        left = await _apply(cluster, objects, mode, keep_policies=policies is None)
+        start = _how_to_start(url, mode, system_namespace, reconciler=image is None) if url is not None else ""
         if not wait:
+            if start and not (await look(client, objects)).started:
+                click.echo(start)
             stays = " What enforced the policies before stays until a run that waits." if left else ""
             click.echo(f"\nApplied; not waiting.{stays}")
             return
-        with shown_progress("waiting", in_pipes=True) as show:
-            status = await stay_until_it_answers(
-                client, objects, wait, lambda status: show("; ".join(status.waiting)), backstop=mode == BACKSTOP
-            )
+        status = await _wait(client, objects, wait, start, backstop=mode == BACKSTOP)
         if status.done and natively is not None:
             await _try_policies(client, natively, system_namespace)
         if status.done and left:
-            await take_away(cluster, map(key_of, objects), left, told)
+            await take_away(cluster, map(key_of, objects), left, _tell)
         if status.done and mode != NATIVE:
             await _tell_policies(client, policies, namespace=system_namespace, outside=url is not None)
     if not status.done:
@@ -186,6 +176,45 @@ async def command(
         )
     enforces = "enforces the policies by itself" if mode == NATIVE else "asks giveway about pods, classes and workloads"
     click.echo(f"\n{_NEXT.format(enforces=enforces)}")
+
+
+def _tell(key: Key, how: str) -> None:
+    """Say what became of an object."""
+    if how != "unchanged":
+        click.echo(f"  {key} {how}")
+
+
+async def _apply(cluster: ObjectApplier, objects: list[dict[str, Any]], mode: str, *, keep_policies: bool) -> list[Key]:
+    """Apply the objects, and say so; what enforced the policies so far and is to be taken away later."""
+    click.echo(f"applying {len(objects)} objects to {cluster.client.url}")
+    counts: Counter[str] = Counter()
+
+    def told(key: Key, how: str) -> None:
+        counts[how] += 1
+        _tell(key, how)
+
+    kept = (policies_of(objects),) if keep_policies else ()
+    # Without a webhook, one that kubectl applied goes as well
+    unwanted = [key_of(obj) for obj in reversed(ordered(_base(cluster.namespace)))] if mode == NATIVE else []
+    left = await apply(cluster, objects, told, kept, unwanted)
+    click.echo(", ".join(f"{count} {how}" for how, count in counts.items()))
+    return left
+
+
+async def _wait(client: Client, objects: list[dict[str, Any]], seconds: float, start: str, *, backstop: bool) -> Status:
+    """Wait until it is complete, or the time is over; `start` tells how to start a webhook that nobody starts."""
+    spans = (min(seconds, _STARTS), max(0.0, seconds - _STARTS)) if start else (seconds,)
+    for span in spans:
+        with shown_progress("waiting", in_pipes=True) as show:
+            status = await stay_until_it_answers(
+                client, objects, span, lambda status: show("; ".join(status.waiting)), backstop=backstop
+            )
+        if start and not status.started:
+            click.echo(start)
+            start = ""
+        if status.done:
+            break
+    return status
 
 
 def _base(
@@ -218,9 +247,9 @@ def _how_to_start(url: str, mode: str, namespace: str, *, reconciler: bool) -> s
     more = "" if namespace == SYSTEM_NAMESPACE else f" --system-namespace {namespace}"
     more += " --failure-policy=Ignore" if mode == BACKSTOP else ""
     return (
-        f"Now start it where {url} leads, with the rights of {accounts} in namespace {namespace}:\n\n"
+        f"\nNow start it where {url} leads, with the rights of {accounts} in namespace {namespace}:\n\n"
         f"  giveway {command} --entries keep --url {url} --policies DIR --ca-file FILE --tls-cert-file FILE"
-        f" --tls-private-key-file FILE{more}"
+        f" --tls-private-key-file FILE{more}\n"
     )
 
 

@@ -55,14 +55,18 @@ TAKES_EFFECT = 2.0
 
 
 class Status(msgspec.Struct, frozen=True):
-    """How far an installation has come. `waiting` are sentences for people, empty if all is done."""
+    """How far an installation has come.
+
+    `waiting` are sentences for people, empty if everything runs and the API server asks the webhook. `started` says
+    whether a webhook has ever been ready, or none is to be: it writes entries before the API server reaches it.
+    """
 
     waiting: tuple[str, ...]
-    answered: bool
+    started: bool
 
     @property
     def done(self) -> bool:
-        """Whether everything runs and the API server asks the webhook."""
+        """Whether nothing is waited for."""
         return not self.waiting
 
 
@@ -179,9 +183,9 @@ async def stay_until_it_answers(
         except ApiError as error:
             if error.status not in (0, 429, 500, 503):
                 raise
-            status = Status((f"the API server does not answer: {error.message}",), answered=False)
+            status = Status((f"the API server does not answer: {error.message}",), started=True)
         if native and time.monotonic() - begun < TAKES_EFFECT:
-            status = Status((*status.waiting, "the API server takes the native policies into use"), status.answered)
+            status = Status((*status.waiting, "the API server takes the native policies into use"), status.started)
         show(status)
         if status.done or time.monotonic() > end:
             return status
@@ -215,7 +219,7 @@ async def look(client: Client, objects: Sequence[Json], *, backstop: bool = Fals
             fails_closed |= name == WEBHOOK and "Ignore" not in f"{server.get('args')} {server.get('env')}"
             static |= name == WEBHOOK and "--entries=static" in (server.get("args") or ())
     if not asks:
-        return Status(tuple(waiting), answered=True)
+        return Status(tuple(waiting), started=True)
     entries: list[set[str]] = []
     passing, closed = False, set[str]()
     for kind in (MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION):
@@ -243,7 +247,7 @@ async def look(client: Client, objects: Sequence[Json], *, backstop: bool = Fals
         )
     if not silent and not waiting and (probe := await send_probe(client, namespace_of(objects))).silent:
         waiting.append(f"the API server gets no answer from the webhook: {probe.failure or 'it does not say why'}")
-    return Status(tuple(waiting), answered=not silent)
+    return Status(tuple(waiting), started=any(entries))
 
 
 async def _deployment(client: Client, key: Key) -> list[str]:

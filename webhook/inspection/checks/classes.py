@@ -203,9 +203,11 @@ def reserved(observed: Observed) -> Iterator[ClusterFinding]:
         value, data = priority_class.value, {"metadata": {"name": name}, "preemptionPolicy": policy_of(priority_class)}
         raw = msgspec.json.encode({**data, "value": value})
         for rule, verdict in verdicts(raw, "priorityclasses", "", name, UNKNOWN) if is_reserved(value) else ():
+            # Who made a class is not stored: it may be by whom the rule lets
+            who = "-of-somebody" if verdict == CANNOT_BE_JUDGED else ""
             severity = _SEVERITIES.get(verdict, FindingSeverity.WARNING)
             yield finding(
-                "reserved-ranges.class", severity=severity, name=name, value=value, rule=rule, verdict=verdict
+                f"reserved-ranges.class{who}", severity=severity, name=name, value=value, rule=rule, verdict=verdict
             )
     counts: dict[tuple[str, str, str, int], Counter[str]] = defaultdict(Counter)
     for pod in observed.pods:
