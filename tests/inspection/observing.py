@@ -8,31 +8,35 @@ from typing import Any
 from tests.admission.builders import make_class, manage
 from tests.inspection.builders import policies
 from webhook.inspection.cluster_findings import ClusterFinding
-from webhook.inspection.observed import _AS_DATA, Observed, ObservedPod
+from webhook.inspection.observed import _AS_DATA, Observed
 from webhook.inspection.reading import in_reach
 from webhook.kube.objects.cluster_scoped import Namespace, PriorityClass
-from webhook.kube.objects.meta import LabelSelector, ObjectMeta
-from webhook.kube.objects.pod import PodDisruptionBudget, PodDisruptionBudgetSpec
+from webhook.kube.objects.meta import LabelSelector, ObjectMeta, OwnerReference
+from webhook.kube.objects.pod import Pod, PodDisruptionBudget, PodDisruptionBudgetSpec, PodSpec, PodStatus
 
 NOW = 1_800_000_000.0
 PREEMPTIBLE = "godel.bytedance.com/can-be-preempted"
 PROTECTION = "godel.bytedance.com/protection-duration-from-preemption"
 
 
-def summary(name: str = "p", class_name: str = "low", priority: int = 10, **fields: Any) -> ObservedPod:
-    """A pod of team-a."""
-    defaults: dict[str, Any] = {
-        "namespace": "team-a",
-        "labels": {},
-        "annotations": {},
-        "owner": ("", "", ""),
-        "preemption_policy": "PreemptLowerPriority",
-        "scheduler_name": "default-scheduler",
-        "node": "n1",
-        "nominated": "",
-        "created": "2026-01-01T00:00:00Z",
-    }
-    return ObservedPod(name=name, class_name=class_name, priority=priority, **{**defaults, **fields})
+def summary(
+    name: str = "p",
+    class_name: str = "low",
+    priority: int = 10,
+    *,
+    namespace: str = "team-a",
+    node: str = "n1",
+    nominated: str = "",
+    owner: tuple[str, str] = ("", ""),
+    created: str = "2026-01-01T00:00:00Z",
+    **meta: Any,
+) -> Pod:
+    """A pod of team-a; `owner` is its controller's apiVersion and kind, `meta` its labels and annotations."""
+    made = ObjectMeta(name=name, namespace=namespace, creation_timestamp=created, **meta)
+    if owner[1]:
+        made.owner_references = [OwnerReference(api_version=owner[0], kind=owner[1], name="o", controller=True)]
+    spec = PodSpec(priority_class_name=class_name, priority=priority, node_name=node)
+    return Pod(metadata=made, spec=spec, status=PodStatus(nominated_node_name=nominated))
 
 
 def observed(*found: Any, namespaces: dict[str, dict[str, str]] | None = None, **fields: Any) -> Observed:
@@ -41,7 +45,7 @@ def observed(*found: Any, namespaces: dict[str, dict[str, str]] | None = None, *
         name: Namespace(metadata=ObjectMeta(name=name, labels=labels))
         for name, labels in (namespaces or {"team-a": {}, "kube-system": {}}).items()
     }
-    given = [one for one in found if not isinstance(one, ObservedPod | PriorityClass | PodDisruptionBudget)]
+    given = [one for one in found if not isinstance(one, Pod | PriorityClass | PodDisruptionBudget)]
     return Observed(
         policies=policies(*(given or [manage("giveway-*", online="giveway-online")])),
         own="giveway-system",
@@ -49,7 +53,7 @@ def observed(*found: Any, namespaces: dict[str, dict[str, str]] | None = None, *
         namespaces=spaces,
         reach=in_reach(spaces.values(), "giveway-system"),
         classes={one.metadata.name: one for one in found if isinstance(one, PriorityClass)},
-        pods=[one for one in found if isinstance(one, ObservedPod)],
+        pods=[one for one in found if isinstance(one, Pod)],
         budgets=[one for one in found if isinstance(one, PodDisruptionBudget)],
         objects={plural: fields.pop(plural, []) for plural in (resource.plural for resource in _AS_DATA)},
         **fields,

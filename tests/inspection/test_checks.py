@@ -28,6 +28,7 @@ from webhook.inspection import checks
 from webhook.inspection.checks import alive, certificates, policies, rights
 from webhook.inspection.cluster_findings import counted, names
 from webhook.inspection.doctor import CHECKS, examine
+from webhook.inspection.observed import Nominated
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects.cluster_scoped import Node
 from webhook.kube.objects.meta import LabelSelector, ObjectMeta
@@ -49,11 +50,9 @@ def waiting(**fields):
     ("pod", "expected"),
     [
         pytest.param(waiting(nominated="gone"), "which does not exist", id="node-gone"),
-        pytest.param(
-            waiting(nominated="n1", nominated_at=rfc3339(NOW - 7300), nominated_by="x"), "by x for 2 h", id="long"
-        ),
-        pytest.param(waiting(nominated="n1", nominated_at=rfc3339(NOW - 60)), None, id="a-minute"),
-        pytest.param(waiting(nominated="n1"), None, id="nobody-knows-since-when"),
+        pytest.param(waiting(nominated="n1"), "by x for 2 h", id="long"),
+        pytest.param(summary("new", node="", nominated="n1"), None, id="a-minute"),
+        pytest.param(summary("other", node="", nominated="n1"), None, id="nobody-knows-since-when"),
         pytest.param(
             waiting(annotations={"giveway.dev/plan": f'{{"deadline":"{rfc3339(NOW - 600)}"}}'}),
             "10 min ago",
@@ -70,7 +69,9 @@ def waiting(**fields):
 )
 def test_stuck_nominations(pod, expected):
     """A nomination is stuck if its node is gone, its plan is over, or it is older than any plan."""
-    texts = [what for _, what in found(alive.stuck, observed(pod, nodes=[Node(metadata=ObjectMeta(name="n1"))]))]
+    nominated = {"team-a/w": Nominated(rfc3339(NOW - 7300), "x"), "team-a/new": Nominated(rfc3339(NOW - 60))}
+    cluster = observed(pod, nodes=[Node(metadata=ObjectMeta(name="n1"))], nominated=nominated)
+    texts = [what for _, what in found(alive.stuck, cluster)]
     assert [expected in text for text in texts] == ([True] if expected else [])
 
 

@@ -105,7 +105,7 @@ def test_budgets_that_never_allow(spec, status, why):
 def test_the_fix_for_a_closed_budget_opens_it(kind, fix):
     """A number of minAvailable if the pods' controllers have no scale: maxUnavailable would allow nothing."""
     fields = {"labels": {"app": "batch"}, "annotations": {"godel.bytedance.com/can-be-preempted": "true"}}
-    pods = [summary(name, owner=("batch/v1", kind, "j"), **fields) for name in "ab"]
+    pods = [summary(name, owner=("batch/v1", kind), **fields) for name in "ab"]
     cluster = observed(LOW, *pods, closed(covering("one", app="batch"), max_unavailable=0), manage("giveway-*"))
     [finding] = budgets.never_allowing(cluster)
     assert fix in finding.fix

@@ -26,10 +26,9 @@ RING = ("PodGroup", "team-a", "ring")
 def test_groups_too_small(there, minutes, minimum, told):
     """A group is told of if pods of it have waited for long and there are fewer than it needs."""
     since = rfc3339(NOW - 60 * minutes)
-    pods = [
-        summary(f"ring-{number}", node="" if number else "n1", group=RING, created=since) for number in range(there)
-    ]
-    texts = [what for _, what in found(groups.too_small, observed(*pods, minima={RING: minimum} if minimum else {}))]
+    pods = [summary(f"ring-{number}", node="" if number else "n1", created=since) for number in range(there)]
+    known = {"minima": {RING: minimum}, "members": {RING: pods}} if minimum else {}
+    texts = [what for _, what in found(groups.too_small, observed(**known))]
     said = "PodGroup team-a/ring needs 3 pods and has had 2 for 25 min."
     assert texts == ([said] if told else [])
 

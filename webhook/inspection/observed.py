@@ -1,15 +1,15 @@
 """One read of the cluster, which all checks look at. What may not be read is noted, not raised.
 
-Of a pod only what checks look at is kept: about 1 kB. Labels, which the pods of a workload share, are kept once.
+What pods have in common is kept once (`SharedPods`): about 1 kB for each.
 """
 
 from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import Awaitable, Collection, Mapping
-from sys import intern
-from typing import Any, TypeVar
+from collections import defaultdict
+from collections.abc import Awaitable, Mapping
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -22,11 +22,11 @@ from webhook.kube.instants import epoch, epoch_or
 from webhook.kube.lease import Lease
 from webhook.kube.objects.cluster_scoped import Namespace, Node, PriorityClass
 from webhook.kube.objects.devices import DeviceClass
-from webhook.kube.objects.meta import ObjectMeta, OwnerReference
+from webhook.kube.objects.meta import ObjectMeta, key_of
 from webhook.kube.objects.pod import Pod, PodDisruptionBudget
 from webhook.kube.objects.scheduling import PodGroup
 from webhook.kube.objects.sharing import SharedPods
-from webhook.kube.pods import controller_of, is_terminal
+from webhook.kube.pods import is_terminal
 from webhook.kube.resources import CONFIG_MAP, DEPLOYMENT, LEASE, POD, Resource
 from webhook.policy.evaluation.reads import protected_annotations
 from webhook.policy.model.policies import Policies
@@ -82,35 +82,11 @@ class _Pod(Pod):
     metadata: _Meta = msgspec.field(default_factory=_Meta)
 
 
-class ObservedPod(msgspec.Struct, frozen=True, gc=False):
-    """A pod as far as checks read it; `annotations` holds protected keys and giveway's own, and no others.
+class Nominated(NamedTuple):
+    """When a pod's nomination was written last, as RFC 3339, and by which field manager; empty if it does not tell."""
 
-    `nominated_at` is when its nomination was written last, as RFC 3339, and `nominated_by` by which field manager;
-    empty if the pod does not tell.
-    """
-
-    namespace: str
-    name: str
-    labels: dict[str, str]
-    annotations: dict[str, str]
-    owner: tuple[str, str, str]
-    """apiVersion, kind and name of its controller; empty texts without one."""
-    class_name: str
-    priority: int
-    preemption_policy: str
-    scheduler_name: str
-    node: str
-    nominated: str
-    created: str
-    nominated_at: str = ""
-    nominated_by: str = ""
-    group: tuple[str, str, str] = NO_GROUP
-    """Which group it belongs to (`GroupKey`)."""
-
-    @property
-    def key(self) -> str:
-        """`namespace/name`."""
-        return f"{self.namespace}/{self.name}"
+    at: str = ""
+    by: str = ""
 
 
 class PolicyMap(msgspec.Struct, frozen=True):
@@ -156,7 +132,10 @@ class Observed(msgspec.Struct, kw_only=True):
     classes: dict[str, PriorityClass] = {}
     namespaces: dict[str, Namespace] = {}
     reach: frozenset[str] = frozenset()
-    pods: list[ObservedPod] = []
+    pods: list[Pod] = []
+    """Those that run or wait, with protected annotations and giveway's own, and no others."""
+    nominated: dict[str, Nominated] = {}
+    """Of pods without a node that are nominated, by `namespace/name`."""
     budgets: list[PodDisruptionBudget] = []
     nodes: list[Node] = []
     device_classes: list[DeviceClass] = []
@@ -173,7 +152,7 @@ class Observed(msgspec.Struct, kw_only=True):
     pod_groups: dict[tuple[str, str, str], PodGroup] = {}
     """The PodGroups with a minimum, by group."""
     members: dict[tuple[str, str, str], list[Pod]] = {}
-    """The whole pods of the groups with a minimum of which some have no node."""
+    """The pods of the groups with a minimum."""
 
     def own_configuration(self, plural: str) -> dict[str, Any]:
         """The webhook configuration of giveway itself; empty if there is none."""
@@ -234,56 +213,28 @@ async def _listed(client: Client, resource: Resource, as_: type[Any], progress: 
 
 
 async def _read_pods(client: Client, observed: Observed, progress: Progress) -> None:
-    """Note a summary of every running pod, and the members of groups that wait as a whole."""
-    kept = protected_annotations(observed.policies)
-    shared: dict[tuple[tuple[str, str], ...], dict[str, str]] = {}
-    share, members = SharedPods(), dict[tuple[str, str, str], list[Pod]]()
+    """Note every pod that has not ended and is not going, the nominations, and which pods are of groups."""
+    kept, share = protected_annotations(observed.policies), SharedPods()
+    members = defaultdict[GroupKey, list[Pod]](list)
     async for pod in items_of(client, resources.POD, _Pod, progress):
         if not isinstance(pod, _Pod) or is_terminal(pod) or pod.metadata.deletion_timestamp:
             continue
-        group = group_of(pod)
-        observed.pods.append(_summary(pod, group, kept, shared))
+        group, meta = group_of(pod), pod.metadata
         if group != NO_GROUP:
             observed.minima[group] = max(minimum_said_by(pod), observed.minima.get(group, 0))
-            pod.metadata.managed_fields = None
-            members.setdefault(group, []).append(share(pod))
+            members[group].append(pod)
+        if pod.status.nominated_node_name and not pod.spec.node_name:
+            writes = [
+                entry for entry in meta.managed_fields or () if b'"f:nominatedNodeName"' in bytes(entry.fields_v1)
+            ]
+            observed.nominated[key_of(pod)] = max(
+                (Nominated(entry.time, entry.manager) for entry in writes), default=Nominated()
+            )
+        meta.managed_fields = None
+        meta.annotations = {key: text for key, text in (meta.annotations or {}).items() if key in kept}
+        observed.pods.append(share(pod))
     observed.minima = {group: minimum for group, minimum in observed.minima.items() if minimum}
-    observed.members = {
-        group: pods
-        for group, pods in members.items()
-        if group in observed.minima and not all(pod.spec.node_name for pod in pods)
-    }
-
-
-def _summary(
-    pod: _Pod, group: GroupKey, kept: Collection[str], shared: dict[tuple[tuple[str, str], ...], dict[str, str]]
-) -> ObservedPod:
-    """What checks read of a pod; `shared` holds labels that other pods have as well."""
-    meta, spec, labels = pod.metadata, pod.spec, pod.metadata.labels or {}
-    owner, nominated = controller_of(meta) or OwnerReference(), pod.status.nominated_node_name
-    writes = [
-        (entry.time, entry.manager)
-        for entry in (meta.managed_fields or () if nominated and not spec.node_name else ())
-        if b'"f:nominatedNodeName"' in bytes(entry.fields_v1)
-    ]
-    at, by = max(writes, default=("", ""))
-    return ObservedPod(
-        namespace=intern(meta.namespace),
-        name=meta.name,
-        labels=shared.setdefault(tuple(sorted(labels.items())), labels),
-        annotations={intern(key): intern(text) for key, text in (meta.annotations or {}).items() if key in kept},
-        owner=(intern(owner.api_version), intern(owner.kind), intern(owner.name)),
-        class_name=intern(spec.priority_class_name),
-        priority=spec.priority or 0,
-        preemption_policy=intern(spec.preemption_policy or "PreemptLowerPriority"),
-        scheduler_name=intern(spec.scheduler_name),
-        node=intern(spec.node_name),
-        nominated=nominated,
-        created=meta.creation_timestamp or "",
-        nominated_at=at,
-        nominated_by=by,
-        group=group,
-    )
+    observed.members = {group: pods for group, pods in members.items() if group in observed.minima}
 
 
 _OWN_PODS = "app.kubernetes.io/name=giveway"

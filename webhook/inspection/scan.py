@@ -21,7 +21,7 @@ from webhook.kube.client import Client
 from webhook.kube.errors import ApiError, unless_absent
 from webhook.kube.objects.cluster_scoped import Namespace, PriorityClass
 from webhook.kube.objects.meta import Condition, ObjectMeta
-from webhook.kube.objects.pod import PodDisruptionBudget
+from webhook.kube.objects.pod import Pod, PodDisruptionBudget
 from webhook.kube.pods import TEMPLATE_HASH
 from webhook.kube.resources import Resource
 from webhook.kube.selectors import Matcher, SelectorError, label_matcher
@@ -78,9 +78,6 @@ class Report(msgspec.Struct, rename="camel"):
 
 class _SpecHead(msgspec.Struct, rename="camel"):
     node_name: str | None = None
-    priority_class_name: str | None = None
-    priority: int | None = None
-    scheduler_name: str = "default-scheduler"
 
 
 class _StatusHead(msgspec.Struct):
@@ -194,7 +191,7 @@ class _Scan:
         if judged.problem:
             self._problem(f"{resource.kind} {f'{namespace}/' if namespace else ''}{name}: {judged.problem}")
         owner = _owner(resource, head.metadata)
-        for said in (*judged.said, *self._kept_by_budgets(resource, head)):
+        for said in (*judged.said, *self._kept_by_budgets(resource, head.metadata, raw)):
             key = (said.rule, said.verdict, resource.kind, namespace, owner)
             if key not in self._rows and len(self._rows) >= MOST_ROWS:
                 key = (said.rule, said.verdict, resource.kind, "", _OTHERS)
@@ -203,15 +200,13 @@ class _Scan:
             if len(row.examples) < _EXAMPLES:
                 row.examples = [*row.examples, name]
 
-    def _kept_by_budgets(self, resource: Resource, head: _Head) -> list[Said]:
+    def _kept_by_budgets(self, resource: Resource, meta: ObjectMeta, raw: msgspec.Raw) -> list[Said]:
         """What is to be said of a preemptible pod that a budget never lets go."""
-        meta, spec = head.metadata, head.spec or _SpecHead()
-        closed = self._closed.get(meta.namespace) if resource is resources.POD else None
-        if not closed or not self._preemptible(
-            spec.priority_class_name or "", spec.priority or 0, spec.scheduler_name, meta.annotations or {}
-        ):
+        closed = self._closed.get(meta.namespace, ()) if resource is resources.POD else ()
+        covering = [said for said, covers in closed if covers(meta.labels or {})]
+        if not covering or not self._preemptible(msgspec.json.decode(raw, type=Pod)):
             return []
-        return [Said(BUDGET_NEVER_ALLOWS, "warned", said) for said, covers in closed if covers(meta.labels or {})]
+        return [Said(BUDGET_NEVER_ALLOWS, "warned", said) for said in covering]
 
     async def _judged(self, resource: Resource, head: _Head, raw: bytes) -> Judged:
         """The verdict. Classes and namespaces that came since the scan began are read first; each is asked for once."""

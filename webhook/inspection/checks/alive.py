@@ -11,8 +11,9 @@ import msgspec
 from webhook.component_base.own_names import RECONCILER, WEBHOOK
 from webhook.inspection.checks.native import who_enforces
 from webhook.inspection.cluster_findings import ClusterFinding, FindingSeverity, finding, sentence
-from webhook.inspection.observed import CONFIGURATIONS, Observed, renewed
+from webhook.inspection.observed import CONFIGURATIONS, Nominated, Observed, renewed
 from webhook.kube.instants import epoch_or, time_span
+from webhook.kube.objects.meta import key_of
 from webhook.kube.resources import OLDEST, TESTED, minor_of
 from webhook.kube.rollouts import unready
 from webhook.native.drift import Mode
@@ -153,26 +154,29 @@ def stuck(observed: Observed) -> Iterator[ClusterFinding]:
     """Pending pods that are nominated to a node that is gone, for a plan that is over, or for very long."""
     nodes = None if "nodes" in observed.missing else {node.metadata.name for node in observed.nodes}
     for pod in observed.pods:
-        if pod.node or not (pod.nominated or PLAN in pod.annotations):
+        meta, node = pod.metadata, pod.status.nominated_node_name
+        said = (meta.annotations or {}).get(PLAN)
+        if pod.spec.node_name or not (node or said):
             continue
-        plan = _ends(pod.annotations.get(PLAN, "{}"))
         body = '{"status":{"nominatedNodeName":null}}'
-        clear = f"kubectl patch pod -n {pod.namespace} {pod.name} --subresource=status --type=merge -p '{body}'"
-        if nodes is not None and pod.nominated and pod.nominated not in nodes:
-            yield finding("stuck-nominations.gone", pod=pod, clear=clear)
-        elif (late := observed.now - epoch_or(plan.deadline, observed.now)) > _LATE:
-            yield finding("stuck-nominations.late", pod=pod, late=time_span(late))
-        elif PLAN not in pod.annotations and (since := observed.now - epoch_or(pod.nominated_at, observed.now)) > _LONG:
-            by = f" by {pod.nominated_by}" if pod.nominated_by else ""
-            yield finding("stuck-nominations.long", pod=pod, by=by, since=time_span(since), clear=clear)
+        clear = f"kubectl patch pod -n {meta.namespace} {meta.name} --subresource=status --type=merge -p '{body}'"
+        told: dict[str, Any] = {"pod": key_of(pod), "node": node, "clear": clear}
+        nominated = observed.nominated.get(key_of(pod), Nominated())
+        if nodes is not None and node and node not in nodes:
+            yield finding("stuck-nominations.gone", **told)
+        elif (late := observed.now - epoch_or(_ends(said or "{}").deadline, observed.now)) > _LATE:
+            yield finding("stuck-nominations.late", late=time_span(late), **told)
+        elif said is None and (since := observed.now - epoch_or(nominated.at, observed.now)) > _LONG:
+            by = f" by {nominated.by}" if nominated.by else ""
+            yield finding("stuck-nominations.long", by=by, since=time_span(since), **told)
 
 
 def overdue_notices(observed: Observed) -> Iterator[ClusterFinding]:
     """Pods whose notice is over, and that neither leave nor were told that they stay."""
     for pod in observed.pods:
-        notice = _ends(pod.annotations.get(NOTICE, "{}"))
+        notice = _ends((pod.metadata.annotations or {}).get(NOTICE, "{}"))
         if (late := observed.now - epoch_or(notice.by, observed.now)) > _LATE:
-            yield finding("overdue-notices.late", pod=pod, late=time_span(late))
+            yield finding("overdue-notices.late", pod=pod.metadata, late=time_span(late))
 
 
 def untested(observed: Observed) -> Iterator[ClusterFinding]:

@@ -10,11 +10,11 @@ from webhook.inspection.cluster_findings import ClusterFinding, finding
 from webhook.inspection.observed import Observed
 from webhook.kube.objects.cluster_scoped import PriorityClass
 from webhook.kube.objects.meta import key_of
-from webhook.kube.objects.pod import PodDisruptionBudget
-from webhook.kube.pods import SCALED, sync_failure
+from webhook.kube.objects.pod import Pod, PodDisruptionBudget
+from webhook.kube.pods import SCALED, controller_of, sync_failure
 from webhook.kube.selectors import Matcher, SelectorError, label_matcher
 from webhook.policy.model.preemption import PreemptionPolicy
-from webhook.preemption.snapshot.pod_view import Profile
+from webhook.preemption.snapshot.pod_view import Profile, profile_of
 from webhook.preemption.victims.rules import compile_rules
 
 
@@ -46,10 +46,9 @@ class Preemptible:
         self._classes = classes
         self._known: dict[Profile, bool] = {}
 
-    def __call__(self, class_name: str, priority: int, scheduler_name: str, annotations: Mapping[str, str]) -> bool:
-        """The answer for a pod of this class, priority and scheduler with these annotations."""
-        kept = tuple(sorted((key, text) for key, text in annotations.items() if key in self._read))
-        profile = Profile(class_name, priority, scheduler_name, kept)
+    def __call__(self, pod: Pod) -> bool:
+        """The answer for a pod."""
+        profile = profile_of(pod, self._read)
         if profile not in self._known:
             self._known[profile] = any(rules.reason(profile, self._classes).may_go for rules in self._rules)
         return self._known[profile]
@@ -67,10 +66,10 @@ def covering_twice(observed: Observed) -> Iterator[ClusterFinding]:
     """Pods that more than one budget covers."""
     twice: dict[tuple[str, tuple[str, ...]], Counter[str]] = defaultdict(Counter)
     coverage = _coverage(observed)
-    for pod in observed.pods:
-        budgets = coverage.get((pod.namespace, id(pod.labels)), [])
+    for meta in (pod.metadata for pod in observed.pods):
+        budgets = coverage.get((meta.namespace, id(meta.labels)), [])
         if len(budgets) > 1:
-            twice[pod.namespace, tuple(budgets)][pod.name] += 1
+            twice[meta.namespace, tuple(budgets)][meta.name] += 1
     for (namespace, several), pods in sorted(twice.items()):
         yield finding("budgets-covering-twice.pods", pods=list(pods), namespace=namespace, budgets=several)
 
@@ -85,10 +84,12 @@ def never_allowing(observed: Observed) -> Iterator[ClusterFinding]:
     kept: dict[str, list[str]] = defaultdict(list)
     without_scale: dict[str, list[str]] = defaultdict(list)
     for pod in observed.pods:
-        for key in coverage.get((pod.namespace, id(pod.labels)), []):
-            without_scale[key].append("" if pod.owner[1] in SCALED else pod.owner[1] or "pod without a controller")
-            if key in closed and preemptible(pod.class_name, pod.priority, pod.scheduler_name, pod.annotations):
-                kept[key].append(pod.name)
+        owner = controller_of(pod.metadata)
+        for key in coverage.get((pod.metadata.namespace, id(pod.metadata.labels)), []):
+            kind = owner.kind if owner else "pod without a controller"
+            without_scale[key].append("" if kind in SCALED else kind)
+            if key in closed and preemptible(pod):
+                kept[key].append(pod.metadata.name)
     for key, pods in sorted(kept.items()):
         kinds = sorted(set(without_scale[key]) - {""})
         allow = "maxUnavailable: 1"
@@ -106,8 +107,8 @@ def _coverage(observed: Observed) -> dict[tuple[str, int], list[str]]:
         with suppress(SelectorError):
             by_namespace[budget.metadata.namespace].append((key_of(budget), label_matcher(budget.spec.selector)))
     covered: dict[tuple[str, int], list[str]] = {}
-    for pod in observed.pods:
-        place = pod.namespace, id(pod.labels)
-        if place not in covered and pod.namespace in by_namespace:
-            covered[place] = [key for key, covers in by_namespace[pod.namespace] if covers(pod.labels)]
+    for meta in (pod.metadata for pod in observed.pods):
+        place = meta.namespace, id(meta.labels)
+        if place not in covered and meta.namespace in by_namespace:
+            covered[place] = [key for key, covers in by_namespace[meta.namespace] if covers(meta.labels or {})]
     return covered

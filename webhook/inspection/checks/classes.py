@@ -10,19 +10,21 @@ import msgspec
 
 from webhook.admission.context import Objects
 from webhook.admission.mutating import given_earlier
-from webhook.admission.resolving import NEVER, policy_of
+from webhook.admission.resolving import NEVER, PREEMPT, policy_of
 from webhook.inspection.cluster_findings import ClusterFinding, FindingSeverity, counted, finding, names, quoted
 from webhook.inspection.judge import CANNOT_BE_JUDGED, UNKNOWN, Existing, Judge, Maker, maker_of
-from webhook.inspection.observed import Observed, ObservedPod
+from webhook.inspection.observed import Observed
 from webhook.inspection.reading import namespace_labels
 from webhook.kube.objects.cluster_scoped import PriorityClass
+from webhook.kube.objects.pod import Pod
+from webhook.kube.pods import controller_of
 from webhook.kube.priority_classes import silence, speaking
 from webhook.policy.evaluation.engine import Engine
 from webhook.policy.evaluation.managed_classes import shielded
 from webhook.policy.model.policies import Policies
 from webhook.policy.model.priority import PriorityPolicy
 from webhook.policy.model.rules import Reserve
-from webhook.preemption.snapshot.pod_view import Profile
+from webhook.preemption.snapshot.pod_view import profile_of
 from webhook.preemption.victims.rules import EXPENDABLE, Rules, compile_rules
 
 _SYSTEM = "system-"
@@ -35,9 +37,9 @@ def preempting(observed: Observed) -> Iterator[ClusterFinding]:
         return
     users: dict[str, Counter[str]] = defaultdict(Counter)
     for pod in observed.pods:
-        users[pod.class_name][pod.namespace] += 1
+        users[pod.spec.priority_class_name][pod.metadata.namespace] += 1
     protected = [
-        (pod.priority, says_so)
+        (pod.spec.priority or 0, says_so)
         for pod in observed.pods
         if (says_so := _protection(pod, rules, observed.classes)) is not None
     ]
@@ -95,20 +97,22 @@ def drifted(observed: Observed) -> Iterator[ClusterFinding]:
     copied = Engine(observed.policies).copied & shielded(observed.policies.preemption)
     counts: dict[tuple[str, str, str, str], Counter[str]] = defaultdict(Counter)
     for pod in observed.pods:
-        priority_class = speaking(observed.classes.get(pod.class_name), pod.priority)
-        if priority_class is None or pod.namespace not in observed.reach:
+        name, namespace = pod.spec.priority_class_name, pod.metadata.namespace
+        annotations = pod.metadata.annotations or {}
+        priority_class = speaking(observed.classes.get(name), pod.spec.priority)
+        if priority_class is None or namespace not in observed.reach:
             continue
         for key in copied:
-            now, says = pod.annotations.get(key), (priority_class.metadata.annotations or {}).get(key)
+            now, says = annotations.get(key), (priority_class.metadata.annotations or {}).get(key)
             if now == says:
                 continue
-            given = given_earlier(pod.annotations, dict)
-            was_copied = given is not None and key in given.still_there(pod.annotations, (key,))
+            given = given_earlier(annotations, dict)
+            was_copied = given is not None and key in given.still_there(annotations, (key,))
             # A value that was not copied is the author's choice; one that is absent would be copied today
             if now is not None and not was_copied:
                 continue
             difference = ("absent" if now is None else quoted(now), "nothing" if says is None else quoted(says))
-            counts[pod.class_name, key, *difference][pod.namespace] += 1
+            counts[name, key, *difference][namespace] += 1
     for (name, key, has, says), pods in sorted(counts.items()):
         yield finding("drifted-annotations.differ", pods=pods, name=name, key=key, has=has, says=says)
 
@@ -120,11 +124,11 @@ def expendable(observed: Observed) -> Iterator[ClusterFinding]:
         known = ((name, engine.managed(name)) for name in sorted(observed.classes))
         served = [name for name, managed in known if managed is not None and managed.policy is rules.policy]
         kept: dict[str, Counter[str]] = defaultdict(Counter)
-        below = (pod for pod in observed.pods if pod.priority < EXPENDABLE and pod.node)
+        below = (pod for pod in observed.pods if (pod.spec.priority or 0) < EXPENDABLE and pod.spec.node_name)
         for pod in below:
             evictable = _protection(pod, [rules], observed.classes) is None
             if not all(evictable and _paired(observed, rules, name, pod) for name in served):
-                kept[pod.class_name][pod.namespace] += 1
+                kept[pod.spec.priority_class_name][pod.metadata.namespace] += 1
         for name, pods in sorted(kept.items()):
             of = f"PriorityClass {name}" if name else "no PriorityClass"
             yield finding(
@@ -132,13 +136,14 @@ def expendable(observed: Observed) -> Iterator[ClusterFinding]:
             )
 
 
-def _paired(observed: Observed, rules: Rules, class_name: str, pod: ObservedPod) -> bool:
+def _paired(observed: Observed, rules: Rules, class_name: str, pod: Pod) -> bool:
     """Whether the pairs of a policy let some preemptor of this class evict the pod."""
-    labels = namespace_labels(pod.namespace, observed.namespaces.get(pod.namespace))
+    spec, meta = pod.spec, pod.metadata
+    labels = namespace_labels(meta.namespace, observed.namespaces.get(meta.namespace))
     return rules.pairs is None or any(
         preemptors.class_matches(class_name, observed.classes[class_name].value, observed.classes)
-        and victims.class_matches(pod.class_name, pod.priority, observed.classes)
-        and victims.pod_matches(pod.namespace, pod.labels, labels)
+        and victims.class_matches(spec.priority_class_name, spec.priority or 0, observed.classes)
+        and victims.pod_matches(meta.namespace, meta.labels or {}, labels)
         for preemptors, victims in rules.pairs
     )
 
@@ -147,25 +152,26 @@ def silent(observed: Observed) -> Iterator[ClusterFinding]:
     """Pods for which the class that they name does not speak: it is gone, or was made again with another value."""
     pods: dict[tuple[str, int], Counter[str]] = defaultdict(Counter)
     for pod in observed.pods:
-        if pod.class_name and speaking(observed.classes.get(pod.class_name), pod.priority) is None:
-            pods[pod.class_name, pod.priority][pod.namespace] += 1
+        name, priority = pod.spec.priority_class_name, pod.spec.priority or 0
+        if name and speaking(observed.classes.get(name), priority) is None:
+            pods[name, priority][pod.metadata.namespace] += 1
     for (name, priority), namespaces in sorted(pods.items()):
         said = silence(name, observed.classes.get(name), priority)
         yield finding("silent-classes.silent", pods=namespaces, name=name, priority=priority, silence=said)
 
 
-def _protection(pod: ObservedPod, rules: list[Rules], classes: dict[str, PriorityClass]) -> bool | None:
+def _protection(pod: Pod, rules: list[Rules], classes: dict[str, PriorityClass]) -> bool | None:
     """None if some policy lets the pod go at once; else whether an annotation protects it, and not only silence."""
     says_so = False
     for rule in rules:
         assert rule.policy is not None
-        kept = tuple(sorted((key, text) for key, text in pod.annotations.items() if key in rule.annotations))
-        profile = Profile(pod.class_name, pod.priority, pod.scheduler_name, kept)
+        profile = profile_of(pod, rule.annotations)
         window = rule.protection(profile)
         if rule.reason(profile, classes).may_go and not window:
             return None
-        priority_class = speaking(classes.get(pod.class_name), pod.priority)
-        said = {**((priority_class.metadata.annotations if priority_class else None) or {}), **pod.annotations}
+        priority_class = speaking(classes.get(pod.spec.priority_class_name), pod.spec.priority)
+        of_class = priority_class.metadata.annotations if priority_class else None
+        said = {**(of_class or {}), **(pod.metadata.annotations or {})}
         victims = rule.policy.victims
         words = victims.annotations_read - frozenset(victims.annotations.protection)
         says_so |= bool(window) or any(said.get(key) for key in words)
@@ -211,16 +217,19 @@ def reserved(observed: Observed) -> Iterator[ClusterFinding]:
             )
     counts: dict[tuple[str, str, str, int], Counter[str]] = defaultdict(Counter)
     for pod in observed.pods:
-        if pod.namespace not in observed.reach or not is_reserved(pod.priority):
+        namespace, spec = pod.metadata.namespace, pod.spec
+        name, priority = spec.priority_class_name, spec.priority or 0
+        if namespace not in observed.reach or not is_reserved(priority):
             continue
-        api_version, kind, _ = pod.owner
-        owners = [{"apiVersion": api_version, "kind": kind, "name": "owner", "controller": True}] if kind else []
-        metadata = {"name": "pod", "namespace": pod.namespace, "labels": pod.labels, "ownerReferences": owners}
-        spec: dict[str, Any] = {"priority": pod.priority, "preemptionPolicy": pod.preemption_policy}
-        spec |= {"priorityClassName": pod.class_name} if pod.class_name else {}
-        raw = msgspec.json.encode({"metadata": metadata, "spec": spec})
-        for rule, verdict in verdicts(raw, "pods", pod.namespace, "pod", maker_of(owners, {}, pod.node)):
-            counts[rule, verdict, pod.class_name, pod.priority][pod.namespace] += 1
+        owners = list[dict[str, Any]]()
+        if owner := controller_of(pod.metadata):
+            owners = [{"apiVersion": owner.api_version, "kind": owner.kind, "name": "owner", "controller": True}]
+        metadata = {"name": "pod", "namespace": namespace, "labels": pod.metadata.labels, "ownerReferences": owners}
+        judged = {"priority": priority, "preemptionPolicy": spec.preemption_policy or PREEMPT}
+        judged |= {"priorityClassName": name} if name else {}
+        raw = msgspec.json.encode({"metadata": metadata, "spec": judged})
+        for rule, verdict in verdicts(raw, "pods", namespace, "pod", maker_of(owners, {}, spec.node_name)):
+            counts[rule, verdict, name, priority][namespace] += 1
     for (rule, verdict, class_name, priority), pods in sorted(counts.items()):
         severity = _SEVERITIES.get(verdict, FindingSeverity.WARNING)
         by = f" (PriorityClass {class_name})" if class_name else ""

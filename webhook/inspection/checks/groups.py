@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from webhook.inspection.cluster_findings import ClusterFinding, finding
-from webhook.inspection.observed import Observed, ObservedPod
+from webhook.inspection.observed import Observed
 from webhook.kube.instants import epoch_or
 from webhook.kube.objects.cluster_scoped import Node
 from webhook.kube.objects.devices import DeviceClass
@@ -105,26 +105,23 @@ _LONG = 600.0
 
 def too_small(observed: Observed) -> Iterator[ClusterFinding]:
     """Groups of which pods wait, and that have had fewer pods than their minimum for long."""
-    members: dict[tuple[str, str, str], list[ObservedPod]] = {}
-    for pod in observed.pods:
-        if pod.group in observed.minima:
-            members.setdefault(pod.group, []).append(pod)
-    for key, pods in members.items():
-        minimum, waiting = observed.minima[key], [pod for pod in pods if not pod.node]
-        seconds = max((observed.now - epoch_or(pod.created, observed.now) for pod in waiting), default=0.0)
-        if len(pods) >= minimum or seconds < _LONG:
-            continue
-        told: dict[str, Any] = {"group": _name(key), "minimum": minimum, "pods": pods}
-        yield finding("groups-too-small.group", minutes=seconds / 60, waiting=waiting, **told)
+    for key, pods in observed.members.items():
+        minimum, waiting = observed.minima[key], [pod for pod in pods if not pod.spec.node_name]
+        made = (epoch_or(pod.metadata.creation_timestamp, observed.now) for pod in waiting)
+        seconds = observed.now - min(made, default=observed.now)
+        if len(pods) < minimum and seconds >= _LONG:
+            told: dict[str, Any] = {"group": _name(key), "minimum": minimum, "pods": pods}
+            yield finding("groups-too-small.group", minutes=seconds / 60, waiting=waiting, **told)
 
 
 def without_room(observed: Observed) -> Iterator[ClusterFinding]:
     """Groups whose minimum can never be met: their pods have no room together even if every other pod is gone."""
-    if not observed.members:
+    waiting = {key: pods for key, pods in observed.members.items() if not all(pod.spec.node_name for pod in pods)}
+    if not waiting:
         return
     snapshot = empty_cluster(observed.nodes)
     ready = sum(map(is_ready, observed.nodes))
-    for key, pods in observed.members.items():
+    for key, pods in waiting.items():
         minimum, group = observed.minima[key], observed.pod_groups.get(key)
         needed = min(minimum, len(pods))
         try:

@@ -78,10 +78,11 @@ def unrecorded(observed: Observed) -> Iterator[ClusterFinding]:
     preemptible = Preemptible(policies, observed.classes)
     pods: dict[str, Counter[str]] = defaultdict(Counter)
     for pod in observed.pods:
-        if MARK in pod.labels or preemptible(pod.class_name, pod.priority, pod.scheduler_name, pod.annotations):
-            labels = not_recorded(pod.annotations, labels_recorded(policies) or ())
-            for what in [*(f"label {label}" for label in labels), *([] if CREATION in pod.annotations else group)]:
-                pods[what][pod.namespace] += 1
+        annotations = pod.metadata.annotations or {}
+        if MARK in (pod.metadata.labels or {}) or preemptible(pod):
+            labels = not_recorded(annotations, labels_recorded(policies) or ())
+            for what in [*(f"label {label}" for label in labels), *([] if CREATION in annotations else group)]:
+                pods[what][pod.metadata.namespace] += 1
     who = _shown(_holders(observed, _STATUS) | _holders(observed, _PODS)) if pods else []
     for what, namespaces in sorted(pods.items()):
         yield finding(

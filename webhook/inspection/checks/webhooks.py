@@ -25,7 +25,7 @@ _MOST_EXEMPT = 0.5
 def exempting(observed: Observed) -> Iterator[ClusterFinding]:
     """Namespaces that giveway is not asked about."""
     labelled = [name for name, namespace in observed.namespaces.items() if EXEMPT in (namespace.metadata.labels or {})]
-    pods = Counter(pod.namespace for pod in observed.pods)
+    pods = Counter(pod.metadata.namespace for pod in observed.pods)
     exempt = {name: pods[name] for name in sorted(labelled)}
     if labelled:
         share = sum(exempt.values()) / max(1, len(observed.pods))
