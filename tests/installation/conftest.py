@@ -1,6 +1,6 @@
 import pytest
 
-from tests.manifests.test_staged import Installed
+from tests.manifests.at_work import Installed
 from tests.workloads import namespace
 from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster
 from webhook.kube import resources

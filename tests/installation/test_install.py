@@ -7,8 +7,8 @@ from click import ClickException
 from ruamel.yaml import YAML
 
 from tests.inspection.command import giveway
+from tests.manifests.at_work import CONFIGURATIONS
 from tests.manifests.objects import BASE, NAMESPACE, POLICIES
-from tests.manifests.test_install import CONFIGURATIONS, in_force
 from tests.workloads import eventually
 from webhook.cli.install import _tell_policies
 from webhook.installation.applier import ObjectApplier, UnfitClusterError
@@ -364,7 +364,7 @@ async def test_it_waits_for_every_deployment(bare):
     """Done means that both Deployments have their new pods, and that the API server asks."""
     await install(bare)
     async with bare.serving():
-        await eventually(lambda: in_force(bare.admin))
+        await eventually(bare.in_force, 20)
 
         async def done():
             return (await look(bare.admin, render(BASE))).done

@@ -8,9 +8,8 @@ import pytest
 
 from tests.inspection.command import giveway
 from tests.installation.test_install import everything, install, run
+from tests.manifests.at_work import CONFIGURATIONS, Installed
 from tests.manifests.objects import BASE, NAMESPACE
-from tests.manifests.test_install import CONFIGURATIONS
-from tests.manifests.test_staged import Installed
 from tests.workloads import namespace
 from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster
 from webhook.clusters.embedded.protocol import api_resources

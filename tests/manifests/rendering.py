@@ -1,59 +1,35 @@
-"""The manifests as kubectl renders them: the base with components, as objects."""
+"""The base with components as `giveway install` renders it; `tests/installation` holds that against kubectl."""
 
 import json
-import os
-import shutil
-import subprocess
-import tempfile
 from functools import cache
-from pathlib import Path
 
-import pytest
+from tests.manifests.objects import BASE, COMPONENTS
+from webhook.installation.kustomize import render
 
-from tests.manifests.objects import BASE, ROOT, documents
-
-COMPONENTS = ROOT / "manifests" / "components"
 MODES = {"native-policies", "backstop", "native-only"}
-"""Ways to run with the API server's own policies (tests/manifests/test_native.py): one takes the webhook away."""
+"""Ways to run with the API server's own policies: one takes the webhook away."""
 NAMES = sorted({path.parent.name for path in COMPONENTS.glob("*/kustomization.yaml")} - MODES)
 
 
-def key(obj):
-    """What tells objects apart: API version, kind, namespace and name."""
-    metadata = obj["metadata"]
-    return obj["apiVersion"], obj["kind"], metadata.get("namespace", ""), metadata["name"]
-
-
 def by_key(objects):
-    """Objects by their key; each may be there once."""
+    """Objects by API version, kind, namespace and name; each may be there once."""
     found = {}
     for obj in objects:
-        assert key(obj) not in found, key(obj)
-        found[key(obj)] = obj
+        metadata = obj["metadata"]
+        key = obj["apiVersion"], obj["kind"], metadata.get("namespace", ""), metadata["name"]
+        assert key not in found, key
+        found[key] = obj
     return found
 
 
 @cache
-def _rendered(components, base):
-    if shutil.which("kubectl") is None:
-        pytest.skip("kubectl is not installed")
-    with tempfile.TemporaryDirectory() as name:
-        directory = Path(name)
-        relative = {path: os.path.relpath(path, directory.resolve()) for path in (BASE, COMPONENTS)}
-        kustomization = {
-            "resources": [relative[BASE]] if base else [],
-            "components": [f"{relative[COMPONENTS]}/{component}" for component in components],
-        }
-        (directory / "kustomization.yaml").write_text(json.dumps(kustomization))
-        output = directory / "rendered.yaml"
-        with output.open("wb") as file:
-            subprocess.run(["kubectl", "kustomize", directory], stdout=file, check=True, timeout=60)
-        return json.dumps(documents(output))
+def _rendered(components):
+    return json.dumps(render(BASE, [COMPONENTS / name for name in components]))
 
 
-def rendered(*components, base=True):
-    """What a kustomization with the base and these components holds, by key; skips without kubectl."""
-    return by_key(json.loads(_rendered(components, base)))
+def rendered(*components):
+    """What a kustomization with the base and these components holds, by key."""
+    return by_key(json.loads(_rendered(components)))
 
 
 def find(objects, kind, name):
@@ -65,3 +41,20 @@ def find(objects, kind, name):
 def pod_of(objects, deployment):
     """The pod of a Deployment."""
     return find(objects, "Deployment", deployment)["spec"]["template"]["spec"]
+
+
+def containers(deployment, *components):
+    """All containers of a Deployment's pod by name, in their order of start."""
+    spec = pod_of(rendered(*components), deployment)
+    return {each["name"]: each for each in [*(spec.get("initContainers") or ()), *spec["containers"]]}
+
+
+def arguments(container):
+    """`--name=value` arguments as a dictionary."""
+    return dict(argument.removeprefix("--").split("=", 1) for argument in container["args"] if "=" in argument)
+
+
+def rules_of(account, *components):
+    """The PolicyRules of the roles with an account's name."""
+    roles = [obj for obj in rendered(*components).values() if obj["kind"] in ("Role", "ClusterRole")]
+    return [rule for role in roles if role["metadata"]["name"] == account for rule in role["rules"]]

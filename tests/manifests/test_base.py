@@ -1,25 +1,14 @@
-"""The base as text: narrow rules, least rights, ports and names that agree with each other and with the program."""
+"""The base and the pods of all components: confined, of this version, and with names and ports that the program has."""
 
-import shutil
-import subprocess
+import re
 import tomllib
 
 import click
 import pytest
 
-from tests.manifests.objects import (
-    BASE,
-    NAMESPACE,
-    POLICIES,
-    ROOT,
-    arguments,
-    base_objects,
-    containers,
-    documents,
-    find,
-    kustomization,
-    pod_spec,
-)
+from certs.authority import service_names
+from tests.manifests.objects import BASE, NAMESPACE, POLICIES, ROOT, documents
+from tests.manifests.rendering import NAMES, arguments, containers, find, pod_of, rendered
 from webhook.admission.configmaps import PROBE
 from webhook.cli.main import main
 from webhook.component_base.own_names import WEBHOOK
@@ -29,39 +18,61 @@ from webhook.serving.bodies import BODY_LIMIT, BUDGET
 from webhook.serving.connections import MOST_CONNECTIONS
 
 DEPLOYMENTS = ["giveway-webhook", "giveway-reconciler"]
+OBJECTS = rendered()
+WITH_NATIVE = rendered("native-policies")
+VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+
+
+def pods():
+    """Every pod template that is shipped, with who it is."""
+    yield from ((name, pod_of(WITH_NATIVE, name)) for name in (*DEPLOYMENTS, "giveway-native"))
+    job = find(rendered("scan"), "CronJob", "giveway-scan")["spec"]["jobTemplate"]
+    yield "giveway-scan", job["spec"]["template"]["spec"]
+
+
 ALL_CONTAINERS = [
-    pytest.param(deployment, name, id=f"{deployment}/{name}")
-    for deployment in DEPLOYMENTS
-    for name in containers(deployment)
+    pytest.param(spec, container, id=f"{name}/{container['name']}")
+    for name, spec in pods()
+    for container in [*(spec.get("initContainers") or ()), *spec["containers"]]
 ]
-CONFIGURATIONS = [MUTATING, VALIDATING]
 
 
-def test_the_base_holds_every_file():
-    """No file of the base is forgotten in its kustomization."""
-    listed = {name for name in kustomization()["resources"] if name.endswith(".yaml")}
+def test_no_file_is_forgotten():
+    """Each file of the base is in its kustomization, each policy that `--policies policies` reads in the ConfigMap."""
+    listed = {name for name in documents(BASE / "kustomization.yaml")[0]["resources"] if name.endswith(".yaml")}
     assert listed == {path.name for path in BASE.glob("*.yaml")} - {"kustomization.yaml"}
+    kept = find(OBJECTS, "ConfigMap", "giveway-policies")["data"]
+    assert kept == {path.name: path.read_text() for path in POLICIES.glob("*.y*ml")}
 
 
-def test_the_config_map_holds_every_policy():
-    """Each policy file that `--policies policies` would read is in the ConfigMap."""
-    [generator] = documents(POLICIES / "Kustomization")[0]["configMapGenerator"]
-    assert sorted(generator["files"]) == sorted(path.name for path in POLICIES.glob("*.y*ml"))
+@pytest.mark.parametrize(
+    ("file", "line"),
+    [
+        ("manifests/base/kustomization.yaml", "  newTag: {}\n"),
+        ("manifests/chart/Chart.yaml", "\nversion: {}\n"),
+        ("manifests/chart/Chart.yaml", "\nappVersion: {}\n"),
+        ("manifests/krew/giveway.yaml", "\n  version: v{}\n"),
+        ("Dockerfile", "ARG VERSION={}\n"),
+        ("Makefile", "IMAGE ?= giveway:{}\n"),
+    ],
+)
+def test_every_place_names_the_version_of_the_project(file, line):
+    """Images, chart and plugin are of this version."""
+    assert line.format(VERSION) in (ROOT / file).read_text()
 
 
-def test_the_image_is_of_this_version():
-    """The image's tag is the project's version."""
-    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
-    assert kustomization()["images"] == [{"name": "giveway", "newTag": version}]
+def test_all_pods_have_the_image_of_the_base():
+    """A component with a pod of its own names the version that the base has."""
+    for objects in (rendered(*NAMES), WITH_NATIVE):
+        assert set(re.findall(r"'image': '([^']*)'", str(list(objects.values())))) == {f"giveway:{VERSION}"}
 
 
-@pytest.mark.parametrize("kind", CONFIGURATIONS)
+@pytest.mark.parametrize("kind", [MUTATING, VALIDATING])
 def test_the_configurations_are_there_to_be_filled_in(kind):
     """They have no `webhooks`: what installs them neither sets nor resets what the server writes."""
-    assert set(find(kind, "giveway")) == {"apiVersion", "kind", "metadata"}
-    server = arguments(containers("giveway-webhook")["webhook"])
-    assert server["entries"] == "keep"
-    assert find("ConfigMap", PROBE)["metadata"]["namespace"] == NAMESPACE
+    assert set(find(OBJECTS, kind, "giveway")) == {"apiVersion", "kind", "metadata"}
+    assert arguments(containers("giveway-webhook")["webhook"])["entries"] == "keep"
+    assert find(OBJECTS, "ConfigMap", PROBE)["metadata"]["namespace"] == NAMESPACE
 
 
 def test_every_entry_finds_the_server():
@@ -69,39 +80,27 @@ def test_every_entry_finds_the_server():
     server = containers("giveway-webhook")["webhook"]
     options = arguments(server)
     target = WebhookTarget(namespace=options["system-namespace"])
-    found = find("Service", target.service)
-    [port] = found["spec"]["ports"]
-    assert (target.namespace, target.port) == (found["metadata"]["namespace"], port["port"])
+    service = find(OBJECTS, "Service", target.service)
+    [port] = service["spec"]["ports"]
+    assert (target.namespace, target.port) == (service["metadata"]["namespace"], port["port"])
     ports = {entry["name"]: str(entry["containerPort"]) for entry in server["ports"]}
     assert ports == {"https": options["secure-port"], "health": options["health-port"]}
     assert port["targetPort"] == "https"
-    labels = find("Deployment", WEBHOOK)["spec"]["template"]["metadata"]["labels"]
-    assert found["spec"]["selector"].items() <= labels.items()
+    labels = find(OBJECTS, "Deployment", WEBHOOK)["spec"]["template"]["metadata"]["labels"]
+    assert service["spec"]["selector"].items() <= labels.items()
     assert options["ca-file"].removesuffix("/ca.crt") == options["tls-cert-file"].removesuffix("/tls.crt")
-    assert main.get_command(None, "serve").make_context("serve", list(server["args"][1:])).params["url"] is None
 
 
-def parse(command, name, args):
-    """Parse arguments as the program would, without running it; the innermost command's name."""
-    context = command.make_context(name, list(args))
-    if not isinstance(command, click.Group):
-        return name
-    inner_name, inner, rest = command.resolve_command(context, [*context._protected_args, *context.args])
-    return parse(inner, inner_name, rest)
-
-
-@pytest.mark.parametrize(("deployment", "name"), ALL_CONTAINERS)
-def test_every_container_calls_the_program_rightly(deployment, name):
-    """The program takes the arguments of every container, and their defaults are no accident."""
-    container = containers(deployment)[name]
-    expected = {"webhook": "serve", "reconciler": "reconcile"}.get(name, "issue")
-    assert parse(main, "giveway", container["args"]) == expected
-
-
-@pytest.mark.parametrize(("deployment", "name"), ALL_CONTAINERS)
-def test_every_container_is_confined(deployment, name):
-    """All containers meet the restricted Pod Security Standard, with a read-only root and bounded memory."""
-    container, spec = containers(deployment)[name], pod_spec(deployment)
+@pytest.mark.parametrize(("spec", "container"), ALL_CONTAINERS)
+def test_every_container_calls_the_program_rightly_and_is_confined(spec, container, tmp_path):
+    """The program takes its arguments, it meets the restricted Pod Security Standard, and its memory is bounded."""
+    args = [argument.replace("/etc/giveway/policies", str(tmp_path)) for argument in container["args"]]
+    command, context = main, click.Context(main)
+    while isinstance(command, click.Group):
+        context = command.make_context(args[0], args)
+        _, command, args = command.resolve_command(context, [*context._protected_args, *context.args])
+    params = command.make_context("giveway", args).params
+    assert params.get("system_namespace", NAMESPACE) == NAMESPACE
     assert container["securityContext"] == {
         "allowPrivilegeEscalation": False,
         "readOnlyRootFilesystem": True,
@@ -112,18 +111,6 @@ def test_every_container_is_confined(deployment, name):
     assert spec["nodeSelector"] == {"kubernetes.io/os": "linux"}
     assert set(container["resources"]) == {"requests", "limits"}
     assert "memory" in container["resources"]["limits"]
-    assert container["image"] == "giveway"
-
-
-@pytest.mark.parametrize("deployment", DEPLOYMENTS)
-def test_critical_pods_may_be_made_where_that_is_limited(deployment):
-    """Where the system classes need a quota that speaks of them, there is one for the class the pods have."""
-    [scope] = find("ResourceQuota", "giveway-critical-pods")["spec"]["scopeSelector"]["matchExpressions"]
-    assert scope == {
-        "scopeName": "PriorityClass",
-        "operator": "In",
-        "values": [pod_spec(deployment)["priorityClassName"]],
-    }
 
 
 def test_bodies_cannot_fill_the_memory():
@@ -133,88 +120,68 @@ def test_bodies_cannot_fill_the_memory():
 
 
 @pytest.mark.parametrize("deployment", DEPLOYMENTS)
-def test_probes_ask_the_health_port(deployment):
-    """Liveness and readiness go to the port that `--health-port` opens."""
-    server = containers(deployment)[deployment.removeprefix("giveway-")]
-    named = {port["name"]: str(port["containerPort"]) for port in server["ports"]}
-    assert named["health"] == arguments(server)["health-port"]
+def test_servers_are_probed_and_find_their_policies(deployment):
+    """Probes go to the port that `--health-port` opens, a slow start has two minutes, every container logs JSON."""
+    started = containers(deployment)
+    server, spec = started[deployment.removeprefix("giveway-")], pod_of(OBJECTS, deployment)
+    ports = {port["name"]: str(port["containerPort"]) for port in server["ports"]}
+    assert ports["health"] == arguments(server)["health-port"]
     for probe, path in (("livenessProbe", "/healthz"), ("readinessProbe", "/readyz")):
         assert server[probe]["httpGet"] == {"path": path, "port": "health"}
+    assert server["startupProbe"]["periodSeconds"] * server["startupProbe"]["failureThreshold"] == 120
+    assert all(each is server or {"--log", "--keep"} & {*each["args"]} for each in started.values())
+    [volume] = [volume for volume in spec["volumes"] if volume["name"] == "policies"]
+    assert volume["configMap"]["name"] == "giveway-policies"
+    mounts = {mount["name"]: mount["mountPath"] for mount in server["volumeMounts"]}
+    assert mounts["policies"] == arguments(server)["policies"]
+    assert spec["serviceAccountName"] == deployment
+    # Where the system classes need a quota that speaks of them, there is one for the class the pods have
+    [scope] = find(OBJECTS, "ResourceQuota", "giveway-critical-pods")["spec"]["scopeSelector"]["matchExpressions"]
+    assert scope == {"scopeName": "PriorityClass", "operator": "In", "values": [spec["priorityClassName"]]}
 
 
 @pytest.mark.parametrize("deployment", DEPLOYMENTS)
 def test_one_replica_is_always_left(deployment):
     """Two replicas, spread over nodes, of which a drain takes one at a time."""
-    spec = find("Deployment", deployment)["spec"]
+    spec = find(OBJECTS, "Deployment", deployment)["spec"]
     labels = spec["template"]["metadata"]["labels"]
-    budget = find("PodDisruptionBudget", deployment)["spec"]
+    budget = find(OBJECTS, "PodDisruptionBudget", deployment)["spec"]
     assert (spec["replicas"], budget["maxUnavailable"]) == (2, 1)
     assert budget["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
-    assert spec["selector"]["matchLabels"] == labels
-    assert budget["selector"]["matchLabels"] == labels
-    constraints = pod_spec(deployment)["topologySpreadConstraints"]
     # One constraint: a second one, over zones, would make kube-scheduler pass over nodes without zones in scoring both
-    assert [constraint["topologyKey"] for constraint in constraints] == ["kubernetes.io/hostname"]
-    assert [constraint["matchLabelKeys"] for constraint in constraints] == [["pod-template-hash"]]
-    assert all(constraint["labelSelector"]["matchLabels"] == labels for constraint in constraints)
+    [constraint] = pod_of(OBJECTS, deployment)["topologySpreadConstraints"]
+    assert constraint["topologyKey"] == "kubernetes.io/hostname"
+    assert constraint["matchLabelKeys"] == ["pod-template-hash"]
+    for selector in (spec["selector"], budget["selector"], constraint["labelSelector"]):
+        assert selector["matchLabels"] == labels
 
 
-@pytest.mark.parametrize("deployment", ["giveway-webhook", "giveway-reconciler"])
-def test_servers_have_time_to_start_and_log_alike(deployment):
-    """Two minutes before a slow start is taken for a failure; every container logs JSON."""
-    found = containers(deployment)
-    servers = [one for one in found.values() if "livenessProbe" in one]
-    assert [one["startupProbe"]["periodSeconds"] * one["startupProbe"]["failureThreshold"] for one in servers] == [120]
-    for one in found.values():
-        assert one in servers or {"--log", "--keep"} & {*one["args"]}
-
-
-def test_the_server_reads_what_the_certificates_are_written_to():
-    """Certificates are issued before the server starts, kept while it runs, and read from where they are written."""
-    found = containers("giveway-webhook")
-    assert list(found) == ["issue-certificates", "webhook", "keep-certificates"]
-    server, issue, keep = (found[name] for name in ("webhook", "issue-certificates", "keep-certificates"))
+@pytest.mark.parametrize("components", [(), ("cert-manager",)], ids=["giveway's", "cert-manager's"])
+def test_the_server_reads_what_the_certificates_are_written_to(components):
+    """Certificates are there before the server starts, and are kept while it runs: by giveway, or by cert-manager."""
+    objects, started = rendered(*components), containers("giveway-webhook", *components)
+    server = started["webhook"]
+    options = arguments(server)
+    mounts = {
+        name: next(mount for mount in each["volumeMounts"] if mount["name"] == "certificates")
+        for name, each in started.items()
+    }
+    directory = options["ca-file"].removesuffix("/ca.crt")
+    assert (options["tls-cert-file"], options["tls-private-key-file"]) == (
+        f"{directory}/tls.crt",
+        f"{directory}/tls.key",
+    )
+    assert directory.startswith(mounts["webhook"]["mountPath"])
+    assert mounts["webhook"]["readOnly"] is True
+    if components:
+        certificate = find(objects, "Certificate", "giveway-webhook")["spec"]
+        [volume] = [each for each in pod_of(objects, "giveway-webhook")["volumes"] if each["name"] == "certificates"]
+        assert volume["secret"] == {"secretName": certificate["secretName"]}
+        assert certificate["dnsNames"] == service_names("giveway-webhook", options["system-namespace"])
+        assert (list(started), "--sync-ca-bundle" in server["args"]) == (["webhook"], True)
+        return
+    assert list(started) == ["issue-certificates", "webhook", "keep-certificates"]
+    issue, keep = started["issue-certificates"], started["keep-certificates"]
     assert keep["args"] == [*issue["args"][:2], "--keep", *issue["args"][2:]]
-    directory = arguments(issue)["dir"]
-    assert arguments(server)["tls-cert-file"] == f"{directory}/tls.crt"
-    assert arguments(server)["tls-private-key-file"] == f"{directory}/tls.key"
-    assert arguments(issue)["service"] == f"{NAMESPACE}/giveway-webhook"
-    mounts = [next(m for m in c["volumeMounts"] if m["name"] == "certificates") for c in (issue, server, keep)]
-    assert [m["mountPath"] for m in mounts] == ["/run/giveway"] * 3
-    assert [m.get("readOnly", False) for m in mounts] == [False, True, False]
-
-
-def test_policies_are_mounted_where_they_are_read():
-    """Both Deployments read the ConfigMap of the policies."""
-    for deployment in DEPLOYMENTS:
-        [volume] = [v for v in pod_spec(deployment)["volumes"] if v["name"] == "policies"]
-        assert volume["configMap"]["name"] == "giveway-policies"
-        server = containers(deployment)[deployment.removeprefix("giveway-")]
-        mounts = {mount["name"]: mount["mountPath"] for mount in server["volumeMounts"]}
-        assert mounts["policies"] == arguments(server)["policies"]
-
-
-@pytest.mark.parametrize("deployment", DEPLOYMENTS)
-def test_each_deployment_has_its_own_account(deployment):
-    """Neither process has the other's rights; both know their namespace."""
-    assert pod_spec(deployment)["serviceAccountName"] == deployment
-    assert find("ServiceAccount", deployment)["metadata"]["namespace"] == NAMESPACE
-    server = containers(deployment)[deployment.removeprefix("giveway-")]
-    assert arguments(server)["system-namespace"] == NAMESPACE
-
-
-@pytest.mark.kubectl
-@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
-def test_kubectl_renders_the_base(tmp_path):
-    """`kubectl kustomize manifests/base` works as it is, and renders what these tests looked at."""
-    rendered = tmp_path / "base.yaml"
-    with rendered.open("wb") as output:
-        subprocess.run(["kubectl", "kustomize", BASE], stdout=output, check=True, timeout=60)
-    found = {(obj["kind"], obj["metadata"]["name"]): obj for obj in documents(rendered)}
-    expected = {(obj["kind"], obj["metadata"]["name"]): obj for obj in base_objects()}
-    assert set(found) == set(expected)
-    for key, obj in expected.items():
-        assert found[key]["metadata"].get("namespace") == obj["metadata"].get("namespace")
-    assert found["ConfigMap", "giveway-policies"]["data"] == expected["ConfigMap", "giveway-policies"]["data"]
-    images = {c["image"] for c in found["Deployment", "giveway-webhook"]["spec"]["template"]["spec"]["containers"]}
-    assert images == {f"giveway:{kustomization()['images'][0]['newTag']}"}
+    assert (arguments(issue)["dir"], arguments(issue)["service"]) == (directory, f"{NAMESPACE}/giveway-webhook")
+    assert len({mount["mountPath"] for mount in mounts.values()}) == 1

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Container
+from pathlib import Path
 from typing import Any
 
 from aiohttp import web
@@ -17,13 +18,13 @@ from aiohttp.test_utils import TestServer
 from tests.admission.builders import make_policy, make_rule, manage
 from tests.inspection import test_policy_reports as reports
 from tests.inspection.builders import policies
-from tests.manifests.objects import NAMESPACE, POLICIES, ROOT, documents
-from tests.manifests.test_rights import install_rights
+from tests.manifests.at_work import with_base
+from tests.manifests.objects import COMPONENTS, NAMESPACE, POLICIES, documents
+from tests.manifests.rendering import rules_of
 from tests.native import test_keeper as keeping
 from tests.rights import UsedRights, unused
 from tests.workloads import eventually, namespace, pod, priority_class
 from webhook.clusters.embedded.access.authorization import allows
-from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster
 from webhook.clusters.embedded.protocol.calls import Right
 from webhook.inspection.reading import read_policies
 from webhook.inspection.scan import scan
@@ -34,18 +35,10 @@ from webhook.native.objects import Settings
 from webhook.native.policy_keeper import PolicyKeeper
 from webhook.policy.model.rules import PriorityClasses
 
-COMPONENTS = ROOT / "manifests" / "components"
 _PATH = re.compile(r"/(?:api|apis/([^/]+))/[^/]+(?:/namespaces/([^/]+)(?=/))?/([^/]+)(?:/([^/]+))?")
 TOLERATED = {("get", "validatingwebhookconfigurations")}
 """What the scan asks for without a right: if nothing is kept, is there a webhook? It then takes what was applied."""
 _VERBS = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
-
-
-def role_rules(path: str, account: str) -> list[dict[str, Any]]:
-    """The rules of an account's ClusterRole in a component."""
-    [role] = [one for one in documents(COMPONENTS / path) if one["kind"] == "ClusterRole"]
-    assert role["metadata"]["name"] == account
-    return role["rules"]
 
 
 class Guard:
@@ -84,7 +77,7 @@ class Guard:
 
 async def test_the_keeper_needs_its_rights_and_no_more():
     """A look at shipped policies that somebody changed reads and writes each that the role names, after the classes."""
-    rules = role_rules("native-policies/keeper.yaml", "giveway-native")
+    rules = rules_of("giveway-native", "native-policies")
     applied = documents(COMPONENTS / "native-policies" / "policies.yaml")
     for one in applied:
         one["spec"]["failurePolicy"] = "Ignore"
@@ -126,16 +119,16 @@ class Meanwhile:
             yield page
 
 
-async def test_the_scan_needs_its_rights_and_no_more():
+async def test_the_scan_needs_its_rights_and_no_more(tmp_path: Path):
     """Policies of both ConfigMaps, a namespace and a class that came meanwhile, and reports in both APIs."""
-    rules = role_rules("scan/rights.yaml", "giveway-scan")
+    rules = rules_of("giveway-scan", "scan")
     denies = make_policy(
         "p",
         make_rule("no-urgent", priority_classes=PriorityClasses(deny=("urgent",))),
         namespace_selector=LabelSelector(match_labels={"team": "a"}),
     )
-    async with EmbeddedCluster(nodes=0) as cluster, cluster.client() as admin:
-        await install_rights(admin, *documents(COMPONENTS / "scan" / "rights.yaml"))
+    async with with_base(tmp_path, "scan", deployments=False) as installed:
+        cluster, admin = installed.cluster, installed.admin
         found = await admin.get(resources.CONFIG_MAP.path(NAMESPACE, "giveway-policies"))
 
         async def happens() -> None:
@@ -166,8 +159,6 @@ async def test_the_scan_needs_its_rights_and_no_more():
     assert written.kept == {}
     assert not guard.refused
     assert unused(rules, used | guard.used) == []
-    [names] = [one["rules"] for one in documents(COMPONENTS / "scan" / "rights.yaml") if one["kind"] == "Role"]
-    assert unused(names, used) == []
 
 
 class Reporting(reports.Reports):

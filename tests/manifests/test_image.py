@@ -12,13 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.manifests.at_work import with_base
 from tests.manifests.image import DOCKERFILE, copies, is_sent, lay_out, matches, sent_files
-from tests.manifests.objects import NAMESPACE, ROOT, arguments, containers, pod_spec
-from tests.manifests.test_install import answers, eventually, in_force, running, serving_changes
-from tests.manifests.test_rights import install_rights
-from tests.ports import free_port
+from tests.manifests.objects import ROOT
+from tests.manifests.rendering import arguments, containers, pod_of, rendered
 from webhook.cli.main import COMMANDS
-from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 ALONE = {"PATH": os.defpath, "PYTHONPATH": sysconfig.get_path("purelib")}
@@ -91,28 +89,13 @@ def test_every_command_of_the_image_can_be_loaded(laid_out):
 async def test_the_two_processes_need_no_more_than_the_image_has(laid_out, tmp_path):
     """Certificates, the webhook and the reconciler do their work with nothing but the image's sources."""
     assert python(laid_out, "-c", "import webhook.clusters.embedded").returncode == 1
-    found, (port, health, other) = containers("giveway-webhook"), (free_port(), free_port(), free_port())
-    changes = {**serving_changes(tmp_path, port, health), "--policies": f"--policies={laid_out / 'policies'}"}
-    reconciling = {
-        "--health-port": f"--health-port={other}",
-        "--debug-port": "--debug-port=0",
-        "--policies": changes["--policies"],
-    }
-    async with EmbeddedCluster(nodes=0) as cluster, cluster.client() as admin:
-        await install_rights(admin)
-        cluster.services[f"{NAMESPACE}/giveway-webhook:443"] = f"127.0.0.1:{port}"
-
-        def start(name, container, changed):
-            return running(cluster, f"giveway-{name}", container, changed, flags=["-S"], cwd=laid_out, env=ALONE)
-
-        async with start("webhook", found["issue-certificates"], changes) as issuing:
-            assert await issuing.wait() == 0
-        async with (
-            start("webhook", found["webhook"], changes),
-            start("reconciler", containers("giveway-reconciler")["reconciler"], reconciling),
-        ):
-            await eventually(lambda: in_force(admin))
-            await eventually(lambda: answers(f"http://127.0.0.1:{other}/readyz"))
+    alone = {"flags": ["-S"], "cwd": laid_out, "env": ALONE}
+    async with (
+        with_base(tmp_path, deployments=False) as installed,
+        installed.serving(**alone),
+        installed.reconciling(**alone),
+    ):
+        pass  # both are ready, and the webhook is in force
 
 
 def locked(name):
@@ -152,14 +135,12 @@ def test_the_labels_are_those_of_this_version():
     assert labels["title"] == PROJECT["name"]
     assert labels["licenses"] == PROJECT["license"]
     assert (labels["version"], labels["revision"]) == ("${VERSION}", "${REVISION}")
-    assert f"ARG VERSION={PROJECT['version']}\n" in DOCKERFILE
-    assert f"IMAGE ?= giveway:{PROJECT['version']}\n" in (ROOT / "Makefile").read_text()
 
 
 @pytest.mark.parametrize("deployment", ["giveway-webhook", "giveway-reconciler"])
 def test_the_image_is_made_for_the_pods(deployment):
     """User and ports of the image are those of the pods; debug pages stay on the loopback."""
-    context = pod_spec(deployment)["securityContext"]
+    context = pod_of(rendered(), deployment)["securityContext"]
     server = containers(deployment)[deployment.removeprefix("giveway-")]
     assert f"USER {context['runAsUser']}:{context['runAsGroup']}\n" in DOCKERFILE
     [exposed] = [line.split()[1:] for line in DOCKERFILE.splitlines() if line.startswith("EXPOSE ")]

@@ -4,24 +4,20 @@ import json
 import re
 import subprocess
 
-import aiohttp
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.manifests.objects import NAMESPACE, POLICIES, ROOT, base_objects, containers, documents
+from tests.manifests.at_work import RECONCILER, WEBHOOK, with_base
+from tests.manifests.objects import COMPONENTS, ROOT, documents
 from tests.manifests.promql import grouped, selectors
-from tests.manifests.rendering import find, pod_of, rendered
-from tests.manifests.test_install import answers, eventually, in_force, running, serving_changes
-from tests.manifests.test_rights import install_rights
-from tests.ports import free_port
+from tests.manifests.rendering import containers, find, rendered
 from tests.tools import needed
-from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster
 from webhook.component_base.probes import ProcessMetrics
 from webhook.manager.policy_metrics import PolicyMetrics
 from webhook.reconciler.metrics import ReconcilerMetrics
 from webhook.serving.metrics import AdmissionMetrics
 
-COMPONENT = ROOT / "manifests" / "components" / "prometheus"
+COMPONENT = COMPONENTS / "prometheus"
 [RULES] = documents(COMPONENT / "rules.yaml")
 DASHBOARD = json.loads((COMPONENT / "giveway.json").read_text())
 ALERTS = {rule["alert"]: rule for group in RULES["spec"]["groups"] for rule in group["rules"]}
@@ -83,29 +79,15 @@ def test_every_label_exists(query):
 
 async def test_every_metric_is_exported(tmp_path):
     """Whatever a query names, one of the two processes shows on /metrics when it runs as in the manifests."""
-    found, shown = containers("giveway-webhook"), set()
-    async with EmbeddedCluster(nodes=0) as cluster, cluster.client() as admin:
-        await install_rights(admin)
-        port, health, other = free_port(), free_port(), free_port()
-        changes = serving_changes(tmp_path, port, health)
-        cluster.services[f"{NAMESPACE}/giveway-webhook:443"] = f"127.0.0.1:{port}"
-        async with running(cluster, "giveway-webhook", found["issue-certificates"], changes) as issuing:
-            assert await issuing.wait() == 0
-        reconciling = {
-            "--health-port": f"--health-port={other}",
-            "--debug-port": "--debug-port=0",
-            "--policies": f"--policies={POLICIES}",
-        }
-        async with (
-            running(cluster, "giveway-webhook", found["webhook"], changes),
-            running(cluster, "giveway-reconciler", containers("giveway-reconciler")["reconciler"], reconciling),
-        ):
-            await eventually(lambda: answers(f"http://127.0.0.1:{health}/readyz"))
-            await eventually(lambda: answers(f"http://127.0.0.1:{other}/readyz"))
-            await eventually(lambda: in_force(admin))
-            for one in (health, other):
-                async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{one}/metrics") as page:
-                    shown |= sample_names(text_string_to_metric_families(await page.text()))
+    shown = set()
+    async with (
+        with_base(tmp_path, deployments=False) as installed,
+        installed.serving(),
+        installed.reconciling(),
+    ):
+        for account in (WEBHOOK, RECONCILER):
+            page = await installed.shown("metrics", account)
+            shown |= sample_names(text_string_to_metric_families(page))
     named = {name for query in QUERIES for name, _ in selectors(query.values[0])}
     assert named - shown == ELSEWHERE.keys()
 
@@ -118,7 +100,6 @@ def test_the_selectors_are_read_rightly():
     assert list(selectors('a{b="c",d!~"e"} == 1')) == [("a", [("b", "=", "c"), ("d", "!~", "e")])]
 
 
-@pytest.mark.kubectl
 def test_both_processes_are_scraped():
     """The ServiceMonitor selects one Service for each Deployment, at the port that says the metrics, ready or not."""
     objects = rendered("prometheus")
@@ -137,17 +118,14 @@ def test_both_processes_are_scraped():
         assert service["spec"]["publishNotReadyAddresses"] is True
         [port] = service["spec"]["ports"]
         assert port["name"] == endpoint["port"]
-        deployments = [
-            obj
-            for obj in base_objects()
-            if obj["kind"] == "Deployment"
+        [name] = [
+            name
+            for (_, kind, _, name), obj in objects.items()
+            if kind == "Deployment"
             and service["spec"]["selector"].items() <= obj["spec"]["template"]["metadata"]["labels"].items()
         ]
-        [name] = [obj["metadata"]["name"] for obj in deployments]
-        ports = {
-            one["name"]: one["containerPort"] for c in pod_of(objects, name)["containers"] for one in c.get("ports", ())
-        }
-        assert ports[port["targetPort"]] == port["port"]
+        named = [port for container in containers(name).values() for port in container.get("ports", ())]
+        assert {each["name"]: each["containerPort"] for each in named}[port["targetPort"]] == port["port"]
         scraped.append(name)
     assert sorted(scraped) == ["giveway-reconciler", "giveway-webhook"]
     jobs = {
@@ -160,7 +138,6 @@ def test_both_processes_are_scraped():
     assert jobs <= {service["metadata"]["name"] for service in services}
 
 
-@pytest.mark.kubectl
 def test_the_dashboard_is_found_and_whole():
     """The ConfigMap has the label that Grafana's sidecar looks for; panels have their own ids and do not overlap."""
     config_map = find(rendered("prometheus"), "ConfigMap", "giveway-dashboard")

@@ -1,99 +1,21 @@
 """Installing, changing and removing with real kubectl and a real server: who is refused, and when."""
 
 import asyncio
-import shutil
 import signal
-from contextlib import asynccontextmanager
 
-import aiohttp
 import pytest
 
-from tests.manifests.objects import BASE, NAMESPACE, POLICIES, containers
-from tests.manifests.test_install import (
-    CONFIGURATIONS,
-    answers,
-    eventually,
-    in_force,
-    pod,
-    running,
-    serving_changes,
-)
-from tests.ports import free_port
+from tests.manifests.at_work import CONFIGURATIONS, WEBHOOK, Installed, with_base
+from tests.manifests.objects import BASE, NAMESPACE
+from tests.manifests.rendering import containers
+from tests.workloads import eventually, namespace, pod
 from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster
 from webhook.kube import resources
 from webhook.kube.errors import ApiError
 from webhook.registration.entries import PROBES
 
-pytestmark = [
-    pytest.mark.kubectl,
-    pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed"),
-]
-ACCOUNT = "giveway-webhook"
-
-
-class Installed:
-    """A cluster with the base applied by kubectl."""
-
-    def __init__(self, cluster, admin, directory):
-        self.cluster, self.admin, self.directory = cluster, admin, directory
-        self.ports = free_port(), free_port()
-        self.policies = directory / "policies"
-        shutil.copytree(POLICIES, self.policies)
-        self.changes = serving_changes(directory / "certs", *self.ports)
-        self.changes["--policies"] = f"--policies={self.policies}"
-        cluster.services[f"{NAMESPACE}/giveway-webhook:443"] = f"127.0.0.1:{self.ports[0]}"
-
-    async def kubectl(self, *arguments):
-        """What kubectl prints, line by line."""
-        process = await asyncio.create_subprocess_exec(
-            *("kubectl", "--kubeconfig", str(self.cluster.kubeconfig), *arguments),
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-        )
-        output, _ = await asyncio.wait_for(process.communicate(), 60)
-        assert process.returncode == 0, output.decode()
-        return output.decode().splitlines()
-
-    @asynccontextmanager
-    async def serving(self, *, enforced=True, code=0):
-        """The webhook's containers at work."""
-        found = containers("giveway-webhook")
-        async with running(self.cluster, ACCOUNT, found["issue-certificates"], self.changes) as issuing:
-            assert await asyncio.wait_for(issuing.wait(), 30) == 0
-        async with running(self.cluster, ACCOUNT, found["webhook"], self.changes, code=code) as process:
-            await eventually(lambda: answers(f"http://127.0.0.1:{self.ports[1]}/readyz"))
-            if enforced:
-                await eventually(lambda: in_force(self.admin))
-            yield process
-
-    async def shown(self, page):
-        """A page of the server's private port."""
-        async with (
-            aiohttp.ClientSession() as session,
-            session.get(f"http://127.0.0.1:{self.ports[1]}/{page}") as answer,
-        ):
-            return await answer.text()
-
-    async def can_make_pods(self):
-        """Whether a pod may be made now."""
-        try:
-            await self.admin.create(resources.POD.path("team-a"), pod("tried"), dryRun="All")
-        except ApiError as error:
-            if "failed calling webhook" not in error.message:
-                raise
-            return False
-        return True
-
-    async def versions(self):
-        return [(await self.admin.get(path))["metadata"]["resourceVersion"] for path in CONFIGURATIONS]
-
-    async def webhooks(self):
-        """The entries of both configurations."""
-        return [(await self.admin.get(path)).get("webhooks") or [] for path in CONFIGURATIONS]
-
-    async def entries(self):
-        """The names of all entries."""
-        return {entry["name"] for entries in await self.webhooks() for entry in entries}
+pytestmark = pytest.mark.kubectl
+PODS = resources.POD.path("team-a")
 
 
 @pytest.fixture
@@ -101,7 +23,7 @@ async def installed(tmp_path):
     async with EmbeddedCluster(nodes=0) as cluster, cluster.client() as admin:
         found = Installed(cluster, admin, tmp_path)
         assert all(line.endswith(" created") for line in await found.kubectl("apply", "-k", str(BASE)))
-        await admin.create(resources.NAMESPACE.path(), {"metadata": {"name": "team-a"}})
+        await admin.create(resources.NAMESPACE.path(), namespace("team-a"))
         yield found
 
 
@@ -114,19 +36,19 @@ async def test_an_image_that_cannot_be_pulled_blocks_nobody(installed):
 
 async def test_a_webhook_that_the_api_server_cannot_reach_blocks_nobody(installed):
     """A server that is ready but is not reached writes the entries that probe, and nothing that refuses."""
-    del installed.cluster.services[f"{NAMESPACE}/giveway-webhook:443"]
+    installed.cluster.services.clear()
     async with installed.serving(enforced=False):
-        await eventually(lambda: probed(installed))
+
+        async def probed():
+            return await installed.entries() == PROBES
+
+        await eventually(probed)
         assert await installed.can_make_pods()
         assert "giveway_webhook_configurations_in_force 0.0" in await installed.shown("metrics")
         assert "does not reach this webhook yet (mutate, validate)" in await installed.shown("readyz?verbose")
-        installed.cluster.services[f"{NAMESPACE}/giveway-webhook:443"] = f"127.0.0.1:{installed.ports[0]}"
-        await eventually(lambda: in_force(installed.admin))
+        installed.reach()
+        await eventually(installed.in_force, 20)
         assert "giveway_webhook_configurations_in_force 1.0" in await installed.shown("metrics")
-
-
-async def probed(installed):
-    return await installed.entries() == PROBES
 
 
 async def test_applying_again_changes_nothing(installed):
@@ -151,19 +73,35 @@ async def test_deleted_configurations_stay_deleted(installed):
         async with asyncio.timeout(0.5):
             assert await installed.can_make_pods()
         await installed.kubectl("apply", "-k", str(BASE))
-        await eventually(lambda: in_force(installed.admin))
+        await eventually(installed.in_force, 20)
 
 
-async def test_killed_servers_leave_the_door_closed_and_the_label_opens_it(installed):
-    """Nobody answers: pods are refused, in exempt namespaces they are made."""
+async def test_what_is_judged_and_what_goes_on_without_a_server(installed):
+    """Pods are judged while it is there; then they are refused, but for its own namespace and exempt ones."""
     async with installed.serving(code=-signal.SIGKILL) as server:
+        async with installed.running(WEBHOOK, containers(WEBHOOK)["keep-certificates"]) as keeping:
+            made = await installed.admin.create(PODS, pod("later"))
+            assert made["spec"]["priority"] == 0
+            with pytest.raises(ApiError, match="system-node-critical") as denied:
+                await installed.admin.create(PODS, pod("greedy", priorityClassName="system-node-critical"))
+            assert (denied.value.status, keeping.returncode) == (403, None)
         server.kill()
         await server.wait()
-    assert not await installed.can_make_pods()
-    await installed.kubectl("label", "namespace", "team-a", "giveway.dev/exempt=")
-    assert await installed.can_make_pods()
-    await installed.kubectl("label", "namespace", "team-a", "giveway.dev/exempt-")
-    assert not await installed.can_make_pods()
+    later = f"{PODS}/later"
+    await installed.admin.patch(later, {"metadata": {"finalizers": ["batch.kubernetes.io/job-tracking"]}})
+    with pytest.raises(ApiError, match="failed calling webhook"):
+        await installed.admin.patch(later, {"metadata": {"labels": {"giveway.dev/preemption": "managed"}}})
+    await installed.admin.patch(
+        later, {"metadata": {"annotations": {"control-plane.alpha.kubernetes.io/leader": "me"}}}
+    )
+    await installed.admin.patch(later, {"metadata": {"labels": {"role": "leader"}, "finalizers": None}})
+    await installed.admin.create(resources.POD.path(NAMESPACE), pod("its-own"))
+    with pytest.raises(ApiError, match="failed calling webhook") as refused:
+        await installed.admin.create(PODS, pod("too-late"))
+    assert refused.value.status == 500
+    for label, can in (("giveway.dev/exempt=", True), ("giveway.dev/exempt-", False)):
+        await installed.kubectl("label", "namespace", "team-a", label)
+        assert await installed.can_make_pods() is can
     await installed.kubectl("delete", "--ignore-not-found", "-k", str(BASE), "--wait=false")
     assert await installed.can_make_pods()
 
@@ -191,3 +129,15 @@ async def test_removal_as_a_whole(installed):
     for path in CONFIGURATIONS:
         with pytest.raises(ApiError, match="not found"):
             await installed.admin.get(path)
+
+
+async def test_replicas_that_start_at_once_share_their_certificates(tmp_path):
+    """Two init containers at the same moment end with the same files and one Secret."""
+    issue, directories = containers(WEBHOOK)["issue-certificates"], [tmp_path / name for name in "ab"]
+    async with with_base(tmp_path, deployments=False) as installed, asyncio.TaskGroup() as tasks:
+        for directory in directories:
+            args = [f"--dir={directory}" if arg.startswith("--dir=") else arg for arg in issue["args"]]
+            installed.changes.pop("--dir", None)
+            tasks.create_task(installed.finish({"args": args}))
+    first, second = ((directory / "tls.crt").read_bytes() for directory in directories)
+    assert first == second
