@@ -2,23 +2,31 @@
 
 import asyncio
 import base64
-import json
+import os
 import signal
-import subprocess
 import sys
-import threading
-import time
+from asyncio.subprocess import PIPE, STDOUT
 
 import pytest
 from click.testing import CliRunner
 
+from tests.cases import cases
 from tests.certs.handshake import server_context, shake_hands
-from tests.kube.server import Server, answer
+from tests.inspection.command import giveway as process
+from tests.rights import UsedRights
+from tests.workloads import eventually, namespace
 from webhook.cli.main import main
+from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster
+from webhook.kube.resources import MUTATING_WEBHOOK_CONFIGURATION, NAMESPACE, SECRET
 
 SERVICE = ["--service", "giveway-system/giveway"]
-SECRET = "/api/v1/namespaces/giveway-system/secrets/giveway-tls"
-CONFIGURATION = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/giveway"
+IN_SECRET = ["--secret", "giveway-system/giveway-tls"]
+ENTRY = {
+    "name": "pods.giveway.dev",
+    "clientConfig": {"service": {"namespace": "giveway-system", "name": "giveway"}},
+    "sideEffects": "None",
+    "admissionReviewVersions": ["v1"],
+}
 
 
 def giveway(*arguments):
@@ -26,36 +34,13 @@ def giveway(*arguments):
 
 
 @pytest.fixture
-def cluster(tmp_path):
-    """An API server in a thread of its own, and a kubeconfig for it."""
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever)
-    thread.start()
-
-    async def make():
-        server = Server()
-        await server.start()
-        return server
-
-    server = asyncio.run_coroutine_threadsafe(make(), loop).result()
-    service = {"namespace": "giveway-system", "name": "giveway"}
-    server.objects[CONFIGURATION] = {
-        "metadata": {"name": "giveway", "resourceVersion": "1"},
-        "webhooks": [{"name": "pods.giveway.dev", "clientConfig": {"service": service}}],
-    }
-    config = {
-        "current-context": "c",
-        "clusters": [{"name": "c", "cluster": {"server": server.url}}],
-        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-        "users": [{"name": "u", "user": {"token": "t"}}],
-    }
-    server.kubeconfig = tmp_path / "kubeconfig"
-    server.kubeconfig.write_text(json.dumps(config))
-    yield server
-    asyncio.run_coroutine_threadsafe(server.stop(), loop).result()
-    loop.call_soon_threadsafe(loop.stop)
-    thread.join()
-    loop.close()
+async def cluster():
+    """A cluster with a namespace and a webhook configuration."""
+    async with EmbeddedCluster(nodes=0) as started, started.client() as started.admin:
+        await started.admin.create(NAMESPACE.path(), namespace("giveway-system"))
+        configuration = {"metadata": {"name": "giveway"}, "webhooks": [ENTRY]}
+        await started.admin.create(MUTATING_WEBHOOK_CONFIGURATION.path(), configuration)
+        yield started
 
 
 def test_issue_to_a_directory(tmp_path):
@@ -93,73 +78,66 @@ def test_rotate_of_the_authority_says_what_follows(tmp_path):
     assert (tmp_path / "ca.crt").read_bytes().count(b"BEGIN CERTIFICATE") == 2
 
 
-def test_issue_to_a_secret_and_a_directory(cluster, tmp_path):
+async def test_issue_to_a_secret_and_a_directory(cluster, tmp_path):
     """`issue --secret --dir --webhook-config` fills the Secret, the trust, and the directory without the CA's key."""
-    directory = tmp_path / "certs"
-    arguments = ["--secret", "giveway-system/giveway-tls", "--webhook-config", "giveway"]
-    result = giveway("issue", *arguments, "--dir", directory, *SERVICE, "--kubeconfig", cluster.kubeconfig)
-    assert result.exit_code == 0, result.output
-    data = {name: base64.b64decode(text) for name, text in cluster.objects[SECRET]["data"].items()}
-    assert {path.name for path in directory.iterdir() if not path.name.startswith("..")} == {
-        "tls.crt",
-        "tls.key",
-        "ca.crt",
-    }
+    directory, kubeconfig = tmp_path / "certs", ["--kubeconfig", cluster.kubeconfig]
+    result = await process(
+        *("certs", "issue", *IN_SECRET, "--webhook-config", "giveway", "--dir", directory, *SERVICE, *kubeconfig)
+    )
+    assert result.exit_code == 0, result.stderr
+    secret = await cluster.admin.get(SECRET.path("giveway-system", "giveway-tls"))
+    data = {name: base64.b64decode(text) for name, text in secret["data"].items()}
+    written = {path.name for path in directory.iterdir() if not path.name.startswith("..")}
+    assert written == {"tls.crt", "tls.key", "ca.crt"}
     assert (directory / "tls.key").read_bytes() == data["tls.key"]
-    bundle = cluster.objects[CONFIGURATION]["webhooks"][0]["clientConfig"]["caBundle"]
-    assert base64.b64decode(bundle) == data["ca.crt"]
-    shown = giveway("show", "--secret", "giveway-system/giveway-tls", "--kubeconfig", cluster.kubeconfig)
-    assert shown.output == result.output
+    stored = await cluster.admin.get(MUTATING_WEBHOOK_CONFIGURATION.path(name="giveway"))
+    assert base64.b64decode(stored["webhooks"][0]["clientConfig"]["caBundle"]) == data["ca.crt"]
+    assert (await process("certs", "show", *IN_SECRET, *kubeconfig)).stdout == result.stdout
 
 
 @pytest.mark.parametrize("trouble", [False, True], ids=["well", "refused"])
-def test_keep_stays_until_it_is_told_to_go(cluster, tmp_path, trouble):
+async def test_keep_stays_until_it_is_told_to_go(cluster, tmp_path, trouble):
     """`issue --keep` stays, even where the cluster refuses it, and ends at once and cleanly on SIGTERM."""
-    if trouble:
-        cluster.fault(answer(403, "Forbidden"), contains="secrets", times=1000)
-    command = [sys.executable, "-m", "webhook.cli", "certs", "issue", "--keep", "--kubeconfig", str(cluster.kubeconfig)]
-    command += ["--secret", "giveway-system/giveway-tls", "--dir", str(tmp_path / "certs"), *SERVICE]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    nobody = cluster.write_kubeconfig("nobody", cluster.add_user("nobody"))
+    kubeconfig, certificate = nobody if trouble else cluster.kubeconfig, tmp_path / "certs" / "tls.crt"
+    command = [sys.executable, "-m", "webhook.cli", "certs", "issue", "--keep", "--kubeconfig", str(kubeconfig)]
+    command += [*IN_SECRET, "--dir", str(tmp_path / "certs"), *SERVICE]
+    keeping = await asyncio.create_subprocess_exec(*command, stdout=PIPE, stderr=STDOUT, env=os.environ)
     try:
-        deadline = time.monotonic() + 20
-        while time.monotonic() < deadline and not ((tmp_path / "certs" / "tls.crt").exists() or trouble):
-            time.sleep(0.05)
-        while time.monotonic() < deadline and not cluster.asked("GET", "secrets"):
-            time.sleep(0.05)
-        time.sleep(0.2)
-        assert process.poll() is None
-        process.send_signal(signal.SIGTERM)
-        output, _ = process.communicate(timeout=10)
+        refused = UsedRights(cluster)
+        await eventually(lambda: refused.of("nobody", allowed=False) if trouble else certificate.exists(), 20)
+        await asyncio.sleep(0.2)
+        assert keeping.returncode is None
+        keeping.send_signal(signal.SIGTERM)
+        output, _ = await asyncio.wait_for(keeping.communicate(), 10)
     finally:
-        process.kill()
-    assert process.returncode == 0, output
-    assert ("403 Forbidden" in output) == trouble
-    assert (tmp_path / "certs" / "tls.crt").is_file() != trouble
+        if keeping.returncode is None:
+            keeping.kill()
+    assert keeping.returncode == 0, output
+    assert (b"403 Forbidden" in output) == trouble
+    assert certificate.is_file() != trouble
 
 
 @pytest.mark.parametrize(
     ("arguments", "code", "told"),
-    [
-        pytest.param(["issue", *SERVICE], 2, "Give --dir DIR, --secret NAMESPACE/NAME or both", id="nowhere"),
-        pytest.param(["issue", "--dir", "x"], 2, "Give --service NAMESPACE/NAME", id="no-name"),
-        pytest.param(
-            ["issue", "--dir", "x", "--service", "giveway"], 2, "not of the form NAMESPACE/NAME", id="service"
-        ),
-        pytest.param(["issue", "--dir", "x", *SERVICE, "--ca-days", "100"], 2, "three times as long", id="short-ca"),
-        pytest.param(["issue", "--dir", "x", *SERVICE, "--days", "9e9"], 2, "0<x<=36500", id="days"),
-        pytest.param(["client", "--dir", "x", "--days", "3000000"], 2, "0<x<=36500", id="days-of-a-client"),
-        pytest.param(["issue", "--dir", "x", *SERVICE, "--keep"], 2, "--keep goes with --secret", id="keep"),
-        pytest.param(["issue", "--dir", "x", *SERVICE, "--webhook-config", "g"], 2, "with --secret", id="config"),
-        pytest.param(["show", "--dir", "x"], 1, "there are no certificates yet", id="nothing-to-show"),
-        pytest.param(["show", "--secret", "a/b", "--kubeconfig", "none"], 1, "there is no such file", id="kubeconfig"),
-    ],
+    cases(
+        ("nowhere", ["issue", *SERVICE], 2, "Give --dir DIR, --secret NAMESPACE/NAME or both"),
+        ("no name", ["issue", "--dir", "x"], 2, "Give --service NAMESPACE/NAME"),
+        ("service", ["issue", "--dir", "x", "--service", "giveway"], 2, "not of the form NAMESPACE/NAME"),
+        ("short ca", ["issue", "--dir", "x", *SERVICE, "--ca-days", "100"], 2, "three times as long"),
+        ("days", ["issue", "--dir", "x", *SERVICE, "--days", "9e9"], 2, "0<x<=36500"),
+        ("days of a client", ["client", "--dir", "x", "--days", "3000000"], 2, "0<x<=36500"),
+        ("keep", ["issue", "--dir", "x", *SERVICE, "--keep"], 2, "--keep goes with --secret"),
+        ("configuration", ["issue", "--dir", "x", *SERVICE, "--webhook-config", "g"], 2, "with --secret"),
+        ("nothing to show", ["show", "--dir", "x"], 1, "there are no certificates yet"),
+        ("kubeconfig", ["show", "--secret", "a/b", "--kubeconfig", "none"], 1, "there is no such file"),
+    ),
 )
 def test_mistakes_are_explained(tmp_path, monkeypatch, arguments, code, told):
     """A call that cannot work says why, with the exit code for it."""
     monkeypatch.chdir(tmp_path)
     result = giveway(*arguments)
-    assert result.exit_code == code
-    assert told in result.output
+    assert (result.exit_code, told in result.output) == (code, True)
 
 
 def test_certificates_from_elsewhere_are_left_alone(tmp_path):

@@ -8,6 +8,7 @@ import pytest
 from click.testing import CliRunner
 from ruamel.yaml import YAML
 
+from tests.cases import cases
 from webhook.cli.main import main
 from webhook.policy.files.loading import load_or_raise
 from webhook.registration.entries import WebhookTarget, entries
@@ -77,11 +78,11 @@ def test_both_webhook_configurations_are_printed(tmp_path):
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [
-        pytest.param(["/nowhere"], "/nowhere", id="no-policies"),
-        pytest.param([POLICIES, "--url", "http://x"], "https://", id="plain-http"),
-        pytest.param([POLICIES, "--ca-file", "/none"], "/none", id="no-authority"),
-    ],
+    cases(
+        ("no-policies", ["/nowhere"], "/nowhere"),
+        ("plain-http", [POLICIES, "--url", "http://x"], "https://"),
+        ("no-authority", [POLICIES, "--ca-file", "/none"], "/none"),
+    ),
 )
 def test_entries_that_cannot_be_printed_are_said(arguments, message):
     """Wrong options and unreadable files end with their reason."""

@@ -11,12 +11,12 @@ from webhook.cli.explain_show import show
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects.cluster_scoped import PriorityClass
 from webhook.policy.model.limits import Limits, Rate
-from webhook.policy.model.preemption import ExtenderConfig
+from webhook.policy.model.preemption import ExtenderConfig, GroupDisruption, Groups
 from webhook.policy.model.schedule import Schedule
 from webhook.policy.model.values import DECISION, NOTICE, PLAN, PROTECTION_DURATION, READY
 from webhook.policy.model.victims import VictimMode, Victims
 from webhook.preemption.snapshot.kinds import PRIORITY_CLASSES
-from webhook.reconciler.state.annotations import DecisionRecord, PlanRecord, encode
+from webhook.reconciler.state.annotations import DecidedVictim, DecisionRecord, PlanRecord, encode
 from webhook.reconciler.state.notices import NoticeRecord
 from webhook.reconciler.state.notices import encode as encode_notice
 from webhook.reconciler.state.plan_victims import PlanVictim
@@ -133,6 +133,26 @@ def test_a_running_pod_is_told_who_could_evict_it(setting, capsys):
     assert "│ giveway, policy test │ high (100) │ 2055-" in text
     assert "test/opt-out: neither its annotations" in text
     assert "│ kube-scheduler │ legacy (150) │ now │ priority: by priority alone" in text
+
+
+def test_what_would_be_done_now_names_the_groups(monkeypatch, capsys):
+    """Those that would go whole, and those of the last decision."""
+    monkeypatch.setenv("COLUMNS", "250")
+    train = {"jobset.sigs.k8s.io/jobset-name": "train"}
+    setting = Setting(node("n1"), node("n2"), under=policy(groups=Groups(disruption=GroupDisruption.GROUP)))
+    setting.add(pod("a", "6", node="n1", labels=train), pod("b", "1", node="n2", labels=train))
+    setting.add(pod("kept", "7", node="n2", priority=1000))
+    victims = (
+        DecidedVictim(pod="default/a", priority=80, group="JobSet default/train"),
+        DecidedVictim(pod="default/c", priority=80),
+    )
+    record = DecisionRecord(plan="x", at="2027-01-15T08:00:00Z", node="n1", policy="test", attempt=1, victims=victims)
+    asks = preemptor("p", "5")
+    asks.metadata.annotations = {DECISION: encode(record)}
+    text = said(setting, asks, capsys)
+    now = "default/p to n1 would be nominated, and default/a, default/b evicted, with all of JobSet default/train."
+    assert text.endswith(now)
+    assert "to evict default/a, default/c, with all of JobSet default/train (attempt 1)." in text
 
 
 def test_hostile_names_are_said_literally(monkeypatch, capsys):

@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.inspection.command import giveway
+from tests.cases import cases
+from tests.inspection.command import giveway, user
 from tests.reconciler.acting import managing, playing
 from tests.workloads import eventually
 from webhook.kube.resources import (
@@ -14,7 +15,6 @@ from webhook.kube.resources import (
 )
 from webhook.policy.model.limits import Limits, Rate
 
-RBAC = "/apis/rbac.authorization.k8s.io/v1"
 POLICY = """
 apiVersion: giveway.dev/v1alpha1
 kind: PreemptionPolicy
@@ -39,14 +39,9 @@ def explain(play, *arguments, kubeconfig=None):
     return giveway("explain", *arguments, "--kubeconfig", kubeconfig or play.cluster.kubeconfig)
 
 
-async def tenant(play, role):
+def tenant(play, role):
     """The kubeconfig of somebody with a role in namespace default."""
-    kubeconfig = play.cluster.write_kubeconfig("tenant", play.cluster.add_user("tenant"))
-    ref = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role}
-    subject = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "tenant"}
-    binding = {"metadata": {"name": "tenant"}, "roleRef": ref, "subjects": [subject]}
-    await play.client.create(f"{RBAC}/namespaces/default/rolebindings", binding)
-    return kubeconfig
+    return user(play.cluster, play.client, role, within="default")
 
 
 async def told(play, reason):
@@ -142,13 +137,13 @@ async def test_a_workload_that_was_not_evicted(play):
 
 @pytest.mark.parametrize(
     "arguments",
-    [
-        pytest.param(["a/b/c"], id="too-many-parts"),
-        pytest.param(["/b"], id="no-namespace"),
-        pytest.param(["a/b", "-n", "c"], id="two-namespaces"),
-        pytest.param(["a", "b"], id="two-pods"),
-        pytest.param(["workload", "a"], id="no-kind"),
-    ],
+    cases(
+        ("too-many-parts", ["a/b/c"]),
+        ("no-namespace", ["/b"]),
+        ("two-namespaces", ["a/b", "-n", "c"]),
+        ("two-pods", ["a", "b"]),
+        ("no-kind", ["workload", "a"]),
+    ),
 )
 async def test_what_names_no_pod(arguments):
     """A usage error says what would be right."""

@@ -9,6 +9,7 @@ import tomllib
 import click
 import pytest
 
+from tests.cases import cases
 from tests.manifests.objects import ROOT, documents
 from webhook.cli.main import COMMANDS, main
 from webhook.cli.output import called_as
@@ -67,12 +68,12 @@ def test_help_texts_are_sentences(name):
 
 @pytest.mark.parametrize(
     ("program", "expected"),
-    [
-        pytest.param("/usr/bin/giveway", "giveway", id="itself"),
-        pytest.param("/home/a/.krew/bin/kubectl-giveway", "kubectl giveway", id="plugin"),
-        pytest.param("kubectl-giveway.exe", "kubectl giveway", id="windows"),
-        pytest.param("/src/webhook/cli/__main__.py", "giveway", id="module"),
-    ],
+    cases(
+        ("itself", "/usr/bin/giveway", "giveway"),
+        ("plugin", "/home/a/.krew/bin/kubectl-giveway", "kubectl giveway"),
+        ("windows", "kubectl-giveway.exe", "kubectl giveway"),
+        ("module", "/src/webhook/cli/__main__.py", "giveway"),
+    ),
 )
 def test_names(program, expected):
     """The program's file name decides."""

@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.admission.builders import UID, make_pod, make_review, patch_of
+from tests.cases import cases
 from webhook.cli.review import command
 from webhook.clusters.demo.recorded_reviews import Expected, recorded
 
@@ -89,8 +90,9 @@ def test_what_is_no_review_is_answered_and_fails():
 
 @pytest.mark.parametrize(
     ("phase", "lines"),
-    [
-        pytest.param(
+    cases(
+        (
+            "validate",
             "validate",
             [
                 "kubernetes/system-range yes deny priority 2000001000",
@@ -98,18 +100,17 @@ def test_what_is_no_review_is_answered_and_fails():
                 "builtin/shield no skip no protected annotation changes",
                 "validate: denied",
             ],
-            id="validate",
         ),
-        pytest.param(
+        (
+            "mutate",
             "mutate",
             [
                 "preemptibility/copy yes allow a new pod takes over",
                 "kubernetes/system-range yes deny, at validation priority 2000001000",
                 "mutate: allowed",
             ],
-            id="mutate",
         ),
-    ],
+    ),
 )
 def test_explain_says_of_every_rule_why(phase, lines):
     """Every rule considered is listed on standard error, with why it did or did not apply."""
@@ -132,12 +133,12 @@ def test_explain_lists_the_built_in_rules_that_refuse():
 
 @pytest.mark.parametrize(
     ("content", "words"),
-    [
-        pytest.param("a: [", "objects.yaml:2:1: did not find expected node content", id="not YAML"),
-        pytest.param("- 1", "`kind` is missing", id="no object"),
-        pytest.param("kind: PriorityClass\nvalue: x", "PriorityClass: Expected `int`, got `str`", id="no integer"),
-        pytest.param("kind: Namespace", "Namespace: metadata.name is missing", id="no name"),
-    ],
+    cases(
+        ("not YAML", "a: [", "objects.yaml:2:1: did not find expected node content"),
+        ("no object", "- 1", "`kind` is missing"),
+        ("no integer", "kind: PriorityClass\nvalue: x", "PriorityClass: Expected `int`, got `str`"),
+        ("no name", "kind: Namespace", "Namespace: metadata.name is missing"),
+    ),
 )
 def test_objects_that_cannot_be_read_are_named(tmp_path, content, words):
     """The file, and what is wrong in it."""

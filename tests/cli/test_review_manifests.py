@@ -9,59 +9,55 @@ from xml.etree import ElementTree as ET
 import pytest
 from click.testing import CliRunner
 
+from tests.cases import cases
 from tests.cli.reviewing import CONTAINERS, POLICY, deployment, said
 from webhook.cli.review import command
 
 
 @pytest.mark.parametrize(
     ("manifest", "expected", "code"),
-    [
-        pytest.param(
-            deployment("standard"),
-            {"Deployment team-a/web": ["warned trial/standard"]},
-            0,
-            id="a warning refuses nothing",
-        ),
-        pytest.param(
+    cases(
+        ("a warning refuses nothing", deployment("standard"), {"Deployment team-a/web": ["warned trial/standard"]}, 0),
+        (
+            "all that refuse",
             deployment("urgent"),
             {"Deployment team-a/web": ["refused teams/allowed", "refused bands/labelled"]},
             1,
-            id="all that refuse",
         ),
-        pytest.param(
+        (
+            "a class that nobody has",
             deployment("nope", "other"),
             {"Deployment other/web": ["refused builtin/class-exists"]},
             1,
-            id="a class that nobody has",
         ),
-        pytest.param(
+        (
+            "a pod gets its default class first",
             f"apiVersion: v1\nkind: Pod\nmetadata: {{generateName: a-, namespace: team-a}}\nspec: {{{CONTAINERS}}}",
             {"Pod team-a/a-*": ["warned trial/standard"]},
             0,
-            id="a pod gets its default class first",
         ),
-        pytest.param(
+        (
+            "without a namespace",
             f"apiVersion: v1\nkind: Pod\nmetadata: {{name: a}}\nspec: {{{CONTAINERS}, priorityClassName: urgent}}",
             {"Pod default/a": ["refused bands/labelled"]},
             1,
-            id="without a namespace",
         ),
-        pytest.param(
+        (
+            "a namespace among the manifests counts as there",
             "apiVersion: v1\nkind: Namespace\nmetadata: {name: east, labels: {urgent: allowed}}\n---\n"
             + deployment("urgent", "east"),
             {"Deployment east/web": []},
             0,
-            id="a namespace among the manifests counts as there",
         ),
-        pytest.param(
+        (
+            "so does a class",
             "apiVersion: scheduling.k8s.io/v1\nkind: PriorityClass\nmetadata: {name: own}\nvalue: 3\n---\n"
             + deployment("own", "east"),
             {"PriorityClass /own": [], "Deployment east/web": []},
             0,
-            id="so does a class",
         ),
-        pytest.param(deployment("urgent", "kube-system"), {}, 0, id="a namespace that giveway is not asked about"),
-    ],
+        ("a namespace that giveway is not asked about", deployment("urgent", "kube-system"), {}, 0),
+    ),
 )
 def test_manifests_are_judged_as_the_webhook_judges_them(review, manifest, expected, code):
     """Templates, pods and classes go through the webhook's own functions; the exit code says if one is refused."""
@@ -74,11 +70,11 @@ CLASS = "apiVersion: scheduling.k8s.io/v1\nkind: PriorityClass\nmetadata: {name:
 
 @pytest.mark.parametrize(
     ("options", "expected"),
-    [
-        pytest.param((), "cannot be judged bands/top", id="nobody in particular"),
-        pytest.param(("--as", "alice"), "refused bands/top", id="somebody"),
-        pytest.param(("--as", "alice", "--as-group", "platform"), None, id="who has the right"),
-    ],
+    cases(
+        ("nobody in particular", (), "cannot be judged bands/top"),
+        ("somebody", ("--as", "alice"), "refused bands/top"),
+        ("who has the right", ("--as", "alice", "--as-group", "platform"), None),
+    ),
 )
 def test_who_applies_it(review, options, expected):
     """A rule that decides by who asks needs to be told who that is."""
@@ -141,23 +137,21 @@ def test_junit(review, tmp_path):
 
 @pytest.mark.parametrize(
     ("text", "words"),
-    [
-        pytest.param("a: [", "standard input:2:1: did not find expected node", id="no YAML"),
-        pytest.param("", "standard input: no Kubernetes object is in it", id="nothing"),
-        pytest.param("---\n# a comment\n", "no Kubernetes object is in it", id="a comment"),
-        pytest.param("apiVersion: v1\nkind: List\nitems: []\n", "no Kubernetes object is in it", id="an empty list"),
-        pytest.param(
-            "kind: Pod\nmetadata: {name: a}", "standard input:1: not a Kubernetes object: `apiVersion`", id="no version"
-        ),
-        pytest.param(
+    cases(
+        ("no YAML", "a: [", "standard input:2:1: did not find expected node"),
+        ("nothing", "", "standard input: no Kubernetes object is in it"),
+        ("a comment", "---\n# a comment\n", "no Kubernetes object is in it"),
+        ("an empty list", "apiVersion: v1\nkind: List\nitems: []\n", "no Kubernetes object is in it"),
+        ("no version", "kind: Pod\nmetadata: {name: a}", "standard input:1: not a Kubernetes object: `apiVersion`"),
+        (
+            "a name that is true",
             "apiVersion: v1\nkind: Pod\nmetadata: {name: y}",
             "metadata: Expected `str`, got `bool` - at `$.name`; texts such as `y`, `on` and `5` need quotes",
-            id="a name that is true",
         ),
-        pytest.param("{{- with .Values }}", "render a chart first", id="a template of a chart"),
-        pytest.param("replicas: 3", "standard input:1: not a Kubernetes object: `kind` is missing", id="no object"),
-        pytest.param('{"kind": "AdmissionReview"}', "say --phase mutate or validate", id="an AdmissionReview"),
-    ],
+        ("a template of a chart", "{{- with .Values }}", "render a chart first"),
+        ("no object", "replicas: 3", "standard input:1: not a Kubernetes object: `kind` is missing"),
+        ("an AdmissionReview", '{"kind": "AdmissionReview"}', "say --phase mutate or validate"),
+    ),
 )
 def test_what_cannot_be_read(review, text, words):
     """Exit code 2, and what is wrong."""

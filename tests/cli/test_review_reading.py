@@ -7,6 +7,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from tests.cases import cases
 from tests.cli.reviewing import CLASSES, CONTAINERS, deployment, said
 
 BROKEN = "a: [\n"
@@ -111,23 +112,15 @@ TEMPLATE = f"metadata: {{labels: {{a: b}}}}, spec: {{priorityClassName: urgent, 
 
 @pytest.mark.parametrize(
     ("spec", "expected"),
-    [
-        pytest.param("{priorityClassName: urgent}", {ALLOWED, LABELLED}, id="a class"),
-        pytest.param("{priorityClassName: urgent, containers: []}", {ALLOWED, LABELLED}, id="beside containers"),
-        pytest.param("{server: {podPriorityClassName: urgent}}", {ALLOWED, LABELLED}, id="a class by another name"),
-        pytest.param(
-            "{priorityClassNames: {mon: standard, osd: urgent}}",
-            {ALLOWED, LABELLED},
-            id="by part",
-        ),
-        pytest.param(f"{{template: {{{TEMPLATE}}}}}", {ALLOWED, LABELLED}, id="a pod template"),
-        pytest.param(
-            f"{{sets: [{{jobs: [{{template: {{{TEMPLATE}}}}}]}}]}}", {ALLOWED, LABELLED}, id="a template further down"
-        ),
-        pytest.param(
-            "{priorityClassName: gone}", {ALLOWED, "refused builtin/class-exists"}, id="a class that nobody has"
-        ),
-    ],
+    cases(
+        ("a class", "{priorityClassName: urgent}", {ALLOWED, LABELLED}),
+        ("beside containers", "{priorityClassName: urgent, containers: []}", {ALLOWED, LABELLED}),
+        ("a class by another name", "{server: {podPriorityClassName: urgent}}", {ALLOWED, LABELLED}),
+        ("by part", "{priorityClassNames: {mon: standard, osd: urgent}}", {ALLOWED, LABELLED}),
+        ("a pod template", f"{{template: {{{TEMPLATE}}}}}", {ALLOWED, LABELLED}),
+        ("a template further down", f"{{sets: [{{jobs: [{{template: {{{TEMPLATE}}}}}]}}]}}", {ALLOWED, LABELLED}),
+        ("a class that nobody has", "{priorityClassName: gone}", {ALLOWED, "refused builtin/class-exists"}),
+    ),
 )
 def test_a_custom_resource_with_a_class_is_judged_by_its_pods(review, spec, expected):
     """Its operator makes them, so nobody is told when it is applied."""

@@ -8,6 +8,7 @@ import os
 import re
 import resource
 import signal
+import socket
 import ssl
 import subprocess
 import sys
@@ -53,18 +54,21 @@ async def fill(kubeconfig):
 
 
 @pytest.fixture
-def files(tmp_path, kubeconfig):
-    """Certificate, policies and the cluster; the paths by the options' names."""
+def options(tmp_path, kubeconfig):
+    """Options of a server with a certificate of its own and policies, on free ports."""
     authority = Authority()
     certificate, key = authority.issue(tmp_path, "server")
+    authority.write_ca(tmp_path / "ca.crt")
     (tmp_path / "policies").mkdir()
     (tmp_path / "policies" / "teams.yaml").write_text(POLICY)
     return {
-        "ca": authority.write_ca(tmp_path / "ca.crt"),
         "tls-cert-file": certificate,
         "tls-private-key-file": key,
         "policies": tmp_path / "policies",
         "kubeconfig": kubeconfig,
+        "bind-address": "127.0.0.1",
+        "secure-port": 0,
+        "health-port": 0,
     }
 
 
@@ -72,19 +76,16 @@ def files(tmp_path, kubeconfig):
 def serving(options: dict, environment: dict | None = None):
     """The process and its first line, which says the ports."""
     arguments = [word for name, value in options.items() for word in (f"--{name}", str(value))]
-    process = subprocess.Popen(
+    with subprocess.Popen(
         [sys.executable, "-m", "webhook.cli", "serve", *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env={**os.environ, **(environment or {})},
-    )
-    try:
-        yield process, process.stdout.readline().decode()
-    finally:
-        process.kill()
-        process.wait()
-        process.stdout.close()
-        process.stderr.close()
+    ) as process:
+        try:
+            yield process, process.stdout.readline().decode()
+        finally:
+            process.kill()
 
 
 @contextmanager
@@ -104,13 +105,13 @@ def ports(line: str) -> tuple[int, int]:
     return int(match[1]), int(match[2])
 
 
-def post(port: int, ca, body) -> dict:
-    request = urllib.request.Request(
-        f"https://127.0.0.1:{port}/validate?timeout=5s",
-        json.dumps(body).encode(),
-        {"Content-Type": "application/json"},
-    )
-    with urllib.request.urlopen(request, context=ssl.create_default_context(cafile=ca), timeout=5) as answer:
+def post(port: int, options: dict) -> dict:
+    """What the server answers to a pod of class `high`."""
+    made = make_pod(priorityClassName="high", priority=100, preemptionPolicy="PreemptLowerPriority")
+    url, headers = f"https://127.0.0.1:{port}/validate?timeout=5s", {"Content-Type": "application/json"}
+    request = urllib.request.Request(url, json.dumps(make_review(made)).encode(), headers)
+    trust = ssl.create_default_context(cafile=options["policies"].parent / "ca.crt")
+    with urllib.request.urlopen(request, context=trust, timeout=5) as answer:
         return json.load(answer)["response"]
 
 
@@ -123,86 +124,61 @@ def until_ready(health: int) -> bytes:
     raise AssertionError("it is not ready after 10 s")
 
 
-LOOPBACK = {"bind-address": "127.0.0.1", "secure-port": 0, "health-port": 0}
-
-
-def test_it_serves_reviews_by_policies_and_stops_on_sigterm(files):
+def test_it_serves_reviews_by_policies_and_stops_on_sigterm(options):
     """Options in, refusals out; SIGTERM ends it in order, with nothing on standard error."""
-    options = {name: value for name, value in files.items() if name != "ca"}
-    with serving({**options, **LOOPBACK}) as (process, line):
+    with serving(options) as (process, line):
         assert json.loads(line)["level"] == "info"
         secure, health = ports(line)
         assert until_ready(health) == b"ok\n"
-        pod = make_pod(priorityClassName="high", priority=100, preemptionPolicy="PreemptLowerPriority")
-        answer = post(secure, files["ca"], make_review(pod))
-        assert "teams/allowed" in answer["status"]["message"]
+        assert "teams/allowed" in post(secure, options)["status"]["message"]
         process.send_signal(signal.SIGTERM)
         out, err = process.communicate(timeout=10)
-    assert process.returncode == 0
-    assert err == b""
+    assert (process.returncode, err) == (0, b"")
     messages = [json.loads(row)["message"] for row in out.splitlines()]
     assert "review" in messages
     assert messages[-1] == "stopped"
 
 
-def test_every_option_can_come_from_the_environment(files):
+def test_every_option_can_come_from_the_environment(options):
     """GIVEWAY_… stands for the option of that name."""
-    environment = {
-        f"GIVEWAY_{name.replace('-', '_').upper()}": str(value)
-        for name, value in {**files, **LOOPBACK}.items()
-        if name != "ca"
-    }
+    environment = {f"GIVEWAY_{name.replace('-', '_').upper()}": str(value) for name, value in options.items()}
     with serving({}, environment) as (process, line):
-        assert "serving on port " in line
         assert ports(line)[0]
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=10) == 0
 
 
-def test_it_goes_on_following_its_files_after_it_had_no_file_descriptor_left(files):
+def test_it_goes_on_following_its_files_after_it_had_no_file_descriptor_left(options):
     """At the limit of open files nothing can be looked at; once there is room again, changes are taken into use."""
-    options = {name: value for name, value in files.items() if name != "ca"}
-    environment = {"GIVEWAY_ALLOW_REMOVAL": "true"}
-    with serving({**options, **LOOPBACK}, environment) as (process, line), killed_after(process, 20):
+    with serving(options, {"GIVEWAY_ALLOW_REMOVAL": "true"}) as (process, line), killed_after(process, 20):
         secure, health = ports(line)
         until_ready(health)
         before = resource.prlimit(process.pid, resource.RLIMIT_NOFILE)
         resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (1, before[1]))
         assert any(b"Too many open files" in row for row in process.stdout)
         resource.prlimit(process.pid, resource.RLIMIT_NOFILE, before)
-        (files["policies"] / "teams.yaml").write_text(POLICY.replace("deny: [high]", "deny: [low]"))
+        (options["policies"] / "teams.yaml").write_text(POLICY.replace("deny: [high]", "deny: [low]"))
         assert any(json.loads(row)["message"].startswith("policies reloaded") for row in process.stdout)
-        pod = make_pod(priorityClassName="high", priority=100, preemptionPolicy="PreemptLowerPriority")
-        assert post(secure, files["ca"], make_review(pod))["allowed"]
+        assert post(secure, options)["allowed"]
 
 
 @pytest.mark.parametrize(
     ("spoil", "words"),
     [
-        pytest.param("policies", "teams.yaml:7:6: error:", id="broken policies"),
-        pytest.param("certificate", "holds no PEM certificate", id="broken certificate"),
+        ("policies", "teams.yaml:7:6: error:"),
+        ("certificate", "holds no PEM certificate"),
+        ("port", "ddress already in"),
     ],
 )
-def test_it_does_not_start_on_what_is_broken(files, spoil, words):
-    """What is wrong is said in the words of lint, and the exit code is 1."""
-    if spoil == "policies":
-        (files["policies"] / "teams.yaml").write_text(POLICY.replace("- {name: allowed", "- {nam: allowed"))
-    else:
-        files["tls-cert-file"].write_text("x")
-    options = {name: value for name, value in files.items() if name != "ca"}
-    with serving({**options, **LOOPBACK}) as (process, line):
-        _, err = process.communicate(timeout=10)
-    assert line == ""
-    assert process.returncode == 1
-    assert words in err.decode()
-
-
-def test_a_port_in_use_is_said(files):
-    """The second server on a port names the trouble."""
-    options = {name: value for name, value in files.items() if name != "ca"}
-    with serving({**options, **LOOPBACK}) as (_, line):
-        taken = ports(line)[0]
-        with serving({**options, **LOOPBACK, "secure-port": taken}) as (second, _):
-            _, err = second.communicate(timeout=10)
-    assert second.returncode == 1
-    assert b"ddress already in use; --secure-port names another" in err
+def test_it_does_not_start_on_what_is_broken(options, spoil, words):
+    """What is wrong is said in the words of lint, and the exit code is 1; of a port, which option names another."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        if spoil == "policies":
+            (options["policies"] / "teams.yaml").write_text(POLICY.replace("- {name: allowed", "- {nam: allowed"))
+        elif spoil == "certificate":
+            options["tls-cert-file"].write_text("x")
+        else:
+            options["secure-port"], words = taken.getsockname()[1], f"{words} use; --secure-port names another"
+        with serving(options) as (process, line):
+            _, err = process.communicate(timeout=10)
+    assert (line, process.returncode, words in err.decode()) == ("", 1, True), err

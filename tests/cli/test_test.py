@@ -8,6 +8,7 @@ from xml.etree import ElementTree as ET
 import pytest
 from click.testing import CliRunner
 
+from tests.cases import cases
 from webhook.cli.test import command
 
 POLICIES = Path(__file__).parents[2] / "policies"
@@ -74,12 +75,12 @@ def test_the_shipped_policies_pass_their_tests():
 
 @pytest.mark.parametrize(
     ("name", "expect"),
-    [
-        pytest.param("other", "{verdict: deny, rule: teams/allowed, message: may not be used}", id="refused"),
-        pytest.param("standard", "{verdict: allow, warnings: []}", id="allowed"),
-        pytest.param("standard", f"{{verdict: allow, patch: {STANDARD_PATCH}}}", id="patch"),
-        pytest.param('""', "{verdict: allow, rule: teams/default}", id="the rule that filled something in"),
-    ],
+    cases(
+        ("refused", "other", "{verdict: deny, rule: teams/allowed, message: may not be used}"),
+        ("allowed", "standard", "{verdict: allow, warnings: []}"),
+        ("patch", "standard", f"{{verdict: allow, patch: {STANDARD_PATCH}}}"),
+        ("the rule that filled something in", '""', "{verdict: allow, rule: teams/default}"),
+    ),
 )
 def test_a_case_that_holds_passes(write, name, expect):
     """Verdict, rule, message, patch and warnings as expected: exit code 0."""
@@ -100,13 +101,13 @@ def test_a_patch_is_compared_without_records(write):
 
 @pytest.mark.parametrize(
     ("name", "expect", "words"),
-    [
-        pytest.param("other", "{verdict: allow}", "verdict: expected allow, got deny: PriorityClass", id="verdict"),
-        pytest.param("other", "{verdict: deny, rule: teams/x}", "rule: expected teams/x, got teams/allowed", id="rule"),
-        pytest.param("other", "{verdict: deny, message: hello}", "message: expected 'hello' in", id="message"),
-        pytest.param("standard", "{verdict: allow, patch: []}", "patch: expected [], got [{", id="patch"),
-        pytest.param("standard", "{verdict: allow, warnings: [x]}", "warnings: expected 'x' in none", id="warnings"),
-    ],
+    cases(
+        ("verdict", "other", "{verdict: allow}", "verdict: expected allow, got deny: PriorityClass"),
+        ("rule", "other", "{verdict: deny, rule: teams/x}", "rule: expected teams/x, got teams/allowed"),
+        ("message", "other", "{verdict: deny, message: hello}", "message: expected 'hello' in"),
+        ("patch", "standard", "{verdict: allow, patch: []}", "patch: expected [], got [{"),
+        ("warnings", "standard", "{verdict: allow, warnings: [x]}", "warnings: expected 'x' in none"),
+    ),
 )
 def test_a_case_that_does_not_hold_fails(write, name, expect, words):
     """What was expected and what came instead is told, and the exit code is 1."""
@@ -118,13 +119,13 @@ def test_a_case_that_does_not_hold_fails(write, name, expect, words):
 
 @pytest.mark.parametrize(
     ("change", "words"),
-    [
-        pytest.param(("expect:", "expects:"), "unknown field `expects`", id="unknown field"),
-        pytest.param(("verdict: allow", "verdict: maybe"), "Invalid enum value 'maybe'", id="unknown verdict"),
-        pytest.param(("policies: ..", "policies: nowhere"), "nowhere", id="no policies"),
-        pytest.param(("value: 7", "value: x"), "spec.objects[0]: PriorityClass: Expected `int`", id="bad object"),
-        pytest.param(("kind: PolicyTest", "kind: Other"), "no PolicyTest in", id="no test at all"),
-    ],
+    cases(
+        ("unknown field", ("expect:", "expects:"), "unknown field `expects`"),
+        ("unknown verdict", ("verdict: allow", "verdict: maybe"), "Invalid enum value 'maybe'"),
+        ("no policies", ("policies: ..", "policies: nowhere"), "nowhere"),
+        ("bad object", ("value: 7", "value: x"), "spec.objects[0]: PriorityClass: Expected `int`"),
+        ("no test at all", ("kind: PolicyTest", "kind: Other"), "no PolicyTest in"),
+    ),
 )
 def test_a_test_that_cannot_be_run_is_an_error(write, change, words):
     """A mistake in a test file is no failed test: exit code 2, and where it is."""

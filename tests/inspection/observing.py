@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -16,6 +17,7 @@ from webhook.kube.objects.pod import Pod, PodDisruptionBudget, PodDisruptionBudg
 
 NOW = 1_800_000_000.0
 PREEMPTIBLE = "godel.bytedance.com/can-be-preempted"
+Check = Callable[[Observed], Iterable[ClusterFinding]]
 PROTECTION = "godel.bytedance.com/protection-duration-from-preemption"
 
 
@@ -77,14 +79,13 @@ def configuration(name: str, *entries: dict[str, Any]) -> dict[str, Any]:
     return {"metadata": {"name": name}, "webhooks": list(entries)}
 
 
-def found(check: Callable[[Observed], Iterable[ClusterFinding]], cluster: Observed) -> list[tuple[str, str]]:
-    """What a check says of a cluster: severities and texts."""
-    return [(str(one.severity), one.what) for one in check(cluster)]
-
-
-def severities(check: Callable[[Observed], Iterable[ClusterFinding]], cluster: Observed) -> list[str]:
-    """How much each thing that a check finds matters."""
-    return [severity for severity, _ in found(check, cluster)]
+def assert_finds(check: Check, cluster: Observed, expected: str | list[str]) -> None:
+    """A check finds these things, or one, or nothing: each as `severity: what`, with `*` for any text."""
+    patterns = [expected] * bool(expected) if isinstance(expected, str) else expected
+    texts = [f"{each.severity}: {each.what}" for each in check(cluster)]
+    assert len(texts) == len(patterns), texts
+    for text, pattern in zip(texts, patterns, strict=True):
+        assert re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), text, re.DOTALL), text
 
 
 LOW = make_class("low", 10)

@@ -3,109 +3,83 @@
 import pytest
 
 from tests.admission.builders import manage
-from tests.inspection.observing import (
-    LOW,
-    covering,
-    found,
-    observed,
-    summary,
-)
+from tests.cases import cases
+from tests.inspection.observing import LOW, PREEMPTIBLE, assert_finds, covering, observed, summary
 from webhook.inspection.checks import budgets
 from webhook.kube.objects.meta import Condition
+
+BATCH = {"app": "batch"}
+MAY_GO = {"labels": BATCH, "annotations": {PREEMPTIBLE: "true"}}
 
 
 def test_budgets():
     """A budget that covers nothing, and a pod that two budgets cover."""
-    shared = {"app": "web"}
-    cluster = observed(summary("a", labels=shared), summary("b", labels=shared), covering("one", app="web"))
-    assert found(budgets.covering_nothing, cluster) == found(budgets.covering_twice, cluster) == []
-    cluster.budgets += [covering("two", app="web"), covering("gone", app="old")]
-    [(severity, what)] = found(budgets.covering_nothing, cluster)
-    assert (severity, what) == ("warning", "PodDisruptionBudget team-a/gone covers no running pod.")
-    [(_, what)] = found(budgets.covering_twice, cluster)
-    assert what == "2 pods in team-a covered by 2 budgets, team-a/one, team-a/two: a, b."
+    cluster = observed(summary("a", labels=BATCH), summary("b", labels=BATCH), covering("one", **BATCH))
+    for check in (budgets.covering_nothing, budgets.covering_twice):
+        assert_finds(check, cluster, "")
+    cluster.budgets += [covering("two", **BATCH), covering("gone", app="old")]
+    assert_finds(budgets.covering_nothing, cluster, "warning: PodDisruptionBudget team-a/gone covers no running pod.")
+    twice = "warning: 2 pods in team-a covered by 2 budgets, team-a/one, team-a/two: a, b."
+    assert_finds(budgets.covering_twice, cluster, twice)
 
 
 def closed(budget, *, status=None, **spec):
     """The budget with these members of its spec and status."""
-    for name, value in spec.items():
-        setattr(budget.spec, name, value)
-    for name, value in (status or {}).items():
-        setattr(budget.status, name, value)
+    for part, members in ((budget.spec, spec), (budget.status, status or {})):
+        for name, value in members.items():
+            setattr(part, name, value)
     return budget
+
+
+SYNC_FAILED = Condition(type="DisruptionAllowed", reason="SyncFailed", message="jobs.batch has none")
+ALL_OF_THREE = {"desired_healthy": 3, "expected_pods": 3}
+TWO_OF_THREE = {"desired_healthy": 2, "expected_pods": 3}
 
 
 @pytest.mark.parametrize(
     ("spec", "status", "why"),
-    [
-        pytest.param({"max_unavailable": 0}, {}, "its maxUnavailable is 0", id="none unavailable"),
-        pytest.param({"max_unavailable": "0%"}, {}, "its maxUnavailable is 0%", id="in percent"),
-        pytest.param({"min_available": "100%"}, {}, "its minAvailable is 100%", id="all available"),
-        pytest.param(
-            {"min_available": 3},
-            {"desired_healthy": 3, "expected_pods": 3},
-            "it wants 3 of 3 pods healthy",
-            id="as many",
-        ),
-        pytest.param(
-            {"min_available": "95%"}, {"desired_healthy": 3, "expected_pods": 3}, "it wants 3 of 3", id="rounded up"
-        ),
-        pytest.param(
+    cases(
+        ("none unavailable", {"max_unavailable": 0}, {}, "its maxUnavailable is 0"),
+        ("in percent", {"max_unavailable": "0%"}, {}, "its maxUnavailable is 0%"),
+        ("all available", {"min_available": "100%"}, {}, "its minAvailable is 100%"),
+        ("as many", {"min_available": 3}, ALL_OF_THREE, "it wants 3 of 3 pods healthy"),
+        ("rounded up", {"min_available": "95%"}, ALL_OF_THREE, "it wants 3 of 3 pods healthy"),
+        (
+            "not counted",
             {"max_unavailable": 1},
-            {"conditions": [Condition(type="DisruptionAllowed", reason="SyncFailed", message="jobs.batch has none")]},
+            {"conditions": [SYNC_FAILED]},
             "its pods cannot be counted (jobs.batch has none)",
-            id="not counted",
         ),
-        pytest.param(
-            {"max_unavailable": 1}, {"current_healthy": 2}, "none of its pods has a controller", id="no controllers"
-        ),
-        pytest.param({"min_available": 2}, {"desired_healthy": 2, "expected_pods": 3}, "", id="one may go"),
-        pytest.param({"min_available": 3}, {}, "", id="not counted yet"),
-        pytest.param(
+        (
+            "no controllers",
             {"max_unavailable": 1},
-            {"desired_healthy": 2, "expected_pods": 3, "disruptions_allowed": 0},
-            "",
-            id="not now",
+            {"current_healthy": 2},
+            "none of its pods has a controller, by whose*",
         ),
-    ],
+        ("one may go", {"min_available": 2}, TWO_OF_THREE, ""),
+        ("not counted yet", {"min_available": 3}, {}, ""),
+        ("not now", {"max_unavailable": 1}, {**TWO_OF_THREE, "disruptions_allowed": 0}, ""),
+    ),
 )
 def test_budgets_that_never_allow(spec, status, why):
     """A budget that lets no preemptible pod go even when all are healthy is told with its reason; others are not."""
-    shared = {"app": "batch"}
-    yes = {"godel.bytedance.com/can-be-preempted": "true"}
-    cluster = observed(
-        LOW,
-        summary("a", labels=shared, annotations=yes),
-        summary("b", labels=shared),
-        closed(covering("one", app="batch"), status=status, **spec),
-        manage("giveway-*"),
-    )
-    texts = [what for _, what in found(budgets.never_allowing, cluster)]
-    if not why:
-        assert texts == []
-        return
-    (text,) = texts
-    assert text.startswith("PodDisruptionBudget team-a/one never lets any of its 1 preemptible pod go, because")
-    assert why in text
-    assert text.endswith(": a.")
+    pods = summary("a", **MAY_GO), summary("b", labels=BATCH)
+    cluster = observed(LOW, *pods, closed(covering("one", **BATCH), status=status, **spec), manage("giveway-*"))
+    said = f"warning: PodDisruptionBudget team-a/one never lets any of its 1 preemptible pod go, because {why}: a."
+    assert_finds(budgets.never_allowing, cluster, said if why else "")
 
 
 @pytest.mark.parametrize(
     ("kind", "fix"),
     [
-        pytest.param("ReplicaSet", "(maxUnavailable: 1)", id="ReplicaSet"),
-        pytest.param(
-            "Job",
-            "(minAvailable: 1, a number, because Kubernetes counts nothing else for pods without a scale: Job)",
-            id="Job",
-        ),
-        pytest.param("", "pods without a scale: pod without a controller)", id="bare"),
+        ("ReplicaSet", "(maxUnavailable: 1)"),
+        ("Job", "(minAvailable: 1, a number, because Kubernetes counts nothing else for pods without a scale: Job)"),
+        ("", "pods without a scale: pod without a controller)"),
     ],
 )
 def test_the_fix_for_a_closed_budget_opens_it(kind, fix):
     """A number of minAvailable if the pods' controllers have no scale: maxUnavailable would allow nothing."""
-    fields = {"labels": {"app": "batch"}, "annotations": {"godel.bytedance.com/can-be-preempted": "true"}}
-    pods = [summary(name, owner=("batch/v1", kind), **fields) for name in "ab"]
-    cluster = observed(LOW, *pods, closed(covering("one", app="batch"), max_unavailable=0), manage("giveway-*"))
+    pods = [summary(name, owner=("batch/v1", kind), **MAY_GO) for name in "ab"]
+    cluster = observed(LOW, *pods, closed(covering("one", **BATCH), max_unavailable=0), manage("giveway-*"))
     [finding] = budgets.never_allowing(cluster)
     assert fix in finding.fix

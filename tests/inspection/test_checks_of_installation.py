@@ -1,11 +1,11 @@
 """The checks of `giveway doctor` about giveway's own parts: what they find, and what they say is to be done."""
 
 import pytest
-from ruamel.yaml import YAML
 
 from tests.admission.builders import make_class, manage
-from tests.inspection.observing import NOW, configuration, entry, found, observed
-from tests.manifests.objects import BASE
+from tests.cases import cases
+from tests.inspection.observing import NOW, assert_finds, configuration, entry, observed
+from tests.manifests.rendering import rendered, rules_of
 from webhook.inspection.checks import alive, policies, rights
 from webhook.inspection.observed import OwnState, PolicyMap
 from webhook.kube.instants import rfc3339
@@ -32,75 +32,68 @@ RUNS = deployment("giveway-webhook") | deployment("giveway-reconciler")
 HELD = {"name": "webhook", "state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}}
 
 
+BUT = {"pods": [{"metadata": {"labels": {"app": "giveway-webhook"}}, "status": {"containerStatuses": [HELD]}}]}
+
+
 @pytest.mark.parametrize(
-    ("own", "expected"),
-    [
-        pytest.param(OwnState(deployments=RUNS), [], id="runs"),
-        pytest.param(
-            OwnState(deployments=deployment("giveway-reconciler")),
-            [
-                (
-                    "error",
-                    "There is no Deployment giveway-system/giveway-webhook, and the webhook configurations lead to",
-                )
-            ],
-            id="gone",
+    ("deployments", "expected"),
+    cases(
+        ("runs", RUNS, ""),
+        (
+            "gone",
+            deployment("giveway-reconciler"),
+            "error: There is no Deployment giveway-system/giveway-webhook, and the webhook configurations lead to*",
         ),
-        pytest.param(
-            OwnState(
-                deployments=RUNS | deployment("giveway-webhook", ready=0),
-                pods=[{"metadata": {"labels": {"app": "giveway-webhook"}}, "status": {"containerStatuses": [HELD]}}],
-            ),
-            [("error", "Deployment giveway-webhook: 0 of 2 pods are ready (container webhook: ImagePullBackOff: no")],
-            id="never-came-up",
+        (
+            "never came up",
+            RUNS | deployment("giveway-webhook", ready=0),
+            "error: Deployment giveway-webhook: 0 of 2 pods are ready (container webhook: ImagePullBackOff: no*",
         ),
-        pytest.param(
-            OwnState(deployments=RUNS | deployment("giveway-reconciler", ready=1)),
-            [("warning", "Deployment giveway-reconciler: 1 of 2 pods are ready.")],
-            id="one-is-left",
+        (
+            "one is left",
+            RUNS | deployment("giveway-reconciler", ready=1),
+            "warning: Deployment giveway-reconciler: 1 of 2 pods are ready.",
         ),
-        pytest.param(
-            OwnState(deployments=RUNS | deployment("giveway-reconciler", ready=0, wanted=0)),
-            [("warning", "Deployment giveway-reconciler is scaled to 0 replicas.")],
-            id="scaled-to-nothing",
+        (
+            "scaled to nothing",
+            RUNS | deployment("giveway-reconciler", ready=0, wanted=0),
+            "warning: Deployment giveway-reconciler is scaled to 0 replicas.",
         ),
-    ],
+    ),
 )
-def test_deployments(own, expected):
+def test_deployments(deployments, expected):
     """Each Deployment that does not run as it is wanted is named, with what its pods say."""
-    said = found(alive.deployed, observed(own_state=own, **registered()))
-    assert [
-        (severity, what[: len(text)]) for (severity, what), (_, text) in zip(said, expected, strict=True)
-    ] == expected
+    own = OwnState(deployments=deployments, **BUT)
+    assert_finds(alive.deployed, observed(own_state=own, **registered()), expected)
 
 
 @pytest.mark.parametrize(
     ("failure", "deployments", "fix"),
-    [
-        pytest.param('no endpoints available for service "giveway-webhook"', RUNS, "none is ready", id="no-endpoints"),
-        pytest.param(
+    cases(
+        ("no-endpoints", 'no endpoints available for service "giveway-webhook"', RUNS, "none is ready"),
+        (
+            "dead",
             "dial tcp 10.0.0.1:443: connect: connection refused",
             deployment("giveway-webhook", ready=0),
             "giveway-webhook: 0 of 2 pods are ready",
-            id="dead",
         ),
-        pytest.param("context deadline exceeded", RUNS, "TCP port 9443 of the webhook's pods", id="closed-port"),
-        pytest.param("dial tcp 10.0.0.1:443: i/o timeout", RUNS, "TCP port 9443", id="timeout"),
-        pytest.param('service "giveway-webhook" not found', RUNS, "The Service is gone", id="no-service"),
-        pytest.param(
+        ("closed-port", "context deadline exceeded", RUNS, "TCP port 9443 of the webhook's pods"),
+        ("timeout", "dial tcp 10.0.0.1:443: i/o timeout", RUNS, "TCP port 9443"),
+        ("no-service", 'service "giveway-webhook" not found', RUNS, "The Service is gone"),
+        (
+            "expired",
             "tls: failed to verify certificate: x509: certificate has expired or is not yet valid",
             RUNS,
             "rollout restart deployment giveway-webhook has a new one issued",
-            id="expired",
         ),
-        pytest.param(
+        (
+            "another-authority",
             "x509: certificate signed by unknown authority",
             RUNS,
             "rollout restart deployment giveway-webhook writes it again",
-            id="another-authority",
         ),
-        pytest.param("an error on the server", RUNS, "logs deploy/giveway-webhook", id="else"),
-    ],
+        ("else", "an error on the server", RUNS, "logs deploy/giveway-webhook"),
+    ),
 )
 def test_why_nobody_answers(failure, deployments, fix):
     """The API server's words are quoted, and the fix fits them and the state of the Deployment."""
@@ -128,22 +121,24 @@ def lease(holder="r-1", age=0.0):
 
 @pytest.mark.parametrize(
     ("own", "expected"),
-    [
-        pytest.param(OwnState(deployments=RUNS, lease=lease()), "", id="leads"),
-        pytest.param(OwnState(deployments=RUNS, lease=lease(age=90)), "", id="another-clock"),
-        pytest.param(
-            OwnState(deployments=RUNS, lease=lease(age=600), lease_unchanged=True), "the last time 10 min ago", id="old"
+    cases(
+        ("leads", {"deployments": RUNS, "lease": lease()}, ""),
+        ("another clock", {"deployments": RUNS, "lease": lease(age=90)}, ""),
+        (
+            "old",
+            {"deployments": RUNS, "lease": lease(age=600), "lease_unchanged": True},
+            "error: *for the last time 10 min ago.",
         ),
-        pytest.param(OwnState(deployments=RUNS, lease=lease("")), "nobody holds Lease", id="not-held"),
-        pytest.param(OwnState(deployments=RUNS), "No reconciler has led yet", id="never"),
-        pytest.param(OwnState(), "No reconciler has ever run here", id="webhook-alone"),
-    ],
+        ("not held", {"deployments": RUNS, "lease": lease("")}, "error: *nobody holds Lease*"),
+        ("never", {"deployments": RUNS}, "error: No reconciler has led yet*"),
+        ("webhook alone", {}, "warning: No reconciler has ever run here, and the policies manage 1 PriorityClass."),
+    ),
 )
 def test_leader(own, expected):
     """Somebody leads if the lease is renewed, whatever the clocks say."""
     managed = make_class("giveway-online", 1000, never=True)
-    said = found(alive.led, observed(managed, manage("giveway-*"), own_state=own, **registered()))
-    assert [expected in what for _, what in said] == ([True] if expected else [])
+    cluster = observed(managed, manage("giveway-*"), own_state=OwnState(**own), **registered())
+    assert_finds(alive.led, cluster, expected)
 
 
 POLICY = (
@@ -153,108 +148,93 @@ POLICY = (
 SOFTER = POLICY.replace("name: r", "name: r, enforcement: warn")
 
 
-def maps(applied, in_force=POLICY, *, by_hand=False, **fields):
+def maps(applied, in_force=POLICY, *, by_hand=False, deployments=RUNS, **fields):
     """Policies that were applied at NOW, and those in force, written before or, by hand, afterwards."""
     kept = PolicyMap({"p.yaml": in_force}, written=NOW + 60 if by_hand else NOW - 60)
-    return OwnState(applied=PolicyMap({"p.yaml": applied}, written=NOW, **fields), in_force=kept, deployments=RUNS)
+    applied = PolicyMap({"p.yaml": applied}, written=NOW, **fields)
+    return OwnState(applied=applied, in_force=kept, deployments=deployments)
+
+
+MEANT = {"allowed": ("p/r",)}
 
 
 @pytest.mark.parametrize(
     ("own", "expected"),
-    [
-        pytest.param(maps(POLICY), [], id="the-same"),
-        pytest.param(maps(POLICY.replace("deny", "denny")), ["error"], id="broken"),
-        pytest.param(maps(SOFTER), ["warning"], id="held"),
-        pytest.param(maps(SOFTER, allowed=("p/r",)), ["info"], id="allowed-and-under-way"),
-        pytest.param(maps(POLICY.replace("[x]", "[x, y]")), ["info"], id="under-way"),
-        pytest.param(maps(POLICY, SOFTER, by_hand=True), ["warning"], id="less-than-applied"),
-        pytest.param(OwnState(applied=maps(POLICY).applied, deployments=RUNS), [], id="nothing-kept"),
-    ],
+    cases(
+        ("the same", maps(POLICY), ""),
+        ("broken", maps(POLICY.replace("deny", "denny")), "error: *"),
+        ("held", maps(SOFTER), "warning: A change of *is held back*"),
+        ("allowed and under way", maps(SOFTER, **MEANT), "info: *"),
+        ("under way", maps(POLICY.replace("[x]", "[x, y]")), "info: *"),
+        (
+            "less than applied",
+            maps(POLICY, SOFTER, by_hand=True),
+            "warning: *-policies-in-force) give less protection than ConfigMap giveway-system/giveway-policies: *p/r*",
+        ),
+        ("less, and meant", maps(POLICY, SOFTER, by_hand=True, **MEANT), "info: *"),
+        ("outside the cluster", maps(SOFTER, deployments={}, **MEANT), "warning: *"),
+        ("nothing kept", OwnState(applied=maps(POLICY).applied, deployments=RUNS), ""),
+    ),
 )
 def test_policies_in_force(own, expected):
-    """What was applied is in force, or it is said why not."""
-    assert [severity for severity, _ in found(policies.differing, observed(own_state=own))] == expected
+    """What was applied is in force, or it is said why not: what was softened by hand is put back, and told until then.
+
+    A webhook outside the cluster reads a directory of its own.
+    """
+    cluster = observed(own_state=own)
+    assert_finds(policies.differing, cluster, expected)
 
 
-def test_policies_in_force_that_somebody_softened():
-    """A kept set that gives less than what was applied is told with what it gives up, until it is put back."""
-    [one] = policies.differing(observed(own_state=maps(POLICY, SOFTER, by_hand=True)))
-    assert one.severity == "warning"
-    assert "giveway-policies-in-force) give less protection than ConfigMap giveway-system/giveway-policies" in one.what
-    assert "p/r" in one.what
-    assert "giveway_policies_in_force_restored_total" in one.fix
-    meant = maps(POLICY, SOFTER, by_hand=True, allowed=("p/r",))
-    assert [severity for severity, _ in found(policies.differing, observed(own_state=meant))] == ["info"]
-
-
-def test_a_webhook_outside_the_cluster_has_files_of_its_own():
-    """What is applied in the cluster is not what it reads."""
-    own = maps(SOFTER, allowed=("p/r",))
-    own.deployments = {}
-    [one] = policies.differing(observed(own_state=own))
-    assert (one.severity, "reads the directory that it was started with" in one.why) == ("warning", True)
-
-
-def rbac():
-    """The RBAC objects of manifests/base, by plural."""
+def rbac(without=()):
+    """The RBAC objects of the base by plural, without the rules about some resources."""
     objects: dict = {}
-    for name in ("webhook-rights.yaml", "reconciler-rights.yaml"):
-        for one in YAML(typ="safe").load_all((BASE / name).read_text()):
-            if "Role" not in one["kind"]:
-                continue
-            if not one["kind"].startswith("Cluster"):
-                one["metadata"]["namespace"] = "giveway-system"
-            for subject in one.get("subjects", ()):
-                subject["namespace"] = "giveway-system"
-            objects.setdefault(f"{one['kind'].lower()}s", []).append(one)
+    for (_, kind, _, name), obj in rendered().items():
+        if "Role" in kind:
+            if "rules" in obj and name == "giveway-webhook":
+                obj["rules"] = [rule for rule in obj["rules"] if not set(without) & set(rule["resources"])]
+            objects.setdefault(f"{kind.lower()}s", []).append(obj)
     return objects
 
 
-def test_the_manifests_give_what_is_needed():
-    """No right of the table is missing from manifests/base, and each rule there is in the table."""
-    assert found(rights.missing, observed(own_state=OwnState(deployments=RUNS), **rbac())) == []
-    for account, needed in rights.NEEDED.items():
-        known = {(row.group, resource, verb) for row in needed for resource in row.resources for verb in row.verbs}
-        roles = [one for plural in ("roles", "clusterroles") for one in rbac()[plural]]
-        given = {
-            (group, resource, verb)
-            for role in roles
-            if role["metadata"]["name"] == account
-            for rule in role["rules"]
-            for group in rule["apiGroups"]
-            for resource in rule["resources"]
-            for verb in rule["verbs"]
-        }
-        assert given <= known, f"{account}: say in NEEDED what the new rights of manifests/base are"
+OWN = OwnState(deployments=RUNS)
+CONTAINER = {"args": ["serve", "--entries=static"]}
+AS_STATIC = {**RUNS["giveway-webhook"], "spec": {"template": {"spec": {"containers": [CONTAINER]}}}}
+STATIC = OwnState(deployments={**RUNS, "giveway-webhook": AS_STATIC})
+ENTRIES = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
 
 
 @pytest.mark.parametrize(
-    ("plural", "said"),
-    [
-        pytest.param("clusterrolebindings", "may not get priorityclasses", id="binding"),
-        pytest.param("roles", "in giveway-system", id="role"),
-    ],
+    ("own", "objects", "expected"),
+    cases(
+        ("all", OWN, rbac(), ""),
+        (
+            "no bindings",
+            OWN,
+            rbac() | {"clusterrolebindings": []},
+            ["error: *-webhook may not get priorityclasses*", "error: *-reconciler may not get pods*"],
+        ),
+        ("no roles", OWN, rbac() | {"roles": []}, ["error: *in giveway-system*"] * 2),
+        ("nobody runs", OwnState(), rbac() | {"roles": []}, ""),
+        ("no right on entries", OWN, rbac(ENTRIES), f"error: *may not get {ENTRIES[0]}*"),
+        ("static", STATIC, rbac(ENTRIES), ""),
+        ("static, and may", STATIC, rbac(), f"warning: *giveway-webhook may still update {', '.join(ENTRIES)}."),
+    ),
 )
-def test_missing_rights(plural, said):
-    """A role or binding that is gone is found for both accounts, and for none whose Deployment is not there."""
-    less = rbac() | {plural: []}
-    texts = [what for _, what in found(rights.missing, observed(own_state=OwnState(deployments=RUNS), **less))]
-    assert len(texts) == 2
-    assert any(said in text for text in texts)
-    assert found(rights.missing, observed(**less)) == []
+def test_own_rights(own, objects, expected):
+    """A role or binding that is gone is found for the accounts that run; static entries need no rights on them."""
+    assert_finds(rights.missing, observed(own_state=own, **objects), expected)
 
 
-def test_rights_of_a_static_installation():
-    """The webhook needs none on configurations; one that it still has is told."""
-    container = {"args": ["serve", "--entries=static"]}
-    static = {**RUNS["giveway-webhook"], "spec": {"template": {"spec": {"containers": [container]}}}}
-    own = OwnState(deployments={**RUNS, "giveway-webhook": static})
-    [(severity, what)] = found(rights.missing, observed(own_state=own, **rbac()))
-    assert severity == "warning"
-    assert "giveway-webhook may still update mutatingwebhookconfigurations, validatingwebhookconfigurations." in what
-    less = rbac()
-    for role in less["clusterroles"]:
-        if role["metadata"]["name"] == "giveway-webhook":
-            role["rules"] = [row for row in role["rules"] if "mutatingwebhookconfigurations" not in row["resources"]]
-    assert found(rights.missing, observed(own_state=own, **less)) == []
-    assert len(found(rights.missing, observed(own_state=OwnState(deployments=RUNS), **less))) == 1
+@pytest.mark.parametrize("account", rights.NEEDED)
+def test_the_manifests_give_no_more_than_the_table_says(account):
+    """Each rule of manifests/base is in NEEDED; that none is missing there says the check."""
+    needed = rights.NEEDED[account]
+    known = {(row.group, resource, verb) for row in needed for resource in row.resources for verb in row.verbs}
+    given = {
+        (group, resource, verb)
+        for rule in rules_of(account)
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    assert given <= known

@@ -11,7 +11,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from tests.failing import fail
-from tests.inspection.command import giveway
+from tests.inspection.command import giveway, user
 from tests.inspection.observing import entry
 from tests.manifests.objects import POLICIES, ROOT
 from tests.rights import UsedRights, unused
@@ -30,7 +30,6 @@ NOBODY = {
     "sideEffects": "None",
     "admissionReviewVersions": ["v1"],
 }
-RBAC = "/apis/rbac.authorization.k8s.io/v1"
 
 
 @pytest.fixture
@@ -112,20 +111,15 @@ async def test_the_documented_role_suffices(cluster):
     text = (ROOT / "docs" / "operations.md").read_text()
     block = text.partition("kind: ClusterRole\n")[2].partition("```")[0]
     role = YAML(typ="safe").load(block)
-    await cluster.admin.create(f"{RBAC}/clusterroles", role)
-    ref = {"kind": "ClusterRole", "name": role["metadata"]["name"], "apiGroup": "rbac.authorization.k8s.io"}
-    subject = {"kind": "User", "name": "viewer", "apiGroup": "rbac.authorization.k8s.io"}
-    binding = {"metadata": {"name": "v"}, "roleRef": ref, "subjects": [subject]}
-    await cluster.admin.create(f"{RBAC}/clusterrolebindings", binding)
     probed = {"metadata": {"name": "giveway"}, "webhooks": [entry("pods.validate.giveway.dev", **NOBODY)]}
     await cluster.admin.create(resources.VALIDATING_WEBHOOK_CONFIGURATION.path(), probed)
     await cluster.admin.create(resources.CONFIG_MAP.path(OWN), {"metadata": {"name": "giveway-probe"}})
-    kubeconfig = cluster.write_kubeconfig("viewer", cluster.add_user("viewer"))
+    kubeconfig = await user(cluster, cluster.admin, role["metadata"]["name"], role["rules"])
     result = await doctor(cluster, "--canary", kubeconfig=kubeconfig)
     assert "not checked" not in result.stdout
     used = UsedRights(cluster)
-    assert not used.of("viewer", allowed=False)
-    assert unused(role["rules"], used.of("viewer")) == []
+    assert not used.of("user", allowed=False)
+    assert unused(role["rules"], used.of("user")) == []
 
 
 async def test_entries_that_a_replica_keeps_are_told_apart(cluster):

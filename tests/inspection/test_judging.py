@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from tests.admission.builders import HERE, make_policy, make_rule
+from tests.cases import cases
 from tests.inspection.builders import owned_by, policies, running, said
 from webhook.inspection.judge import UNKNOWN, maker_of, maker_of_template
 from webhook.kube.objects.meta import LabelSelector
@@ -23,18 +24,16 @@ def reserve(**use):
 
 @pytest.mark.parametrize(
     ("maker", "user"),
-    [
-        pytest.param(CONTROLLER, "system:serviceaccount:kube-system:replicaset-controller", id="replicaset"),
-        pytest.param(
+    cases(
+        ("replicaset", CONTROLLER, "system:serviceaccount:kube-system:replicaset-controller"),
+        (
+            "job",
             maker_of(owned_by("Job", api_version="batch/v1")["ownerReferences"], {}, ""),
             "system:serviceaccount:kube-system:job-controller",
-            id="job",
         ),
-        pytest.param(maker_of([], {"kubernetes.io/config.mirror": "x"}, "n1"), "system:node:n1", id="mirror-pod"),
-        pytest.param(
-            maker_of_template("cronjobs"), "system:serviceaccount:kube-system:job-controller", id="template-of-cronjob"
-        ),
-    ],
+        ("mirror-pod", maker_of([], {"kubernetes.io/config.mirror": "x"}, "n1"), "system:node:n1"),
+        ("template-of-cronjob", maker_of_template("cronjobs"), "system:serviceaccount:kube-system:job-controller"),
+    ),
 )
 def test_who_made_it_is_known(maker, user):
     """Kubernetes' own controllers and kubelets have names."""
@@ -43,7 +42,10 @@ def test_who_made_it_is_known(maker, user):
 
 @pytest.mark.parametrize(
     ("maker", "kind"),
-    [pytest.param(maker_of([], {}, ""), "unknown", id="bare"), pytest.param(OPERATOR, "controller", id="operator")],
+    cases(
+        ("bare", maker_of([], {}, ""), "unknown"),
+        ("operator", OPERATOR, "controller"),
+    ),
 )
 def test_who_made_it_is_not_known(maker, kind):
     """A bare pod tells nothing; one of a custom resource tells that a service account made it."""
@@ -52,30 +54,24 @@ def test_who_made_it_is_not_known(maker, kind):
 
 @pytest.mark.parametrize(
     ("rule", "expected"),
-    [
-        pytest.param(
-            make_rule("r", priority_classes=PriorityClasses(allow=("standard",))), {"p/r": "refused"}, id="deny"
-        ),
-        pytest.param(
+    cases(
+        ("deny", make_rule("r", priority_classes=PriorityClasses(allow=("standard",))), {"p/r": "refused"}),
+        (
+            "warn",
             make_rule("r", Enforcement.WARN, priority_classes=PriorityClasses(deny=("urgent",))),
             {"p/r": "warned"},
-            id="warn",
         ),
-        pytest.param(
+        (
+            "audit",
             make_rule("r", Enforcement.AUDIT, priority_classes=PriorityClasses(deny=("urgent",))),
             {"p/r": "audited"},
-            id="audit",
         ),
-        pytest.param(make_rule("r", priority_classes=PriorityClasses(allow=("urgent",))), {}, id="allow"),
-        pytest.param(
-            make_rule("r", validate=Validate(expression="!has(object.spec.nodeName)")), {}, id="not-bound-yet"
-        ),
-        pytest.param(make_rule("r", validate=Validate(expression="!has(object.status)")), {}, id="no-status"),
-        pytest.param(make_rule("r", validate=Validate(expression="object.kind == 'Pod'")), {}, id="kind"),
-        pytest.param(
-            make_rule("r", validate=Validate(expression="object.spec.nope == 1")), {"p/r": "refused"}, id="error"
-        ),
-    ],
+        ("allow", make_rule("r", priority_classes=PriorityClasses(allow=("urgent",))), {}),
+        ("not-bound-yet", make_rule("r", validate=Validate(expression="!has(object.spec.nodeName)")), {}),
+        ("no-status", make_rule("r", validate=Validate(expression="!has(object.status)")), {}),
+        ("kind", make_rule("r", validate=Validate(expression="object.kind == 'Pod'")), {}),
+        ("error", make_rule("r", validate=Validate(expression="object.spec.nope == 1")), {"p/r": "refused"}),
+    ),
 )
 def test_a_pod_is_judged_as_it_was_sent(rule, expected):
     """Every enforcement has its verdict; what the cluster added since does not count."""
@@ -84,30 +80,26 @@ def test_a_pod_is_judged_as_it_was_sent(rule, expected):
 
 @pytest.mark.parametrize(
     ("policy", "bare", "controlled"),
-    [
-        pytest.param(make_policy("p", reserve()), "refused", "refused", id="nobody"),
-        pytest.param(make_policy("p", reserve(namespaces=("team-*",))), None, None, id="by-namespace"),
-        pytest.param(make_policy("p", reserve(subjects=LEADS)), "cannot be judged", "refused", id="by-subject"),
-        pytest.param(
+    cases(
+        ("nobody", make_policy("p", reserve()), "refused", "refused"),
+        ("by-namespace", make_policy("p", reserve(namespaces=("team-*",))), None, None),
+        ("by-subject", make_policy("p", reserve(subjects=LEADS)), "cannot be judged", "refused"),
+        (
+            "by-subject-and-namespace",
             make_policy("p", reserve(subjects=LEADS, namespaces=("team-a",))),
             "cannot be judged",
             None,
-            id="by-subject-and-namespace",
         ),
-        pytest.param(
-            make_policy("p", reserve(subjects=LEADS, namespaces=("other",))), "refused", "refused", id="other-namespace"
-        ),
-        pytest.param(make_policy("p", reserve(), subjects=LEADS), "cannot be judged", "refused", id="match-by-subject"),
-        pytest.param(
-            make_policy("p", reserve(), subjects=LEADS, namespaces=("other",)), None, None, id="match-elsewhere"
-        ),
-        pytest.param(
+        ("other-namespace", make_policy("p", reserve(subjects=LEADS, namespaces=("other",))), "refused", "refused"),
+        ("match-by-subject", make_policy("p", reserve(), subjects=LEADS), "cannot be judged", "refused"),
+        ("match-elsewhere", make_policy("p", reserve(), subjects=LEADS, namespaces=("other",)), None, None),
+        (
+            "expression",
             make_policy("p", make_rule("range", validate=Validate(expression="request.userInfo.username != 'x'"))),
             "cannot be judged",
             None,
-            id="expression",
         ),
-    ],
+    ),
 )
 def test_rules_that_read_the_requester(policy, bare, controlled):
     """Of a bare pod they cannot be judged unless they say the same of everybody; of a controller's pod by namespace."""
@@ -118,19 +110,19 @@ def test_rules_that_read_the_requester(policy, bare, controlled):
 
 @pytest.mark.parametrize(
     ("changes", "expected"),
-    [
-        pytest.param({"exclude": RequestMatch(subjects=LEADS)}, "cannot be judged", id="exclude-by-subject"),
-        pytest.param(
+    cases(
+        ("exclude-by-subject", {"exclude": RequestMatch(subjects=LEADS)}, "cannot be judged"),
+        (
+            "exclude-elsewhere",
             {"exclude": RequestMatch(subjects=LEADS, namespace_selector=LabelSelector(match_labels={"a": "b"}))},
             "refused",
-            id="exclude-elsewhere",
         ),
-        pytest.param(
+        (
+            "condition",
             {"conditions": (MatchCondition("c", "request.userInfo.username == 'x'", HERE),)},
             "cannot be judged",
-            id="condition",
         ),
-    ],
+    ),
 )
 def test_policies_that_read_the_requester(changes, expected):
     """Exclusions and conditions that read the requester are taken both ways as well."""
@@ -140,11 +132,11 @@ def test_policies_that_read_the_requester(changes, expected):
 
 @pytest.mark.parametrize(
     ("match", "expected"),
-    [
-        pytest.param(RequestMatch(subjects=LEADS), "cannot be judged", id="by-subject"),
-        pytest.param(RequestMatch(subjects=LEADS, namespaces=("other",)), "refused", id="elsewhere"),
-        pytest.param(RequestMatch(namespaces=("team-a",)), "warned", id="by-namespace"),
-    ],
+    cases(
+        ("by-subject", RequestMatch(subjects=LEADS), "cannot be judged"),
+        ("elsewhere", RequestMatch(subjects=LEADS, namespaces=("other",)), "refused"),
+        ("by-namespace", RequestMatch(namespaces=("team-a",)), "warned"),
+    ),
 )
 def test_exceptions_that_read_the_requester(match, expected):
     """An exception for some people may be for who made the pod."""
@@ -169,11 +161,11 @@ def test_what_the_reconciler_wrote_is_no_violation():
 
 @pytest.mark.parametrize(
     ("define", "expected"),
-    [
-        pytest.param((), "refused", id="nobody"),
-        pytest.param((Definers(names=("urgent",)),), None, id="by-name"),
-        pytest.param((Definers(subjects=LEADS),), "cannot be judged", id="by-subject"),
-    ],
+    cases(
+        ("nobody", (), "refused"),
+        ("by-name", (Definers(names=("urgent",)),), None),
+        ("by-subject", (Definers(subjects=LEADS),), "cannot be judged"),
+    ),
 )
 def test_classes(define, expected):
     """A PriorityClass in a reserved range is judged by its name; who made it is not known."""

@@ -6,7 +6,7 @@ import pytest
 
 from tests.admission.builders import make_policy, make_rule, manage
 from tests.inspection.builders import policies
-from tests.inspection.command import giveway
+from tests.inspection.command import giveway, user
 from tests.workloads import deployment, eventually, namespace, pod, priority_class
 from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster
 from webhook.inspection import scan as scanning
@@ -169,93 +169,65 @@ async def test_rows_are_bounded(cluster, monkeypatch):
     assert rows(report)["Deployment", "", "further owners"] == 2
 
 
-async def run(*arguments):
-    return await giveway("scan", *arguments)
+POLICY = """\
+apiVersion: giveway.dev/v1alpha1
+kind: PriorityPolicy
+metadata: {name: p}
+spec:
+  rules:
+  - {name: no-urgent, enforcement: ENFORCEMENT, priorityClasses: {deny: [urgent]}}
+"""
+TABLE = """\
+refused  p/no-urgent  1 Pod: refused if made again
+  For example: PriorityClass "urgent" may not be used in namespace team-a: it is among those denied (urgent)
+  namespace  owner          what   for example
+  team-a     no controller  1 Pod  p
+"""
 
 
 @pytest.fixture
-def files(tmp_path):
-    (tmp_path / "p.yaml").write_text(
-        "apiVersion: giveway.dev/v1alpha1\nkind: PriorityPolicy\nmetadata: {name: p}\n"
-        "spec:\n  rules:\n  - {name: no-urgent, enforcement: ENFORCEMENT, priorityClasses: {deny: [urgent]}}\n"
-    )
+def directory(tmp_path):
+    """A directory with a policy that is enforced."""
+    (tmp_path / "p.yaml").write_text(POLICY.replace("ENFORCEMENT", "enforce"))
     return tmp_path
 
 
-def under(files, enforcement):
-    (files / "p.yaml").write_text((files / "p.yaml").read_text().replace("ENFORCEMENT", enforcement))
-    return files
-
-
-@pytest.mark.parametrize(
-    ("enforcement", "fail_on", "code"),
-    [
-        pytest.param("enforce", "refused", 1, id="refused"),
-        pytest.param("enforce", "never", 0, id="never"),
-        pytest.param("audit", "refused", 0, id="audit-passes"),
-        pytest.param("audit", "audited", 1, id="audit-counts"),
-        pytest.param("warn", "warned", 1, id="warn-counts"),
-    ],
-)
-async def test_exit_code(cluster, files, enforcement, fail_on, code):
-    """1 from the verdict on that is asked for."""
+async def test_the_command(cluster, directory):
+    """People see rule, why and where, programs the rows; the exit code is 1 from the verdict on that is asked for."""
     await cluster.admin.create(resources.POD.path("team-a"), pod("p", **URGENT))
-    result = await run(
-        "--kubeconfig",
-        cluster.kubeconfig,
-        "--policies",
-        under(files, enforcement),
-        "--fail-on",
-        fail_on,
-        "--format=json",
-    )
-    assert result.exit_code == code, result.stderr
-    [row] = json.loads(result.stdout)["rows"]
-    assert (row["rule"], row["objects"], row["examples"]) == ("p/no-urgent", 1, ["p"])
-
-
-async def test_the_table_names_rule_owner_and_reason(cluster, files):
-    """People see the rule, why, and where."""
-    await cluster.admin.create(resources.POD.path("team-a"), pod("p", **URGENT))
-    result = await run("--kubeconfig", cluster.kubeconfig, "--policies", under(files, "enforce"))
-    assert "refused  p/no-urgent  1 Pod: refused if made again" in result.stdout
-    assert 'PriorityClass "urgent" may not be used in namespace team-a' in " ".join(result.stdout.split())
+    arguments = ("scan", "--kubeconfig", cluster.kubeconfig)
+    result = await giveway(*arguments, "--policies", directory)
+    assert [line.rstrip() for line in result.stdout.splitlines()][:4] == TABLE.splitlines()
     assert "Judged: 3 PriorityClasses, 1 Pod." in result.stdout
+    for enforcement, fail_on, code in (
+        ("enforce", "refused", 1),
+        ("enforce", "never", 0),
+        ("audit", "refused", 0),
+        ("audit", "audited", 1),
+        ("warn", "warned", 1),
+    ):
+        (directory / "p.yaml").write_text(POLICY.replace("ENFORCEMENT", enforcement))
+        result = await giveway(*arguments, "--policies", directory, "--fail-on", fail_on, "--format=json")
+        assert result.exit_code == code, (enforcement, fail_on, result.stderr)
+        [row] = json.loads(result.stdout)["rows"]
+        assert (row["rule"], row["objects"], row["examples"]) == ("p/no-urgent", 1, ["p"])
+    # Without files those in force are taken, which the webhook keeps; without any the command says what to do
+    result = await giveway(*arguments)
+    assert (result.exit_code, "name the files with --policies DIR" in result.stderr) == (2, True)
+    kept = {"p.yaml": POLICY.replace("ENFORCEMENT", "enforce")}
+    config_map = {"metadata": {"name": "giveway-policies-in-force"}, "data": kept}
+    await cluster.admin.create(resources.CONFIG_MAP.path(OWN), config_map)
+    assert (await giveway(*arguments)).exit_code == 1
 
 
-async def test_without_files_the_policies_in_force_are_taken(cluster, files):
-    """The ConfigMap that the webhook keeps; without one the command says what to do."""
-    arguments = ("--kubeconfig", cluster.kubeconfig)
-    result = await run(*arguments)
-    assert result.exit_code == 2
-    assert "name the files with --policies DIR" in result.stderr
-    data = {"p.yaml": (under(files, "enforce") / "p.yaml").read_text()}
-    kept = {"metadata": {"name": "giveway-policies-in-force"}, "data": data}
-    await cluster.admin.create(resources.CONFIG_MAP.path(OWN), kept)
-    await cluster.admin.create(resources.POD.path("team-a"), pod("p", **URGENT))
-    assert (await run(*arguments)).exit_code == 1
-
-
-async def test_a_right_that_is_missing_is_said(cluster, files):
+async def test_a_right_that_is_missing_is_said(cluster, directory):
     """Who may not list pods is told so; a workload kind that may not be listed makes the scan incomplete."""
-    token = cluster.add_user("viewer")
-    kubeconfig = cluster.write_kubeconfig("viewer", token)
-    result = await run("--kubeconfig", kubeconfig, "--policies", under(files, "enforce"))
-    assert result.exit_code == 2
-    assert "a right is missing" in result.stderr
-    rules = [
-        {
-            "apiGroups": ["", "scheduling.k8s.io"],
-            "resources": ["pods", "namespaces", "priorityclasses"],
-            "verbs": ["list"],
-        },
-    ]
-    root = "/apis/rbac.authorization.k8s.io/v1"
-    await cluster.admin.create(f"{root}/clusterroles", {"metadata": {"name": "v"}, "rules": rules})
-    subject = {"kind": "User", "name": "viewer", "apiGroup": "rbac.authorization.k8s.io"}
-    role = {"kind": "ClusterRole", "name": "v", "apiGroup": "rbac.authorization.k8s.io"}
-    binding = {"metadata": {"name": "v"}, "roleRef": role, "subjects": [subject]}
-    await cluster.admin.create(f"{root}/clusterrolebindings", binding)
-    result = await run("--kubeconfig", kubeconfig, "--policies", files, "--format=json")
+    nobody = cluster.write_kubeconfig("nobody", cluster.add_user("nobody"))
+    result = await giveway("scan", "--kubeconfig", nobody, "--policies", directory)
+    assert (result.exit_code, "a right is missing" in result.stderr) == (2, True)
+    groups, plurals = ["", "scheduling.k8s.io"], ["pods", "namespaces", "priorityclasses"]
+    rules = [{"apiGroups": groups, "resources": plurals, "verbs": ["list"]}]
+    viewer = await user(cluster, cluster.admin, "viewer", rules)
+    result = await giveway("scan", "--kubeconfig", viewer, "--policies", directory, "--format=json")
     assert result.exit_code == 2
     assert "deployments: not scanned, no right to list them" in json.loads(result.stdout)["problems"]

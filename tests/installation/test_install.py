@@ -4,18 +4,21 @@ import asyncio
 
 import pytest
 from click import ClickException
+from click.testing import CliRunner
 from ruamel.yaml import YAML
 
+from tests.cases import cases
 from tests.inspection.command import giveway
 from tests.manifests.at_work import CONFIGURATIONS
 from tests.manifests.objects import BASE, NAMESPACE, POLICIES
 from tests.workloads import eventually
 from webhook.cli.install import _tell_policies
+from webhook.cli.main import main
 from webhook.installation.applier import ObjectApplier, UnfitClusterError
 from webhook.installation.install import apply, look
-from webhook.installation.kustomize import render
+from webhook.installation.kustomize import components, render
 from webhook.kube import resources
-from webhook.kube.errors import ApiError
+from webhook.kube.errors import unless_absent
 
 POLICY_MAP = resources.CONFIG_MAP.path(NAMESPACE, "giveway-policies")
 
@@ -44,25 +47,34 @@ async def everything(admin):
     return found
 
 
+async def versions(bare):
+    """The resourceVersion of everything that was applied, but for what has a status of its own."""
+    cluster = ObjectApplier(bare.admin)
+    keys = [key for key in await cluster.inventory() if key.kind not in ("Deployment", "PodDisruptionBudget")]
+    return {key: (await cluster.get(key))["metadata"]["resourceVersion"] for key in keys}
+
+
 async def test_from_nothing_to_judging_and_back(bare):
     """It waits until the webhook has answered and says what to do next; uninstall leaves no object of any kind."""
     before = await everything(bare.admin)
     waiting = asyncio.create_task(run(bare, "install", "--component=scan"))
-
-    async def has_deployment():
-        return await bare.admin.get(resources.DEPLOYMENT.path(NAMESPACE, "giveway-webhook"))
-
-    await eventually(lambda: _unless_missing(has_deployment()), 20)
+    deployment = resources.DEPLOYMENT.path(NAMESPACE, "giveway-webhook")
+    await eventually(lambda: unless_absent(bare.admin.get(deployment)), 20)
     async with bare.serving():
         result = await asyncio.wait_for(waiting, 60)
         assert result.exit_code == 0, result.stderr
         assert "Deployment giveway-system/giveway-webhook created" in result.stdout
         assert "What to do next:\n  giveway doctor" in result.stdout
         assert "waiting: " in result.stderr
-        again = await run(bare, "install", "--component=scan")
-        assert again.exit_code == 0, again.stderr
-        assert "created" not in again.stdout
-        assert "changed," not in again.stdout.replace("unchanged", "")
+        applied, entries = await versions(bare), await bare.webhooks()
+        again = await install(bare, "--component=scan")
+        assert f"{len(render(BASE, components(('scan',)))) - 1} unchanged" in again
+        assert await versions(bare) == applied
+        # The webhook's own entries and their trust are not the installation's to change
+        text = await install(bare, "--image=registry.example.com/giveway:0.2.0")
+        assert "CronJob giveway-system/giveway-scan removed" in text
+        assert ("CronJob", NAMESPACE, "giveway-scan") not in await everything(bare.admin)
+        assert await bare.webhooks() == entries
         removed = await run(bare, "uninstall", "--yes")
         assert removed.exit_code == 0, removed.stderr
         assert await bare.can_make_pods()
@@ -83,36 +95,6 @@ async def test_in_another_namespace(bare):
     assert await everything(bare.admin) == before
 
 
-async def _unless_missing(asked):
-    try:
-        return await asked
-    except ApiError as error:
-        if error.status != 404:
-            raise
-        return None
-
-
-async def versions(bare):
-    """The resourceVersion of everything that the manifests hold."""
-    cluster = ObjectApplier(bare.admin)
-    keys = await cluster.inventory()
-    return {key: (await cluster.get(key))["metadata"]["resourceVersion"] for key in keys}
-
-
-async def test_a_second_installation_changes_nothing(bare):
-    """Not an object of the manifests gets another version, but for the Deployments' own status."""
-    await install(bare)
-    before = await versions(bare)
-    assert len(before) == len(render(BASE))
-    text = await install(bare)
-    assert f"{len(before) - 1} unchanged" in text
-    after = await versions(bare)
-    busy = {key for key in before if key.kind in ("Deployment", "PodDisruptionBudget")}
-    assert {key: value for key, value in after.items() if key not in busy} == {
-        key: value for key, value in before.items() if key not in busy
-    }
-
-
 async def test_it_takes_over_what_kubectl_applied(bare):
     """An installation by `kubectl apply -k` is brought to this version, and removed like one of its own."""
     before = await everything(bare.admin)
@@ -124,27 +106,6 @@ async def test_it_takes_over_what_kubectl_applied(bare):
     assert images == {"registry.example.com/giveway:0.2.0"}
     assert (await run(bare, "uninstall", "--yes")).exit_code == 0
     assert await everything(bare.admin) == before
-
-
-async def test_what_is_not_asked_for_any_more_goes(bare):
-    """A component that was left out is taken away; what somebody else made under such a name stays."""
-    await install(bare, "--component=scan")
-    cron = resources.CRON_JOB.path(NAMESPACE, "giveway-scan")
-    await bare.admin.get(cron)
-    text = await install(bare)
-    assert "CronJob giveway-system/giveway-scan removed" in text
-    with pytest.raises(ApiError, match="not found"):
-        await bare.admin.get(cron)
-
-
-async def test_entries_survive_an_upgrade(bare):
-    """The webhook's own entries and their trust are not the installation's to change."""
-    await install(bare)
-    async with bare.serving():
-        before = await bare.webhooks()
-        await install(bare, "--image=registry.example.com/giveway:0.2.0")
-        assert await bare.webhooks() == before
-        assert await bare.can_make_pods()
 
 
 async def test_policies_are_whose_who_changed_them(bare, tmp_path):
@@ -164,37 +125,25 @@ async def test_policies_are_whose_who_changed_them(bare, tmp_path):
 
 
 async def test_it_says_what_is_missing(bare):
-    """No server comes up: the pods' own words, exit code 1, and nobody is refused."""
+    """No server comes up: the pods' own words and whether the API server reaches them; nobody is refused."""
     result = await run(bare, "install", "--wait=1")
     assert result.exit_code == 1
     assert "no pod is refused that was not before; still missing:" in result.stderr
     assert "  - no webhook server has been ready yet" in result.stderr
     assert await bare.can_make_pods()
-
-
-async def test_reasons_of_pods_are_told(bare):
-    """An image that cannot be pulled, and an API server that does not reach the server."""
-    await install(bare)
-    pods = await eventually(lambda: _pods(bare.admin))
     held = {"name": "webhook", "state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}}
-    ready = {"type": "Ready", "status": "False"}
-    for one in pods:
-        status = {"containerStatuses": [held], "conditions": [ready]}
-        await bare.admin.patch(resources.POD.path(NAMESPACE, one["metadata"]["name"], "status"), {"status": status})
-    probe = {"webhooks": [_probe("probe.mutate.giveway.dev")]}
-    await bare.admin.patch(CONFIGURATIONS[0], probe)
+    status = {"containerStatuses": [held], "conditions": [{"type": "Ready", "status": "False"}]}
+    pods, _ = await bare.admin.list(resources.POD.path(NAMESPACE), labelSelector="app.kubernetes.io/component=webhook")
+    for each in pods:
+        path = resources.POD.path(NAMESPACE, each["metadata"]["name"], "status")
+        await bare.admin.patch(path, {"status": status})
+    await bare.admin.patch(CONFIGURATIONS[0], {"webhooks": [_probe("probe.mutate.giveway.dev")]})
 
     async def told():
-        status = await look(bare.admin, render(BASE))
-        texts = " ".join(status.waiting)
+        texts = " ".join((await look(bare.admin, render(BASE))).waiting)
         return "ImagePullBackOff: no such image" in texts and "TCP port 9443 of its pods is closed" in texts
 
     await eventually(told)
-
-
-async def _pods(admin):
-    found, _ = await admin.list(resources.POD.path(NAMESPACE), labelSelector="app.kubernetes.io/component=webhook")
-    return found if len(found) == 2 else None
 
 
 def _probe(name):
@@ -207,22 +156,25 @@ def _probe(name):
     }
 
 
-async def test_a_kind_that_the_cluster_does_not_have(bare):
-    """It is said before anything is applied, with what brings it."""
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        pytest.param(
+            ["--component=cert-manager", "--component=prometheus"],
+            "install cert-manager first, or leave the component out and install the Prometheus operator",
+            id="kinds",
+        ),
+        *(
+            pytest.param([f"--mode={mode}"], "use --mode webhook, which needs no admission policies", id=mode)
+            for mode in ("native", "backstop")
+        ),
+    ],
+)
+async def test_a_kind_that_the_cluster_does_not_have(bare, arguments, message):
+    """It is said before anything is applied, with what brings it or what works without; the embedded one has few."""
     before = await everything(bare.admin)
-    result = await run(bare, "install", "--component=cert-manager", "--component=prometheus")
-    assert result.exit_code == 1
-    assert "install cert-manager first, or leave the component out and install the Prometheus operator" in result.stderr
-    assert await everything(bare.admin) == before
-
-
-@pytest.mark.parametrize("mode", ["native", "backstop"])
-async def test_an_api_server_without_admission_policies(bare, mode):
-    """Such as the embedded one: it is said, with the mode that works, and nothing is applied."""
-    before = await everything(bare.admin)
-    result = await run(bare, "install", f"--mode={mode}")
-    assert result.exit_code == 1
-    assert "use --mode webhook, which needs no admission policies" in result.stderr
+    result = await run(bare, "install", *arguments)
+    assert (result.exit_code, message in result.stderr) == (1, True)
     assert await everything(bare.admin) == before
 
 
@@ -287,11 +239,11 @@ async def test_a_webhook_that_runs_already_is_not_to_be_started(bare):
 
 @pytest.mark.parametrize(
     ("kept", "given", "says"),
-    [
-        pytest.param("the-same", POLICIES, "", id="in-force"),
-        pytest.param("others", None, "In force are the policies of the directory", id="others"),
-        pytest.param("others", POLICIES, "are not in force: the webhook outside the cluster goes on", id="given"),
-    ],
+    cases(
+        ("in-force", "the-same", POLICIES, ""),
+        ("others", "others", None, "In force are the policies of the directory"),
+        ("given", "others", POLICIES, "are not in force: the webhook outside the cluster goes on"),
+    ),
 )
 async def test_which_policies_a_webhook_outside_the_cluster_has(bare, capsys, kept, given, says):
     """It reads a directory of its own, so what was applied may not be in force: then that is said."""
@@ -309,40 +261,31 @@ async def test_which_policies_a_webhook_outside_the_cluster_has(bare, capsys, ke
 
 
 @pytest.mark.parametrize(
-    "url",
+    ("arguments", "message"),
     [
-        "http://h:1",
-        "https://",
-        "https://:9443",
-        "https://a b:1",
-        "https://h:99999",
-        "https://u:p@h",
-        "https://h?x",
-        "https://h#x",
+        *(
+            ([f"--url={url}"], f"'{url}' is not of the form https://HOST:PORT")
+            for url in ("http://h:1", "https://", "https://:9443", "https://a b:1", "https://h:99999")
+        ),
+        *(([f"--url={url}"], f"'{url}' is not of the form") for url in ("https://u:p@h", "https://h?x", "https://h#x")),
+        (["--mode=native", "--url=https://10.0.0.1:9443"], "--mode native has none"),
+        (["--mode=backstop", "--component=priority-plugin-off"], "refuse every pod"),
     ],
 )
-async def test_an_address_that_no_webhook_can_have(url):
-    """The API server would refuse it later, when somebody else looks."""
-    result = await giveway("install", f"--url={url}")
-    assert result.exit_code == 2
-    assert f"'{url}' is not of the form https://HOST:PORT" in result.stderr
+def test_what_no_installation_can_have_is_said_before_any_cluster_is_asked(arguments, message):
+    """The API server would refuse such an address later, when somebody else looks."""
+    result = CliRunner().invoke(main, ["install", *arguments])
+    assert (result.exit_code, message in result.stderr) == (2, True)
 
 
-@pytest.mark.parametrize(
-    ("file", "message"),
-    [
-        pytest.param("below/teams.yaml", "holds no *.yaml file", id="only-below"),
-        pytest.param("notes.txt", "holds no *.yaml file", id="no-policy-file"),
-    ],
-)
-async def test_a_directory_without_policies_that_can_be_applied(tmp_path, file, message):
+@pytest.mark.parametrize("file", ["below/teams.yaml", "notes.txt"])
+def test_a_directory_without_policies_that_can_be_applied(tmp_path, file):
     """It would leave the cluster with no policies, or with less than the directory seems to hold."""
     path = tmp_path / file
     path.parent.mkdir(exist_ok=True)
     path.write_text((POLICIES / "priorities.yaml").read_text())
-    result = await giveway("install", "--dry-run", "--policies", tmp_path)
-    assert result.exit_code == 1
-    assert message in result.stderr
+    result = CliRunner().invoke(main, ["install", "--dry-run", "--policies", str(tmp_path)])
+    assert (result.exit_code, "holds no *.yaml file" in result.stderr) == (1, True)
 
 
 async def test_dry_runs_write_nothing(bare):

@@ -6,6 +6,7 @@ import subprocess
 
 import pytest
 
+from tests.cases import cases
 from tests.manifests.objects import BASE, NAMESPACE, ROOT, documents
 from webhook.installation.kustomize import (
     ManifestsError,
@@ -72,12 +73,12 @@ def test_the_shipped_components_are_found_by_name(tmp_path):
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [
-        pytest.param("giveway", {"newName": "giveway"}, id="name"),
-        pytest.param("r.example.com/giveway:1", {"newName": "r.example.com/giveway", "newTag": "1"}, id="tag"),
-        pytest.param("localhost:5000/giveway", {"newName": "localhost:5000/giveway"}, id="port"),
-        pytest.param("r/g@sha256:ab", {"newName": "r/g", "digest": "sha256:ab"}, id="digest"),
-    ],
+    cases(
+        ("name", "giveway", {"newName": "giveway"}),
+        ("tag", "r.example.com/giveway:1", {"newName": "r.example.com/giveway", "newTag": "1"}),
+        ("port", "localhost:5000/giveway", {"newName": "localhost:5000/giveway"}),
+        ("digest", "r/g@sha256:ab", {"newName": "r/g", "digest": "sha256:ab"}),
+    ),
 )
 def test_images(text, expected):
     """Registry with port, tag and digest are told apart."""
@@ -86,17 +87,17 @@ def test_images(text, expected):
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [
-        pytest.param("namePrefix: x-\n", "does not know 'namePrefix' of kustomize", id="unknown-field"),
-        pytest.param("resources: [gone.yaml]\n", "gone.yaml", id="no-file"),
-        pytest.param("resources: [a]\n", "not a Kubernetes object", id="no-object"),
-        pytest.param("configMapGenerator: [{name: x, files: []}]\n", "disableNameSuffixHash", id="name-with-hash"),
-        pytest.param("configMapGenerator: [{name: x, literals: [a=b]}]\n", "'literals'", id="literals"),
-        pytest.param("patches: [{target: {kind: X}, patch: '[]'}]\n", "there is no such object", id="nothing-to-patch"),
-        pytest.param("patches: [{target: {labelSelector: x}, patch: '[]'}]\n", "labelSelector", id="unknown-target"),
-        pytest.param("patches: [{target: {kind: Namespace}, patch: '{metadata: {}}'}]\n", "and no merges", id="merge"),
-        pytest.param("a: [\n", "kustomization.yaml", id="no-yaml"),
-    ],
+    cases(
+        ("unknown-field", "namePrefix: x-\n", "does not know 'namePrefix' of kustomize"),
+        ("no-file", "resources: [gone.yaml]\n", "gone.yaml"),
+        ("no-object", "resources: [a]\n", "not a Kubernetes object"),
+        ("name-with-hash", "configMapGenerator: [{name: x, files: []}]\n", "disableNameSuffixHash"),
+        ("literals", "configMapGenerator: [{name: x, literals: [a=b]}]\n", "'literals'"),
+        ("nothing-to-patch", "patches: [{target: {kind: X}, patch: '[]'}]\n", "there is no such object"),
+        ("unknown-target", "patches: [{target: {labelSelector: x}, patch: '[]'}]\n", "labelSelector"),
+        ("merge", "patches: [{target: {kind: Namespace}, patch: '{metadata: {}}'}]\n", "and no merges"),
+        ("no-yaml", "a: [\n", "kustomization.yaml"),
+    ),
 )
 def test_what_is_not_known_is_refused(tmp_path, content, message):
     """Nothing of a kustomization is passed over."""

@@ -6,7 +6,6 @@ from functools import partial
 
 import pytest
 
-from tests.inspection.command import giveway
 from tests.installation.test_install import everything, install, run
 from tests.manifests.at_work import CONFIGURATIONS, Installed
 from tests.manifests.objects import BASE, NAMESPACE
@@ -187,19 +186,16 @@ async def test_a_backstop_is_done_once_nothing_waits_for_the_webhook(bare):
 
 @pytest.mark.parametrize("mode", ["webhook", "backstop", "native"])
 async def test_without_accounts_that_may_change_what_is_asked(bare, mode):
-    """With static-entries nobody of giveway's may; the entries are waited for, and native policies have no keeper."""
+    """With static-entries the entries are waited for, and native policies have no keeper."""
     text = await install(bare, f"--mode={mode}", "--component=static-entries")
     found = {(kind, name) for kind, _, name in await everything(bare.admin)}
-    assert ("Deployment", "giveway-native") not in found
-    assert ("ClusterRole", "giveway-native") not in found
+    assert not {("Deployment", "giveway-native"), ("ClusterRole", "giveway-native")} & found
     assert (("ValidatingAdmissionPolicy", "giveway-builtin-pods-enforce") in found) == (mode != "webhook")
-    roles, _ = await bare.admin.list(ROLE.path())
-    for role in (one for one in roles if one["metadata"]["name"].startswith("giveway")):
-        for rule in role["rules"]:
-            assert "admissionregistration.k8s.io" not in rule["apiGroups"] or set(rule["verbs"]) <= {"list", "watch"}
     if mode != "native":
         objects = render(BASE, components(("static-entries",)))
-        assert any("giveway compile --webhook prints" in one for one in (await look(bare.admin, objects)).waiting), text
+        assert any("giveway compile --webhook prints" in each for each in (await look(bare.admin, objects)).waiting), (
+            text
+        )
 
 
 async def test_what_cannot_be_native(bare, tmp_path):
@@ -223,17 +219,3 @@ async def test_a_cluster_without_mutating_admission_policies(bare, monkeypatch):
     objects = render(BASE, components(COMPONENTS[NATIVE]))
     with pytest.raises(UnfitClusterError, match=r"native policies need Kubernetes 1\.99 or newer\."):
         await with_native_policies(ObjectApplier(bare.admin), objects, own=True, alone=True)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        pytest.param(["--mode=native", "--url=https://10.0.0.1:9443"], "--mode native has none", id="url"),
-        pytest.param(["--mode=backstop", "--component=priority-plugin-off"], "refuse every pod", id="no-plugin"),
-    ],
-)
-async def test_what_does_not_go_together(arguments, message):
-    """It is said before any cluster is asked."""
-    result = await giveway("install", *arguments)
-    assert result.exit_code == 2
-    assert message in result.stderr

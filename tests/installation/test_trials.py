@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.cases import cases
 from tests.policy.builders import engine, namespace, rules
 from webhook.installation.modes import try_pods
 from webhook.kube.errors import ApiError
@@ -55,12 +56,12 @@ async def test_a_pod_is_tried_where_policies_match_and_where_they_do_not():
 
 @pytest.mark.parametrize(
     ("rule", "said", "problem"),
-    [
-        pytest.param(ALLOWED, FAILS, "a pod is refused, and the policies say nothing against it", id="it fails"),
-        pytest.param(NEVER, None, "a pod is let in, and the policies say: no pods here", id="it never holds"),
-        pytest.param(NEVER, FAILS.replace("expression", "no pods here"), "", id="both refuse"),
-        pytest.param(ALLOWED, None, "", id="both let it in"),
-    ],
+    cases(
+        ("it fails", ALLOWED, FAILS, "a pod is refused, and the policies say nothing against it"),
+        ("it never holds", NEVER, None, "a pod is let in, and the policies say: no pods here"),
+        ("both refuse", NEVER, FAILS.replace("expression", "no pods here"), ""),
+        ("both let it in", ALLOWED, None, ""),
+    ),
 )
 async def test_what_the_api_server_says_is_held_against_the_policies(rule, said, problem):
     """A policy that refuses every pod is found, and one that refuses none."""

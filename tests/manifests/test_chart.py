@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from tests.cases import cases
 from tests.manifests.helm import CHART, helm, refusal, template
 from tests.manifests.objects import NAMESPACE, documents
 from tests.manifests.rendering import MODES, NAMES, find, pod_of, rendered
@@ -151,25 +152,21 @@ def test_the_keeper_in_another_namespace():
 
 @pytest.mark.parametrize(
     ("values", "message"),
-    [
-        pytest.param({"webhook": {"enabled": False}}, "nothing would enforce the policies", id="nothing-left"),
-        pytest.param({"native": {"policies": POLICY}}, "native.enabled is false", id="not-enabled"),
-        pytest.param({"native": ON, "priorityPluginOff": True}, "refuse every pod", id="without-the-plugin"),
-        pytest.param(
-            {"native": ON, "policies": {"files": {"a.yaml": "x: 1\n"}}}, "set native.policies", id="other-policies"
-        ),
-        pytest.param(
-            {"native": {**ON, "policies": "{kind: ConfigMap, metadata: {name: a}}"}}, "holds a ConfigMap", id="kind"
-        ),
-        pytest.param({"native": {**ON, "policies": "a: 1"}}, "without a kind", id="no-kind"),
-        pytest.param({"native": {**ON, "policies": "a: ["}}, "is not YAML", id="no-yaml"),
-        pytest.param(
+    cases(
+        ("nothing-left", {"webhook": {"enabled": False}}, "nothing would enforce the policies"),
+        ("not-enabled", {"native": {"policies": POLICY}}, "native.enabled is false"),
+        ("without-the-plugin", {"native": ON, "priorityPluginOff": True}, "refuse every pod"),
+        ("other-policies", {"native": ON, "policies": {"files": {"a.yaml": "x: 1\n"}}}, "set native.policies"),
+        ("kind", {"native": {**ON, "policies": "{kind: ConfigMap, metadata: {name: a}}"}}, "holds a ConfigMap"),
+        ("no-kind", {"native": {**ON, "policies": "a: 1"}}, "without a kind"),
+        ("no-yaml", {"native": {**ON, "policies": "a: ["}}, "is not YAML"),
+        (
+            "separators",
             {"native": {**ON, "policies": POLICY.replace("\n---\n", "\n--- # next\n")}},
             "a line of --- and nothing else",
-            id="separators",
         ),
-        pytest.param({"native": {**ON, "policies": "# nothing\n"}}, "holds no admission policy", id="empty"),
-    ],
+        ("empty", {"native": {**ON, "policies": "# nothing\n"}}, "holds no admission policy"),
+    ),
 )
 def test_modes_that_cannot_be_are_refused(values, message):
     """With what is wrong and what to set, before anything is made."""
@@ -259,43 +256,33 @@ def test_the_image_is_where_the_values_say():
 
 @pytest.mark.parametrize(
     ("values", "kind", "name", "part"),
-    [
-        pytest.param(
+    cases(
+        (
+            "labels",
             {"prometheus": {**ON, "labels": {"release": "mine"}}},
             "PrometheusRule",
             "giveway",
             '"release": "mine"',
-            id="labels",
         ),
-        pytest.param(
-            {"prometheus": {**ON, "interval": "5m"}}, "ServiceMonitor", "giveway", '"interval": "5m"', id="interval"
-        ),
-        pytest.param(
+        ("interval", {"prometheus": {**ON, "interval": "5m"}}, "ServiceMonitor", "giveway", '"interval": "5m"'),
+        (
+            "monitoring",
             {"networkPolicy": {**ON, "monitoringNamespace": "metrics"}},
             "NetworkPolicy",
             "giveway-reconciler",
             '"kubernetes.io/metadata.name": "metrics"',
-            id="monitoring",
         ),
-        pytest.param({"scan": {**ON, "schedule": "@weekly"}}, "CronJob", "giveway-scan", '"@weekly"', id="schedule"),
-        pytest.param(
-            {"failurePolicy": "Ignore"}, "Deployment", "giveway-webhook", "--failure-policy=Ignore", id="open"
-        ),
-        pytest.param(
-            {"policies": {"allowRemoval": "*"}},
-            "ConfigMap",
-            "giveway-policies",
-            f'"{ALLOW_REMOVAL}": "*"',
-            id="removal",
-        ),
-        pytest.param(
+        ("schedule", {"scan": {**ON, "schedule": "@weekly"}}, "CronJob", "giveway-scan", '"@weekly"'),
+        ("open", {"failurePolicy": "Ignore"}, "Deployment", "giveway-webhook", "--failure-policy=Ignore"),
+        ("removal", {"policies": {"allowRemoval": "*"}}, "ConfigMap", "giveway-policies", f'"{ALLOW_REMOVAL}": "*"'),
+        (
+            "policies",
             {"policies": {"files": {"a.yaml": "x: 1\n"}}},
             "ConfigMap",
             "giveway-policies",
             '{"a.yaml": "x: 1\\n"}',
-            id="policies",
         ),
-    ],
+    ),
 )
 def test_what_a_value_changes(values, kind, name, part):
     """A value arrives where it belongs."""
@@ -311,25 +298,21 @@ def test_policies_of_ones_own():
 
 @pytest.mark.parametrize(
     ("values", "message"),
-    [
-        pytest.param({"webhook": {"replica": 3}}, "replica", id="a-slip-of-the-pen"),
-        pytest.param({"failurePolicy": "fail"}, "failurePolicy", id="failure-policy"),
-        pytest.param({"certificates": {"source": "vault"}}, "source", id="certificates"),
-        pytest.param({"networkPolicy": {"enabled": "yes"}}, "enabled", id="no-boolean"),
-        pytest.param({"webhook": {"replicas": -1}}, "replicas", id="replicas"),
-        pytest.param({"webhook": {"extraArgs": ["poll-interval=1"]}}, "extraArgs", id="argument"),
-        pytest.param({"image": {"digest": "sha256:abc"}}, "digest", id="digest"),
-        pytest.param({"policies": {"files": {"notes.txt": ""}}}, "notes.txt", id="no-policy-file"),
-        pytest.param(
-            {"reconciler": {"podLabels": {"app.kubernetes.io/name": "x"}}},
-            "app.kubernetes.io/name",
-            id="selector-label",
-        ),
-        pytest.param({"prometheus": {"interval": "soon"}}, "interval", id="interval"),
-        pytest.param({"prometheus": {"runbooks": "page"}}, "runbooks", id="runbooks"),
-        pytest.param({"native": {"policies": [POLICY]}}, "policies", id="native-policies"),
-        pytest.param({"webhook": {"enabled": "no"}}, "enabled", id="webhook"),
-    ],
+    cases(
+        ("a-slip-of-the-pen", {"webhook": {"replica": 3}}, "replica"),
+        ("failure-policy", {"failurePolicy": "fail"}, "failurePolicy"),
+        ("certificates", {"certificates": {"source": "vault"}}, "source"),
+        ("no-boolean", {"networkPolicy": {"enabled": "yes"}}, "enabled"),
+        ("replicas", {"webhook": {"replicas": -1}}, "replicas"),
+        ("argument", {"webhook": {"extraArgs": ["poll-interval=1"]}}, "extraArgs"),
+        ("digest", {"image": {"digest": "sha256:abc"}}, "digest"),
+        ("no-policy-file", {"policies": {"files": {"notes.txt": ""}}}, "notes.txt"),
+        ("selector-label", {"reconciler": {"podLabels": {"app.kubernetes.io/name": "x"}}}, "app.kubernetes.io/name"),
+        ("interval", {"prometheus": {"interval": "soon"}}, "interval"),
+        ("runbooks", {"prometheus": {"runbooks": "page"}}, "runbooks"),
+        ("native-policies", {"native": {"policies": [POLICY]}}, "policies"),
+        ("webhook", {"webhook": {"enabled": "no"}}, "enabled"),
+    ),
 )
 def test_bad_values_are_refused(values, message):
     """The schema names what is wrong before anything is made."""

@@ -7,6 +7,7 @@ import subprocess
 import pytest
 from ruamel.yaml import YAML
 
+from tests.cases import cases
 from tests.manifests.objects import BASE, ROOT, documents
 from tests.manifests.rendering import by_key, find, pod_of
 from webhook.clusters.embedded.admission_chain.registered_webhooks import conditions_hold
@@ -44,15 +45,15 @@ def test_the_documented_kustomization(tmp_path):
 
 @pytest.mark.parametrize(
     ("labels", "old", "asked"),
-    [
-        pytest.param({EXEMPT: ""}, None, True, id="made-with-it"),
-        pytest.param({"a": "b"}, None, False, id="made-without"),
-        pytest.param(None, None, False, id="made-without-labels"),
-        pytest.param({EXEMPT: ""}, {"a": "b"}, True, id="set"),
-        pytest.param({EXEMPT: "x"}, {EXEMPT: ""}, True, id="changed"),
-        pytest.param(None, {EXEMPT: ""}, True, id="removed"),
-        pytest.param({EXEMPT: "", "a": "b"}, {EXEMPT: ""}, False, id="another-label"),
-    ],
+    cases(
+        ("made-with-it", {EXEMPT: ""}, None, True),
+        ("made-without", {"a": "b"}, None, False),
+        ("made-without-labels", None, None, False),
+        ("set", {EXEMPT: ""}, {"a": "b"}, True),
+        ("changed", {EXEMPT: "x"}, {EXEMPT: ""}, True),
+        ("removed", None, {EXEMPT: ""}, True),
+        ("another-label", {EXEMPT: "", "a": "b"}, {EXEMPT: ""}, False),
+    ),
 )
 def test_only_changes_of_the_label_need_the_right(labels, old, asked):
     """Everybody else goes on to change their namespaces."""

@@ -5,6 +5,7 @@ import signal
 
 import pytest
 
+from tests.cases import cases
 from tests.manifests.at_work import CONFIGURATIONS, WEBHOOK, Installed, with_base
 from tests.manifests.objects import BASE, NAMESPACE
 from tests.manifests.rendering import containers
@@ -108,10 +109,10 @@ async def test_what_is_judged_and_what_goes_on_without_a_server(installed):
 
 @pytest.mark.parametrize(
     "arguments",
-    [
-        pytest.param(["delete", "deployment", "giveway-webhook"], id="deployment-deleted"),
-        pytest.param(["scale", "deployment", "giveway-webhook", "--replicas=0"], id="scaled-to-nothing"),
-    ],
+    cases(
+        ("deployment-deleted", ["delete", "deployment", "giveway-webhook"]),
+        ("scaled-to-nothing", ["scale", "deployment", "giveway-webhook", "--replicas=0"]),
+    ),
 )
 async def test_a_server_that_nobody_follows_opens_the_door(installed, arguments):
     """The last thing it does is to empty the entries."""

@@ -1,0 +1,12 @@
+"""Tables of tests: each row begins with its name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+
+def cases(*rows: tuple[Any, ...]) -> list[Any]:
+    """The rows as parameters, under their names."""
+    return [pytest.param(*values, id=name) for name, *values in rows]
