@@ -179,7 +179,7 @@ spec:
 """
 TABLE = """\
 refused  p/no-urgent  1 Pod: refused if made again
-  For example: PriorityClass "urgent" may not be used in namespace team-a: it is among those denied (urgent)
+  For example: PriorityClass "urgent" may not be used in namespace team-a: rule p/no-urgent denies urgent
   namespace  owner          what   for example
   team-a     no controller  1 Pod  p
 """

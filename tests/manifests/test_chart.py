@@ -81,34 +81,27 @@ def same(found, expected):
         assert found[one] == obj, one
 
 
+ALL = {name: value for each in VALUES.values() for name, value in each.items()}
+ALIKE = [
+    ((), {}),
+    *(((name,), values) for name, values in VALUES.items()),
+    (tuple(NAMES), ALL),
+    *BY_MODE.items(),
+]
+
+
 def test_every_component_has_a_value():
     """Whatever kustomize offers, the chart does."""
     assert sorted(VALUES) == NAMES
     assert {component for components in BY_MODE for component in components} == MODES
 
 
-def test_by_default_the_chart_is_the_base():
+@pytest.mark.parametrize(("components", "values"), ALIKE, ids=lambda given: "+".join(given) or "base")
+def test_values_make_what_the_base_with_components_is(components, values):
     """But for the Namespace, which Helm itself makes: with `namespace.create` it is there, too."""
-    same(template({}), without_namespace(rendered()))
-    same(template({"namespace": {"create": True}}), rendered())
-
-
-@pytest.mark.parametrize("component", NAMES)
-def test_a_value_is_the_base_with_its_component(component):
-    """A value makes what the component of kustomize makes."""
-    same(template({"namespace": {"create": True}, **VALUES[component]}), rendered(component))
-
-
-def test_all_values_are_the_base_with_all_components():
-    """All of them at once, too."""
-    values = {name: value for each in VALUES.values() for name, value in each.items()}
-    same(template({"namespace": {"create": True}, **values}), rendered(*NAMES))
-
-
-@pytest.mark.parametrize(("components", "values"), BY_MODE.items(), ids=[one[-1] for one in BY_MODE])
-def test_modes_of_native_policies(components, values):
-    """Native policies beside the webhook, as its backstop, and alone: as with the components of kustomize."""
     same(template({"namespace": {"create": True}, **values}), rendered(*components))
+    if not components:
+        same(template({}), without_namespace(rendered()))
 
 
 def test_native_policies_of_ones_own():
@@ -150,29 +143,6 @@ def test_the_keeper_in_another_namespace():
     assert arguments[-1] == "--system-namespace=policy"
 
 
-@pytest.mark.parametrize(
-    ("values", "message"),
-    cases(
-        ("nothing-left", {"webhook": {"enabled": False}}, "nothing would enforce the policies"),
-        ("not-enabled", {"native": {"policies": POLICY}}, "native.enabled is false"),
-        ("without-the-plugin", {"native": ON, "priorityPluginOff": True}, "refuse every pod"),
-        ("other-policies", {"native": ON, "policies": {"files": {"a.yaml": "x: 1\n"}}}, "set native.policies"),
-        ("kind", {"native": {**ON, "policies": "{kind: ConfigMap, metadata: {name: a}}"}}, "holds a ConfigMap"),
-        ("no-kind", {"native": {**ON, "policies": "a: 1"}}, "without a kind"),
-        ("no-yaml", {"native": {**ON, "policies": "a: ["}}, "is not YAML"),
-        (
-            "separators",
-            {"native": {**ON, "policies": POLICY.replace("\n---\n", "\n--- # next\n")}},
-            "a line of --- and nothing else",
-        ),
-        ("empty", {"native": {**ON, "policies": "# nothing\n"}}, "holds no admission policy"),
-    ),
-)
-def test_modes_that_cannot_be_are_refused(values, message):
-    """With what is wrong and what to set, before anything is made."""
-    assert message in refusal(values)
-
-
 def test_certificates_of_ones_own():
     """As with cert-manager, but for its objects, from the Secret that is named."""
     found = template({"certificates": {"source": "secret", "secretName": "mine"}})
@@ -192,7 +162,7 @@ def test_certificates_of_ones_own():
 
 def test_in_another_namespace():
     """Every object is there, nothing names the usual one, and the programs are told."""
-    found = template({name: value for each in VALUES.values() for name, value in each.items()}, namespace="policy")
+    found = template(ALL, namespace="policy")
     assert "giveway-system" not in json.dumps(list(found.values()))
     assert {key[2] for key in found} == {"", "policy"}
     for deployment, command in (("giveway-webhook", "serve"), ("giveway-reconciler", "reconcile")):
@@ -312,13 +282,25 @@ def test_policies_of_ones_own():
         ("runbooks", {"prometheus": {"runbooks": "page"}}, "runbooks"),
         ("native-policies", {"native": {"policies": [POLICY]}}, "policies"),
         ("webhook", {"webhook": {"enabled": "no"}}, "enabled"),
+        # What the schema does not know: modes that cannot be, with what to set
+        ("nothing-left", {"webhook": {"enabled": False}}, "nothing would enforce the policies"),
+        ("not-enabled", {"native": {"policies": POLICY}}, "native.enabled is false"),
+        ("without-the-plugin", {"native": ON, "priorityPluginOff": True}, "refuse every pod"),
+        ("other-policies", {"native": ON, "policies": {"files": {"a.yaml": "x: 1\n"}}}, "set native.policies"),
+        ("kind", {"native": {**ON, "policies": "{kind: ConfigMap, metadata: {name: a}}"}}, "holds a ConfigMap"),
+        ("no-kind", {"native": {**ON, "policies": "a: 1"}}, "without a kind"),
+        ("no-yaml", {"native": {**ON, "policies": "a: ["}}, "is not YAML"),
+        (
+            "separators",
+            {"native": {**ON, "policies": POLICY.replace("\n---\n", "\n--- # next\n")}},
+            "a line of --- and nothing else",
+        ),
+        ("empty", {"native": {**ON, "policies": "# nothing\n"}}, "holds no admission policy"),
     ),
 )
 def test_bad_values_are_refused(values, message):
-    """The schema names what is wrong before anything is made."""
-    found = refusal(values)
-    assert "values don't meet the specifications of the schema" in found
-    assert message in found
+    """With what is wrong, by the schema or by the chart, before anything is made."""
+    assert message in refusal(values)
 
 
 def test_the_schema_knows_every_value():
@@ -339,8 +321,7 @@ def test_the_schema_knows_every_value():
 
 def test_helm_lint_has_nothing_to_say(tmp_path):
     """No error, and no warning, also with everything switched on."""
-    values = json.dumps({name: value for each in VALUES.values() for name, value in each.items()})
-    (tmp_path / "values.json").write_text(values)
+    (tmp_path / "values.json").write_text(json.dumps(ALL))
     (tmp_path / "native.json").write_text(json.dumps(NATIVE_ONLY))
     for more in ([], *(["--values", str(tmp_path / f"{name}.json")] for name in ("values", "native"))):
         result = helm("lint", "--strict", "--quiet", str(CHART), *more)
