@@ -18,43 +18,36 @@ from webhook.kube.resources import Resource
 from webhook.policy.model.values import DECISION, GIVEN, NOTICE_CONDITION, PLAN, POD_ANNOTATIONS, READY
 
 
-async def test_uninstalling_takes_plans_off_pods(bare):
-    """A nomination that nobody would ever clear goes with its plan; other nominations stay."""
+async def test_uninstalling_takes_plans_and_notices_off_pods(bare):
+    """What nobody would ever clear goes with its plan; a pod that was told to leave stays, and nothing says otherwise.
+
+    Records stay, as do nominations by others, and an answer to nobody, which is the pod's own.
+    """
     await install(bare)
-    for name, annotations in (("planned", {PLAN: "{}"}), ("other", {})):
+    told = {row.key: "{}" for row in POD_ANNOTATIONS} | {"other": "stays"}
+    by_name = {"planned": {PLAN: "{}"}, "other": {}, "told": told, "ready": {READY: "true"}}
+    for name, annotations in by_name.items():
         made = pod(name, cpu="1000")
         made["metadata"]["annotations"] = annotations
         await bare.admin.create(resources.POD.path("team-a"), made)
+    for name in ("planned", "other"):
         nominated = {"status": {"nominatedNodeName": "node-1"}}
         await bare.admin.patch(resources.POD.path("team-a", name, "status"), nominated)
-    result = await run(bare, "uninstall", "--yes")
-    assert "took the plan off 1 pods" in result.stdout
-    planned = await bare.admin.get(resources.POD.path("team-a", "planned"))
-    assert PLAN not in (planned["metadata"].get("annotations") or {})
-    assert "nominatedNodeName" not in planned["status"]
-    assert (await bare.admin.get(resources.POD.path("team-a", "other")))["status"]["nominatedNodeName"] == "node-1"
-
-
-async def test_uninstalling_takes_notices_off_pods(bare):
-    """A pod that was told to leave stays, and neither annotation nor condition says otherwise; records stay."""
-    await install(bare)
-    made = pod("told", cpu="1000")
-    made["metadata"]["annotations"] = {row.key: "{}" for row in POD_ANNOTATIONS} | {"other": "stays"}
-    await bare.admin.create(resources.POD.path("team-a"), made)
-    ready = pod("ready", cpu="1000")
-    ready["metadata"]["annotations"] = {READY: "true"}
-    await bare.admin.create(resources.POD.path("team-a"), ready)
+    asked = {"type": NOTICE_CONDITION, "status": "True", "reason": "Preempting", "message": "asked to leave by noon"}
     path = resources.POD.path("team-a", "told", "status")
-    told = {"type": NOTICE_CONDITION, "status": "True", "reason": "Preempting", "message": "asked to leave by noon"}
-    conditions = [told]
-    await bare.admin.patch(path, {"status": {"conditions": conditions}}, kind="strategic")
+    await bare.admin.patch(path, {"status": {"conditions": [asked]}}, kind="strategic")
     result = await run(bare, "uninstall", "--yes")
+    assert "took the plan off 2 pods" in result.stdout
     assert "took the notice off 1 pods" in result.stdout
-    left = await bare.admin.get(resources.POD.path("team-a", "told"))
-    assert left["metadata"]["annotations"] == {DECISION: "{}", GIVEN: "{}", "other": "stays"}
-    answer = await bare.admin.get(resources.POD.path("team-a", "ready"))
-    assert answer["metadata"]["annotations"] == {READY: "true"}, "nobody asked: it is the pod's own"
-    condition = {one["type"]: one for one in left["status"]["conditions"]}[NOTICE_CONDITION]
+    left = {name: await bare.admin.get(resources.POD.path("team-a", name)) for name in by_name}
+    assert {name: each["metadata"].get("annotations") or {} for name, each in left.items()} == {
+        "planned": {},
+        "other": {},
+        "told": {DECISION: "{}", GIVEN: "{}", "other": "stays"},
+        "ready": {READY: "true"},
+    }
+    assert [left[name]["status"].get("nominatedNodeName") for name in ("planned", "other")] == [None, "node-1"]
+    condition = {each["type"]: each for each in left["told"]["status"]["conditions"]}[NOTICE_CONDITION]
     assert (condition["status"], condition["reason"]) == ("False", "Withdrawn")
     assert condition["message"] == "giveway does not ask the pod to leave after all"
 
@@ -129,9 +122,13 @@ async def test_one_that_was_killed_can_be_run_again_and_removed(bare):
     assert await everything(bare.admin) == before
 
 
-async def test_ctrl_c_answers_the_question_of_uninstall(bare):
-    """It ends at once, as any question on a terminal does, and nothing is deleted."""
+async def test_nothing_goes_without_an_answer(bare):
+    """Ctrl-C ends it at once, as any question on a terminal; without a terminal a script has to say --yes."""
     await install(bare)
+    there = await everything(bare.admin)
+    result = await run(bare, "uninstall")
+    assert result.exit_code == 2
+    assert "there is no terminal to ask on; --yes deletes" in result.stderr
     terminal, end = os.openpty()
     command = (sys.executable, "-m", "webhook.cli", "uninstall", "--kubeconfig", str(bare.cluster.kubeconfig))
     process = await asyncio.create_subprocess_exec(*command, stdin=end, stdout=end, stderr=end, start_new_session=True)
@@ -149,16 +146,6 @@ async def test_ctrl_c_answers_the_question_of_uninstall(bare):
             await process.wait()
         os.close(terminal)
         os.close(end)
-    assert await bare.admin.get(POLICY_MAP)
-
-
-async def test_without_a_terminal_nobody_is_asked_and_nothing_goes(bare):
-    """A script has to say --yes."""
-    await install(bare)
-    there = await everything(bare.admin)
-    result = await run(bare, "uninstall")
-    assert result.exit_code == 2
-    assert "there is no terminal to ask on; --yes deletes" in result.stderr
     assert await everything(bare.admin) == there
 
 
