@@ -59,7 +59,7 @@ async def test_from_nothing_to_judging_and_back(bare):
     before = await everything(bare.admin)
     waiting = asyncio.create_task(run(bare, "install", "--component=scan"))
     deployment = resources.DEPLOYMENT.path(NAMESPACE, "giveway-webhook")
-    await eventually(lambda: unless_absent(bare.admin.get(deployment)), 20)
+    await eventually(lambda: unless_absent(bare.admin.get(deployment)), 60)
     async with bare.serving():
         result = await asyncio.wait_for(waiting, 60)
         assert result.exit_code == 0, result.stderr
@@ -140,7 +140,7 @@ async def test_it_says_what_is_missing(bare):
     await bare.admin.patch(CONFIGURATIONS[0], {"webhooks": [_probe("probe.mutate.giveway.dev")]})
 
     async def told():
-        texts = " ".join((await look(bare.admin, render(BASE))).waiting)
+        texts = " ".join((await look(ObjectApplier(bare.admin), render(BASE))).waiting)
         return "ImagePullBackOff: no such image" in texts and "TCP port 9443 of its pods is closed" in texts
 
     await eventually(told)
@@ -310,11 +310,11 @@ async def test_it_waits_for_every_deployment(bare):
         await eventually(bare.in_force, 20)
 
         async def done():
-            return (await look(bare.admin, render(BASE))).done
+            return (await look(ObjectApplier(bare.admin), render(BASE))).done
 
         await eventually(done, 20)
         path = resources.DEPLOYMENT.path(NAMESPACE, "giveway-reconciler")
         await bare.admin.patch(path, {"spec": {"replicas": 3, "template": {"spec": {"nodeSelector": {"a": "b"}}}}})
-        status = await look(bare.admin, render(BASE))
+        status = await look(ObjectApplier(bare.admin), render(BASE))
         assert status.started
         assert status.waiting[0].startswith("giveway-reconciler: ")

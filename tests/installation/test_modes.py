@@ -159,11 +159,11 @@ async def test_entries_that_let_pods_pass_are_waited_for(bare):
     for policy in ("Ignore", "Fail"):
         for path in CONFIGURATIONS:
             await bare.admin.patch(path, {"webhooks": [{**ENTRY, "failurePolicy": policy}]})
-        texts = (await look(bare.admin, render(BASE))).waiting
+        texts = (await look(ObjectApplier(bare.admin), render(BASE))).waiting
         assert any("still let pods pass" in text for text in texts) == (policy == "Ignore")
         backstop = render(BASE, components(("native-policies", "backstop")))
         webhook = [obj for obj in backstop if obj["metadata"]["name"] in ("giveway", "giveway-webhook", NAMESPACE)]
-        assert not any("pods pass" in text for text in (await look(bare.admin, webhook)).waiting)
+        assert not any("pods pass" in text for text in (await look(ObjectApplier(bare.admin), webhook)).waiting)
 
 
 async def test_a_backstop_is_done_once_nothing_waits_for_the_webhook(bare):
@@ -193,9 +193,10 @@ async def test_without_accounts_that_may_change_what_is_asked(bare, mode):
     assert (("ValidatingAdmissionPolicy", "giveway-builtin-pods-enforce") in found) == (mode != "webhook")
     if mode != "native":
         objects = render(BASE, components(("static-entries",)))
-        assert any("giveway compile --webhook prints" in each for each in (await look(bare.admin, objects)).waiting), (
-            text
-        )
+        assert any(
+            "giveway compile --webhook prints" in each
+            for each in (await look(ObjectApplier(bare.admin), objects)).waiting
+        ), text
 
 
 async def test_what_cannot_be_native(bare, tmp_path):

@@ -22,7 +22,7 @@ from webhook.installation.install import (
     in_namespace,
     look,
     outside_the_cluster,
-    policies_of,
+    policies_in,
     policy_files,
     stay_until_it_answers,
     take_away,
@@ -156,12 +156,12 @@ async def command(
         left = await _apply(cluster, objects, mode, keep_policies=policies is None)
         start = _how_to_start(url, mode, system_namespace, reconciler=image is None) if url is not None else ""
         if not wait:
-            if start and not (await look(client, objects)).started:
+            if start and not (await look(cluster, objects)).started:
                 click.echo(start)
             stays = " What enforced the policies before stays until a run that waits." if left else ""
             click.echo(f"\nApplied; not waiting.{stays}")
             return
-        status = await _wait(client, objects, wait, start, backstop=mode == BACKSTOP)
+        status = await _wait(cluster, objects, wait, start, backstop=mode == BACKSTOP)
         if status.done and natively is not None:
             await _try_policies(client, natively, system_namespace)
         if status.done and left:
@@ -193,7 +193,7 @@ async def _apply(cluster: ObjectApplier, objects: list[dict[str, Any]], mode: st
         counts[how] += 1
         _tell(key, how)
 
-    kept = (policies_of(objects),) if keep_policies else ()
+    kept = (policies_in(cluster.namespace),) if keep_policies else ()
     # Without a webhook, one that kubectl applied goes as well
     unwanted = [key_of(obj) for obj in reversed(ordered(_base(cluster.namespace)))] if mode == NATIVE else []
     left = await apply(cluster, objects, told, kept, unwanted)
@@ -201,13 +201,15 @@ async def _apply(cluster: ObjectApplier, objects: list[dict[str, Any]], mode: st
     return left
 
 
-async def _wait(client: Client, objects: list[dict[str, Any]], seconds: float, start: str, *, backstop: bool) -> Status:
+async def _wait(
+    cluster: ObjectApplier, objects: list[dict[str, Any]], seconds: float, start: str, *, backstop: bool
+) -> Status:
     """Wait until it is complete, or the time is over; `start` tells how to start a webhook that nobody starts."""
     spans = (min(seconds, _STARTS), max(0.0, seconds - _STARTS)) if start else (seconds,)
     for span in spans:
         with shown_progress("waiting", in_pipes=True) as show:
             status = await stay_until_it_answers(
-                client, objects, span, lambda status: show("; ".join(status.waiting)), backstop=backstop
+                cluster, objects, span, lambda status: show("; ".join(status.waiting)), backstop=backstop
             )
         if start and not status.started:
             click.echo(start)

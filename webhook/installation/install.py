@@ -81,7 +81,10 @@ def outside_the_cluster(objects: Sequence[Json], *, reconciler: bool) -> list[Js
 
 def with_policies(objects: Sequence[Json], files: Mapping[str, str]) -> list[Json]:
     """The objects with these policy files instead of the shipped ones."""
-    return [{**obj, "data": dict(files)} if key_of(obj) == policies_of(objects) else obj for obj in objects]
+    policies = "ConfigMap", APPLIED
+    return [
+        {**obj, "data": dict(files)} if (obj["kind"], obj["metadata"]["name"]) == policies else obj for obj in objects
+    ]
 
 
 def in_namespace(objects: Sequence[Json], namespace: str) -> list[Json]:
@@ -90,14 +93,9 @@ def in_namespace(objects: Sequence[Json], namespace: str) -> list[Json]:
     return renamed
 
 
-def namespace_of(objects: Iterable[Json]) -> str:
-    """The namespace that giveway is installed in."""
-    return next(str(obj["metadata"]["name"]) for obj in objects if obj["kind"] == "Namespace")
-
-
-def policies_of(objects: Iterable[Json]) -> Key:
+def policies_in(namespace: str) -> Key:
     """The policies: whoever installed giveway changes them, so another installation leaves them alone."""
-    return Key("v1", "ConfigMap", namespace_of(objects), APPLIED)
+    return Key("v1", "ConfigMap", namespace, APPLIED)
 
 
 def made_by_webhook(namespace: str) -> tuple[Key, Key]:
@@ -169,7 +167,12 @@ async def take_away(cluster: ObjectApplier, wanted: Iterable[Key], left: Iterabl
 
 
 async def stay_until_it_answers(
-    client: Client, objects: Sequence[Json], seconds: float, show: Callable[[Status], None], *, backstop: bool = False
+    cluster: ObjectApplier,
+    objects: Sequence[Json],
+    seconds: float,
+    show: Callable[[Status], None],
+    *,
+    backstop: bool = False,
 ) -> Status:
     """Look until everything runs and the API server has reached the webhook, or the time is over; the last status.
 
@@ -179,7 +182,7 @@ async def stay_until_it_answers(
     end, native = begun + seconds, any("AdmissionPolicy" in obj["kind"] for obj in objects)
     while True:
         try:
-            status = await look(client, objects, backstop=backstop)
+            status = await look(cluster, objects, backstop=backstop)
         except ApiError as error:
             if error.status not in (0, 429, 500, 503):
                 raise
@@ -203,37 +206,37 @@ async def are_in_force(client: Client, namespace: str, seconds: float) -> bool:
     return await within(seconds, are_kept)
 
 
-async def look(client: Client, objects: Sequence[Json], *, backstop: bool = False) -> Status:
+async def look(cluster: ObjectApplier, objects: Sequence[Json], *, backstop: bool = False) -> Status:
     """How far the installation of these objects has come.
 
     Without webhook configurations among them, only their Deployments are waited for. With native policies as a
     `backstop` no entry may make pods wait for the webhook; the server writes the entries.
     """
-    waiting: list[str] = []
-    asks = fails_closed = static = False
-    for obj in objects:
-        asks |= key_of(obj) == _VALIDATING
-        if obj["kind"] == "Deployment":
-            name, server = obj["metadata"]["name"], obj["spec"]["template"]["spec"]["containers"][0]
-            waiting += await _deployment(client, key_of(obj))
-            fails_closed |= name == WEBHOOK and "Ignore" not in f"{server.get('args')} {server.get('env')}"
-            static |= name == WEBHOOK and "--entries=static" in (server.get("args") or ())
-    if not asks:
+    client, waiting = cluster.client, list[str]()
+    fails_closed = static = False
+    for obj in (obj for obj in objects if obj["kind"] == "Deployment"):
+        key, server = key_of(obj), obj["spec"]["template"]["spec"]["containers"][0]
+        deployment = await client.get(DEPLOYMENT.path(key.namespace, key.name))
+        pods, _ = await client.list(POD.path(key.namespace), labelSelector=pod_selector(deployment))
+        if why := unready(deployment, pods):
+            waiting.append(why)
+        fails_closed |= key.name == WEBHOOK and "Ignore" not in f"{server.get('args')} {server.get('env')}"
+        static |= key.name == WEBHOOK and "--entries=static" in (server.get("args") or ())
+    if _VALIDATING not in map(key_of, objects):
         return Status(tuple(waiting), started=True)
-    entries: list[set[str]] = []
-    passing, closed = False, set[str]()
-    for kind in (MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION):
-        stored = await unless_absent(client.get(kind.path(name=CONFIGURATION))) or {}
-        entries.append({entry["name"] for entry in stored.get("webhooks") or ()})
-        for entry in stored.get("webhooks") or ():
-            passing |= entry["name"].startswith("pods.") and entry.get("failurePolicy") == "Ignore"
-            closed |= {entry["name"]} if entry.get("failurePolicy") != "Ignore" else set()
-    silent = not all(names - PROBES for names in entries)
+    stored = [
+        (await unless_absent(client.get(kind.path(name=CONFIGURATION))) or {}).get("webhooks") or []
+        for kind in (MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION)
+    ]
+    entries = [entry for webhooks in stored for entry in webhooks]
+    closed = {entry["name"] for entry in entries if entry.get("failurePolicy") != "Ignore"}
+    passing = any(entry["name"].startswith("pods.") and entry.get("failurePolicy") == "Ignore" for entry in entries)
+    silent = not all({entry["name"] for entry in webhooks} - PROBES for webhooks in stored)
     if silent and static:
         waiting.append(
             "nobody has applied the entries that giveway compile --webhook prints (docs/install.md#static-entries)"
         )
-    elif silent and any(entries):
+    elif silent and entries:
         port = "if this stays, TCP port 9443 of its pods is closed to the control plane (docs/install.md)"
         waiting.append(f"the API server has not reached the webhook yet; {port}")
     elif silent:
@@ -245,16 +248,9 @@ async def look(client: Client, objects: Sequence[Json], *, backstop: bool = Fals
             f"pods still wait for the webhook if it is away, by {', '.join(sorted(closed))}; a server with"
             " --failure-policy=Ignore changes that in a minute"
         )
-    if not silent and not waiting and (probe := await send_probe(client, namespace_of(objects))).silent:
+    if not silent and not waiting and (probe := await send_probe(client, cluster.namespace)).silent:
         waiting.append(f"the API server gets no answer from the webhook: {probe.failure or 'it does not say why'}")
-    return Status(tuple(waiting), started=any(entries))
-
-
-async def _deployment(client: Client, key: Key) -> list[str]:
-    """What a Deployment waits for: that its newest pods run, and why they do not."""
-    deployment = await client.get(DEPLOYMENT.path(key.namespace, key.name))
-    pods, _ = await client.list(POD.path(key.namespace), labelSelector=pod_selector(deployment))
-    return [text] if (text := unready(deployment, pods)) else []
+    return Status(tuple(waiting), started=bool(entries))
 
 
 _RUNNING = ("Deployment", "CronJob")

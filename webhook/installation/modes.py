@@ -18,7 +18,7 @@ from webhook.admission.review import Answer, say
 from webhook.admission.webhook import Phase
 from webhook.component_base.own_names import SYSTEM_NAMESPACE, reconciler_user
 from webhook.installation.applier import ObjectApplier, key_of, within
-from webhook.installation.install import TAKES_EFFECT, policies_of
+from webhook.installation.install import TAKES_EFFECT, policies_in
 from webhook.installation.kustomize import ManifestsError
 from webhook.kube.bounded import bounded
 from webhook.kube.client import Client
@@ -71,7 +71,7 @@ async def with_native_policies(
     ManifestsError if they are `alone` and leave something out.
     """
     await cluster.require_version(native=True)
-    key = policies_of(objects)
+    key = policies_in(cluster.namespace)
     there = None if own else await cluster.get(key)
     files: dict[str, str] = (there or next(obj for obj in objects if key_of(obj) == key)).get("data") or {}
     loaded = load_source(texts_of(key.name, files))
