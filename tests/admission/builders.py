@@ -1,7 +1,5 @@
 """Small builders: reviews, pods, classes, policies, and answers read back."""
 
-from __future__ import annotations
-
 import base64
 import json
 from typing import Any

@@ -1,7 +1,5 @@
 """Whatever arrives, the answer is a well-formed AdmissionReview that says what is wrong."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Whatever is in a request, what is kept, decoded and told of it is bounded."""
 
-from __future__ import annotations
-
 import json
 import tracemalloc
 

@@ -1,7 +1,5 @@
 """What the webhook records of a new pod: what policies select by, and by what it names its group."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

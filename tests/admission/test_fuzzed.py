@@ -1,7 +1,5 @@
 """Recorded reviews, mutated at random: never a crash, never a malformed answer, the uid always back."""
 
-from __future__ import annotations
-
 import json
 import random
 from typing import Any

@@ -1,7 +1,5 @@
 """PodGroups and the templates of them: judged by the rules about the priority of pods, and held against their pods."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Manifests mean what kubectl reads in them; a real kubectl is asked, too."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from io import StringIO

@@ -1,7 +1,5 @@
 """What mutation makes of a pod: RFC 6902 patches, judged by the jsonpatch package."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import jsonpatch

@@ -1,7 +1,5 @@
 """The reviews that giveway makes itself."""
 
-from __future__ import annotations
-
 from webhook.admission.own_reviews import RESOURCES
 from webhook.admission.webhook import HANDLED
 

@@ -1,7 +1,5 @@
 """Pods of the system without the Priority plugin: they end as under the plugin, case by case."""
 
-from __future__ import annotations
-
 import copy
 from itertools import product
 from typing import Any

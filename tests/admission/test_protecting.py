@@ -1,7 +1,5 @@
 """Who may write the protected keys of a pod after all; that others may not is in tests/native/test_attacks.py."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

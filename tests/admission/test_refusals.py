@@ -1,7 +1,5 @@
 """What a refusal says, beside the request that causes it: what was wrong, and what would be right for this request."""
 
-from __future__ import annotations
-
 import ast
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a refusal of the policies' ConfigMap says, beside what was applied: what was wrong, and what would be right."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 import re

@@ -1,7 +1,5 @@
 """A second mutating call, after another webhook changed the class: what the first one gave follows the new class."""
 
-from __future__ import annotations
-
 from copy import deepcopy
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Who asks, through whole reviews: authors of workloads beside the controllers that make their pods."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.admission.builders import (

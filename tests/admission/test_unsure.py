@@ -1,7 +1,5 @@
 """Answers that hinge on what the cache may not know yet say so, and change with what is learned."""
 
-from __future__ import annotations
-
 from tests.admission.builders import (
     ask,
     make_class,

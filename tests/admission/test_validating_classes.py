@@ -1,7 +1,5 @@
 """What validation says of PriorityClasses."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 

@@ -1,7 +1,5 @@
 """What validation says of pods and of the pod templates of workloads."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.admission.builders import (

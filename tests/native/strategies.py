@@ -1,7 +1,5 @@
 """Random policy sets, clusters and requests, small enough that they often meet."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from hypothesis import strategies as st

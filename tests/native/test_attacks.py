@@ -1,7 +1,5 @@
 """Ways round the policies, tried on the compiled ones alone: no webhook is there to help."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.native.comparing import RECONCILER, Both, pod_request

@@ -1,7 +1,5 @@
 """Conditions of policies on Bindings, and messages that an expression makes."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.native.comparing import Both, pod_request

@@ -1,7 +1,5 @@
 """A condition that fails refuses what its policy speaks of, and nothing else, by the webhook and natively."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Applied policies follow the classes and the time; what is in force is not the keeper's to say."""
 
-from __future__ import annotations
-
 import asyncio
 import copy
 import json

@@ -1,7 +1,5 @@
 """The manifest of a pod is sent again, by apply or replace: nothing changes, whatever giveway gave the pod."""
 
-from __future__ import annotations
-
 import copy
 import json
 from typing import Any

@@ -1,7 +1,5 @@
 """Policies about namespaces by their labels: the API server gives expressions no namespace in match conditions."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.native import apiserver

@@ -1,7 +1,5 @@
 """Random policies, classes and requests: the webhook and the compiled policies say the same."""
 
-from __future__ import annotations
-
 import copy
 import os
 from typing import Any

@@ -1,7 +1,5 @@
 """The webhook and the compiled policies judge every PolicyTest case and every recorded review alike."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path

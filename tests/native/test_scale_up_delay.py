@@ -1,7 +1,5 @@
 """How long cluster-autoscaler waits for marked pods: written on new pods by the webhook and by native policies."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Validation of PriorityClasses: what holds without any policy file, and who may define them."""
 
-from __future__ import annotations
-
 from webhook.admission.context import CLASSES, SYSTEM_CLASSES, Context
 from webhook.admission.resolving import NEVER, policy_of
 from webhook.admission.review import Answer, Review

@@ -5,8 +5,6 @@ are judged when they are applied: a typo or a lost rule is told to whoever appli
 load the files, so nothing depends on this answer (`failurePolicy: Ignore`).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Iterable
 from importlib.metadata import version

@@ -4,8 +4,6 @@ kube-scheduler preempts for a group by the group's own priority. So a group is j
 pods: whether its class exists and agrees with its numbers, who may use the value, and which classes are allowed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -5,8 +5,6 @@ and `resolve` of go.yaml.in/yaml/v2 says what a text without quotes means: `=` i
 511, and `1e+06` is 1000000. Policy files are read strictly (`webhook.policy.files.yamltree`).
 """
 
-from __future__ import annotations
-
 import codecs
 import json
 import math

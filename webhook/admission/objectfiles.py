@@ -1,7 +1,5 @@
 """Kubernetes objects from YAML or JSON files: single objects, several documents, or a List."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple

@@ -3,8 +3,6 @@
 There is one maker of them, so each asks about every kind that the webhook judges, in the same words.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

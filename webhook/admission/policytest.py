@@ -1,7 +1,5 @@
 """Declarative tests beside the policies: given objects and a request, what must become of it."""
 
-from __future__ import annotations
-
 import difflib
 import time
 from collections.abc import Iterator

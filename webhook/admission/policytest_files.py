@@ -1,7 +1,5 @@
 """The files of PolicyTests: what a test may say, and where each stands."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path

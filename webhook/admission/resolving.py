@@ -3,8 +3,6 @@
 The rules are docs/semantics.md A1 to A5; what the API server does is docs/kubernetes-behaviour.md K1 to K3.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 

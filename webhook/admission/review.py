@@ -1,7 +1,5 @@
 """One review: the request as it came, decoded as far as rules look at it, and the answer that is made of it."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from contextlib import suppress

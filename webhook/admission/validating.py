@@ -5,8 +5,6 @@ copies to the pod (`registry/core/pod/storage`). So the protected keys, which ar
 the annotations that policies shield, are judged on all three.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

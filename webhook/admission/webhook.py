@@ -1,7 +1,5 @@
 """One review from bytes to bytes: decode, dispatch by resource, answer. Pure: no clock, no I/O, no request context."""
 
-from __future__ import annotations
-
 from binascii import b2a_base64
 from collections.abc import Callable
 from typing import Any, Literal

@@ -1,7 +1,5 @@
 """From a policy set to the objects that the API server enforces, and what cannot be given to it; and both as YAML."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TextIO

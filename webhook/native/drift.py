@@ -1,7 +1,5 @@
 """What is applied beside what the policies say, and which of the three ways of running is in force. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from enum import StrEnum
 

@@ -4,8 +4,6 @@ The expressions fail on no object: what may be absent is selected as an optional
 that never or always holds leaves nothing behind.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 

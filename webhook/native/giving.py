@@ -5,8 +5,6 @@ policy: the API server reads parameters from the same cache as its plugin, and e
 class. A table could be old.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 

@@ -3,8 +3,6 @@
 What restricts and what gives differ in the same way (docs/policies.md, "Who asks").
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec

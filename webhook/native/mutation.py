@@ -9,8 +9,6 @@ What was given is recorded on the pod (`webhook.native.record`), so that a secon
 server or by the webhook, replaces what does not hold any more.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from webhook.native import objects

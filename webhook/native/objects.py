@@ -4,8 +4,6 @@ Every field that the API server would fill in is written, so that what is stored
 and `kubectl diff` shows nothing but changes.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 from hashlib import sha256

@@ -5,8 +5,6 @@ applies the output of `giveway compile`. So its service account needs the right 
 more.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import time

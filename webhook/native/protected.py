@@ -5,8 +5,6 @@ The same keys are judged on pods, on `pods/status` and on Bindings, because all 
 `webhook.policy.evaluation.rules`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 

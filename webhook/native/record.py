@@ -6,8 +6,6 @@ that it did not set, and never lose one that it did. So a key that no manager ow
 record that no manager owns is giveway's. The form of the record is that of `webhook.admission.mutating.Given`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from webhook.native.expressions import listing, quote

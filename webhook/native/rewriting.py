@@ -5,8 +5,6 @@ nobody's policy is; the API server passes objects and requests as they are, with
 be absent become optionals. What giveway's CEL has and the API server's has not is named.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from types import MappingProxyType

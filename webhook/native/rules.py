@@ -3,8 +3,6 @@
 The texts are those of `webhook.policy.evaluation.rules`, so that people read the same whoever refuses.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import NamedTuple

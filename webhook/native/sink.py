@@ -1,7 +1,5 @@
 """What compiling needs everywhere: the settings, the time, and where to say what the API server cannot be given."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import msgspec

@@ -11,8 +11,6 @@ looking a name up costs the same for 5 classes and for 1000. As parameters (`par
 evaluation of its own.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 

@@ -8,10 +8,9 @@ An entry is written with every field that the API server would otherwise fill in
 with what is wanted. `docs/webhook.md` says what each entry is for.
 """
 
-from __future__ import annotations
-
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -68,21 +67,22 @@ def entries(policies: Policies, target: WebhookTarget) -> dict[str, list[Entry]]
 def _mutating(target: WebhookTarget) -> list[Entry]:
     """Those that fill in: new pods, PriorityClasses, and the probe."""
     entry = partial(_entry, target, MUTATING)
-    pods = entry("pods", [_rule("", ["pods"], ["CREATE"])])
-    classes = entry("priorityclasses", [_classes(["CREATE", "UPDATE"])])
-    groups = entry("podgroups", [_groups(["podgroups"], _BOTH)], matchConditions=_NEW_GROUP)
+    completed = [MANIFEST_AGAIN] if target.priority_plugin else [MANIFEST_AGAIN, *map(left_out, _RESOLVED)]
     # A manifest that knows nothing of what the pod was given. It can refuse nothing: if an update stays as it is sent,
     # the API server and validation refuse what may not change
-    update = entry(
-        "pods-update",
-        [_rule("", ["pods"], ["UPDATE"])],
-        matchConditions=_if("leaves-something-out", MANIFEST_AGAIN),
-        failurePolicy="Ignore",
+    update = (
+        entry("pods-update", [_rule("", ["pods"], ["UPDATE"])], {"leaves-something-out": any_of(completed)}) | _OPEN
     )
     if not target.priority_plugin:
         update["namespaceSelector"] = _outside_exempt()
-        update["matchConditions"][0]["expression"] = any_of([MANIFEST_AGAIN, *map(left_out, _RESOLVED)])
-    return [pods, *_system_pods(target, MUTATING), update, classes, groups, _probe(target, MUTATING)]
+    return [
+        entry("pods", [_rule("", ["pods"], ["CREATE"])]),
+        *_system_pods(target, MUTATING),
+        update,
+        entry("priorityclasses", [_classes(_BOTH)]),
+        entry("podgroups", [_groups("podgroups")], _NEW_GROUP),
+        _probe(target, MUTATING),
+    ]
 
 
 def _validating(policies: Policies, target: WebhookTarget) -> list[Entry]:
@@ -91,51 +91,32 @@ def _validating(policies: Policies, target: WebhookTarget) -> list[Entry]:
     reads, protected = reads_on_update(policies), protected_annotations(policies)
     # A user name may have quotes in it
     reconciler = target.reconciler.replace("\\", "\\\\").replace("'", "\\'")
+    of_others = {"not-the-reconciler": f"request.userInfo.username != '{reconciler}'"}
+    on_binding = {"protected-keys": binding_condition(protected)}
     workloads: dict[str, list[str]] = {}
     for group, resource in WORKLOADS:
         workloads.setdefault(group, []).append(resource)
+    # The policies' own ConfigMap. The servers check it again when they load it, so it need not wait for them
+    own_policies = entry(
+        "policies", [_rule("", ["configmaps"], _BOTH)], {"the-policies": f"request.name == '{POLICIES}'"}
+    )
     return [
-        entry(
-            "pods",
-            [_rule("", ["pods"], ["CREATE", "UPDATE"])],
-            matchConditions=_if("something-to-judge", pod_condition(reads, protected)),
-        ),
+        entry("pods", [_rule("", ["pods"], _BOTH)], {"something-to-judge": pod_condition(reads, protected)}),
         *_system_pods(target, VALIDATING),
         entry(
             "pods-status",
             [_rule("", ["pods/status"], ["UPDATE"])],
-            matchConditions=[
-                {"name": "not-the-reconciler", "expression": f"request.userInfo.username != '{reconciler}'"},
-                {"name": "protected-keys", "expression": status_condition(protected)},
-            ],
+            of_others | {"protected-keys": status_condition(protected)},
         ),
-        entry(
-            "pods-binding",
-            [_rule("", ["pods/binding", "bindings"], ["CREATE"])],
-            matchConditions=_if("protected-keys", binding_condition(protected)),
-        ),
-        entry(
-            "workloads",
-            [_rule(group, resources, ["CREATE", "UPDATE"]) for group, resources in workloads.items()],
-            # Templates are judged where their author sees the answer. Their pods are judged again, so nothing is
-            # lost if nobody answers.
-            failurePolicy="Ignore",
-            matchConditions=_if("new-template", _NEW_TEMPLATE),
-        ),
-        entry("priorityclasses", [_classes(["CREATE", "UPDATE", "DELETE"])]),
-        entry("podgroups", [_groups(["podgroups"], _BOTH)], matchConditions=_NEW_GROUP),
-        # As with other workloads: the groups that are made of the templates are judged again
-        entry(
-            "podgroup-templates", [_groups(["workloads"], _BOTH)], failurePolicy="Ignore", matchConditions=_NEW_GROUP
-        ),
-        # The ConfigMap of the policies. The servers check it again when they load it, so it need not wait for them
-        entry(
-            "policies",
-            [_rule("", ["configmaps"], ["CREATE", "UPDATE"])],
-            namespaceSelector=_own(target),
-            matchConditions=_if("the-policies", f"request.name == '{POLICIES}'"),
-            failurePolicy="Ignore",
-        ),
+        entry("pods-binding", [_rule("", ["pods/binding", "bindings"], ["CREATE"])], on_binding),
+        # Templates are judged where their author sees the answer. Their pods are judged again, and so are the groups
+        # that are made of templates: nothing is lost if nobody answers
+        entry("workloads", [_rule(*rows, _BOTH) for rows in workloads.items()], {"new-template": _NEW_TEMPLATE})
+        | _OPEN,
+        entry("priorityclasses", [_classes([*_BOTH, "DELETE"])]),
+        entry("podgroups", [_groups("podgroups")], _NEW_GROUP),
+        entry("podgroup-templates", [_groups("workloads")], _NEW_GROUP) | _OPEN,
+        own_policies | _OPEN | {"namespaceSelector": _own(target)},
         _probe(target, VALIDATING),
     ]
 
@@ -207,13 +188,11 @@ def binding_condition(protected: Collection[str]) -> str:
     return any_of([*(present_key("annotations", key) for key in sorted(protected)), present_key("labels", MARK)])
 
 
-def _if(name: str, expression: str) -> list[dict[str, str]]:
-    return [{"name": name, "expression": expression}]
-
-
 _TEMPLATES = tuple(".?".join(path) for path in TEMPLATE_PATHS)
 _BOTH = ["CREATE", "UPDATE"]
-_NEW_GROUP = _if("new-spec", f"request.operation == 'CREATE' || {changed('spec')}")
+_OPEN = {"failurePolicy": "Ignore"}
+"""What waits for nobody: nothing is lost if no webhook answers."""
+_NEW_GROUP = {"new-spec": f"request.operation == 'CREATE' || {changed('spec')}"}
 _NOW, _BEFORE = (
     [
         f"{state}.metadata.?labels[?'{MARK}'].hasValue()",
@@ -229,51 +208,46 @@ _NEW_TEMPLATE = f"request.operation == 'CREATE' || {any_of(map(changed, _TEMPLAT
 
 
 def _entry(
-    target: WebhookTarget, kind: str, name: str, rules: list[dict[str, Any]], phase: str = "", **more: Any
+    target: WebhookTarget,
+    kind: str,
+    name: str,
+    rules: list[dict[str, Any]],
+    conditions: Mapping[str, str] = MappingProxyType({}),
+    *,
+    phase: str = "",
 ) -> Entry:
-    """One webhook of a configuration, for one kind of request; `phase` is the path, if it is not the kind's own."""
-    suffix = PHASES[kind]
-    phase = phase or suffix
+    """One webhook of a configuration, for one kind of request.
+
+    `conditions` are expressions by their names; `phase` is the path, if it is not the kind's own.
+    """
+    path = f"/{phase or PHASES[kind]}"
     namespaced = any(rule["scope"] == "Namespaced" for rule in rules)
     if target.url is not None:
-        client: dict[str, Any] = {"url": f"{target.url.rstrip('/')}/{phase}"}
+        client: dict[str, Any] = {"url": f"{target.url.rstrip('/')}{path}"}
     else:
-        service = {"namespace": target.namespace, "name": target.service, "path": f"/{phase}", "port": target.port}
+        service = {"namespace": target.namespace, "name": target.service, "path": path, "port": target.port}
         client = {"service": service}
     made: Entry = {
-        "name": f"{name}.{suffix}.giveway.dev",
+        "name": f"{name}.{PHASES[kind]}.giveway.dev",
         "clientConfig": client,
         "rules": rules,
         # What the cluster needs to get back on its feet, and the webhook itself, must not wait for it
         "namespaceSelector": _outside_exempt(_system(target, "NotIn")) if namespaced else {},
         "objectSelector": {},
-        "matchConditions": [],
+        "matchConditions": [{"name": what, "expression": test} for what, test in conditions.items()],
         "admissionReviewVersions": ["v1"],
         "failurePolicy": target.failure_policy,
         "matchPolicy": "Equivalent",
         "sideEffects": "None",
         "timeoutSeconds": _TIMEOUT,
     }
-    if kind == MUTATING:
-        # Another webhook may set or change the class after this one.
-        made["reinvocationPolicy"] = "IfNeeded"
-    return made | more
-
-
-def _own(target: WebhookTarget) -> dict[str, Any]:
-    return {"matchExpressions": [{"key": _NAME, "operator": "In", "values": [target.namespace]}]}
+    # Another webhook may set or change the class after this one
+    return made | ({"reinvocationPolicy": "IfNeeded"} if kind == MUTATING else {})
 
 
 def _probe(target: WebhookTarget, kind: str) -> Entry:
-    return _entry(
-        target,
-        kind,
-        "probe",
-        [_rule("", ["configmaps"], ["UPDATE"])],
-        namespaceSelector=_own(target),
-        matchConditions=_if("the-probe", _PROBING),
-        failurePolicy="Ignore",
-    )
+    probe = _entry(target, kind, "probe", [_rule("", ["configmaps"], ["UPDATE"])], {"the-probe": _PROBING})
+    return probe | _OPEN | {"namespaceSelector": _own(target)}
 
 
 def _system_pods(target: WebhookTarget, kind: str) -> list[Entry]:
@@ -281,19 +255,14 @@ def _system_pods(target: WebhookTarget, kind: str) -> list[Entry]:
 
     A policy says nothing here, and none of them waits for the webhook.
     """
-    if target.priority_plugin:
-        return []
-    return [
-        _entry(
-            target,
-            kind,
-            "pods-system",
-            [_rule("", ["pods"], ["CREATE"])],
-            phase=f"{PHASES[kind]}-priority",
-            namespaceSelector=_outside_exempt(_system(target, "In")),
-            failurePolicy="Ignore",
-        )
-    ]
+    rules, phase = [_rule("", ["pods"], ["CREATE"])], f"{PHASES[kind]}-priority"
+    entry = _entry(target, kind, "pods-system", rules, phase=phase) | _OPEN
+    entry["namespaceSelector"] = _outside_exempt(_system(target, "In"))
+    return [] if target.priority_plugin else [entry]
+
+
+def _own(target: WebhookTarget) -> dict[str, Any]:
+    return {"matchExpressions": [{"key": _NAME, "operator": "In", "values": [target.namespace]}]}
 
 
 def _outside_exempt(*more: dict[str, Any]) -> dict[str, Any]:
@@ -305,19 +274,19 @@ def _system(target: WebhookTarget, operator: str) -> dict[str, Any]:
 
 
 def _classes(operations: list[str]) -> dict[str, Any]:
-    return _rule("scheduling.k8s.io", ["priorityclasses"], operations, scope="Cluster")
+    return _rule("scheduling.k8s.io", ["priorityclasses"], operations) | {"scope": "Cluster"}
 
 
-def _groups(resources: list[str], operations: list[str]) -> dict[str, Any]:
+def _groups(resource: str) -> dict[str, Any]:
     """PodGroups and Workloads in every version: the API server takes rules for what it does not serve."""
-    return _rule("scheduling.k8s.io", resources, operations) | {"apiVersions": ["*"]}
+    return _rule("scheduling.k8s.io", [resource], _BOTH) | {"apiVersions": ["*"]}
 
 
-def _rule(group: str, resources: list[str], operations: list[str], scope: str = "Namespaced") -> dict[str, Any]:
+def _rule(group: str, resources: list[str], operations: list[str]) -> dict[str, Any]:
     return {
         "apiGroups": [group],
         "apiVersions": ["v1"],
         "resources": resources,
         "operations": operations,
-        "scope": scope,
+        "scope": "Namespaced",
     }

@@ -8,8 +8,6 @@ Static entries are applied by an administrator, and the server needs no right on
 asks through them.
 """
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import logging

@@ -4,8 +4,6 @@ It is one dry-run request or two; nothing is stored. giveway's probe entries ans
 warning comes, the second fails closed: only a refusal tells why nobody answers.
 """
 
-from __future__ import annotations
-
 import random
 import re
 

@@ -3,8 +3,6 @@
 `caBundle` belongs to whoever renews the certificates, unknown fields to newer API servers. Both stay as they are.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Callable, Iterable
