@@ -227,6 +227,25 @@ def told(text: str) -> str:
     return f"{about[0] if about else ''} by rule {rule[1]}{exception[0] if exception else ''}"
 
 
+def agreed(results: tuple[Result, Result]) -> set[str]:
+    """By what both forms refuse a request."""
+    webhook, native = results
+    assert native.denied == webhook.denied
+    return native.denied
+
+
+def make_class(name: str, value: int = 0, policy: str | None = None, **more: Any) -> Json:
+    """A PriorityClass as JSON; `more` are annotations, if their keys are such, or else fields."""
+    said = {key: more.pop(key) for key in list(more) if "/" in key}
+    body = {"kind": "PriorityClass", "metadata": {"name": name, "annotations": said}, "value": value, **more}
+    return body | ({"preemptionPolicy": policy} if policy else {})
+
+
+def make_namespace(name: str, **labels: str) -> Json:
+    """A Namespace as JSON."""
+    return {"kind": "Namespace", "metadata": {"name": name, "labels": labels}}
+
+
 def forged(obj: Json) -> bool:
     """Whether a client wrote the record itself: it counts for nothing, in the second call as well."""
     return f"f:{GIVEN}" in json.dumps(obj.get("metadata", {}).get("managedFields", []))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.native.comparing import Both, pod_request
-from webhook.admission.policytest_files import find
+from webhook.admission.policytest import find
 from webhook.native.compiler import compile_policies
 from webhook.native.objects import Settings
 from webhook.policy.files.loading import load_or_raise

@@ -3,7 +3,8 @@
 import copy
 from typing import Any
 
-from tests.native.comparing import Both, pod_request
+from tests.admission.builders import make_pod
+from tests.native.comparing import Both, make_class, make_namespace, pod_request
 from tests.policy.builders import engine, rules, table
 from webhook.policy.model.values import GIVEN, MARK, POD_SCALE_UP_DELAY
 
@@ -12,24 +13,14 @@ NONE = rules("{name: x, validate: {expression: 'true'}}")
 COPY = rules(f"{{name: copy, copyAnnotations: [{POD_SCALE_UP_DELAY}]}}")
 
 
-def a_class(name: str, policy: str = "Never", says: str | None = None) -> Json:
-    said = {} if says is None else {POD_SCALE_UP_DELAY: says}
-    return {
-        "kind": "PriorityClass",
-        "metadata": {"name": name, "annotations": said},
-        "value": 5,
-        "preemptionPolicy": policy,
-    }
-
-
 OBJECTS = [
-    a_class("giveway-a"),
-    a_class("giveway-says", says="1m"),
-    a_class("old", "PreemptLowerPriority"),
-    a_class("giveway-old"),
-    a_class("plain"),
-    a_class("giveway-by-itself", "PreemptLowerPriority"),
-    {"kind": "Namespace", "metadata": {"name": "team-a"}},
+    make_class("giveway-a", 5, "Never"),
+    make_class("giveway-says", 5, "Never", **{POD_SCALE_UP_DELAY: "1m"}),
+    make_class("old", 5),
+    make_class("giveway-old", 5, "Never"),
+    make_class("plain", 5, "Never"),
+    make_class("giveway-by-itself", 5),
+    make_namespace("team-a"),
 ]
 
 
@@ -40,8 +31,7 @@ def both(spec: str = NONE, more: str = "") -> Both:
 
 def sent(name: str, own: str | None = None) -> Json:
     said = {} if own is None else {POD_SCALE_UP_DELAY: own}
-    meta = {"name": "p", "namespace": "team-a", "annotations": said}
-    return {"kind": "Pod", "metadata": meta, "spec": {"containers": [], "priorityClassName": name}}
+    return make_pod(meta={"annotations": said}, priorityClassName=name)
 
 
 @table(

@@ -20,7 +20,7 @@ def validate_class(context: Context, review: Review, answer: Answer) -> None:
     priority_class = review.typed(PriorityClass)
     if priority_class.metadata.deletion_timestamp and review.has_old:
         # Until it is gone it speaks for its pods
-        request = context.request(review, review.object, review.old_object)
+        request = context.request(review)
         answer.add(context.engine.judge_definition(request))
         answer.add(context.engine.judge_annotations(request))
         return
@@ -59,7 +59,7 @@ def validate_class(context: Context, review: Review, answer: Answer) -> None:
         answer.unsure.add((CLASSES, other))
         text = f"PriorityClass {other} is already marked as default. Only one default can exist"
         answer.deny("one-default", f"{text}; leave globalDefault out, or take it off {other} first")
-    request = context.request(review, review.object, review.old_object)
+    request = context.request(review)
     request.priority_class, request.priority = priority_class, value
     answer.add(context.engine.judge(request, context.trace))
 

@@ -134,14 +134,19 @@ class Context:
         vars(changed).update(changes)
         return changed
 
-    def request(self, review: Review, data: dict[str, Any], old: dict[str, Any] | None = None) -> PolicyRequest:
-        """The request to judge, without its priority, which admission fills in once it is resolved."""
+    def request(
+        self, review: Review, data: dict[str, Any] | None = None, old: dict[str, Any] | None = None
+    ) -> PolicyRequest:
+        """The request to judge, without its priority, which admission fills in once it is resolved.
+
+        `data` and `old` stand for the object as it would be and as it is, if rules are to see something else.
+        """
         namespace = review.namespace
         return PolicyRequest(
             operation=review.operation,
             resource=review.resource,
-            object=data,
-            old_object=old,
+            object=review.object if data is None else data,
+            old_object=review.old_object if data is None else old,
             namespace=namespace,
             name=review.name,
             user=review.user,
@@ -155,7 +160,7 @@ class Context:
     def pod_request(self, review: Review, pod: PodView, old: PodView | None = None) -> PolicyRequest:
         """The request for a pod: in full if an expression may read any field, else with what other rules look at."""
         if self.reads_everything:
-            return self.request(review, review.object, review.old_object)
+            return self.request(review)
         return self.request(review, msgspec.to_builtins(pod), msgspec.to_builtins(old) if old is not None else None)
 
 

@@ -7,8 +7,6 @@ pods: whether its class exists and agrees with its numbers, who may use the valu
 from collections.abc import Iterator
 from typing import Any
 
-import msgspec
-
 from webhook.admission.context import Context
 from webhook.admission.review import Answer, PodSpecView, PodView, Review
 from webhook.admission.validating import check_class, judge, warn_of_controllers
@@ -20,9 +18,8 @@ _PRIORITY = ("priorityClassName", "priority")
 def validate_group(context: Context, review: Review, answer: Answer) -> None:
     """Judge a PodGroup as it would be stored. An update is judged in the same way: what it names cannot change."""
     group = review.typed(PodView)
-    if group.metadata is not None and group.metadata.deletion_timestamp:
-        return
-    _judge(context, review, group.spec or PodSpecView(), review.object, answer)
+    if group.metadata is None or not group.metadata.deletion_timestamp:
+        _judge(context, review.as_created(review.object, GROUPS), answer)
 
 
 def validate_group_templates(context: Context, review: Review, answer: Answer) -> None:
@@ -31,17 +28,15 @@ def validate_group_templates(context: Context, review: Review, answer: Answer) -
     if isinstance(metadata, dict) and metadata.get("deletionTimestamp"):
         return
     for template in _templates(review.object.get("spec")):
-        data = {"metadata": metadata if isinstance(metadata, dict) else {}, "spec": template}
-        spec = review.template(data).spec or PodSpecView()
-        request = _judge(context, review, spec, data, answer)
+        group = {"metadata": metadata if isinstance(metadata, dict) else {}, "spec": template}
+        request = _judge(context, review.as_created(group, GROUPS), answer)
         if answer.allowed:
             warn_of_controllers(context, request, "PodGroups", answer)
 
 
-def _judge(context: Context, review: Review, spec: PodSpecView, data: dict[str, Any], answer: Answer) -> PolicyRequest:
-    named = check_class(context, spec, answer, lambda: data)
-    request = msgspec.structs.replace(context.request(review, data), operation="CREATE", resource=GROUPS)
-    judge(context, request, spec, named, answer)
+def _judge(context: Context, group: Review, answer: Answer) -> PolicyRequest:
+    spec, request = group.typed(PodView).spec or PodSpecView(), context.request(group)
+    judge(context, request, spec, check_class(context, group, answer), answer)
     return request
 
 

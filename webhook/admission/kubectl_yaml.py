@@ -47,14 +47,38 @@ class Remark(NamedTuple):
     column: int
     text: str
 
+    def __str__(self) -> str:
+        """`LINE:COLUMN: TEXT`."""
+        return f"{self.line}:{self.column}: {self.text}"
+
 
 class YamlDocument(NamedTuple):
-    """A document, and the line on which it begins: plain JSON data, and what keeps the rest from being read."""
+    """A document, and the line on which it begins: plain JSON data, and what keeps the rest from being read.
+
+    `source` is the text in which it stands, and that text's first line.
+    """
 
     line: int
     value: Any = None
     warnings: tuple[Remark, ...] = ()
     problem: Remark | None = None
+    source: tuple[str, int] = ("", 1)
+
+    def place(self, *path: str | int) -> tuple[int, int]:
+        """Line and column of what stands at this path of keys and indices; of the nearest part that is there."""
+        text, line = self.source
+        node = yaml.compose(text, _Loader)
+        mark = node.start_mark
+        for step in path:
+            if isinstance(step, int):
+                node = node.value[step]
+                mark = node.start_mark
+                continue
+            pair = next((pair for pair in node.value if pair[0].value == step), None)
+            if pair is None:
+                break
+            mark, node = pair[0].start_mark, pair[1]
+        return line + mark.line, mark.column + 1
 
 
 def read_yaml(content: bytes) -> Iterator[YamlDocument]:
@@ -66,10 +90,10 @@ def read_yaml(content: bytes) -> Iterator[YamlDocument]:
     text = content.decode("utf-16" if utf16 else "utf-8", "replace").replace("\ufeff", "")
     line, begin = 1, 0
     for end, document in _json_documents(text):
-        yield document._replace(line=line)
+        yield document._replace(line=line, source=(text[begin:end], line))
         line, begin = line + text.count("\n", begin, end), end
     for start, end in pairwise([begin, *(mark.start() for mark in _MARK.finditer(text, begin)), len(text)]):
-        document = _Reader(text[start:end], line).document()
+        document = _Reader(text[start:end], line).document()._replace(source=(text[start:end], line))
         if document.value is not None or document.problem is not None:
             yield document
         line += text.count("\n", start, end)

@@ -6,7 +6,7 @@ What is filled in goes out as a minimal JSON Patch (RFC 6902). What was given to
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import msgspec
@@ -92,7 +92,7 @@ def mutate_group(context: Context, review: Review, answer: Answer) -> None:
             kept = _set("/metadata/annotations", annotations or None, {GIVEN: given} if given else {})
             answer.patch = [*_class_back(spec, before, named=True), *kept]
         return
-    resolution = resolve(context, spec, context.request(review, review.object), lambda: review.object, answer)
+    resolution = resolve(context, spec, context.request(review, review.object), review, answer)
     if not resolution.settled:
         return
     if resolution.set_by:
@@ -111,16 +111,16 @@ def _create(context: Context, review: Review, pod: PodView, answer: Answer) -> N
     """Patch a new pod: its class and priority, copied annotations, the mark, and the note of what was given."""
     spec, meta = pod.spec or PodSpecView(), pod.metadata or MetadataView()
     present = meta.annotations or {}
-    given = given_earlier(present, lambda: review.object)
+    given = given_earlier(present, review)
     # The API server takes a deletionTimestamp off a new pod after mutation
     request = context.pod_request(review, pod)
     if meta.deletion_timestamp:
         metadata = {key: value for key, value in request.object["metadata"].items() if key != "deletionTimestamp"}
         request.object = {**request.object, "metadata": metadata}
     if given is None:
-        resolution = resolve(context, spec, request, lambda: review.object, answer)
+        resolution = resolve(context, spec, request, review, answer)
     else:
-        resolution = resolve(context, given.as_sent(spec, context.lookup), request, dict, answer)
+        resolution = resolve(context, given.as_sent(spec, context.lookup), request, None, answer)
     ours = given.still_there(present, context.engine.copied) if given else set()
     values: dict[str, str] = {}
     rules = [resolution.set_by] * bool(resolution.set_by)
@@ -225,7 +225,7 @@ def _labels(review: Review, meta: MetadataView, resolution: Resolution, answer: 
     it, would not see a pod without it, and would make the next, without end.
     """
     marked = MARK in (meta.labels or {})
-    sent = marked and any(f"f:{MARK}" in keys for keys in owned(review.object, "metadata", "labels"))
+    sent = marked and any(f"f:{MARK}" in keys for keys in owned(review, "metadata", "labels"))
     if (sent or (marked and not review.object["metadata"].get("managedFields"))) and meta.has_controller:
         return {}
     if resolution.managed:
@@ -304,12 +304,12 @@ def _encoded(name: str, moved_from: str, copied: tuple[tuple[str, str], ...]) ->
     return msgspec.json.encode(Given(name, moved_from, {key: _brief(value) for key, value in copied})).decode()
 
 
-def given_earlier(annotations: Mapping[str, str], sent: Callable[[], dict[str, Any]]) -> Given | None:
-    """What an earlier call gave this pod; None in the first call, whatever a client wrote. `sent` is the whole pod."""
+def given_earlier(annotations: Mapping[str, str], sent: Review | None = None) -> Given | None:
+    """What an earlier call gave this pod; None in the first call, whatever a client wrote in the review of the pod."""
     text = annotations.get(GIVEN)
     if text is None or len(text) > _LONGEST:
         return None
-    if any(f"f:{GIVEN}" in keys for keys in owned(sent(), "metadata", "annotations")):
+    if sent is not None and any(f"f:{GIVEN}" in keys for keys in owned(sent, "metadata", "annotations")):
         return None
     return _decoded(text)
 

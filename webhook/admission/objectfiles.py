@@ -93,11 +93,9 @@ def read_objects(files: Iterable[Path], tell: Callable[[str], None]) -> Objects:
 
 def objects_of(documents: Iterable[ObjectDocument]) -> Objects:
     """The PriorityClasses and Namespaces among these; other kinds are passed over. Raises ObjectsError."""
-    objects = [typed(document) for document in documents]
-    return Objects(
-        [obj for obj in objects if isinstance(obj, PriorityClass)],
-        [obj for obj in objects if isinstance(obj, Namespace)],
-    )
+    objects = list(map(typed, documents))
+    classes = [obj for obj in objects if isinstance(obj, PriorityClass)]
+    return Objects(classes, [obj for obj in objects if isinstance(obj, Namespace)])
 
 
 def typed(document: ObjectDocument) -> PriorityClass | Namespace | None:
@@ -135,26 +133,21 @@ def documents_in(where: str, value: Any, line: int = 0) -> Iterator[ObjectDocume
 
 def _read(file: Path, *, only_objects: bool = False) -> Iterator[ObjectDocument]:
     try:
-        content = file.read_bytes()
+        yield from _parsed(str(file), file.read_bytes(), only_objects=only_objects)
     except OSError as error:
-        problem = f"{file}: cannot be read: {error.strerror or error}"
-        return iter([ObjectDocument(str(file), "", {}, problem=problem)])
-    return _parsed(str(file), content, only_objects=only_objects)
+        yield ObjectDocument(str(file), "", {}, problem=f"{file}: cannot be read: {error.strerror or error}")
 
 
 def _parsed(where: str, content: bytes, *, only_objects: bool = False) -> Iterator[ObjectDocument]:
     """The documents of a file; with `only_objects` what is read and is no object is passed over."""
     hint = "; render a chart first, as with helm template" if b"{{" in content else ""
-    for line, value, remarks, problem in read_yaml(content):
-        if problem is not None:
-            at, column, text = problem
-            yield ObjectDocument(where, "", {}, line, f"{where}:{at}:{column}: {text}{hint}")
-        if value is not None and (not only_objects or _is_object(value)):
-            warnings = tuple(f"{where}:{at}:{column}: {text}" for at, column, text in remarks)
-            for document in documents_in(where, value, line):
+    for read in read_yaml(content):
+        value = read.value
+        if read.problem is not None:
+            yield ObjectDocument(where, "", {}, read.line, f"{where}:{read.problem}{hint}")
+        is_object = isinstance(value, dict) and isinstance(value.get("kind"), str) and "apiVersion" in value
+        if value is not None and (is_object or not only_objects):
+            warnings = tuple(f"{where}:{warning}" for warning in read.warnings)
+            for document in documents_in(where, value, read.line):
                 yield document._replace(warnings=warnings)
                 warnings = ()
-
-
-def _is_object(document: Any) -> bool:
-    return isinstance(document, dict) and isinstance(document.get("kind"), str) and "apiVersion" in document

@@ -1,16 +1,18 @@
 """Declarative tests beside the policies: given objects and a request, what must become of it."""
 
 import difflib
+import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
 from webhook.admission.context import Context
+from webhook.admission.kubectl_yaml import YamlDocument, read_yaml
 from webhook.admission.objectfiles import ObjectsError, documents_in, objects_of, readable
 from webhook.admission.own_reviews import ask, review_of
-from webhook.admission.policytest_files import Case, Expect, FoundTest, TestFileError, TestRequest
 from webhook.admission.review import Answer, Operation
 from webhook.admission.webhook import Phase
 from webhook.kube.instants import InstantError, epoch
@@ -18,10 +20,122 @@ from webhook.kube.json_patch import apply_json_patch, escape
 from webhook.policy.evaluation.engine import Engine
 from webhook.policy.evaluation.rules import BUILTIN
 from webhook.policy.files.loading import load_or_raise
+from webhook.policy.files.sources import SUFFIXES
 from webhook.policy.model.policies import Policies
 from webhook.policy.model.values import WEBHOOK_ANNOTATIONS
 from webhook.policy.shapes.findings import PolicyError
 from webhook.policy.shapes.yaml_nodes import SourcePosition
+
+_STEP = re.compile(r"\.([^.\[\]`]+)|\[(\d+)\]")
+
+
+class TestFileError(Exception):
+    """A test file that cannot be run: where that shows, and what is wrong."""
+
+    __test__ = False
+
+    def __init__(self, source: SourcePosition, problem: str) -> None:
+        super().__init__(f"{source}: {problem}")
+
+
+class _Strict(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
+    """Part of a test file: a field that nobody reads is a mistake of its author."""
+
+
+class TestRequest(_Strict):
+    """Who asks for what."""
+
+    object: dict[str, Any] | None = None
+    old_object: dict[str, Any] | None = None
+    operation: Literal["CREATE", "UPDATE", "DELETE"] = "CREATE"
+    user: str = "someone"
+    groups: tuple[str, ...] = ("system:authenticated",)
+    dry_run: bool = False
+
+
+class Expect(_Strict):
+    """What must become of it; what is left out is not looked at. An empty list of warnings allows none."""
+
+    verdict: Literal["allow", "deny"]
+    rule: str | None = None
+    message: str | None = None
+    patch: list[Operation] | None = None
+    warnings: list[str] | None = None
+
+
+class Case(_Strict):
+    """One request and its expected end."""
+
+    name: str
+    request: TestRequest
+    expect: Expect
+    phase: Literal["mutate", "validate", "both"] = "both"
+
+
+class _Spec(_Strict):
+    policies: str
+    cases: list[Case]
+    objects: list[dict[str, Any]] = []
+    now: str | None = None
+
+
+class _Metadata(_Strict):
+    name: str
+
+
+class PolicyTest(_Strict):
+    """One document of a test file."""
+
+    api_version: Literal["giveway.dev/v1alpha1"]
+    kind: Literal["PolicyTest"]
+    metadata: _Metadata
+    spec: _Spec
+
+
+class FoundTest(NamedTuple):
+    """A PolicyTest and where it stands: its file, and its document there."""
+
+    file: Path
+    document: YamlDocument
+    test: PolicyTest
+
+    def place(self, *path: str | int) -> SourcePosition:
+        """Where a field of its spec stands."""
+        return SourcePosition(str(self.file), *self.document.place("spec", *path))
+
+
+def find(paths: Iterable[Path]) -> Iterator[FoundTest]:
+    """All PolicyTests in these files and, at any depth, below these directories, read as kubectl reads manifests.
+
+    Raises TestFileError, with the place, at the first that cannot be read, or says something twice.
+    """
+    for path in paths:
+        if not path.exists():
+            raise TestFileError(SourcePosition(str(path)), "no such file or directory")
+        files = sorted(file for file in path.rglob("*") if file.suffix in SUFFIXES) if path.is_dir() else [path]
+        for file in files:
+            try:
+                documents = list(read_yaml(file.read_bytes()))
+            except OSError as error:
+                raise TestFileError(SourcePosition(str(file)), str(error)) from error
+            for document in documents:
+                for line, column, text in (*document.warnings, *filter(None, [document.problem])):
+                    raise TestFileError(SourcePosition(str(file), line, column), f"YAML: {text}")
+            for document in documents:
+                if isinstance(document.value, dict) and document.value.get("kind") == "PolicyTest":
+                    yield FoundTest(file, document, _test(file, document))
+
+
+def _test(file: Path, document: YamlDocument) -> PolicyTest:
+    try:
+        return msgspec.convert(document.value, PolicyTest)
+    except msgspec.ValidationError as error:
+        # The path that msgspec names, such as `$.spec.cases[0]`; with the unknown field, if it is one
+        where = re.search(r"`\$([^`]*)`$", str(error))
+        path: list[str | int] = [name or int(number) for name, number in _STEP.findall(where[1] if where else "")]
+        path += re.findall(r"^Object contains unknown field `([^`]+)`", str(error))
+        place = SourcePosition(str(file), *document.place(*path))
+        raise TestFileError(place, str(error).replace("`$.", "`")) from error
 
 
 class CaseResult(msgspec.Struct, kw_only=True):
@@ -37,16 +151,6 @@ class CaseResult(msgspec.Struct, kw_only=True):
     verdict: str
     failures: list[str]
     seconds: float
-
-
-def _unknown_rule(policies: Policies, rule: str) -> str:
-    """Why a test cannot expect this rule: no policy has it. Empty if one has, or if it is a built-in one."""
-    known = {f"{policy.name}/{rule.name}" for policy in policies.priority for rule in policy.rules}
-    known |= {f"{policy.name}/{condition.name}" for policy in policies.priority for condition in policy.conditions}
-    if rule in known or rule.partition("/")[0] == BUILTIN:
-        return ""
-    near = difflib.get_close_matches(rule, known, n=1)
-    return f'no policy has a rule "{rule}"' + (f'; did you mean "{near[0]}"?' if near else "")
 
 
 def run(found_test: FoundTest) -> list[CaseResult]:
@@ -138,6 +242,16 @@ def _failures(policies: Policies, expect: Expect, answers: dict[Phase, Answer], 
                 yield f"warnings: expected {words!r} in {warnings or 'none'}"
         if not expect.warnings and warnings:
             yield f"warnings: expected none, got {warnings}"
+
+
+def _unknown_rule(policies: Policies, rule: str) -> str:
+    """Why a test cannot expect this rule: no policy has it. Empty if one has, or if it is a built-in one."""
+    known = {f"{policy.name}/{rule.name}" for policy in policies.priority for rule in policy.rules}
+    known |= {f"{policy.name}/{condition.name}" for policy in policies.priority for condition in policy.conditions}
+    if rule in known or rule.partition("/")[0] == BUILTIN:
+        return ""
+    near = difflib.get_close_matches(rule, known, n=1)
+    return f'no policy has a rule "{rule}"' + (f'; did you mean "{near[0]}"?' if near else "")
 
 
 def _without_record(patch: list[Operation]) -> list[Operation]:

@@ -3,13 +3,13 @@
 The rules are docs/semantics.md A1 to A5; what the API server does is docs/kubernetes-behaviour.md K1 to K3.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 
 from webhook.admission.context import CLASSES, Context
-from webhook.admission.review import Answer, PodSpecView
+from webhook.admission.review import Answer, PodSpecView, Review
 from webhook.kube.objects.cluster_scoped import PriorityClass
 from webhook.policy.evaluation.request import PolicyRequest
 
@@ -65,13 +65,13 @@ def disagreement(spec: PodSpecView, value: int, preemption_policy: str) -> bool:
     )
 
 
-def owned(obj: dict[str, Any], *path: str) -> Iterator[dict[str, Any]]:
-    """What each field manager owns below a path, as `FieldsV1`; managers that own nothing there are left out.
+def owned(review: Review, *path: str) -> Iterator[dict[str, Any]]:
+    """What each field manager owns below a path of the object, as `FieldsV1`; others are left out.
 
     They tell who set which field. The API server computes them from what the client sent, before admission runs. What
     plugins and webhooks add to a new object is nobody's.
     """
-    metadata = obj.get("metadata")
+    metadata = review.object.get("metadata")
     entries = metadata.get("managedFields") if isinstance(metadata, dict) else None
     for entry in entries if isinstance(entries, list) else ():
         part: Any = entry.get("fieldsV1") if isinstance(entry, dict) else None
@@ -82,12 +82,12 @@ def owned(obj: dict[str, Any], *path: str) -> Iterator[dict[str, Any]]:
 
 
 def resolve(
-    context: Context, spec: PodSpecView, request: PolicyRequest, sent: Callable[[], dict[str, Any]], answer: Answer
+    context: Context, spec: PodSpecView, request: PolicyRequest, sent: Review | None, answer: Answer
 ) -> Resolution:
     """Resolve a new pod or a template: named class, else policy default, else global default, then its twin.
 
-    `sent` gives the whole pod, which is looked at in a rare case only. The answer gets warnings, and the classes whose
-    newest state would settle it.
+    `sent` is the review of the pod, in the first call. The answer gets warnings, and the classes whose newest state
+    would settle it.
     """
     resolution = Resolution()
     name = spec.priority_class_name
@@ -104,7 +104,7 @@ def resolve(
         elif named.global_default:
             # If no field manager owns the name, the Priority plugin filled it in: judge the pod as the user sent it.
             # Without managedFields the name counts as the user's choice
-            specs = list(owned(sent(), "spec"))
+            specs = list(owned(sent, "spec")) if sent is not None else []
             if specs and not any("f:priorityClassName" in spec for spec in specs):
                 fields = {key: value for key, value in request.object["spec"].items() if key != "priorityClassName"}
                 unnamed = msgspec.structs.replace(request, object={**request.object, "spec": fields})

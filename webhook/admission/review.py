@@ -1,5 +1,6 @@
 """One review: the request as it came, decoded as far as rules look at it, and the answer that is made of it."""
 
+import copy
 import re
 from collections.abc import Iterable
 from contextlib import suppress
@@ -198,12 +199,15 @@ class Review:
             view = self._views[type_, old] = self._read(_TYPED[type_], raw, field)
         return view
 
-    def template(self, template: dict[str, Any]) -> PodView:
-        """The view of a pod template. BadReviewError names a field that does not fit."""
+    def as_created(self, obj: dict[str, Any], resource: str) -> "Review":
+        """The review of what is made of a template in this one's object. BadReviewError names a field that is wrong."""
         try:
-            return msgspec.convert(template, PodView)
+            view = msgspec.convert(obj, PodView)
         except msgspec.ValidationError as error:
             raise BadReviewError(f"the pod template of request.object: {_readable(error)}", uid=self.uid) from None
+        made, more = copy.copy(self), {"object": obj, "old_object": None, "_views": {(PodView, False): view}}
+        vars(made).update(more, operation="CREATE", resource=resource, has_old=False)
+        return made
 
     def _whole(self, raw: msgspec.Raw, field: str) -> dict[str, Any]:
         decoded = self._read(_json, raw, field)

@@ -5,7 +5,6 @@ copies to the pod (`registry/core/pod/storage`). So the protected keys, which ar
 the annotations that policies shield, are judged on all three.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -32,7 +31,6 @@ OF_A_NODE = (
 AS_IT_IS = {True: "leave it as it is", False: "leave it out"}
 """What would be right for whoever writes a key of giveway's own: on the pod itself, or by a Binding."""
 _OWN_RULE = "own-annotations"
-Sent = Callable[[], dict[str, Any]]
 
 
 def validate_pod(context: Context, review: Review, answer: Answer) -> None:
@@ -74,15 +72,12 @@ def validate_priority(context: Context, review: Review, answer: Answer) -> None:
     A priority that nobody filled in is no fault of the pod, so it is let in.
     """
     if review.operation == "CREATE" and not _shows_static_pod(review):
-        spec = review.typed(PodView).spec or PodSpecView()
-        check_class(context, spec, answer, lambda: review.object)
+        check_class(context, review, answer)
 
 
-def check_class(context: Context, spec: PodSpecView, answer: Answer, sent: Sent) -> PriorityClass | None:
-    """Refuse a class that does not exist, and a priority that is not that of the class; give the class if it speaks.
-
-    `sent` gives the whole object, whose managedFields tell what its author wrote.
-    """
+def check_class(context: Context, review: Review, answer: Answer) -> PriorityClass | None:
+    """Refuse a class that does not exist, and a priority that is not that of the class; give the class if it speaks."""
+    spec = review.typed(PodView).spec or PodSpecView()
     name = spec.priority_class_name or ""
     named = context.lookup.priority_class(name) if name else None
     if name and named is None:
@@ -97,7 +92,7 @@ def check_class(context: Context, spec: PodSpecView, answer: Answer, sent: Sent)
         if expected:
             answer.unsure.add((CLASSES, expected.metadata.name))
             source = f"{'' if named else 'the default '}PriorityClass {expected.metadata.name}"
-        written = list(owned(sent(), "spec"))
+        written = list(owned(review, "spec"))
         for rule, field, now, right in (
             ("priority-agrees", "priority", spec.priority, value),
             ("preemption-policy-agrees", "preemptionPolicy", spec.preemption_policy, policy),
@@ -118,7 +113,7 @@ def _validate_new(context: Context, review: Review, pod: PodView, answer: Answer
     meta, spec = pod.metadata or MetadataView(), pod.spec or PodSpecView()
     mirror, static = MIRROR in (meta.annotations or {}), _shows_static_pod(review)
     name = spec.priority_class_name or ""
-    named = None if static else check_class(context, spec, answer, lambda: review.object)
+    named = None if static else check_class(context, review, answer)
     if answer.allowed and not mirror and (spec.priority is None or spec.preemption_policy is None):
         answer.deny(
             "priority-resolved",
@@ -176,19 +171,19 @@ def validate_workload(context: Context, review: Review, answer: Answer) -> None:
         return
     if review.operation == "UPDATE" and template == template_of(review.old_object, review.resource):
         return
-    pod = review.template(template)
+    made = review.as_created(template, "pods")
+    pod = made.typed(PodView)
     meta, spec = pod.metadata or MetadataView(), pod.spec or PodSpecView()
-    as_pod = msgspec.structs.replace(context.request(review, template), operation="CREATE", resource="pods")
-    resolution = resolve(context, spec, _by_controller(as_pod), lambda: template, answer)
+    resolution = resolve(context, spec, _by_controller(context.request(made)), made, answer)
     if resolution.settled:
         view = msgspec.structs.replace(spec, preemption_policy=resolution.preemption_policy)
         check_group(context, review.namespace, view, resolution.value, answer)
     else:
-        check_class(context, spec, answer, dict)
+        check_class(context, made, answer)
     _check_mark(answer, meta, resolution.name, managed=resolution.managed)
     if resolution.managed:
         _check_selector(answer, data, meta.labels or {})
-    request = context.request(review, data, review.old_object)
+    request = context.request(review)
     judge(context, request, spec, resolution.priority_class, answer)
     if answer.allowed:
         warn_of_controllers(context, request, "pods", answer)

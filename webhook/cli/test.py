@@ -7,8 +7,7 @@ from pathlib import Path
 
 import click
 
-from webhook.admission.policytest import run
-from webhook.admission.policytest_files import TestFileError, find
+from webhook.admission.policytest import TestFileError, find, run
 from webhook.cli.output import literal, people_console, print_rows
 from webhook.cli.verdicts import JudgedCase, junit_option, print_verdict, write_junit
 

@@ -106,7 +106,7 @@ def drifted(observed: Observed) -> Iterator[ClusterFinding]:
             now, says = annotations.get(key), (priority_class.metadata.annotations or {}).get(key)
             if now == says:
                 continue
-            given = given_earlier(annotations, dict)
+            given = given_earlier(annotations)
             was_copied = given is not None and key in given.still_there(annotations, (key,))
             # A value that was not copied is the author's choice; one that is absent would be copied today
             if now is not None and not was_copied:
