@@ -68,6 +68,12 @@ def make_pod(name: str = "a", *, meta: dict[str, Any] | None = None, **spec: Any
     }
 
 
+def pod_of(priority_class: PriorityClass, *, meta: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
+    """A pod that carries what its class says."""
+    numbers = {"priority": priority_class.value, "preemptionPolicy": priority_class.preemption_policy}
+    return make_pod(meta=meta, **{"priorityClassName": priority_class.metadata.name, **numbers, **spec})
+
+
 def make_workload(kind: str, *, meta: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
     template = {"metadata": meta or {}, "spec": {"containers": [{"name": "c", "image": "nginx"}], **spec}}
     body = {"jobTemplate": {"spec": {"template": template}}} if kind == "CronJob" else {"template": template}
@@ -112,6 +118,11 @@ def patch_of(answer: dict[str, Any]) -> list[dict[str, Any]]:
 def message_of(answer: dict[str, Any]) -> str:
     assert answer["allowed"] is False
     return answer["status"]["message"]
+
+
+def denied_by(answer: dict[str, Any]) -> str:
+    """The rules that refused, as the audit log names them."""
+    return answer.get("auditAnnotations", {}).get("denied-by", "")
 
 
 def judged(context: Context, obj: Any, old: Any = None, **more: Any) -> dict[str, Any]:

@@ -18,29 +18,23 @@ from tests.admission.builders import (
 )
 from tests.policy.builders import table
 from webhook.admission import mutating
+from webhook.admission.own_reviews import RESOURCES
+from webhook.admission.webhook import HANDLED
 
 CONTEXT = make_context(make_class("high", 100))
 NO_REVIEW = "the body is no AdmissionReview"
 GOOD = make_review(make_pod(priorityClassName="high"))
 
 
-def without(*path):
-    """The good review with one field left out."""
+def having(value, path):
+    """The good review with one field set, or left out if the value is `...`."""
     body = json.loads(json.dumps(GOOD))
-    part = body
-    for key in path[:-1]:
+    part, (*way, last) = body, path.split(".")
+    for key in way:
         part = part[key]
-    del part[path[-1]]
-    return body
-
-
-def having(value, *path):
-    """The good review with one field set."""
-    body = json.loads(json.dumps(GOOD))
-    part = body
-    for key in path[:-1]:
-        part = part[key]
-    part[path[-1]] = value
+    part[last] = value
+    if value is ...:
+        del part[last]
     return body
 
 
@@ -64,26 +58,26 @@ BAD = {
             " (set admissionReviewVersions: [v1] in the webhook configuration)"
         ),
     ),
-    "no request": (without("request"), error("request is missing", "")),
+    "no request": (having(..., "request"), error("request is missing", "")),
     "request null": (having(None, "request"), error("request is missing", "")),
-    "no uid": (without("request", "uid"), error("request.uid is missing", "")),
+    "no uid": (having(..., "request.uid"), error("request.uid is missing", "")),
     "uid a number": (
-        having(7, "request", "uid"),
+        having(7, "request.uid"),
         error(f"{NO_REVIEW}: Expected `str`, got `int` - at `.request.uid`", ""),
     ),
-    "no resource": (without("request", "resource"), error("request.resource is missing")),
-    "object null": (having(None, "request", "object"), error("request.object is null in a CREATE")),
-    "object a list": (having([], "request", "object"), error("request.object: Expected `object`, got `array`")),
+    "no resource": (having(..., "request.resource"), error("request.resource is missing")),
+    "object null": (having(None, "request.object"), error("request.object is null in a CREATE")),
+    "object a list": (having([], "request.object"), error("request.object: Expected `object`, got `array`")),
     "annotations not strings": (
-        having({"a": 1}, "request", "object", "metadata", "annotations"),
+        having({"a": 1}, "request.object.metadata.annotations"),
         error("request.object: Expected `str`, got `int` - at `.metadata.annotations[...]`"),
     ),
     "priority a string": (
-        having("high", "request", "object", "spec", "priority"),
+        having("high", "request.object.spec.priority"),
         error("request.object: Expected `int | null`, got `str` - at `.spec.priority`"),
     ),
     "groups a number": (
-        having(5, "request", "userInfo", "groups"),
+        having(5, "request.userInfo.groups"),
         error("the body is no AdmissionReview: Expected `array`, got `int` - at `.request.userInfo.groups`"),
     ),
 }
@@ -124,18 +118,17 @@ def test_nesting_without_a_uid_is_a_400():
     assert response(reviewed)["status"]["message"] == "the body is no AdmissionReview: it is nested too deeply"
 
 
-def test_a_pod_of_three_megabytes_is_answered():
+@table(
+    "meta",
+    {
+        "three megabytes": {"annotations": {f"k{n}": "x" * 1000 for n in range(3000)}},
+        "ten thousand labels": {"labels": {f"label-{n}": "x" for n in range(10_000)}},
+    },
+)
+def test_a_large_pod_is_answered(meta):
     """Size alone is no reason to fail."""
-    pod = make_pod(meta={"annotations": {f"k{n}": "x" * 1000 for n in range(3000)}}, priorityClassName="high")
-    answer = filled(CONTEXT, pod)
+    answer = filled(CONTEXT, make_pod(meta=meta, priorityClassName="high"))
     assert [op["path"] for op in patch_of(answer)] == ["/spec/priority", "/spec/preemptionPolicy"]
-
-
-def test_ten_thousand_labels_are_answered():
-    """A pod with very many labels resolves like any other."""
-    pod = make_pod(meta={"labels": {f"label-{n}": "x" for n in range(10_000)}}, priorityClassName="high")
-    answer = filled(CONTEXT, pod)
-    assert len(patch_of(answer)) == 2
 
 
 @pytest.mark.parametrize("phase", ["mutate", "validate"])
@@ -146,11 +139,9 @@ def test_a_resource_without_rules_passes_with_a_warning(phase):
     assert response(ask(CONTEXT, phase, body)) == {"uid": UID, "allowed": True, "warnings": [warning]}
 
 
-def test_a_workload_of_the_wrong_shape_passes_to_the_api_server():
-    """A template that is no object is the API server's to refuse."""
-    body = make_review(make_workload("Deployment"))
-    body["request"]["object"]["spec"] = "nonsense"
-    assert response(ask(CONTEXT, "validate", body)) == {"uid": UID, "allowed": True}
+def test_every_kind_that_is_judged_can_be_asked_about():
+    """A new handler is a new row of the reviews that giveway makes itself; a Binding is a sub-resource of its pod."""
+    assert set(RESOURCES.values()) == HANDLED - {("", "bindings")}
 
 
 def test_a_handler_that_raises_is_a_well_formed_500(monkeypatch):
@@ -165,5 +156,5 @@ def test_a_handler_that_raises_is_a_well_formed_500(monkeypatch):
 
 def test_a_dry_run_is_answered_like_any_other():
     """Reviews have no side effect, so a dry run needs no other way."""
-    dry = having(True, "request", "dryRun")
+    dry = having(True, "request.dryRun")
     assert ask(CONTEXT, "mutate", dry).body == ask(CONTEXT, "mutate", GOOD).body

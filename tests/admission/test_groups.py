@@ -6,17 +6,18 @@ import pytest
 
 from tests.admission.builders import (
     ask,
-    filled,
+    denied_by,
+    judged,
     make_class,
     make_context,
-    make_pod,
     make_policy,
     make_review,
     make_rule,
     make_workload,
     manage,
-    message_of,
+    mutated,
     patch_of,
+    pod_of,
     response,
 )
 from tests.policy.builders import table
@@ -28,7 +29,6 @@ from webhook.kube.objects.meta import ObjectMeta
 from webhook.policy.model.match import RequestMatch, Subject
 from webhook.policy.model.rules import PriorityClasses, ProtectAnnotations, Reserve, Validate
 
-PREEMPT = "PreemptLowerPriority"
 HIGH, LOW = make_class("high", 950), make_class("low", 10)
 BATCH = make_class("batch", 500, never=True)
 BAND = make_policy(
@@ -50,13 +50,10 @@ def templates(*specs):
     return {**kind, "metadata": meta, "spec": {"podGroupTemplates": rows}}
 
 
-def judged(body, *policies, namespace="team-a", user="alice"):
-    context = make_context(HIGH, LOW, BATCH, Namespace(metadata=ObjectMeta(name=namespace)), policies=policies)
-    return response(ask(context, "validate", make_review(body, namespace=namespace, user=user)))
-
-
-def denied_by(answer):
-    return answer.get("auditAnnotations", {}).get("denied-by", "")
+def verdict(body, *policies, namespace="team-a", old=None):
+    """What validation answers where these policies are in force."""
+    space = Namespace(metadata=ObjectMeta(name=namespace))
+    return judged(make_context(HIGH, LOW, BATCH, space, policies=policies), body, old, namespace=namespace)
 
 
 REFUSED = {
@@ -76,50 +73,39 @@ REFUSED = {
 @pytest.mark.parametrize("make", [group, lambda **spec: templates({}, spec)], ids=["group", "template"])
 def test_a_group_may_use_what_a_pod_may(make, spec, rules):
     """Who may not run a pod of a class or value may not make a group of it, nor describe one."""
-    assert set(rules.split(",")) <= set(denied_by(judged(make(**spec), BAND, LISTED)).split(","))
+    assert set(rules.split(",")) <= set(denied_by(verdict(make(**spec), BAND, LISTED)).split(","))
 
 
 @pytest.mark.parametrize("make", [group, lambda **spec: templates(spec)], ids=["group", "template"])
 def test_a_group_with_the_right_passes(make):
     """A right by namespace holds for groups, and so does what an allow-list has."""
-    assert judged(make(priorityClassName="high", priority=950), BAND, namespace="ops")["allowed"]
-    assert judged(make(priorityClassName="low", priority=10), BAND, LISTED)["allowed"]
-    assert judged(make(), BAND, LISTED)["allowed"]
+    assert verdict(make(priorityClassName="high", priority=950), BAND, namespace="ops")["allowed"]
+    assert verdict(make(priorityClassName="low", priority=10), BAND, LISTED)["allowed"]
+    assert verdict(make(), BAND, LISTED)["allowed"]
 
 
 @pytest.mark.parametrize("version", ["v1alpha2", "v1beta1", "v1", "v9"])
 def test_every_version_is_judged(version):
     """Where the priority stands is the same, whatever else the version says."""
     body = group(version, priorityClassName="high", priority=950, disruptionMode={"all": {}})
-    assert "band/top" in denied_by(judged(body, BAND))
+    assert "band/top" in denied_by(verdict(body, BAND))
 
 
 def test_templates_are_found_wherever_a_version_keeps_them():
     """A version that is not known yet hides no priority."""
     body = templates()
     body["spec"] = {"sets": [{"group": {"template": {"priorityClassName": "high"}}}]}
-    assert "band/top" in denied_by(judged(body, BAND))
-
-
-def test_an_update_is_judged_and_a_group_that_goes_is_not():
-    """What a group names cannot change; if it could, it would be judged."""
-    now = group(priorityClassName="high", priority=950)
-    context = make_context(HIGH, LOW, policies=(BAND,))
-    assert not response(ask(context, "validate", make_review(now, group())))["allowed"]
-    now["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-    assert response(ask(context, "validate", make_review(now, group())))["allowed"]
+    assert "band/top" in denied_by(verdict(body, BAND))
 
 
 @pytest.mark.parametrize("make", [group, lambda **spec: templates(spec)], ids=["group", "templates"])
-def test_what_is_being_deleted_is_let_through_though_its_class_is_gone(make):
-    """Its finalizers could never be taken off otherwise."""
-    now = make(priorityClassName="ghost")
-    old = json.loads(json.dumps(now))
-    refused = response(ask(make_context(), "validate", make_review(now, old)))
-    assert denied_by(refused) == "builtin/class-exists"
-    now["metadata"]["deletionTimestamp"] = old["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-    now["metadata"]["finalizers"] = []
-    assert response(ask(make_context(), "validate", make_review(now, old)))["allowed"]
+def test_an_update_is_judged_and_what_goes_is_not(make):
+    """What a group names cannot change. Of what is being deleted the finalizers could never be taken off otherwise."""
+    now, old = make(priorityClassName="ghost"), make()
+    assert denied_by(verdict(now, old=old)) == "builtin/class-exists"
+    for state in (now, old):
+        state["metadata"] |= {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": []}
+    assert verdict(now, old=old)["allowed"]
 
 
 def test_what_reads_a_pod_says_nothing_of_a_group():
@@ -128,7 +114,7 @@ def test_what_reads_a_pod_says_nothing_of_a_group():
     shield = ProtectAnnotations(keys=("a/b",), operations=("CREATE",))
     body = group(priorityClassName="low", priority=10)
     body["metadata"]["annotations"] = {"a/b": "x"}
-    assert judged(body, expression, make_policy("s", make_rule("s", protect_annotations=shield)))["allowed"]
+    assert verdict(body, expression, make_policy("s", make_rule("s", protect_annotations=shield)))["allowed"]
 
 
 def test_the_author_of_a_workload_is_told_what_its_groups_will_meet():
@@ -136,14 +122,8 @@ def test_the_author_of_a_workload_is_told_what_its_groups_will_meet():
     policy = make_policy(
         "p", make_rule("r", reserve=Reserve(from_=1, to=20, use=(RequestMatch(subjects=(Subject("User", "alice"),)),)))
     )
-    (warning,) = judged(templates({"priorityClassName": "low"}), policy)["warnings"]
+    (warning,) = verdict(templates({"priorityClassName": "low"}), policy)["warnings"]
     assert "a controller makes the PodGroups, and rule p/r will refuse them" in warning
-
-
-def mutated(spec, *objects, policies=()):
-    context = make_context(*objects, policies=policies)
-    answer = filled(context, group(**spec))
-    return apply_json_patch(group(**spec), patch_of(answer))["spec"] if "patch" in answer else {**group(**spec)["spec"]}
 
 
 DEFAULT = make_policy("p", make_rule("d", default_priority_class="low"))
@@ -174,62 +154,55 @@ DEFAULT = make_policy("p", make_rule("d", default_priority_class="low"))
 )
 def test_what_a_group_is_given(spec, objects, policies, added):
     """What a pod in its place would get; what does not agree is left for validation."""
-    now = mutated(spec, *objects, policies=policies)
-    assert now == {**group(**spec)["spec"], **added}
-    assert (
-        mutated({key: value for key, value in now.items() if key != "schedulingPolicy"}, *objects, policies=policies)
-        == now
-    )
+    sent = group(**spec)
+    now = mutated(make_context(*objects, policies=policies), sent)
+    assert now["spec"] == {**sent["spec"], **added}
 
 
-def held_against(spec, theirs, *policies):
-    """What a new pod of these numbers meets whose group has those."""
+AS_LOW, AS_BATCH = pod_of(LOW), pod_of(BATCH)
+SAME = make_class("same", 500)
+
+
+def held_against(pod, theirs, *policies, classes=(HIGH, LOW, BATCH, SAME)):
+    """The review of a new pod, or workload, in a group of these numbers, if there is one."""
+    body = json.loads(json.dumps(pod))
+    spec = body["spec"] if body["kind"] == "Pod" else body["spec"]["template"]["spec"]
+    spec["schedulingGroup"] = {"podGroupName": "gang"}
     found = {"team-a/gang": PodView(spec=PodSpecView(**theirs))} if theirs is not None else {}
-    context = make_context(HIGH, LOW, BATCH, policies=policies)
-    objects = Objects([HIGH, LOW, BATCH], [Namespace(metadata=ObjectMeta(name="team-a"))], found)
-    body = make_pod(schedulingGroup={"podGroupName": "gang"}, **spec)
-    return ask(Context(context.engine, objects), "validate", make_review(body))
+    objects = Objects(classes, [Namespace(metadata=ObjectMeta(name="team-a"))], found)
+    return ask(Context(make_context(policies=policies).engine, objects), "validate", make_review(body))
 
 
-AS_LOW = {"priorityClassName": "low", "priority": 10, "preemptionPolicy": PREEMPT}
-AS_BATCH = {"priorityClassName": "batch", "priority": 500, "preemptionPolicy": "Never"}
+OF_LOW, OF_HIGH, OF_BATCH = (
+    {"priority_class_name": item.metadata.name, "priority": item.value} for item in (LOW, HIGH, BATCH)
+)
+MANAGING = manage("batch")
+AGAIN = (SAME, make_class("batch", 7, never=True))
+DEPLOYMENT = make_workload("Deployment", priorityClassName="low")
 
 
 @table(
-    "spec, theirs, rule",
+    "held, rule",
     {
-        "the same": (AS_LOW, {"priority_class_name": "low", "priority": 10}, ""),
-        "higher": (AS_LOW, {"priority_class_name": "high", "priority": 950}, "builtin/group-priority"),
-        "lower": (AS_LOW, {"priority": 0}, "builtin/group-priority"),
-        "a group whose priority does not count": (AS_LOW, {"priority_class_name": "high"}, ""),
-        "managed": (AS_BATCH, {"priority_class_name": "batch", "priority": 500}, ""),
+        "the same": (held_against(AS_LOW, OF_LOW), ""),
+        "higher": (held_against(AS_LOW, OF_HIGH), "builtin/group-priority"),
+        "lower": (held_against(AS_LOW, {"priority": 0}), "builtin/group-priority"),
+        "a group whose priority does not count": (held_against(AS_LOW, {"priority_class_name": "high"}), ""),
+        "managed": (held_against(AS_BATCH, OF_BATCH), ""),
+        "managed, with a pod that is not Never": (
+            held_against(pod_of(SAME), OF_BATCH, MANAGING),
+            "builtin/group-managed",
+        ),
+        "its class was made again, so it does not speak": (
+            held_against(pod_of(SAME), OF_BATCH, MANAGING, classes=AGAIN),
+            "",
+        ),
+        "a template of pods": (held_against(DEPLOYMENT, OF_HIGH), "builtin/group-priority"),
     },
 )
-def test_a_pod_has_the_priority_of_its_group(spec, theirs, rule):
+def test_a_pod_has_the_priority_of_its_group(held, rule):
     """kube-scheduler preempts by the group's priority, so a pod that differs from it is refused."""
-    answer = response(held_against(spec, theirs))
-    assert denied_by(answer) == rule
-    if rule:
-        assert "PodGroup gang has" in message_of(answer)
-
-
-def test_a_pod_of_a_managed_group_does_not_let_kube_scheduler_preempt():
-    """A pod of the same value that is not Never would."""
-    same = make_class("same", 500)
-    context = make_context(same, BATCH, policies=(manage("batch"),))
-    theirs = PodView(spec=PodSpecView(priority_class_name="batch", priority=500))
-    objects = Objects([same, BATCH], [Namespace(metadata=ObjectMeta(name="team-a"))], {"team-a/gang": theirs})
-    spec = {"priorityClassName": "same", "priority": 500, "preemptionPolicy": PREEMPT}
-    body = make_pod(schedulingGroup={"podGroupName": "gang"}, **spec)
-    answer = response(ask(Context(context.engine, objects), "validate", make_review(body)))
-    assert denied_by(answer) == "builtin/group-managed"
-    assert "give the pod PriorityClass batch" in message_of(answer)
-    made_again = Objects(
-        [same, make_class("batch", 7, never=True)], objects.namespaces.values(), {"team-a/gang": theirs}
-    )
-    assert response(ask(Context(context.engine, made_again), "validate", make_review(body)))["allowed"], (
-        "its class does not speak"
-    )
+    assert denied_by(response(held)) == rule
 
 
 def test_a_group_is_asked_for_live_and_need_not_be_there():
@@ -240,17 +213,8 @@ def test_a_group_is_asked_for_live_and_need_not_be_there():
     for theirs, allowed in ((None, True), ({"priority": 0}, False)):
         reviewed = held_against(AS_LOW, theirs)
         assert (reviewed.answer.allowed, reviewed.answer.unsure) == (allowed, {("podgroups", "team-a/gang")})
-    body = make_pod(schedulingGroup={"podGroupName": "g" * 300}, **AS_LOW)
+    body = pod_of(LOW, schedulingGroup={"podGroupName": "g" * 300})
     assert not ask(make_context(LOW), "validate", make_review(body)).answer.unsure
-
-
-def test_the_template_of_a_deployment_is_held_against_the_group():
-    """Its author reads it before a controller does."""
-    found = {"team-a/gang": PodView(spec=PodSpecView(priority_class_name="high", priority=950))}
-    objects = Objects([HIGH, LOW], [Namespace(metadata=ObjectMeta(name="team-a"))], found)
-    body = make_workload("Deployment", priorityClassName="low", schedulingGroup={"podGroupName": "gang"})
-    answer = response(ask(Context(make_context().engine, objects), "validate", make_review(body)))
-    assert denied_by(answer) == "builtin/group-priority"
 
 
 def patched(context, body):

@@ -38,56 +38,54 @@ def priority_of(pod: dict[str, Any]) -> tuple[Any, Any, Any]:
 
 
 PLUGIN_NONE = {"priority": 0, "preemptionPolicy": PREEMPT}
-RESOLUTION = [
-    pytest.param((HIGH,), (), {"priorityClassName": "high"}, ("high", 100, PREEMPT), id="class named"),
-    pytest.param((BATCH,), (), {"priorityClassName": "batch"}, ("batch", 10, "Never"), id="class with Never"),
-    pytest.param((), (), {}, (None, 0, PREEMPT), id="neither class nor default"),
-    pytest.param((make_class("std", 7, default=True),), (), {}, ("std", 7, PREEMPT), id="global default"),
-    pytest.param(
-        (make_class("b", 9, default=True), make_class("a", 3, default=True)), (), {}, ("a", 3, PREEMPT),
-        id="several global defaults: the lowest value",
+STD = make_class("std", 7, default=True)
+TWINS = (manage(online="online-managed"),)
+SENT = {"priorityClassName": "online"}
+RESOLUTION = {
+    "class named": ((HIGH,), (), {"priorityClassName": "high"}, ("high", 100, PREEMPT)),
+    "class with Never": ((BATCH,), (), {"priorityClassName": "batch"}, ("batch", 10, "Never")),
+    "neither class nor default": ((), (), {}, (None, 0, PREEMPT)),
+    "global default": ((STD,), (), {}, ("std", 7, PREEMPT)),
+    "several global defaults: the lowest value": (
+        (make_class("b", 9, default=True), make_class("a", 3, default=True)),
+        (),
+        {},
+        ("a", 3, PREEMPT),
     ),
-    pytest.param((HIGH,), (), {"priorityClassName": "high", "priority": 100}, ("high", 100, PREEMPT), id="half filled"),
-    pytest.param((), (), {"priority": 0}, (None, 0, PREEMPT), id="priority 0 without a class"),
-    pytest.param(
-        (HIGH,), (), {"priorityClassName": "high", "priority": 7}, ("high", 7, None), id="disagreement is left alone"
+    "half filled": ((HIGH,), (), {"priorityClassName": "high", "priority": 100}, ("high", 100, PREEMPT)),
+    "priority 0 without a class": ((), (), {"priority": 0}, (None, 0, PREEMPT)),
+    "disagreement is left alone": ((HIGH,), (), {"priorityClassName": "high", "priority": 7}, ("high", 7, None)),
+    "disagreement with the default": ((STD,), (), {"priority": 0}, (None, 0, None)),
+    "raw priority is left alone": ((), (), {"priority": 2000000000}, (None, 2000000000, None)),
+    "unknown class is left alone": ((), (), {"priorityClassName": "ghost"}, ("ghost", None, None)),
+    "policy default, plugin off": ((BATCH,), (DEFAULTS,), {}, ("batch", 10, "Never")),
+    "policy default, plugin on": ((BATCH,), (DEFAULTS,), PLUGIN_NONE, ("batch", 10, "Never")),
+    "a named class wins": ((BATCH, HIGH), (DEFAULTS,), {"priorityClassName": "high"}, ("high", 100, PREEMPT)),
+    "policy default that does not exist": ((), (DEFAULTS,), {}, (None, 0, PREEMPT)),
+    "twin, plugin off": ((ONLINE, TWIN), TWINS, SENT, ("online-managed", 500, "Never")),
+    "twin, plugin on: all three fields": (
+        (ONLINE, TWIN),
+        TWINS,
+        {**SENT, "priority": 500, "preemptionPolicy": PREEMPT},
+        ("online-managed", 500, "Never"),
     ),
-    pytest.param(
-        (make_class("std", 7, default=True),), (), {"priority": 0}, (None, 0, None), id="disagreement with the default"
+    "twin that does not exist": ((ONLINE,), TWINS, SENT, ("online", 500, PREEMPT)),
+    "twin of another value": (
+        (ONLINE, make_class("online-managed", 400, never=True)),
+        TWINS,
+        SENT,
+        ("online", 500, PREEMPT),
     ),
-    pytest.param((), (), {"priority": 2000000000}, (None, 2000000000, None), id="raw priority is left alone"),
-    pytest.param((), (), {"priorityClassName": "ghost"}, ("ghost", None, None), id="unknown class is left alone"),
-    pytest.param((BATCH,), (DEFAULTS,), {}, ("batch", 10, "Never"), id="policy default, plugin off"),
-    pytest.param((BATCH,), (DEFAULTS,), PLUGIN_NONE, ("batch", 10, "Never"), id="policy default, plugin on"),
-    pytest.param(
-        (BATCH, HIGH), (DEFAULTS,), {"priorityClassName": "high"}, ("high", 100, PREEMPT), id="a named class wins"
+    "twin that preempts by itself": (
+        (ONLINE, make_class("online-managed", 500)),
+        TWINS,
+        SENT,
+        ("online", 500, PREEMPT),
     ),
-    pytest.param((), (DEFAULTS,), {}, (None, 0, PREEMPT), id="policy default that does not exist"),
-    pytest.param(
-        (ONLINE, TWIN), (manage(online="online-managed"),), {"priorityClassName": "online"},
-        ("online-managed", 500, "Never"), id="twin, plugin off",
-    ),
-    pytest.param(
-        (ONLINE, TWIN), (manage(online="online-managed"),),
-        {"priorityClassName": "online", "priority": 500, "preemptionPolicy": PREEMPT},
-        ("online-managed", 500, "Never"), id="twin, plugin on: all three fields",
-    ),
-    pytest.param(
-        (ONLINE,), (manage(online="online-managed"),), {"priorityClassName": "online"}, ("online", 500, PREEMPT),
-        id="twin that does not exist",
-    ),
-    pytest.param(
-        (ONLINE, make_class("online-managed", 400, never=True)), (manage(online="online-managed"),),
-        {"priorityClassName": "online"}, ("online", 500, PREEMPT), id="twin of another value",
-    ),
-    pytest.param(
-        (ONLINE, make_class("online-managed", 500)), (manage(online="online-managed"),),
-        {"priorityClassName": "online"}, ("online", 500, PREEMPT), id="twin that preempts by itself",
-    ),
-]  # fmt: skip
+}
 
 
-@pytest.mark.parametrize(("objects", "policies", "spec", "expected"), RESOLUTION)
+@table("objects, policies, spec, expected", RESOLUTION)
 def test_a_new_pod_gets_the_priority_of_its_class(objects, policies, spec, expected):
     """A pod gets exactly what its class says, in one pass; values somebody gave are never overwritten or removed."""
     result = mutated(make_context(*objects, policies=policies), make_pod(**spec))
@@ -135,12 +133,6 @@ def test_annotations_are_copied_where_the_pod_has_none(meta, expected):
     context = make_context(BATCH, policies=(COPIES,))
     annotations = mutated(context, make_pod(meta=meta, priorityClassName="batch"))["metadata"]["annotations"]
     assert {key: value for key, value in annotations.items() if key != GIVEN} == expected
-
-
-def test_annotations_are_not_copied_without_a_policy():
-    """Without a copy rule nothing is copied."""
-    result = mutated(make_context(BATCH), make_pod(priorityClassName="batch"))
-    assert "annotations" not in result["metadata"]
 
 
 @table(
@@ -202,8 +194,8 @@ def test_missing_parents_are_made():
     assert result["metadata"]["labels"] == {MARK: "managed"}
 
 
-def test_keys_are_escaped_in_paths():
-    """A slash in an annotation's key is ~1 in the patch, as RFC 6901 asks."""
+def test_the_patch_is_minimal_and_keys_are_escaped_in_paths():
+    """Only what changes is in it; a slash in an annotation's key is ~1, as RFC 6901 asks."""
     context = make_context(BATCH, policies=(COPIES,))
     pod = make_pod(meta={"annotations": {"a": "b"}}, priorityClassName="batch", priority=10, preemptionPolicy="Never")
     paths = [op["path"] for op in patch_of(filled(context, pod))]
@@ -212,13 +204,6 @@ def test_keys_are_escaped_in_paths():
         "/metadata/annotations/godel.bytedance.com~1protection-duration-from-preemption",
         "/metadata/annotations/giveway.dev~1given",
     ]
-
-
-def test_the_patch_is_minimal():
-    """Only fields that change are in the patch."""
-    pod = make_pod(priorityClassName="high", priority=100)
-    answer = filled(make_context(HIGH), pod)
-    assert patch_of(answer) == [{"op": "add", "path": "/spec/preemptionPolicy", "value": PREEMPT}]
 
 
 def test_mirror_pods_are_never_patched():
@@ -242,20 +227,19 @@ def test_an_update_preserves_priority(old, new, expected):
     assert priority_of(mutated(context, make_pod(**new), make_pod(**old))) == expected
 
 
-@pytest.mark.parametrize("subresource", ["status", "binding", "eviction", "ephemeralcontainers", "resize"])
-@pytest.mark.parametrize("phase", ["mutate", "validate"])
-def test_subresources_are_not_touched(phase, subresource):
-    """Sub-resources pass as they are, as long as no protected key is in play."""
-    body = make_review(make_pod(priorityClassName="ghost"), subResource=subresource)
-    answer = response(ask(make_context(), phase, body))
-    assert answer == {"uid": answer["uid"], "allowed": True}
+GHOST = make_pod(priorityClassName="ghost")
 
 
-@pytest.mark.parametrize("operation", ["DELETE", "CONNECT"])
 @pytest.mark.parametrize("phase", ["mutate", "validate"])
-def test_deletion_always_passes(phase, operation):
-    """Nothing holds up a deletion."""
-    body = make_review(None, make_pod(priorityClassName="ghost"), operation=operation)
+@table(
+    "body",
+    {
+        **{name: make_review(GHOST, subResource=name) for name in ("status", "binding", "eviction", "resize")},
+        **{name: make_review(None, GHOST, operation=name) for name in ("DELETE", "CONNECT")},
+    },
+)
+def test_what_is_no_new_pod_passes(phase, body):
+    """Sub-resources in which no protected key is in play are not touched, and nothing holds up a deletion."""
     answer = response(ask(make_context(), phase, body))
     assert answer == {"uid": answer["uid"], "allowed": True}
 
@@ -269,84 +253,63 @@ def test_the_applied_rules_are_in_the_audit_annotations():
     assert "auditAnnotations" not in response(ask(context, "mutate", again))
 
 
-@table(
-    "managed, given, expected",
-    {
-        "defaulted by the API server": (True, {"preemptionPolicy": PREEMPT}, "Never"),
-        "absent": (True, {}, "Never"),
-        "already Never": (True, {"preemptionPolicy": "Never"}, "Never"),
-        "not managed": (False, {"preemptionPolicy": PREEMPT}, PREEMPT),
-    },
-)
-def test_a_new_managed_class_becomes_never(managed, given, expected):
-    """kube-scheduler leaves preemption to the reconciler only where the class says Never."""
-    context = make_context(policies=(manage("online"),) if managed else ())
-    body = {"kind": "PriorityClass", "metadata": {"name": "online"}, "value": 5, **given}
-    assert mutated(context, body).get("preemptionPolicy") == expected
+def class_body(policy=None, **meta):
+    """A PriorityClass as a manifest has it."""
+    body = {"kind": "PriorityClass", "metadata": meta, "value": 5}
+    return body | ({"preemptionPolicy": policy} if policy else {})
 
 
 @table(
-    "patterns, prefix, expected",
+    "patterns, body, expected",
     {
-        "the glob begins like the prefix": (("giveway-*",), "giveway-", "Never"),
-        "the glob goes further than the prefix": (("giveway-*",), "give", "Never"),
-        "every name": (("*",), "x-", "Never"),
-        "no name with this prefix": (("giveway-*",), "online-", None),
-        "the rest is random, so no single name is meant": (("giveway-web",), "giveway-", None),
-        "system classes are never managed": (("*",), "system-", None),
-        "neither name nor prefix": (("*",), "", None),
+        "defaulted by the API server": (("online",), class_body(PREEMPT, name="online"), "Never"),
+        "absent": (("online",), class_body(name="online"), "Never"),
+        "already Never": (("online",), class_body("Never", name="online"), None),
+        "not managed": (("other",), class_body(PREEMPT, name="online"), None),
+        "the glob begins like the prefix": (("giveway-*",), class_body(generateName="giveway-"), "Never"),
+        "the glob goes further than the prefix": (("giveway-*",), class_body(generateName="give"), "Never"),
+        "every name": (("*",), class_body(generateName="x-"), "Never"),
+        "no name with this prefix": (("giveway-*",), class_body(generateName="online-"), None),
+        "the rest is random, so no single name is meant": (("giveway-web",), class_body(generateName="giveway-"), None),
+        "system classes are never managed": (("*",), class_body(generateName="system-"), None),
+        "neither name nor prefix": (("*",), class_body(generateName=""), None),
     },
 )
-def test_a_class_with_a_generated_name_becomes_never(patterns, prefix, expected):
-    """The API server makes the name after mutation, so a class is managed when its name may turn out to be."""
-    body = {"kind": "PriorityClass", "metadata": {"generateName": prefix}, "value": 5}
-    assert mutated(make_context(policies=(manage(*patterns),)), body).get("preemptionPolicy") == expected
+def test_a_new_managed_class_becomes_never(patterns, body, expected):
+    """So kube-scheduler leaves preemption to the reconciler; its author reads what was done, why, and what to write.
+
+    The API server makes a name of a prefix after mutation, so such a class is managed if its name may turn out to be.
+    """
+    context = make_context(policies=(manage(*patterns),))
+    assert mutated(context, body) == (body | {"preemptionPolicy": expected} if expected else body)
+    warnings = filled(context, body).get("warnings", [])
+    shown = body["metadata"].get("name") or f"{body['metadata'].get('generateName')}*"
+    told = (
+        f"PriorityClass {shown} was made Never: PreemptionPolicy preempt manages it, so giveway preempts for its pods"
+        ' and kube-scheduler does not. Write "preemptionPolicy: Never" in the manifest'
+    )
+    assert warnings == ([told] if expected else [])
 
 
 @table(
-    "meta, given, words",
+    "applied, old, kept",
     {
-        "set": ({"name": "online-a"}, {"preemptionPolicy": PREEMPT}, ["online-a was made Never"]),
-        "what to write": ({"name": "online-a"}, {}, ['Write "preemptionPolicy: Never" in the manifest']),
-        "generated name": ({"generateName": "online-"}, {}, ["PriorityClass online-* was made Never"]),
-        "why": ({"name": "online-a"}, {}, ["PreemptionPolicy preempt manages it"]),
-        "Never already": ({"name": "online-a"}, {"preemptionPolicy": "Never"}, []),
-        "not managed": ({"name": "other"}, {"preemptionPolicy": PREEMPT}, []),
+        "absent": (class_body(name="online"), class_body("Never", name="online"), True),
+        "spelled out": (class_body(PREEMPT, name="online"), class_body("Never", name="online"), True),
+        "nobody manages it": (class_body(PREEMPT, name="other"), class_body("Never", name="other"), False),
+        "it never was Never": (class_body(PREEMPT, name="online"), class_body(PREEMPT, name="online"), False),
     },
 )
-def test_who_makes_a_managed_class_is_told(meta, given, words):
-    """A class that was made Never comes with a warning: what, why, and what to write."""
-    body = {"kind": "PriorityClass", "metadata": meta, "value": 5, **given}
-    warnings = filled(make_context(policies=(manage("online-*"),)), body).get("warnings", [])
-    assert len(warnings) == len(words)
-    assert all(text in warnings[0] and len(warnings[0]) < 256 for text in words)
+def test_the_manifest_of_a_class_that_was_made_never_can_be_applied_again(applied, old, kept):
+    """An UPDATE of a managed class that is Never leaves it so, and validation finds nothing changed; others are left.
 
-
-@pytest.mark.parametrize("given", [{}, {"preemptionPolicy": PREEMPT}], ids=["absent", "spelled out"])
-def test_the_manifest_of_a_class_that_was_made_never_can_be_applied_again(given):
-    """An UPDATE of a managed class that is Never leaves it so, and validation finds nothing changed."""
+    A class's preemptionPolicy is immutable: an UPDATE that changed it would only fail.
+    """
     context = make_context(policies=(manage("online"),))
-    stored = {"kind": "PriorityClass", "metadata": {"name": "online"}, "value": 5, "preemptionPolicy": "Never"}
-    applied = {"kind": "PriorityClass", "metadata": {"name": "online"}, "value": 5, **given}
-    after = mutated(context, applied, stored)
-    assert after == stored
-    warnings = filled(context, applied, stored)["warnings"]
-    assert "stays Never" in warnings[0]
-    assert judged(context, after, stored)["allowed"] is True
-
-
-def test_a_class_that_nobody_manages_is_left_to_the_api_server():
-    """A class outside every policy is not changed, though it is Never."""
-    stored = {"kind": "PriorityClass", "metadata": {"name": "other"}, "value": 5, "preemptionPolicy": "Never"}
-    applied = {**stored, "preemptionPolicy": PREEMPT}
-    assert mutated(make_context(policies=(manage("online"),)), applied, stored) == applied
-
-
-def test_an_existing_class_is_not_made_never():
-    """A class's preemptionPolicy is immutable: an UPDATE that changed it would only fail."""
-    context = make_context(policies=(manage("online"),))
-    body = {"kind": "PriorityClass", "metadata": {"name": "online"}, "value": 5, "preemptionPolicy": PREEMPT}
-    assert mutated(context, body, body) == body
+    after = mutated(context, applied, old)
+    assert after == (old if kept else applied)
+    assert ("stays Never" in str(filled(context, applied, old))) is kept
+    assert not kept or judged(context, after, old)["allowed"] is True
 
 
 @pytest.mark.parametrize("phase", ["mutate", "validate"])
@@ -357,8 +320,8 @@ def test_a_policy_with_an_expression_changes_nothing_else(phase):
     plain = make_context(HIGH, BATCH, ONLINE, TWIN, policies=policies)
     whole = make_context(HIGH, BATCH, ONLINE, TWIN, policies=(*policies, always))
     assert (plain.reads_everything, whole.reads_everything) == (False, True)
-    for row in RESOLUTION:
-        body = make_review(make_pod(**row.values[2]))
+    for _, _, spec, _ in RESOLUTION.values():
+        body = make_review(make_pod(**spec))
         assert ask(plain, phase, body).body == ask(whole, phase, body).body
 
 

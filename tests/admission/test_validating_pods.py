@@ -1,10 +1,13 @@
-"""What validation says of pods and of the pod templates of workloads."""
+"""What validation says of pods: new ones, and changes; that keys are protected is in tests/native/test_attacks.py."""
+
+import copy
+from itertools import product
 
 import pytest
 
 from tests.admission.builders import (
     ask,
-    filled,
+    denied_by,
     judged,
     make_class,
     make_context,
@@ -12,193 +15,84 @@ from tests.admission.builders import (
     make_policy,
     make_review,
     make_rule,
-    make_workload,
     manage,
-    message_of,
+    patch_of,
+    pod_of,
     response,
 )
+from tests.native.apiserver import priority_plugin
 from tests.policy.builders import table
-from webhook.policy.model.match import RequestMatch
-from webhook.policy.model.rules import Enforcement, PriorityClasses, Reserve, Validate
-from webhook.policy.model.values import CAN_BE_PREEMPTED, MARK
+from webhook.admission.context import RECONCILER, Context
+from webhook.kube.json_patch import apply_json_patch
+from webhook.kube.objects.meta import LabelSelector
+from webhook.policy.model.match import RequestMatch, Subject
+from webhook.policy.model.rules import Enforcement, PriorityClasses, ProtectAnnotations, Validate
+from webhook.policy.model.values import CAN_BE_PREEMPTED, CREATION, DECISION, GIVEN, MARK, PLAN
 
 PREEMPT = "PreemptLowerPriority"
 HIGH = make_class("high", 100)
 BATCH = make_class("batch", 10, never=True)
-RESOLVED = {"priorityClassName": "high", "priority": 100, "preemptionPolicy": PREEMPT}
-MANAGED = {"priorityClassName": "batch", "priority": 10, "preemptionPolicy": "Never"}
 MARKED = {"labels": {MARK: "managed"}}
-WORKLOADS = ["Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "ReplicationController", "Job", "CronJob"]
 NO_HIGH = make_policy("teams", make_rule("allowed", priority_classes=PriorityClasses(allow=("batch",))))
+NEVER = make_policy("cel", make_rule("never", validate=Validate(expression="false")))
+MANAGING = make_context(HIGH, BATCH, policies=(manage("batch"),))
 
 
 @table(
-    "spec, meta",
+    "pod",
     {
-        "as its class says": (RESOLVED, {}),
-        "no class": ({"priority": 0, "preemptionPolicy": PREEMPT}, {}),
-        "managed and marked": (MANAGED, MARKED),
-        "a mirror pod, which is never patched": (
-            {"priorityClassName": "high"},
-            {"annotations": {"kubernetes.io/config.mirror": "x"}},
+        "as its class says": pod_of(HIGH),
+        "no class": make_pod(priority=0, preemptionPolicy=PREEMPT),
+        "managed and marked": pod_of(BATCH, meta=MARKED),
+        "a mirror pod, which is never patched": make_pod(
+            meta={"annotations": {"kubernetes.io/config.mirror": "x"}}, priorityClassName="high"
         ),
-        "being deleted": ({"priorityClassName": "ghost"}, {"deletionTimestamp": "2026-01-01T00:00:00Z"}),
+        "being deleted": make_pod(meta={"deletionTimestamp": "2026-01-01T00:00:00Z"}, priorityClassName="ghost"),
     },
 )
-def test_a_pod_that_agrees_passes(spec, meta):
+def test_a_pod_that_agrees_passes(pod):
     """What is resolved as its class says gets in without a word."""
-    answer = judged(make_context(HIGH, BATCH, policies=(manage("batch"),)), make_pod(meta=meta, **spec))
+    answer = judged(MANAGING, pod)
     assert answer == {"uid": answer["uid"], "allowed": True}
 
 
 def test_a_managed_pod_without_its_mark_is_warned_about():
     """Without the mark nobody preempts for the pod; that is said, not refused."""
-    answer = judged(make_context(BATCH, policies=(manage("batch"),)), make_pod(**MANAGED))
+    answer = judged(MANAGING, pod_of(BATCH))
     assert answer["allowed"] is True
     assert "nothing preempts for this pod" in answer["warnings"][0]
 
 
-CHANGES = {
-    "priority": (RESOLVED, {}, {**RESOLVED, "priority": 7}, {}, "builtin/priority-immutable"),
-    "policy": (RESOLVED, {}, {**RESOLVED, "preemptionPolicy": "Never"}, {}, "builtin/priority-immutable"),
-    "class": (RESOLVED, {}, {**RESOLVED, "priorityClassName": "batch"}, {}, "builtin/priority-immutable"),
-    "removed": (RESOLVED, {}, {"priorityClassName": "high"}, {}, "builtin/priority-immutable"),
-    "mark set": (MANAGED, {}, MANAGED, MARKED, "builtin/mark"),
-    "mark removed": (MANAGED, MARKED, MANAGED, {}, "builtin/mark"),
-    "mark changed": (MANAGED, MARKED, MANAGED, {"labels": {MARK: "x"}}, "builtin/mark"),
-    "annotation set": (RESOLVED, {}, RESOLVED, {"annotations": {CAN_BE_PREEMPTED: "false"}}, "builtin/shield"),
-    "annotation removed": (RESOLVED, {"annotations": {CAN_BE_PREEMPTED: "true"}}, RESOLVED, {}, "builtin/shield"),
-}
-
-
-@table("spec, meta, new_spec, new_meta, rule", CHANGES)
-def test_what_a_pod_was_created_with_stays(spec, meta, new_spec, new_meta, rule):
-    """Priority, mark and preemptibility of a running pod do not change."""
-    context = make_context(HIGH, BATCH, policies=(manage("batch"),))
-    answer = judged(context, make_pod(meta=new_meta, **new_spec), make_pod(meta=meta, **spec))
-    assert answer["allowed"] is False
-    assert rule in answer["auditAnnotations"]["denied-by"]
+@table(
+    "pod",
+    {
+        "priority": pod_of(HIGH, priority=7),
+        "policy": pod_of(HIGH, preemptionPolicy="Never"),
+        "class": pod_of(HIGH, priorityClassName="batch"),
+        "removed": make_pod(priorityClassName="high"),
+    },
+)
+def test_what_a_pod_was_created_with_stays(pod):
+    """Class, priority and preemption policy of a running pod do not change."""
+    assert denied_by(judged(MANAGING, pod, pod_of(HIGH))) == "builtin/priority-immutable"
 
 
 @table(
     "spec, meta",
     {
         "its class is gone": ({"priorityClassName": "gone"}, {}),
-        "it never agreed": ({**RESOLVED, "priority": 7}, {}),
-        "it was never resolved": ({}, {}),
-        "its mark is a stray one": (RESOLVED, MARKED),
-        "its class is not allowed any more": (RESOLVED, {}),
+        "it never agreed": ({"priority": 7}, {}),
+        "it was never resolved": ({"priority": None, "preemptionPolicy": None}, {}),
+        "its mark is a stray one": ({}, MARKED),
+        "its class is not allowed any more": ({}, {}),
     },
 )
 def test_an_update_is_judged_by_what_it_changes(spec, meta):
     """A label or an image of an old pod can change whatever the rules say of such a pod today."""
     context = make_context(HIGH, policies=(NO_HIGH,))
     changed = {**meta, "labels": {**meta.get("labels", {}), "x": "y"}}
-    answer = judged(context, make_pod(meta=changed, **spec), make_pod(meta=meta, **spec), user="system:node:n1")
+    answer = judged(context, pod_of(HIGH, meta=changed, **spec), pod_of(HIGH, meta=meta, **spec), user="system:node:n1")
     assert answer["allowed"] is True
-
-
-@table(
-    "spec, refused",
-    {
-        "as its class says": (RESOLVED, ""),
-        "never filled in": ({}, ""),
-        "a class that does not exist": ({"priorityClassName": "ghost"}, "builtin/class-exists"),
-        "another value": ({"priorityClassName": "high", "priority": 3}, "builtin/priority-agrees"),
-        "a value without a class": ({"priority": 2_000_000_000}, "builtin/priority-agrees"),
-        "another policy": ({**RESOLVED, "preemptionPolicy": "Never"}, "builtin/preemption-policy-agrees"),
-    },
-)
-def test_pods_of_the_system_are_judged_as_the_priority_plugin_does(spec, refused):
-    """Without the plugin giveway refuses what it refuses, and asks no policy."""
-    never = make_policy("cel", make_rule("never", validate=Validate(expression="false")))
-    context = make_context(HIGH, policies=(never, NO_HIGH))
-    pod = make_pod(meta={"labels": MARKED["labels"]}, **spec)
-    answer = response(ask(context, "validate-priority", make_review(pod)))
-    assert answer.get("auditAnnotations", {}).get("denied-by", "") == refused
-
-
-RESERVED = make_policy(
-    "system",
-    make_rule("critical", reserve=Reserve(from_=50, to=1000, use=(RequestMatch(namespaces=("kube-system",)),))),
-)
-
-
-@pytest.mark.parametrize("kind", WORKLOADS)
-@table(
-    "spec, meta, policies, words",
-    {
-        "unknown": ({"priorityClassName": "ghost"}, {}, (), "no PriorityClass with name ghost was found"),
-        "value": ({**RESOLVED, "priority": 7}, {}, (), "spec.priority is 7, but PriorityClass high has 100"),
-        "class not allowed": ({"priorityClassName": "high"}, {}, (NO_HIGH,), "teams/allowed"),
-        "reserved range": ({"priorityClassName": "high"}, {}, (RESERVED,), "system/critical"),
-        "mark": ({"priorityClassName": "high"}, MARKED, (), "builtin/mark"),
-    },
-)
-def test_the_author_of_a_workload_sees_what_its_pods_would_meet(kind, spec, meta, policies, words):
-    """A template whose pods would be refused is refused when it is applied."""
-    answer = judged(make_context(HIGH, policies=policies), make_workload(kind, meta=meta, **spec))
-    assert words in message_of(answer)
-
-
-@pytest.mark.parametrize("kind", ["Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "Job"])
-@table(
-    "requirement, refused",
-    {
-        "without the mark": ({"operator": "DoesNotExist"}, True),
-        "with another mark": ({"operator": "NotIn", "values": ["managed"]}, True),
-        "not with a mark that nobody sets": ({"operator": "NotIn", "values": ["x"]}, False),
-        "not a selector": ({"operator": "In"}, False),
-    },
-)
-def test_a_selector_that_loses_marked_pods(kind, requirement, refused):
-    """Such a workload would make pods of a managed class without end."""
-    workload = make_workload(kind, priorityClassName="batch")
-    workload["spec"]["selector"] = {"matchExpressions": [{"key": MARK, **requirement}]}
-    answer = judged(make_context(BATCH, HIGH, policies=(manage("batch"),)), workload)
-    assert answer["allowed"] is not refused
-    assert not refused or "leave that label out of the selector" in message_of(answer)
-    workload["spec"]["template"]["spec"]["priorityClassName"] = "high"
-    assert judged(make_context(BATCH, HIGH, policies=(manage("batch"),)), workload)["allowed"]
-
-
-@pytest.mark.parametrize("kind", WORKLOADS)
-def test_a_template_is_judged_if_it_changes(kind):
-    """Scaling, pausing or annotating a workload works even when its template would be refused today."""
-    old, new = (make_workload(kind, priorityClassName="ghost") for _ in range(2))
-    new["spec"]["replicas"] = 5
-    assert judged(make_context(), new, old)["allowed"] is True
-    assert "ghost" in message_of(judged(make_context(), new, make_workload(kind)))
-
-
-@pytest.mark.parametrize("kind", WORKLOADS)
-def test_a_template_needs_no_resolved_priority(kind):
-    """A template as people write it, with or without a class, passes."""
-    for spec in ({}, {"priorityClassName": "high"}):
-        answer = judged(make_context(HIGH), make_workload(kind, **spec))
-        assert answer == {"uid": answer["uid"], "allowed": True}
-
-
-def test_a_template_without_class_is_judged_by_the_class_its_pods_get():
-    """The policy's default counts for a template as it will for its pods, before the global default."""
-    default = make_policy("teams", make_rule("default", default_priority_class="batch"))
-    context = make_context(make_class("std", 7, default=True), BATCH, policies=(default, NO_HIGH))
-    assert judged(context, make_workload("Deployment"))["allowed"] is True
-
-
-@pytest.mark.parametrize("template", [None, "absent"])
-def test_a_replication_controller_may_have_no_template(template):
-    """There is nothing to judge in a workload without a template."""
-    workload = make_workload("ReplicationController")
-    workload["spec"] = {"template": None} if template is None else {}
-    assert judged(make_context(), workload)["allowed"] is True
-
-
-@pytest.mark.parametrize("kind", WORKLOADS)
-def test_workloads_are_not_patched(kind):
-    """Mutation is for pods and PriorityClasses; a template stays as its author wrote it."""
-    answer = filled(make_context(HIGH), make_workload(kind, priorityClassName="high"))
-    assert answer == {"uid": answer["uid"], "allowed": True}
 
 
 @table(
@@ -212,17 +106,20 @@ def test_workloads_are_not_patched(kind):
 def test_enforcement_decides_what_a_violation_does(enforcement, allowed, field):
     """Refuse, warn the author, or only leave a trace in the audit log."""
     rule = make_rule("allowed", enforcement, priority_classes=PriorityClasses(allow=("batch",)))
-    answer = judged(make_context(HIGH, policies=(make_policy("teams", rule),)), make_pod(**RESOLVED))
+    answer = judged(make_context(HIGH, policies=(make_policy("teams", rule),)), pod_of(HIGH))
     assert answer["allowed"] is allowed
     assert "teams/allowed" in str(answer[field])
     assert set(answer) - {"uid", "allowed", field} <= ({"auditAnnotations"} if not allowed else set())
 
 
-def mirror_pod(node="n1", *, owner=("Node", "n1"), meta=None, **spec):
+# Pods of nodes
+
+
+def mirror_pod(node="n1", *, owner=("Node", "n1"), meta=None):
     """A mirror pod as node n1's kubelet makes it, of a class that does not exist."""
     reference = {"apiVersion": "v1", "kind": owner[0], "name": owner[1], "uid": "u", "controller": True}
     own = {"annotations": {"kubernetes.io/config.mirror": "x"}, "ownerReferences": [reference], **(meta or {})}
-    return make_pod(meta=own, priorityClassName="ghost", priority=7, nodeName=node, **spec)
+    return make_pod(meta=own, priorityClassName="ghost", priority=7, nodeName=node)
 
 
 KUBELET = {"username": "system:node:n1", "groups": ["system:nodes", "system:authenticated"]}
@@ -241,7 +138,7 @@ KUBELET = {"username": "system:node:n1", "groups": ["system:nodes", "system:auth
         "no mirror pod": (mirror_pod(meta={"annotations": {}}), KUBELET, "builtin/class-exists"),
         "marked": (mirror_pod(meta=MARKED), KUBELET, "builtin/mark"),
         "no mirror pod, of a node": (
-            make_pod(meta={"ownerReferences": [{"kind": "Node", "name": "n1", "controller": True}]}, **RESOLVED),
+            pod_of(HIGH, meta={"ownerReferences": [{"kind": "Node", "name": "n1", "controller": True}]}),
             {"username": "alice"},
             "builtin/static-pods",
         ),
@@ -249,10 +146,132 @@ KUBELET = {"username": "system:node:n1", "groups": ["system:nodes", "system:auth
 )
 def test_a_kubelet_shows_its_static_pods_whatever_they_are(pod, user, denied):
     """What runs there runs without the API, and counts only if the API has it; nothing of giveway's own is on it."""
-    never = make_rule("never", validate=Validate(expression="false"))
-    context = make_context(HIGH, policies=(make_policy("strict", never),))
-    review = make_review(pod)
-    review["request"]["userInfo"] = user
-    answer = response(ask(context, "validate", review))
+    answer = judged(make_context(HIGH, policies=(NEVER,)), pod, userInfo=user)
     assert answer["allowed"] is not bool(denied)
-    assert denied in answer.get("auditAnnotations", {}).get("denied-by", "")
+    assert denied in denied_by(answer)
+
+
+# Pods of the system without the Priority plugin
+
+DEFAULTS = {
+    "no default": (),
+    "a default": (make_class("std", 10, default=True),),
+    "a default of 0 that is Never": (make_class("low", 0, never=True, default=True), make_class("std", 10)),
+}
+NAMES = (None, "high", "never", "std", "low", "ghost")
+PRIORITIES = (None, 0, 10, 100)
+PREEMPTION = (None, "PreemptLowerPriority", "Never")
+IN_FORCE = (make_policy("all", make_rule("default", default_priority_class="never")), manage(high="never"), NEVER)
+"""Policies that hold for everybody, and say nothing about pods of the system."""
+
+
+def stored(classes, pod):
+    """The spec that giveway's mutation makes and its validation lets in; None if it is refused."""
+    context = make_context(*classes, policies=IN_FORCE)
+    obj = apply_json_patch(pod, patch_of(response(ask(context, "mutate-priority", make_review(pod)))))
+    return obj["spec"] if response(ask(context, "validate-priority", make_review(obj)))["allowed"] else None
+
+
+@pytest.mark.parametrize("default", DEFAULTS)
+def test_pods_of_the_system_end_as_under_the_plugin(default):
+    """Every class, value and preemption policy that a pod can carry: the same spec is stored, or the pod is refused."""
+    classes = (HIGH, make_class("never", 7, never=True), *DEFAULTS[default])
+    different = []
+    for row in product(NAMES, PRIORITIES, PREEMPTION):
+        fields = dict(zip(("priorityClassName", "priority", "preemptionPolicy"), row, strict=True))
+        pod = make_pod(**{field: value for field, value in fields.items() if value is not None})
+        pod["metadata"]["namespace"] = "kube-system"
+        asked = {"object": copy.deepcopy(pod)}
+        refused = priority_plugin(asked, {one.metadata.name: one for one in classes})
+        wanted, found = None if refused else asked["object"]["spec"], stored(classes, pod)
+        if found != wanted:
+            different.append((row, found, wanted))
+    assert not different
+
+
+def test_a_pod_of_the_system_that_nobody_filled_in_gets_in():
+    """It is no fault of the pod; nor does anybody there look at a mark."""
+    answer = response(ask(make_context(policies=(NEVER,)), "validate-priority", make_review(make_pod(meta=MARKED))))
+    assert answer == {"uid": answer["uid"], "allowed": True}
+
+
+# Who may write the protected keys of a pod after all
+
+
+def annotated(key, value):
+    """A managed pod that carries this annotation, or none."""
+    return pod_of(BATCH, meta={**MARKED, "annotations": {key: value} if value else {"a": "b"}})
+
+
+def bound(context, user="alice", **meta):
+    """What validation answers to a Binding as the API server sends it, of `pods/binding`."""
+    body = make_review(make_pod(), user=user)
+    kind = {"group": "", "version": "v1", "kind": "Binding"}
+    obj = {"kind": "Binding", "metadata": {"name": "a", "namespace": "team-a", **meta}, "target": {"name": "n"}}
+    body["request"] |= {"object": obj, "oldObject": None, "kind": kind, "subResource": "binding"}
+    return response(ask(context, "validate", body))
+
+
+def allowing(key, **right):
+    """A policy that leaves this annotation to somebody."""
+    body = ProtectAnnotations(keys=(key,), allow=(RequestMatch(**right),))
+    rule = make_rule("s", protect_annotations=body)
+    return make_context(HIGH, BATCH, policies=(manage("batch"), make_policy("p", rule)))
+
+
+@pytest.mark.parametrize("subresource", ["", "status"], ids=["pod", "status"])
+@pytest.mark.parametrize("key", [PLAN, DECISION, GIVEN, CREATION])
+def test_the_reconciler_writes_its_own(key, subresource):
+    """Its service account sets and clears what is giveway's, and no other user does, whatever name it goes by."""
+    other = Context(MANAGING.engine, MANAGING.lookup, reconciler="system:serviceaccount:a:b")
+    for before, after in ((None, "x"), ("x", None)):
+        change = annotated(key, after), annotated(key, before)
+        for context, allowed in ((MANAGING, True), (other, False)):
+            assert judged(context, *change, user=RECONCILER, subResource=subresource)["allowed"] is allowed
+
+
+def test_the_reconciler_is_no_exception_from_the_shield():
+    """It has no business with the annotations that say who may be evicted."""
+    change = annotated(CAN_BE_PREEMPTED, "true"), annotated(CAN_BE_PREEMPTED, None)
+    assert judged(MANAGING, *change, user=RECONCILER, subResource="status")["allowed"] is False
+
+
+def test_a_status_update_is_judged_by_nothing_else():
+    """A kubelet's status is nobody's policy: a rule that every new pod would violate says nothing of it."""
+    pod = make_pod(priorityClassName="ghost")
+    running = {**pod, "status": {"phase": "Running"}}
+    answer = judged(make_context(HIGH, policies=(NEVER,)), running, pod, subResource="status")
+    assert answer == {"uid": answer["uid"], "allowed": True}
+
+
+@pytest.mark.parametrize("way", ["", "status", "binding"])
+def test_a_policy_gives_the_right_there_too(way):
+    """Whom `protectAnnotations` allows may write the shielded annotations whichever way."""
+    context = allowing(CAN_BE_PREEMPTED, subjects=(Subject(kind="User", name="lena"),))
+    change = annotated(CAN_BE_PREEMPTED, "true"), annotated(CAN_BE_PREEMPTED, None)
+    for user, allowed in (("lena", True), ("alice", False)):
+        if way == "binding":
+            answer = bound(context, user, annotations={CAN_BE_PREEMPTED: "true"})
+        else:
+            answer = judged(context, *change, user=user, subResource=way)
+        assert answer["allowed"] is allowed
+
+
+def test_no_policy_gives_away_what_is_giveways_own():
+    """A rule that names a plan's key opens nothing."""
+    context = allowing(PLAN, subjects=(Subject(kind="User", name="alice"),))
+    assert judged(context, annotated(PLAN, "x"), annotated(PLAN, None))["allowed"] is False
+
+
+def test_the_labels_of_a_binding_give_no_right():
+    """Whoever binds chooses the Binding's labels: a right by objectSelector does not follow from them."""
+    context = allowing(CAN_BE_PREEMPTED, object_selector=LabelSelector(match_labels={"mine": "yes"}))
+    assert bound(context, labels={"mine": "yes"}, annotations={CAN_BE_PREEMPTED: "true"})["allowed"] is False
+
+
+def test_a_policy_for_labelled_pods_holds_for_every_binding():
+    """A Binding does not say which labels its pod has, so nobody escapes a policy for some of the pods by binding."""
+    rule = make_rule("guard", protect_annotations=ProtectAnnotations(keys=("a.io/x",)))
+    policy = make_policy("gold", rule, object_selector=LabelSelector(match_labels={"tier": "gold"}))
+    for key, allowed in (("a.io/x", False), ("a.io/y", True)):
+        assert bound(make_context(policies=(policy,)), annotations={key: "1"})["allowed"] is allowed

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.admission.test_refusals_of_policies import judged
+from tests.admission.test_configmaps import refused
 from tests.manager.choosing import KEPT, RANGE, TEAMS, files, names, put
 from webhook.manager import policy_uses
 from webhook.preemption.victims.rules import Rules
@@ -95,5 +95,5 @@ async def test_what_other_parts_make_of_a_set_is_part_of_its_first_use(  # noqa:
     await one.reload()
     assert (names(one), one.engine.policies.preemption) == (["kubernetes", "teams"], ())
     assert f"1.yaml:{place}: error: this cannot be used: OverflowError: date value out of range" in one.problem
-    refused = judged({"1.yaml": text}, {}, {}, policy_uses.USES)
-    assert f"giveway-policies/1.yaml:{place}: error: this cannot be used: OverflowError" in refused
+    said = refused({"1.yaml": text}, {}, policy_uses.USES)
+    assert f"giveway-policies/1.yaml:{place}: error: this cannot be used: OverflowError" in said

@@ -1,4 +1,4 @@
-"""What a policy set lacks of the one before it; the texts are in tests/admission/test_refusals_of_policies.py."""
+"""What a policy set lacks of the one before it; the texts are in tests/admission/test_configmaps.py."""
 
 from tests.policy.builders import document, policies, rule, table
 from webhook.policy.removals import removals

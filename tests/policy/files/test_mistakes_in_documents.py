@@ -24,7 +24,7 @@ POLICY = HEAD + "  rules:\n  - {name: d, defaultPriorityClass: standard}\n"
 def test_documents(text, words):
     """What is no policy is told apart from what is a wrong one.
 
-    More of them, with their whole texts, are in tests/admission/test_refusals_of_policies.py.
+    More of them, with their whole texts, are in tests/admission/test_configmaps.py.
     """
     assert any(words in one.message for one in load_texts([("p.yaml", text)]).errors)
 
