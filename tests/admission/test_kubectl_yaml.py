@@ -17,44 +17,30 @@ SCALARS = {
     **dict.fromkeys(["y", "Y", "yes", "Yes", "YES", "on", "ON", "true", "True", "!!bool yes", '!!bool "yes"'], True),
     **dict.fromkeys(["n", "N", "no", "No", "off", "Off", "false", "FALSE"], False),
     **dict.fromkeys(["~", "null", "Null", "NULL", "", "!!null ''"], None),
-    "=": "=",
-    "nO": "nO",
+    **{text: text for text in ("=", "nO", "1e+400", "9" * 400, "9" * 5000, "1e", "_1", "190:20:30", "2001-01-01")},
+    **{text: text for text in ("<<", "v1.0")},
     '"y"': "y",
     "'0777'": "0777",
-    "1e+06": 1000000,
-    "1e6": 1000000,
-    "1000000.0": 1000000,
+    **dict.fromkeys(["1e+06", "1e6", "1000000.0"], 1000000),
     "1.": 1,
     ".5": 0.5,
     "-.5": -0.5,
-    "-0.0": 0,
+    **dict.fromkeys(["-0.0", "-0"], 0),
     "1e-7": 1e-7,
-    "1e+400": "1e+400",
-    "9" * 400: "9" * 400,
-    "9" * 5000: "9" * 5000,
     "1" + "0" * 300: 1e300,
-    "1e": "1e",
-    "0777": 511,
-    "0o777": 511,
+    **dict.fromkeys(["0777", "0o777"], 511),
     "0_7": 7,
     "08": 8,
-    "0x1F": 31,
-    "+0x1F": 31,
+    **dict.fromkeys(["0x1F", "+0x1F"], 31),
     "0b11": 3,
     "-0b11": -3,
     "+5": 5,
-    "-0": 0,
     "1_000": 1000,
-    "_1": "_1",
-    "190:20:30": "190:20:30",
-    "2001-01-01": "2001-01-01",
     "9007199254740993": 9007199254740993,
     "-9223372036854775808": -9223372036854775808,
     "9223372036854775808": 9223372036854775808.0,
     "1e18": 10**18,
     "1e21": 1e21,
-    "<<": "<<",
-    "v1.0": "v1.0",
     "!!str 123": "123",
     "!!int '12'": 12,
     "!!float 3": 3,
@@ -98,14 +84,10 @@ REFUSED = {
 """What kubectl refuses, and part of what is said of it."""
 
 
-def value_of(text: str):
-    [document] = read_yaml(text.encode())
-    assert document.problem is None
-    return document.value
-
-
 def values(text: str | bytes) -> list:
-    return [document.value for document in read_yaml(text if isinstance(text, bytes) else text.encode())]
+    documents = list(read_yaml(text if isinstance(text, bytes) else text.encode()))
+    assert not [document.problem for document in documents if document.problem]
+    return [document.value for document in documents]
 
 
 def kubectl(text: str | bytes) -> tuple[int, list]:
@@ -126,9 +108,9 @@ def kubectl(text: str | bytes) -> tuple[int, list]:
 @pytest.mark.parametrize(("text", "value"), (SCALARS | MAPPINGS).items())
 def test_a_value_is_what_it_is_to_kubectl(text, value):
     """Numbers without a point if they are whole, YAML 1.1's words for true and false, and names that are text."""
-    found = value_of(f"x: {text}\ny: z\n")["x"]
-    assert found == value
-    assert type(found) is type(value)
+    [found] = values(f"x: {text}\ny: z\n")
+    assert found == {"x": value, "true": "z"}
+    assert type(found["x"]) is type(value)
 
 
 @pytest.mark.parametrize(("text", "words"), REFUSED.items())
@@ -201,15 +183,14 @@ def test_a_real_kubectl_finds_the_same_documents(text, count):
     assert (code, objects, len(read)) == (0, read, count)
 
 
-@pytest.mark.parametrize(
-    ("text", "place"),
-    [
-        ("a: 1\nb: {c: 1, c: 2}\n", (2, 11, "c")),
-        ("a: 1\n---\n1: x\n'1': y\n", (4, 1, "1")),
-        ('{"a": 1, "b": [{"c": 1, "c": 2}]}', (1, 25, "c")),
-        ('\n{"x": 1}\n{"a": 1, "a": 2}', (3, 10, "a")),
-    ],
-    ids=["a mapping", "after the mark", "JSON", "a row of JSON"],
+@table(
+    "text, place",
+    {
+        "a mapping": ("a: 1\nb: {c: 1, c: 2}\n", (2, 11, "c")),
+        "after the mark": ("a: 1\n---\n1: x\n'1': y\n", (4, 1, "1")),
+        "JSON": ('{"a": 1, "b": [{"c": 1, "c": 2}]}', (1, 25, "c")),
+        "a row of JSON": ('\n{"x": 1}\n{"a": 1, "a": 2}', (3, 10, "a")),
+    },
 )
 def test_of_a_key_that_stands_twice_the_last_one_holds(text, place):
     """A warning says where; what a merge brings stands once."""
@@ -220,9 +201,14 @@ def test_of_a_key_that_stands_twice_the_last_one_holds(text, place):
     assert not merged.warnings
 
 
-def test_the_last_one_holds():
-    """As JSON has it, and go-yaml if it is not strict."""
-    assert value_of("a: {b: 1, b: 2}")["a"] == value_of('{"a": {"b": 1, "b": 2}}')["a"] == {"b": 2}
+def test_the_last_one_holds_and_what_stands_at_a_path_has_a_place():
+    """As JSON has it, and go-yaml if it is not strict; what is not there has the place of what is nearest."""
+    for text in ("x: 1\n---\na: {b: 1, b: 2}", '\n{"a": {"b": 1, "b": 2}}'):
+        document = list(read_yaml(text.encode()))[-1]
+        assert document.value == {"a": {"b": 2}}
+    [document] = list(read_yaml(b"x: 1\n---\na:\n- b: 1\n- {c: 2, d: 3}\n"))[1:]
+    places = {(): (3, 1), ("a",): (3, 1), ("a", 1): (5, 3), ("a", 1, "d"): (5, 10), ("a", 1, "e", "f"): (5, 3)}
+    assert {path: document.place(*path) for path in places} == places
 
 
 def test_what_follows_the_end_of_a_document_is_told():

@@ -3,11 +3,11 @@
 import msgspec
 import pytest
 
+from tests.admission.builders import make_pod
 from tests.native import apiserver
-from tests.native.comparing import RECONCILER, SETTINGS, Both, pod_request
+from tests.native.comparing import RECONCILER, SETTINGS, Both, agreed, make_class, make_namespace, pod_request
 from tests.policy.builders import engine, rules, table
 from webhook.kube.objects.cluster_scoped import PriorityClass
-from webhook.kube.objects.meta import ObjectMeta
 from webhook.native.compiler import compile_policies
 from webhook.native.objects import DESCRIPTION, RULES, Settings, object_name
 from webhook.policy.exceptions import next_end
@@ -15,25 +15,24 @@ from webhook.policy.model.policies import Policies
 from webhook.policy.model.values import CAN_BE_PREEMPTED, MARK
 
 NOW = 1_790_000_000.0
+SHIELD = f"{{name: shield, protectAnnotations: {{keys: [{CAN_BE_PREEMPTED}]}}}}"
 COPY = f"{{name: copy, copyAnnotations: [{CAN_BE_PREEMPTED}]}}"
 DEFAULT = "{name: default, defaultPriorityClass: standard}"
-BAND = "{name: band, reserve: {from: 100, to: 200, use: {namespaces: [a]}}}"
+BAND = "{name: band, reserve: {from: 100, to: 200, use: {namespaces: [team-a]}}}"
 ALLOWED = "{name: allowed, priorityClasses: {allow: [standard]}}"
+SPACES = {"team-a": make_namespace("team-a")}
 PREEMPTION = "preemptors: {priorityClasses: ['online-*'], twins: {high: online-high}}"
 
 
-def policies(*specs, preemption="", **_):
-    return engine(*specs, preemption=preemption).policies
-
-
-def one_class(name, value=0, policy=None, **annotations):
-    return PriorityClass(
-        metadata=ObjectMeta(name=name, annotations=annotations or None), value=value, preemption_policy=policy
-    )
+def one_class(name, value=0, policy=None, created="", **annotations):
+    """A PriorityClass of the cluster, made at that time."""
+    found = msgspec.convert(make_class(name, value, policy, **annotations), PriorityClass)
+    found.metadata.creation_timestamp = created or None
+    return found
 
 
 def compiled(*specs, classes=(), settings=SETTINGS, now=NOW, preemption=""):
-    return compile_policies(policies(*specs, preemption=preemption), classes, settings, now)
+    return compile_policies(engine(*specs, preemption=preemption).policies, classes, settings, now)
 
 
 def names(found):
@@ -139,19 +138,18 @@ def test_without_the_classes_what_needs_them_is_named(spec, rule, reason):
     assert (one.rule, reason in one.reason) == (rule, True)
 
 
-@pytest.mark.parametrize(
+READS_CLASS = "[{name: c, expression: 'priorityClass == null'}]"
+
+
+@table(
     "spec",
-    [
-        rules("{name: v, validate: {expression: 'priorityClass == null', message: m}}"),
-        rules(ALLOWED, conditions="[{name: c, expression: 'priorityClass == null'}]"),
-        rules(COPY, conditions="[{name: c, expression: 'priorityClass == null'}]"),
-        rules(DEFAULT, conditions="[{name: c, expression: 'priorityClass == null'}]"),
-        rules(
-            f"{{name: s, protectAnnotations: {{keys: [{CAN_BE_PREEMPTED}]}}}}",
-            conditions="[{name: c, expression: 'priorityClass == null'}]",
-        ),
-    ],
-    ids=["expression", "condition", "condition of what is copied", "condition of a default", "condition of a shield"],
+    {
+        "expression": rules("{name: v, validate: {expression: 'priorityClass == null', message: m}}"),
+        "condition": rules(ALLOWED, conditions=READS_CLASS),
+        "condition of what is copied": rules(COPY, conditions=READS_CLASS),
+        "condition of a default": rules(DEFAULT, conditions=READS_CLASS),
+        "condition of a shield": rules(SHIELD, conditions=READS_CLASS),
+    },
 )
 def test_a_rule_that_cannot_be_expressed_is_left_out_and_named(spec):
     """Also a rule whose policy has such a condition."""
@@ -160,15 +158,21 @@ def test_a_rule_that_cannot_be_expressed_is_left_out_and_named(spec):
     assert not any("giveway-p-" in name for name in names(found))
 
 
-def pod(namespace="a", **spec):
-    return {"kind": "Pod", "metadata": {"name": "a", "namespace": namespace}, "spec": {"containers": [], **spec}}
+def pod(name="", value=0, policy="PreemptLowerPriority", namespace="team-a", **meta):
+    """A pod as the Priority plugin filled it in."""
+    named = {"priorityClassName": name} if name else {}
+    return make_pod(meta={"namespace": namespace, **meta}, **named, priority=value, preemptionPolicy=policy)
 
 
 def mutated(found, obj, classes=()):
     there = {one.metadata.name: one for one in classes}
-    outcome = apiserver.mutate(found.objects, pod_request(obj), {"a": {"metadata": {"name": "a"}}}, there)
+    outcome = apiserver.mutate(found.objects, pod_request(obj), SPACES, there)
     assert not outcome.decisions
     return outcome.object
+
+
+def judged(found, obj, spaces=SPACES, **change):
+    return apiserver.validate(found.objects, pod_request(obj, **change), spaces)
 
 
 def test_a_kind_of_rule_that_is_not_compiled_is_named():
@@ -186,20 +190,16 @@ def test_a_class_that_the_table_does_not_know_yet():
     """
     found = compiled(rules(DEFAULT, COPY, BAND), classes=[], preemption=PREEMPTION)
     assert not found.inexpressible
-    bare = {"priority": 0, "preemptionPolicy": "PreemptLowerPriority"}
-    assert mutated(found, pod(**bare)) == pod(**bare)
-    given = mutated(found, pod(**bare), [one_class("standard", 7, "Never", **{CAN_BE_PREEMPTED: "true"})])
-    assert given["spec"] == pod(priorityClassName="standard", priority=7, preemptionPolicy="Never")["spec"]
+    assert mutated(found, pod()) == pod()
+    given = mutated(found, pod(), [one_class("standard", 7, "Never", **{CAN_BE_PREEMPTED: "true"})])
+    assert given["spec"] == pod("standard", 7, "Never")["spec"]
     assert CAN_BE_PREEMPTED not in given["metadata"]["annotations"]
-    unknown = pod(priorityClassName="online-new", priority=7, preemptionPolicy="Never")
-    assert mutated(found, unknown)["metadata"]["labels"] == {MARK: "managed"}
-    old = pod(priorityClassName="high", priority=7, preemptionPolicy="PreemptLowerPriority")
+    assert mutated(found, pod("online-new", 7, "Never"))["metadata"]["labels"] == {MARK: "managed"}
+    old = pod("high", 7)
     assert mutated(found, old) == old
-    outcome = apiserver.validate(found.objects, pod_request(old), {"a": {"metadata": {"name": "a"}}})
+    outcome = judged(found, old)
     assert (outcome.allowed, "kube-scheduler preempts for the pod" in outcome.messages("Warn")[0]) == (True, True)
-    high = pod("b", priorityClassName="unknown", priority=150, preemptionPolicy="Never")
-    outcome = apiserver.validate(found.objects, pod_request(high), {"b": {"metadata": {"name": "b"}}})
-    assert not outcome.allowed
+    assert not judged(found, pod("unknown", 150, "Never", namespace="b"), {"b": make_namespace("b")}).allowed
 
 
 @table(
@@ -214,8 +214,7 @@ def test_a_twin_takes_pods_by_what_it_is_now(twin, moved):
     """Without any table: the class of the pod stands in the pod, the twin is a parameter."""
     found = compiled(rules(BAND), classes=None, preemption=PREEMPTION)
     assert not found.inexpressible
-    asked = pod(priorityClassName="high", priority=7, preemptionPolicy="PreemptLowerPriority")
-    assert (mutated(found, asked, [twin])["spec"]["priorityClassName"] == "online-high") == moved
+    assert (mutated(found, pod("high", 7), [twin])["spec"]["priorityClassName"] == "online-high") == moved
 
 
 def test_a_thousand_classes_fit_into_the_table_and_leave_the_rest_as_it_is():
@@ -238,20 +237,17 @@ def test_a_thousand_classes_fit_into_the_table_and_leave_the_rest_as_it_is():
     ]
     assert [name for name in variables[0] if variables[0][name] != variables[1][name]] == ["class1_can_be_preempted"]
     assert max(map(len, variables[1].values())) < 100_000
-    asked = pod(priorityClassName=f"{999:063d}", priority=999, preemptionPolicy="PreemptLowerPriority")
-    assert mutated(many, asked)["metadata"]["annotations"][CAN_BE_PREEMPTED] == "true"
-
-
-def dated(name, value, created):
-    """A class with the annotation, made at that time."""
-    meta = ObjectMeta(name=name, annotations={CAN_BE_PREEMPTED: "true"}, creation_timestamp=created)
-    return PriorityClass(metadata=meta, value=value)
+    assert mutated(many, pod(f"{999:063d}", 999))["metadata"]["annotations"][CAN_BE_PREEMPTED] == "true"
 
 
 def test_classes_for_which_the_table_has_no_room_are_left_out_and_named():
     """Those in a band come first, then the older ones: many classes of one author displace nobody's."""
-    spam = [dated(f"{n:0253d}", 1000 + n, "2026-11-01T00:00:00Z") for n in range(450)]
-    ours = [dated("in-band", 150, "2026-12-01T00:00:00Z"), dated("old", 7, "2026-01-01T00:00:00Z")]
+    may_go = {CAN_BE_PREEMPTED: "true"}
+    spam = [one_class(f"{n:0253d}", 1000 + n, created="2026-11-01T00:00:00Z", **may_go) for n in range(450)]
+    ours = [
+        one_class("in-band", 150, created="2026-12-01T00:00:00Z", **may_go),
+        one_class("old", 7, created="2026-01-01T00:00:00Z", **may_go),
+    ]
     spec = rules(
         COPY, BAND, f"{{name: keep, protectAnnotations: {{keys: [{CAN_BE_PREEMPTED}], operations: [CREATE]}}}}"
     )
@@ -259,10 +255,8 @@ def test_classes_for_which_the_table_has_no_room_are_left_out_and_named():
     expressions = [row["expression"] for obj in found.objects for row in obj["spec"].get("variables", ())]
     assert 90_000 < max(map(len, expressions)) <= 100_000
     for known in ours:
-        asked = pod(
-            priorityClassName=known.metadata.name, priority=known.value, preemptionPolicy="PreemptLowerPriority"
-        )
-        assert mutated(found, asked)["metadata"]["annotations"][CAN_BE_PREEMPTED] == "true"
+        given = mutated(found, pod(known.metadata.name, known.value))
+        assert given["metadata"]["annotations"][CAN_BE_PREEMPTED] == "true"
     assert [row.told.split(": ")[:2] for row in found.inexpressible] == [
         ["enforced natively, with a difference", "p/copy"],
         ["enforced natively, with a difference", "p/keep"],
@@ -281,41 +275,30 @@ def test_two_hundred_rules_are_as_many_validations_in_a_few_policies():
     assert (len(made["spec"]["validations"]), len(names(found))) == (200, 9)
 
 
-EXCEPTION = "[{match: {namespaces: [a]}, rules: [allowed], reason: r, owner: o, until: 2026-11-30}]"
+EXCEPTION = "[{match: {namespaces: [team-a]}, rules: [allowed], reason: r, owner: o, until: 2026-11-30}]"
 BEFORE, AFTER = 1_796_083_199.0, 1_796_083_200.0
 
 
 @pytest.mark.parametrize(("when", "allowed"), [(BEFORE, True), (AFTER, False)], ids=["before", "after"])
 def test_an_exception_for_new_pods_ends_by_itself(when, allowed):
     """The creationTimestamp, which the API server sets before it validates, is the clock."""
-    both = Both(policies(rules(ALLOWED, exceptions=EXCEPTION)), [], now=NOW)
+    objects = [make_class("other", 1), make_namespace("team-a")]
+    both = Both(engine(rules(ALLOWED, exceptions=EXCEPTION)).policies, objects, now=NOW)
     assert not both.compiled.inexpressible
-    objects = [
-        {"kind": "PriorityClass", "metadata": {"name": "other"}, "value": 1},
-        {"kind": "Namespace", "metadata": {"name": "a"}},
-    ]
-    both = Both(policies(rules(ALLOWED, exceptions=EXCEPTION)), objects, now=NOW)
     both.now = when
-    webhook, native = both.create(pod_request(pod(priorityClassName="other")))
-    assert (not native.denied, not webhook.denied) == (allowed, allowed)
+    webhook, native = results = both.create(pod_request(make_pod(priorityClassName="other")))
+    assert bool(agreed(results)) is not allowed
     assert native.warned == webhook.warned
     assert any("by an exception until 2026-12-01T00:00:00Z (o: r)" in text for text in native.warned) == allowed
 
 
 def test_an_exception_for_changes_needs_somebody_who_compiles_again():
     """There is no clock at UPDATE: without a keeper the rule holds for everybody; with one it ends on time."""
-    shield = f"{{name: shield, protectAnnotations: {{keys: [{CAN_BE_PREEMPTED}]}}}}"
-    spec = rules(shield, exceptions=EXCEPTION.replace("allowed", "shield"))
-    new = {
-        "kind": "Pod",
-        "metadata": {"name": "a", "namespace": "a", "annotations": {CAN_BE_PREEMPTED: "true"}},
-        "spec": {},
-    }
-    asked = pod_request(new, operation="UPDATE", oldObject=pod())
-    spaces = {"a": {"metadata": {"name": "a"}}}
+    spec = rules(SHIELD, exceptions=EXCEPTION.replace("allowed", "shield"))
+    change = {"operation": "UPDATE", "oldObject": pod()}
 
     def allowed(found):
-        return apiserver.validate(found.objects, asked, spaces).allowed
+        return judged(found, pod(annotations={CAN_BE_PREEMPTED: "true"}), **change).allowed
 
     kept = Settings(namespace="giveway-system", reconciler=RECONCILER, kept=True)
     assert "the API server has no clock there" in compiled(spec).inexpressible[0].reason
@@ -323,8 +306,8 @@ def test_an_exception_for_changes_needs_somebody_who_compiles_again():
     assert allowed(compiled(spec, settings=kept))
     assert not compiled(spec, settings=kept).inexpressible
     assert not allowed(compiled(spec, settings=kept, now=AFTER))
-    assert next_end(policies(spec), NOW) == AFTER
-    assert next_end(policies(spec), AFTER) is None
+    ends = [next_end(engine(spec).policies, now) for now in (NOW, AFTER)]
+    assert ends == [AFTER, None]
 
 
 def test_without_mutation_a_pod_that_would_stay_unmarked_is_refused():
@@ -332,9 +315,8 @@ def test_without_mutation_a_pod_that_would_stay_unmarked_is_refused():
     plain = Settings(namespace="giveway-system", reconciler=RECONCILER, mutates=False)
     found = compiled(rules(ALLOWED), settings=plain, preemption=PREEMPTION)
     assert not any(one["kind"].startswith("Mutating") for one in found.objects)
-    asked = pod(priorityClassName="online-a", priority=7, preemptionPolicy="Never")
-    outcome = apiserver.validate(found.objects, pod_request(asked), {"a": {"metadata": {"name": "a"}}})
-    assert any("so nothing would preempt" in text or "so nothing preempts" in text for text in outcome.messages("Deny"))
+    refused = judged(found, pod("online-a", 7, "Never")).messages("Deny")
+    assert any("so nothing preempts" in text for text in refused)
 
 
 @pytest.mark.parametrize("namespace", ["kube-system", "giveway-system", "exempt"])
@@ -342,10 +324,8 @@ def test_namespaces_that_the_webhook_leaves_out_are_left_out(namespace):
     """What the cluster needs to get back on its feet waits for nobody's policy."""
     found = compiled(rules(ALLOWED), classes=[])
     labels = {"giveway.dev/exempt": ""} if namespace == "exempt" else {}
-    spaces = {namespace: {"metadata": {"name": namespace, "labels": labels}}}
-    asked = pod(namespace, priorityClassName="other", priority=7, preemptionPolicy="Never")
-    asked["metadata"]["annotations"] = {"giveway.dev/plan": "{}"}
-    assert apiserver.validate(found.objects, pod_request(asked), spaces).allowed
+    asked = pod("other", 7, "Never", namespace=namespace, annotations={"giveway.dev/plan": "{}"})
+    assert judged(found, asked, {namespace: make_namespace(namespace, **labels)}).allowed
 
 
 def test_no_policies_at_all_keep_what_is_builtin():

@@ -5,20 +5,32 @@ twin, the twin what is copied, all of it the mark), and no order is promised bet
 Priority runs before it and again after it, so class, priority and preemption policy are set together
 (docs/kubernetes-behaviour.md K1, K2).
 
-What was given is recorded on the pod (`webhook.native.record`), so that a second call, by the API
+What is given must be what the plugin resolves, or it refuses the pod. So the class is a parameter of the policy: the
+API server reads parameters from the same cache as its plugin, and evaluates nothing while there is no such class. A
+table could be old. What was given is recorded on the pod (`webhook.native.record`), so that a second call, by the API
 server or by the webhook, replaces what does not hold any more.
 """
 
 from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 from webhook.native import objects
-from webhook.native.expressions import FALSE, all_of, any_of, if_else, listing, quote
-from webhook.native.giving import MOVES, OWN_NAME, OWN_POLICY, PARAMETER_POLICY, given_by, giving, twin_of
-from webhook.native.matching import HAS_CONTROLLER, MIRROR, managed, managed_if_generated, twins_of
-from webhook.native.record import GIVEN_VARIABLE, LONGEST_VALUE, RECORD, creation_text, sent
-from webhook.native.rules import bracketed
+from webhook.native.expressions import FALSE, TRUE, all_of, any_of, if_else, listing, mapping, name_is, negate, quote
+from webhook.native.matching import (
+    HAS_CONTROLLER,
+    MIRROR,
+    NEW_POD,
+    excluded,
+    managed,
+    managed_if_generated,
+    twins_of,
+    who_is_given,
+)
+from webhook.native.record import GIVEN_VARIABLE, LONGEST_VALUE, RECORD, creation_text, owned, sent
+from webhook.native.rewriting import InexpressibleError
+from webhook.native.rules import bracketed, conditions_of
 from webhook.native.sink import Sink
-from webhook.native.table import NEVER, ClassTable, resolved, value_variable
+from webhook.native.table import NEVER, PREEMPT, ClassTable, resolved, value_variable
 from webhook.policy.evaluation.managed_classes import scale_up_delay
 from webhook.policy.evaluation.request import CLASSES
 from webhook.policy.evaluation.rules import BUILTIN
@@ -34,11 +46,36 @@ from webhook.policy.model.values import (
 )
 from webhook.registration.entries import MANIFEST_AGAIN, NOTHING_LEFT
 
+_NAME = "object.spec.?priorityClassName.orValue('')"
+_POLICY = "object.spec.?preemptionPolicy.orValue('')"
+_CLASS_POLICY = f"params.?preemptionPolicy.orValue({quote(PREEMPT)})"
+_MOVES = "variables.moves"
+"""The pod gets the class that is the parameter; false in the evaluation without one."""
+
+_DEFAULT = "variables.default"
+_TWIN = '\'{"class":"\' + variables.className + \'","from":"\''
+_MOVED_EARLIER = if_else(f"{RECORD}.startsWith({_TWIN})", f"{RECORD}.substring(size({_TWIN})).split('\"')[0]", "''")
+"""The class of whose twin an earlier call made the pod, by its record, if it has that twin still."""
 _CLASS = "variables.className"
 _ANNOTATIONS = "variables.annotations"
 _NONE = "optional.none()"
 _NOTHING = "{'': ''}"
 """A map of texts without any entry that is looked up."""
+
+
+class _Giving(NamedTuple):
+    """The classes that pods may be given, sorted by name, and what an evaluation for one of them needs.
+
+    `settled` says that the pod's class is final as far as this evaluation can tell, and `moved_from` of which class
+    it is the twin.
+    """
+
+    classes: list[str]
+    rules: list[str]
+    variables: list[tuple[str, str]]
+    may_be_given: objects.CompiledCondition
+    settled: str
+    moved_from: str
 
 
 def mutating_objects(policies: Policies, table: ClassTable | None, sink: Sink) -> Iterator[objects.Object]:
@@ -74,22 +111,22 @@ def _pods(policies: Policies, table: ClassTable | None, sink: Sink) -> list[obje
     One binding is for the pod in the class that it has, and one for each class that pods are given, as a parameter.
     Each evaluation leaves the pod whole, so that their order makes no difference.
     """
-    given = giving(policies, table, sink)
+    given = _giving(policies, table, sink)
     rules, when = list(given.rules), dict[str, list[str]]()
-    for rule_id, copied, when_given in given_by("copy_annotations", policies, table, sink):
+    for rule_id, copied, when_given in _given_by("copy_annotations", policies, table, sink):
         rules.append(rule_id)
         for key in copied:
             when.setdefault(key, []).append(when_given)
             if table is not None:
                 sink.differs(rule_id, table, key)
     # The class that the pod gets, and what the plugin resolves it to
-    priority = if_else(MOVES, "params.value", "object.spec.?priority.orValue(0)")
+    priority = if_else(_MOVES, "params.value", "object.spec.?priority.orValue(0)")
     variables = [
         ("annotations", "object.metadata.?annotations.orValue({})"),
         GIVEN_VARIABLE,
         *given.variables,
-        ("className", if_else(MOVES, "params.metadata.name", OWN_NAME)),
-        ("preemptionPolicy", if_else(MOVES, PARAMETER_POLICY, OWN_POLICY)),
+        ("className", if_else(_MOVES, "params.metadata.name", _NAME)),
+        ("preemptionPolicy", if_else(_MOVES, _CLASS_POLICY, _POLICY)),
         ("managed", all_of([managed(policies.preemption, _CLASS), f"variables.preemptionPolicy == {quote(NEVER)}"])),
         ("resolved", resolved(_CLASS, bracketed(priority), "variables.preemptionPolicy")),
         *_copied(policies, table, when, given.settled),
@@ -103,7 +140,7 @@ def _pods(policies: Policies, table: ClassTable | None, sink: Sink) -> list[obje
         f"[{pairs}].map(c, c == '' ? '' : '\"copied\":{{' + c + '}}')[0]",
     ]
     note = f"'{{' + [{', '.join(record)}].filter(part, part != '').join(',') + '}}'"
-    noted = any_of([MOVES, "variables.copied.size() > 0", f"{RECORD} != ''"])
+    noted = any_of([_MOVES, "variables.copied.size() > 0", f"{RECORD} != ''"])
     written = {key: f"variables.copied[?{quote(key)}]" for key in sorted({*when, POD_SCALE_UP_DELAY})}
     written[GIVEN] = if_else(noted, f"optional.of({note})", _NONE)
     keys = labels_recorded(policies.preemption)
@@ -119,7 +156,7 @@ def _pods(policies: Policies, table: ClassTable | None, sink: Sink) -> list[obje
         constraints=objects.constraints(sink.settings, ["pods"], ["CREATE"]),
         conditions=[objects.CompiledCondition("no-mirror-pod", no_mirror), given.may_be_given],
         variables=variables,
-        patch=f"params != null && !{MOVES}\n? []\n: {bracketed(_patch(list(written)))}",
+        patch=f"params != null && !{_MOVES}\n? []\n: {bracketed(_patch(list(written)))}",
         classes=given.classes,
     )
 
@@ -127,10 +164,10 @@ def _pods(policies: Policies, table: ClassTable | None, sink: Sink) -> list[obje
 def _manifests_again(policies: Policies, sink: Sink) -> list[objects.Object]:
     """What a pod's own manifest leaves out of what the pod was given is put back (`webhook.admission.mutating`)."""
     was = "oldObject.spec.?priorityClassName.orValue('')"
-    twin = twin_of(policies)
+    twin = _twin_of(policies)
     moved = [all_of([f"{twin} != ''", f"{twin} == {was}"])]
-    moved.append(f'{RECORD}.startsWith(\'{{"class":"\' + {was} + \'","from":"\' + {OWN_NAME} + \'"\')')
-    moved.append(all_of(["variables.replaced", f"{OWN_NAME} == ''", f"{was} != ''", f"{RECORD} != ''"]))
+    moved.append(f'{RECORD}.startsWith(\'{{"class":"\' + {was} + \'","from":"\' + {_NAME} + \'"\')')
+    moved.append(all_of(["variables.replaced", f"{_NAME} == ''", f"{was} != ''", f"{RECORD} != ''"]))
     lost = f"k in variables.before && !(k in {_ANNOTATIONS})"
     value = f"(variables.before[k].size() > {LONGEST_VALUE} ? 'sha256:' : variables.before[k] + '\"')"
     in_record = f"{RECORD}.contains('\"' + k + '\":\"' + {value})"
@@ -160,6 +197,69 @@ def _manifests_again(policies: Policies, sink: Sink) -> list[objects.Object]:
         ],
         patch=" +\n".join(parts),
     )
+
+
+def _giving(policies: Policies, table: ClassTable | None, sink: Sink) -> _Giving:
+    """Default classes and twins. A rule that cannot be expressed is noted."""
+    cases = list(_given_by("default_priority_class", policies, table, sink))
+    defaults, default = {name for _, name, _ in cases}, quote("")
+    global_defaults = table.names(default=True) if table is not None else []
+    for _, name, when in reversed(cases):
+        default = if_else(when, quote(name), default)
+    # A pod names no class if it has none, or if the Priority plugin filled in the global default
+    filled_in = [f"{RECORD} == ''", f"{_NAME} in {listing(global_defaults)}", owned(["spec"])]
+    filled_in.append(negate(owned(["spec", "priorityClassName"])))
+    names_none = any_of([f"{_NAME} == ''", all_of(filled_in) if global_defaults else FALSE])
+    # If a default class is there, what follows from the class that the pod has now is no matter. If it has gone
+    # since the table was made, the pod stays in its class, without twin and copies
+    there = sorted(defaults.intersection(table.names() if table is not None else ()))
+    settled = f"!({_DEFAULT} in {listing(there)})" if there else TRUE
+    by_default = f"{_DEFAULT} == params.metadata.name" if defaults else FALSE
+    # A twin takes pods if it has the value of their class, and is `Never` while that is not
+    is_twin = f"{_twin_of(policies)} == params.metadata.name" if twins_of(policies.preemption) else FALSE
+    usable = [f"{_CLASS_POLICY} == {quote(NEVER)}", f"{_POLICY} != {quote(NEVER)}"]
+    usable.append("params.value == object.spec.?priority.orValue(0)")
+    moves = all_of(["params != null", any_of([by_default, all_of([is_twin, *usable, settled])])])
+    # Most pods get no other class, and a match condition finds it out at the least cost
+    is_default = all_of([name_is(_NAME, ["", *global_defaults]), name_is("params.metadata.name", sorted(defaults))])
+    return _Giving(
+        classes=sorted({*defaults, *twins_of(policies.preemption).values()}),
+        rules=[rule_id for rule_id, _, _ in cases],
+        variables=[("default", if_else(names_none, default, quote(""))), ("moves", moves)],
+        may_be_given=objects.CompiledCondition("may-be-given", any_of(["params == null", is_default, is_twin])),
+        settled=any_of([_MOVES, settled]),
+        moved_from=if_else(_MOVES, if_else(by_default, quote(""), _NAME), _MOVED_EARLIER),
+    )
+
+
+def _given_by(body: str, policies: Policies, table: ClassTable | None, sink: Sink) -> Iterator[tuple[str, Any, str]]:
+    """The rules with this body: id, body, and when the policy fills something in for a pod; others are noted."""
+    for policy in policies.priority:
+        for rule in policy.rules:
+            value = getattr(rule, body)
+            if value is None:
+                continue
+            rule_id = f"{policy.name}/{rule.name}"
+            tests = [who_is_given(policy.match, NEW_POD), negate(excluded(policy.exclude, NEW_POD))]
+            try:
+                when = all_of([*tests, *(condition.expression for condition in conditions_of(policy))])
+            except InexpressibleError as error:
+                sink.lacks(rule_id, error)
+                continue
+            if table is None:
+                sink.lacks(
+                    rule_id,
+                    "what a class says, and which class is the global default that pods without one have by then, is"
+                    " not known: give the classes",
+                )
+                continue
+            yield rule_id, value, when
+
+
+def _twin_of(policies: Policies) -> str:
+    """The twin of the class that the pod names, or the empty string."""
+    twins = sorted(twins_of(policies.preemption).items())
+    return f"{mapping((name, quote(twin)) for name, twin in twins)}[?{_NAME}].orValue('')" if twins else quote("")
 
 
 def _copied(
@@ -193,14 +293,14 @@ def _copied(
 
 def _patch(keys: Sequence[str]) -> str:
     """One JSON patch; each part is empty if there is nothing to do. `keys` are the annotations that may be written."""
-    values = {"priorityClassName": _CLASS, "priority": "params.value", "preemptionPolicy": PARAMETER_POLICY}
+    values = {"priorityClassName": _CLASS, "priority": "params.value", "preemptionPolicy": _CLASS_POLICY}
     path = _path("annotations", "k")
     gone = f"({listing(OWN_ANNOTATIONS)} + variables.copiedBefore).filter(k, k in {_ANNOTATIONS}"
     # The mark; what a client set on a pod with a controller is left to validation (`webhook.admission.mutating`)
     mark, there = _path("labels", quote(MARK)), f"{quote(MARK)} in object.metadata.?labels.orValue({{}})"
     left = all_of([there, HAS_CONTROLLER, bracketed(sent(["metadata", "labels", MARK]))])
     parts = [
-        _when(MOVES, *(_add(quote(f"/spec/{field}"), value) for field, value in values.items())),
+        _when(_MOVES, *(_add(quote(f"/spec/{field}"), value) for field, value in values.items())),
         _when(
             "variables.written.size() > 0 && !has(object.metadata.annotations)",
             _add(quote("/metadata/annotations"), "{}"),
