@@ -116,50 +116,58 @@ def test_what_giveway_gave_follows_the_class(given, name, annotations, mark, fie
     assert refusals(second) == []
 
 
-def test_a_default_gives_way_to_the_class_of_another_webhook():
-    """A class that another webhook names after giveway's default stays, also where it is the global default."""
-    first = mutated(CONTEXT, sent(make_pod()))
-    assert first["spec"]["priorityClassName"] == "offline"
-    second = mutated(CONTEXT, reclassed(first, "standard"))
-    assert second["spec"]["priorityClassName"] == "standard"
-    assert annotations_of(second) == {}
+CONTROLLER = [{"kind": "Rollout", "name": "r", "controller": True}]
+
+
+@table(
+    "pod, name, sets, annotations",
+    {
+        "a default gives way, also to the global default": (make_pod(), "standard", {}, {}),
+        "a value that another webhook changed is its own": (
+            make_pod(priorityClassName="offline"),
+            "prod",
+            {CAN_BE_PREEMPTED: "false"},
+            {CAN_BE_PREEMPTED: "false"},
+        ),
+        "a mark that no client set goes, also from a pod with a controller": (
+            make_pod(meta={"ownerReferences": CONTROLLER}, priorityClassName="offline"),
+            "prod",
+            {},
+            {},
+        ),
+    },
+)
+def test_the_class_of_another_webhook_counts(pod, name, sets, annotations):
+    """Its class stays, and what it says by itself; the rest of what the first call gave goes."""
+    first = mutated(CONTEXT, sent(pod))
+    assert (first["spec"]["priorityClassName"], first["metadata"]["labels"]) == ("offline", {MARK: "managed"})
+    changed = reclassed(first, name)
+    changed["metadata"]["annotations"] |= sets
+    second = mutated(CONTEXT, changed)
+    assert (second["spec"]["priorityClassName"], annotations_of(second)) == (name, annotations)
+    assert not second["metadata"].get("labels")
     assert refusals(second) == []
 
 
-def test_a_value_that_another_webhook_changed_is_its_own():
-    """A copied annotation that somebody set to something else afterwards is not giveway's to take back."""
-    first = mutated(CONTEXT, sent(make_pod(priorityClassName="offline")))
-    changed = reclassed(first, "prod")
-    changed["metadata"]["annotations"][CAN_BE_PREEMPTED] = "false"
-    assert annotations_of(mutated(CONTEXT, changed)) == {CAN_BE_PREEMPTED: "false"}
-
-
+OWN = {CAN_BE_PREEMPTED: "true", "guard.example.com/key": "x"}
 FORGED = f'{{"class":"offline","copied":{{"{CAN_BE_PREEMPTED}":"true","guard.example.com/key":"x"}}}}'
 
 
-def test_a_record_that_a_client_sends_counts_for_nothing():
-    """By managedFields a client set it: it is taken off, and every annotation stays as it was."""
-    own = {CAN_BE_PREEMPTED: "true", "guard.example.com/key": "x"}
-    result = mutated(CONTEXT, sent(make_pod(meta={"annotations": {**own, GIVEN: FORGED}}, priorityClassName="prod")))
-    assert result["metadata"]["annotations"] == own
-
-
-def test_a_record_touches_no_annotation_that_policies_do_not_copy():
-    """Without managedFields a record is believed, but only about keys that a copyAnnotations rule names."""
-    own = {"guard.example.com/key": "x"}
-    result = mutated(CONTEXT, make_pod(meta={"annotations": {**own, GIVEN: FORGED}}, priorityClassName="prod"))
-    assert annotations_of(result) == own
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["", "null", "[]", '{"class":1}', "{", '{"copied":{"a":1}}', "x" * 70_000],
-    ids=["empty", "null", "list", "class", "cut", "value", "long"],
+@table(
+    "record, fields, annotations",
+    {
+        "a client set it, so it counts for nothing": (FORGED, True, OWN),
+        "it is believed about what policies copy": (FORGED, False, {"guard.example.com/key": "x"}),
+        **{f"none, but {text[:20]!r}": (text, False, OWN) for text in ("", "null", "[]", '{"class":1}', "{")},
+        "a value that is no text": ('{"copied":{"a":1}}', False, OWN),
+        "a long one": ("x" * 70_000, False, OWN),
+    },
 )
-def test_a_record_that_is_none_is_taken_off(text):
-    """Whatever a pod carries in its place, the answer is a verdict and the record goes."""
-    result = mutated(CONTEXT, make_pod(meta={"annotations": {GIVEN: text}}, priorityClassName="prod"))
-    assert result["metadata"]["annotations"] == {}
+def test_a_record_that_is_not_giveways_is_taken_off(record, fields, annotations):
+    """By managedFields a client set it; without them it is believed, if it is one, but touches no other annotation."""
+    pod = make_pod(meta={"annotations": {**OWN, GIVEN: record}}, priorityClassName="prod")
+    found = mutated(CONTEXT, sent(pod) if fields else pod)["metadata"]["annotations"]
+    assert {key: text for key, text in found.items() if key != GIVEN or fields} == annotations
 
 
 def test_long_values_are_recorded_in_short():
@@ -201,9 +209,6 @@ def test_a_stray_mark_is_taken_off_with_a_warning():
     assert refusals(result) == []
 
 
-CONTROLLER = [{"kind": "Rollout", "name": "r", "controller": True}]
-
-
 @table(
     "name, value, owners, words",
     {
@@ -222,15 +227,6 @@ def test_a_mark_that_a_controller_may_select_by_stays_as_it_is(name, value, owne
             assert result["metadata"]["labels"] == {MARK: value}
         said = "; ".join(refusals(result))
         assert words in said if words else not said
-
-
-def test_a_mark_of_an_earlier_call_goes_from_a_pod_with_a_controller():
-    """No client set it, so no controller selects by it."""
-    first = mutated(CONTEXT, sent(make_pod(meta={"ownerReferences": CONTROLLER}, priorityClassName="offline")))
-    assert first["metadata"]["labels"] == {MARK: "managed"}
-    second = mutated(CONTEXT, reclassed(first, "prod"))
-    assert not second["metadata"].get("labels")
-    assert refusals(second) == []
 
 
 def test_a_deletion_timestamp_in_a_new_pod_escapes_nothing():
