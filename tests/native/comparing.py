@@ -61,7 +61,7 @@ class Both:
         settings: Settings = SETTINGS,
         compiled_for: list[Json] | None = None,
     ) -> None:
-        self.now = time.time() if now is None else now
+        self.policies, self.now = policies, time.time() if now is None else now
         classes = [msgspec.convert(one, PriorityClass) for one in objects if one["kind"] == "PriorityClass"]
         self.namespaces = {one["metadata"]["name"]: one for one in objects if one["kind"] == "Namespace"}
         self.lookup = Objects(classes, [msgspec.convert(one, Namespace) for one in self.namespaces.values()])
