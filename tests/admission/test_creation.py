@@ -5,36 +5,28 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.admission.builders import HERE, judged, make_context, make_pod, message_of, mutated
-from tests.policy.builders import table
-from webhook.kube.objects.meta import LabelSelector, Requirement
-from webhook.policy.model.limits import LabelRate, Limits
-from webhook.policy.model.preemption import GroupDisruption, Groups, PreemptionPolicy, Preemptors
+from tests.admission.builders import judged, make_context, make_pod, message_of, mutated
+from tests.policy.builders import policies, table
+from webhook.policy.model.preemption import PreemptionPolicy
 from webhook.policy.model.values import CREATION, GIVEN, MARK
-from webhook.policy.model.victims import PodsMatch, PreemptionPair, Victims
 
 SPEC = {"priority": 0, "preemptionPolicy": "PreemptLowerPriority"}
 JOB_SET, VOLCANO = "jobset.sigs.k8s.io/jobset-name", "scheduling.k8s.io/group-name"
 
 
-def policy(*pairs: PreemptionPair, groups: GroupDisruption = GroupDisruption.POD, **limits: Any) -> PreemptionPolicy:
-    return PreemptionPolicy(
-        name="preempt",
-        source=HERE,
-        preemptors=Preemptors(priority_classes=("high",)),
-        victims=Victims(pairs=pairs or None),
-        groups=Groups(disruption=groups),
-        limits=Limits(**limits),
-    )
-
-
-def chosen(**labels: str) -> PodsMatch:
-    return PodsMatch(labels=LabelSelector(match_labels=labels))
+def policy(*rows: str) -> PreemptionPolicy:
+    """A PreemptionPolicy with these parts."""
+    spec = "\n".join(["preemptors: {priorityClasses: [high]}", *rows])
+    return policies(spec, "PreemptionPolicy").preemption[0]
 
 
 ABSENT = '{"labels":{},"annotations":{},"absent":["tier"]}'
-BY_TIER = policy(PreemptionPair(victims=chosen(tier="batch")))
-ZONE = PodsMatch(labels=LabelSelector(match_expressions=[Requirement(key="zone", operator="DoesNotExist")]))
+BY_TIER = "victims: {pairs: [{victims: {labels: {matchLabels: {tier: batch}}}}]}"
+BOTH_SIDES = (
+    "victims: {pairs: [{preemptors: {labels: {matchLabels: {tier: a}}},"
+    " victims: {labels: {matchExpressions: [{key: zone, operator: DoesNotExist}]}}}]}"
+)
+BY_MARK = BY_TIER.replace("tier: batch", f"{MARK}: a")
 
 
 def recorded(by: PreemptionPolicy, pod: dict[str, Any]) -> str | None:
@@ -48,53 +40,53 @@ def recorded(by: PreemptionPolicy, pod: dict[str, Any]) -> str | None:
 @table(
     "by, meta, record",
     {
-        "no policy reads any of it": (policy(), {"labels": {"tier": "batch", JOB_SET: "a"}}, None),
-        "a victim's label": (BY_TIER, {"labels": {"tier": "batch", "app": "x"}}, {"labels": {"tier": "batch"}}),
-        "a label that the pod does not have": (BY_TIER, {}, {"absent": ["tier"]}),
+        "no policy reads any of it": ([], {"labels": {"tier": "batch", JOB_SET: "a"}}, None),
+        "a victim's label": ([BY_TIER], {"labels": {"tier": "batch", "app": "x"}}, {"labels": {"tier": "batch"}}),
+        "a label that the pod does not have": ([BY_TIER], {}, {"absent": ["tier"]}),
         "labels of both sides of a pair": (
-            policy(PreemptionPair(preemptors=chosen(tier="a"), victims=ZONE)),
+            [BOTH_SIDES],
             {"labels": {"zone": "z"}},
             {"labels": {"zone": "z"}, "absent": ["tier"]},
         ),
         "the label of a rate": (
-            policy(per_label=LabelRate(label="team", evictions=1)),
+            ["limits: {perLabel: {label: team, evictions: 1}}"],
             {"labels": {"team": "a"}},
             {"labels": {"team": "a"}},
         ),
         "what names a group": (
-            policy(groups=GroupDisruption.NEVER),
+            ["groups: {disruption: Never}"],
             {"labels": {JOB_SET: "a"}, "annotations": {VOLCANO: "g"}},
             {"labels": {JOB_SET: "a"}, "annotations": {VOLCANO: "g"}},
         ),
-        "no group": (policy(groups=GroupDisruption.GROUP), {}, {}),
-        "no name of a group": (policy(groups=GroupDisruption.GROUP), {"annotations": {VOLCANO: '"}\\ x'}}, {}),
-        "the mark, protected anyway": (policy(PreemptionPair(victims=chosen(**{MARK: "a"}))), {}, {}),
+        "no group": (["groups: {disruption: Group}"], {}, {}),
+        "no name of a group": (["groups: {disruption: Group}"], {"annotations": {VOLCANO: '"}\\ x'}}, {}),
+        "the mark, protected anyway": ([BY_MARK], {}, {}),
     },
 )
 def test_what_is_recorded(by, meta, record):
     """The labels that the policies read, those that are absent by name, and all that names a group; nothing else."""
-    text = recorded(by, make_pod(meta=meta, **SPEC))
+    text = recorded(policy(*by), make_pod(meta=meta, **SPEC))
     whole = {"labels": {}, "annotations": {}, "absent": []}
     assert (text and msgspec.json.decode(text)) == (None if record is None else whole | record)
 
 
-@pytest.mark.parametrize("by", [BY_TIER, policy()], ids=["with a record", "without"])
+@pytest.mark.parametrize("by", [[BY_TIER], []], ids=["with a record", "without"])
 def test_a_record_that_a_client_sends_is_replaced(by):
     """A copied manifest carries the record of another pod, and a forged one is no different."""
     pod = make_pod(meta={"annotations": {CREATION: '{"labels":{"tier":"batch"}}'}}, **SPEC)
-    assert recorded(by, pod) == (ABSENT if by is BY_TIER else None)
+    assert recorded(policy(*by), pod) == (ABSENT if by else None)
 
 
 def test_a_mirror_pod_has_no_record():
     """Mutation leaves mirror pods alone, so nothing else would take a forged record off."""
     pod = make_pod(meta={"annotations": {"kubernetes.io/config.mirror": "x", CREATION: ABSENT}}, **SPEC)
-    answer = judged(make_context(policies=(BY_TIER,)), pod)
+    answer = judged(make_context(policies=(policy(BY_TIER),)), pod)
     assert f"annotation {CREATION} is giveway's record" in message_of(answer)
 
 
 def test_labels_and_groups_of_running_pods_change_freely():
     """Rollouts, meshes and JobSet relabel running pods: nobody is refused for what policies select by."""
-    context = make_context(policies=(policy(*BY_TIER.victims.pairs or (), groups=GroupDisruption.NEVER),))
+    context = make_context(policies=(policy(BY_TIER, "groups: {disruption: Never}"),))
     record = {"annotations": {CREATION: '{"absent":["tier"]}', GIVEN: "{}"}}
     old = make_pod(meta=record, **SPEC)
     new = make_pod(meta={**record, "labels": {"tier": "batch", JOB_SET: "a"}}, **SPEC)
