@@ -156,12 +156,14 @@ def test_a_right_by_namespace_is_the_same_for_author_and_controllers():
     {
         "by namespace": ({"namespaces": ("team-a",), "subjects": (Subject("Group", "other"),)}, True),
         "by subjects": ({"subjects": DEV}, False),
+        "of new pods": ({"operations": ("CREATE",)}, True),
     },
 )
 def test_a_template_is_judged_by_the_default_that_its_pods_get(match, refused):
-    """The default of a template is what a controller's pods will get, not what the author's own pods would."""
+    """The default of a template, new or changed, is what a controller's pods will get, not the author's own."""
     default = make_policy("teams", make_rule("default", default_priority_class="urgent"), **match)
     context = make_context(URGENT, policies=(default, band()))
-    assert judged(context, make_workload("Deployment"))["allowed"] is not refused
+    for old in (None, make_workload("Deployment", meta={"labels": {"a": "b"}})):
+        assert judged(context, make_workload("Deployment"), old)["allowed"] is not refused
     patch = patch_of(filled(context, make_pod(meta=OWNED), user=CONTROLLER))
     assert ({"op": "add", "path": "/spec/priorityClassName", "value": "urgent"} in patch) is refused
