@@ -38,12 +38,9 @@ def compile_policies(
     `now` is in seconds since the epoch: exceptions that have ended by then are left out.
     """
     bands = [rule.reserve for policy in policies.priority for rule in policy.rules if rule.reserve is not None]
-    table = None if classes is None else ClassTable(classes, [(band.from_, band.to) for band in bands])
-    sink = Sink(settings, now, [])
-    made: list[Object] = []
-    if settings.mutates:
-        made += mutating_objects(policies, table, sink)
-    made += protected_objects(policies, table, sink)
+    sink = Sink(settings, now, ClassTable(classes, [(band.from_, band.to) for band in bands]), [])
+    made = [*mutating_objects(policies, sink)] if settings.mutates else []
+    made += protected_objects(policies, sink)
     twins = originals(policies.preemption)
     for policy in policies.priority:
         made += policy_objects(policy, twins, sink)

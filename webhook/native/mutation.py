@@ -78,9 +78,9 @@ class _Giving(NamedTuple):
     moved_from: str
 
 
-def mutating_objects(policies: Policies, table: ClassTable | None, sink: Sink) -> Iterator[objects.Object]:
+def mutating_objects(policies: Policies, sink: Sink) -> Iterator[objects.Object]:
     """The policy for new pods, and one by which a managed PriorityClass is made `Never`; each with its bindings."""
-    yield from _pods(policies, table, sink)
+    yield from _pods(policies, sink)
     yield from _manifests_again(policies, sink)
     name, prefix = "object.metadata.?name.orValue('')", "object.metadata.?generateName.orValue('')"
     ours = if_else(
@@ -105,20 +105,19 @@ def mutating_objects(policies: Policies, table: ClassTable | None, sink: Sink) -
     )
 
 
-def _pods(policies: Policies, table: ClassTable | None, sink: Sink) -> list[objects.Object]:
+def _pods(policies: Policies, sink: Sink) -> list[objects.Object]:
     """New pods: class, priority and preemption policy, copied annotations, the mark; what is giveway's own goes.
 
     One binding is for the pod in the class that it has, and one for each class that pods are given, as a parameter.
     Each evaluation leaves the pod whole, so that their order makes no difference.
     """
-    given = _giving(policies, table, sink)
+    given = _giving(policies, sink)
     rules, when = list(given.rules), dict[str, list[str]]()
-    for rule_id, copied, when_given in _given_by("copy_annotations", policies, table, sink):
+    for rule_id, copied, when_given in _given_by("copy_annotations", policies, sink):
         rules.append(rule_id)
         for key in copied:
             when.setdefault(key, []).append(when_given)
-            if table is not None:
-                sink.differs(rule_id, table, key)
+            sink.differs(rule_id, key)
     # The class that the pod gets, and what the plugin resolves it to
     priority = if_else(_MOVES, "params.value", "object.spec.?priority.orValue(0)")
     variables = [
@@ -129,7 +128,7 @@ def _pods(policies: Policies, table: ClassTable | None, sink: Sink) -> list[obje
         ("preemptionPolicy", if_else(_MOVES, _CLASS_POLICY, _POLICY)),
         ("managed", all_of([managed(policies.preemption, _CLASS), f"variables.preemptionPolicy == {quote(NEVER)}"])),
         ("resolved", resolved(_CLASS, bracketed(priority), "variables.preemptionPolicy")),
-        *_copied(policies, table, when, given.settled),
+        *_copied(policies, sink.table, when, given.settled),
     ]
     # The annotations that giveway writes: copies, the record of what was given, and that of what the pod says
     copied = f"{listing(sorted({*when, POD_SCALE_UP_DELAY}))}.filter(k, k in variables.copied)"
@@ -199,11 +198,11 @@ def _manifests_again(policies: Policies, sink: Sink) -> list[objects.Object]:
     )
 
 
-def _giving(policies: Policies, table: ClassTable | None, sink: Sink) -> _Giving:
+def _giving(policies: Policies, sink: Sink) -> _Giving:
     """Default classes and twins. A rule that cannot be expressed is noted."""
-    cases = list(_given_by("default_priority_class", policies, table, sink))
+    cases = list(_given_by("default_priority_class", policies, sink))
     defaults, default = {name for _, name, _ in cases}, quote("")
-    global_defaults = table.names(default=True) if table is not None else []
+    global_defaults = sink.table.names(default=True)
     for _, name, when in reversed(cases):
         default = if_else(when, quote(name), default)
     # A pod names no class if it has none, or if the Priority plugin filled in the global default
@@ -212,7 +211,7 @@ def _giving(policies: Policies, table: ClassTable | None, sink: Sink) -> _Giving
     names_none = any_of([f"{_NAME} == ''", all_of(filled_in) if global_defaults else FALSE])
     # If a default class is there, what follows from the class that the pod has now is no matter. If it has gone
     # since the table was made, the pod stays in its class, without twin and copies
-    there = sorted(defaults.intersection(table.names() if table is not None else ()))
+    there = sorted(defaults.intersection(sink.table.names()))
     settled = f"!({_DEFAULT} in {listing(there)})" if there else TRUE
     by_default = f"{_DEFAULT} == params.metadata.name" if defaults else FALSE
     # A twin takes pods if it has the value of their class, and is `Never` while that is not
@@ -232,7 +231,7 @@ def _giving(policies: Policies, table: ClassTable | None, sink: Sink) -> _Giving
     )
 
 
-def _given_by(body: str, policies: Policies, table: ClassTable | None, sink: Sink) -> Iterator[tuple[str, Any, str]]:
+def _given_by(body: str, policies: Policies, sink: Sink) -> Iterator[tuple[str, Any, str]]:
     """The rules with this body: id, body, and when the policy fills something in for a pod; others are noted."""
     for policy in policies.priority:
         for rule in policy.rules:
@@ -246,7 +245,7 @@ def _given_by(body: str, policies: Policies, table: ClassTable | None, sink: Sin
             except InexpressibleError as error:
                 sink.lacks(rule_id, error)
                 continue
-            if table is None:
+            if not sink.table.known:
                 sink.lacks(
                     rule_id,
                     "what a class says, and which class is the global default that pods without one have by then, is"
@@ -263,7 +262,7 @@ def _twin_of(policies: Policies) -> str:
 
 
 def _copied(
-    policies: Policies, table: ClassTable | None, when: dict[str, list[str]], settled: str
+    policies: Policies, table: ClassTable, when: dict[str, list[str]], settled: str
 ) -> Iterator[tuple[str, str]]:
     """Variables: what classes say of the annotations to copy, what an earlier call copied, and what is copied now.
 
@@ -276,7 +275,7 @@ def _copied(
     ours = f"{RECORD}.contains('\"' + k + '\":\"' + {_ANNOTATIONS}[k] + '\"')"
     copies = dict[str, str]()
     for key in keys:
-        name, said = value_variable(key, keys), table.annotation(key) if table is not None else "{}"
+        name, said = value_variable(key, keys), table.annotation(key)
         yield name, _NOTHING if said == "{}" else said
         offered = f"variables.{name}[?variables.resolved]"
         copied = if_else(any_of(when.get(key, ())), offered, _NONE)

@@ -13,9 +13,9 @@ from webhook.native import matching, objects
 from webhook.native.expressions import FALSE, TRUE, all_of, any_of, if_else, negate, quote
 from webhook.native.record import GIVEN_VARIABLE, recorded
 from webhook.native.rewriting import InexpressibleError
-from webhook.native.rules import CLASS_NAME, applies, conditions_of, validations
+from webhook.native.rules import CLASS_NAME, CLASS_VARIABLE, applies, conditions_of, validations
 from webhook.native.sink import Sink
-from webhook.native.table import NEVER, ClassTable, resolved, value_variable
+from webhook.native.table import NEVER, resolved, value_variable
 from webhook.policy.evaluation.managed_classes import shielded
 from webhook.policy.evaluation.matching import rights_text
 from webhook.policy.evaluation.request import CLASSES, PODS
@@ -26,7 +26,6 @@ from webhook.policy.model.priority import PriorityPolicy
 from webhook.policy.model.rules import Enforcement, PriorityRule, ProtectAnnotations
 from webhook.policy.model.values import MANAGED, MARK, OWN_ANNOTATIONS, RECONCILER_ANNOTATIONS, WEBHOOK_ANNOTATIONS
 
-_CLASS_VARIABLE = ("className", "object.spec.?priorityClassName.orValue('')")
 _RESOLVED = resolved(CLASS_NAME, "object.spec.?priority.orValue(0)", "object.spec.?preemptionPolicy.orValue('')")
 _OF_BINDING = (
     "dyn({'metadata': {'name': dyn(object.metadata.?name.orValue('')), 'labels': dyn({}),"
@@ -34,7 +33,7 @@ _OF_BINDING = (
 )
 _FROM_BINDING = [("pod", _OF_BINDING), ("podBefore", "dyn({'metadata': {'labels': {}, 'annotations': {}}})")]
 """What conditions read of the pod that a Binding changes: its own labels are no pod's (`validate_binding`)."""
-_VARIABLES = [*_FROM_BINDING, _CLASS_VARIABLE, ("resolved", _RESOLVED), GIVEN_VARIABLE]
+_VARIABLES = [*_FROM_BINDING, CLASS_VARIABLE, ("resolved", _RESOLVED), GIVEN_VARIABLE]
 
 
 class _Place(NamedTuple):
@@ -80,13 +79,11 @@ class _Shield(NamedTuple):
         return all_of([applies(self.policy, asked), whose, matching.may(self.allow(asked), asked)])
 
 
-def protected_objects(policies: Policies, table: ClassTable | None, sink: Sink) -> Iterator[objects.Object]:
+def protected_objects(policies: Policies, sink: Sink) -> Iterator[objects.Object]:
     """The policies about new pods, changes of pods, Bindings, and PriorityClasses, with their bindings."""
-    shields = list(_shields(policies, table, sink))
+    shields = list(_shields(policies, sink))
     keys = sorted({key for shield in shields for key in shield.body.keys})
-    variables = [*_VARIABLES]
-    if table is not None:
-        variables += [(value_variable(key, keys), table.annotation(key)) for key in keys]
+    variables = [*_VARIABLES, *((value_variable(key, keys), sink.table.annotation(key)) for key in keys)]
     for place in _PLACES:
         asked, about = place.asked, PODS if place.asked.kind == PODS else CLASSES
         rows: Rows = {}
@@ -96,7 +93,7 @@ def protected_objects(policies: Policies, table: ClassTable | None, sink: Sink) 
         elif about == PODS:
             rows = {(BUILTIN, "enforce"): _own_keys(asked, sink.settings.reconciler)}
             builtin = shielded(policies.preemption)
-        if place is not _NEW_PODS or table is not None:
+        if place is not _NEW_PODS or sink.table.known:
             here = [shield for shield in shields if about in shield.body.resources]
             _add_key_rows(rows, asked, here, builtin, keys, sink)
         for (policy, enforcement), group in rows.items():
@@ -118,7 +115,7 @@ def protected_objects(policies: Policies, table: ClassTable | None, sink: Sink) 
             )
 
 
-def _shields(policies: Policies, table: ClassTable | None, sink: Sink) -> Iterator[_Shield]:
+def _shields(policies: Policies, sink: Sink) -> Iterator[_Shield]:
     """The rules; what cannot be expressed of them is noted."""
     for policy in policies.priority:
         for rule in policy.rules:
@@ -131,12 +128,11 @@ def _shields(policies: Policies, table: ClassTable | None, sink: Sink) -> Iterat
                 sink.lacks(shield.id, error)
                 continue
             if PODS in shield.body.resources and "CREATE" in shield.body.operations:
-                if table is None:
+                if not sink.table.known:
                     reason = "at CREATE it turns on what the pod's class says: give the classes"
                     sink.lacks(shield.id, reason, enforced=shield.body.operations != ("CREATE",))
-                else:
-                    for key in shield.body.keys:
-                        sink.differs(shield.id, table, key)
+                for key in shield.body.keys:
+                    sink.differs(shield.id, key)
             yield shield
 
 

@@ -40,10 +40,8 @@ from webhook.policy.model.values import MARK
 from webhook.registration.entries import changed, changed_key, changed_metadata
 
 CLASS_NAME, PRIORITY = "variables.className", "variables.priority"
-_VARIABLES = {
-    CLASS_NAME: "object.spec.?priorityClassName.orValue('')",
-    PRIORITY: "object.spec.?priority.orValue(0)",
-}
+CLASS_VARIABLE = ("className", "object.spec.?priorityClassName.orValue('')")
+_VARIABLES = [CLASS_VARIABLE, ("priority", "object.spec.?priority.orValue(0)")]
 _OF_BINDING = {"object": "variables.pod", "oldObject": "variables.podBefore"}
 _CREATE, _UPDATE = frozenset({"CREATE"}), frozenset({"UPDATE"})
 _BOTH = _CREATE | _UPDATE
@@ -253,7 +251,7 @@ def _group(
         ),
         conditions=[row for row in _conditions(policy, kind, operations, rows) if row.expression != TRUE],
         validations=made,
-        variables=[(name.removeprefix("variables."), text) for name, text in _VARIABLES.items()],
+        variables=_VARIABLES,
     )
 
 

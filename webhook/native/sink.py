@@ -1,4 +1,4 @@
-"""What compiling needs everywhere: the settings, the time, and where to say what the API server cannot be given."""
+"""What compiling needs everywhere: the settings, the time, the classes, and where to say what cannot be given."""
 
 from typing import NamedTuple
 
@@ -34,19 +34,20 @@ class Inexpressible(msgspec.Struct, frozen=True):
 
 
 class Sink(NamedTuple):
-    """What compiling needs everywhere: the settings, the time, and where to say what cannot be expressed."""
+    """What compiling needs everywhere; `inexpressible` is what the API server cannot be given so far."""
 
     settings: Settings
     now: float
+    table: ClassTable
     inexpressible: list[Inexpressible]
 
     def lacks(self, rule: str, reason: object, *, enforced: bool = False) -> None:
         """Note what the API server cannot be given of a rule."""
         self.inexpressible.append(Inexpressible(rule, str(reason), enforced))
 
-    def differs(self, rule: str, table: ClassTable, key: str) -> None:
+    def differs(self, rule: str, key: str) -> None:
         """Note the classes whose annotation the rule does not know natively."""
-        if names := table.left_out(key):
+        if names := self.table.left_out(key):
             more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
             reason = f"{key} of PriorityClass {', '.join(names[:_NAMED])}{more} is not known here: {NOT_IN_TABLE}"
             self.inexpressible.append(Inexpressible(rule, reason, enforced=True, by_classes=True))

@@ -28,17 +28,20 @@ _RECORDABLE = re.compile(r"[ !#-\[\]-~]{0,64}")
 
 
 class ClassTable:
-    """The cluster's PriorityClasses. Who may define a class in one of the `bands` is for policies to say."""
+    """The cluster's PriorityClasses; there is none in the table if they are not `known`.
 
-    def __init__(self, classes: Iterable[PriorityClass], bands: Iterable[tuple[int, int]] = ()) -> None:
-        bands = list(bands)
+    Who may define a class in one of the `bands` is for policies to say.
+    """
+
+    def __init__(self, classes: Iterable[PriorityClass] | None, bands: Iterable[tuple[int, int]] = ()) -> None:
+        self.known, bands = classes is not None, list(bands)
 
         def importance(class_: PriorityClass) -> tuple[bool, float, str]:
             """Those in a band first, which not everybody may define, then the older ones: more displace nobody's."""
             metadata, reserved = class_.metadata, any(start <= class_.value <= end for start, end in bands)
             return not reserved, epoch_or(metadata.creation_timestamp, 0.0), metadata.name
 
-        self._classes = sorted(classes, key=importance)
+        self._classes = sorted(classes or (), key=importance)
 
     def names(self, *, default: bool = False) -> list[str]:
         """The classes; with `default` those with `globalDefault: true`, one of which the Priority plugin fills in."""
