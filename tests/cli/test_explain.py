@@ -16,10 +16,9 @@ from webhook.policy.model.schedule import Schedule
 from webhook.policy.model.values import DECISION, NOTICE, PLAN, PROTECTION_DURATION, READY
 from webhook.policy.model.victims import VictimMode, Victims
 from webhook.preemption.snapshot.kinds import PRIORITY_CLASSES
-from webhook.reconciler.state.annotations import DecidedVictim, DecisionRecord, PlanRecord, encode
+from webhook.reconciler.state.annotations import DecidedVictim, DecisionRecord, PlanRecord, PlanVictim, encode
 from webhook.reconciler.state.notices import NoticeRecord
 from webhook.reconciler.state.notices import encode as encode_notice
-from webhook.reconciler.state.plan_victims import PlanVictim
 
 
 def said(setting, one, capsys):

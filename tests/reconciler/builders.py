@@ -23,13 +23,19 @@ from webhook.reconciler.evaluate.evaluator import Evaluator
 from webhook.reconciler.evaluate.outcomes import Evicts
 from webhook.reconciler.evictions.log import EvictionLog, PodEviction
 from webhook.reconciler.metrics import ReconcilerMetrics
-from webhook.reconciler.plans.plan import Plan
-from webhook.reconciler.plans.plan_index import PlanIndex
+from webhook.reconciler.plans.plan import Plan, PlanIndex
 from webhook.reconciler.preemptors import PolicySet
 from webhook.reconciler.reconciler import Reconciler
 from webhook.reconciler.reporting import Reporter
-from webhook.reconciler.state.annotations import DecidedVictim, DecisionRecord, PlanRecord, digest_on, encode, plan_of
-from webhook.reconciler.state.plan_victims import PlanVictim
+from webhook.reconciler.state.annotations import (
+    DecidedVictim,
+    DecisionRecord,
+    PlanRecord,
+    PlanVictim,
+    digest_on,
+    encode,
+    plan_of,
+)
 from webhook.reconciler.state.state import State
 
 START = 1_800_000_000.0

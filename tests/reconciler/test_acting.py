@@ -126,7 +126,10 @@ CASES = {
     "a server that throttles": Case(full, {"at_0": lambda made: setattr(made, "throttled", (12.0, 1.0))}),
     "watches that lag and end": Case(full, {"at_1_9": lambda made: made.hold_watch(3.0)}),
     "a pod on its way out": Case(
-        lambda: migrating(full()), {"at_29": nobody_went, "at_30": lambda made: made.leave("a")}, evicted=""
+        lambda: migrating(full()),
+        {"at_29": nobody_went, "at_30": lambda made: made.leave("a")},
+        evicted="",
+        charged=1,
     ),
     "a pod that says for too long that it is on its way": Case(
         lambda: migrating(full(plan_timeout=20.0)), on="n2", evicted="b1 b2", endings="timed-out bound"

@@ -7,9 +7,8 @@ from tests.reconciler.builders import START, Setting, node, pod, preemptor
 from webhook.kube.instants import rfc3339
 from webhook.policy.model.values import NOTICE, READY
 from webhook.reconciler.overview.plans_shown import UnderWay, by_gang, shown_as_one, victims_shown
-from webhook.reconciler.state.annotations import GangRecord, PlanRecord
+from webhook.reconciler.state.annotations import GangRecord, PlanRecord, PlanVictim
 from webhook.reconciler.state.notices import NoticeRecord, encode
-from webhook.reconciler.state.plan_victims import PlanVictim
 
 GANG = "scheduling.x-k8s.io/pod-group"
 JOB_SET = {"jobset.sigs.k8s.io/jobset-name": "wide"}

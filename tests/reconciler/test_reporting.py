@@ -14,10 +14,9 @@ from webhook.reconciler.metrics import ReconcilerMetrics
 from webhook.reconciler.plans.plan import Plan
 from webhook.reconciler.preemptors import PolicySet
 from webhook.reconciler.reporting import Evaluation, Reporter
-from webhook.reconciler.state.annotations import PlanRecord
+from webhook.reconciler.state.annotations import PlanRecord, PlanVictim
 from webhook.reconciler.state.creations import ServerTime
 from webhook.reconciler.state.notices import NoticeRecord, encode
-from webhook.reconciler.state.plan_victims import PlanVictim
 
 BY = "2027-01-15T08:00:00Z"
 

@@ -81,10 +81,9 @@ def test_plan_of_a_bound_pod_is_taken_off_when_the_others_have_ended(monkeypatch
 
 
 def test_victims_chosen_together_are_judged_once(monkeypatch: pytest.MonkeyPatch):
-    """Between the decision and the requests nothing has changed: nobody judges the three victims, or looks, again."""
+    """Between the decision and the requests nothing has changed: nobody judges the three victims again."""
     judged: list[Any] = []
-    judge, look = recheck.potential_victims, executor.Executor._look
-    monkeypatch.setattr(executor.Executor, "_look", lambda *given: judged.append(given) or look(*given))
+    judge = recheck.potential_victims
     monkeypatch.setattr(
         recheck, "potential_victims", lambda *given, **more: judged.append(given) or judge(*given, **more)
     )

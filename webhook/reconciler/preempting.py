@@ -58,18 +58,25 @@ class Preempting:
         self._extender_client = extender_client
         self._reporter = reporter
 
-    def preempt(self, entry: QueuedPreemptor, pod: Pod, policy: PreemptionPolicy) -> bool:
-        """Do for a preemptor what can be done now, as kube-scheduler's `Preempt` does; whether a plan was begun."""
+    def preempt(self, entry: QueuedPreemptor) -> None:
+        """Do for a preemptor whose turn it is what can be done now, as kube-scheduler's `Preempt` does."""
+        # 1. Is it still a preemptor to act for?
+        pod = self._state.pods.get(entry.key)
+        policy = self._policy_set.policy_to_act_by(pod) if pod else None
+        if pod is None or policy is None:
+            self._queue.remove(entry.key)
+            self._extender_client.forget(entry.uid)
+            return
         clock, told, gang = self._evaluator.clock, entry.reason, is_gang(self._state.snapshot, pod)
         begun, now = clock.stopwatch(), clock.monotonic()
-        # 1. What would help it?
+        # 2. What would help it?
         outcome = self.evaluate(entry, pod, policy, now)
         seconds = clock.stopwatch() - begun
         if gang:
             self._reporter.metrics.gangs.labels(outcome.result).inc()
-        # 2. Leave out nodes that it has fitted on for too long without being bound there.
+        # 3. Leave out nodes that it has fitted on for too long without being bound there.
         more = self._leave_out(entry, pod, outcome, now)
-        # 3. Wait for an event that helps, ask an extender, or place pods.
+        # 4. Wait for an event that helps, ask an extender, or place pods.
         placed: Sequence[tuple[Pod, Evicts | Waits]] = ()
         match outcome:
             case Fits(nodes):
@@ -85,7 +92,7 @@ class Preempting:
                 placed = members
         if not isinstance(outcome, Asks):
             self._extender_client.forget(entry.uid)
-        # 4. Begin a plan for each of them, and report it.
+        # 5. Begin a plan for each of them, and report it.
         left_out = outcome.left_out if isinstance(outcome, Together) else entry.left_out
         record = self._record(group_of(pod), placed) if gang and placed else None
         if placed and all(key_of(member) != entry.key for member, _ in placed):
@@ -101,7 +108,6 @@ class Preempting:
             self._queue.took(entry.key, len(victims))
         elif not isinstance(outcome, Together):
             self._report(Evaluation(pod, outcome, None, told, seconds, took=clock.stopwatch() - begun))
-        return bool(placed)
 
     def evaluate(self, entry: QueuedPreemptor, pod: Pod, policy: PreemptionPolicy, now: float) -> Outcome | Together:
         """What to do for a preemptor; if nothing helps another of its shape, nothing helps this one either."""

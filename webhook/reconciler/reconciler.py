@@ -32,7 +32,7 @@ from webhook.reconciler.evict.writer import Writer
 from webhook.reconciler.evictions.log import EvictionLog
 from webhook.reconciler.evictions.record import EvictionRecord, record_of
 from webhook.reconciler.evictions.store import EvictionStore
-from webhook.reconciler.plans import news as plan_news
+from webhook.reconciler.plans.actions import End, Promise, Spare, Wait
 from webhook.reconciler.plans.adoption import Adopted, TakeOff, adopt, recall_evictions
 from webhook.reconciler.plans.endings import ENDINGS, Ending
 from webhook.reconciler.plans.plan import Plan
@@ -40,14 +40,14 @@ from webhook.reconciler.plans.plan_manager import PlanManager
 from webhook.reconciler.preempting import Preempting
 from webhook.reconciler.preemptors import PolicySet, is_marked
 from webhook.reconciler.queue.event_handlers import EventHandlers
-from webhook.reconciler.queue.queue import Queue, QueuedPreemptor
+from webhook.reconciler.queue.queue import Queue
 from webhook.reconciler.reporting import Reporter
 from webhook.reconciler.state.notices import has_notice
 from webhook.reconciler.state.state import State
 
 log = logging.getLogger(__name__)
 
-News = Performed | Displaced | ExtenderAnswered | plan_news.News
+News = Performed | Displaced | ExtenderAnswered
 _TURN = 0.005
 """Seconds of work after which watch events and answers get their turn; a decision that has begun is made."""
 _LONGEST_SLEEP = 5.0
@@ -211,7 +211,7 @@ class Reconciler:
             if change.new is None or self.state.pods.whole.is_set():
                 self.evaluator.schedulers.observe(change, self.clock.monotonic())
             # 1. The pod's plan may be over by that: it is bound, for one.
-            self._take(self.plan_manager.pod_changed(key, change.new))
+            self._preemptor_changed(key, change.new)
             # 2. Who could be helped by the change is tried again, and the pod comes to the queue or leaves it.
             work |= self.event_handlers.pod_changed(change, has_plan=key in self.plans)
             # 3. An earlier leader may have written a plan on it.
@@ -256,12 +256,14 @@ class Reconciler:
         self._take_news()
         if self.state.forget_overdue(now := self.clock.monotonic()):
             self.queue.wake(now)
-        # 2. End the plans that are over, and those that have lost their room.
-        try:
-            for news in self.plan_manager.check(end):
-                self._take(news)
-        except Exception:
-            log.exception("plans could not be looked at")
+        # 2. Do for each plan that is touched or due what is to be done next.
+        if self.plan_manager.count_as_gone():
+            self.queue.wake(now)
+        for plan in self.plan_manager.touched(end):
+            try:
+                self._look(plan)
+            except Exception:
+                log.exception("plan %s for %s could not be looked at", plan.record.id, plan.key)
         # 3. Take over what earlier leaders left, for a moment. Nothing is decided before all of it counts.
         while self._unseen:
             key, _ = self._unseen.popitem()
@@ -278,7 +280,7 @@ class Reconciler:
         # 5. Preempt for those whose turn it is, for a moment.
         while not self._unseen and (entry := self.queue.pop(self.clock.monotonic())) is not None:
             try:
-                self._preempt(entry)
+                self.preempting.preempt(entry)
             except Exception as error:
                 log.exception("%s could not be evaluated", entry.key)
                 self.queue.park(entry.key, self.clock.monotonic(), reason=f"internal error: {error}")
@@ -305,28 +307,18 @@ class Reconciler:
         """Follow up one piece of news."""
         try:
             match news:
-                case plan_news.PlanEnded():
-                    self._follow_up(news)
-                case plan_news.PlanActs(plan, step, seconds):
-                    self.reporter.metrics.recheck_seconds.observe(seconds)
-                    self.executor.perform(plan, step)
-                case plan_news.AllAsked(plan):
-                    self.store.write_soon()
-                    if (preemptor := self.state.pods.get(plan.key)) is not None:
-                        self.reporter.evicted(plan, preemptor)
                 case None:
                     pass  # it only wakes the loop
                 case Performed(plan, ending):
-                    self._take(self.plan_manager.acted(plan))
-                    if ending is not None:
+                    self.plan_manager.acted(plan)
+                    self._tell_if_all_asked(plan)
+                    if plan.ended is not None:
+                        self.executor.find_out(plan)
+                    elif ending is not None:
                         self._end(plan, ending)
                 case Displaced(pod):
                     if (displaced := self.plans.get(key_of(pod))) is not None:
                         self._end(displaced, Ending.DISPLACED)
-                case plan_news.NominationCleared(plan, pod):
-                    self.reporter.nomination_cleared(plan, pod)
-                case plan_news.VictimsCountAsGone():
-                    self.queue.wake(self.clock.monotonic())
                 case ExtenderAnswered(preemptor):
                     # Decide again, if the preemptor still waits for that.
                     key, uid = key_of(preemptor), preemptor.metadata.uid
@@ -338,29 +330,46 @@ class Reconciler:
         except Exception:
             log.exception("news could not be taken in: %s", news)
 
-    # The way of one preemptor.
+    # The way of a plan.
 
-    def _preempt(self, entry: QueuedPreemptor) -> None:
-        """Do for the preemptor whose turn it is what can be done now."""
-        # 1. Is it still a preemptor to act for?
-        pod = self.state.pods.get(entry.key)
-        policy = self.policy_set.policy_to_act_by(pod) if pod else None
-        if pod is None or policy is None:
-            self.queue.remove(entry.key)
-            self.extender_client.forget(entry.uid)
+    def _preemptor_changed(self, key: str, pod: Pod | None) -> None:
+        """The plan of a pod may be over by what the watch showed of it, or stand without a nomination."""
+        if (plan := self.plans.get(key)) is None:
             return
-        # 2. What would help it is begun.
-        if self.preempting.preempt(entry, pod, policy):
-            self._wake()
+        if (ending := self.plan_manager.preemptor_changed(plan, pod)) is not None:
+            self._end(plan, ending)
+        elif pod is not None and plan.seen and self.plan_manager.observe_nomination(plan, pod):
+            self.reporter.nomination_cleared(plan, pod)
+
+    def _look(self, plan: Plan) -> None:
+        """Do what is to be done next for a plan. While a task acts for it that is nothing, unless its time is over."""
+        began = self.clock.stopwatch()
+        match self.plan_manager.next_action(plan):
+            case End(ending, note):
+                self._end(plan, ending, note)
+            case _ if plan.busy:
+                pass
+            case Wait(until):
+                plan.wake = until
+                self._tell_if_all_asked(plan)
+            case Spare() | Promise():
+                raise AssertionError("the look goes on after these")
+            case step:
+                plan.busy, plan.wake = True, math.inf
+                self.reporter.metrics.recheck_seconds.observe(self.clock.stopwatch() - began)
+                self.executor.perform(plan, step)
+
+    def _tell_if_all_asked(self, plan: Plan) -> None:
+        """Tell once that all victims of a plan have been asked to leave."""
+        if plan.ended is None and plan.announce():
+            self.store.write_soon()
+            if (preemptor := self.state.pods.get(plan.key)) is not None:
+                self.reporter.evicted(plan, preemptor)
 
     def _end(self, plan: Plan, ending: Ending, note: str = "") -> None:
-        """End a plan if it has not ended yet."""
-        if (ended := self.plan_manager.end(plan, ending, note)) is not None:
-            self._follow_up(ended)
-
-    def _follow_up(self, ended: plan_news.PlanEnded) -> None:
-        """A plan is over: tell, take it off its pod, and decide again for its preemptor if that is not bound."""
-        plan, ending, note = ended
+        """End a plan: tell, take it off its pod, and decide again for its preemptor if that is not bound."""
+        if not self.plan_manager.end(plan, ending):
+            return
         # 1. Tell.
         now = self.clock.monotonic()
         pod = self.state.pod_of(plan.key, plan.uid)
@@ -369,6 +378,8 @@ class Reconciler:
             self.reporter.metrics.gangs_ended.labels(ending.value).inc()
         self.store.write_soon()
         # 2. Take plan and nomination off, as long as the pod exists and this process leads.
+        if ending is not Ending.DEPOSED and plan.asking and not plan.busy:
+            self.executor.find_out(plan)
         if ending is not Ending.DEPOSED and pod is not None:
             self.executor.clear(pod, plan.record.id, plan.record.node, ended=plan)
         # 3. A node that kube-scheduler did not take in time, or whose room others took, would not do the next time.

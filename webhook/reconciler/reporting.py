@@ -27,9 +27,8 @@ from webhook.reconciler.plans.plan import Plan
 from webhook.reconciler.preemptors import PolicySet
 from webhook.reconciler.queue.node_backoff import LeftOut
 from webhook.reconciler.queue.queue import QueueState
-from webhook.reconciler.state.annotations import DecidedVictim, DecisionRecord
+from webhook.reconciler.state.annotations import DecidedVictim, DecisionRecord, PlanVictim
 from webhook.reconciler.state.notices import NoticeRecord, is_ready, notice_of
-from webhook.reconciler.state.plan_victims import PlanVictim
 
 log = logging.getLogger(__name__)
 

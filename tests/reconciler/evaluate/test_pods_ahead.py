@@ -15,8 +15,7 @@ from webhook.reconciler.plans.actions import Ask, Try
 from webhook.reconciler.plans.next_action import next_action
 from webhook.reconciler.plans.plan import Plan
 from webhook.reconciler.plans.recheck import PlanContext
-from webhook.reconciler.state.annotations import PlanRecord
-from webhook.reconciler.state.plan_victims import PlanVictim
+from webhook.reconciler.state.annotations import PlanRecord, PlanVictim
 
 
 def in_front(cpu: str, priority: int = 200, nominated: str = ""):

@@ -19,8 +19,7 @@ from webhook.kube.resources import POD
 from webhook.policy.model.values import PLAN
 from webhook.reconciler.evict.fenced_requests import DeposedError, StaleError
 from webhook.reconciler.evict.writer import EvictionResult, Writer
-from webhook.reconciler.state.annotations import DecisionRecord, PlanRecord, encode
-from webhook.reconciler.state.plan_victims import PlanVictim
+from webhook.reconciler.state.annotations import DecisionRecord, PlanRecord, PlanVictim, encode
 
 VICTIM = PlanVictim("default", "v", "u")
 
@@ -70,7 +69,7 @@ def leading(server: Any, fence: Callable[[], float] = lambda: math.inf) -> Write
 
 def evictions(writer: Writer, count: int) -> list[asyncio.Task]:
     victims = [PlanVictim("default", f"v-{number}", f"uid-{number}") for number in range(count)]
-    return [asyncio.create_task(writer.evict(victim, None, seen=seen)) for victim in victims]
+    return [asyncio.create_task(writer.evict(victim, None, "")) for victim in victims]
 
 
 async def test_many_writes_take_turns():
@@ -113,7 +112,7 @@ async def test_eviction_has_more_time_than_webhooks(monkeypatch, fence: float, p
     monkeypatch.setattr(asyncio, "timeout", recording)
     writer = leading(hung(), lambda: fence)
     with pytest.raises(ApiError, match="no answer within"):
-        await writer.evict(VICTIM, None, seen=seen)
+        await writer.evict(VICTIM, None, "")
     assert given[0] == patience
 
 
@@ -132,83 +131,11 @@ async def test_lease_lost_while_waiting_for_a_turn():
 async def test_no_write_outlasts_the_lease():
     """A write that hangs is given up before anybody else may lead, and without the lease nothing is sent at all."""
     with pytest.raises(ApiError, match=r"no answer within 0\.1 s"):
-        await asyncio.wait_for(leading(hung(), lambda: 0.1).evict(VICTIM, None, seen=seen), 3.0)
+        await asyncio.wait_for(leading(hung(), lambda: 0.1).evict(VICTIM, None, ""), 3.0)
     server = FakeServer()
     with pytest.raises(DeposedError):
-        await leading(server, lambda: 0.0).evict(VICTIM, None, seen=seen)
+        await leading(server, lambda: 0.0).evict(VICTIM, None, "")
     assert not server.asked
-
-
-OTHER_UID = (
-    'Operation cannot be fulfilled on Pod "v": the UID in the precondition (u) does not match the UID in record (w).'
-    " The object might have been deleted and then recreated"
-)
-
-
-@pytest.mark.parametrize(
-    ("uid", "left"),
-    [
-        pytest.param("w", EvictionResult.GONE, id="another pod has the name"),
-        pytest.param(None, EvictionResult.GONE, id="gone by now"),
-        pytest.param("u", None, id="still there"),
-    ],
-)
-async def test_conflict_says_nothing_by_itself(uid: str | None, left: EvictionResult | None):
-    """After a 409 the server is asked what is there: a StatefulSet's new pod of the victim's name is not the victim."""
-    there = None if uid is None else Pod(metadata=ObjectMeta(name="v", namespace="default", uid=uid))
-    server = FakeServer(*[ApiError(409, "Conflict", OTHER_UID)] * 9, there=there)
-    writer = leading(server)
-    asking = writer.evict(VICTIM, None, seen=seen)
-    if left is None:
-        with pytest.raises(ApiError, match="UID in record"):
-            await asking
-    else:
-        assert await asking is left
-
-
-CHANGED = ApiError(409, "Conflict", "the object has been modified")
-
-
-@pytest.mark.parametrize(
-    ("errors", "spends"), [((), True), ((CHANGED,), False)], ids=["a budget covers it", "it has changed"]
-)
-async def test_nobody_is_asked_who_is_not_wanted_once_it_was_read(errors: tuple[ApiError, ...], spends: bool):
-    """A read may take seconds: whether the victim is still wanted is asked after it."""
-    server, looks = FakeServer(*errors, there=seen()), []
-
-    async def wanted() -> bool:
-        looks.append(server.reads)
-        return not server.reads
-
-    writer = leading(server)
-    assert await writer.evict(VICTIM, None, wanted, seen=seen, spends=spends) is EvictionResult.UNWANTED
-    assert (server.asked, server.reads, looks[-1]) == (len(errors), 1, 1)
-
-
-THROTTLED = ApiError(429, "", "Too many requests, please try again later.", retry_after=1.0)
-
-
-@pytest.mark.skipped_waits
-async def test_a_throttled_eviction_is_no_refusal():
-    """A 429 without a Status is about the server, not about the victim: it is asked again while anybody wants it."""
-    server = FakeServer(*[THROTTLED] * 20, there=seen())
-    assert await leading(server).evict(VICTIM, None, seen=seen) is EvictionResult.ASKED
-    assert server.asked == 21
-    answers = iter([True] * 5)
-
-    async def wanted() -> bool:
-        return next(answers, False)
-
-    writer = leading(FakeServer(*[THROTTLED] * 1000, there=seen()))
-    assert await writer.evict(VICTIM, None, wanted, seen=seen) is EvictionResult.UNWANTED
-
-
-@pytest.mark.skipped_waits
-async def test_a_429_with_a_status_is_still_a_refusal():
-    """Somebody's webhook that answers 429 refuses this victim, after a few tries."""
-    refused = ApiError(429, "TooManyRequests", "not today", details={"name": "v"})
-    with pytest.raises(ApiError, match="not today"):
-        await leading(FakeServer(*[refused] * 100, there=seen())).evict(VICTIM, None, seen=seen)
 
 
 class Changed:
@@ -290,7 +217,7 @@ async def test_a_write_waits_while_the_lease_is_in_doubt(lost: bool):
     until = now() + 5.0
     fence = lambda: 0.0 if now() < until or lost else 10.0  # noqa: E731
     writer = Writer(server, fence, lambda *_: None, lambda: now() < until)
-    evicting = asyncio.create_task(writer.evict(VICTIM, None, seen=seen))
+    evicting = asyncio.create_task(writer.evict(VICTIM, None, ""))
     await asyncio.sleep(4.0)
     assert (evicting.done(), server.asked) == (False, 0)
     await asyncio.wait({evicting})

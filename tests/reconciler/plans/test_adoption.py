@@ -25,8 +25,7 @@ from webhook.policy.model.preemption import GroupDisruption, Groups, PreemptionP
 from webhook.policy.model.values import DECISION, PLAN
 from webhook.reconciler.plans.actions import End
 from webhook.reconciler.plans.adoption import Adopted, TakeOff, adopt, disagreement
-from webhook.reconciler.state.annotations import DecidedVictim, DecisionRecord, PlanRecord, encode
-from webhook.reconciler.state.plan_victims import PlanVictim
+from webhook.reconciler.state.annotations import DecidedVictim, DecisionRecord, PlanRecord, PlanVictim, encode
 
 WEB = "Deployment/default/web"
 GANG = "jobset.sigs.k8s.io/jobset-name"
@@ -265,7 +264,7 @@ async def test_a_group_with_too_many_victims_to_name_them_stays_one(gone: list[s
         (victim.key, 1) for victim in victims if victim.name not in left
     }
     assert len(plan.gone) == len(gone)
-    assert len(plan.bound_to_go(())) == bound
+    assert len(plan.bound_to_go()) == bound
     assert plan.ended is None
 
 

@@ -15,13 +15,11 @@ from webhook.policy.model.victims import Victims
 from webhook.reconciler.plans.actions import Nominate, Notify, Try, Wait
 from webhook.reconciler.plans.endings import Ending
 from webhook.reconciler.plans.notices import Notices, askable, not_told
-from webhook.reconciler.plans.plan import Plan
-from webhook.reconciler.plans.plan_index import PlanIndex
+from webhook.reconciler.plans.plan import Plan, PlanIndex
 from webhook.reconciler.plans.plan_manager import PlanManager
-from webhook.reconciler.state.annotations import PlanDevice, PlanRecord
+from webhook.reconciler.state.annotations import PlanDevice, PlanRecord, PlanVictim
 from webhook.reconciler.state.creations import ServerTime
 from webhook.reconciler.state.notices import NoticeRecord, encode
-from webhook.reconciler.state.plan_victims import PlanVictim
 
 NAMES = "abcd"
 

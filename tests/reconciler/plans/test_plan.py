@@ -2,13 +2,13 @@
 
 import pytest
 
-from tests.reconciler.builders import START, Desk, Setting, node, planned, pod, preemptor
+from tests.reconciler.builders import START, Desk, Setting, budget, node, planned, pod, preemptor
 from webhook.kube.instants import rfc3339
-from webhook.reconciler.plans.actions import Action, Ask, Wait
+from webhook.reconciler.plans.actions import Action, Ask, Prepare, Wait
 from webhook.reconciler.plans.plan import Plan
-from webhook.reconciler.state.annotations import PlanRecord
+from webhook.reconciler.plans.tries import Tries
+from webhook.reconciler.state.annotations import PlanRecord, PlanVictim
 from webhook.reconciler.state.creations import ServerTime
-from webhook.reconciler.state.plan_victims import PlanVictim
 
 
 @pytest.mark.parametrize(
@@ -39,8 +39,28 @@ def test_who_goes_with_whom():
         PlanVictim("default", name, name, group) for name, group in (("a", 1), ("b", 1), ("c", 2), ("d", 0))
     )
     plan = Plan(PlanRecord(id="x", node="n1", victims=victims), "default/p", "p", 100, 0.0, 10.0)
-    bound_to_go = [plan.bound_to_go(())]
+    bound_to_go = [plan.bound_to_go()]
     for name in ("d", "a"):
         plan.note_asked(name, 0.0, ServerTime(0.0))
-        bound_to_go.append(plan.bound_to_go(()))
+        bound_to_go.append(plan.bound_to_go())
     assert bound_to_go == [frozenset(), frozenset(), {"a", "b"}]
+
+
+@pytest.mark.parametrize("covered", ["a", "ab"])
+async def test_nobody_overtakes_who_is_asked_again(covered: str):
+    """While one that a budget covers is to be asked again those that none covers wait, and so does the last one."""
+    setting = Setting(node("n1", "4"))
+    setting.add(*(pod(name, "2", node="n1", labels={"app": str(name in covered)}) for name in "ab"))
+    setting.budget(budget("budget", 2, {"app": "True"}))
+    desk = Desk(setting)
+    setting.add(preemptor("p", "4"))
+    desk.reconciler.turn()
+    plan, manager = desk.reconciler.plans["default/p"], desk.reconciler.plan_manager
+    plan.nominated, plan.tried, plan.displaced = True, {"uid-a": True, "uid-b": True}, True
+    first = manager.next_action(plan)
+    assert isinstance(first, Prepare)
+    (asked,) = first.victims
+    plan.tries[asked.uid] = Tries(due=5.0)
+    assert manager.next_action(plan) == Wait(5.0)
+    setting.clock.now = 5.0
+    assert manager.next_action(plan) == first

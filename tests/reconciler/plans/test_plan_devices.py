@@ -57,7 +57,7 @@ async def test_between_the_end_of_the_victims_and_the_deallocation():
     manager = desk.reconciler.plan_manager
     setting.clock.now += 3600.0
     assert isinstance(manager.next_action(plan), Wait)
-    assert setting.state.deallocations.waits_for({victim.uid for victim in plan.record.victims})
+    assert setting.state.claims.waits_for({victim.uid for victim in plan.record.victims})
     assert plan.deadline == float("inf")
     assert isinstance(setting.evaluate(setting.wants("q", 2)), Evicts)
     setting.remove("default/q")
@@ -107,7 +107,7 @@ async def test_an_owner_that_takes_the_devices_again_is_passed_over():
     manager = desk.reconciler.plan_manager
     action = manager.next_action(plan)
     assert isinstance(action, End)
-    assert manager.end(plan, action.ending) is not None
+    assert manager.end(plan, action.ending)
     assert action.ending is Ending.DEVICES_TAKEN
     assert [one.owner for one in desk.reconciler.evaluator.eviction_backoff.returning()] == ["Job/default/j"]
 

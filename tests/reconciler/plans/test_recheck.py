@@ -2,7 +2,6 @@
 
 import copy
 import dataclasses
-from collections.abc import Collection
 from typing import Any
 
 import msgspec
@@ -15,15 +14,14 @@ from webhook.kube.objects.pod import Pod
 from webhook.policy.model.limits import Limits, Rate
 from webhook.policy.model.preemption import GroupDisruption, Groups
 from webhook.policy.model.schedule import Schedule
-from webhook.reconciler.evaluate import known_room
+from webhook.reconciler.evaluate import room
 from webhook.reconciler.evaluate.outcomes import Waits
 from webhook.reconciler.plans.actions import End, Spare
 from webhook.reconciler.plans.next_action import next_action, unasked
 from webhook.reconciler.plans.plan import Plan
 from webhook.reconciler.plans.recheck import PlanContext, Situation, recheck
-from webhook.reconciler.state.annotations import PlanRecord
+from webhook.reconciler.state.annotations import PlanRecord, PlanVictim
 from webhook.reconciler.state.creations import ServerTime
-from webhook.reconciler.state.plan_victims import PlanVictim
 
 pytestmark = pytest.mark.skipped_waits
 
@@ -157,7 +155,7 @@ def test_time_is_an_argument(nominated: bool, asked: tuple[str, ...]):
     setting.evaluator.clock = NoClock()
     todo = next_action(plan, PlanContext(setting.evaluator, setting.policy_set, under_way(plan)), at)
     assert not isinstance(todo, End)
-    assert {name: getattr(plan, name) for name in before} == before | {"judgement": plan.judgement}
+    assert {name: getattr(plan, name) for name in before} == before | {"approved": plan.approved}
 
 
 @pytest.mark.parametrize("asked", [False, True])
@@ -180,11 +178,10 @@ def test_the_later_one_of_two_equal_plans_loses_the_room(asked: bool, taken: str
     assert ended == [f"default/{name}" for name in lost]
 
 
-def stay(setting: Setting, plan: Plan, wait: float = 0.0, asking: Collection[str] = ()) -> set[str]:
+def stay(setting: Setting, plan: Plan, wait: float = 0.0) -> set[str]:
     """The victims, by uid, that need not go any more."""
     context = PlanContext(setting.evaluator, setting.policy_set, under_way(plan))
-    left = unasked(plan, context, asking)
-    situation = Situation(plan, context, setting.state.pods.get(plan.key), setting.at, asking, left)
+    situation = Situation(plan, context, setting.state.pods.get(plan.key), setting.at, unasked(plan, context))
     found = recheck(situation, msgspec.structs.replace(setting.policy, wait_for_terminating=wait))
     return set(found.uids) if isinstance(found, Spare) else set()
 
@@ -273,7 +270,7 @@ def test_patrol_gives_way(monkeypatch: pytest.MonkeyPatch):
 
         return look
 
-    monkeypatch.setattr(known_room, "fits_on", slow(known_room.fits_on))
+    monkeypatch.setattr(room, "fits_on", slow(room.fits_on))
     setting.clock.now = 60.0
     longest = 0.0
     for _ in range(100):
@@ -286,16 +283,15 @@ def test_patrol_gives_way(monkeypatch: pytest.MonkeyPatch):
 
 
 @pytest.mark.parametrize(
-    ("needed", "asked", "asking", "others", "staying"),
+    ("needed", "asked", "asking", "staying"),
     [
-        pytest.param(True, "", "", "", "", id="it is needed, and nobody was asked"),
-        pytest.param(True, "a", "", "", "", id="it is needed, and one was asked: the one elsewhere goes, too"),
-        pytest.param(False, "", "", "", "ab", id="it is not needed, and nobody is asked"),
-        pytest.param(False, "", "a", "", "ab", id="it is not needed, and the one at hand is asked once more"),
-        pytest.param(False, "", "ab", "b", "", id="it is not needed, and another one is being asked"),
+        pytest.param(True, "", "", "", id="it is needed, and nobody was asked"),
+        pytest.param(True, "a", "", "", id="it is needed, and one was asked: the one elsewhere goes, too"),
+        pytest.param(False, "", "", "ab", id="it is not needed, and nobody is asked"),
+        pytest.param(False, "", "b", "", id="it is not needed, and one may be on its way out"),
     ],
 )
-def test_a_group_goes_whole_or_stays(needed: bool, asked: str, asking: str, others: str, staying: str):
+def test_a_group_goes_whole_or_stays(needed: bool, asked: str, asking: str, staying: str):
     """Members on other nodes are victims of the plan; if it fits by now all stay until one of them is asked."""
     setting = Setting(node("n1"), node("n2"), under=policy(groups=Groups(disruption=GroupDisruption.GROUP)))
     group, size = {"labels": {"jobset.sigs.k8s.io/jobset-name": "train"}}, "6" if needed else "4"
@@ -309,6 +305,5 @@ def test_a_group_goes_whole_or_stays(needed: bool, asked: str, asking: str, othe
     for name in asked:
         plan.note_asked(f"uid-{name}", 0.0, ServerTime(START))
         setting.add(leaving(name, size, **group))
-    plan.asking |= {f"uid-{name}" for name in asking}
-    being_asked = frozenset(f"uid-{name}" for name in others)
-    assert stay(setting, plan, asking=being_asked) == {f"uid-{name}" for name in staying}
+    plan.asking |= {f"uid-{name}": setting.state.pods.get(f"default/{name}") for name in asking}
+    assert stay(setting, plan) == {f"uid-{name}" for name in staying}

@@ -98,5 +98,5 @@ async def test_nobody_is_blamed_for_a_node_that_changed(spec: dict, why: str):
     action = manager.next_action(plan)
     assert isinstance(action, End)
     assert (action.ending, why in action.note) == (Ending.NODE_CHANGED, True), action
-    manager.end(plan, action.ending, action.note)
+    manager.end(plan, action.ending)
     assert not desk.reconciler.evaluator.eviction_backoff.returning()

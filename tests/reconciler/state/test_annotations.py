@@ -12,13 +12,13 @@ from webhook.reconciler.state.annotations import (
     GangRecord,
     PlanDevice,
     PlanRecord,
+    PlanVictim,
     UnreadableError,
     decision_of,
     encode,
     plan_of,
     with_names,
 )
-from webhook.reconciler.state.plan_victims import PlanVictim
 
 RECORD = PlanRecord(
     id="a1", node="n1", victims=(PlanVictim("ns", "v", "u"),), deadline="2026-01-01T00:00:00Z", policy="p"

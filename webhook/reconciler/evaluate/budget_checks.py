@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from webhook.kube.objects.pod import PodDisruptionBudget
 from webhook.policy.model.preemption import BudgetMode, EvictionMode, PreemptionPolicy
 from webhook.preemption.victims.candidates import Candidates
-from webhook.reconciler.state.plan_victims import PlanVictim
+from webhook.reconciler.state.annotations import PlanVictim
 from webhook.reconciler.state.state import State
 
 BEYOND_BUDGET = 8

@@ -24,7 +24,7 @@ from webhook.preemption.snapshot.amounts import ClusterError
 from webhook.preemption.snapshot.claim_index import devices_of
 from webhook.preemption.snapshot.pod_info import compile_pod
 from webhook.preemption.victims.candidates import Candidate
-from webhook.reconciler.evaluate.candidate_room import add_amounts, free_now, needed_by
+from webhook.reconciler.evaluate.room import add_amounts, free_now, needed_by
 from webhook.reconciler.preemptors import unschedulable_since
 from webhook.reconciler.state.state import State
 

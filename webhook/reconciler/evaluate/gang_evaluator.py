@@ -24,13 +24,13 @@ from webhook.preemption.snapshot.pod_view import priority_of
 from webhook.preemption.victims.candidates import Candidates
 from webhook.preemption.victims.rules import Rules
 from webhook.reconciler.clock import Now
-from webhook.reconciler.evaluate.candidate_room import rows_without
 from webhook.reconciler.evaluate.early_takers import ONE_BY_ONE, EarlyTakers
 from webhook.reconciler.evaluate.evaluator import Evaluator, schedule_begins, unnominated
 from webhook.reconciler.evaluate.outcomes import Evicts, Fits, Promised, Unschedulable, Waits
 from webhook.reconciler.evaluate.past_evictions import PastEvictions
 from webhook.reconciler.evaluate.pods_ahead import blocked_text
 from webhook.reconciler.evaluate.rates import NOT_NOW, Rates
+from webhook.reconciler.evaluate.room import rows_without
 from webhook.reconciler.evaluate.victim_exclusions import LimitsNow, among_last_resort, excluded_now, last_resort
 
 _MOST_MEMBERS = 256

@@ -27,7 +27,7 @@ from webhook.preemption.snapshot.pod_groups import group_of
 from webhook.preemption.snapshot.pod_info import PodInfo, compile_pod, for_any_node, node_of
 from webhook.preemption.victims.candidates import Candidates
 from webhook.preemption.victims.selection import fits_without
-from webhook.reconciler.evaluate.candidate_room import (
+from webhook.reconciler.evaluate.room import (
     add_amounts,
     columns_of,
     free_without,
@@ -38,7 +38,6 @@ from webhook.reconciler.evaluate.candidate_room import (
     share_no_node,
     times_in,
 )
-from webhook.reconciler.evaluate.devices_ahead import DevicesAhead
 from webhook.reconciler.state.state import State
 from webhook.reconciler.state.waiting_pods import WaitingGroup
 
@@ -145,13 +144,13 @@ class PodsAhead:
             here = np.arange(len(codes)) == place
             short = crowded
             if needs is not None and place in kept.devices:
-                short = short | DevicesAhead(candidates, self._leaving[:0], needs, kept.devices).lost(here)
+                short = short | _DevicesAhead(candidates, self._leaving[:0], needs, kept.devices).lost(here)
             self._note_lost(codes, short & here, lowest)
         # 2. Pods of higher priority are placed first, whichever of them the scheduler tries first. Those between the
         #    preemptor and one of lower priority come after it, and leave that one its room.
         for made, gone in self._rooms(candidates):
             for order in (coming, coming[::-1]):
-                room, devices = made.copy(), DevicesAhead(candidates, gone, needs, kept.devices) if needs else None
+                room, devices = made.copy(), _DevicesAhead(candidates, gone, needs, kept.devices) if needs else None
                 nominated = np.zeros_like(room)
                 for ahead in order:
                     count = self._place(ahead, candidates, gone, room, devices)
@@ -258,7 +257,7 @@ class PodsAhead:
         return prefilter(snapshot, incoming).devices if others and needs_devices(snapshot, incoming) else None
 
     def _place(
-        self, ahead: _Ahead, candidates: Candidates, leaving: Rows, room: Ints, devices: DevicesAhead | None
+        self, ahead: _Ahead, candidates: Candidates, leaving: Rows, room: Ints, devices: _DevicesAhead | None
     ) -> Ints:
         """Let the pods of a group that come take the room, and devices: how many of them there are by candidate."""
         count = np.minimum(ahead.most, times_in(room, ahead.need))
@@ -302,7 +301,7 @@ class PodsAhead:
     def _may_be_freed(self, candidates: Candidates, gone: Rows) -> Mask:
         """The candidates on which a pod goes whose claims may stay in use, or come free for others."""
         snapshot = self._state.snapshot
-        rows = np.intersect1d(snapshot.pod_rows(self._state.named_claims.users), gone)
+        rows = np.intersect1d(snapshot.pod_rows(self._state.claims.users), gone)
         return np.isin(candidates.nodes, snapshot.pods.node[rows])
 
     def _note_lost(self, codes: NDArray[np.int8], lost: Mask, to: Pod) -> None:
@@ -310,6 +309,60 @@ class PodsAhead:
         if lost.any() and self.blocking is None:
             self.blocking = to
         codes[lost] = AHEAD
+
+
+class _DevicesAhead:
+    """The devices that are left on each candidate for a preemptor whose needs are `own`.
+
+    Pods in front come first: the scheduler allocates theirs before. A device that several claims can share is not
+    counted: a pod in front does not take all of it.
+
+    Its victims there and the pods in the rows `gone` have left; `place` lets pods in front take theirs. By candidate,
+    `held` are devices that are kept for others.
+    """
+
+    def __init__(
+        self, candidates: Candidates, gone: Rows, own: DeviceFilter, held: Mapping[int, Collection[DeviceId]]
+    ) -> None:
+        uids, self._own, self._candidates = candidates.snapshot.pods.uids, own, candidates
+        leaving = {uids[row] for row in gone.tolist()}
+        self._gone = [
+            leaving | {uids[row] for row in candidates.victims_of(number).tolist()}
+            for number in range(len(candidates.nodes))
+        ]
+        self._taken: list[set[DeviceId]] = [set(held.get(number, ())) for number in range(len(candidates.nodes))]
+        self._settled: list[set[str]] = [set() for _ in self._gone]
+        """By candidate, the claims with a name that have been allocated for a pod in front: all others share them."""
+
+    def place(self, pods: Collection[Pod], needs: DeviceFilter, count: Ints) -> Ints:
+        """Let so many of these pods, which are alike, come to each candidate: how many of them get their devices."""
+        example = next(iter(pods))
+        names = [entry.get("resourceClaimName") for entry in example.spec.resource_claims or ()]
+        named = {f"{example.metadata.namespace}/{name}" for name in names if name}
+        came = np.zeros_like(count)
+        for place in np.flatnonzero(count).tolist():
+            node, taken, settled = int(self._candidates.nodes[place]), self._taken[place], self._settled[place]
+            self._gone[place] |= {pod.metadata.uid for pod in pods}  # what plans hold for them, they take here
+            for _ in range(int(count[place])):
+                devices = needs.allocation(node, self._gone[place], taken, settled)
+                if devices is None:
+                    break
+                taken |= set(devices)
+                settled |= named
+                came[place] += 1
+                if not devices:
+                    came[place] = count[place]
+                    break
+        return came
+
+    def lost(self, among: Mask) -> Mask:
+        """On which of the candidates `among` these the preemptor does not get its devices any more."""
+        lost = np.zeros_like(among)
+        for place in np.flatnonzero(among).tolist():
+            if self._taken[place]:
+                node, gone = int(self._candidates.nodes[place]), self._gone[place]
+                lost[place] = self._own.allocation(node, gone, self._taken[place], self._settled[place]) is None
+        return lost
 
 
 def _priority_of(pod: Pod) -> int:

@@ -1,45 +1,43 @@
 """Carrying plans out (docs/semantics.md E1 to E4), and taking them off their pods when they are over.
 
 What the next step is says `plans.next_action`: nominate, displace lower nominations, try whether the victims would go,
-tell them, ask them. Each is one task, which holds no decision: it does the step and reports. Every step can be the last
-one of this process: the plan written on the preemptor says to the next leader how to go on.
+tell them, ask them. Each is one task, which holds no decision: it makes one request for each victim and reports. A
+request that came to nothing is made again by the next look, if that still wants it (`plans.tries`). Every step can be
+the last one of this process: the plan written on the preemptor says to the next leader how to go on.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
 from webhook.kube.errors import ApiError
 from webhook.kube.objects.meta import key_of
 from webhook.kube.objects.pod import Pod
-from webhook.policy.model.preemption import EvictionMode, PreemptionPolicy
 from webhook.reconciler.evict.fenced_requests import DeposedError, StaleError
 from webhook.reconciler.evict.notice_writer import NoticeWriter
-from webhook.reconciler.evict.replacing import is_replaced
-from webhook.reconciler.evict.writer import EvictionResult, Writer
+from webhook.reconciler.evict.victim_requests import VictimRequests
+from webhook.reconciler.evict.writer import Writer
 from webhook.reconciler.evictions.store import EvictionStore
-from webhook.reconciler.plans.actions import Action, Ask, Displace, End, Nominate, Notify, Step, Try
+from webhook.reconciler.plans.actions import Displace, Nominate, Step, Try
 from webhook.reconciler.plans.endings import Ending
-from webhook.reconciler.plans.next_action import policy_for
-from webhook.reconciler.plans.plan import Plan, is_there
+from webhook.reconciler.plans.plan import Plan
 from webhook.reconciler.plans.plan_manager import PlanManager
-from webhook.reconciler.plans.recheck import judgement_of
+from webhook.reconciler.plans.tries import Tries
 from webhook.reconciler.preemptors import PolicySet
 from webhook.reconciler.reporting import Reporter
-from webhook.reconciler.state.plan_victims import PlanVictim
 
 log = logging.getLogger(__name__)
 
 _CLEAR_RETRY = 5.0
 """Seconds before a nomination that could not be cleared is tried again."""
-_REFUSED_PAUSE = 1.0
-"""Seconds before a victim is asked again that a budget keeps, while others of its group have gone."""
 _CLEAR_PAUSE, _CLEAR_LOOKS = 0.5, 20
 """Seconds between two looks whether other plans are under way, and how many there are before a bound pod's is taken."""
+_FOLLOWING_PAUSE, _FOLLOWING_LOOKS = 0.05, 100
+"""Seconds between two looks whether the following plan is written, and how many there are."""
 _WEIGHTS = {Ending.DEPOSED: 0, Ending.REFUSED: 1, Ending.FAILED: 2}
 """Of several endings of one plan, a lost lease weighs more than a refusal, a refusal more than a failure."""
 
@@ -82,6 +80,7 @@ class Executor:
         self._store = store
         self._news = news
         self._notices = NoticeWriter(writer, manager, reporter)
+        self._victims = VictimRequests(writer, self._notices, manager, reporter, store)
         self._tasks: set[asyncio.Task[None]] = set()
         self._task_of: dict[str, asyncio.Task[None]] = {}
         """Plan's id to the task that does a step of it."""
@@ -102,6 +101,10 @@ class Executor:
         self.clearing.add(plan_id)
         self._state.expect_cleared(plan_id, node, pod, done=False)
         self._start(self._clear(pod, plan_id, node, ended))
+
+    def find_out(self, plan: Plan) -> None:
+        """Find out what became of the victims of a plan that is over of whom no answer has come."""
+        self._start(self._victims.find_out(plan))
 
     def withdraw(self, key: str) -> None:
         """Take the notice off a pod, unless that is being done."""
@@ -141,30 +144,21 @@ class Executor:
         """
         match step:
             case Nominate(victims):
-                return await _each(self._nominate(plan), *(self._try(plan, victim) for victim in victims))
+                tries = [self._victims.request(plan, victim, Try(())) for victim in victims]
+                return await _each(self._nominate(plan), *tries)
             case Displace(pods):
                 return [await self._displace(plan, pods)]
-            case Try(victims):
-                return await _each(*(self._try(plan, victim) for victim in victims))
-            case Notify(victims, seconds):
-                await self._store.wait_until_written(plan.logged)
-                return await _each(*(self._notices.tell(plan, victim, seconds) for victim in victims))
-            case Ask(victims):
-                await self._store.wait_until_written(plan.logged)
-                results = await _each(*(self._ask(plan, victim) for victim in victims))
-                return await self._without_those_bound_to_go(plan, victims, results)
-
-    async def _without_those_bound_to_go(
-        self, plan: Plan, victims: tuple[PlanVictim, ...], results: list[Ending | None]
-    ) -> list[Ending | None]:
-        """The results of asking; one of whose group another has gone is asked again later if it is refused."""
-        bound = plan.bound_to_go(())
-        again = [
-            result is Ending.REFUSED and victim.uid in bound for victim, result in zip(victims, results, strict=True)
-        ]
-        if any(again):
-            await asyncio.sleep(_REFUSED_PAUSE)
-        return [None if waits else result for waits, result in zip(again, results, strict=True)]
+            case _:
+                if not isinstance(step, Try) and await self._store.wait_until_written(plan.logged):
+                    return []  # by now something else may be to be done
+                results = await _each(*(self._victims.request(plan, victim, step) for victim in step.victims))
+        # One of whose group another has gone is asked again later if it is refused.
+        bound, now = plan.bound_to_go(), self._manager.clock.monotonic()
+        for place, victim in enumerate(step.victims):
+            if results[place] is Ending.REFUSED and victim.uid in bound:
+                plan.tries.setdefault(victim.uid, Tries()).rest(now)
+                results[place] = None
+        return results
 
     async def _nominate(self, plan: Plan) -> Ending | None:
         """Write nomination, plan and decision; why the plan must end, None if it goes on."""
@@ -185,13 +179,6 @@ class Executor:
         self._manager.note_written(plan, digest)
         self._store.write_soon()
 
-    def _look(self, plan: Plan, asking: frozenset[str]) -> Action:
-        """What to do next by the newest state; victims of these uids are being asked, so it is too late for them."""
-        began = self._manager.clock.stopwatch()
-        action = self._manager.next_action(plan, asking)
-        self._reporter.metrics.recheck_seconds.observe(self._manager.clock.stopwatch() - began)
-        return action
-
     async def _displace(self, plan: Plan, pods: tuple[Pod, ...]) -> Ending | None:
         """Clear lower nominations; why the plan must end, None if it goes on.
 
@@ -209,105 +196,6 @@ class Executor:
             else:
                 if displaced:
                     self._news.put_nowait(Displaced(pod))
-        return None
-
-    def _policy(self, plan: Plan) -> PreemptionPolicy | None:
-        """The policy that the plan goes by now."""
-        pod = self._state.pods.get(plan.key)
-        return policy_for(pod, self._policy_set) if pod is not None else None
-
-    def _was_judged(self, plan: Plan, victim: PlanVictim) -> bool:
-        """Whether the victim may go by what was judged a moment ago: of hundreds asked together not each is looked at.
-
-        A gang's plans go by one another, so they are always looked at again.
-        """
-        if plan.record.gang or (policy := self._policy(plan)) is None:
-            return False
-        now = self._manager.clock.monotonic()
-        return plan.judgement.includes(judgement_of(self._manager.context, policy, (victim,), now))
-
-    async def _try(self, plan: Plan, victim: PlanVictim) -> Ending | None:
-        """Ask without effect whether a victim would go; why the plan must end, None if it goes on."""
-        pod, policy = self._state.pods.get(victim.key), self._policy(plan)
-        if pod is None or policy is None or not is_there(self._state, plan, victim):
-            return None
-
-        async def wanted() -> bool:
-            return plan.ended is None
-
-        try:
-            delete, grace = policy.eviction is EvictionMode.DELETE, policy.grace_period_seconds
-            result = await self._writer.would_leave(victim, grace, wanted, delete=delete)
-        except ApiError as error:
-            log.warning("plan %s: %s would not be removed: %s", plan.record.id, victim.key, error)
-            self._evaluator.eviction_backoff.refused(pod, self._manager.clock.monotonic())
-            return Ending.FAILED
-        except DeposedError:
-            return Ending.DEPOSED
-        if result is EvictionResult.REFUSED:
-            self._reporter.budget_refused(plan, victim)
-            return Ending.REFUSED
-        plan.tried[victim.uid] = result is not EvictionResult.UNKNOWN
-        return None
-
-    async def _ask(self, plan: Plan, victim: PlanVictim) -> Ending | None:
-        """Ask one victim to leave; why the plan must end, None if it goes on."""
-        pod, policy = self._state.pods.get(victim.key), self._policy(plan)
-        if plan.ended is not None or pod is None or policy is None or not is_there(self._state, plan, victim):
-            return plan.ended
-        grace, judged = policy.grace_period_seconds, pod
-
-        async def wanted() -> bool:
-            """Before every try, since a server that is away or a pod that takes its time may go on for minutes."""
-            nonlocal judged
-            await self._state.wait_until_whole()
-            if plan.ended is not None or not is_there(self._state, plan, victim):
-                return False
-            judged = self._state.pods.get(victim.key) or judged
-            if self._was_judged(plan, victim):
-                return True
-            action = self._look(plan, frozenset(plan.asking - {victim.uid}))
-            return not isinstance(action, End) and plan.needs(victim.uid)
-
-        clock = self._manager.clock
-        plan.asking.add(victim.uid)
-        plan.evicting = plan.evicting or self._state.creations.now()
-        try:
-            if policy.eviction is EvictionMode.DELETE:
-                result = await self._writer.delete(victim, grace, clock.wall(), wanted, seen=lambda: judged)
-            else:
-                spends = bool(self._state.pending.covering(pod))
-                result = await self._writer.evict(victim, grace, wanted, seen=lambda: judged, spends=spends)
-            return await self._note_result(plan, victim, pod, result)
-        except ApiError as error:
-            log.warning("plan %s: %s was not removed: %s", plan.record.id, victim.key, error)
-            self._evaluator.eviction_backoff.refused(pod, self._manager.clock.monotonic())
-            return Ending.FAILED
-        except DeposedError:
-            return Ending.DEPOSED
-        finally:
-            plan.asking.discard(victim.uid)
-            self._manager.settle(plan)
-
-    async def _note_result(self, plan: Plan, victim: PlanVictim, pod: Pod, left: EvictionResult) -> Ending | None:
-        """What came of asking a victim: why the plan must end, None if it goes on."""
-        if left is EvictionResult.REFUSED:
-            self._reporter.budget_refused(plan, victim)
-            return Ending.REFUSED
-        if victim.uid in plan.unneeded and plan.ended is None:
-            return None
-        stays = is_there(self._state, plan, victim)
-        if left in {EvictionResult.BEGUN, EvictionResult.UNWANTED} and (stays or plan.ended is not None):
-            others = frozenset(plan.asking - {victim.uid})
-            action = End(plan.ended) if plan.ended is not None else self._look(plan, others)
-            ending = action.ending if isinstance(action, End) else Ending.OUTDATED
-            if left is EvictionResult.BEGUN and ending is Ending.TIMED_OUT and plan.ended is None:
-                self._evaluator.eviction_backoff.refused(pod, self._manager.clock.monotonic())
-            return ending
-        self._manager.asked(plan, pod)
-        self._store.write_soon()
-        if left is EvictionResult.ASKED:
-            self._reporter.victim_asked(plan, pod)
         return None
 
     async def _let_plans_pass(self) -> None:
@@ -329,7 +217,7 @@ class Executor:
                 for _ in range(_CLEAR_LOOKS):
                     if ended.asking:  # the answer may be that it goes
                         await asyncio.sleep(_CLEAR_PAUSE)
-                replaced = await is_replaced(ended, self._manager.plans)
+                replaced = await _is_replaced(ended, self._manager.plans)
                 known = None if replaced else self._state.pod_of(ended.key, ended.uid)
             while known is not None:
                 try:
@@ -358,3 +246,18 @@ async def _each(*parts: Coroutine[Any, Any, Ending | None]) -> list[Ending | Non
         if isinstance(result, BaseException):
             raise result
     return [result for result in results if not isinstance(result, BaseException)]
+
+
+async def _is_replaced(ended: Plan, plans: Mapping[str, Plan]) -> bool:
+    """Whether the following plan for the preemptor was written in the place of one whose node went.
+
+    `plans` are those under way, by preemptor. An autoscaler that looks between two patches adds a node for a pod
+    without a nomination.
+    """
+    following = plans.get(ended.key)
+    if following is None or ended.ended is not Ending.NODE_GONE:
+        return False
+    for _ in range(_FOLLOWING_LOOKS):
+        if not following.nominated and following.ended is None:
+            await asyncio.sleep(_FOLLOWING_PAUSE)
+    return following.nominated

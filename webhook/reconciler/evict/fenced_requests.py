@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from webhook.kube.client import Client
 from webhook.kube.errors import NO_ANSWER, ApiError, unless_absent
-from webhook.kube.objects.meta import ObjectMeta
+from webhook.kube.objects.meta import ObjectMeta, key_of
 from webhook.kube.objects.pod import Pod
 from webhook.kube.pods import is_deferred
 from webhook.kube.resources import POD
 from webhook.kube.transport import BEFORE_SENDING
-from webhook.reconciler.state.annotations import plans_growth
-from webhook.reconciler.state.plan_victims import PlanVictim
+from webhook.reconciler.plans.tries import FIRST_PAUSE, LONGEST_PAUSE, TRIES, may_pass
+from webhook.reconciler.state.annotations import PlanVictim, plans_growth
 
-TRIES = 4
-FIRST_PAUSE = 0.1
-LONGEST_PAUSE = 5.0
 _AT_ONCE = 32
 """Nominations, clearings and reads under way at a time; more would only wait in the API server instead of here."""
 _EVICTIONS_AT_ONCE = 256
@@ -73,6 +71,21 @@ class FencedRequests:
             raise error
         pause = FIRST_PAUSE * 3**attempt if attempt or error.status != 409 else 0.0
         await asyncio.sleep(min(LONGEST_PAUSE, max(pause, error.retry_after or 0.0)))
+
+    async def until_written(self, pod: Pod, write: Callable[[Pod], Awaitable[T]], *, patient: bool = False) -> T:
+        """What `write` comes to for a pod as it is known, and after each failure for the pod as it is read again.
+
+        It goes on for some tries, if it is `patient` as long as trying again may help. Raises StaleError if the pod is
+        gone, ApiError if trying again would not help.
+        """
+        for attempt in itertools.count():
+            try:
+                return await write(pod if attempt == 0 else await self.read(pod.metadata))
+            except ApiError as error:
+                if error.status == 404:
+                    raise StaleError(f"{key_of(pod)} is gone") from error
+                await self.pause(error, min(attempt, TRIES - 2) if patient else attempt, also=(409,))
+        raise AssertionError("it is tried until it is written or fails")
 
     async def patch_status(self, what: str, pod: Pod, body: dict[str, Any]) -> Pod:
         """Patch the pod as it is known; one that gets no further plan, whatever the kubelet has written."""
@@ -142,8 +155,3 @@ class FencedRequests:
         """Until there was a connection this process may have stood still, and lost the lease."""
         if self._fence() <= 0:
             raise DeposedError("this process does not hold the lease any more")
-
-
-def may_pass(error: ApiError) -> bool:
-    """Whether trying again may help: no answer, throttled, or a server in trouble."""
-    return error.status in {NO_ANSWER, 429} or error.status >= 500

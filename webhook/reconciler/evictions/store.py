@@ -122,11 +122,17 @@ class EvictionStore:
         ended.set()
         return written
 
-    async def wait_until_written(self, version: int) -> None:
-        """Wait until what was known at that version is written, unless the server refuses to have it written."""
+    async def wait_until_written(self, version: int) -> bool:
+        """Wait until what was known at that version is written, unless the server refuses to have it written.
+
+        Returns whether that took any time.
+        """
+        waited = False
         while self._place is not None and self._written < version and not self._refused:
             self.write_soon()
             await self._ended.wait()
+            waited = True
+        return waited
 
     async def _put(self, namespace: str, name: str, text: str) -> None:
         lease = self._lease or await self._get(namespace, name)

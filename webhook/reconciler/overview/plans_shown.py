@@ -14,9 +14,8 @@ from webhook.preemption.gangs.gang import form_gang
 from webhook.preemption.snapshot.device_index import DeviceId
 from webhook.preemption.snapshot.pod_groups import group_of
 from webhook.reconciler.plans.plan import Plan, group_names
-from webhook.reconciler.state.annotations import PlanRecord
+from webhook.reconciler.state.annotations import PlanRecord, PlanVictim
 from webhook.reconciler.state.notices import is_ready, notice_of
-from webhook.reconciler.state.plan_victims import PlanVictim
 from webhook.reconciler.state.state import State
 
 _MEMBERS, _VICTIMS, _DEVICES, _HOLDERS = 24, 12, 16, 3

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from webhook.kube.objects.pod import Pod
 from webhook.reconciler.plans.endings import Ending
-from webhook.reconciler.state.plan_victims import PlanVictim
+from webhook.reconciler.state.annotations import PlanVictim
 
 
 class Nominate(NamedTuple):
@@ -47,6 +47,12 @@ class Notify(NamedTuple):
     seconds: float
 
 
+class Prepare(NamedTuple):
+    """Read these victims, or mark them as to be deleted: what is learned by that says whether they may be asked."""
+
+    victims: tuple[PlanVictim, ...]
+
+
 class Ask(NamedTuple):
     """Ask these victims to leave, side by side."""
 
@@ -66,6 +72,8 @@ class End(NamedTuple):
     note: str = ""
 
 
-Step = Nominate | Displace | Try | Notify | Ask
+AboutVictims = Try | Notify | Prepare | Ask
+"""What is done about several victims, side by side."""
+Step = Nominate | Displace | AboutVictims
 """What is done for a plan, one thing after the other."""
 Action = Step | Promise | Spare | Wait | End

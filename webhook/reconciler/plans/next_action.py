@@ -1,8 +1,8 @@
 """What to do next for a plan: a pure function of the plan, the newest state and the time (docs/semantics.md E3, E9).
 
-The plan manager asks whenever something has happened to a plan or an action for it is done, the executor before each
-try of an eviction, a new leader for what it finds on pods, and a rehearsal for what it only imagines: so all of them go
-by the same rules. How far a plan has come is not stored: it follows from what was written, told and asked.
+It is asked whenever something has happened to a plan or an action for it is done, before each try of an eviction, by a
+new leader for what it finds on pods, and in a rehearsal: nothing else decides about a plan. How far a plan has come is
+not stored: it follows from what was written, told and asked.
 """
 
 from __future__ import annotations
@@ -12,19 +12,18 @@ from collections.abc import Collection
 
 from webhook.kube.objects.pod import Pod
 from webhook.kube.pods import is_deferred, is_terminal
-from webhook.policy.model.preemption import PreemptionPolicy
+from webhook.policy.model.preemption import EvictionMode, PreemptionPolicy
 from webhook.preemption.decision import refusal_of
 from webhook.preemption.gangs.gang import form_gang
 from webhook.reconciler.clock import Now
-from webhook.reconciler.plans.actions import Action, Ask, Displace, End, Nominate, Notify, Promise, Try, Wait
+from webhook.reconciler.plans.actions import Action, Ask, Displace, End, Nominate, Notify, Prepare, Promise, Try, Wait
 from webhook.reconciler.plans.endings import Ending
 from webhook.reconciler.plans.notices import askable, not_told
 from webhook.reconciler.plans.plan import Plan, remaining, to_displace
 from webhook.reconciler.plans.plan_devices import asked_in_step, claims_in_the_way, taken_text
 from webhook.reconciler.plans.recheck import PlanContext, Situation, later_equals, recheck
 from webhook.reconciler.preemptors import PolicySet, is_marked
-from webhook.reconciler.state.annotations import carries
-from webhook.reconciler.state.plan_victims import PlanVictim
+from webhook.reconciler.state.annotations import PlanVictim, carries
 
 _SHORTEST_WAIT = 0.05
 """Seconds between two looks at a plan, if nothing happens: whatever it waits for, the loop does not spin on it."""
@@ -32,11 +31,8 @@ _ASSEMBLY_PAUSE = 1.0
 """Seconds between two looks at whether all of a gang are nominated, or all of a group may go, if nothing happens."""
 
 
-def next_action(plan: Plan, context: PlanContext, at: Now, asking: Collection[str] = ()) -> Action:
-    """What to do next for a plan; the victims `asking`, by uid, are being asked, so it is too late for them.
-
-    The plan is not changed, but for `plan.judgement`.
-    """
+def next_action(plan: Plan, context: PlanContext, at: Now) -> Action:
+    """What to do next for a plan, which is not changed, but for `plan.approved`."""
     state = context.evaluator.state
     pod = state.pods.get(plan.key)
     # 1. It may be over by what became of the preemptor, the node or its time.
@@ -46,7 +42,7 @@ def next_action(plan: Plan, context: PlanContext, at: Now, asking: Collection[st
     if state.nodes.get(plan.record.node) is None:
         return End(Ending.NODE_GONE)
     # 2. What was written, told and asked says the rest.
-    action = _next_step(Situation(plan, context, pod, at, asking, unasked(plan, context, asking)))
+    action = _next_step(Situation(plan, context, pod, at, unasked(plan, context)))
     if isinstance(action, Wait):
         action = Wait(max(action.until, at.monotonic + _SHORTEST_WAIT))
     return action
@@ -73,8 +69,11 @@ def _next_step(situation: Situation) -> Action:
     notice = policy.victims.notice
     if untold := not_told(plan, left, notice):
         if untried := _to_try(situation):
-            return Try(untried)
-        return Notify(untold, notice) if notice <= plan.record.notice else Promise(notice)
+            return _try(situation, untried)
+        if notice > plan.record.notice:
+            return Promise(notice)
+        ready, later = _not_paused(situation, untold)
+        return Notify(tuple(ready), notice) if ready else Wait(later)
     return _evict(situation, policy)
 
 
@@ -122,7 +121,7 @@ def _look_again(situation: Situation) -> PreemptionPolicy | Action:
     # 2. By the rules of now, the rest of it still has to be right.
     if (policy := policy_for(situation.pod, context.policy_set)) is None:
         return End(Ending.OUTDATED, "no policy lets the reconciler preempt for it any more")
-    bound = plan.bound_to_go(situation.asking)
+    bound = plan.bound_to_go()
     match recheck(situation, policy):
         case None:
             return policy
@@ -137,6 +136,19 @@ def _to_try(situation: Situation) -> tuple[PlanVictim, ...]:
     """The victims of whom it was not asked yet whether the server would keep them; also ones of another plan."""
     victims = (*situation.left, *_shared(situation))
     return tuple(victim for victim in victims if victim.uid not in situation.plan.tried)
+
+
+def _try(situation: Situation, untried: Collection[PlanVictim]) -> Action:
+    """Try those of these victims about whom something may be asked now."""
+    ready, later = _not_paused(situation, untried)
+    return Try(tuple(ready)) if ready else Wait(later)
+
+
+def _not_paused(situation: Situation, victims: Collection[PlanVictim]) -> tuple[list[PlanVictim], float]:
+    """Those of these victims about whom something may be asked now, and when it may be about the next one."""
+    pauses = {victim.uid: situation.plan.pause(victim.uid, situation.now) for victim in victims}
+    later = situation.now + min((pause for pause in pauses.values() if pause), default=math.inf)
+    return [victim for victim in victims if not pauses[victim.uid]], later
 
 
 def _go_several(situation: Situation) -> bool:
@@ -157,7 +169,7 @@ def _evict(situation: Situation, policy: PreemptionPolicy) -> Action:
         return Displace(tuple(lower))
     # 3. If several go, it is tried first whether one of them is kept: the others would go in vain.
     if _go_several(situation) and (untried := _to_try(situation)):
-        return Try(untried)
+        return _try(situation, untried)
     if any(_holds_back(sibling, context) for sibling in situation.siblings):
         return Wait(now + _ASSEMBLY_PAUSE)
     # 4. Devices have to come free together, or pods that want fewer take them one by one.
@@ -171,12 +183,27 @@ def _evict(situation: Situation, policy: PreemptionPolicy) -> Action:
     if len(grouped := [victim for victim in covered if victim.group]) > 1:
         # If the first one is refused the group is whole yet. Once one on the plan's node has gone there may be room.
         here = {victim.uid for victim in evaluator.state.pods_on(plan.record.node)}
-        return Ask((min(grouped, key=lambda victim: victim.uid in here),))
+        return _ask(situation, policy, covered, [min(grouped, key=lambda victim: victim.uid in here)])
     last = 0 if math.isfinite(later) and not plan.record.devices else 1
     first = slow or (covered if len(covered) < len(asked) else asked[: len(asked) - last]) or asked
     whole = {victim.group for victim in first if len(covered) in (0, len(asked))} - {0}
-    chosen = tuple(victim for victim in asked if victim in first or victim.group in whole)
-    return Ask(chosen) if chosen else Wait(later)
+    chosen = [victim for victim in asked if victim in first or victim.group in whole]
+    return _ask(situation, policy, covered, chosen) if chosen else Wait(later)
+
+
+def _ask(
+    situation: Situation, policy: PreemptionPolicy, covered: Collection[PlanVictim], chosen: Collection[PlanVictim]
+) -> Action:
+    """Ask these victims, one that was asked in vain after a pause: nobody goes in its place.
+
+    One that is deleted is marked before, and one that a budget covers is read.
+    """
+    ready, later = _not_paused(situation, chosen)
+    if not ready:
+        return Wait(later)
+    first = ready if policy.eviction is EvictionMode.DELETE else covered
+    unprepared = tuple(victim for victim in ready if victim in first and victim.uid not in situation.plan.prepared)
+    return Prepare(unprepared) if unprepared else Ask(tuple(ready))
 
 
 def _holds_back(sibling: Plan, context: PlanContext) -> bool:
@@ -231,8 +258,8 @@ def policy_for(pod: Pod, policy_set: PolicySet) -> PreemptionPolicy | None:
     return policy if known and pod.spec.preemption_policy == "Never" else None
 
 
-def unasked(plan: Plan, context: PlanContext, asking: Collection[str] = ()) -> list[PlanVictim]:
-    """The victims that are to be asked; not those `asking`, or that another plan has asked, or an earlier one will."""
+def unasked(plan: Plan, context: PlanContext) -> list[PlanVictim]:
+    """The victims that are to be asked; not those that another plan has asked, or that an earlier one will ask."""
     if plan.rehearsed:
         return []
     order = plan.started, plan.record.id
@@ -242,14 +269,13 @@ def unasked(plan: Plan, context: PlanContext, asking: Collection[str] = ()) -> l
         earlier = [other for other in others if (other.started, other.record.id) < order]
         return any(uid in other.gone for other in others) or any(other.needs(uid) for other in earlier)
 
-    left = remaining(context.evaluator.state, plan)
-    return [victim for victim in left if victim.uid not in asking and not is_anothers(victim.uid)]
+    return [victim for victim in remaining(context.evaluator.state, plan) if not is_anothers(victim.uid)]
 
 
 def _shared(situation: Situation) -> list[PlanVictim]:
     """The victims beside those that are left that are asked for other plans, and have not been answered for."""
     there = remaining(situation.context.evaluator.state, situation.plan)
-    return [victim for victim in there if victim not in situation.left and victim.uid not in situation.asking]
+    return [victim for victim in there if victim not in situation.left]
 
 
 def _who_took(plan: Plan) -> str:

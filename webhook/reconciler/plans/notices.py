@@ -14,10 +14,9 @@ from webhook.kube.informer import Informer
 from webhook.kube.object_cache import Change
 from webhook.kube.objects.pod import Pod
 from webhook.kube.pods import is_terminal
-from webhook.reconciler.plans.plan import Plan
-from webhook.reconciler.plans.plan_index import PlanIndex
+from webhook.reconciler.plans.plan import Plan, PlanIndex
+from webhook.reconciler.state.annotations import PlanVictim
 from webhook.reconciler.state.notices import has_notice, is_ready, notice_of
-from webhook.reconciler.state.plan_victims import PlanVictim
 from webhook.reconciler.state.state import State
 
 

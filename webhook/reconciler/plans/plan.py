@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -14,33 +14,19 @@ from webhook.preemption.decision import fits_on
 from webhook.preemption.snapshot.device_index import DeviceId
 from webhook.preemption.snapshot.pod_groups import group_of, with_all_of
 from webhook.preemption.victims.rules import VictimReason
-from webhook.reconciler.evaluate.candidate_room import rows_with
+from webhook.reconciler.evaluate.room import rows_with
 from webhook.reconciler.plans.endings import Ending
-from webhook.reconciler.state.annotations import DecisionRecord, PlanRecord
+from webhook.reconciler.plans.tries import Tries
+from webhook.reconciler.state.annotations import DecisionRecord, PlanRecord, PlanVictim
 from webhook.reconciler.state.creations import ServerTime
-from webhook.reconciler.state.plan_victims import PlanVictim
 from webhook.reconciler.state.state import State
 
-_MOMENT = 1.0
-"""Seconds for which a judgement holds, if nothing happens."""
 
+class Approval(NamedTuple):
+    """That all victims that are left may go: what they were judged by, and when, in monotonic seconds."""
 
-class Judgement(NamedTuple):
-    """That victims, by uid, may go for a plan: what they were judged by, and when, in monotonic seconds."""
-
-    judged_by: tuple[object, ...] = ()
-    at: float = -math.inf
-    uids: frozenset[str] = frozenset()
-
-    def includes(self, now: Judgement) -> bool:
-        """Whether it says the same as would be found `now`.
-
-        After a moment it does not: schedules end, and pods that leave come to their end, without any event.
-        """
-        return self.judged_by == now.judged_by and now.at <= self.at + _MOMENT and self.uids >= now.uids
-
-
-NO_JUDGEMENT = Judgement()
+    judged_by: tuple[object, ...]
+    at: float
 
 
 @dataclass(slots=True, eq=False)
@@ -94,8 +80,12 @@ class Plan:
     """uids of victims that were asked to leave with success, or that are leaving or gone anyway."""
     unneeded: set[str] = field(default_factory=set)
     """uids of victims that turned out not to be needed: they stay."""
-    asking: set[str] = field(default_factory=set)
-    """uids of victims that are being asked: they may be on their way out, though no answer says so yet."""
+    asking: dict[str, Pod] = field(default_factory=dict)
+    """uid of a victim that is being asked: it may be on its way out, though no answer says so yet."""
+    tries: dict[str, Tries] = field(default_factory=dict)
+    """uid of a victim to what was asked about it in vain."""
+    prepared: dict[str, Pod] = field(default_factory=dict)
+    """uid of a victim that can be asked now to the pod as it was read or marked for that."""
     ends: dict[str, float] = field(default_factory=dict)
     """uid of a victim that was asked to when its grace period ends."""
     evicting: ServerTime | None = None
@@ -122,8 +112,8 @@ class Plan:
     """Whether it is only imagined that its victims were asked."""
     emptied: float = math.inf
     """When the victims of a rehearsed plan count as gone, in monotonic seconds."""
-    judgement: Judgement = NO_JUDGEMENT
-    """What was last found of the victims that were left."""
+    approved: Approval | None = None
+    """By what and when it was last found that all victims that were left may go."""
 
     @property
     def devices(self) -> list[DeviceId]:
@@ -142,9 +132,9 @@ class Plan:
             return 3
         return 2 if self.gone or self.asking or (self.nominated and not self.record.notice) else 1
 
-    def bound_to_go(self, asking: Collection[str]) -> frozenset[str]:
-        """Uids of the victims of whose group one has been asked, or is among those `asking`: they go with it."""
-        begun = {victim.group for victim in self.record.victims if victim.uid in self.gone.union(asking)}
+    def bound_to_go(self) -> frozenset[str]:
+        """Uids of the victims of whose group one has been asked, or may have been: they go with it."""
+        begun = {victim.group for victim in self.record.victims if victim.uid in self.gone.union(self.asking)}
         return frozenset(victim.uid for victim in self.record.victims if victim.group in begun - {0})
 
     def with_all_of(self, uids: Collection[str]) -> str:
@@ -164,6 +154,10 @@ class Plan:
             return []
         kept = self.gone | self.unneeded if self.gone or self.unneeded else ()
         return [victim for victim in self.record.victims if victim.uid not in kept]
+
+    def pause(self, uid: str, now: float) -> float:
+        """Seconds until something may be asked about this victim again; 0 for at once."""
+        return max(0.0, self.tries[uid].due - now) if uid in self.tries else 0.0
 
     def notice_left(self, uid: str, now: float) -> float:
         """Seconds until this victim may be asked, if it does not say that it is ready."""
@@ -238,9 +232,68 @@ def is_there(state: State, plan: Plan, victim: PlanVictim) -> bool:
     """Whether the victim has yet to be asked, and is not leaving for another reason either."""
     if not plan.needs(victim.uid) or (pod := state.pod_of(victim.key, victim.uid)) is None:
         return False
-    return not pod.metadata.deletion_timestamp and not is_terminal(pod)
+    return not is_leaving(pod)
+
+
+def is_leaving(pod: Pod) -> bool:
+    """Whether a pod leaves its node, or has ended there."""
+    return bool(pod.metadata.deletion_timestamp) or is_terminal(pod)
 
 
 def remaining(state: State, plan: Plan) -> list[PlanVictim]:
     """The victims that have yet to be asked."""
     return [victim for victim in plan.record.victims if is_there(state, plan, victim)]
+
+
+class PlanIndex:
+    """Plans under way; each preemptor has at most one."""
+
+    def __init__(self) -> None:
+        self.by_preemptor: dict[str, Plan] = {}
+        self.by_id: dict[str, Plan] = {}
+        self._of: dict[tuple[str, str], dict[str, Plan]] = {}
+        """The plans of a node, of a victim and of a gang, by preemptor."""
+
+    def add(self, plan: Plan) -> None:
+        """The plan has begun. Raises ValueError if the preemptor has one."""
+        if plan.key in self.by_preemptor:
+            raise ValueError(f"{plan.key} has a plan already: {self.by_preemptor[plan.key].record.id}")
+        self.by_preemptor[plan.key] = plan
+        self.by_id[plan.record.id] = plan
+        for subject in _subjects(plan):
+            self._of.setdefault(subject, {})[plan.key] = plan
+
+    def remove(self, plan: Plan) -> None:
+        """The plan has ended."""
+        del self.by_preemptor[plan.key]
+        self.by_id.pop(plan.record.id, None)
+        for subject in _subjects(plan):
+            del self._of[subject][plan.key]
+            if not self._of[subject]:
+                del self._of[subject]
+
+    def on_node(self, node: str) -> list[Plan]:
+        """The plans that hold room on a node."""
+        return list(self._of.get(("node", node), {}).values())
+
+    def naming(self, uid: str) -> list[Plan]:
+        """The plans that name this victim, whichever node they hold room on: pods of a group may be on several."""
+        return list(self._of.get(("victim", uid), {}).values())
+
+    def siblings(self, plan: Plan) -> list[Plan]:
+        """The plans for the other members of a plan's gang; other plans have none."""
+        known = self._of.get(("gang", plan.record.gang.id), {}) if plan.record.gang else {}
+        return [sibling for sibling in known.values() if sibling is not plan]
+
+    def have_evicted(self, plan: Plan) -> bool:
+        """Whether somebody was asked to leave for this plan, or for another member of its gang."""
+        return bool(plan.gone) or any(sibling.gone for sibling in self.siblings(plan))
+
+
+def _subjects(plan: Plan) -> Iterator[tuple[str, str]]:
+    """Whatever a plan is known by beside its preemptor and its id."""
+    yield "node", plan.record.node
+    if plan.record.gang:
+        yield "gang", plan.record.gang.id
+    for victim in plan.record.victims:
+        yield "victim", victim.uid

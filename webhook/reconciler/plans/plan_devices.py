@@ -22,7 +22,7 @@ from webhook.preemption.snapshot.pod_info import compile_pod
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.reconciler.plans.plan import Plan
 from webhook.reconciler.preemptors import grace_under
-from webhook.reconciler.state.plan_victims import PlanVictim
+from webhook.reconciler.state.annotations import PlanVictim
 from webhook.reconciler.state.state import State
 
 _EARLY = 0.5
@@ -67,7 +67,7 @@ def takers(state: State, plan: Plan) -> list[Pod]:
 
 def awaits_deallocation(state: State, plan: Plan) -> bool:
     """Whether kube-controller-manager has yet to take back what a victim of the plan held."""
-    return state.deallocations.waits_for({victim.uid for victim in plan.record.victims})
+    return state.claims.waits_for({victim.uid for victim in plan.record.victims})
 
 
 def concerns(change: Change[Any], plan: Plan) -> bool:

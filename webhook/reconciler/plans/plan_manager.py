@@ -1,7 +1,4 @@
-"""The plans under way: how they begin, what the cluster's changes mean for them, how they end. Acts on nothing.
-
-What happens to a plan is returned as news: whoever called follows it up, and nothing here calls back.
-"""
+"""The plans under way: how they begin, what the cluster's changes mean for them, how they end. Acts on nothing."""
 
 from __future__ import annotations
 
@@ -26,22 +23,19 @@ from webhook.reconciler.clock import Now
 from webhook.reconciler.evaluate.evaluator import Evaluator
 from webhook.reconciler.evaluate.outcomes import Evicts, Promised, Waits
 from webhook.reconciler.evictions.log import BARE, PodEviction, name_of
-from webhook.reconciler.plans.actions import Action, End, Promise, Spare, Wait
+from webhook.reconciler.plans.actions import Action, Promise, Spare
 from webhook.reconciler.plans.endings import ENDINGS, Ending
-from webhook.reconciler.plans.news import AllAsked, NominationCleared, PlanActs, PlanEnded, VictimsCountAsGone
 from webhook.reconciler.plans.next_action import next_action, over, policy_for, unasked, was_cleared
 from webhook.reconciler.plans.notices import Notices
-from webhook.reconciler.plans.plan import Plan, group_names
+from webhook.reconciler.plans.plan import Plan, PlanIndex, group_names, is_leaving
 from webhook.reconciler.plans.plan_devices import awaits_deallocation, claims_in_the_way, concerns, devices_for
-from webhook.reconciler.plans.plan_index import PlanIndex
 from webhook.reconciler.plans.plan_times import fits_elsewhere, time_for, time_limit
-from webhook.reconciler.plans.recheck import PlanContext, judgement_of
+from webhook.reconciler.plans.recheck import PlanContext, approval
 from webhook.reconciler.plans.returning_owners import returning_owners
 from webhook.reconciler.preemptors import PolicySet, grace_under, lacks_post_filter
 from webhook.reconciler.queue.event_handlers import makes_company, node_helps
-from webhook.reconciler.state.annotations import GangRecord, PlanDevice, PlanRecord, carries
+from webhook.reconciler.state.annotations import GangRecord, PlanDevice, PlanRecord, as_victims, carries
 from webhook.reconciler.state.notices import is_ready
-from webhook.reconciler.state.plan_victims import as_victims
 
 log = logging.getLogger(__name__)
 
@@ -118,7 +112,7 @@ class PlanManager:
             # It is held as if it were carried out as long as its preemptor is pending and its room is there.
             plan.rehearse(now + seconds - policy.plan_timeout)
         self.unchecked[plan.key] = None
-        plan.judgement = judgement_of(self.context, policy, record.victims, now)
+        plan.approved = approval(self.context, policy, now)
         return plan
 
     def expect(self, plan: Plan, policy: PreemptionPolicy, victims: Collection[Pod]) -> None:
@@ -187,13 +181,12 @@ class PlanManager:
         self.evaluator.log.asked(uid, self._eviction(plan, victim), now)
         plan.note_asked(uid, ends, self._state.creations.now())
 
-    def acted(self, plan: Plan) -> AllAsked | None:
+    def acted(self, plan: Plan) -> None:
         """What the last look at a plan found has been done: it is looked at again, and so are those of its gang."""
         plan.busy = False
         self.unchecked[plan.key] = None
         self.touch_siblings(plan)
         plan.waiting = plan.nominated and not unasked(plan, self.context)
-        return AllAsked(plan) if plan.ended is None and plan.announce() else None
 
     def settle(self, plan: Plan) -> None:
         """Once a plan has ended, expect only its asked victims to leave; those that are being asked count as asked.
@@ -203,7 +196,7 @@ class PlanManager:
         if plan.ended is None:
             return
         self.notices.look_at(plan)
-        asking = plan.asking if plan.ended is not Ending.TIMED_OUT else set()
+        asking = set(plan.asking) if plan.ended is not Ending.TIMED_OUT else set()
         if asking:
             self._unanswered[plan.record.id] = plan
         else:
@@ -219,10 +212,10 @@ class PlanManager:
         self._state.give_up(plan.record.id, asked, nominated=nominated)
         self.evaluator.log.give_back(plan.record.id, {victim.uid for victim in plan.record.victims} - leaving)
 
-    def end(self, plan: Plan, ending: Ending, note: str = "") -> PlanEnded | None:
-        """End a plan; None if it has ended before. One ended because the lease is lost may be taken up again."""
+    def end(self, plan: Plan, ending: Ending) -> bool:
+        """End a plan, unless it has ended before. One ended because the lease is lost may be taken up again."""
         if self.plans.get(plan.key) is not plan:
-            return None
+            return False
         self.touch_siblings(plan)
         self.index.remove(plan)
         plan.ended = ending
@@ -238,35 +231,31 @@ class PlanManager:
         if ending is not Ending.DEPOSED:
             self.evaluator.log.plans.pop(plan.record.id, None)
         self.settle(plan)
-        return PlanEnded(plan, ending, note)
+        return True
 
-    def pod_changed(self, key: str, pod: Pod | None) -> PlanEnded | NominationCleared | None:
-        """The watch showed something new of a pod: its plan may be over, or stand without a nomination."""
-        plan = self.plans.get(key)
-        if plan is None:
-            return None
-        now = self.clock.monotonic()
+    def preemptor_changed(self, plan: Plan, pod: Pod | None) -> Ending | None:
+        """The watch showed something new of the plan's preemptor: why it is over by that, None if it goes on."""
         if pod is not None and pod.status.nominated_node_name == plan.record.node and carries(pod, plan.record.id):
             plan.seen = True
-        if (ending := over(plan, pod, now)) not in (None, Ending.TIMED_OUT):
-            return self.end(plan, ending)
-        return self.observe_nomination(plan, pod) if pod is not None and plan.seen else None
+        ending = over(plan, pod, self.clock.monotonic())
+        return None if ending is Ending.TIMED_OUT else ending
 
-    def observe_nomination(self, plan: Plan, pod: Pod) -> NominationCleared | None:
+    def observe_nomination(self, plan: Plan, pod: Pod) -> bool:
         """Go on without the nomination if the scheduler has cleared it; decisions count it as standing.
 
         A pod of higher priority may be behind that, for which kube-scheduler preempts there: then the room is taken,
-        or will be, and the next look at the node finds that.
+        or will be, and the next look at the node finds that. Returns whether a scheduler has just cleared it that
+        clears every nomination.
         """
         before = plan.reserved
         plan.reserved = not was_cleared(plan, pod)
         if plan.reserved:
-            return None
+            return False
         self._state.hold(plan.record.id, (plan.key, plan.uid), plan.record.node)
         if not before:
-            return None
+            return False
         self._note_touched(plan)
-        return NominationCleared(plan, pod) if lacks_post_filter(pod) else None
+        return lacks_post_filter(pod)
 
     def notice_seen(self, key: str, pod: Pod) -> None:
         """The watch showed a pod with a notice: no plan may stand behind it, or the pod says that it is ready."""
@@ -314,15 +303,15 @@ class PlanManager:
         plan.touch(freed=freed, newcomer=newcomer)
         self.unchecked[plan.key] = None
 
-    def next_action(self, plan: Plan, asking: Collection[str] = ()) -> Action:
-        """What to do next for a plan, by what there is now; victims that it does not need stay.
-
-        Those `asking`, by uid, are being asked, so it is too late for them.
-        """
+    def next_action(self, plan: Plan) -> Action:
+        """What to do next for a plan, by what there is now; victims that it does not need stay."""
+        for uid, pod in list(plan.asking.items()) if not plan.busy else ():
+            if (known := self._state.pod_of(key_of(pod), uid)) is None or is_leaving(known):
+                self.asked(plan, plan.asking.pop(uid))  # it was on its way out
         while True:
             plan.waiting = plan.nominated and not unasked(plan, self.context)
             self._observe_room(plan)
-            match action := next_action(plan, self.context, Now.by(self.clock), asking):
+            match action := next_action(plan, self.context, Now.by(self.clock)):
                 case Spare(uids, why):
                     shown = ", ".join(victim.key for victim in plan.record.victims if victim.uid in uids)
                     log.info("plan %s for %s: %s stay: %s", plan.record.id, plan.key, shown, why)
@@ -346,46 +335,28 @@ class PlanManager:
         policy = policy_for(pod, self.context.policy_set)
         plan.deadline = time_limit(plan, self.context, policy.plan_timeout if policy else plan.timeout)
 
-    def check(self, end: float) -> Iterator[PlanEnded | PlanActs | AllAsked | VictimsCountAsGone]:
-        """Look at the plans whose time is over, and until `end` (stopwatch) at those that something happened to."""
+    def count_as_gone(self) -> bool:
+        """Take the victims of rehearsed plans out of account that have had their time; whether there were any."""
+        over = [plan for plan in self.plans.values() if plan.emptied <= self.clock.monotonic()]
+        for plan in over:
+            plan.emptied = math.inf
+            self._state.count_as_gone(plan.record.id)
+        return bool(over)
+
+    def touched(self, end: float) -> Iterator[Plan]:
+        """The plans that are to be looked at: those that are due, then, until `end` (stopwatch), those touched.
+
+        Those are plans that something happened to, or was done for. Now and then all are looked at.
+        """
         now = self.clock.monotonic()
-        # 1. Plans seem to have timed out.
-        for overdue in [plan for plan in self.plans.values() if plan.deadline <= now]:
-            action = self.next_action(overdue)
-            if isinstance(action, End) and (ended := self.end(overdue, *action)) is not None:
-                yield ended
-        # 2. The victims of rehearsed plans have had their time to end.
-        for rehearsed in list(self.plans.values()) if self.dry_run else ():
-            if rehearsed.emptied <= now:
-                rehearsed.emptied = math.inf
-                self._state.count_as_gone(rehearsed.record.id)
-                yield VictimsCountAsGone(rehearsed)
-        # 3. A pause is over; now and then all plans are looked at.
-        self.unchecked |= {plan.key: None for plan in self.plans.values() if plan.wake <= now}
         if now >= self._next_check:
             self._next_check = now + _CHECK_ALL
             self.unchecked |= {plan.key: None for plan in self.plans.values() if plan.started < now - _CHECK_ALL}
-        # 4. Whatever happened to a plan, or was done for it, says what to do next.
+        for plan in [plan for plan in self.plans.values() if plan.due <= now]:
+            if plan.ended is None:
+                yield plan
         while self.unchecked and self.clock.stopwatch() <= end:
             key = next(iter(self.unchecked))
             del self.unchecked[key]
-            plan = self.plans.get(key)
-            if plan is not None and not plan.busy:
-                yield from self._look(plan)
-
-    def _look(self, plan: Plan) -> Iterator[PlanEnded | PlanActs | AllAsked]:
-        """What to do next for a plan for which no task acts."""
-        began = self.clock.stopwatch()
-        match self.next_action(plan):
-            case End(ending, note):
-                if (ended := self.end(plan, ending, note)) is not None:
-                    yield ended
-            case Wait(until):
-                plan.wake = until
-                if plan.announce():
-                    yield AllAsked(plan)
-            case Spare() | Promise():
-                raise AssertionError("the look goes on after these")
-            case step:
-                plan.busy, plan.wake = True, math.inf
-                yield PlanActs(plan, step, self.clock.stopwatch() - began)
+            if (known := self.plans.get(key)) is not None and not known.busy:
+                yield known

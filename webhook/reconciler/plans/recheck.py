@@ -1,11 +1,8 @@
-"""Whether the victims that are left may go by the newest state, and which of them need not. Pure.
-
-What it finds is remembered on the plan (`Plan.judgement`): as long as nothing changes it is not worked out again.
-"""
+"""Whether the victims that are left may go by the newest state, and which of them need not. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -18,14 +15,16 @@ from webhook.preemption.snapshot.pod_info import compile_pod
 from webhook.preemption.victims.eligible import potential_victims
 from webhook.reconciler.clock import Now
 from webhook.reconciler.evaluate.budget_checks import beyond_budget
-from webhook.reconciler.evaluate.candidate_room import rows_without
 from webhook.reconciler.evaluate.evaluator import Evaluator
+from webhook.reconciler.evaluate.room import rows_without
 from webhook.reconciler.plans.actions import End, Spare
 from webhook.reconciler.plans.endings import Ending
-from webhook.reconciler.plans.plan import Judgement, Plan, remaining
-from webhook.reconciler.plans.plan_index import PlanIndex
+from webhook.reconciler.plans.plan import Approval, Plan, PlanIndex, remaining
 from webhook.reconciler.preemptors import PolicySet
-from webhook.reconciler.state.plan_victims import PlanVictim
+from webhook.reconciler.state.annotations import PlanVictim
+
+_MOMENT = 1.0
+"""Seconds for which an approval holds, if nothing happens."""
 
 
 class PlanContext(NamedTuple):
@@ -43,16 +42,12 @@ class PlanContext(NamedTuple):
 
 
 class Situation(NamedTuple):
-    """What the next action is worked out from: the preemptor is there, its plan is not over.
-
-    Victims `asking`, by uid, are being asked; those `left` have yet to be.
-    """
+    """What the next action is worked out from: the preemptor is there, its plan is not over. `left` are to be asked."""
 
     plan: Plan
     context: PlanContext
     pod: Pod
     at: Now
-    asking: Collection[str]
     left: list[PlanVictim]
 
     @property
@@ -68,33 +63,33 @@ class Situation(NamedTuple):
     @property
     def is_fresh(self) -> bool:
         """Whether nobody was asked, or is being asked, for it or for another member of its gang."""
-        begun = any(sibling.gone or sibling.asking for sibling in self.siblings)
-        return not (self.plan.gone or self.asking or begun)
+        return not any(plan.gone or plan.asking for plan in (self.plan, *self.siblings))
 
 
 def recheck(situation: Situation, policy: PreemptionPolicy) -> End | Spare | None:
-    """Why a plan must not go on to evict the victims that are left, or which of these stay; None if all may go."""
-    now = judgement_of(situation.context, policy, situation.left, situation.now)
-    if situation.plan.judgement.includes(now):
-        return None  # what may be done to several may be done to some of them
+    """Why a plan must not go on to evict the victims that are left, or which of these stay; None if all may go.
+
+    If nothing has happened for a moment it is not worked out again. After that it is: schedules end, and pods that
+    leave come to their end, without any event.
+    """
+    plan, now = situation.plan, approval(situation.context, policy, situation.now)
+    if (known := plan.approved) is not None and known.judged_by == now.judged_by and now.at <= known.at + _MOMENT:
+        return None
     action = _may_not_go(situation, policy) or _in_vain(situation, policy)
     if action is None:
-        situation.plan.judgement = now
+        plan.approved = now
     return action
 
 
-def judgement_of(
-    context: PlanContext, policy: PreemptionPolicy, victims: Iterable[PlanVictim], now: float
-) -> Judgement:
-    """That these victims may go, by all that they are judged by now."""
+def approval(context: PlanContext, policy: PreemptionPolicy, now: float) -> Approval:
+    """That the victims of a plan may go, by all that they are judged by now."""
     evaluator, rules = context.evaluator, context.policy_set.rules[policy.name]
-    judged_by = evaluator.state.snapshot.version, rules, evaluator.eviction_backoff.version
-    return Judgement(judged_by, now, frozenset(victim.uid for victim in victims))
+    return Approval((evaluator.state.snapshot.version, rules, evaluator.eviction_backoff.version), now)
 
 
 def _may_not_go(situation: Situation, policy: PreemptionPolicy) -> End | None:
     """Whether policy, budgets or rates keep one of the victims by now."""
-    plan, context, pod, at, _, left = situation
+    plan, context, pod, at, left = situation
     evaluator, state = context.evaluator, context.evaluator.state
     rules, (now, wall) = context.policy_set.rules[policy.name], at
     if why := rules.why_not(pod, state.snapshot.classes, wall):
@@ -120,7 +115,7 @@ def _in_vain(situation: Situation, policy: PreemptionPolicy) -> End | Spare | No
     gone, however long these take, and the pods that leave anyway in time. What goes together by the rules stays or goes
     whole: if one of a group has been asked, the others are needed.
     """
-    plan, context, pod, at, asking, _ = situation
+    plan, context, pod, at, _ = situation
     evaluator, state, node, fresh = context.evaluator, context.evaluator.state, plan.record.node, situation.is_fresh
     snapshot, pods = state.snapshot, state.snapshot.pods
     # 1. There would be no room, since others have come, or there is room without evicting anybody.
@@ -129,7 +124,7 @@ def _in_vain(situation: Situation, policy: PreemptionPolicy) -> End | Spare | No
     uids = {victim.uid for victim in plan.record.victims}
     rows = snapshot.pod_rows([victim.key for victim in plan.record.victims]).tolist()
     victims = {pods.uids[row]: row for row in rows if pods.uids[row] in uids}  # not a new pod of a victim's name
-    unasked = frozenset(victim.uid for victim in remaining(state, plan)).difference(asking, plan.bound_to_go(asking))
+    unasked = frozenset(victim.uid for victim in remaining(state, plan)).difference(plan.asking, plan.bound_to_go())
     among = np.array([row for uid, row in victims.items() if uid in unasked], np.intp)
     with pods.staying(among):
         fitting = fits(snapshot, pod)

@@ -6,11 +6,10 @@ from webhook.kube.objects.meta import key_of
 from webhook.kube.objects.pod import Pod
 from webhook.kube.pods import workload_of
 from webhook.preemption.decision import victims_needed
-from webhook.reconciler.evaluate.candidate_room import rows_with
 from webhook.reconciler.evaluate.evaluator import Evaluator
-from webhook.reconciler.plans.plan import Plan
+from webhook.reconciler.evaluate.room import rows_with
+from webhook.reconciler.plans.plan import Plan, PlanIndex
 from webhook.reconciler.plans.plan_devices import takers
-from webhook.reconciler.plans.plan_index import PlanIndex
 from webhook.reconciler.plans.recheck import later_equals
 
 

@@ -20,16 +20,24 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any
 
 import msgspec
 
 from webhook.kube.instants import epoch_or
+from webhook.kube.objects.meta import key_of
 from webhook.kube.objects.pod import Pod
 from webhook.policy.model.values import ANSWERS, DECISION, PLAN, RECONCILER_ANNOTATIONS
-from webhook.reconciler.state.plan_victims import NAME, Id, Name, NameOrNone, PlanVictim
 
+_DNS = r"(?=.{1,253}\Z)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
+NAME = re.compile(rf"\A{_DNS}\Z")
+Name = Annotated[str, msgspec.Meta(pattern=NAME.pattern)]
+"""A DNS subdomain, as Kubernetes names nodes, namespaces and pods."""
+NameOrNone = Annotated[str, msgspec.Meta(pattern=rf"\A({_DNS})?\Z")]
+Id = Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9.-]{1,128}\Z")]
+"""The id of a plan, or a uid."""
 _VERSION = 1
 """Of the plans that are written and understood."""
 _OF_PLANS = frozenset((*RECONCILER_ANNOTATIONS, *ANSWERS))
@@ -49,6 +57,23 @@ _Attempt = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
 
 class UnreadableError(ValueError):
     """An annotation that is not a plan this version understands."""
+
+
+class PlanVictim(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A pod that is to leave; the uid makes sure that it is not its successor of the same name.
+
+    Victims of one `group` go whole or not at all; 0 is none. A victim without a name is known by its uid alone.
+    """
+
+    namespace: NameOrNone = ""
+    name: NameOrNone = ""
+    uid: Id = ""
+    group: int = 0
+
+    @property
+    def key(self) -> str:
+        """`namespace/name`; the uid if the name is not known."""
+        return f"{self.namespace}/{self.name}" if self.name else self.uid
 
 
 class PlanDevice(msgspec.Struct, frozen=True, array_like=True):
@@ -158,6 +183,15 @@ class DecisionRecord(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
 
 _PLAN = msgspec.json.Decoder(PlanRecord)
 _DECISION = msgspec.json.Decoder(DecisionRecord)
+
+
+def as_victims(pods: Iterable[Pod], groups: Mapping[str, str]) -> tuple[PlanVictim, ...]:
+    """These pods as the victims of a plan; `groups` names by key those that they go with, numbered from 1 on."""
+    numbers, victims = {"": 0}, []
+    for pod in pods:
+        meta, number = pod.metadata, numbers.setdefault(groups.get(key_of(pod), ""), len(numbers))
+        victims.append(PlanVictim(meta.namespace, meta.name, meta.uid, number))
+    return tuple(victims)
 
 
 def encode(record: PlanRecord | DecisionRecord) -> str:

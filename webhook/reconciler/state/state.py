@@ -31,12 +31,11 @@ from webhook.preemption.snapshot.device_index import DeviceId
 from webhook.preemption.snapshot.kinds import BUDGETS, CLAIMS, NODES, PODS, SNAPSHOT_KINDS, SnapshotKind
 from webhook.preemption.snapshot.pod_groups import NO_GROUP, GroupKey, group_of
 from webhook.preemption.snapshot.snapshot import Snapshot
+from webhook.reconciler.state.annotations import PlanVictim
+from webhook.reconciler.state.claims import Claims
 from webhook.reconciler.state.confined_pods import ConfinedPods
 from webhook.reconciler.state.creations import Creations
-from webhook.reconciler.state.deallocations import Deallocations
-from webhook.reconciler.state.named_claims import NamedClaims
 from webhook.reconciler.state.pending import Pending, Touched
-from webhook.reconciler.state.plan_victims import PlanVictim
 from webhook.reconciler.state.waiting_pods import WaitingPods
 
 log = logging.getLogger(__name__)
@@ -55,8 +54,7 @@ class State:
     def __init__(self, client: Client, annotations: Collection[str]) -> None:
         self.snapshot = Snapshot(annotations, under_policy=True)
         self.pending = Pending()
-        self.deallocations = Deallocations()
-        self.named_claims = NamedClaims()
+        self.claims = Claims()
         self.index = Indexes()
         self.waiting = WaitingPods(self.snapshot)
         self.confined = ConfinedPods(self.snapshot)
@@ -207,7 +205,7 @@ class State:
     def expect_deallocated(self, uid: str) -> None:
         """The pod with this uid is gone: its claims count as they will be once they are taken back."""
         if claims := self.snapshot.device_claims.used_by(uid):
-            self.deallocations.expect(uid, claims)
+            self.claims.expect_deallocated(uid, claims)
             self._take_again(CLAIMS, claims)
 
     def count_as_gone(self, plan: str) -> None:
@@ -284,9 +282,9 @@ class State:
             new = self.pending.overlay_budget(key, actual)
         elif kind is CLAIMS:
             if actual is None:
-                self.deallocations.forget(key)
+                self.claims.forget(key)
             else:
-                new = self.named_claims.overlay(key, self.deallocations.overlay(key, actual))
+                new = self.claims.overlay(key, actual)
         known = self.snapshot.uid_of(*key.split("/", 1)) if kind is PODS else ""
         if new is not None:
             try:
@@ -300,13 +298,12 @@ class State:
             if known and (new is None or new.metadata.uid != known):
                 self.expect_deallocated(known)
             if new is not None:
-                self._take_again(CLAIMS, self.deallocations.forget_pod(new.metadata.uid))
-                self._take_again(CLAIMS, self.named_claims.put(key, new))
+                self._take_again(CLAIMS, self.claims.put(key, new))
                 self.index.put(key, new)
                 self.waiting.put(key, new)
                 self.confined.put(key, new)
             else:
-                self._take_again(CLAIMS, self.named_claims.drop(key))
+                self._take_again(CLAIMS, self.claims.drop(key))
                 self.index.drop(key)
                 self.waiting.drop(key)
                 self.confined.drop(key)

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from tests.reconciler.builders import Setting, node, pod, preemptor
-from webhook.reconciler.evaluate import known_room
-from webhook.reconciler.evaluate.known_room import KnownRoom
+from webhook.reconciler.evaluate import room as room_module
+from webhook.reconciler.evaluate.room import KnownRoom
 
 
 def test_an_answer_lasts_until_the_snapshot_changes(monkeypatch: pytest.MonkeyPatch):
@@ -13,8 +13,8 @@ def test_an_answer_lasts_until_the_snapshot_changes(monkeypatch: pytest.MonkeyPa
     setting, asked = Setting(node("n1")), []
     snapshot = setting.state.snapshot
     setting.add(pod("a", "6", node="n1"))
-    worked_out = known_room.fits_on
-    monkeypatch.setattr(known_room, "fits_on", lambda *args, **given: asked.append(args) or worked_out(*args, **given))
+    worked_out = room_module.fits_on
+    monkeypatch.setattr(room_module, "fits_on", lambda *args, **given: asked.append(args) or worked_out(*args, **given))
     room, incoming = KnownRoom(snapshot), preemptor("p", "6")
     gone = snapshot.pod_rows(["default/a"])
     assert [room.fits_on(incoming, "n1"), room.fits_on(incoming, "n1")] == [False, False]

@@ -1,0 +1,200 @@
+"""The requests about victims: whether they would go, what they are told, and that they leave (docs/semantics.md E3).
+
+Each is made once. What it came to is noted on the plan, and the next look at that says whether it is made again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+
+from webhook.kube.errors import ApiError
+from webhook.kube.objects.pod import Pod
+from webhook.policy.model.preemption import EvictionMode, PreemptionPolicy
+from webhook.reconciler.evict.fenced_requests import DeposedError, StaleError
+from webhook.reconciler.evict.notice_writer import NoticeWriter
+from webhook.reconciler.evict.writer import EvictionResult, Writer
+from webhook.reconciler.evictions.store import EvictionStore
+from webhook.reconciler.plans.actions import AboutVictims, Ask, Notify, Prepare, Try
+from webhook.reconciler.plans.endings import Ending
+from webhook.reconciler.plans.next_action import policy_for
+from webhook.reconciler.plans.plan import Plan, is_there
+from webhook.reconciler.plans.plan_manager import PlanManager
+from webhook.reconciler.plans.tries import Tries, may_pass
+from webhook.reconciler.reporting import Reporter
+from webhook.reconciler.state.annotations import PlanVictim, not_own
+
+log = logging.getLogger(__name__)
+
+
+class VictimRequests:
+    """Asks the API server about victims; methods raise DeposedError if this process does not lead."""
+
+    def __init__(
+        self, writer: Writer, notices: NoticeWriter, manager: PlanManager, reporter: Reporter, store: EvictionStore
+    ) -> None:
+        self._writer, self._notices, self._manager = writer, notices, manager
+        self._state, self._evaluator = manager.evaluator.state, manager.evaluator
+        self._reporter, self._store = reporter, store
+
+    async def request(self, plan: Plan, victim: PlanVictim, step: AboutVictims) -> Ending | None:
+        """Make one request about a victim; why the plan must end, None if it goes on."""
+        pod, policy = self._state.pod_of(victim.key, victim.uid), self._policy(plan)
+        if plan.ended is not None or pod is None or policy is None or not is_there(self._state, plan, victim):
+            return plan.ended
+        try:
+            match step:
+                case Try():
+                    said = await self._try(plan, victim, policy)
+                case Notify():
+                    said = await self._tell(plan, victim, pod, step.seconds)
+                case Prepare():
+                    said = await self._prepare(plan, victim, pod, policy)
+                case Ask():
+                    said = await self._ask(plan, victim, pod, policy)
+        except ApiError as error:
+            log.warning("plan %s: %s was not removed: %s", plan.record.id, victim.key, error)
+            self._evaluator.eviction_backoff.refused(pod, self._manager.clock.monotonic())
+            return Ending.FAILED
+        if said is EvictionResult.REFUSED:
+            self._reporter.budget_refused(plan, victim)
+            return Ending.REFUSED
+        return None
+
+    def _policy(self, plan: Plan) -> PreemptionPolicy | None:
+        """The policy that the plan goes by now."""
+        pod = self._state.pods.get(plan.key)
+        return policy_for(pod, self._manager.context.policy_set) if pod is not None else None
+
+    async def _try(self, plan: Plan, victim: PlanVictim, policy: PreemptionPolicy) -> EvictionResult | None:
+        """Ask without effect whether a victim would go."""
+        delete, grace = policy.eviction is EvictionMode.DELETE, policy.grace_period_seconds
+        said = await self._said(plan, victim, lambda: self._writer.would_leave(victim, grace, delete=delete))
+        if said is not None and said is not EvictionResult.REFUSED:
+            plan.tries.pop(victim.uid, None)
+            plan.tried[victim.uid] = said is not EvictionResult.UNKNOWN
+        return said
+
+    async def _tell(self, plan: Plan, victim: PlanVictim, pod: Pod, seconds: float) -> EvictionResult | None:
+        """Tell a victim that it is asked to leave in so many seconds."""
+        clock, again = self._manager.clock, victim.uid in plan.tries
+
+        async def tell() -> EvictionResult:
+            until = await self._notices.tell(plan, victim, pod, seconds, again=again)
+            plan.note_told(victim.uid, until - clock.wall() + clock.monotonic())
+            return EvictionResult.UNKNOWN
+
+        said = await self._said(plan, victim, tell, pod.metadata.resource_version)
+        if said is not None:
+            plan.tries.pop(victim.uid, None)
+        if said is EvictionResult.GONE:
+            # No watch has shown that yet: whoever asks it next finds that, too
+            plan.note_told(victim.uid, clock.monotonic())
+        return said
+
+    async def _prepare(
+        self, plan: Plan, victim: PlanVictim, pod: Pod, policy: PreemptionPolicy
+    ) -> EvictionResult | None:
+        """Mark a victim that is to be deleted, or read one that is to be evicted."""
+        delete, version = policy.eviction is EvictionMode.DELETE, _version(plan, pod)
+
+        async def prepare() -> EvictionResult:
+            wall = self._manager.clock.wall()
+            known = await (self._writer.mark(victim, wall, version) if delete else self._writer.read(victim))
+            if known.metadata.deletion_timestamp:
+                return EvictionResult.ASKED
+            plan.prepared[victim.uid] = known
+            return EvictionResult.UNKNOWN
+
+        return await self._have_leave(plan, victim, pod, prepare, version)
+
+    async def _ask(self, plan: Plan, victim: PlanVictim, pod: Pod, policy: PreemptionPolicy) -> EvictionResult | None:
+        """Ask one victim to leave."""
+        known = plan.prepared.pop(victim.uid, pod)
+        delete, grace, version = policy.eviction is EvictionMode.DELETE, policy.grace_period_seconds, ""
+        if delete or known is pod:
+            version = _version(plan, known)
+        elif _version(plan, pod) and (known.metadata.labels, not_own(known)) != (pod.metadata.labels, not_own(pod)):
+            plan.tries.setdefault(victim.uid, Tries()).changed(self._manager.clock.monotonic())
+            return None  # the API spends a disruption before it compares versions (docs/kubernetes-behaviour.md K17)
+        plan.evicting = plan.evicting or self._state.creations.now()
+        ask = self._writer.delete if delete else self._writer.evict
+        return await self._have_leave(plan, victim, pod, lambda: ask(victim, grace, version), version)
+
+    async def _said(
+        self, plan: Plan, victim: PlanVictim, ask: Callable[[], Awaitable[EvictionResult]], version: str = ""
+    ) -> EvictionResult | None:
+        """What comes of one request about a victim, of that resourceVersion; None if another one is to be made later.
+
+        If it failed and trying again would not help, the server is asked for the pod. Raises ApiError if that stays.
+        """
+        tries = plan.tries.setdefault(victim.uid, Tries())
+        try:
+            said = await ask()
+        except ApiError as error:
+            if tries.failed(error, self._manager.clock.monotonic()):
+                return None
+            away = error.reason == "Unreachable"
+            try:
+                fate = None if away else await self._writer.fate(victim)
+            except ApiError as another:
+                if not may_pass(another):
+                    raise error from another
+                fate, away = None, True
+            now = self._manager.clock.monotonic()
+            if fate is None and away:
+                tries.rest(now)
+            elif fate is None and error.status == 409 and version:
+                tries.changed(now)
+            elif fate is None:
+                raise
+            return fate
+        except StaleError:
+            return EvictionResult.GONE
+        return said
+
+    async def _have_leave(
+        self,
+        plan: Plan,
+        victim: PlanVictim,
+        pod: Pod,
+        ask: Callable[[], Awaitable[EvictionResult]],
+        version: str,
+    ) -> EvictionResult | None:
+        """Make a request after which a victim may leave, and note if it does."""
+        plan.asking[victim.uid], unclear = pod, False
+        try:
+            said = await self._said(plan, victim, ask, version)
+            unclear = said is None and plan.tries[victim.uid].may_have_left
+            self._note_left(plan, pod, said)
+            return said
+        finally:
+            if not unclear:
+                plan.asking.pop(victim.uid, None)
+            self._manager.settle(plan)
+
+    def _note_left(self, plan: Plan, pod: Pod, said: EvictionResult | None) -> None:
+        """Note that a victim leaves or is gone, if that is what the API server says."""
+        if said in {EvictionResult.ASKED, EvictionResult.GONE}:
+            self._manager.asked(plan, pod)
+            self._store.write_soon()
+        if said is EvictionResult.ASKED:
+            self._reporter.victim_asked(plan, pod)
+
+    async def find_out(self, plan: Plan) -> None:
+        """Find out what became of the victims of a plan that is over of whom no answer has come."""
+        for victim in [victim for victim in plan.record.victims if victim.uid in plan.asking]:
+            pod = self._state.pod_of(victim.key, victim.uid)
+            try:
+                if pod is not None and plan.tries[victim.uid].unclear:
+                    self._note_left(plan, pod, await self._writer.fate(victim))
+            except (ApiError, DeposedError) as error:
+                log.warning("plan %s: what became of %s is not known: %s", plan.record.id, victim.key, error)
+            plan.asking.pop(victim.uid, None)
+        self._manager.settle(plan)
+
+
+def _version(plan: Plan, pod: Pod) -> str:
+    """The resourceVersion of a victim as it is known, to ask with; empty if it is asked whatever it is by now."""
+    tries = plan.tries.get(pod.metadata.uid)
+    return "" if tries is not None and tries.whatever else pod.metadata.resource_version
