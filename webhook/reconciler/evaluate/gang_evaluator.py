@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import msgspec
 import numpy as np
@@ -149,8 +149,9 @@ def _placed(
         early = _early_taker(evaluator, decision, ready) if decision.placements and not beyond else None
         if early is None:
             break
-        taker = taker or early.who
-        avoided.add(early.node)
+        who, node = early
+        taker = taker or who
+        avoided.add(node)
     if taker and (early is not None or not decision.placements):
         return Unschedulable(ONE_BY_ONE.format(taker), behind=True)
     if beyond:
@@ -159,15 +160,8 @@ def _placed(
     return decision
 
 
-class _EarlyTaker(NamedTuple):
-    """A node whose devices come free one by one, and who would take a part of them."""
-
-    node: str
-    who: str
-
-
-def _early_taker(evaluator: Evaluator, decision: GangDecision, members: Collection[Pod]) -> _EarlyTaker | None:
-    """Who would take a part of the devices that members need on one of their nodes; None if nobody would."""
+def _early_taker(evaluator: Evaluator, decision: GangDecision, members: Collection[Pod]) -> tuple[str, str] | None:
+    """Who would take a part of the devices that members need on one of their nodes, and that node; None for nobody."""
     victims: dict[str, list[str]] = {}
     for victim in decision.victims:
         victims.setdefault(victim.node, []).append(victim.key)
@@ -175,7 +169,7 @@ def _early_taker(evaluator: Evaluator, decision: GangDecision, members: Collecti
         if node in victims and needs_devices(evaluator.state.snapshot, compile_pod(member)):
             takers = EarlyTakers(evaluator.state, member, evaluator.clock.wall(), members)
             if who := takers.on(node, victims[node]):
-                return _EarlyTaker(node, who)
+                return who, node
     return None
 
 
