@@ -53,7 +53,8 @@ class VictimRequests:
                 case Ask():
                     said = await self._ask(plan, victim, pod, policy)
         except ApiError as error:
-            log.warning("plan %s: %s was not removed: %s", plan.record.id, victim.key, error)
+            what = "told" if isinstance(step, Notify) else "removed"
+            log.warning("plan %s: %s was not %s: %s", plan.record.id, victim.key, what, error)
             self._evaluator.eviction_backoff.refused(pod, self._manager.clock.monotonic())
             return Ending.FAILED
         if said is EvictionResult.REFUSED:
