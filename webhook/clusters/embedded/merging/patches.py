@@ -72,7 +72,7 @@ def _merge_list(field: Schema, current: list[Any], patch: list[Any]) -> list[Any
     """Merge two lists by the keys of their elements; new ones come first."""
     key = field.lists.merge_key
     if field.lists.is_set:
-        return [*patch, *(value for value in current if value not in patch)]
+        return [*(value for value in patch if value not in current), *current]
     if not key or not all(isinstance(item, dict) for item in patch):
         return [item for item in patch if not (isinstance(item, dict) and _DIRECTIVE in item)]
     if any(item.get(_DIRECTIVE) == "replace" for item in patch):
