@@ -105,7 +105,7 @@ async def test_keep_stays_until_it_is_told_to_go(cluster, tmp_path, trouble):
     keeping = await asyncio.create_subprocess_exec(*command, stdout=PIPE, stderr=STDOUT, env=os.environ)
     try:
         refused = UsedRights(cluster)
-        await eventually(lambda: refused.of("nobody", allowed=False) if trouble else certificate.exists(), 20)
+        await eventually(lambda: refused.of("nobody", allowed=False) if trouble else certificate.exists(), 60)
         await asyncio.sleep(0.2)
         assert keeping.returncode is None
         keeping.send_signal(signal.SIGTERM)
