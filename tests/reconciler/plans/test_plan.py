@@ -5,7 +5,8 @@ import pytest
 from tests.reconciler.builders import START, Desk, Setting, budget, node, planned, pod, preemptor
 from webhook.kube.instants import rfc3339
 from webhook.reconciler.plans.actions import Action, Ask, Prepare, Wait
-from webhook.reconciler.plans.plan import Plan
+from webhook.reconciler.plans.plan import Plan, PlanIndex
+from webhook.reconciler.plans.recheck import later_equals
 from webhook.reconciler.plans.tries import Tries
 from webhook.reconciler.state.annotations import PlanRecord, PlanVictim
 from webhook.reconciler.state.creations import ServerTime
@@ -44,6 +45,19 @@ def test_who_goes_with_whom():
         plan.note_asked(name, 0.0, ServerTime(0.0))
         bound_to_go.append(plan.bound_to_go())
     assert bound_to_go == [frozenset(), frozenset(), {"a", "b"}]
+
+
+@pytest.mark.parametrize("ids", ["xy", "yx"])
+def test_plans_of_one_moment_have_an_order(ids: str):
+    """Which of them loses room that was taken is said by their preemptors' names, not by what is made at random."""
+    first, second = (
+        Plan(PlanRecord(id=plan_id, node="n1"), f"default/{name}", name, 100, 0.0, 10.0)
+        for plan_id, name in zip(ids, "ab", strict=True)
+    )
+    index = PlanIndex()
+    for plan in (first, second):
+        index.add(plan)
+    assert (later_equals(first, index), later_equals(second, index)) == (["default/b"], [])
 
 
 @pytest.mark.parametrize("covered", ["a", "ab"])

@@ -262,11 +262,10 @@ def unasked(plan: Plan, context: PlanContext) -> list[PlanVictim]:
     """The victims that are to be asked; not those that another plan has asked, or that an earlier one will ask."""
     if plan.rehearsed:
         return []
-    order = plan.started, plan.record.id
 
     def is_anothers(uid: str) -> bool:
         others = context.plans.naming(uid)
-        earlier = [other for other in others if (other.started, other.record.id) < order]
+        earlier = [other for other in others if other.order < plan.order]
         return any(uid in other.gone for other in others) or any(other.needs(uid) for other in earlier)
 
     return [victim for victim in remaining(context.evaluator.state, plan) if not is_anothers(victim.uid)]

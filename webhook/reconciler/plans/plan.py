@@ -121,6 +121,11 @@ class Plan:
         return [DeviceId(device.driver, device.pool, device.device) for device in self.record.devices]
 
     @property
+    def order(self) -> tuple[float, str, str]:
+        """By what it stands before or behind other plans: the same input gives the same order, whatever the ids are."""
+        return self.started, self.key, self.record.id
+
+    @property
     def due(self) -> float:
         """When it is to be looked at though nothing happens; while a task acts for it, when its time is over."""
         return self.deadline if self.busy else min(self.deadline, self.wake)

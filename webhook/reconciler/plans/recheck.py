@@ -157,9 +157,8 @@ def _in_vain(situation: Situation, policy: PreemptionPolicy) -> End | Spare | No
 
 def later_equals(plan: Plan, index: PlanIndex) -> list[str]:
     """The preemptors of the same priority for which the node was chosen later: if room was taken, theirs is lost."""
-    order = plan.started, plan.record.id
     equals = [other for other in index.on_node(plan.record.node) if other.priority == plan.priority]
-    return [other.key for other in equals if (other.started, other.record.id) > order]
+    return [other.key for other in equals if other.order > plan.order]
 
 
 def _not_answered_for(plan: Plan, context: PlanContext) -> set[str]:
