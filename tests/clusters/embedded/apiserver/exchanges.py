@@ -2,7 +2,7 @@
 
 A scenario is a sequence of exchanges that begins on an empty cluster. Its requests are written by hand, its responses
 are what a real API server said, without ids, times and versions. `${2.metadata.uid}` in a request is what exchange 2
-of the scenario (from 0) was answered. To record anew from a control plane that is API server and etcd alone, without
+of the scenario (from 0) was answered. To record again from a control plane that is API server and etcd alone, without
 the plugins ServiceAccount and TaintNodesByCondition:
 
     python -m tests.clusters.embedded.apiserver.exchanges URL CA_FILE admin=TOKEN alice=TOKEN nobody=wrong
@@ -123,7 +123,7 @@ class Replay:
 
 
 async def record(url: str, ca_file: str, *tokens: str) -> None:
-    """Let a real API server answer every request anew; what it would have to forget first stays as it is."""
+    """Let a real API server answer every request again; what it would have to forget first stays as it is."""
     connector = aiohttp.TCPConnector(ssl=ssl.create_default_context(cafile=ca_file))
     async with aiohttp.ClientSession(url, connector=connector) as session:
         for file in FILES:
