@@ -5,7 +5,7 @@ import random
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.preemption.building import NOW, as_data, as_pod, node, pod, rules, snapshot_of
@@ -48,6 +48,7 @@ def carry_out(snapshot, decision):
 
 
 @pytest.mark.slow
+@example(seed=4234, features={"sidecars"}, disruption=GroupDisruption.POD)  # two pods hold one port, and one goes
 @given(
     seed=st.integers(0, 10**9),
     features=st.sets(st.sampled_from([feature for feature in FEATURES if feature != "oddities"]), max_size=4),

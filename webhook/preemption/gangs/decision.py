@@ -246,15 +246,19 @@ class _Decision:
             return members.room_without(gone) >= need if alike else placed_without(gone) is not None
 
         solution = find_room(placer, self._shapes, need, units, self._leaving)
-        usable = self._units_that_help(placer, units)
+        chosen, usable = None if solution is None else list(solution.units), self._units_that_help(placer, units)
         if usable is not None:
             fewer = fewer_units(usable, units, fits, _TRIES_ALIKE if alike else _TRIES)
-        else:
-            fewer = members.spared(units.by_importance(solution.units)) if solution is not None and alike else None
-        if fewer is None or (solution is not None and units.price(solution.units) < units.price(fewer)):
+            if fewer is not None and (chosen is None or units.price(fewer) <= units.price(chosen)):
+                chosen = fewer
+        elif chosen is not None and alike:
+            chosen = members.spared(units.by_importance(chosen))
+        if chosen is None or (usable is None and not alike):
             return solution
-        placed = placed_without(np.array(sorted({row for unit in fewer for row in unit.rows}), np.intp))
-        return solution if placed is None else Solution(tuple(fewer), tuple(placed))
+        placed = placed_without(np.array(sorted({row for unit in chosen for row in unit.rows}), np.intp))
+        if placed is None:  # what holds a port beside a victim holds it still
+            return solution if alike else None
+        return Solution(tuple(chosen), tuple(placed))
 
     def _like_members(self, placer: Placer, gone: Rows) -> LikeMembers:
         """The members of the first shape, on the nodes where they fit or evicting may help them."""
