@@ -110,7 +110,9 @@ def _put_volumes(dice: random.Random, cluster: Json) -> None:
     nodes, pods, preemptor = cluster["nodes"], cluster["pods"], cluster["preemptor"]
     claims, volumes = storage(dice, nodes)
     for node in nodes if dice.random() < 0.7 else ():  # then nothing else is short
-        node["status"]["allocatable"] = dict.fromkeys(node["status"]["allocatable"], "1Ti") | {"example.com/gpu": "64"}
+        node["status"]["allocatable"] = dict.fromkeys(node["status"]["allocatable"], "1024Gi") | {
+            "example.com/gpu": "64"
+        }
     for pod in (*pods, preemptor):
         used = pod["spec"]["volumes"] = []
         if dice.random() > (0.8 if pod is preemptor else 0.4):

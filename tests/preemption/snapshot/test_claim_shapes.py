@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from tests.preemption.building import as_pod, snapshot_of
 from tests.preemption.clusters import plain
+from tests.preemption.filters.test_volume_limits import bound, csi
 from webhook.preemption.decision import fits
 from webhook.preemption.snapshot.pod_info import claims_of, shape_of
 from webhook.preemption.snapshot.volume_index import claim_shape
@@ -69,12 +70,8 @@ def test_claims_of_equal_shape_lead_to_the_same_nodes(seed, odd):
 @pytest.mark.parametrize(("handles", "alike"), [("ab", True), ("aa", False)], ids=["one each", "one for both"])
 def test_a_volume_that_is_one_with_another_counts_by_itself(handles, alike):
     """A node attaches two volumes of one handle once, so their claims are like no others."""
-    data = {"persistentVolumes": [], "persistentVolumeClaims": []}
-    for name, handle in zip("xy", handles, strict=True):
-        spec = {"volumeName": name, "accessModes": ["ReadWriteOnce"]}
-        data["persistentVolumeClaims"].append({"metadata": {"name": name, "namespace": "default"}, "spec": spec})
-        csi = {"driver": "disk.example.com", "volumeHandle": handle}
-        data["persistentVolumes"].append({"metadata": {"name": name}, "spec": {"csi": csi}})
-    snapshot = snapshot_of(data)
+    pairs = [bound(name, csi(handle)) for name, handle in zip("xy", handles, strict=True)]
+    claims, volumes = zip(*pairs, strict=True)
+    snapshot = snapshot_of({"persistentVolumeClaims": claims, "persistentVolumes": volumes})
     shapes = [claim_shape(snapshot.claims, snapshot.volumes, f"default/{name}") for name in "xy"]
     assert (shapes[0] == shapes[1]) is alike
