@@ -92,10 +92,10 @@ class DeviceFilter:
         outcomes = np.zeros(len(among), np.int8)
         searched = np.flatnonzero(among & self.searched)
         told = self.states.told[searched]
-        found = {row: self.outcome(row, ()) for row in searched[~told].tolist()}
+        outcome_on = {row: self.outcome(row, ()) for row in searched[~told].tolist()}
         rows = searched[told]
-        found |= zip(rows.tolist(), self.outcomes(rows, self.states.taken[rows]), strict=True)
-        for row, outcome in found.items():
+        outcome_on |= zip(rows.tolist(), self.outcomes(rows, self.states.taken[rows]), strict=True)
+        for row, outcome in outcome_on.items():
             if isinstance(outcome, DemandError):
                 raise outcome
             outcomes[row] = outcome
