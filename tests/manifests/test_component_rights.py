@@ -18,10 +18,11 @@ from aiohttp.test_utils import TestServer
 from tests.admission.builders import make_policy, make_rule, manage
 from tests.inspection import test_policy_reports as reports
 from tests.inspection.builders import policies
+from tests.kube.server import Server
 from tests.manifests.at_work import with_base
 from tests.manifests.objects import COMPONENTS, NAMESPACE, POLICIES, documents
 from tests.manifests.rendering import rules_of
-from tests.native import test_keeper as keeping
+from tests.native.test_keeper import RESOURCES
 from tests.rights import UsedRights, unused
 from tests.workloads import eventually, namespace, pod, priority_class
 from webhook.clusters.embedded.access.authorization import allows
@@ -81,21 +82,26 @@ async def test_the_keeper_needs_its_rights_and_no_more():
     applied = documents(COMPONENTS / "native-policies" / "policies.yaml")
     for one in applied:
         one["spec"]["failurePolicy"] = "Ignore"
-    api = keeping.Api(applied)
-    guard = Guard(rules, api.stored)
-    app = web.Application(middlewares=[guard.asked])
-    app.router.add_route("*", "/{path:.*}", api.answer)
     settings = Settings(
         namespace=NAMESPACE, reconciler=f"system:serviceaccount:{NAMESPACE}:giveway-reconciler", kept=True
     )
-    async with TestServer(app) as server, Client.for_server(str(server.make_url(""))) as client:
+
+    async def allowed(_request: web.Request) -> Any:
+        """The server itself answers."""
+        return None
+
+    async with Server() as server, Client.for_server(server.url) as client:
+        guard = Guard(rules, server.objects)
+        server.fault(lambda request: guard.asked(request, allowed), times=10_000)
+        server.put(resources.PRIORITY_CLASS.path(name="plain"), value=1)
+        for one in (one for one in applied if one["kind"] in RESOURCES):
+            server.put(RESOURCES[one["kind"]].path(name=one["metadata"]["name"]), **one)
         keeper = PolicyKeeper(client, await read_policies(client, POLICIES, NAMESPACE), settings)
-        async with asyncio.TaskGroup() as tasks:
-            task = tasks.create_task(keeper.run())
-            await keeping.until(lambda: keeper.note == "in step", 10, "a look")
-            await keeping.until(lambda: any(right.verb == "watch" for right in guard.used), 10, "the watch")
-            api.classes.put_nowait(None)
-            task.cancel()
+        task = asyncio.create_task(keeper.run())
+        await eventually(lambda: keeper.note == "in step", what="a look")
+        await eventually(lambda: any(right.verb == "watch" for right in guard.used), what="the watch")
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
     assert not guard.refused
     assert unused(rules, guard.used) == []
     for verb in ("get", "update"):
