@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from tests.admission.builders import judged, make_context, make_pod, message_of, mutated
-from tests.policy.builders import policies, table
+from tests.policy.builders import document, policies, table
 from webhook.policy.model.preemption import PreemptionPolicy
 from webhook.policy.model.values import CREATION, GIVEN, MARK
 
@@ -17,7 +17,7 @@ JOB_SET, VOLCANO = "jobset.sigs.k8s.io/jobset-name", "scheduling.k8s.io/group-na
 def policy(*rows: str) -> PreemptionPolicy:
     """A PreemptionPolicy with these parts."""
     spec = "\n".join(["preemptors: {priorityClasses: [high]}", *rows])
-    return policies(spec, "PreemptionPolicy").preemption[0]
+    return policies(document(spec, "PreemptionPolicy")).preemption[0]
 
 
 ABSENT = '{"labels":{},"annotations":{},"absent":["tier"]}'
