@@ -175,13 +175,15 @@ def test_a_generated_name_does_not_escape_never(both):
     assert native.object == webhook.object == old | {"metadata": native.object["metadata"]}
 
 
-@pytest.mark.parametrize("user", [KUBELET, "system:node:n2", "alice"])
+@pytest.mark.parametrize(
+    ("user", "runs_on"), [(KUBELET, "n1"), (KUBELET, "n2"), ("system:node:n2", "n1"), ("alice", "n1")]
+)
 @pytest.mark.parametrize("groups", [("system:nodes",), ()])
 @pytest.mark.parametrize("meta", [{}, {"labels": {MARK: MANAGED}}], ids=["plain", "marked"])
-def test_a_kubelet_shows_its_static_pods(both, user, groups, meta):
+def test_a_kubelet_shows_its_static_pods(both, user, runs_on, groups, meta):
     """A mirror pod of the kubelet's own node is judged for what is giveway's own, and for nothing else."""
     node = {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "u", "controller": True}
     own = {"annotations": {"kubernetes.io/config.mirror": "x"}, "ownerReferences": [node], **meta}
-    asked = pod_request(pod("huge", meta=own, nodeName="n1"), user=user, groups=groups)
+    asked = pod_request(pod("huge", meta=own, nodeName=runs_on), user=user, groups=groups)
     refused = bool(agreed(both.create(asked)))
-    assert refused is (bool(meta) or (user, groups) != (KUBELET, ("system:nodes",)))
+    assert refused is (bool(meta) or (user, runs_on, groups) != (KUBELET, "n1", ("system:nodes",)))

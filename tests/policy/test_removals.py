@@ -15,6 +15,11 @@ DENY = rule("priorityClasses: {deny: [x]}")
             ["p/r: enforcement enforce becomes audit"],
         ),
         "a stricter rule": (rule("priorityClasses: {deny: [x]}, enforcement: warn"), DENY, []),
+        "another kind": (
+            DENY,
+            rule("reserve: {from: 1, to: 2}"),
+            ["p/r: it is a rule of another kind now"],
+        ),
         "another content is not compared": (DENY, rule("priorityClasses: {deny: [y]}"), []),
     },
 )

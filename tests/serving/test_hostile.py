@@ -253,6 +253,26 @@ async def test_all_that_an_api_server_begins_at_once_get_their_handshake(running
         one.close()
 
 
+async def test_handshakes_begin_a_few_at_a_time(running, monkeypatch):
+    """Each takes a millisecond, and others have their turn between those of an address that begins many."""
+    loop, begun = asyncio.get_running_loop(), [0]
+    accept = loop.connect_accepted_socket
+
+    async def counted(*args, **options):
+        begun[-1] += 1
+        return await accept(*args, **options)
+
+    monkeypatch.setattr(loop, "connect_accepted_socket", counted)
+    clients = [socket.create_connection(("127.0.0.1", running.server.secure_port)) for _ in range(40)]
+    async with asyncio.timeout(10):
+        while sum(begun) < len(clients):
+            begun.append(0)
+            await asyncio.sleep(0)
+    assert max(begun) <= connections._GREETINGS
+    for client in clients:
+        client.close()
+
+
 async def test_if_every_connection_is_busy_the_longest_busy_one_goes(start, connect, monkeypatch):
     """A review takes milliseconds, so a new connection never waits for those that hang."""
     monkeypatch.setattr(connections, "MOST_CONNECTIONS", 2)
