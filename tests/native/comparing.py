@@ -134,7 +134,8 @@ class Both:
         """Any request through validation alone."""
         request = self._as_sent(request)
         left = request["object"] or {}
-        return Result(left, self._answered(request)), Result(left, self._judge(request))
+        judged = Result(left, self._answered(request), mixed=self.mixed)
+        return judged, Result(left, self._judge(request))
 
     def _mutated(self, request: Json) -> Json:
         return apply_json_patch(request["object"], self._ask("mutate", request).patch)
