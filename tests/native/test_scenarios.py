@@ -176,6 +176,21 @@ def test_a_default_by_the_labels_of_the_namespace():
         assert native.object["spec"].get("priorityClassName") == given
 
 
+def test_what_the_webhook_copied_is_not_held_against_a_pod():
+    """Its class says it, and the native table of classes is older than that."""
+    copies = f"{{name: c, copyAnnotations: [{CAN_BE_PREEMPTED}]}}"
+    shield = f"{{name: s, protectAnnotations: {{keys: [{CAN_BE_PREEMPTED}], operations: [CREATE]}}}}"
+    team, old = make_namespace("team-a"), make_class("high", 5)
+    new = copy.deepcopy(old)
+    new["metadata"]["annotations"] = {CAN_BE_PREEMPTED: "true"}
+    both = Both(engine(rules(copies, shield)).policies, [new, team], compiled_for=[old, team])
+    _, *beside = both.beside(pod_request(make_pod(priorityClassName="high")))
+    assert [(found.object["metadata"]["annotations"][CAN_BE_PREEMPTED], found.denied) for found in beside] == [
+        ("true", set()),
+        ("true", set()),
+    ]
+
+
 NEW_PODS = constraints(Settings(namespace="giveway-system", reconciler=""), ["pods"], ["CREATE"])
 
 
