@@ -97,6 +97,19 @@ def test_both_judge_a_group_alike(namespace, spec, refused, version):
     assert all(f"rule {rule}" in text for text, rule in zip(found, refused, strict=True))
 
 
+@pytest.mark.parametrize(("user", "refused"), [("alice", True), ("lead", False)])
+@pytest.mark.parametrize("change", ["gets an owner", "goes"])
+def test_a_class_that_may_go_is_judged_as_one_that_is_defined(change, user, refused):
+    """An owner that does not exist is as good as a deletion: the garbage collector deletes the class."""
+    define = "define: {subjects: [{kind: User, name: lead}]}"
+    both = Both(engine(rules(f"{{name: band, reserve: {{from: 900, to: 1000, {define}}}}}")).policies, CLUSTER)
+    old = make_class("high", 950)
+    new = copy.deepcopy(old)
+    new["metadata"]["ownerReferences"] = [{"apiVersion": "v1", "kind": "ConfigMap", "name": "a", "uid": "u"}]
+    asked = {"operation": "UPDATE"} if change == "gets an owner" else {"operation": "DELETE", "object": None}
+    assert bool(agreed(both.validate(pod_request(new, user=user, oldObject=old, **asked)))) is refused
+
+
 def keeps(kind, user):
     """A rule by which this user may change the annotation on objects of this kind."""
     body = f"keys: [{CAN_BE_PREEMPTED}], operations: [UPDATE], resources: [{kind}]"
