@@ -76,6 +76,19 @@ def unmanaged(made: Cluster) -> Cluster:
     return made
 
 
+def replaced(made: Cluster) -> Cluster:
+    """Before pod a is asked a small pod of its name is in its place, and no watch shows that for 3 seconds."""
+    other = fixed("a", "n1", "1")
+    other["metadata"]["uid"] = "uid-of-another"
+
+    def replace() -> None:
+        made.hold_watch(3.0)
+        made.remove("a", "uid-a")
+        made.put(other)
+
+    return on_decision(made, replace)
+
+
 def use(made: Cluster, **fields: Any) -> None:
     """Other policies are taken into use."""
     made.use(policy(**fields))
@@ -123,6 +136,7 @@ CASES = {
         lambda: answering(full(), ApiError(409, "Conflict", ""), "patch", of="p", until=8.0),
         endings="failed failed failed bound",
     ),
+    "a pod in whose place is another one of its name": Case(lambda: replaced(full()), evicted="", charged=1),
     "a server that throttles": Case(full, {"at_0": lambda made: setattr(made, "throttled", (12.0, 1.0))}),
     "watches that lag and end": Case(full, {"at_1_9": lambda made: made.hold_watch(3.0)}),
     "a pod on its way out": Case(

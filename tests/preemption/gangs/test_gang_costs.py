@@ -41,6 +41,16 @@ def decided(data, by, evicted=None):
     return gang, decide_gang(snapshot, gang, by, NOW, evicted=column)
 
 
+def who_goes(pods, nodes, cost):
+    """Whose pods go for a gang of two members, each of which takes a node."""
+    spec = {"schedulingPolicy": {"gang": {"minCount": 2}}, "priority": 100}
+    group = {"metadata": {"name": "gang", "namespace": "default"}, "spec": spec}
+    waiting = [pod(f"m-{n}", cpu="4", priority=100, schedulingGroup={"podGroupName": "gang"}) for n in range(2)]
+    hosts = [node(f"n{number}") for number in range(nodes)]
+    data = {"nodes": hosts, "pods": pods, "podGroups": [group], "podGroup": group, "preemptors": waiting}
+    return sorted(victim.name for victim in decided(data, rules(cost=cost))[1].victims)
+
+
 @pytest.mark.parametrize("nodes", [3, 40], ids=["few units", "many units"])
 def test_the_cheapest_units_go(nodes):
     """Two of three nodes are emptied for two members: those whose pods cost less, though they started earlier."""
@@ -49,13 +59,18 @@ def test_the_cheapest_units_go(nodes):
         *(dressed(pod(f"goes-{n}", on=f"n{n}", cpu="4", priority=10, started=900.0), cost=1) for n in (1, 2)),
         *(dressed(pod(f"dear-{n}-{m}", on=f"n{n}", cpu="2", priority=10)) for n in range(3, nodes) for m in range(2)),
     ]
-    spec = {"schedulingPolicy": {"gang": {"minCount": 2}}, "priority": 100}
-    group = {"metadata": {"name": "gang", "namespace": "default"}, "spec": spec}
-    waiting = [pod(f"m-{n}", cpu="4", priority=100, schedulingGroup={"podGroupName": "gang"}) for n in range(2)]
-    hosts = [node(f"n{number}") for number in range(nodes)]
-    data = {"nodes": hosts, "pods": pods, "podGroups": [group], "podGroup": group, "preemptors": waiting}
-    _, decision = decided(data, rules(cost=EvictionCost(deletion_cost=True)))
-    assert sorted(victim.name for victim in decision.victims) == ["goes-1", "goes-2"]
+    assert who_goes(pods, nodes, EvictionCost(deletion_cost=True)) == ["goes-1", "goes-2"]
+
+
+def test_what_units_cost_together_counts():
+    """Two pods of one group go: each costs as much as the third one, which started last, and both together less."""
+    pods = [
+        pod(name, on=on, cpu="4", priority=10, started=started)
+        for name, on, started in (("a-1", "n0", 900.0), ("a-2", "n1", 500.0), ("b", "n2", 100.0))
+    ]
+    for one in pods:
+        one["metadata"]["labels"]["scheduling.x-k8s.io/pod-group"] = one["metadata"]["name"][0]
+    assert who_goes(pods, 3, EvictionCost(group_restarts=True)) == ["a-1", "a-2"]
 
 
 def totals(chosen, pods, evicted):

@@ -5,6 +5,7 @@ import pytest
 from tests.reconciler.builders import START, Desk, Setting, budget, node, planned, pod, preemptor
 from webhook.kube.instants import rfc3339
 from webhook.reconciler.plans.actions import Action, Ask, Prepare, Wait
+from webhook.reconciler.plans.endings import Ending
 from webhook.reconciler.plans.plan import Plan, PlanIndex
 from webhook.reconciler.plans.recheck import later_equals
 from webhook.reconciler.plans.tries import Tries
@@ -32,6 +33,43 @@ async def test_a_new_leader_goes_on(notice: float, there: bool, expected: type[A
     assert plan.nominated
     assert plan.evicting is not None
     assert isinstance(desk.reconciler.plan_manager.next_action(plan), expected)
+
+
+@pytest.mark.parametrize(
+    ("gone", "touched"),
+    [
+        pytest.param("near", True, id="a victim on its node"),
+        pytest.param("far", True, id="a victim on another node"),
+        pytest.param("other", False, id="another pod there"),
+    ],
+)
+async def test_whose_end_has_a_plan_looked_at(gone: str, touched: bool):
+    """A plan that has evicted is looked at as soon as another of its victims is gone, on whatever node that was."""
+    setting, made = Setting(node("n1"), node("n2")), preemptor("p", "8", nominated="n1")
+    victims = tuple(PlanVictim("default", name, f"uid-{name}") for name in ("near", "far", "earlier"))
+    planned(made, PlanRecord(id="plan", node="n1", victims=victims, begun=rfc3339(START - 60)))
+    setting.add(*(pod(name, "2", node=on) for name, on in (("near", "n1"), ("far", "n2"), ("other", "n2"))), made)
+    desk = Desk(setting)
+    desk.lead()
+    assert desk.reconciler.plans["default/p"].record.id == "plan"
+    unchecked = desk.reconciler.plan_manager.unchecked
+    unchecked.clear()
+    setting.remove(f"default/{gone}")
+    assert ("default/p" in unchecked) is touched
+
+
+@pytest.mark.parametrize(("ending", "counted_on"), [(Ending.DELETED, True), (Ending.TIMED_OUT, False)])
+async def test_who_is_still_being_asked_when_a_plan_ends(ending: Ending, counted_on: bool):
+    """Until the answer comes decisions count on it to leave, but not if the plan's time was over: it may stay."""
+    setting = Setting(node("n1"))
+    setting.add(pod("v", "8", node="n1"))
+    desk = Desk(setting)
+    setting.add(preemptor("p", "8"))
+    desk.reconciler.turn()
+    plan = desk.reconciler.plans["default/p"]
+    plan.asking["uid-v"] = setting.state.pods.items()["default/v"]
+    desk.reconciler.plan_manager.end(plan, ending)
+    assert ("default/v" in setting.state.index.leaving) is counted_on
 
 
 def test_who_goes_with_whom():
