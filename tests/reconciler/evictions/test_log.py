@@ -127,7 +127,7 @@ def test_memory_does_not_grow():
     counts = log.counts(KEPT_SECONDS, 1e5)
     assert len(counts) == MOST_WORKLOADS
     assert "Job/batch/0" not in counts
-    rows = log.past()
+    rows = list(log.past())
     assert [row.at for row in rows] == sorted((row.at for row in rows), reverse=True)
     assert {bool(row.eviction.node) for row in rows[3600:]} == {False}, "what no rate counts is not kept"
 

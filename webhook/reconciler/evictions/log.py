@@ -303,9 +303,10 @@ class EvictionLog:
 
     # All of it.
 
-    def past(self) -> list[LoggedEviction]:
+    def past(self) -> Iterator[LoggedEviction]:
         """What has happened, the newest first."""
-        return [*reversed(self._recent), *reversed(self._older)]
+        yield from reversed(self._recent)
+        yield from reversed(self._older)
 
     def intended(self) -> dict[str, PodEviction]:
         """What plans have yet to ask for, by the uid of the pod."""
