@@ -24,6 +24,8 @@ from webhook.reconciler.evictions.log import EvictionLog, LoggedEviction, PodEvi
 
 _ROOM = 192 * 1024
 """Bytes that are written at most: with all its annotations an object may have 256 KiB of them."""
+_AIM = _ROOM * 15 // 16
+"""Bytes that are tried if it is too long: so it is not packed again and again."""
 _LONGEST = 16 * 1024 * 1024
 """Bytes that are unpacked at most."""
 _MOST = 16_000
@@ -150,7 +152,7 @@ def encode(record: EvictionRecord) -> str:
         return ""
     text = _packed(record)
     while len(text) > _ROOM and record.evictions:
-        kept = len(record.evictions) * _ROOM // (len(text) + 1)
+        kept = len(record.evictions) * _AIM // (len(text) + 1)
         record = msgspec.structs.replace(record, evictions=record.evictions[:kept])
         text = _packed(record)
     return text
