@@ -83,6 +83,20 @@ async def test_what_the_leader_before_has_written(change: Callable[[Pod], Pod], 
         assert isinstance(found, Adopted if believed and first else TakeOff)
 
 
+async def test_a_copy_of_a_plan_under_way():
+    """It is taken off the pod on which somebody has put it, and the next leader believes the plan all the same."""
+    desk, made = Desk(Setting(node("n1"))), planned(preemptor(nominated="n1"), *decided(VICTIM))
+    evictions, reconciler = desk.reconciler.evaluator.log, desk.reconciler
+    logged(evictions, made)
+    reconciler.state.pods.take("default/p", made)
+    assert isinstance(adopt(made, reconciler.plan_manager, reconciler.policy_set, ()), Adopted)
+    known = dict(evictions.plans)
+    copy = planned(preemptor("q", nominated="n1"), *decided(VICTIM))
+    reconciler.state.pods.take("default/q", copy)
+    assert isinstance(adopt(copy, reconciler.plan_manager, reconciler.policy_set, ()), TakeOff)
+    assert evictions.plans == known
+
+
 @pytest.mark.parametrize(("seconds", "believed"), [(29.0, True), (31.0, False)])
 async def test_a_plan_that_the_watch_shows_late(seconds: float, believed: bool):
     """It is taken over for half a minute; after that somebody has put it back."""

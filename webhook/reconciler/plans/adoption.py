@@ -75,8 +75,10 @@ def adopt(pod: Pod, manager: PlanManager, policy_set: PolicySet, clearing: Colle
     if record.resize:
         under_way = pod.spec.node_name == record.node
     evictions = manager.evaluator.log
-    if not evictions.is_of_leader_before(record.id, digest_on(pod)) or not under_way or policy is None:
-        evictions.plans.pop(record.id, None)
+    if not evictions.is_of_leader_before(record.id, digest_on(pod)):
+        return TakeOff(record.id, record.node)
+    if not under_way or policy is None:
+        del evictions.plans[record.id]
         return TakeOff(record.id, record.node)
     # 3. Let it hold its room. Its time begins again: while nobody led, nobody could see the scheduler at work.
     plan, remaining = _taken_over(pod, with_names(record, state.pods.items().values()), manager, policy)
