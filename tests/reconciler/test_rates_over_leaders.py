@@ -10,7 +10,7 @@ import pytest
 from tests.preemption.building import node
 from tests.reconciler.builders import policy
 from tests.reconciler.harness import api_server
-from tests.reconciler.harness.cluster import Cluster
+from tests.reconciler.harness.cluster import Cluster, Process
 from tests.reconciler.harness.pods import Json, fixed, preemptor, victim
 from tests.reconciler.harness.scenarios import later, lived, simulated
 from webhook.kube.errors import ApiError
@@ -93,6 +93,28 @@ def test_an_eviction_of_which_the_answer_is_lost_while_its_plan_ends():
         made.answers_lost = 1
         made.collection._lag = lambda: 0.0
         made.answered.append(lambda verb, *_: verb == "evict" and gone_for_a_filler(made))
+        return made
+
+    made, _ = lived(make, 200.0)
+    assert made.evicted == ["v1"]
+
+
+async def stop(process: Process) -> None:
+    """Stop a process as Kubernetes does it, in place of killing it: it may write what there is to say, and forgets it."""
+    process.work.cancel()
+    await asyncio.gather(process.work, return_exceptions=True)
+    assert not process.service.reconciler.plan_manager.planned()
+    process.client.cluster = None
+
+
+def test_a_process_that_is_stopped_while_an_eviction_is_asked(monkeypatch: pytest.MonkeyPatch):
+    """The server evicts, and the process ends before the answer: the next leader counts it."""
+    slow_evictions(monkeypatch, 4.0, before=False)
+    monkeypatch.setattr(Process, "end", stop)
+
+    def make() -> Cluster:
+        made = two_nodes(Limits(per_cluster=ONCE_AN_HOUR))
+        made.terms = [(0.0, 3.0, 0.0), (4.0, math.inf, 0.0)]
         return made
 
     made, _ = lived(make, 200.0)

@@ -186,6 +186,7 @@ class Reconciler:
             self._end(plan, Ending.DEPOSED)
         await self.executor.stop()
         await self.store.write()
+        self.plan_manager.forget_unanswered()
         await self.extender_client.close()
         self.plan_manager.unchecked.clear()
         self.plan_manager.notices.unchecked.clear()

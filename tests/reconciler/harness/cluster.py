@@ -35,7 +35,7 @@ _OPTIONS = ReconcilerOptions(lease_duration=1200.0, renew_deadline=1000.0, retry
 """A leader is never slow to renew: it is killed, and then its Lease is free."""
 
 
-class _Process:
+class Process:
     """A reconciler that contends for the Lease until it is killed."""
 
     def __init__(self, cluster: Cluster, ahead: float) -> None:
@@ -102,7 +102,7 @@ class Cluster:
         """The steps at which the process is killed; another one begins at once."""
         self.terms: list[tuple[float, float, float]] = []
         """When reconcilers begin and end to lead, and how wrong their clocks are; empty for one that always leads."""
-        self.process: _Process | None = None
+        self.process: Process | None = None
         self.told: list[Json] = []
         self.begins: list[Callable[[Cluster, random.Random], None]] = []
         """What happens to a random cluster once it has been filled."""
@@ -171,7 +171,7 @@ class Cluster:
             while loop.time() < end:
                 if self.process:
                     self.outcomes.another_leads(ahead - self.process.clock.ahead)
-                self.process = process = _Process(self, ahead)
+                self.process = process = Process(self, ahead)
                 try:
                     async with asyncio.timeout_at(None if math.isinf(end) else end):
                         await self._killed.wait()

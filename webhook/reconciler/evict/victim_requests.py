@@ -5,6 +5,7 @@ Each is made once. What it came to is noted on the plan, and the next look at th
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
@@ -169,6 +170,9 @@ class VictimRequests:
             unclear = said is None and plan.tries[victim.uid].may_have_left
             self._note_left(plan, pod, said)
             return said
+        except asyncio.CancelledError:
+            unclear = True  # the next leader has to know that it may go
+            raise
         finally:
             if not unclear:
                 plan.asking.pop(victim.uid, None)

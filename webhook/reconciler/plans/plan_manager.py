@@ -206,6 +206,12 @@ class PlanManager:
         else:
             self._expect_only(plan, plan.gone | asking, nominated=False)
 
+    def forget_unanswered(self) -> None:
+        """Nobody waits any more for what became of the victims of plans that are over."""
+        for plan in list(self._unanswered.values()):
+            plan.asking.clear()
+            self.settle(plan)
+
     def _expect_only(self, plan: Plan, leaving: set[str], *, nominated: bool) -> None:
         """Expect of a plan that the victims of these uids leave, and that it is `nominated` if so."""
         asked = [victim for victim in plan.record.victims if victim.uid in leaving]
