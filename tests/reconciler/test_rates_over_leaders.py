@@ -100,7 +100,7 @@ def test_an_eviction_of_which_the_answer_is_lost_while_its_plan_ends():
 
 
 async def stop(process: Process) -> None:
-    """Stop a process as Kubernetes does it, in place of killing it: it may write what there is to say, and forgets it."""
+    """Stop a process as Kubernetes does it: it may write what there is to say, and then forgets it."""
     process.work.cancel()
     await asyncio.gather(process.work, return_exceptions=True)
     assert not process.service.reconciler.plan_manager.planned()

@@ -17,6 +17,7 @@ from webhook.kube.lease import Lease
 from webhook.kube.objects.meta import ObjectMeta
 from webhook.kube.objects.pod import Pod
 from webhook.kube.resources import LEASE
+from webhook.kube.transport import BEFORE_SENDING
 from webhook.policy.model.limits import LabelRate, Limits, WorkloadLimit
 from webhook.reconciler.clock import Now
 from webhook.reconciler.evictions.log import KEPT_SECONDS, PodEviction
@@ -241,20 +242,105 @@ async def test_nobody_is_asked_before_it_is_written(status: int, waits: bool):
 
 
 @pytest.mark.skipped_waits
-async def test_wishes_of_a_moment_share_a_write():
-    """They are no more than twenty a second; what has become older is written twice a minute."""
+@pytest.mark.parametrize(("awaited", "writes"), [(True, (20, 110)), (False, (4, 7))], ids=["awaited", "not awaited"])
+async def test_wishes_of_a_moment_share_a_write(awaited: bool, writes: tuple[int, int]):
+    """They are twenty a second at most, and one a second if nobody waits; what is older is written twice a minute."""
     server = OneLease()
     leader = Leader(server)
     keeping = asyncio.create_task(leader.store.keep())
-    for _ in range(100):
+    for _ in range(500):
         leader.evicts(WEB)
-        leader.store.write_soon()
+        leader.store.write_soon(awaited=awaited)
         await asyncio.sleep(0.01)
-    assert 5 <= server.writes <= 22
-    writes = server.writes
-    await asyncio.sleep(61.0)
-    assert 2 <= server.writes - writes <= 3
+    assert writes[0] <= server.writes <= writes[1]
+    await asyncio.sleep(2.0)
+    before = server.writes
+    await asyncio.sleep(62.0)
+    assert 2 <= server.writes - before <= 3
     keeping.cancel()
+
+
+@pytest.mark.skipped_waits
+async def test_somebody_waits_while_a_text_is_due_later():
+    """It is written at once."""
+    server = OneLease()
+    leader = Leader(server)
+    keeping = asyncio.create_task(leader.store.keep())
+    leader.store.write_soon()
+    await asyncio.sleep(0.0)
+    leader.log.intend("p", {"a": PodEviction(WEB, "n1")})
+    began = asyncio.get_running_loop().time()
+    await leader.store.wait_until_written(leader.log.version)
+    assert list(server.record.intended) == ["a"]
+    assert asyncio.get_running_loop().time() - began < 0.2
+    keeping.cancel()
+
+
+@pytest.mark.skipped_waits
+async def test_a_text_that_cannot_be_made_once(caplog: pytest.LogCaptureFixture):
+    """That is told, and nobody waits for ever."""
+    server = OneLease()
+    leader = Leader(server)
+    known, wrong = leader.store._known, [ValueError("broken")]
+
+    def sometimes() -> tuple[int, EvictionRecord]:
+        if wrong:
+            raise wrong.pop()
+        return known()
+
+    leader.store._known = sometimes
+    keeping = asyncio.create_task(leader.store.keep())
+    leader.log.intend("p", {"a": PodEviction(WEB, "n1")})
+    async with asyncio.timeout(10.0):
+        await leader.store.wait_until_written(leader.log.version)
+    assert list(server.record.intended) == ["a"]
+    assert "broken" in caplog.text
+    keeping.cancel()
+
+
+async def test_a_write_that_was_broken_off():
+    """Whoever stops in the middle of one, which the server has done, can write once more."""
+    server = OneLease()
+    leader = Leader(server)
+    await leader.begin()
+    leader.evicts(WEB)
+    await leader.store.write()
+    replace, answer = server.replace, asyncio.Event()
+
+    async def unanswered(*args: Any) -> Lease:
+        lease = await replace(*args)
+        await answer.wait()
+        return lease
+
+    server.replace = unanswered  # type: ignore[method-assign]
+    writing = asyncio.create_task(leader.store.write())
+    await eventually(lambda: server.writes == 2)
+    writing.cancel()
+    await asyncio.gather(writing, return_exceptions=True)
+    answer.set()
+    leader.evicts(API)
+    assert await leader.store.write()
+    assert server.record.of_workloads().keys() == {WEB, API}
+
+
+async def test_the_lease_is_lost_until_the_text_is_sent():
+    """A process that stood still until there was a connection writes nothing."""
+    server = OneLease()
+    leader = Leader(server)
+    await leader.begin()
+    create = server.create
+
+    async def late(*args: Any) -> Lease:
+        leader.leads = False
+        check = BEFORE_SENDING.get()
+        assert check is not None
+        check()
+        return await create(*args)
+
+    server.create = late  # type: ignore[method-assign]
+    leader.evicts(WEB)
+    assert not await leader.store.write()
+    assert server.lease is None
 
 
 async def test_a_process_without_a_place_keeps_nothing():

@@ -177,7 +177,7 @@ class Executor:
     def _note_written(self, plan: Plan, digest: str) -> None:
         """A text with this digest is about to be written: the store has it, and the victims, before they are asked."""
         self._manager.note_written(plan, digest)
-        self._store.write_soon()
+        self._store.write_soon(awaited=True)
 
     async def _displace(self, plan: Plan, pods: tuple[Pod, ...]) -> Ending | None:
         """Clear lower nominations; why the plan must end, None if it goes on.

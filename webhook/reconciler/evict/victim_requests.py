@@ -169,10 +169,11 @@ class VictimRequests:
             said = await self._said(plan, victim, ask, version)
             unclear = said is None and plan.tries[victim.uid].may_have_left
             self._note_left(plan, pod, said)
-            return said
         except asyncio.CancelledError:
             unclear = True  # the next leader has to know that it may go
             raise
+        else:
+            return said
         finally:
             if not unclear:
                 plan.asking.pop(victim.uid, None)

@@ -1,7 +1,7 @@
 """Where the log of evictions outlives a leader: in a Lease of its own beside the one that is led by.
 
-It is written soon after whatever changes in it, and before anybody is told or asked to leave: so a new leader, which
-reads it before it decides anything, finds every eviction and every plan there.
+It is written within a second of whatever changes in it, and before anybody is told or asked to leave: so a new leader,
+which reads it before it decides anything, finds every eviction and every plan there.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from webhook.kube.errors import NO_ANSWER, ApiError, unless_absent
 from webhook.kube.lease import Lease
 from webhook.kube.objects.meta import ObjectMeta
 from webhook.kube.resources import LEASE
+from webhook.kube.transport import BEFORE_SENDING
 from webhook.reconciler.evictions.record import NOTHING, EvictionRecord, decode, encode
 
 log = logging.getLogger(__name__)
@@ -31,6 +32,8 @@ _RETRY = 1.0
 """Seconds before a request is made again that failed."""
 _GAP = 0.05
 """Seconds, at least, between two writes. It is as long as the text took to make, if that is longer."""
+_UNHURRIED = 0.95
+"""Seconds for which what nobody waits for gathers."""
 _AGAIN = 30.0
 """Seconds after which it is written again though nothing has changed, since evictions have become older."""
 
@@ -57,7 +60,7 @@ class EvictionStore:
         self._client, self._place, self._known, self._fence = client, place, known, fence
         self._lease: Lease | None = None
         """As it was last seen."""
-        self._wanted = asyncio.Event()
+        self._wanted, self._awaited = asyncio.Event(), asyncio.Event()
         self._written = -1
         """The version that was written last."""
         self._refused = False
@@ -87,17 +90,21 @@ class EvictionStore:
                     return NOTHING
                 await asyncio.sleep(_RETRY)
 
-    def write_soon(self) -> None:
-        """Something is not written yet."""
+    def write_soon(self, *, awaited: bool = False) -> None:
+        """Something is not written yet; that is done within a second, or at once if somebody waits for it."""
         self._wanted.set()
+        if awaited:
+            self._awaited.set()
 
     async def keep(self) -> None:
         """Write what is new, and what there is now and then, until cancelled."""
         while self._place is not None:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_AGAIN):
-                    await self._wanted.wait()
+            for event, seconds in ((self._wanted, _AGAIN), (self._awaited, _UNHURRIED)):
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(seconds):
+                        await event.wait()
             self._wanted.clear()
+            self._awaited.clear()
             if not await self.write() and not self._refused:
                 self._wanted.set()
                 await asyncio.sleep(_RETRY)
@@ -107,17 +114,22 @@ class EvictionStore:
         """Write what is known now, if this process may; whether that succeeded. A failure is logged."""
         if self._place is None or self._fence() <= 0:
             return False
-        begun, (version, record), written = time.perf_counter(), self._known(), False
-        text = await asyncio.to_thread(encode, record)
-        self._took = time.perf_counter() - begun
+        begun, written, before = time.perf_counter(), False, BEFORE_SENDING.set(self._check)
         try:
+            version, record = self._known()
+            text = await asyncio.to_thread(encode, record)
+            self._took = time.perf_counter() - begun
             async with asyncio.timeout(min(_PATIENCE, self._fence())):
                 await self._put(*self._place, text)
         except (ApiError, TimeoutError) as error:
-            self._lease, self._refused = None, _is_refusal(error)
+            self._refused = _is_refusal(error)
             self._warn(error)
+        except Exception:
+            log.exception("the evictions cannot be written")
         else:
             self._written, self._refused, written = version, False, True
+        finally:
+            BEFORE_SENDING.reset(before)
         ended, self._ended = self._ended, asyncio.Event()
         ended.set()
         return written
@@ -129,15 +141,16 @@ class EvictionStore:
         """
         waited = False
         while self._place is not None and self._written < version and not self._refused:
-            self.write_soon()
+            self.write_soon(awaited=True)
             await self._ended.wait()
             waited = True
         return waited
 
     async def _put(self, namespace: str, name: str, text: str) -> None:
-        lease = self._lease or await self._get(namespace, name)
+        lease, self._lease = self._lease or await self._get(namespace, name), None  # until there is an answer
         known = (lease.metadata.annotations or {}).get(EVICTIONS, "") if lease is not None else ""
         if not text and not known:
+            self._lease = lease
             return
         metadata = lease.metadata if lease is not None else ObjectMeta(name=name)
         metadata = msgspec.structs.replace(metadata, annotations={**(metadata.annotations or {}), EVICTIONS: text})
@@ -146,6 +159,11 @@ class EvictionStore:
         else:
             wanted = msgspec.structs.replace(lease, metadata=metadata)
             self._lease = await self._client.replace(LEASE.path(namespace, name), wanted, Lease)
+
+    def _check(self) -> None:
+        """Until there was a connection this process may have stood still, and lost the lease."""
+        if self._fence() <= 0:
+            raise ApiError(NO_ANSWER, "Deposed", "this process does not hold the lease any more")
 
     async def _get(self, namespace: str, name: str) -> Lease | None:
         async with asyncio.timeout(_PATIENCE):
