@@ -6,11 +6,15 @@ from typing import Any
 import pytest
 
 from tests.preemption.building import node
+from tests.reconciler.builders import policy
 from tests.reconciler.harness.cluster import Cluster
 from tests.reconciler.harness.pods import Json, fixed, preemptor, victim, written_on
-from tests.reconciler.harness.scenarios import bound, clearing, crowded, full, lived, simulated
+from tests.reconciler.harness.scenarios import bound, clearing, crowded, full, later, lived, simulated
+from webhook.kube.lease import LeaderElector
+from webhook.policy.model.victims import Victims
 from webhook.reconciler.evict import executor
 from webhook.reconciler.plans import recheck
+from webhook.reconciler.service import ReconcilerService
 
 pytestmark = pytest.mark.usefixtures("no_errors")
 
@@ -121,3 +125,21 @@ def test_what_a_plan_asks_of_the_server(covered: str, waves: list[str]):
     lived(make)
     assert requests == Counter({"patch": 2, "try": 4, "evict": 4, "get": len(covered)})
     assert seen == waves
+
+
+def test_a_preemptor_that_goes_while_the_lease_is_in_doubt(monkeypatch: pytest.MonkeyPatch):
+    """Its victim, whose notice is over by then, is not asked once it is sure again who leads."""
+    doubt: list[bool] = []
+    monkeypatch.setattr(ReconcilerService, "time_to_write", lambda _: 0.0 if doubt else 100.0)
+    monkeypatch.setattr(LeaderElector, "is_in_doubt", lambda _: bool(doubt))
+
+    def make() -> Cluster:
+        made = simulated(node("n1", "8"), under=policy(victims=Victims(notice=20.0)))
+        made.add(victim("a", "n1", "8"), preemptor(cpu="8"))
+        later(15.0, doubt.append, True)
+        later(25.0, made.withdraw, "p")
+        later(28.0, doubt.clear)
+        return made
+
+    made, _ = lived(make)
+    assert made.evicted == []

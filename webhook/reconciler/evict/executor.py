@@ -149,7 +149,9 @@ class Executor:
             case Displace(pods):
                 return [await self._displace(plan, pods)]
             case _:
-                if not isinstance(step, Try) and await self._store.wait_until_written(plan.logged):
+                if in_doubt := self._writer.is_in_doubt():
+                    await self._writer.lease_left()
+                if in_doubt or (not isinstance(step, Try) and await self._store.wait_until_written(plan.logged)):
                     return []  # by now something else may be to be done
                 results = await _each(*(self._victims.request(plan, victim, step) for victim in step.victims))
         # One of whose group another has gone is asked again later if it is refused.

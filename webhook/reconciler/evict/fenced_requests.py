@@ -65,6 +65,16 @@ class FencedRequests:
         self._gate = asyncio.Semaphore(_AT_ONCE)
         self._evictions = asyncio.Semaphore(_EVICTIONS_AT_ONCE)
 
+    def is_in_doubt(self) -> bool:
+        """Whether a request would wait until it is known whether this process leads."""
+        return self._fence() <= 0 and self._in_doubt()
+
+    async def lease_left(self) -> float:
+        """For how many seconds this process may write, once that is not in doubt; 0 if it does not lead."""
+        while (left := self._fence()) <= 0 and self._in_doubt():  # noqa: ASYNC110 - a clock
+            await asyncio.sleep(_DOUBT_PAUSE)  # whoever loses the lease is cancelled here
+        return left
+
     async def pause(self, error: ApiError, attempt: int, also: tuple[int, ...] = ()) -> None:
         """Wait before another try if one may help; raise the error if none does or none is left."""
         if not (may_pass(error) or error.status in also) or attempt >= TRIES - 1:
@@ -136,9 +146,7 @@ class FencedRequests:
     ) -> T:
         """A request in its turn, if this process still leads then; one that hangs must not outlast the lease."""
         async with gate or self._gate:
-            while (patience := min(self._fence(), longest)) <= 0 and self._in_doubt():  # noqa: ASYNC110 - a clock
-                await asyncio.sleep(_DOUBT_PAUSE)  # whoever loses the lease is cancelled here
-            if patience <= 0:
+            if (patience := min(await self.lease_left(), longest)) <= 0:
                 raise DeposedError("this process does not hold the lease")
             begun = time.perf_counter()
             before = BEFORE_SENDING.set(self._check)
