@@ -99,6 +99,40 @@ def test_an_eviction_of_which_the_answer_is_lost_while_its_plan_ends():
     assert made.evicted == ["v1"]
 
 
+@pytest.mark.parametrize("reads_fail", [False, True])
+def test_an_eviction_whose_answer_is_lost_late(reads_fail: bool, monkeypatch: pytest.MonkeyPatch):
+    """Its plan has ended, and the watch may show by then that the pod is gone, or nobody can read it: it counts."""
+    remove = api_server.ApiClient._remove
+
+    async def lost(self: Any, name: str, options: Json, **more: Any) -> None:
+        await remove(self, name, options, **more)
+        if "dryRun" not in more and self.cluster is not None and len(self.cluster.evicted) == 1:
+            await asyncio.sleep(4.0)
+            raise ApiError(500, "InternalError", "lost")
+
+    monkeypatch.setattr(api_server.ApiClient, "_remove", lost)
+
+    def make() -> Cluster:
+        made = two_nodes(Limits(per_cluster=ONCE_AN_HOUR))
+
+        def fail(verb: str, name: str, _: Json) -> None:
+            if (verb, name) == ("get", "v1") and asyncio.get_running_loop().time() < 20.0:
+                raise ApiError(503, "ServiceUnavailable", "away")
+
+        def answered(verb: str, *_: object) -> None:
+            if verb == "evict":
+                later(2.0, gone_for_a_filler, made)
+
+        made.answered.append(answered)
+        if reads_fail:
+            made.arriving.append(fail)
+            later(0.5, made.hold_watch, 8.0)
+        return made
+
+    made, _ = lived(make, 200.0)
+    assert made.evicted == ["v1"]
+
+
 async def stop(process: Process) -> None:
     """Stop a process as Kubernetes does it: it may write what there is to say, and then forgets it."""
     process.work.cancel()

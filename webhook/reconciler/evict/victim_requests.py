@@ -10,6 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from webhook.kube.errors import ApiError
+from webhook.kube.objects.meta import key_of
 from webhook.kube.objects.pod import Pod
 from webhook.policy.model.preemption import EvictionMode, PreemptionPolicy
 from webhook.reconciler.evict.fenced_requests import DeposedError, StaleError
@@ -19,13 +20,16 @@ from webhook.reconciler.evictions.store import EvictionStore
 from webhook.reconciler.plans.actions import AboutVictims, Ask, Notify, Prepare, Try
 from webhook.reconciler.plans.endings import Ending
 from webhook.reconciler.plans.next_action import policy_for
-from webhook.reconciler.plans.plan import Plan, is_there
+from webhook.reconciler.plans.plan import Plan, is_leaving, is_there
 from webhook.reconciler.plans.plan_manager import PlanManager
 from webhook.reconciler.plans.tries import Tries, may_pass
 from webhook.reconciler.reporting import Reporter
 from webhook.reconciler.state.annotations import PlanVictim, not_own
 
 log = logging.getLogger(__name__)
+
+_AGAIN = 5.0
+"""Seconds before a server that did not say what became of a victim is asked again."""
 
 
 class VictimRequests:
@@ -188,16 +192,31 @@ class VictimRequests:
             self._reporter.victim_asked(plan, pod)
 
     async def find_out(self, plan: Plan) -> None:
-        """Find out what became of the victims of a plan that is over of whom no answer has come."""
-        for victim in [victim for victim in plan.record.victims if victim.uid in plan.asking]:
-            pod = self._state.pod_of(victim.key, victim.uid)
+        """Find out what became of the victims of a plan that is over of whom no answer has come.
+
+        As long as the server says nothing of one it counts as if it went.
+        """
+        for uid, pod in list(plan.asking.items()):
             try:
-                if pod is not None and plan.tries[victim.uid].unclear:
-                    self._note_left(plan, pod, await self._writer.fate(victim))
+                self._note_left(plan, pod, await self._became(plan, pod))
             except (ApiError, DeposedError) as error:
-                log.warning("plan %s: what became of %s is not known: %s", plan.record.id, victim.key, error)
-            plan.asking.pop(victim.uid, None)
+                log.warning("plan %s: what became of %s is not known: %s", plan.record.id, key_of(pod), error)
+            plan.asking.pop(uid, None)
         self._manager.settle(plan)
+
+    async def _became(self, plan: Plan, pod: Pod) -> EvictionResult | None:
+        """What became of a victim that was asked; None if it stays. Raises ApiError if asking again would not help."""
+        victim = next(victim for victim in plan.record.victims if victim.uid == pod.metadata.uid)
+        while (known := self._state.pod_of(victim.key, victim.uid)) is not None and not is_leaving(known):
+            if not plan.tries[victim.uid].unclear:
+                return None
+            try:
+                return await self._writer.fate(victim)
+            except ApiError as error:
+                if not may_pass(error):
+                    raise
+            await asyncio.sleep(_AGAIN)
+        return EvictionResult.GONE
 
 
 def _version(plan: Plan, pod: Pod) -> str:
