@@ -10,8 +10,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.reconciler.builders import START, evicted
-from webhook.policy.model.limits import Limits, Rate
+from tests.reconciler.builders import START, evicted, pod
+from webhook.policy.model.limits import LabelRate, Limits, Rate
+from webhook.policy.model.values import CREATION
 from webhook.reconciler.clock import Now
 from webhook.reconciler.evictions.backoff import EvictionBackoff, ReturningOwner
 from webhook.reconciler.evictions.log import MOST_WORKLOADS, EvictionLog, PodEviction
@@ -120,6 +121,21 @@ def test_no_more_is_written_than_is_read():
     read = decode(encode(record(log, 60_000.0)))
     assert len(read.evictions) > 10_000
     assert read.evictions[0].at == pytest.approx(59_999.5)
+
+
+def test_a_forged_label_leaves_room_for_the_others():
+    """Who may write a pod's annotations says what labels it had, at any length: the record keeps the beginning."""
+    log, dice = EvictionLog(), random.Random(4)
+    log.remember(Limits(per_label=LabelRate("team", 9, 3600.0)))
+    victim = pod("forged", node="n1")
+    said = {"labels": {"team": dice.randbytes(120_000).hex()}}
+    victim.metadata.annotations = {CREATION: msgspec.json.encode(said).decode()}
+    evicted(log, WEB, 5.0)
+    log.asked("forged", log.eviction_of(victim), 6.0)
+    log.intend("p", {"next": log.eviction_of(victim)})
+    text = encode(record(log, 10.0))
+    assert len(text) < 2000
+    assert len(decode(text).evictions) == 2
 
 
 @pytest.mark.parametrize(

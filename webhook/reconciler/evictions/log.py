@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import takewhile
 from typing import NamedTuple
 
-from webhook.kube.bounded import Newest
+from webhook.kube.bounded import Newest, bounded
 from webhook.kube.objects.meta import key_of
 from webhook.kube.objects.pod import Pod
 from webhook.kube.pods import workload_of
@@ -134,7 +134,7 @@ class EvictionLog:
     def eviction_of(self, pod: Pod, preemptor: str = "") -> PodEviction:
         """The eviction of this pod for that workload or bare pod."""
         made = at_creation(pod.metadata).labels or {}
-        labels = tuple((key, made[key]) for key in sorted(self._label_keys) if key in made)
+        labels = tuple((key, bounded(made[key])) for key in sorted(self._label_keys) if key in made)
         return PodEviction(name_of(pod), pod.spec.node_name, pod.metadata.namespace, labels, preemptor)
 
     def intend(self, plan: str, evictions: Mapping[str, PodEviction]) -> None:
