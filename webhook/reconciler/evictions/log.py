@@ -244,10 +244,16 @@ class EvictionLog:
         """
         names = {name for uid in uids if uid in self._intended for name in self._intended[uid][0].names}
         for field, kind, rate in rates_of(limits):
-            times = self._times(kind, min(rate.window, now - since), now)
-            if any(len(times.get(name, ())) > rate.evictions for of, name in names if of == kind):
-                return f"limits.{field} does not allow so many evictions any more"
+            window = min(rate.window, now - since)
+            for _, name in (known for known in names if known[0] == kind):
+                if self._count(kind, name, window, now) > rate.evictions:
+                    return f"limits.{field} does not allow so many evictions any more"
         return ""
+
+    def _count(self, kind: str, name: str, window: float, now: float) -> int:
+        """How many evictions count for this name, those that are intended included."""
+        happened = takewhile(lambda row: row.at + window > now, reversed(self._past[kind].get(name, ())))
+        return self._intended_names[kind][name] + sum(1 for _ in happened)
 
     def _times(self, kind: str, window: float, now: float) -> dict[str, list[float]]:
         """When the evictions within the window were, by each name of this kind in which some count.
