@@ -123,6 +123,25 @@ def test_no_more_is_written_than_is_read():
     assert read.evictions[0].at == pytest.approx(59_999.5)
 
 
+def test_more_than_fits_of_what_plans_intend():
+    """Thousands of plans begin at once: all of them are written, and the latest of what they intend, in a moment."""
+    log, now = busy(2000, 3500.0)
+    dice = random.Random(5)
+    for number in range(2000):
+        uids = [str(uuid.UUID(int=dice.getrandbits(128))) for _ in range(5)]
+        eviction = PodEviction(f"Job/default/{dice.getrandbits(40)}", "n1", "default", LABELS, API)
+        log.intend(f"p{number}", dict.fromkeys(uids, eviction))
+        log.believe(f"p{number}", f"{dice.getrandbits(128):032x}")
+    began = time.process_time()
+    text = encode(record(log, now))
+    assert time.process_time() - began < 1.0
+    assert len(text) <= 192 * 1024
+    read = decode(text)
+    assert len(read.plans) == 2000
+    assert list(read.intended) == list(log.intended())[-len(read.intended) :]
+    assert len(read.intended) > 1000
+
+
 def test_a_forged_label_leaves_room_for_the_others():
     """Who may write a pod's annotations says what labels it had, at any length: the record keeps the beginning."""
     log, dice = EvictionLog(), random.Random(4)

@@ -146,14 +146,21 @@ def recall(record: EvictionRecord, log: EvictionLog, backoff: EvictionBackoff, a
 def encode(record: EvictionRecord) -> str:
     """The text of a record, of at most 192 KiB; empty for nothing.
 
-    If that is too little room, the oldest evictions are left out.
+    If that is too little room, the oldest evictions are left out, then the uids of pods that went and the oldest of
+    what plans intend: without that the server would refuse all of it.
     """
     if not (record.intended or record.evictions or record.plans or record.returning):
         return ""
     text = _packed(record)
+    rest = len(_packed(msgspec.structs.replace(record, evictions=()))) if len(text) > _ROOM else 0
     while len(text) > _ROOM and record.evictions:
-        kept = len(record.evictions) * _AIM // (len(text) + 1)
+        kept = len(record.evictions) * max(0, _AIM - rest) // max(1, len(text) - rest)
         record = msgspec.structs.replace(record, evictions=record.evictions[:kept])
+        text = _packed(record)
+    while len(text) > _ROOM and record.intended:
+        left_out = len(record.intended) - len(record.intended) * _AIM // (len(text) + 1)
+        intended = dict(islice(record.intended.items(), left_out, None))
+        record = msgspec.structs.replace(record, intended=intended, uids=())
         text = _packed(record)
     return text
 
