@@ -277,6 +277,28 @@ async def test_somebody_waits_while_a_text_is_due_later():
 
 
 @pytest.mark.skipped_waits
+async def test_somebody_begins_to_wait_while_it_is_written():
+    """What is on its way is not written once more."""
+    server = OneLease()
+    leader, create = Leader(server), server.create
+
+    async def slowly(*args: Any) -> Lease:
+        await asyncio.sleep(0.1)
+        return await create(*args)
+
+    server.create = slowly  # type: ignore[method-assign]
+    keeping = asyncio.create_task(leader.store.keep())
+    leader.log.intend("p", {"a": PodEviction(WEB, "n1")})
+    leader.store.write_soon(awaited=True)
+    await asyncio.sleep(0.05)
+    await leader.store.wait_until_written(leader.log.version)
+    assert list(server.record.intended) == ["a"]
+    await asyncio.sleep(10.0)
+    assert server.writes == 1
+    keeping.cancel()
+
+
+@pytest.mark.skipped_waits
 async def test_a_text_that_cannot_be_made_once(caplog: pytest.LogCaptureFixture):
     """That is told, and nobody waits for ever."""
     server = OneLease()

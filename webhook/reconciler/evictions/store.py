@@ -61,8 +61,8 @@ class EvictionStore:
         self._lease: Lease | None = None
         """As it was last seen."""
         self._wanted, self._awaited = asyncio.Event(), asyncio.Event()
-        self._written = -1
-        """The version that was written last."""
+        self._written = self._begun = -1
+        """The version that was written last, and the one whose write was begun last, unless that has failed."""
         self._refused = False
         """Whether the server refuses to have it written: then nobody waits for that."""
         self._ended = asyncio.Event()
@@ -106,7 +106,7 @@ class EvictionStore:
             self._wanted.clear()
             self._awaited.clear()
             if not await self.write() and not self._refused:
-                self._wanted.set()
+                self.write_soon(awaited=True)
                 await asyncio.sleep(_RETRY)
             await asyncio.sleep(max(_GAP, self._took))
 
@@ -117,6 +117,7 @@ class EvictionStore:
         begun, written, before = time.perf_counter(), False, BEFORE_SENDING.set(self._check)
         try:
             version, record = self._known()
+            self._begun = version
             text = await asyncio.to_thread(encode, record)
             self._took = time.perf_counter() - begun
             async with asyncio.timeout(min(_PATIENCE, self._fence())):
@@ -130,6 +131,7 @@ class EvictionStore:
             self._written, self._refused, written = version, False, True
         finally:
             BEFORE_SENDING.reset(before)
+            self._begun = self._written
         ended, self._ended = self._ended, asyncio.Event()
         ended.set()
         return written
@@ -141,7 +143,8 @@ class EvictionStore:
         """
         waited = False
         while self._place is not None and self._written < version and not self._refused:
-            self.write_soon(awaited=True)
+            if self._begun < version:
+                self.write_soon(awaited=True)
             await self._ended.wait()
             waited = True
         return waited
