@@ -6,19 +6,15 @@ from typing import Any
 
 import pytest
 
-from tests.inspection.command import giveway
-from tests.reconciler.acting import PODS, managing, playing
 from tests.reconciler.builders import START, FakeClock, Setting, evicted, node, pod, policy
 from tests.workloads import eventually
-from tests.workloads import pod as pod_body
 from webhook.kube.errors import ApiError
 from webhook.kube.instants import rfc3339
 from webhook.kube.lease import Lease
 from webhook.kube.objects.meta import ObjectMeta
 from webhook.kube.objects.pod import Pod
-from webhook.kube.resources import LEASE
 from webhook.kube.transport import BEFORE_SENDING
-from webhook.policy.model.limits import LabelRate, Limits, WorkloadLimit
+from webhook.policy.model.limits import LabelRate, Limits
 from webhook.reconciler.clock import Now
 from webhook.reconciler.evictions.log import KEPT_SECONDS, PodEviction
 from webhook.reconciler.evictions.record import NOTHING, EvictionRecord, decode, encode, record_of
@@ -300,7 +296,7 @@ async def test_somebody_begins_to_wait_while_it_is_written():
 
 @pytest.mark.skipped_waits
 async def test_a_text_that_cannot_be_made_once(caplog: pytest.LogCaptureFixture):
-    """That is told, and nobody waits for ever."""
+    """That is told, and nobody waits forever."""
     server = OneLease()
     leader = Leader(server)
     known, wrong = leader.store._known, [ValueError("broken")]
@@ -370,40 +366,3 @@ async def test_a_process_without_a_place_keeps_nothing():
     store = EvictionStore(None, None, lambda: (0, NOTHING), lambda: 10.0)  # type: ignore[arg-type]
     assert (await store.read(), await store.write(), encode(NOTHING)) == (NOTHING, False, "")
     await store.wait_until_written(1)
-
-
-async def owned(play: Any, name: str, on: str, cpu: str = "6") -> None:
-    """A victim of a Training."""
-    owner = {"apiVersion": "example.com/v1", "kind": "Training", "name": "db", "uid": "u-db", "controller": True}
-    body = pod_body(name, cpu=cpu, node=on, priorityClassName="low")
-    body["metadata"]["ownerReferences"] = [owner]
-    await play.client.create(PODS, body)
-    await eventually(lambda: play.phase_is(name, "Running"))
-
-
-@pytest.mark.slow
-async def test_the_next_leader_knows_how_often_a_workload_was_evicted():
-    """What a leader wrote a later one reads, and `giveway explain workload` shows it."""
-    limit = managing(limits=Limits(per_workload=WorkloadLimit(2)))
-    async with playing() as play:
-        async with play.reconciling(limit) as first:
-            await owned(play, "a", "node-1")
-            await play.preemptor("p")
-            await play.bound("p")
-            known = first.reconciler.evaluator.log
-            await eventually(lambda: known.counts(1e12, 1e12))
-        lease = await play.client.get(LEASE.path("kube-system", "giveway-reconciler-evictions"))
-        written = decode(lease["metadata"]["annotations"][EVICTIONS]).of_workloads()
-        assert {workload: len(rows) for workload, rows in written.items()} == {"Training/default/db": 1}
-        assert written["Training/default/db"][0].eviction.preemptor == "Pod/default/p"
-        async with play.reconciling(limit) as second:
-            await eventually(lambda: second.reconciler.leading)
-            log, clock = second.reconciler.evaluator.log, second.clock
-            assert log.counts(3600.0, clock.monotonic()) == {"Training/default/db": 1}
-        shown = await giveway(
-            "explain", "workload", "Training/db", "-n", "default", "--system-namespace", "kube-system",
-            "--kubeconfig", play.cluster.kubeconfig,
-        )  # fmt: skip
-        assert shown.exit_code == 0, shown.stderr
-        assert "Training/default/db was evicted: 1 in the last hour" in shown.stdout
-        assert "for Pod/default/p" in shown.stdout
