@@ -211,6 +211,24 @@ def test_the_last_one_holds_and_what_stands_at_a_path_has_a_place():
     assert {path: document.place(*path) for path in places} == places
 
 
+@table("text", {"an escaped pair": r'{"a": "\ud83d\ude00", "b": 1}', "a control character": '{"a": "\x7f", "b": 1}'})
+def test_json_that_no_yaml_parser_reads_has_one_place(text):
+    """Its beginning: YAML has neither such escapes nor such characters, and other writers of JSON write them."""
+    [document] = read_yaml(text.encode())
+    assert (document.problem, document.place("b")) == (None, (1, 1))
+
+
+def test_many_places_in_a_document_take_no_longer_than_one(monkeypatch):
+    """A test of many cases that fail has as many places."""
+    texts = []
+    monkeypatch.setattr(
+        yaml, "compose", lambda text, loader, compose=yaml.compose: texts.append(text) or compose(text, loader)
+    )
+    [document] = read_yaml("".join(f"r{number}: 1\n" for number in range(50)).encode())
+    assert [document.place(f"r{number}") for number in range(50)] == [(line, 1) for line in range(1, 51)]
+    assert len(texts) == 1
+
+
 def test_what_follows_the_end_of_a_document_is_told():
     """Kubectl drops it without a word."""
     [document] = read_yaml(f"{HEAD}...\n{HEAD}".encode())

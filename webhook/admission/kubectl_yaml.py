@@ -65,9 +65,14 @@ class YamlDocument(NamedTuple):
     source: tuple[str, int] = ("", 1)
 
     def place(self, *path: str | int) -> tuple[int, int]:
-        """Line and column of what stands at this path of keys and indices; of the nearest part that is there."""
+        """Line and column of what stands at this path of keys and indices; of the nearest part that is there.
+
+        JSON has escapes and characters that YAML has not: then they are those of the beginning.
+        """
         text, line = self.source
-        node = yaml.compose(text, _Loader)
+        node = _nodes(text)
+        if node is None:
+            return line, 1
         mark = node.start_mark
         for step in path:
             if isinstance(step, int):
@@ -97,6 +102,14 @@ def read_yaml(content: bytes) -> Iterator[YamlDocument]:
         if document.value is not None or document.problem is not None:
             yield document
         line += text.count("\n", start, end)
+
+
+@lru_cache(1)
+def _nodes(text: str) -> Any:
+    """What a document is made of, with its places; None if no YAML parser reads it."""
+    with suppress(YAMLError, RecursionError):
+        return yaml.compose(text, _Loader)
+    return None
 
 
 def write_yaml(objects: Iterable[Any], to: TextIO) -> None:
