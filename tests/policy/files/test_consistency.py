@@ -86,7 +86,7 @@ TOLD = {
 def test_what_is_wrong_between_policies(files, expected):
     """A value is reserved once, a class has one PreemptionPolicy, an annotation is read by somebody.
 
-    The whole texts, one of each kind, are in tests/admission/test_refusals_of_policies.py.
+    The whole texts, one of each kind, are in tests/admission/test_configmaps.py.
     """
     found = told(*files)
     assert [(row[0], row[1], row[3]) for row in found] == [

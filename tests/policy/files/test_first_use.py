@@ -1,6 +1,6 @@
 """A policy set is used once before it replaces another: what raises only in use is an error with its place.
 
-What raises already while it is read is in tests/admission/test_refusals_of_policies.py.
+What raises already while it is read is in tests/admission/test_configmaps.py.
 """
 
 import pytest

@@ -62,12 +62,3 @@ class Declaration(msgspec.Struct, frozen=True, kw_only=True):
     def of_new_pods(self) -> bool:
         """Whether the body judges pods that are made."""
         return "pods" in self.about and "CREATE" in self.operations
-
-
-class RuleBody(msgspec.Struct, frozen=True):
-    """The body of a rule."""
-
-    @property
-    def declaration(self) -> Declaration:
-        """What the body says of itself."""
-        raise NotImplementedError

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import msgspec
 
 from webhook.policy.cel.program import VARIABLES, compile_bool, compile_text
-from webhook.policy.model.declarations import DEFINE, FIELDS_OF_PRIORITY, Declaration, FieldPath, RuleBody
+from webhook.policy.model.declarations import DEFINE, FIELDS_OF_PRIORITY, Declaration, FieldPath
 from webhook.policy.model.match import Operations, Rights, Subjects, check_rights
 from webhook.policy.model.values import (
     Annotation,
@@ -55,7 +55,7 @@ STRICTNESS = (Enforcement.AUDIT, Enforcement.WARN, Enforcement.ENFORCE)
 
 
 @mapping("priorityClasses rule")
-class PriorityClasses(RuleBody, frozen=True, kw_only=True):
+class PriorityClasses(msgspec.Struct, frozen=True, kw_only=True):
     """Which PriorityClasses pods may name. Pods without one are not meant: their value is what `reserve` looks at."""
 
     allow: Annotated[tuple[ClassGlob, ...] | None, "Names or globs that may be used; all if absent."] = None
@@ -78,7 +78,7 @@ class Definers(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @mapping("reserve rule")
-class Reserve(RuleBody, Checked, frozen=True, kw_only=True):
+class Reserve(Checked, frozen=True, kw_only=True):
     """Reserves a range of priority values, both ends included. What counts is a pod's value, however it got there.
 
     Each right is a list of alternatives: one that holds suffices, and without any nobody has it (docs/semantics.md B).
@@ -114,7 +114,7 @@ class Reserve(RuleBody, Checked, frozen=True, kw_only=True):
 
 
 @mapping("protectAnnotations rule")
-class ProtectAnnotations(RuleBody, Checked, frozen=True, kw_only=True):
+class ProtectAnnotations(Checked, frozen=True, kw_only=True):
     """Who may set, change or remove annotations. Rules that enforce add up: one that allows suffices.
 
     No PriorityClass lies in a namespace, so a right by namespaces gives nothing there.
@@ -146,7 +146,7 @@ class ProtectAnnotations(RuleBody, Checked, frozen=True, kw_only=True):
 
 
 @mapping("validate rule", f"A CEL expression that must be true, over {_VARIABLES}.")
-class Validate(RuleBody, Checked, frozen=True, kw_only=True):
+class Validate(Checked, frozen=True, kw_only=True):
     """A CEL expression that must be true, and the text for the person whose request is refused.
 
     `pods` stands for pods and for the pod templates of workloads, `priorityclasses` for PriorityClasses.
@@ -205,7 +205,7 @@ class PriorityRule(msgspec.Struct, frozen=True, kw_only=True):
             return _FILLS_IN
         if self.copy_annotations is not None:
             return msgspec.structs.replace(_FILLS_IN, fields=_annotations(self.copy_annotations))
-        body: RuleBody | None = self.body[1]
+        body: PriorityClasses | Reserve | ProtectAnnotations | Validate | None = self.body[1]
         return Declaration() if body is None else body.declaration
 
     @property
