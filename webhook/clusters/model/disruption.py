@@ -140,7 +140,11 @@ def spent(budget: PodDisruptionBudget, pod: str, now: float) -> PodDisruptionBud
         text = "DisruptedPods map too big - too many evictions not confirmed by PDB controller"
         raise BudgetRefusalError(403, text)
     if status.disruptions_allowed == 0:
-        has = f"needs {status.desired_healthy} healthy pods and has {status.current_healthy} currently"
-        raise BudgetRefusalError(429, f"The disruption budget {name} {has}")
+        text = "does not allow evicting pods currently"
+        if failure := sync_failure(status):
+            text += f" because it failed sync: {failure.message}"
+        elif status.current_healthy <= status.desired_healthy:
+            text = f"needs {status.desired_healthy} healthy pods and has {status.current_healthy} currently"
+        raise BudgetRefusalError(429, f"The disruption budget {name} {text}")
     disrupted = {**(status.disrupted_pods or {}), pod: rfc3339(now)}
     return msgspec.structs.replace(status, disruptions_allowed=status.disruptions_allowed - 1, disrupted_pods=disrupted)

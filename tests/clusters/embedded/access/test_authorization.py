@@ -31,5 +31,5 @@ async def test_view_reads_and_edit_writes(cluster, role, evicts):
     await cluster.api.local().create(BINDINGS, {"metadata": {"name": "b"}, "roleRef": reference, "subjects": [bot]})
     async with cluster.client(cluster.service_account_token("team-a", "bot")) as client:
         assert len((await client.list(PODS, dict))[0]) == 1
-        eviction = client.create(f"{PODS}/one/eviction", {"apiVersion": "policy/v1", "kind": "Eviction"})
+        eviction = client.create(f"{PODS}/one/eviction", {"metadata": {"name": "one"}})
         assert ("cannot create" in await refusal(eviction)) is not evicts

@@ -49,7 +49,7 @@ async def test_rules_choose_requests(admin, server, rules, asked):
     await admin.create(NAMESPACE.path(), namespace("other"))
     await admin.create(PRIORITY_CLASS.path(), priority_class("c", 1))
     await admin.create(PODS, pod("p"))
-    await admin.create(f"{PODS}/p/eviction", {"apiVersion": "policy/v1", "kind": "Eviction"}, dryRun="All")
+    await admin.create(f"{PODS}/p/eviction", {"metadata": {"name": "p"}}, dryRun="All")
     seen = [
         "/".join(part for part in (one["resource"]["resource"], one.get("subResource")) if part)
         for one in server.requests

@@ -15,7 +15,7 @@ PODS = POD.path("default")
 
 
 async def evict(admin, name: str):
-    return await admin.create(f"{PODS}/{name}/eviction", {"apiVersion": "policy/v1", "kind": "Eviction"})
+    return await admin.create(f"{PODS}/{name}/eviction", {"metadata": {"name": name}})
 
 
 @pytest.mark.skipped_waits

@@ -27,6 +27,8 @@ _PLAIN = {"status", "scale", "finalize"}
 _READ_AND_WRITE = ("get", "patch", "update")
 _MODELS = {"binding": "V1Binding", "eviction": "V1Eviction", "token": "AuthenticationV1TokenRequest"}
 """What the sub-resources that take a POST take."""
+_NAMED = {"binding": "Binding", "eviction": "Eviction"}
+"""Those of them that must name the object."""
 
 
 def reply_of(obj: Any, status: int = 200) -> Reply:
@@ -66,9 +68,7 @@ async def handle(
         reply = await _post(writer, handler, call, change)
     elif not resource.stored or (right.subresource and right.subresource not in _PLAIN.intersection(resource.sub)):
         raise statuses.path_not_found()
-    elif right.verb not in (_READ_AND_WRITE if right.subresource else resource.verbs) or (
-        (right.verb == "create") and right.name
-    ):
+    elif not _takes(resource, right):
         raise statuses.method_not_allowed()
     else:
         reply = await _carry_out(writer, right.verb, call, change)
@@ -76,6 +76,15 @@ async def handle(
         escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ")
         reply.headers.append(("Warning", f'299 - "{escaped}"'))
     return reply
+
+
+def _takes(resource: ApiResource, right: Right) -> bool:
+    """Whether the path takes the verb: a new object is sent to its collection, a changed one to its own path."""
+    if right.verb not in (_READ_AND_WRITE if right.subresource else resource.verbs):
+        return False
+    if right.verb == "create":
+        return not right.name and bool(right.namespace or not resource.namespaced)
+    return bool(right.name) or right.verb not in ("patch", "update")
 
 
 async def _post(writer: ObjectWriter, handler: SubresourceHandler, call: ApiCall, change: WriteRequest) -> Reply:
@@ -86,6 +95,8 @@ async def _post(writer: ObjectWriter, handler: SubresourceHandler, call: ApiCall
     body = decoding.decode_any(call, _MODELS.get(change.subresource) or schemas.model_of(resource))
     if resource.stored or resource.plural == "bindings":
         metadata = body.setdefault("metadata", {})
+        if (kind := _NAMED.get(change.subresource)) and metadata.get("name") != change.name:
+            raise statuses.bad_request(f"name in URL does not match name in {kind} object")
         metadata.setdefault("name", change.name)
         metadata.setdefault("namespace", change.namespace)
         body = await admission.mutate(change.judging("CREATE", body, None)) or body

@@ -57,8 +57,11 @@ async def bind(writer: ObjectWriter, asked: WriteRequest) -> tuple[int, Object]:
     """Assign the pod to `target`. Raises StatusError: 409 for a pod that has a node, is leaving or is another one."""
     body = asked.object or {}
     name = asked.name or str(body["metadata"].get("name", ""))
-    target = (body.get("target") or {}).get("name")
-    if not target:
+    target = body.get("target") or {}
+    if (kind := target.get("kind") or "Node") != "Node":
+        text = f'target.kind: Unsupported value: "{kind}": supported values: "Node", "<empty>"'
+        raise statuses.failure(500, "", text)
+    if not target.get("name"):
         raise statuses.failure(500, "", "target.name: Required value")
     change = replace(asked, resource=_PODS, name=name, subresource="binding", admit=False)
 
@@ -75,7 +78,7 @@ async def bind(writer: ObjectWriter, asked: WriteRequest) -> tuple[int, Object]:
             why = f"pod {name} has non-empty .spec.schedulingGates"
         if why:
             raise statuses.conflict(_PODS, name, why, "binding")
-        spec["nodeName"] = target
+        spec["nodeName"] = target["name"]
         for key in ("labels", "annotations"):
             if body["metadata"].get(key):
                 metadata[key] = {**(metadata.get(key) or {}), **body["metadata"][key]}
@@ -123,8 +126,6 @@ async def evict(writer: ObjectWriter, asked: WriteRequest) -> tuple[int, Object]
     options = dict(body.get("deleteOptions") or {})
     dry_run = asked.dry_run or "All" in (options.get("dryRun") or ())
     change = replace(asked, subresource="", options=options, dry_run=dry_run, admit=False, manager="kube-apiserver")
-    if (body.get("metadata") or {}).get("name", change.name) != change.name:
-        raise statuses.bad_request("name in URL does not match name in Eviction object")
     pod = writer.read(change.resource, change.namespace, change.name).object(change.resource)
     if not asks_no_budget(msgspec.convert(pod, Pod)):
         await asyncio.sleep(PROGRESS_PERIOD - asyncio.get_running_loop().time() % PROGRESS_PERIOD)

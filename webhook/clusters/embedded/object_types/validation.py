@@ -18,6 +18,8 @@ from webhook.clusters.embedded.protocol import statuses
 from webhook.clusters.embedded.protocol.api_resources import BY_PLURAL, ApiResource, Object
 from webhook.clusters.embedded.protocol.statuses import Cause
 from webhook.kube.objects.meta import LabelSelector
+from webhook.kube.pods import template_of
+from webhook.kube.quantity import millis
 from webhook.kube.selectors import SelectorError, label_matcher
 
 
@@ -77,6 +79,8 @@ _MAY_CHANGE = (
     "`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing "
     "tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
 )
+_SPECS = {"Pod": "spec", "CronJob": "spec.jobTemplate.spec.template.spec"}
+"""Where the spec of a pod or a template is; of other kinds, in `spec.template`."""
 _WORKLOADS = ("DaemonSet", "Deployment", "ReplicaSet", "StatefulSet")
 _IMMUTABLE = {
     **{kind: {"spec.selector": "field is immutable"} for kind in _WORKLOADS},
@@ -88,7 +92,10 @@ _IMMUTABLE = {
 
 def check_new(resource: ApiResource, obj: Object) -> None:
     """Raise StatusError (422) with everything that is wrong with a new object."""
-    _refuse(resource, obj, [*_name_causes(resource, obj["metadata"]), *_causes(resource, obj), *_new_causes(obj)])
+    causes = [*_name_causes(resource, obj["metadata"]), *_causes(resource, obj)]
+    if resource.kind == "PriorityClass":
+        causes += _class_causes(obj)
+    _refuse(resource, obj, causes)
 
 
 def check_changed(resource: ApiResource, subresource: str, old: Object, new: Object) -> None:
@@ -126,6 +133,9 @@ def _causes(resource: ApiResource, obj: Object) -> Iterator[Cause]:
             yield Cause.invalid("spec.selector", spec["selector"], str(error))
     if resource.kind == "PodDisruptionBudget" and {"minAvailable", "maxUnavailable"} <= set(spec):
         yield Cause.invalid("spec", spec, "minAvailable and maxUnavailable cannot be both set")
+    template = obj if resource.kind == "Pod" else template_of(obj, resource.plural)
+    if template is not None:
+        yield from _container_causes(template.get("spec") or {}, _SPECS.get(resource.kind, "spec.template.spec"))
 
 
 def _name_causes(resource: ApiResource, metadata: Object) -> Iterator[Cause]:
@@ -161,15 +171,6 @@ def _immutable_causes(resource: ApiResource, old: Object, new: Object) -> Iterat
             yield Cause.forbidden(path, why) if path == "value" else Cause.invalid(path, after, why)
 
 
-def _new_causes(obj: Object) -> Iterator[Cause]:
-    """Yield what is wrong with a new object of a kind that is looked at more closely."""
-    match obj["kind"]:
-        case "Pod":
-            yield from _pod_causes(obj)
-        case "PriorityClass":
-            yield from _class_causes(obj)
-
-
 def _class_causes(obj: Object) -> Iterator[Cause]:
     """Yield what is wrong with a new PriorityClass."""
     name, value, policy = obj["metadata"].get("name", ""), obj.get("value", 0), obj.get("preemptionPolicy")
@@ -188,16 +189,30 @@ def _class_causes(obj: Object) -> Iterator[Cause]:
         yield Cause("preemptionPolicy", "FieldValueNotSupported", text)
 
 
-def _pod_causes(obj: Object) -> Iterator[Cause]:
-    """Yield what is wrong with a new pod's containers: their names and images."""
+def _container_causes(spec: Object, of: str) -> Iterator[Cause]:
+    """Yield what is wrong with the containers of a pod or a template: their images, names, requests and limits."""
     seen: set[str] = set()
-    for index, container in enumerate((obj.get("spec") or {}).get("containers") or ()):
-        path, name = f"spec.containers[{index}]", container.get("name") or ""
-        if not container.get("image"):
-            yield Cause.required(f"{path}.image")
-        if name in seen:
-            yield Cause(f"{path}.name", "FieldValueDuplicate", f'Duplicate value: "{name}"')
-        seen.add(name)
+    for field in ("containers", "initContainers"):
+        for index, container in enumerate(spec.get(field) or ()):
+            path, name = f"{of}.{field}[{index}]", container.get("name") or ""
+            if not container.get("image"):
+                yield Cause.required(f"{path}.image")
+            if name in seen:
+                yield Cause(f"{path}.name", "FieldValueDuplicate", f'Duplicate value: "{name}"')
+            seen.add(name)
+            yield from _amount_causes(container.get("resources") or {}, f"{path}.resources")
+
+
+def _amount_causes(resources: Object, path: str) -> Iterator[Cause]:
+    """Yield the limits and requests below 0, and the requests beyond their limits."""
+    limits = resources.get("limits") or {}
+    for field, amounts in (("limits", limits), ("requests", resources.get("requests") or {})):
+        for key, amount in amounts.items():
+            if millis(amount) < 0:
+                yield Cause.invalid(f"{path}.{field}[{key}]", amount, "must be greater than or equal to 0")
+            if field == "requests" and key in limits and millis(amount) > millis(limits[key]):
+                why = f"must be less than or equal to {key} limit of {limits[key]}"
+                yield Cause.invalid(f"{path}.requests", amount, why)
 
 
 def _pod_change_causes(before: Object, after: Object) -> Iterator[Cause]:

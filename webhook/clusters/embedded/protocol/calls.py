@@ -81,12 +81,15 @@ def asked_for(method: str, path: str, query: Mapping[str, str]) -> tuple[Right, 
     if not depth or len(parts) <= depth:
         return Right(method.lower(), path=path), None
     root, rest = "/" + "/".join(parts[:depth]), parts[depth:]
-    namespace = ""
+    namespace, within = "", False
     if rest[0] == "namespaces" and len(rest) > 1:
-        namespace = rest[1]
-        if len(rest) > 2 and rest[2] not in ("status", "finalize"):
+        namespace, within = rest[1], len(rest) > 2 and rest[2] not in ("status", "finalize")
+        if within:
             rest = rest[2:]
     plural, name, subresource = [*rest, "", ""][:3]
+    resource = BY_URL.get((root, plural)) if len(rest) <= 3 else None
+    if resource is not None and (within or name) and within != resource.namespaced:
+        resource = None
     if method in ("GET", "HEAD"):
         verb = "get" if name else "watch" if truthy(query.get("watch")) else "list"
     elif method == "DELETE" and not name:
@@ -98,7 +101,6 @@ def asked_for(method: str, path: str, query: Mapping[str, str]) -> tuple[Right, 
         terms = (term.partition("=") for term in query.get("fieldSelector", "").split(","))
         name = next((value.lstrip("=") for key, _, value in terms if key == "metadata.name"), "")
     group = parts[1] if parts[0] == "apis" else ""
-    resource = BY_URL.get((root, plural)) if len(rest) <= 3 else None
     return Right(verb, group, plural, subresource, namespace, name), resource
 
 
