@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.software import Software
-from tests.workloads import eventually, served
+from tests.workloads import eventually, pod, served
 from webhook.kube.client import Client
 from webhook.kube.errors import ApiError
 from webhook.kube.objects.cluster_scoped import PriorityClass
@@ -25,6 +25,7 @@ from webhook.native.compiler import compile_policies
 from webhook.native.objects import Settings
 from webhook.policy.files.loading import load_texts
 from webhook.policy.model.policies import Policies
+from webhook.policy.model.values import PLAN
 
 Json = dict[str, Any]
 SETTINGS = Settings(namespace="giveway-system", reconciler="system:serviceaccount:giveway-system:giveway-reconciler")
@@ -104,7 +105,8 @@ async def enforced(
 ) -> AsyncIterator[None]:
     """The policies hold for the sandbox, by the API server alone or by the webhook; `holds` says when.
 
-    What another test had in force may go on for a moment. So the webhook begins when nothing holds any more.
+    What another test had in force may go on for a moment, and what refuses longer than what changes. So the webhook
+    begins when a new pod keeps a forged plan: nobody refuses the annotation any more, and nobody takes it off.
     """
     if native:
         async with natively(sandbox, load_texts([("e2e.yaml", documents)]).policies, classes):
@@ -112,9 +114,13 @@ async def enforced(
             yield
         return
 
+    forged = pod("forged")
+    forged["metadata"]["annotations"] = {PLAN: "{}"}
+
     async def nothing_holds() -> bool:
         with suppress(ApiError):
-            return not await holds()
+            made = await sandbox.client.create(sandbox.pods, forged, dryRun="All")
+            return PLAN in made["metadata"].get("annotations", {})
         return False
 
     await eventually(nothing_holds, 30, "the policies of another test are gone")
