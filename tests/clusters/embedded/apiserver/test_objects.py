@@ -19,6 +19,15 @@ async def test_concurrent_patches(client):
     assert len((await client.get(f"{MAPS}/a"))["data"]) == 50
 
 
+@pytest.mark.parametrize("fields", ["x", [1], {"f:data": 3}], ids=str)
+async def test_managed_fields_that_are_none(client, fields):
+    """What somebody writes there that is no set of fields manages nothing."""
+    await client.create(MAPS, {"metadata": {"name": "a"}})
+    row = {"manager": "m", "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1", "fieldsV1": fields}
+    await client.patch(f"{MAPS}/a", {"metadata": {"managedFields": [row]}, "data": {"k": "v"}})
+    assert "m" not in [one["manager"] for one in (await client.get(f"{MAPS}/a"))["metadata"]["managedFields"]]
+
+
 async def test_local_clients_are_users(api):
     """A local client acts as the user it was made for, through the same authorization."""
 

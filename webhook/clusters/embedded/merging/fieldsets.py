@@ -40,12 +40,12 @@ def encode(paths: Iterable[Path]) -> Object:
 
 
 def decode(fields: Object) -> Paths:
-    """FieldsV1 as a set."""
+    """FieldsV1 as a set, without what is none."""
     return frozenset(_decoded(fields, ()))
 
 
-def _decoded(fields: Object, path: Path) -> Iterator[Path]:
-    for element, below in fields.items():
+def _decoded(fields: Any, path: Path) -> Iterator[Path]:
+    for element, below in fields.items() if isinstance(fields, dict) else ():
         if element == ".":
             yield path
         elif not below:
