@@ -2,6 +2,7 @@
 
 import json
 
+import msgspec
 import pytest
 
 from tests.admission.builders import make_policy, make_rule, manage
@@ -69,6 +70,22 @@ async def test_a_budget_that_keeps_a_preemptible_pod_for_ever_is_told(cluster):
     (row,) = (await scan(admin, policies, OWN)).rows
     assert (row.rule, row.verdict, row.examples) == ("builtin/budget-never-allows", "warned", ["goes"])
     assert row.message == "PodDisruptionBudget closed never lets it be evicted, because its maxUnavailable is 0"
+
+
+async def test_a_pod_that_cannot_be_read_does_not_end_the_scan(cluster):
+    """What rules say of it stands; that nobody knows whether a budget keeps it is a problem, and the rest is judged."""
+    spec = {"maxUnavailable": 0, "selector": {}}
+    budget = {"metadata": {"name": "closed", "namespace": "team-a"}, "spec": spec}
+    await cluster.admin.create(resources.POD_DISRUPTION_BUDGET.path("team-a"), budget)
+    for name in ("other", "with-ports-of-tomorrow"):
+        await cluster.admin.create(resources.POD.path("team-a"), pod(name, **URGENT))
+    made = cluster.store.one("pods", "team-a", "with-ports-of-tomorrow")
+    made["spec"]["containers"][0]["ports"] = [{"containerPort": 1, "hostPort": "any"}]
+    cluster.store.put(cluster.store.collections["pods"].resource, made)
+    report = await scan(cluster.admin, msgspec.structs.replace(DENIES, preemption=(manage("other-*"),)), OWN)
+    assert rows(report) == {("Pod", "team-a", "no controller"): 2}
+    [problem] = report.problems
+    assert problem.startswith("Pod team-a/with-ports-of-tomorrow: cannot be read: ")
 
 
 async def test_every_kind_is_judged_and_counted_by_owner(cluster):

@@ -188,10 +188,15 @@ class _Scan:
             self._passed_over[_EXEMPT if namespace in self._namespaces else _GONE] += 1
             return
         self._judged_kinds[resource.kind] += 1
-        if judged.problem:
-            self._problem(f"{resource.kind} {f'{namespace}/' if namespace else ''}{name}: {judged.problem}")
+        told, problem = list(judged.said), judged.problem
+        try:
+            told += self._kept_by_budgets(resource, head.metadata, raw)
+        except msgspec.DecodeError as error:
+            problem = problem or f"cannot be read: {error}"
+        if problem:
+            self._problem(f"{resource.kind} {f'{namespace}/' if namespace else ''}{name}: {problem}")
         owner = _owner(resource, head.metadata)
-        for said in (*judged.said, *self._kept_by_budgets(resource, head.metadata, raw)):
+        for said in told:
             key = (said.rule, said.verdict, resource.kind, namespace, owner)
             if key not in self._rows and len(self._rows) >= MOST_ROWS:
                 key = (said.rule, said.verdict, resource.kind, "", _OTHERS)
@@ -201,7 +206,7 @@ class _Scan:
                 row.examples = [*row.examples, name]
 
     def _kept_by_budgets(self, resource: Resource, meta: ObjectMeta, raw: msgspec.Raw) -> list[Said]:
-        """What is to be said of a preemptible pod that a budget never lets go."""
+        """What is to be said of a preemptible pod that a budget never lets go. Raises msgspec.DecodeError."""
         closed = self._closed.get(meta.namespace, ()) if resource is resources.POD else ()
         covering = [said for said, covers in closed if covers(meta.labels or {})]
         if not covering or not self._preemptible(msgspec.json.decode(raw, type=Pod)):
