@@ -280,7 +280,7 @@ def test_policies_of_ones_own():
         ("selector-label", {"reconciler": {"podLabels": {"app.kubernetes.io/name": "x"}}}, "app.kubernetes.io/name"),
         ("interval", {"prometheus": {"interval": "soon"}}, "interval"),
         ("runbooks", {"prometheus": {"runbooks": "page"}}, "runbooks"),
-        ("native-policies", {"native": {"policies": [POLICY]}}, "policies"),
+        ("native-policies", {"native": {"policies": [POLICY]}}, "/native/policies"),
         ("webhook", {"webhook": {"enabled": "no"}}, "enabled"),
         # What the schema does not know: modes that cannot be, with what to set
         ("nothing-left", {"webhook": {"enabled": False}}, "nothing would enforce the policies"),
