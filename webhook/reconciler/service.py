@@ -21,7 +21,7 @@ from webhook.policy.model.policies import Policies
 from webhook.reconciler.clock import MeasuringClock, SteadyClock
 from webhook.reconciler.decision_history import DecisionHistory
 from webhook.reconciler.evictions.record import NOTHING, EvictionRecord
-from webhook.reconciler.evictions.store import evictions_lease
+from webhook.reconciler.evictions.store import EvictionStore, evictions_lease
 from webhook.reconciler.metrics import ReconcilerMetrics
 from webhook.reconciler.preemptors import PolicySet
 from webhook.reconciler.reconciler import Reconciler
@@ -71,6 +71,9 @@ class ReconcilerService:
         self.policies_since = self.clock.wall()
         """When the policies were taken into use, in seconds since the epoch."""
         self.history = DecisionHistory(self.clock.wall)
+        place = options.lease_namespace, evictions_lease(options.lease_name)
+        self._written = EvictionStore(client, place, lambda: (0, NOTHING), float)
+        """What the leader has written, for reading alone."""
         self._evictions, self._read_at = NOTHING, -math.inf
         self._reading: asyncio.Task[None] | None = None
         self.state.pods.handlers.append(self.history.changed)
@@ -105,7 +108,7 @@ class ReconcilerService:
             fence=self.time_to_write,
             in_doubt=bool if self._elector is None else self._elector.is_in_doubt,
             dry_run=options.dry_run,
-            lease=None if options.dry_run else (options.lease_namespace, evictions_lease(options.lease_name)),
+            lease=None if options.dry_run else place,
         )
         evictions = self.reconciler.evaluator.log
         self.metrics.show_workloads(lambda: evictions.most_evicted(_SHOWN, _DAY, self.clock.monotonic()))
@@ -147,15 +150,15 @@ class ReconcilerService:
         return self.state.ages()
 
     def evictions(self) -> EvictionRecord:
-        """What is known of evictions; a process that does not lead reads it for who asks the next time."""
-        if self.reconciler.leading:
+        """What is known of evictions; a process that does not write them reads them for who asks the next time."""
+        if self.reconciler.leading and not self.options.dry_run:
             _, self._evictions = self.reconciler.known_evictions()
         elif self._reading is None or (self._reading.done() and self.clock.monotonic() > self._read_at + _READ_AGAIN):
             self._reading, self._read_at = asyncio.create_task(self._read_evictions()), self.clock.monotonic()
         return self._evictions
 
     async def _read_evictions(self) -> None:
-        self._evictions = await self.reconciler.store.read()
+        self._evictions = await self._written.read()
 
     def led_elsewhere(self) -> str | None:
         """The identity of another process that leads, empty if nobody does; None if this one leads."""

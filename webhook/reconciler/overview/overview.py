@@ -146,10 +146,11 @@ def _evictions(record: EvictionRecord, wall: float) -> Evictions:
     last, counts = dict[str, float](), dict[str, list[int]]()
     for row in record.evictions:
         at, owner = record.when(row), row.eviction.workload.removeprefix(BARE)
-        if (ago := wall - at) <= _HOUR:
-            quarter = _QUARTERS - 1 - max(0, min(_QUARTERS - 1, int(ago * _QUARTERS / _HOUR)))
-            counts.setdefault(owner, [0] * _QUARTERS)[quarter] += 1
-            last.setdefault(owner, at)
+        if (ago := wall - at) > _HOUR:
+            break
+        quarter = _QUARTERS - 1 - max(0, min(_QUARTERS - 1, int(ago * _QUARTERS / _HOUR)))
+        counts.setdefault(owner, [0] * _QUARTERS)[quarter] += 1
+        last.setdefault(owner, at)
     most = sorted(counts, key=lambda owner: (-sum(counts[owner]), owner))
     shown = tuple(OwnerEvictions(owner, tuple(counts[owner]), last[owner]) for owner in most[:_OWNERS])
     total = sum(map(sum, counts.values()))
