@@ -223,7 +223,7 @@ async def test_the_devices_of_a_plan():
     made.metadata.annotations = {**(made.metadata.annotations or {}), PLAN: encode(plan.record)}
 
     def shown():
-        for plans in (_under_way(desk.reconciler), _written(setting.state, [made])):
+        for plans in (_under_way(desk.reconciler), _written([made])):
             yield {one.device: one.held_by for one in shown_as_one(setting.state, plans, 0.0).devices}
 
     names = [f"{DRIVER}/n1/d{number}" for number in range(2)]

@@ -87,6 +87,14 @@ def test_victims_of_one_group_stand_together(setting):
     assert (len(shown.victims), shown.more_victims) == (12, 2)
 
 
+def test_victims_that_the_record_does_not_name(setting):
+    """Those that are there have their names, those that are gone are counted."""
+    uids = (setting.state.pods.get("default/v2").metadata.uid, "of-one-that-is-gone")
+    plan = msgspec.structs.replace(record(1, gang=False), victims=tuple(PlanVictim("", "", uid) for uid in uids))
+    shown = shown_as_one(setting.state, [UnderWay(preemptor(), plan)], 0.0)
+    assert ([one.pod for one in shown.victims], shown.more_victims) == (["default/v2"], 1)
+
+
 def test_by_when_a_victim_goes(setting):
     """A victim that was told says by when it is asked, or that it is ready; a notice of another plan says nothing."""
     by = "2027-01-15T08:00:00Z"

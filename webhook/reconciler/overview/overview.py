@@ -40,7 +40,6 @@ from webhook.reconciler.state.annotations import (
     Alternative,
     UnreadableError,
     plan_of,
-    with_names,
 )
 from webhook.reconciler.state.state import State
 
@@ -72,7 +71,7 @@ def overview(service: ReconcilerService, port: int, surroundings: Surroundings) 
     pending = [pod for pod in state.pods.items().values() if not (pod.spec.node_name or is_terminal(pod))]
     marked = [pod for pod in pending if is_marked(pod)]
     waiting, waiting_total = _queued(service.reconciler) if leading else _unscheduled(marked)
-    plans = by_gang(_under_way(service.reconciler) if leading else _written(state, marked))
+    plans = by_gang(_under_way(service.reconciler) if leading else _written(marked))
     ahead = wall - service.clock.monotonic()
     # 3. Everything else is the same for every process.
     return Page(
@@ -125,13 +124,13 @@ def _under_way(reconciler: Reconciler) -> list[UnderWay]:
     return [UnderWay(reconciler.state.pods.get(plan.key) or _nobody(plan), plan.record, plan) for plan in plans]
 
 
-def _written(state: State, marked: Iterable[Pod]) -> list[UnderWay]:
+def _written(marked: Iterable[Pod]) -> list[UnderWay]:
     """The plans that are written on pods."""
     plans = []
     for pod in marked:
         with suppress(UnreadableError):
             if (record := plan_of(pod)) is not None:
-                plans.append(UnderWay(pod, with_names(record, state.pods.items().values())))
+                plans.append(UnderWay(pod, record))
     return plans
 
 

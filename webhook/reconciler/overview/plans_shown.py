@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from webhook.kube.instants import epoch_or
 from webhook.kube.objects.meta import key_of
@@ -14,7 +14,7 @@ from webhook.preemption.gangs.gang import form_gang
 from webhook.preemption.snapshot.device_index import DeviceId
 from webhook.preemption.snapshot.pod_groups import group_of
 from webhook.reconciler.plans.plan import Plan, group_names
-from webhook.reconciler.state.annotations import PlanRecord, PlanVictim
+from webhook.reconciler.state.annotations import PlanRecord, PlanVictim, with_names
 from webhook.reconciler.state.notices import is_ready, notice_of
 from webhook.reconciler.state.state import State
 
@@ -91,7 +91,9 @@ def shown_as_one(state: State, plans: Sequence[UnderWay], ahead: float) -> PlanS
 
     `ahead` is as for `UnderWay.begun`. Victims and devices are cut to the first ones.
     """
-    victims, first, claims = list(victims_shown(state, plans).values()), plans[0], state.snapshot.device_claims
+    pods, claims = state.pods.items().values(), state.snapshot.device_claims
+    plans = [replace(under_way, record=with_names(under_way.record, pods)) for under_way in plans]
+    victims, first = list(victims_shown(state, plans).values()), plans[0]
     unnamed = sum(not victim.name for under_way in plans for victim in under_way.record.victims)
     devices = [DeviceId(row.driver, row.pool, row.device) for under_way in plans for row in under_way.record.devices]
     return PlanShown(
