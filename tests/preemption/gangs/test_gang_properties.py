@@ -91,3 +91,25 @@ def test_members_that_share_a_claim_of_one_pod():
     assert decide_gang(snapshot, form_gang(snapshot, list(map(as_pod, members))), rules(), NOW).placements == ()
     alone = decide(snapshot, as_pod(members[0]), rules(), NOW)
     assert alone.selected is not None
+
+
+@pytest.mark.parametrize("others", [2, 70], ids=["few units", "many units"])
+def test_no_victim_that_another_member_has_to_be_with(others):
+    """A member's only companion does not go for the next member, though nobody costs less: the first had no room then."""
+    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "x"}}}
+    near = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    members = [
+        *members_like(pod("p", cpu="5", priority=100, affinity=near), 1),
+        *members_like(pod("p", cpu="4", priority=100), 2)[1:],
+    ]
+    companion = pod("companion", on="n", cpu="4", priority=1)
+    companion["metadata"]["labels"] = {"app": "x"}
+    data = {
+        "nodes": [node("n", "9"), *(node(f"n{number}") for number in range(others))],
+        "pods": [companion, *(pod(f"p{number}", on=f"n{number}", cpu="4", priority=50) for number in range(others))],
+        "coschedulingPodGroups": [group_of(members, 2)],
+    }
+    snapshot = snapshot_of(data, rules())
+    decision = decide_gang(snapshot, form_gang(snapshot, list(map(as_pod, members))), rules(), NOW)
+    assert "companion" not in [victim.name for victim in decision.victims]
+    carry_out(snapshot, decision)

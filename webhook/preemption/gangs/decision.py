@@ -5,7 +5,7 @@ Pure, like the decision for one pod: no I/O, no clock of its own. Nobody goes fo
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from types import MappingProxyType
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from webhook.kube.objects.pod import Pod
-from webhook.preemption.filters.filtering import NO_PODS, nodes_where_preemption_might_help
+from webhook.preemption.filters.filtering import NO_PODS, Failures, PreFilterState, nodes_where_preemption_might_help
 from webhook.preemption.gangs.eviction_units import EvictionUnits, LikeMembers, Price, Unit, fewer_units
 from webhook.preemption.gangs.gang import Gang
 from webhook.preemption.gangs.greedy import Solution, find_room
@@ -228,7 +228,7 @@ class _Decision:
         may_go = may_go[self._trial.snapshot.pods.node[may_go] >= 0]
         rated: list[tuple[int, int, Rows]] = []
         for outside in domains:
-            members = self._like_members(Placer(self._trial, outside), NO_PODS)
+            members = self._like_members(*Placer(self._trial, outside).look(self._shapes[0], NO_PODS))
             rated.append((-members.room_without(may_go), len(rated), outside))
         rated.sort(key=lambda entry: entry[:2])
         return [outside for _, _, outside in rated[:_MOST_DOMAINS]]
@@ -236,8 +236,9 @@ class _Decision:
     def _room(self, outside: Rows, units: EvictionUnits) -> Solution | None:
         """The cheapest room that is found if nobody is placed `outside`: member by member, then with fewer units."""
         placer, need = Placer(self._trial, outside), self._gang.missing
-        members = self._like_members(placer, self._leaving)
-        alike = len(self._shapes) == 1 and members.state.is_local
+        looks = [placer.look(shape, self._leaving) for shape in self._shapes]
+        members, local = self._like_members(*looks[0]), all(state.is_local for state, _ in looks)
+        alike = local and len(looks) == 1
 
         def placed_without(gone: Rows) -> list[Placed] | None:
             return placer.place(self._shapes, need, np.union1d(self._leaving, gone).astype(np.intp))
@@ -246,32 +247,32 @@ class _Decision:
             return members.room_without(gone) >= need if alike else placed_without(gone) is not None
 
         solution = find_room(placer, self._shapes, need, units, self._leaving)
-        chosen, usable = None if solution is None else list(solution.units), self._units_that_help(placer, units)
+        chosen, usable = None if solution is None else list(solution.units), self._units_that_help(looks, units)
         if usable is not None:
             fewer = fewer_units(usable, units, fits, _TRIES_ALIKE if alike else _TRIES)
             if fewer is not None and (chosen is None or units.price(fewer) <= units.price(chosen)):
                 chosen = fewer
         elif chosen is not None and alike:
             chosen = members.spared(units.by_importance(chosen))
-        if chosen is None or (usable is None and not alike):
-            return solution
+        if chosen is None:
+            return None
         placed = placed_without(np.array(sorted({row for unit in chosen for row in unit.rows}), np.intp))
-        if placed is None:  # what holds a port beside a victim holds it still
-            return solution if alike else None
+        if placed is None:  # what holds a port beside a victim holds it still, and a member may need a later victim
+            return solution if local else None
         return Solution(tuple(chosen), tuple(placed))
 
-    def _like_members(self, placer: Placer, gone: Rows) -> LikeMembers:
-        """The members of the first shape, on the nodes where they fit or evicting may help them."""
-        state, failures = placer.look(self._shapes[0], gone)
+    def _like_members(self, state: PreFilterState, failures: Failures) -> LikeMembers:
+        """The members of a shape, on the nodes where they fit or evicting may help them."""
         nodes = np.union1d(failures.fits, nodes_where_preemption_might_help(failures)).astype(np.intp)
         return LikeMembers(state, nodes, self._gang.missing)
 
-    def _units_that_help(self, placer: Placer, units: EvictionUnits) -> list[Unit] | None:
+    def _units_that_help(
+        self, looks: Iterable[tuple[PreFilterState, Failures]], units: EvictionUnits
+    ) -> list[Unit] | None:
         """The units with a pod on a node where evicting may help a member; None if there are many of them."""
         pods = self._trial.snapshot.pods
         helped = np.zeros(self._trial.snapshot.nodes.rows + 1, np.bool_)
-        for shape in self._shapes:
-            state, failures = placer.look(shape, self._leaving)
+        for state, failures in looks:
             helped[nodes_where_preemption_might_help(failures)] = True
             helped[failures.fits] = True
             if not state.is_local:  # pods elsewhere may be in the way
