@@ -86,6 +86,9 @@ BETA = "volume.beta.kubernetes.io/storage-class"
             id="nor if reserved for an earlier claim of that name",
         ),
         pytest.param(
+            [volume("a", "n1", **MINE), volume("b", "n2", **MINE)], claim(), ["n1"], id="of two reserved ones the first"
+        ),
+        pytest.param(
             [volume("a", "n1", volumeAttributesClassName="gold")], claim(), [], id="attributes it did not ask for"
         ),
         pytest.param(
@@ -111,6 +114,32 @@ def test_claims_do_not_share_a_volume():
     """Two claims need two volumes on one node."""
     here, there = [volume("a", "n1"), volume("b", "n1")], [volume("c", "n2")]
     assert where(here + there, claim("data"), claim("logs")) == ["n1"]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "fast", "nodes"),
+    [
+        pytest.param({"a": "10Gi", "b": "10Gi"}, "a", [], id="which alone suits the larger one"),
+        pytest.param({"a": "10Gi", "b": "10Gi"}, "b", ["n1"], id="which leaves the larger one its own"),
+        pytest.param({"a": "10Gi", "b": "6Gi"}, "a", ["n1"], id="the smallest that is large enough"),
+    ],
+)
+def test_the_smaller_claim_takes_its_volume_first(sizes, fast, nodes):
+    """A claim of 5Gi, though named last, takes the first of the smallest volumes; one of 9Gi asks for the fast one."""
+    volumes = [volume(name, "n1", size=size) for name, size in sizes.items()]
+    for one in volumes:
+        one["metadata"]["labels"] = {"kind": "fast" if one["metadata"]["name"] == fast else "slow"}
+    larger = claim("logs", size="9Gi", selector={"matchLabels": {"kind": "fast"}})
+    assert where(volumes, larger, claim("data")) == nodes
+
+
+def test_volumes_are_made_where_the_class_allows():
+    """Without a volume a claim waits for one to be made, on the nodes that the class's topologies name."""
+    host = {"key": "kubernetes.io/hostname", "values": ["n1"]}
+    made = {**LATE, "provisioner": "disk.example.com"}
+    assert where([], claim(), storage_class=made) == ["n0", "n1", "n2"]
+    allowed = {**made, "allowedTopologies": [{"matchLabelExpressions": [host]}]}
+    assert where([], claim(), storage_class=allowed) == ["n1"]
 
 
 @pytest.mark.parametrize(("own", "claims"), [(0, ["data"]), (1000, ["data"])])
