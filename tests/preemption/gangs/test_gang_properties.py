@@ -95,7 +95,7 @@ def test_members_that_share_a_claim_of_one_pod():
 
 @pytest.mark.parametrize("others", [2, 70], ids=["few units", "many units"])
 def test_no_victim_that_another_member_has_to_be_with(others):
-    """A member's only companion does not go for the next member, though nobody costs less: the first had no room then."""
+    """A member's only companion does not go for the next member: then the first had no room."""
     term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "x"}}}
     near = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
     members = [

@@ -41,7 +41,6 @@ from webhook.reconciler.state.annotations import (
     UnreadableError,
     plan_of,
 )
-from webhook.reconciler.state.state import State
 
 _WAITING, _PLANS, _VICTIMS, _DECISIONS, _POLICIES, _OWNERS = 50, 20, 12, 20, 50, 12
 """How many of each are shown."""
