@@ -34,7 +34,7 @@ BARE = "Pod/"
 _LEAST_HORIZON = 3600.0
 """Seconds, at least, for which all of an eviction is remembered."""
 _MOST_OLDER = 16_000
-"""Evictions beyond the horizon that are written: more than have room, about 12 bytes each."""
+"""Evictions beyond the horizon that are written: more than have room, 20 to 30 bytes each."""
 _MOST_UIDS = 20_000
 """Pods that went last by whose uids a second report is known."""
 _SHOWN_LATE = 60.0

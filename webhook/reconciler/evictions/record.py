@@ -29,7 +29,7 @@ _AIM = _ROOM * 15 // 16
 _LONGEST = 16 * 1024 * 1024
 """Bytes that are unpacked at most."""
 _MOST = 16_000
-"""Evictions that are written at most, and read: more than have room, about 20 to 30 bytes each."""
+"""Evictions that are written at most, and read: more than have room, 20 to 30 bytes each."""
 _MOST_UIDS = 1000
 """Pods that went a moment ago whose uids are written, the latest; each takes 30 bytes. One that is missing may count
 twice."""
