@@ -22,7 +22,7 @@ from webhook.clusters.embedded.admission_chain.registered_webhooks import Regist
 from webhook.clusters.embedded.admission_chain.webhook_client import WebhookClient
 from webhook.clusters.embedded.apiserver.api_server import ApiServer
 from webhook.clusters.embedded.apiserver.http import HttpServer
-from webhook.clusters.embedded.protocol.api_resources import by_kind
+from webhook.clusters.embedded.protocol.api_resources import BY_KIND
 from webhook.clusters.embedded.standins.controller_manager import ACCOUNTS, ControllerManager
 from webhook.clusters.embedded.storage.object_store import ObjectStore
 from webhook.kube.client import Client
@@ -91,11 +91,8 @@ class EmbeddedCluster:
         self.kubeconfig = self.write_kubeconfig("admin", self.token)
         client = self.api.local(agent="kube-apiserver")
         for obj in bootstrap_objects(ACCOUNTS):
-            resource = by_kind(obj["apiVersion"], obj["kind"])
-            assert resource is not None
-            namespace = obj["metadata"].get("namespace")
-            path = resource.root + (f"/namespaces/{namespace}" if namespace else "") + f"/{resource.plural}"
-            await client.create(path, obj)
+            resource = BY_KIND[obj["apiVersion"], obj["kind"]]
+            await client.create(resource.path(obj["metadata"].get("namespace")), obj)
         kubelet = self.api.local(agent="kubelet")
         for number in range(1, self.nodes + 1):
             await kubelet.create(NODE.path(), node(f"node-{number}", self.cpu, self.memory))

@@ -41,8 +41,7 @@ def collection(request: dict[str, Any]) -> str:
     """The URL that a recorded request was sent to, without the object's name."""
     resource = request["resource"]
     row = next(one for one in RESOURCES if (one.group, one.plural) == (resource["group"], resource["resource"]))
-    inside = f"/namespaces/{request['namespace']}" if row.namespaced else ""
-    return f"{row.root}{inside}/{row.plural}"
+    return row.path(request["namespace"] if row.namespaced else None)
 
 
 def user_of(request: dict[str, Any]) -> UserInfo:

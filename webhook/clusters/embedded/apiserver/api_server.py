@@ -15,7 +15,6 @@ from webhook.clusters.embedded.apiserver.handling import handle, refusal, reply_
 from webhook.clusters.embedded.apiserver.subresources import bind, evict
 from webhook.clusters.embedded.apiserver.writing import ObjectWriter
 from webhook.clusters.embedded.protocol import statuses
-from webhook.clusters.embedded.protocol.api_resources import RESOURCES
 from webhook.clusters.embedded.protocol.calls import ADMIN, ApiCall, Reply, Right, SubresourceHandler, asked_for
 from webhook.clusters.embedded.rendering import discovery
 from webhook.clusters.embedded.storage.object_store import ObjectStore
@@ -27,7 +26,6 @@ from webhook.policy.evaluation.request import UserInfo
 
 log = logging.getLogger(__name__)
 
-_ROOTS = {row.root for row in RESOURCES}
 _FAILED = 300
 
 
@@ -90,7 +88,7 @@ class ApiServer:
         document = discovery.document(call.path) if call.method in ("GET", "HEAD") else None
         if document is not None:
             return reply_of(document)
-        if any(call.path.startswith(f"{root}/") for root in _ROOTS):
+        if any(call.path.startswith(f"/{root}/") for root in discovery.ROOTS):
             raise statuses.path_not_found()
         return Reply(404, b"404 page not found\n", content_type="text/plain; charset=utf-8")
 

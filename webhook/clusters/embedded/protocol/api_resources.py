@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from webhook.kube.resources import Resource
+
 Object = dict[str, Any]
 """A Kubernetes object as plain JSON data."""
 
@@ -16,12 +18,9 @@ _CRUD = ("create", "delete", "get", "list", "patch", "update", "watch")
 
 
 @dataclass(frozen=True)
-class ApiResource:
+class ApiResource(Resource):
     """One row: how a resource is named, and what is special about it."""
 
-    group: str
-    plural: str
-    kind: str
     short: tuple[str, ...] = ()
     sub: tuple[str, ...] = ()
     """Sub-resources: `status`, `scale`, `finalize`, or one with a handler in `ApiServer.subresources`."""
@@ -29,12 +28,6 @@ class ApiResource:
     """What is special, in the words of the table below."""
     fields: tuple[str, ...] = ()
     """Field selectors beyond metadata.name and metadata.namespace."""
-    version = "v1"
-
-    @property
-    def namespaced(self) -> bool:
-        """Whether its objects are in namespaces."""
-        return "cluster" not in self.traits
 
     @property
     def verbs(self) -> tuple[str, ...]:
@@ -47,19 +40,9 @@ class ApiResource:
         return "create-only" not in self.traits
 
     @cached_property
-    def api_version(self) -> str:
-        """`group/version`."""
-        return f"{self.group}/{self.version}" if self.group else self.version
-
-    @cached_property
     def qualified(self) -> str:
         """`plural.group`, as in error texts."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
-
-    @cached_property
-    def root(self) -> str:
-        """The URL of its group and version."""
-        return f"/apis/{self.api_version}" if self.group else f"/api/{self.version}"
 
 
 _FIELDS = {
@@ -119,12 +102,13 @@ node.k8s.io/v1 RuntimeClass - cluster
 def _row(line: str) -> ApiResource:
     """A resource as a line of the table tells it."""
     api_version, kind, short, *words = line.split()
-    group = api_version.rpartition("/")[0]
-    plural = kind.lower() + ("es" if kind.endswith("s") else "s")
+    group, _, version = api_version.rpartition("/")
     return ApiResource(
         group,
-        plural,
+        version,
+        kind.lower() + ("es" if kind.endswith("s") else "s"),
         kind,
+        namespaced="cluster" not in words,
         short=() if short == "-" else (short,),
         sub=tuple(word[1:] for word in words if word.startswith("+")),
         traits=frozenset(word for word in words if not word.startswith("+")),
@@ -134,15 +118,11 @@ def _row(line: str) -> ApiResource:
 
 RESOURCES = tuple(_row(line) for line in _TABLE.strip().splitlines())
 
-GROUPS = tuple(dict.fromkeys(row.group for row in RESOURCES if row.group))
-"""The named groups in the order `/apis` lists them, which is the table's."""
-BY_URL: dict[tuple[str, str], ApiResource] = {(row.root, row.plural): row for row in RESOURCES}
+BY_NAME = {(row.api_version, row.plural): row for row in RESOURCES}
+"""By group and version with the plural name, as URLs have them."""
+BY_KIND = {(row.api_version, row.kind): row for row in RESOURCES}
+"""By group and version with the kind, as objects and owner references have them."""
 BY_PLURAL: dict[str, ApiResource] = {row.plural: row for row in reversed(RESOURCES)}
 """The row in whose version a thing is stored: the first of its plural name, for events have two."""
-
-_BY_KIND = {(row.api_version, row.kind): row for row in RESOURCES}
-
-
-def by_kind(api_version: str, kind: str) -> ApiResource | None:
-    """The row of a kind, such as an owner reference names it."""
-    return _BY_KIND.get((api_version, kind))
+STORED = tuple(row for row in RESOURCES if row.stored and BY_PLURAL[row.plural] is row)
+"""The rows in whose version things are stored."""

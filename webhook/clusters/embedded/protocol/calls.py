@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from webhook.clusters.embedded.protocol import statuses
-from webhook.clusters.embedded.protocol.api_resources import BY_URL, ApiResource, Object
+from webhook.clusters.embedded.protocol.api_resources import BY_NAME, ApiResource, Object
 from webhook.policy.evaluation.request import UserInfo
 
 ADMIN = UserInfo("system:admin", ("system:masters", "system:authenticated"))
@@ -80,14 +80,14 @@ def asked_for(method: str, path: str, query: Mapping[str, str]) -> tuple[Right, 
     depth = _DEPTHS.get(parts[0], 0) if parts else 0
     if not depth or len(parts) <= depth:
         return Right(method.lower(), path=path), None
-    root, rest = "/" + "/".join(parts[:depth]), parts[depth:]
+    api_version, rest = "/".join(parts[1:depth]), parts[depth:]
     namespace, within = "", False
     if rest[0] == "namespaces" and len(rest) > 1:
         namespace, within = rest[1], len(rest) > 2 and rest[2] not in ("status", "finalize")
         if within:
             rest = rest[2:]
     plural, name, subresource = [*rest, "", ""][:3]
-    resource = BY_URL.get((root, plural)) if len(rest) <= 3 else None
+    resource = BY_NAME.get((api_version, plural)) if len(rest) <= 3 else None
     if resource is not None and (within or name) and within != resource.namespaced:
         resource = None
     if method in ("GET", "HEAD"):

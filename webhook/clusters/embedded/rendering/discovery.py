@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
-
-from webhook.clusters.embedded.protocol.api_resources import GROUPS, RESOURCES, ApiResource, Object
+from webhook.clusters.embedded.protocol.api_resources import RESOURCES, ApiResource, Object
 
 VERSION = {"major": "1", "minor": "36", "gitVersion": "v1.36.0+giveway", "platform": "linux/amd64"}
 """The Kubernetes version whose behaviour is shown."""
+_VERSIONS = tuple(dict.fromkeys(row.api_version for row in RESOURCES))
+"""The groups and versions in the order in which `/apis` lists them, which is the table's."""
+ROOTS = {f"apis/{version}" if "/" in version else f"api/{version}": version for version in _VERSIONS}
+"""The path below which each version's resources are, without a slash before it."""
 _CLIENTS = [{"clientCIDR": "0.0.0.0/0", "serverAddress": "127.0.0.1:6443"}]
 _CATEGORIES = ("all", "api-extensions")
 _FOREIGN_KINDS = {
@@ -26,7 +28,6 @@ _PARAMETERS = [
 
 def document(path: str) -> Object | None:
     """What is served at a path that is no resource's; None if there is nothing."""
-    roots = {row.root.lstrip("/"): row.root for row in RESOURCES}
     name = path.strip("/")
     match name:
         case "version":
@@ -34,27 +35,27 @@ def document(path: str) -> Object | None:
         case "api":
             return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": _CLIENTS}
         case "apis":
-            return {"kind": "APIGroupList", "apiVersion": "v1", "groups": [_group(group) for group in GROUPS]}
+            groups = [_group(version) for version in _VERSIONS if "/" in version]
+            return {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
         case "openapi/v3":
-            # A document may be cached for good, for its address changes with what it is made of.
-            digest = hashlib.sha256(repr(RESOURCES).encode()).hexdigest().upper()
-            return {"paths": {root: {"serverRelativeURL": f"/openapi/v3/{root}?hash={digest}"} for root in roots}}
-    if name in roots:
-        return _resource_list(roots[name])
-    root = roots.get(name.removeprefix("openapi/v3/"))
-    return _openapi(root) if root else None
+            return {"paths": {root: {"serverRelativeURL": f"/openapi/v3/{root}"} for root in ROOTS}}
+    if name in ROOTS:
+        return _resource_list(ROOTS[name])
+    root = name.removeprefix("openapi/v3/")
+    return _openapi(root) if root in ROOTS else None
 
 
-def _group(name: str) -> Object:
-    version = {"groupVersion": f"{name}/v1", "version": "v1"}
-    return {"name": name, "versions": [version], "preferredVersion": version}
+def _group(api_version: str) -> Object:
+    name, _, version = api_version.partition("/")
+    served = {"groupVersion": api_version, "version": version}
+    return {"name": name, "versions": [served], "preferredVersion": served}
 
 
-def _resource_list(root: str) -> Object:
+def _resource_list(api_version: str) -> Object:
     """The resources and sub-resources of one group and version."""
     listed: list[Object] = []
     for row in RESOURCES:
-        if row.root != root:
+        if row.api_version != api_version:
             continue
         categories = [word for word in _CATEGORIES if word in row.traits]
         names = {"singularName": row.kind.lower(), "shortNames": list(row.short), "categories": categories}
@@ -70,8 +71,8 @@ def _resource_list(root: str) -> Object:
             if group != row.group:
                 entry |= {"group": group, "version": "v1"}
             listed.append(entry)
-    document: Object = {"kind": "APIResourceList", "groupVersion": root.removeprefix("/apis/").removeprefix("/api/")}
-    if root != "/api/v1":
+    document: Object = {"kind": "APIResourceList", "groupVersion": api_version}
+    if api_version != "v1":
         document["apiVersion"] = "v1"
     return {**document, "resources": sorted(listed, key=lambda entry: str(entry["name"]))}
 
@@ -88,13 +89,14 @@ def _openapi(root: str) -> Object:
     """
     paths: Object = {}
     for row in RESOURCES:
-        if row.root == root and row.stored:
-            path = f"{row.root}/{'namespaces/{namespace}/' if row.namespaced else ''}{row.plural}/{{name}}"
+        if row.api_version == ROOTS[root] and row.stored:
             kind = {"group": row.group, "version": row.version, "kind": row.kind}
             patch = {
                 "x-kubernetes-action": "patch",
                 "x-kubernetes-group-version-kind": kind,
                 "parameters": _PARAMETERS,
             }
-            paths[path] = {"patch": patch}
+            paths[f"/{root}/{'namespaces/{namespace}/' if row.namespaced else ''}{row.plural}/{{name}}"] = {
+                "patch": patch
+            }
     return {"openapi": "3.0.0", "info": {"title": "Kubernetes", "version": "v1.36.0"}, "paths": paths}

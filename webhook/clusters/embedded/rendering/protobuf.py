@@ -13,7 +13,7 @@ from typing import Any
 from webhook.clusters.embedded.object_types import schemas
 from webhook.clusters.embedded.object_types.schemas import Schema
 from webhook.clusters.embedded.protocol import statuses
-from webhook.clusters.embedded.protocol.api_resources import Object, by_kind
+from webhook.clusters.embedded.protocol.api_resources import BY_KIND, Object
 from webhook.kube.protobuf_wire import WireError, fields
 
 _MAGIC = b"k8s\0"
@@ -55,7 +55,7 @@ def decode(body: bytes) -> Object:
         unknown = dict(_fields(body[len(_MAGIC) :]))
         meta = {number: value.decode() for number, value in _fields(unknown.get(1, b""))}
         version, kind = meta.get(1, ""), meta.get(2, "")
-        resource = by_kind(version, kind)
+        resource = BY_KIND.get((version, kind))
         if resource is None and (version, kind) not in _NOT_STORED:
             raise statuses.bad_request(f'no kind "{kind}" is registered for version "{version}"')
         model = schemas.model_of(resource) if resource is not None else f"V1{kind}"

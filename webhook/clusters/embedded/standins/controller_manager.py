@@ -19,7 +19,7 @@ from webhook.clusters.acting.workload_controllers import (
 )
 from webhook.clusters.embedded.access.authentication import AUTHENTICATED, service_account
 from webhook.clusters.embedded.apiserver.api_server import ApiServer
-from webhook.clusters.embedded.protocol.api_resources import by_kind
+from webhook.clusters.embedded.protocol.api_resources import BY_KIND
 from webhook.clusters.embedded.standins.deletion import GarbageCollector, NamespaceController
 from webhook.clusters.model.disruption import NoScaleError
 from webhook.clusters.model.workloads import Workload
@@ -40,7 +40,7 @@ MANAGER = UserInfo("system:kube-controller-manager", (AUTHENTICATED,))
 
 
 def _check_scale(version: str, kind: str, orphan: str) -> None:
-    resource = by_kind(version, kind)
+    resource = BY_KIND.get((version, kind))
     if resource is None:
         raise NoScaleError(f'no matches for kind "{kind}" in version "{version}"')
     if "scale" not in resource.sub:

@@ -10,8 +10,7 @@ from functools import partial
 from typing import Any
 
 from webhook.clusters.acting.controller import CONFLICT, NOT_FOUND, Controller, ControllerContext, tolerating
-from webhook.clusters.embedded.protocol.api_resources import BY_PLURAL
-from webhook.clusters.embedded.protocol.api_resources import RESOURCES as ROWS
+from webhook.clusters.embedded.protocol.api_resources import STORED
 from webhook.kube.client import Client
 from webhook.kube.errors import unless_absent
 from webhook.kube.object_cache import Change
@@ -19,11 +18,6 @@ from webhook.kube.objects.meta import KubeObject, ObjectMeta, OwnerReference
 from webhook.kube.objects.pod import Pod
 from webhook.kube.resources import NAMESPACE, POD, Resource
 
-RESOURCES = tuple(
-    Resource(row.group, row.version, row.plural, row.kind, row.namespaced)
-    for row in ROWS
-    if row.stored and BY_PLURAL[row.plural] is row
-)
 NOT_COLLECTED = ("events", "leases")
 """What is never owned, and changes too often to be looked at."""
 AGAIN_SECONDS = 0.2
@@ -41,7 +35,7 @@ class GarbageCollector(Controller):
         self._client = client
         self._known: dict[str, tuple[Resource, ObjectMeta]] = {}
         """By uid, everything that exists."""
-        collected = [resource for resource in RESOURCES if resource.plural not in NOT_COLLECTED]
+        collected = [resource for resource in STORED if resource.plural not in NOT_COLLECTED]
         self._resources = {(resource.api_version, resource.kind): resource for resource in collected}
         for resource in collected:
             cache = context.informers.cache(resource, Pod if resource.plural == POD.plural else KubeObject)
@@ -103,7 +97,7 @@ class NamespaceController(Controller):
         if namespace is None or not namespace.metadata.deletion_timestamp:
             return
         left = 0
-        for path in [resource.path(key) for resource in RESOURCES if resource.namespaced]:
+        for path in [resource.path(key) for resource in STORED if resource.namespaced]:
             items, _ = await self._client.list(path, KubeObject)
             for item in items:
                 if not item.metadata.deletion_timestamp:

@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from webhook.clusters.embedded.protocol.api_resources import BY_PLURAL, RESOURCES, ApiResource, Object
+from webhook.clusters.embedded.protocol.api_resources import BY_PLURAL, STORED, ApiResource, Object
 
 T = TypeVar("T")
 
@@ -165,8 +165,7 @@ class ObjectStore:
 
     def __init__(self, history: int = _HISTORY) -> None:
         self.revision = 1
-        stored = {row.plural: BY_PLURAL[row.plural] for row in RESOURCES if row.stored}
-        self.collections = {plural: StoredCollection(row, history) for plural, row in stored.items()}
+        self.collections = {row.plural: StoredCollection(row, history) for row in STORED}
 
     def get(self, resource: ApiResource, namespace: str, name: str) -> StoredObject | None:
         """The record of an object, or None."""
