@@ -147,7 +147,7 @@ async def test_the_scan_needs_its_rights_and_no_more(tmp_path: Path):
 
             await eventually(created)
 
-        async with cluster.client(cluster.service_account_token(NAMESPACE, "giveway-scan")) as client:
+        async with cluster.client(cluster.authentication.issue_to_account(NAMESPACE, "giveway-scan")) as client:
             await read_policies(client, None, NAMESPACE)  # without a webhook: what was applied
             kept = {"metadata": {"name": "giveway-policies-in-force"}, "data": found["data"]}
             await admin.create(resources.CONFIG_MAP.path(NAMESPACE), kept)

@@ -120,13 +120,6 @@ class EmbeddedCluster:
         """Make a user known; returns its bearer token."""
         return self.authentication.issue(UserInfo(name, (*groups, "system:authenticated"), name))
 
-    def service_account_token(self, namespace: str, name: str) -> str:
-        """A bearer token of an existing service account. Raises KeyError for an unknown one."""
-        token = self.authentication.issue_to_account(namespace, name)
-        if token is None:
-            raise KeyError(f"no service account {namespace}/{name}")
-        return token
-
     def write_kubeconfig(self, user: str, token: str, path: Path | None = None) -> Path:
         """Write a kubeconfig for a user's token, readable by its owner only.
 

@@ -6,7 +6,7 @@ import secrets
 import time
 from collections.abc import Mapping
 
-from webhook.clusters.embedded.protocol.api_resources import Object
+from webhook.clusters.embedded.protocol.api_resources import BY_PLURAL, Object
 from webhook.clusters.embedded.protocol.calls import WriteRequest
 from webhook.clusters.embedded.protocol.statuses import not_found
 from webhook.clusters.embedded.storage.object_store import ObjectStore
@@ -14,7 +14,6 @@ from webhook.kube.instants import rfc3339
 from webhook.policy.evaluation.request import UserInfo
 
 AUTHENTICATED = "system:authenticated"
-ANONYMOUS = UserInfo("system:anonymous", ("system:unauthenticated",))
 DEFAULT_LIFETIME = 3600
 SERVICE_ACCOUNT = "system:serviceaccount:"
 """How the names of service accounts' users begin."""
@@ -32,19 +31,14 @@ class Authentication:
         self._read = read
 
     def authenticate(self, headers: Mapping[str, str]) -> UserInfo | None:
-        """Return the user; None for credentials that are wrong, the anonymous user for none at all."""
+        """Return the user; None for credentials that are wrong or missing."""
         scheme, _, token = headers.get("authorization", "").partition(" ")
-        if not scheme:
-            return ANONYMOUS
         user = self.tokens.get(token.strip()) if scheme.lower() == "bearer" else None
         if user is None or not user.username.startswith(SERVICE_ACCOUNT):
             return user
         namespace, _, name = user.username.removeprefix(SERVICE_ACCOUNT).partition(":")
-        return user if self._uid_of(namespace, name) == user.uid else None
-
-    def _uid_of(self, namespace: str, name: str) -> str | None:
         account = self._read.one("serviceaccounts", namespace, name)
-        return str(account["metadata"]["uid"]) if account else None
+        return user if account is not None and account["metadata"]["uid"] == user.uid else None
 
     def issue(self, user: UserInfo) -> str:
         """A new bearer token of a user."""
@@ -52,16 +46,16 @@ class Authentication:
         self.tokens[token] = user
         return token
 
-    def issue_to_account(self, namespace: str, name: str) -> str | None:
-        """A new token of a service account; None if there is none of that name."""
-        uid = self._uid_of(namespace, name)
-        return None if uid is None else self.issue(service_account(namespace, name, uid))
+    def issue_to_account(self, namespace: str, name: str) -> str:
+        """A new bearer token of a stored service account. Raises StatusError (404) if there is none of that name."""
+        account = self._read.one("serviceaccounts", namespace, name)
+        if account is None:
+            raise not_found(BY_PLURAL["serviceaccounts"], name)
+        return self.issue(service_account(namespace, name, account["metadata"]["uid"]))
 
     async def request_token(self, change: WriteRequest) -> tuple[int, Object]:
         """Issue a token for the service account that the path names: the handler of `serviceaccounts/token`."""
         token = self.issue_to_account(change.namespace, change.name)
-        if token is None:
-            raise not_found(change.resource, change.name)
         asked = change.object or {}
         ends = time.time() + ((asked.get("spec") or {}).get("expirationSeconds") or DEFAULT_LIFETIME)
         named = {"kind": "TokenRequest", "apiVersion": "authentication.k8s.io/v1"}

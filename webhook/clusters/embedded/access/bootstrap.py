@@ -13,38 +13,44 @@ from webhook.clusters.embedded.protocol.api_resources import Object
 
 RBAC = "rbac.authorization.k8s.io"
 NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
-CLASS_DESCRIPTIONS = {
-    "system-cluster-critical": "Used for system critical pods that must run in the cluster, "
-    "but can be moved to another node if necessary.",
-    "system-node-critical": "Used for system critical pods that must not be moved from their current node.",
-}
-_READ, _WRITE = "get,list,watch", "create,delete,patch,update"
-_EVENTS = "events events.events.k8s.io"
-_WORKLOADS = (
-    "configmaps persistentvolumeclaims pods replicationcontrollers services serviceaccounts "
-    "daemonsets.apps deployments.apps replicasets.apps statefulsets.apps "
-    "deployments.apps/scale replicasets.apps/scale statefulsets.apps/scale cronjobs.batch jobs.batch "
-    "poddisruptionbudgets.policy"
-)
-_VIEW = f"""
-  {_READ} {_WORKLOADS} bindings limitranges namespaces pods/status resourcequotas {_EVENTS}"""
 
-_STAND_INS = "Group/system:nodes Group/system:serviceaccounts:kube-system User/system:kube-scheduler"
-_MANAGER = "User/system:kube-controller-manager"
-_ROLES = f"""
-cluster-admin Group/system:masters {_STAND_INS} {_MANAGER}
-  * *.* /*
-system:discovery Group/system:authenticated
-  get /api /api/* /apis /apis/* /openapi /openapi/*
-system:basic-user Group/system:authenticated
-  create selfsubjectreviews.authentication.k8s.io
-view {_VIEW}
-edit {_VIEW}
-  {_WRITE} {_WORKLOADS} {_EVENTS}
-  create pods/eviction serviceaccounts/token
-  {_READ},{_WRITE} secrets leases.coordination.k8s.io
-"""
-"""A ClusterRole a block: its name and whom it is bound to, then verbs and what they are for, as kubectl writes it."""
+
+def _rule(verbs: str, resources: str, *groups: str) -> Object:
+    """A rule for resources of these groups, by default of the core one."""
+    return {"verbs": verbs.split(), "apiGroups": list(groups) or [""], "resources": resources.split()}
+
+
+_READ, _WRITE = "get list watch", "create delete patch update"
+_GROUPS = ("", "apps", "batch", "events.k8s.io", "policy")
+_WORKLOADS = (
+    "configmaps persistentvolumeclaims pods replicationcontrollers services serviceaccounts daemonsets deployments "
+    "replicasets statefulsets deployments/scale replicasets/scale statefulsets/scale cronjobs jobs "
+    "poddisruptionbudgets events"
+)
+_VIEW = _rule(_READ, f"{_WORKLOADS} bindings limitranges namespaces pods/status resourcequotas", *_GROUPS)
+_ROLES = {
+    "cluster-admin": [_rule("*", "*", "*"), {"verbs": ["*"], "nonResourceURLs": ["*"]}],
+    "system:discovery": [
+        {"verbs": ["get"], "nonResourceURLs": ["/api", "/api/*", "/apis", "/apis/*", "/openapi", "/openapi/*"]}
+    ],
+    "system:basic-user": [_rule("create", "selfsubjectreviews", "authentication.k8s.io")],
+    "view": [_VIEW],
+    "edit": [
+        _VIEW,
+        _rule(_WRITE, _WORKLOADS, *_GROUPS),
+        _rule("create", "pods/eviction serviceaccounts/token"),
+        _rule(f"{_READ} {_WRITE}", "secrets leases", "", "coordination.k8s.io"),
+    ],
+}
+_BOUND = {
+    "cluster-admin": [
+        *(("Group", name) for name in ("system:masters", "system:nodes", "system:serviceaccounts:kube-system")),
+        *(("User", f"system:kube-{name}") for name in ("scheduler", "controller-manager")),
+    ],
+    "system:discovery": [("Group", "system:authenticated")],
+    "system:basic-user": [("Group", "system:authenticated")],
+}
+"""ClusterRoles, and to whom they are bound everywhere."""
 
 
 def bootstrap_objects(accounts: Iterable[str]) -> Iterator[Object]:
@@ -53,35 +59,14 @@ def bootstrap_objects(accounts: Iterable[str]) -> Iterator[Object]:
         yield {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
     for name in accounts:
         yield {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": "kube-system"}}
-    for name, description in CLASS_DESCRIPTIONS.items():
-        yield {
-            "apiVersion": "scheduling.k8s.io/v1",
-            "kind": "PriorityClass",
-            "metadata": {"name": name},
-            "value": SYSTEM_CLASSES[name],
-            "description": description,
-        }
-    for block in _ROLES.strip().replace("\n  ", "\0").splitlines():
-        head, *rules = block.split("\0")
-        name, *bound = head.split()
-        of_bootstrap = {"name": name, "labels": {"kubernetes.io/bootstrapping": "rbac-defaults"}}
-        kind, rbac = "ClusterRole", {"apiVersion": f"{RBAC}/v1", "metadata": of_bootstrap}
-        yield {**rbac, "kind": kind, "rules": [rule for line in rules for rule in _rules(*line.split())]}
-        subjects: list[Object] = [
-            {"kind": kind, "apiGroup": RBAC, "name": subject} for kind, subject in (text.split("/") for text in bound)
-        ]
-        if subjects:
-            reference = {"apiGroup": RBAC, "kind": kind, "name": name}
-            yield {**rbac, "kind": "ClusterRoleBinding", "roleRef": reference, "subjects": subjects}
-
-
-def _rules(verbs: str = "", *names: str) -> Iterator[Object]:
-    """Yield the rules for what is named: paths, or `resource.group/subresource`."""
-    for name in names:
-        given = {"verbs": verbs.split(",")}
-        if name.startswith("/"):
-            yield {**given, "nonResourceURLs": [name]}
-        else:
-            whole, slash, subresource = name.partition("/")
-            resource, _, group = whole.partition(".")
-            yield {**given, "apiGroups": [group], "resources": [f"{resource}{slash}{subresource}"]}
+    for name, value in SYSTEM_CLASSES.items():
+        named = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}}
+        yield {**named, "value": value, "description": "Used for system critical pods."}
+    rbac = {"apiVersion": f"{RBAC}/v1"}
+    for name, rules in _ROLES.items():
+        yield {**rbac, "kind": "ClusterRole", "metadata": {"name": name}, "rules": rules}
+    for name, bound in _BOUND.items():
+        subjects = [{"kind": kind, "apiGroup": RBAC, "name": subject} for kind, subject in bound]
+        reference = {"apiGroup": RBAC, "kind": "ClusterRole", "name": name}
+        binding = {**rbac, "kind": "ClusterRoleBinding", "metadata": {"name": name}}
+        yield {**binding, "roleRef": reference, "subjects": subjects}

@@ -5,24 +5,29 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from webhook.clusters.embedded.merging.patches import json_patch, merge_patch, strategic_merge
 from webhook.clusters.embedded.object_types import fields, schemas
 from webhook.clusters.embedded.object_types.schemas import Schema
 from webhook.clusters.embedded.protocol import statuses
 from webhook.clusters.embedded.protocol.api_resources import ApiResource, Object
 from webhook.clusters.embedded.protocol.calls import ApiCall, WriteRequest, truthy
-from webhook.clusters.embedded.rendering import serialization
+from webhook.clusters.embedded.rendering import protobuf
 
 _OPTIONS = {"POST": "CreateOptions", "PUT": "UpdateOptions", "PATCH": "PatchOptions", "DELETE": "DeleteOptions"}
 APPLY = "application/apply-patch+yaml"
 _PATCHES = f"application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json, {APPLY}"
+_PROTOBUF = "application/vnd.kubernetes.protobuf"
+_JSON_TYPES = ("", "application/json", APPLY)
+"""What is read as JSON, also server-side apply, whose clients send JSON."""
 _ONLY_IN_BODY = ("gracePeriodSeconds", "propagationPolicy", "preconditions", "orphanDependents")
 _DELETE_KEYS = ("gracePeriodSeconds", "propagationPolicy", "preconditions", "dryRun")
 
 
 def decode_any(call: ApiCall, model: str = "") -> Object:
     """The body as an object of any kind, or of a model such as V1Eviction. Raises StatusError (400)."""
-    obj = _object(serialization.decode(call.body, content_type(call)))
+    obj = _object(_decoded(call))
     if model:
         fields.settle(schemas.of_model(model), obj)
     return obj
@@ -88,7 +93,7 @@ def _delete_options(call: ApiCall) -> Object:
 
 def patched(call: ApiCall, schema: Schema) -> Callable[[Object], Object]:
     """From a document to the patched one. Raises StatusError: 415 for an unknown kind of patch."""
-    body = serialization.decode(call.body, content_type(call))
+    body = _decoded(call)
     match content_type(call):
         case "application/json-patch+json":
             return lambda current: _object(json_patch(current, body))
@@ -102,6 +107,21 @@ def patched(call: ApiCall, schema: Schema) -> Callable[[Object], Object]:
 def content_type(call: ApiCall) -> str:
     """The media type of the body, without parameters."""
     return call.headers.get("content-type", "").partition(";")[0].strip()
+
+
+def _decoded(call: ApiCall) -> Any:
+    """The body as plain data; None for no body. Raises StatusError: 415 for another type, 400 for no JSON."""
+    kind = content_type(call)
+    if not call.body:
+        return None
+    if kind == _PROTOBUF:
+        return protobuf.decode(call.body)
+    if kind not in _JSON_TYPES and not kind.endswith("+json"):
+        raise statuses.unsupported_media_type(f"application/json, {_PROTOBUF}")
+    try:
+        return msgspec.json.decode(call.body)
+    except msgspec.DecodeError as error:
+        raise statuses.bad_request(f"the object provided is not valid JSON: {error}") from error
 
 
 def _object(value: Any) -> Object:

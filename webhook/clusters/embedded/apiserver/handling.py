@@ -18,7 +18,7 @@ from webhook.clusters.embedded.object_types import schemas
 from webhook.clusters.embedded.protocol import statuses
 from webhook.clusters.embedded.protocol.api_resources import ApiResource, Object
 from webhook.clusters.embedded.protocol.calls import ApiCall, Reply, Right, SubresourceHandler, WriteRequest
-from webhook.clusters.embedded.rendering import serialization
+from webhook.clusters.embedded.rendering import tables
 from webhook.clusters.embedded.storage.listing import Selection, page
 from webhook.clusters.embedded.storage.object_store import StoredObject
 
@@ -39,8 +39,8 @@ def reply_of(obj: Any, status: int = 200) -> Reply:
 def refusal(error: statuses.StatusError) -> Reply:
     """A refusal as a reply, with the time to wait where there is one."""
     reply = reply_of(error.status, error.code)
-    if error.retry_after is not None:
-        reply.headers.append(("Retry-After", str(error.retry_after)))
+    if seconds := (error.status.get("details") or {}).get("retryAfterSeconds"):
+        reply.headers.append(("Retry-After", str(seconds)))
     return reply
 
 
@@ -108,14 +108,14 @@ async def _post(writer: ObjectWriter, handler: SubresourceHandler, call: ApiCall
 async def _carry_out(writer: ObjectWriter, verb: str, call: ApiCall, change: WriteRequest) -> Reply:
     """Carry out a verb on stored objects."""
     resource, store, status = change.resource, writer.store, 200
-    as_table = serialization.is_table(call.headers.get("accept", ""))
+    as_table = tables.is_table(call.headers.get("accept", ""))
     match verb:
         case "list":
             selection = Selection(resource, change.namespace, call.query)
-            return Reply(200, serialization.many(resource, as_table, *page(store, selection, call.query)))
+            return Reply(200, tables.many(resource, as_table, *page(store, selection, call.query)))
         case "watch":
             selection = Selection(resource, change.namespace, call.query)
-            render = partial(serialization.one, resource, as_table)
+            render = partial(tables.one, resource, as_table)
             return Reply(200, stream=watch(store, selection, call.query, render))
         case "delete":
             return _deleted(resource, *await writer.delete(change))
@@ -130,14 +130,14 @@ async def _carry_out(writer: ObjectWriter, verb: str, call: ApiCall, change: Wri
             record = await writer.update(change, _mutation(verb, call, change))
     if change.subresource == "scale":
         return reply_of(scale_of(record.object(resource)))
-    return Reply(status, serialization.one(resource, as_table, record))
+    return Reply(status, tables.one(resource, as_table, record))
 
 
 async def _apply(writer: ObjectWriter, call: ApiCall, change: WriteRequest) -> tuple[StoredObject, int]:
     """Server-side apply: the object, and 201 if it is new."""
     if not change.options.get("fieldManager"):
         cause = statuses.Cause.required("fieldManager", "is required for apply patch")
-        raise statuses.invalid_kind("meta.k8s.io", "PatchOptions", "", [cause])
+        raise statuses.invalid("meta.k8s.io", "PatchOptions", "", cause)
     body = decoding.decode_any(call)
     configuration = decoding.check_object(change.resource, body, change, is_applied=True)
     name = configuration["metadata"].setdefault("name", change.name)

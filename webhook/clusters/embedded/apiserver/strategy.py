@@ -70,7 +70,7 @@ def check_update(resource: ApiResource, old: Object, new: Object) -> None:
     version = metadata.get("resourceVersion")
     if not version and "versioned" in resource.traits:
         cause = statuses.Cause.invalid("metadata.resourceVersion", 0, "must be specified for an update")
-        raise statuses.invalid_kind(resource.group, resource.plural, name, [cause])
+        raise statuses.invalid(resource.group, resource.plural, name, cause)
     if version and version != current["resourceVersion"]:
         raise statuses.modified(resource, name)
 

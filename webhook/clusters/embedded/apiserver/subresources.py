@@ -110,7 +110,7 @@ def scaled(obj: Object, scale: Object) -> Object:
     replicas = (scale.get("spec") or {}).get("replicas", 0)
     if replicas < 0:
         cause = statuses.Cause.invalid("spec.replicas", replicas, "must be greater than or equal to 0")
-        raise statuses.invalid_kind("autoscaling", "Scale", obj["metadata"]["name"], [cause])
+        raise statuses.invalid("autoscaling", "Scale", obj["metadata"]["name"], cause)
     obj["spec"]["replicas"] = replicas
     obj["metadata"]["resourceVersion"] = (scale.get("metadata") or {}).get("resourceVersion")
     return obj

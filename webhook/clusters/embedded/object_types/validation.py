@@ -111,7 +111,8 @@ def check_changed(resource: ApiResource, subresource: str, old: Object, new: Obj
 
 def _refuse(resource: ApiResource, obj: Object, causes: list[Cause]) -> None:
     if causes:
-        raise statuses.invalid(BY_PLURAL[resource.plural], obj["metadata"].get("name", ""), causes)
+        group = BY_PLURAL[resource.plural].group
+        raise statuses.invalid(group, resource.kind, obj["metadata"].get("name", ""), *causes)
 
 
 def _causes(resource: ApiResource, obj: Object) -> Iterator[Cause]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from webhook.clusters.embedded.protocol.api_resources import ApiResource, Object
@@ -20,12 +19,6 @@ class StatusError(Exception):
     def code(self) -> int:
         """The HTTP status."""
         return int(self.status["code"])
-
-    @property
-    def retry_after(self) -> int | None:
-        """The seconds after which to ask again, if it says so."""
-        seconds: int | None = (self.status.get("details") or {}).get("retryAfterSeconds")
-        return seconds
 
 
 class Cause(NamedTuple):
@@ -142,17 +135,11 @@ def modified(resource: ApiResource, name: str) -> StatusError:
     return conflict(resource, name, why)
 
 
-def invalid(resource: ApiResource, name: str, causes: Iterable[Cause]) -> StatusError:
+def invalid(group: str, kind: str, name: str, *causes: Cause) -> StatusError:
     """422 for an object, with every cause."""
-    return invalid_kind(resource.group, resource.kind, name, causes)
-
-
-def invalid_kind(group: str, kind: str, name: str, causes: Iterable[Cause]) -> StatusError:
-    """422 for something of any kind, with every cause."""
-    rows = list(causes)
-    texts = [f"{row.field}: {row.message}" for row in rows]
+    texts = [f"{row.field}: {row.message}" for row in causes]
     summary = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
-    told = [{"reason": row.reason, "message": row.message, "field": row.field} for row in rows]
+    told = [row._asdict() for row in causes]
     subject = f"{kind}.{group}" if group else kind
     message = f'{subject} "{name}" is invalid: {summary}'
     return failure(422, "Invalid", message, _about(name, group, kind, causes=told))

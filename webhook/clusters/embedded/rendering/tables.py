@@ -1,7 +1,7 @@
-"""Lists as tables (`meta.k8s.io/v1` Table), the way `kubectl get` asks for them.
+"""Objects in the form that the `Accept` header says: whole, or as tables, the way `kubectl get` asks for them.
 
-The columns of each kind have Kubernetes' names and ways of putting things (`printers/internalversion`). A cell gets
-the object and the time in seconds since the epoch.
+The columns of a table (`meta.k8s.io/v1` Table) have Kubernetes' names and ways of putting things
+(`printers/internalversion`). A cell gets the object and the time in seconds since the epoch.
 """
 
 from __future__ import annotations
@@ -12,10 +12,13 @@ from typing import Any
 
 import msgspec
 
+from webhook.clusters.embedded.protocol import statuses
 from webhook.clusters.embedded.protocol.api_resources import BY_PLURAL, ApiResource, Object
 from webhook.clusters.embedded.storage.object_store import StoredObject
 from webhook.kube.instants import InstantError, epoch
 
+_SENDABLE = "application/json"
+_WANTED = (_SENDABLE, "application/*", "*/*")
 _META = {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1"}
 _UNITS = ((86400, "d"), (3600, "h"), (60, "m"))
 _TABLES = """
@@ -149,6 +152,31 @@ def _columns(kind: str, words: Sequence[str]) -> list[tuple[Cell, Object]]:
 _ROWS = (line.split() for line in _TABLES.strip().replace("\n  ", " ").splitlines())
 _COLUMNS = {kind: _columns(kind, words) for kind, *words in _ROWS}
 _OTHERS = _columns("", ["Name", "Age"])
+
+
+def is_table(header: str) -> bool:
+    """Whether the first media range of an Accept header that can be served is a table. Raises StatusError (406)."""
+    for media_range in (header or "*/*").split(","):
+        kind, *parameters = (part.strip() for part in media_range.split(";"))
+        if kind in _WANTED:
+            return "as=Table" in parameters
+    raise statuses.failure(406, "NotAcceptable", f"only the following media types are accepted: {_SENDABLE}")
+
+
+def one(resource: ApiResource, as_table: bool, record: StoredObject) -> bytes:
+    """One object."""
+    if as_table:
+        return table(resource, [record], {"resourceVersion": str(record.revision)})
+    return record.json(resource)
+
+
+def many(resource: ApiResource, as_table: bool, records: Sequence[StoredObject], metadata: Object) -> bytes:
+    """A page of a list, with its ListMeta."""
+    if as_table:
+        return table(resource, records, metadata)
+    head = {"kind": f"{resource.kind}List", "apiVersion": resource.api_version, "metadata": metadata}
+    items = b",".join(record.item(resource) for record in records)
+    return b'%b,"items":[%b]}' % (msgspec.json.encode(head)[:-1], items)
 
 
 def table(resource: ApiResource, records: Sequence[StoredObject], metadata: Object) -> bytes:
