@@ -20,6 +20,7 @@ from tests.e2e.software import policies
 from tests.workloads import condition, deployment, eventually, pod
 from webhook.clusters.simulated.objects import ClusterObjects
 from webhook.kube.instants import epoch
+from webhook.kube.objects.meta import key_of
 from webhook.kube.resources import NODE, POD, REPLICA_SET
 from webhook.policy.files.loading import load_texts
 from webhook.policy.model.policies import Policies
@@ -196,7 +197,7 @@ async def holds(sandbox: Sandbox, seed: int, file: Path) -> None:
         assert abs(at - simulated_at) <= TOLERANCE, story
     gone = {key for key, one in objects.of("Pod").items() if one.metadata.uid not in real.alive}
     victims = {
-        row.key
+        key_of(row.pod)
         for row in result.history.pods.values()
         if row.eviction and row.eviction.at <= _last(decided) + TOLERANCE
     }
@@ -220,9 +221,9 @@ def _plan(line: Json) -> tuple[str, str, list[str]]:
 def _placed(result: Running) -> dict[str, tuple[float, str]]:
     """When and on which node each preemptor was placed."""
     return {
-        row.key: (row.placed, row.node)
+        key_of(row.pod): (row.placed, row.pod.spec.node_name)
         for row in result.history.pods.values()
-        if row.placed is not None and row.priority >= 100
+        if row.placed is not None and (row.pod.spec.priority or 0) >= 100
     }
 
 

@@ -209,4 +209,4 @@ def waits(result: Running) -> set[str]:
 
 
 def placed(result: Running) -> dict[str, float]:
-    return {row.key.partition("/")[2]: row.placed for row in result.history.pods.values() if row.placed is not None}
+    return {row.pod.metadata.name: row.placed for row in result.history.pods.values() if row.placed is not None}

@@ -18,7 +18,7 @@ VIEWS: Mapping[str, Callable[[Running], Any]] = {
     "evicted": lambda result: {row.pod.partition("/")[2]: row.at for row in summarize("", result).evictions},
     "by": lambda result: {row.by for row in summarize("", result).evictions},
     "placed": placed,
-    "on": lambda result: {row.node for row in result.history.pods.values() if row.placed is not None},
+    "on": lambda result: {row.pod.spec.node_name for row in result.history.pods.values() if row.placed is not None},
     "waits": waits,
     "pods": lambda result: {one.metadata.name for one in result.tracker.all("Pod").values()},
     "nodes": lambda result: {one.metadata.name: one.spec.node_name for one in result.tracker.all("Pod").values()},

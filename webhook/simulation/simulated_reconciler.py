@@ -32,9 +32,9 @@ from webhook.reconciler.state.state import State
 class _Reporter(Reporter):
     """Notes when time alone may change what was found for a preemptor."""
 
-    def __init__(self, history: SimulationHistory, clock: VirtualClock) -> None:
+    def __init__(self, history: SimulationHistory) -> None:
         super().__init__(ReconcilerMetrics(CollectorRegistry()), self._hear, None)
-        self._history, self._virtual = history, clock
+        self._history = history
         self.waits_for_time: dict[str, bool] = {}
 
     def evaluated(self, evaluation: Evaluation, wall: float, *, dry_run: bool) -> DecisionRecord | None:
@@ -50,7 +50,7 @@ class _Reporter(Reporter):
         """Take a line of the log."""
         match line["message"]:
             case Line.DECISION:
-                self._history.decided(line, self._virtual.monotonic())
+                self._history.decided(line)
             case Line.PLAN_ENDED:
                 self._history.endings[line["ending"]] += 1
             case Line.BUDGET_REFUSED:
@@ -66,7 +66,7 @@ class SimulatedReconciler:
         self._state = State(client, policy_set.annotations())
         for resource, informer in self._state.caches.items():
             api.tracker.cache(resource).followers.append(informer)
-        self._reporter = _Reporter(api.history, clock)
+        self._reporter = _Reporter(api.history)
         self._reconciler = Reconciler(client, self._state, policy_set, self._reporter, clock, fence=lambda: math.inf)
 
     async def run(self) -> None:

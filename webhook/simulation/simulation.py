@@ -92,7 +92,7 @@ class Running:
         cls, objects: ClusterObjects, policies: Policies, clock: VirtualClock, termination: float | None
     ) -> Running:
         """The parts over a cluster, filled, before anything moves. Call it in the loop in which they run."""
-        tracker, history = ObjectTracker(objects), SimulationHistory(clock.start)
+        tracker, history = ObjectTracker(objects), SimulationHistory(clock)
         known = judgeable(policies, objects)
         admission = SimulatedAdmission(known.policies, tracker, clock)
         api = Api(tracker, admission, clock, history)

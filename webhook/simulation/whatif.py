@@ -70,11 +70,10 @@ class RemoveNode(msgspec.Struct, frozen=True):
         if running.tracker.remove("Node", self.name) is None:
             _unknown("--without-node", self.name, running.tracker.all("Node"))
         running.history.note(self.at, f"node {self.name} lost")
-        now = running.clock.monotonic()
         for key, pod in list(running.tracker.all("Pod").items()):
             if pod.spec.node_name == self.name:
                 if not pod.metadata.deletion_timestamp:
-                    running.history.evicted(pod, "node lost", now)
+                    running.history.evicted(pod, "node lost")
                 running.api.disrupt(key, "DeletionByPodGC")
                 running.api.remove(key, pod.metadata.uid)
 

@@ -55,7 +55,7 @@ class Api:
                 conditions = pod.status.conditions or ()
                 since = next((row.last_transition_time for row in conditions if _is_waiting(row)), None)
                 began = epoch_or(since or pod.metadata.creation_timestamp, self.clock.start) - self.clock.start
-                self.history.waiting(pod, began)
+                self.history.story(pod).waits_since = began
 
     def create(self, pod: Pod) -> Pod:
         """A new pod; it gets a uid."""
@@ -65,7 +65,7 @@ class Api:
         now = rfc3339(self.clock.wall())
         meta = _replace(pod.metadata, uid=f"simulated-{next(self._uids)}", creation_timestamp=now)
         made: Pod = self.tracker.put("Pod", _replace(pod, metadata=meta, status=PodStatus(phase="Pending")))
-        self.history.waiting(made, self.clock.monotonic())
+        self.history.story(made).waits_since = self.clock.monotonic()
         return made
 
     def make(self, namespace: str, body: Json) -> Pod:
@@ -122,8 +122,9 @@ class Api:
         self.read("Node", node)
         scheduled = Condition(type="PodScheduled", status="True", last_transition_time=rfc3339(self.clock.wall()))
         status = _replace(pod.status, conditions=[scheduled], nominated_node_name="")
-        self.tracker.put("Pod", _replace(pod, spec=_replace(pod.spec, node_name=node), status=status))
-        self.history.placed(pod, node, self.clock.monotonic())
+        self.history.placed(
+            self.tracker.put("Pod", _replace(pod, spec=_replace(pod.spec, node_name=node), status=status))
+        )
 
     def evict(self, key: str, uid: str, grace: int | None, by: str, *, dry_run: bool = False) -> None:
         """Ask a pod to leave through the Eviction API. Raises ApiError (403, 429, 500) if its budget keeps it."""
@@ -144,10 +145,9 @@ class Api:
 
     def disrupt(self, key: str, reason: str) -> None:
         """Say in a pod's conditions that it is made to leave: its Job may not count that as a failure."""
-        pod, now = self.read("Pod", key), rfc3339(self.clock.wall())
-        others = [condition for condition in pod.status.conditions or () if condition.type != "DisruptionTarget"]
-        target = Condition(type="DisruptionTarget", status="True", reason=reason, last_transition_time=now)
-        self.tracker.put("Pod", _replace(pod, status=_replace(pod.status, conditions=[*others, target])))
+        now = rfc3339(self.clock.wall())
+        target = {"type": "DisruptionTarget", "status": "True", "reason": reason, "lastTransitionTime": now}
+        self.patch("Pod", key, {"status": {"conditions": [target]}})
 
     def delete(self, key: str, uid: str, grace: int | None, by: str, version: str = "") -> None:
         """Ask a pod to leave; without a node, or asked again without grace, it is gone at once.
@@ -164,7 +164,7 @@ class Api:
         if meta.deletion_timestamp:
             return
         if by:
-            self.history.evicted(pod, by, self.clock.monotonic())
+            self.history.evicted(pod, by)
         seconds = grace_of(pod) if grace is None else grace
         ends = rfc3339(self.clock.wall() + seconds)
         left = _replace(meta, deletion_timestamp=ends, deletion_grace_period_seconds=seconds)

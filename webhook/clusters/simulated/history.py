@@ -8,12 +8,12 @@ from typing import Any
 
 import msgspec
 
+from webhook.clusters.simulated.clock import VirtualClock
 from webhook.kube.events import Occurrence
 from webhook.kube.instants import epoch_or
 from webhook.kube.objects.meta import key_of
 from webhook.kube.objects.pod import Pod
 from webhook.kube.pods import workload_of
-from webhook.preemption.snapshot.pod_groups import GroupKey, group_of
 from webhook.preemption.victims.costs import checkpoint
 
 
@@ -45,18 +45,14 @@ class Eviction(msgspec.Struct, rename="camel", kw_only=True):
 
 @dataclass(slots=True)
 class PodStory:
-    """One pod, by uid; times are seconds since the start, negative if it was waiting already, None if it never was."""
+    """One pod, on its node once it has one.
 
-    uid: str
-    key: str
-    owner: str
-    namespace: str
-    priority_class: str
-    priority: int
-    group: GroupKey
+    Times are seconds since the start, negative if it was waiting already, None if it never was.
+    """
+
+    pod: Pod
     waits_since: float | None = None
     placed: float | None = None
-    node: str = ""
     eviction: Eviction | None = None
 
     @property
@@ -67,9 +63,9 @@ class PodStory:
 
 @dataclass(slots=True)
 class SimulationHistory:
-    """Filled while the simulation runs; `start` is in seconds since the epoch."""
+    """Filled while the simulation runs."""
 
-    start: float
+    clock: VirtualClock
     pods: dict[str, PodStory] = field(default_factory=dict)
     """By uid: the pods that something happened to, in the order in which it did."""
     decisions: list[tuple[float, dict[str, Any]]] = field(default_factory=list)
@@ -88,42 +84,24 @@ class SimulationHistory:
 
     def story(self, pod: Pod) -> PodStory:
         """The story of a pod, begun if there is none."""
-        uid = pod.metadata.uid
-        story = self.pods.get(uid)
-        if story is None:
-            story = self.pods[uid] = PodStory(
-                uid=uid,
-                key=key_of(pod),
-                owner=owner_of(pod),
-                namespace=pod.metadata.namespace,
-                priority_class=pod.spec.priority_class_name,
-                priority=pod.spec.priority or 0,
-                group=group_of(pod),
-                node=pod.spec.node_name,
-            )
-        return story
+        return self.pods.setdefault(pod.metadata.uid, PodStory(pod))
 
-    def waiting(self, pod: Pod, at: float) -> None:
-        """A pod waits for a node since then."""
-        self.story(pod).waits_since = at
-
-    def placed(self, pod: Pod, node: str, at: float) -> None:
+    def placed(self, pod: Pod) -> None:
         """A pod was bound."""
         story = self.story(pod)
-        story.placed, story.node = at, node
+        story.pod, story.placed = pod, self.clock.monotonic()
 
-    def evicted(self, pod: Pod, by: str, at: float) -> None:
+    def evicted(self, pod: Pod, by: str) -> None:
         """A pod was asked to leave."""
-        now = self.start + at
+        now = self.clock.wall()
         started = epoch_or(pod.status.start_time, now)
         saved = max(started, checkpoint(pod.metadata.annotations or {}, self.checkpoints))
         key = key_of(pod)
-        story = self.story(pod)
-        story.eviction = eviction = Eviction(
-            at=at,
+        self.story(pod).eviction = eviction = Eviction(
+            at=self.clock.monotonic(),
             pod=key,
-            owner=story.owner,
-            priority=story.priority,
+            owner=owner_of(pod),
+            priority=pod.spec.priority or 0,
             node=pod.spec.node_name,
             by=by,
             ran=max(0.0, now - started),
@@ -135,10 +113,10 @@ class SimulationHistory:
             eviction.preemptor, eviction.policy = line["preemptor"], line["policy"]
             eviction.rule, eviction.because = victim["rule"], victim["because"]
 
-    def decided(self, line: dict[str, Any], at: float) -> None:
+    def decided(self, line: dict[str, Any]) -> None:
         """The reconciler has made a plan; of the decision comes the line of its log."""
         self._grounds |= {victim["pod"]: line for victim in line.get("victims", ())}
-        self.decisions.append((at, line))
+        self.decisions.append((self.clock.monotonic(), line))
 
     def event(self, occurrence: Occurrence) -> None:
         """Take one of kube-scheduler's Events, which may tell whom a victim went for."""

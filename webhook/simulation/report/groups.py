@@ -48,7 +48,7 @@ def pod_groups(result: Running) -> list[PodGroupRow]:
     """Every group to which something happened, those that lost pods first."""
     stories: dict[GroupKey, list[PodStory]] = {}
     for story in result.history.pods.values():
-        stories.setdefault(story.group, []).append(story)
+        stories.setdefault(group_of(story.pod), []).append(story)
     there: dict[GroupKey, dict[str, Pod]] = {}
     for pod in result.tracker.all("Pod").values():
         if not is_terminal(pod):
@@ -65,7 +65,7 @@ def pod_groups(result: Running) -> list[PodGroupRow]:
 
 def _row(key: GroupKey, minimum: int, stories: list[PodStory], pods: dict[str, Pod]) -> PodGroupRow:
     running = {uid for uid, pod in pods.items() if pod.spec.node_name}
-    known = {story.uid: story for story in stories}
+    known = {story.pod.metadata.uid: story for story in stories}
     preempted = [story.eviction.at for story in stories if story.eviction and story.eviction.is_preemption]
     # Who ran when the last of them was evicted, and stayed
     last = max(preempted, default=-_NEVER)

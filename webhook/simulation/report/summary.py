@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 
 from webhook.clusters.simulated.history import Eviction, PodStory, owner_of
+from webhook.kube.objects.meta import key_of
 from webhook.kube.objects.pod import Pod
 from webhook.kube.pods import is_terminal
 from webhook.policy.model.limits import Rate
@@ -164,7 +165,7 @@ def summarize(name: str, result: Running) -> Summary:
     evictions = _evictions(result, stories)
     room, free = _room(result)
     groups = pod_groups(result)
-    namespaces = _grouped(result, stories, lambda pod: pod.metadata.namespace, lambda story: story.namespace)
+    namespaces = _grouped(result, stories, lambda pod: pod.metadata.namespace)
     numbers = _Numbers(
         result,
         evictions,
@@ -177,12 +178,7 @@ def summarize(name: str, result: Running) -> Summary:
         running=sum(group.running for group in namespaces),
         free=free,
     )
-    nodes = _grouped(
-        result,
-        stories,
-        lambda pod: pod.spec.node_name,
-        lambda story: story.eviction.node if story.eviction else story.node,
-    )
+    nodes = _grouped(result, stories, lambda pod: pod.spec.node_name)
     waiting: dict[str, list[str]] = {}
     for key, reason in sorted(result.reasons.items()):
         waiting.setdefault(reason, []).append(key)
@@ -192,10 +188,8 @@ def summarize(name: str, result: Running) -> Summary:
         at_rest=result.at_rest,
         metrics={name: measure(numbers) for name, (_, measure) in _METRICS.items()},
         namespaces=namespaces,
-        owners=_grouped(result, stories, owner_of, lambda story: story.owner),
-        classes=_grouped(
-            result, stories, lambda pod: pod.spec.priority_class_name or "-", lambda story: story.priority_class or "-"
-        ),
+        owners=_grouped(result, stories, owner_of),
+        classes=_grouped(result, stories, lambda pod: pod.spec.priority_class_name or "-"),
         nodes=[node for node in nodes if node.name and (node.placed or node.evicted)],
         waiting=[
             WaitingRow(reason=reason, pods=len(keys), examples=keys[:_EXAMPLES])
@@ -203,7 +197,9 @@ def summarize(name: str, result: Running) -> Summary:
         ],
         evictions=evictions,
         placements=sorted(
-            (story.placed, story.key, story.owner, story.node) for story in stories if story.placed is not None
+            (story.placed, key_of(story.pod), owner_of(story.pod), story.pod.spec.node_name)
+            for story in stories
+            if story.placed is not None
         ),
         limits=_limits(result, stories),
         room=room,
@@ -220,7 +216,7 @@ def summarize(name: str, result: Running) -> Summary:
 
 def _evictions(result: Running, stories: Iterable[PodStory]) -> list[Eviction]:
     """All evictions in their order, each with the owner of the pod that it was for."""
-    owners = {story.key: story.owner for story in stories}
+    owners = {key_of(story.pod): owner_of(story.pod) for story in stories}
     rows = [story.eviction for story in stories if story.eviction is not None]
     for row in rows:
         preemptor = result.tracker.pod(row.preemptor)
@@ -254,22 +250,23 @@ def _at(ordered: list[float], share: float) -> float:
     return round(ordered[max(0, math.ceil(share * len(ordered)) - 1)], 3) if ordered else 0.0
 
 
-def _grouped(
-    result: Running, stories: list[PodStory], of_pod: Callable[[Pod], str], of_story: Callable[[PodStory], str]
-) -> list[Group]:
+def _grouped(result: Running, stories: list[PodStory], name_of: Callable[[Pod], str]) -> list[Group]:
     """Groups in which something happened or waits first, the rest by name."""
     groups: dict[str, Group] = {}
+
+    def group_of(pod: Pod) -> Group:
+        name = name_of(pod)
+        return groups.get(name) or groups.setdefault(name, Group(name=name))
+
     for pod in result.tracker.all("Pod").values():
         if not is_terminal(pod):
-            name = of_pod(pod)
-            group = groups.get(name) or groups.setdefault(name, Group(name=name))
+            group = group_of(pod)
             if pod.spec.node_name:
                 group.running += 1
             elif not pod.metadata.deletion_timestamp:
                 group.waiting += 1
     for story in stories:
-        name = of_story(story)
-        group = groups.get(name) or groups.setdefault(name, Group(name=name))
+        group = group_of(story.pod)
         if story.eviction is not None:
             group.evicted += 1
             group.lost += story.eviction.lost
@@ -292,7 +289,7 @@ def _limits(result: Running, stories: list[PodStory]) -> list[LimitRow]:
     times: dict[tuple[str, str], list[float]] = {}
     for story in stories:
         if story.eviction is not None and story.eviction.policy in rates:
-            times.setdefault((story.owner, story.eviction.policy), []).append(story.eviction.at)
+            times.setdefault((story.eviction.owner, story.eviction.policy), []).append(story.eviction.at)
     rows = []
     for (owner, policy), instants in times.items():
         rate, ordered = rates[policy], sorted(instants)
