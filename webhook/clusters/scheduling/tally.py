@@ -10,6 +10,7 @@ import msgspec
 
 from webhook.kube.objects.placement import PodAffinity, PodAffinityTerm
 from webhook.kube.objects.pod import Container, Pod, ResourceRequirements
+from webhook.kube.pods import is_terminal
 from webhook.kube.selectors import Labels, Matcher, SelectorError
 from webhook.preemption.snapshot.amounts import CPU, MEMORY, requests
 from webhook.preemption.snapshot.columns import take_out
@@ -44,16 +45,12 @@ class _Alike(Generic[T]):
     common: T
     counts: Counts = field(default_factory=dict)
 
-    def put(self, node: str) -> None:
-        """Count one more."""
-        self.counts[node] = self.counts.get(node, 0) + 1
-
-    def drop(self, node: str) -> bool:
-        """Count one less; whether that was the last one."""
-        self.counts[node] -= 1
+    def add(self, node: str, change: int) -> bool:
+        """Count one more (1) or one less (-1) on a node; whether any are left."""
+        self.counts[node] = self.counts.get(node, 0) + change
         if not self.counts[node]:
             del self.counts[node]
-        return not self.counts
+        return bool(self.counts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +70,8 @@ class Tally:
     def __init__(self) -> None:
         self.more: dict[str, list[int]] = {}
         """Node to the millicores and bytes by which its pods' defaults exceed what they ask for."""
-        self._alike: dict[str, dict[bytes, _Alike[Labels]]] = {}
-        self._with_label: dict[str, dict[tuple[str, str], dict[bytes, _Alike[Labels]]]] = {}
-        """By namespace, and label and value, the same groups."""
+        self._alike: dict[str, dict[tuple[str, str] | None, dict[bytes, _Alike[Labels]]]] = {}
+        """By namespace, and by label and value, the groups of pods with equal labels; those of None are all."""
         self._wishes: dict[tuple[str, bytes], _Alike[list[Preference]]] = {}
         self._met: dict[bytes, list[tuple[Preference, Counts]]] = {}
         self._pods: dict[str, _Taken] = {}
@@ -84,7 +80,7 @@ class Tally:
         """Count a pod as it is now. Raises ClusterError for amounts that cannot be read."""
         self.drop(key)
         meta, node = pod.metadata, pod.spec.node_name
-        if not node or pod.status.phase in {"Succeeded", "Failed"}:
+        if not node or is_terminal(pod):
             return
         containers = (*(pod.spec.containers or ()), *(pod.spec.init_containers or ()))
         more = (0, 0)
@@ -92,27 +88,22 @@ class Tally:
             asked, counted = requests(pod), nonzero_requests(pod)
             more = counted.get(CPU, 0) - asked.get(CPU, 0), counted.get(MEMORY, 0) - asked.get(MEMORY, 0)
         labels = b"" if meta.deletion_timestamp else msgspec.json.encode(meta.labels or {}, order="sorted")
-        taken = _Taken(node, labels, _wishes_key(pod), more)
-        self._pods[key] = taken
+        taken = self._pods[key] = _Taken(node, labels, _wishes_key(pod), more)
         if labels:
-            namespace = self._alike.setdefault(meta.namespace, {})
-            alike = namespace.get(labels)
+            groups = self._alike.setdefault(meta.namespace, {None: {}})
+            alike = groups[None].get(labels)
             if alike is None:
-                alike = namespace[labels] = _Alike(meta.labels or {})
-                index = self._with_label.setdefault(meta.namespace, {})
-                for item in alike.common.items():
-                    index.setdefault(item, {})[labels] = alike
-            alike.put(node)
+                alike = _Alike(meta.labels or {})
+                for item in (None, *alike.common.items()):
+                    groups.setdefault(item, {})[labels] = alike
+            alike.add(node, 1)
         if taken.wishes is not None:
             wishes = self._wishes.get(taken.wishes)
             if wishes is None:
                 wishes = self._wishes[taken.wishes] = _Alike(preferences_of(pod, incoming=False))
                 self._met.clear()
-            wishes.put(node)
-        if any(more):
-            of_node = self.more.setdefault(node, [0, 0])
-            of_node[0] += more[0]
-            of_node[1] += more[1]
+            wishes.add(node, 1)
+        self._need_more(node, *more)
 
     def drop(self, key: str) -> None:
         """Count a pod no more."""
@@ -120,21 +111,24 @@ class Tally:
         if taken is None:
             return
         if taken.labels:
-            name = key.partition("/")[0]
-            alike = self._alike[name][taken.labels]
-            if alike.drop(taken.node):
-                del self._alike[name][taken.labels]
+            groups = self._alike[key.partition("/")[0]]
+            alike = groups[None][taken.labels]
+            if not alike.add(taken.node, -1):
                 for item in alike.common.items():
-                    take_out(self._with_label[name], item, taken.labels)
-        if taken.wishes is not None and self._wishes[taken.wishes].drop(taken.node):
+                    take_out(groups, item, taken.labels)
+                del groups[None][taken.labels]
+        if taken.wishes is not None and not self._wishes[taken.wishes].add(taken.node, -1):
             del self._wishes[taken.wishes]
             self._met.clear()
-        if any(taken.more):
-            more = self.more[taken.node]
-            more[0] -= taken.more[0]
-            more[1] -= taken.more[1]
+        self._need_more(taken.node, -taken.more[0], -taken.more[1])
+
+    def _need_more(self, node: str, cpu: int, memory: int) -> None:
+        if cpu or memory:
+            more = self.more.setdefault(node, [0, 0])
+            more[0] += cpu
+            more[1] += memory
             if not any(more):
-                del self.more[taken.node]
+                del self.more[node]
 
     def matching(self, namespace: str, labels: Labels, matches: Matcher) -> Iterator[Counts]:
         """The counts of the pods of a namespace that match and stay; all that match have these `labels`."""
@@ -172,10 +166,8 @@ class Tally:
 
     def _with(self, namespace: str, labels: Labels) -> Collection[_Alike[Labels]]:
         """Groups of a namespace among which are all that have these labels: those of the rarest of them."""
-        index = self._with_label.get(namespace, {})
-        if not labels:
-            return self._alike.get(namespace, {}).values()
-        return min((index.get(item, {}) for item in labels.items()), key=len).values()
+        groups = self._alike.get(namespace, {})
+        return min((groups.get(item, {}) for item in labels.items() or (None,)), key=len).values()
 
 
 def preferences_of(pod: Pod, *, incoming: bool) -> list[Preference]:
