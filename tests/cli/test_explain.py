@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from tests.reconciler.builders import START, Setting, node, pod, policy, preemptor
-from webhook.cli.explain_show import show
+from webhook.cli.explain import show_pod
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects.cluster_scoped import PriorityClass
 from webhook.policy.model.limits import Limits, Rate
@@ -23,7 +23,7 @@ from webhook.reconciler.state.notices import encode as encode_notice
 
 def said(setting, one, capsys):
     setting.add(one)
-    show(one, setting.state, setting.policy_set)
+    show_pod(one, setting.state, setting.policy_set)
     return " ".join(capsys.readouterr().out.split())
 
 

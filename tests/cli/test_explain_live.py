@@ -105,13 +105,13 @@ async def test_a_tenant_learns_what_the_pod_tells(play):
         " Its scheduler says: 0/1 nodes are available" in text
     )
     assert text.count("you may not read") == text.count("podgroups") == 1
-    assert "because you may not read the policies in force (ConfigMap giveway-system/giveway-policies-in-force)" in text
+    assert "is not said: no right to get ConfigMap giveway-system/giveway-policies-in-force, in which the" in text
     assert "No pod is evicted for it now: no node where evicting" in text
     assert not result.stderr
     nobody = play.cluster.write_kubeconfig("nobody", play.cluster.add_user("nobody"))
     refused = await explain(play, "default/a", kubeconfig=nobody)
     assert refused.exit_code == 1
-    assert refused.stderr == "Error: 403 Forbidden: you may not read pod default/a: the role view lets its owners\n"
+    assert refused.stderr.startswith('Error: a right is missing: pods "a" is forbidden: User "nobody" cannot get')
 
 
 async def test_no_right_is_named_that_is_not_missing(play):
@@ -123,9 +123,7 @@ async def test_no_right_is_named_that_is_not_missing(play):
     text = " ".join((await explain(play, "default/p")).stdout.split())
     assert "you may not read" not in text
     why = "there is no ConfigMap giveway-system/giveway-policies-in-force, in which the webhook keeps the policies"
-    assert (
-        f"What preemption would do now is not said, because {why} in force: name the files with --policies DIR" in text
-    )
+    assert f"What preemption would do now is not said: {why} in force: name the files with --policies DIR" in text
 
 
 async def test_a_workload_that_was_not_evicted(play):
@@ -140,7 +138,6 @@ async def test_a_workload_that_was_not_evicted(play):
     cases(
         ("too-many-parts", ["a/b/c"]),
         ("no-namespace", ["/b"]),
-        ("two-namespaces", ["a/b", "-n", "c"]),
         ("two-pods", ["a", "b"]),
         ("no-kind", ["workload", "a"]),
     ),

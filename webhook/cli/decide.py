@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import math
 import sys
 import time
+import timeit
 from collections.abc import Collection
+from contextlib import suppress
+from fileinput import FileInput
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import click
 import msgspec
@@ -15,34 +17,31 @@ import msgspec
 from webhook.kube.instants import InstantError, epoch
 from webhook.kube.objects.meta import key_of
 from webhook.kube.objects.pod import Pod
+from webhook.policy.files.loading import load_or_raise
 from webhook.policy.model.policies import Policies
+from webhook.policy.shapes.findings import PolicyError
 from webhook.preemption.decision import decide
 from webhook.preemption.result import Decision
 from webhook.preemption.snapshot.amounts import ClusterError
-from webhook.preemption.snapshot.kinds import NODES, PODS, SNAPSHOT_KINDS, SnapshotKind
+from webhook.preemption.snapshot.kinds import NODES, PODS, SNAPSHOT_KINDS
 from webhook.preemption.snapshot.pod_view import KEPT_ANNOTATIONS
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.preemption.victims.candidates import Candidate
 from webhook.preemption.victims.rules import Rules, kubernetes_rules
 from webhook.reconciler.preemptors import PolicySet
 
-T = TypeVar("T")
-Raws = list[msgspec.Raw] | None
 _BROKEN = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
-
-
-class _Line(msgspec.Struct, kw_only=True):
-    """What a line says beside its objects."""
-
-    preemptor: msgspec.Raw
-    name: Any = None
-    now: float | str | None = None
-
-
-_FIELDS: list[Any] = [
-    (kind.field, Raws) if kind in (NODES, PODS) else (kind.field, Raws, None) for kind in SNAPSHOT_KINDS
-]
-Line: Any = msgspec.defstruct("Line", _FIELDS, bases=(_Line,), kw_only=True)
+_RAWS = list[msgspec.Raw] | None
+Line: Any = msgspec.defstruct(
+    "Line",
+    [
+        ("preemptor", msgspec.Raw),
+        ("name", Any, None),
+        ("now", float | str | None, None),
+        *((kind.field, _RAWS) if kind in (NODES, PODS) else (kind.field, _RAWS, None) for kind in SNAPSHOT_KINDS),
+    ],
+    kw_only=True,
+)
 """A line as it is read first: a list for each kind of a snapshot. Its objects are decoded one by one, so that a large
 cluster stays small."""
 
@@ -90,24 +89,19 @@ def command(
         _answer_pods(files, pods, policy_set, how)
         return
     annotations = KEPT_ANNOTATIONS | (policy_set.annotations() if policy_set is not None else frozenset())
-    failed, number = False, 0
-    for name in files or ("-",):
-        with click.open_file(name, "rb") as stream:
-            for text in filter(bytes.strip, stream):
-                number += 1
-                try:
-                    _answer(read_line(text, annotations), policy_set, **how)
-                except ClusterError as error:
-                    failed = True
-                    _print({"name": _name_of(text, number), "error": str(error)})
+    failed = False
+    with FileInput(files or ("-",), mode="rb") as lines:
+        for number, text in enumerate(filter(bytes.strip, lines), start=1):
+            try:
+                _answer(read_line(text, annotations), policy_set, **how)
+            except ClusterError as error:
+                failed = True
+                click.echo(msgspec.json.encode({"name": _name_of(text, number), "error": str(error)}))
     sys.exit(1 if failed else 0)
 
 
 def _policy_set(directory: Path) -> PolicySet:
     """The policies of a directory, which has a PreemptionPolicy."""
-    from webhook.policy.files.loading import load_or_raise  # noqa: PLC0415  # CEL loads only if policies are read
-    from webhook.policy.shapes.findings import PolicyError  # noqa: PLC0415
-
     try:
         policy_set = PolicySet(load_or_raise(directory))
     except (PolicyError, ClusterError) as error:
@@ -144,7 +138,7 @@ def _answer_pods(files: tuple[str, ...], keys: tuple[str, ...], policy_set: Poli
         try:
             _answer(Cluster(key_of(pod), pod, objects.taken_at, snapshot, taken), policy_set, **how)
         except ClusterError as error:
-            _print({"name": key_of(pod), "error": str(error)})
+            click.echo(msgspec.json.encode({"name": key_of(pod), "error": str(error)}))
 
 
 def read_line(text: bytes, annotations: Collection[str]) -> Cluster:
@@ -154,7 +148,7 @@ def read_line(text: bytes, annotations: Collection[str]) -> Cluster:
         line = msgspec.json.decode(text, type=Line)
     except _BROKEN as error:
         raise ClusterError(f"not a cluster: {error}") from error
-    preemptor, now = _object(line.preemptor, msgspec.json.Decoder(Pod), "preemptor"), line.now
+    preemptor, now = _object(line.preemptor, Pod, "preemptor"), line.now
     if now is None:
         now = time.time()
     elif isinstance(now, str):
@@ -162,56 +156,45 @@ def read_line(text: bytes, annotations: Collection[str]) -> Cluster:
             now = epoch(now)
         except InstantError as error:
             raise ClusterError(f"now: {error}") from error
-    elif not math.isfinite(now):
-        raise ClusterError("now: expected seconds since the epoch or an RFC 3339 instant")
     snapshot = Snapshot(annotations)
     for kind in SNAPSHOT_KINDS:
-        _take(getattr(line, kind.field), kind, snapshot)
+        seen: dict[str, int] = {}
+        for number, raw in enumerate(getattr(line, kind.field) or ()):
+            place = f"{kind.field}[{number}]"
+            item = _object(raw, kind.type_, place, namespaced=kind.resource.namespaced)
+            if (first := seen.setdefault(key_of(item), number)) != number:
+                raise ClusterError(f"{place}: {kind.field}[{first}] has the same name, {key_of(item)}")
+            try:
+                snapshot.put(kind, item)
+            except ClusterError as error:
+                raise ClusterError(f"{place}: {error}") from error
     return Cluster(line.name, preemptor, now, snapshot, time.perf_counter() - started)
 
 
-def _take(raws: Raws, kind: SnapshotKind, snapshot: Snapshot) -> None:
-    """Take the objects of one kind into the snapshot."""
-    decoder = msgspec.json.Decoder(kind.type_)
-    seen: dict[str, int] = {}
-    for number, raw in enumerate(raws or ()):
-        place = f"{kind.field}[{number}]"
-        item = _object(raw, decoder, place, namespaced=kind.resource.namespaced)
-        if (first := seen.setdefault(key_of(item), number)) != number:
-            raise ClusterError(f"{place}: {kind.field}[{first}] has the same name, {key_of(item)}")
-        try:
-            snapshot.put(kind, item)
-        except ClusterError as error:
-            raise ClusterError(f"{place}: {error}") from error
-
-
-def _object(raw: msgspec.Raw, decoder: msgspec.json.Decoder[T], place: str, *, namespaced: bool = True) -> T:
+def _object(raw: msgspec.Raw, type_: type[Any], place: str, *, namespaced: bool = True) -> Any:
     """Decode one object; what has no name is an error, and a namespace that is left out is `default`."""
     try:
-        decoded = decoder.decode(raw)
+        decoded = msgspec.json.decode(raw, type=type_)
     except _BROKEN as error:
         raise ClusterError(f"{place}: {error}") from error
-    meta = decoded.metadata  # type: ignore[attr-defined]  # every kind decoded here has metadata
-    if not meta.name:
+    if not decoded.metadata.name:
         raise ClusterError(f"{place}: metadata.name is missing")
-    if namespaced and not meta.namespace:
-        meta.namespace = "default"
+    if namespaced and not decoded.metadata.namespace:
+        decoded.metadata.namespace = "default"
     return decoded
 
 
 def _name_of(text: bytes, number: int) -> Any:
     """The name a line gives itself, even if the rest is wrong; else its number."""
-    try:
-        decoded = msgspec.json.decode(text)
-    except _BROKEN:
-        decoded = None
-    name = decoded.get("name") if isinstance(decoded, dict) else None
+    name = None
+    with suppress(*_BROKEN):
+        name = msgspec.json.decode(text, type=dict[str, Any]).get("name")
     return f"line {number}" if name is None else name
 
 
 def _answer(cluster: Cluster, policy_set: PolicySet | None, *, timing: int | None, explain: bool) -> None:
     """Answer for one pod, by the only policy or by the one that manages its class. Raises ClusterError."""
-    snapshot, pod, now = cluster.snapshot, cluster.preemptor, cluster.now
+    name, pod, now, snapshot, taken = cluster
     rules: Rules | None = kubernetes_rules()
     if policy_set is not None:
         only, *others = policy_set.rules.values()
@@ -219,24 +202,20 @@ def _answer(cluster: Cluster, policy_set: PolicySet | None, *, timing: int | Non
         rules = (policy_set.rules[managing.name] if managing else None) if others else only
     snapshot.under_policy = rules is not None and rules.policy is not None
     decision = decide(snapshot, pod, rules or kubernetes_rules(), now)
-    answer = _as_json(cluster.name, decision)
+    if rules is not None and explain:
+        from webhook.cli.decision_shown import show_decision  # noqa: PLC0415  # rich loads only if it prints
+
+        show_decision(str(name or "cluster"), pod, snapshot, rules, decision)
+        return
+    answer = _as_json(name, decision)
     if rules is None:
         # A pod that none of several policies manages: where it fits and what fails, but no preemption
         reason = f"not eligible: no PreemptionPolicy manages pods of PriorityClass {pod.spec.priority_class_name!r}."
         answer |= {"eligible": False, "reason": reason, "candidates": [], "selected": None}
-    elif explain:
-        from webhook.cli.explain_show import explain_decision  # noqa: PLC0415  # rich loads only if it prints
-
-        explain_decision(str(cluster.name or "cluster"), pod, snapshot, rules, decision)
-        return
     elif timing is not None:
-        times = []
-        for _ in range(timing):
-            started = time.perf_counter()
-            decide(snapshot, pod, rules, now)
-            times.append(time.perf_counter() - started)
-        answer["timingMs"] = {"snapshot": round(cluster.taken * 1e3, 3), "decision": round(min(times) * 1e3, 3)}
-    _print(answer)
+        best = min(timeit.repeat(lambda: decide(snapshot, pod, rules, now), number=1, repeat=timing))
+        answer["timingMs"] = {"snapshot": round(taken * 1e3, 3), "decision": round(best * 1e3, 3)}
+    click.echo(msgspec.json.encode(answer))
 
 
 def _as_json(name: Any, decision: Decision) -> dict[str, Any]:
@@ -263,7 +242,3 @@ def _candidate_as_json(decision: Decision, candidate: Candidate) -> dict[str, An
     elsewhere = {victim.key: victim.node for victim in victims if victim.node != candidate.node}
     room = decision.made_room(candidate) if elsewhere else ""
     return row | ({"elsewhere": elsewhere, "room": room} if room else {})
-
-
-def _print(answer: dict[str, Any]) -> None:
-    click.echo(msgspec.json.encode(answer).decode())

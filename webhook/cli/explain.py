@@ -2,60 +2,69 @@
 
 from __future__ import annotations
 
+import re
 import time
 from contextlib import suppress
 from pathlib import Path
 
 import click
 
-from webhook.cli.explain_show import explain_alone, show
+from webhook.cli.decision_shown import show_decision
 from webhook.cli.options import IN_FORCE_BY_DEFAULT, options
-from webhook.cli.output import literal, people_console
+from webhook.cli.output import people_console, print_lines, print_rows
 from webhook.cli.running import runs
-from webhook.component_base.own_names import IN_FORCE, RECONCILER
-from webhook.inspection.pod_events import Told, decisions_against, told_of
+from webhook.component_base.own_names import RECONCILER
+from webhook.inspection.cluster_findings import names
+from webhook.inspection.pod_events import decisions_against, told_of
 from webhook.inspection.reading import NoPoliciesError, items_of, read_policies, unless_refused
 from webhook.kube.client import Client
 from webhook.kube.endpoint import ConfigError
 from webhook.kube.errors import ApiError, unless_absent
-from webhook.kube.instants import rfc3339
+from webhook.kube.instants import rfc3339, time_span
 from webhook.kube.lease import Lease
 from webhook.kube.objects.meta import key_of
 from webhook.kube.objects.pod import Pod
 from webhook.kube.resources import LEASE, POD
 from webhook.policy.model.policies import Policies
+from webhook.policy.model.preemption import PreemptionPolicy
+from webhook.policy.model.values import CAN_BE_PREEMPTED, PROTECTION_DURATION, READY
 from webhook.policy.shapes.findings import PolicyError
+from webhook.preemption.decision import decide
+from webhook.preemption.gangs.gang import is_gang
 from webhook.preemption.snapshot.amounts import ClusterError
 from webhook.preemption.snapshot.kinds import SNAPSHOT_KINDS, SnapshotKind
+from webhook.preemption.snapshot.pod_groups import group_of, with_all_of
 from webhook.preemption.victims.rules import kubernetes_rules
-from webhook.reconciler.evictions.log import KEPT_SECONDS
+from webhook.reconciler.clock import SteadyClock
+from webhook.reconciler.evaluate.evaluator import Evaluator
+from webhook.reconciler.evaluate.extender_client import ExtenderCache, url_of
+from webhook.reconciler.evaluate.gang_evaluator import GangMembers, Together, evaluate_gang
+from webhook.reconciler.evaluate.outcomes import Asks, Evicts, Fits, Outcome, Promised, Unschedulable
+from webhook.reconciler.evaluate.victim_exclusions import decide_with_exclusions, immovable
+from webhook.reconciler.evictions.log import KEPT_SECONDS, EvictionLog
 from webhook.reconciler.evictions.record import NOTHING, EvictionRecord, decode
 from webhook.reconciler.evictions.store import EVICTIONS, evictions_lease
-from webhook.reconciler.preemptors import PolicySet
+from webhook.reconciler.plans.adoption import recall_evictions
+from webhook.reconciler.possible_evictions import possible_evictions
+from webhook.reconciler.preemptors import PolicySet, ineligible_reason, is_marked
+from webhook.reconciler.state.annotations import UnreadableError, decision_of, plan_of
+from webhook.reconciler.state.notices import is_ready, notice_of
 from webhook.reconciler.state.state import State
 
 _MOST_SHOWN = 20
 """Events and evictions that are shown."""
+_SPANS = {"hour": 3600.0, "day": 86_400.0, "week": 7 * 86_400.0, "30 days": KEPT_SECONDS}
+"""Over which spans, in seconds, evictions of a workload are counted."""
+_TARGET = re.compile("workload[ /](?P<workload>[^ /]+/[^ /]+)|(?:pod[ /])?(?:(?P<namespace>[^ /]+)/)?(?P<pod>[^ /]+)")
+"""What can be asked about: a workload with its kind, or a pod with its namespace or without."""
 
 
 @click.command("explain")
 @click.argument("target", nargs=-1, required=True, metavar="[pod] NAMESPACE/NAME | workload KIND/NAME")
-@options(
-    "namespace",
-    "kubeconfig",
-    "policies",
-    "system-namespace",
-    namespace={"default": None, "help": "The namespace, if the name stands alone. By default: default."},
-    policies=IN_FORCE_BY_DEFAULT,
-)
+@options("namespace", "kubeconfig", "policies", "system-namespace", policies=IN_FORCE_BY_DEFAULT)
 @runs(ApiError, ClusterError, ConfigError, OSError, PolicyError)
 async def command(
-    *,
-    target: tuple[str, ...],
-    namespace: str | None,
-    kubeconfig: str | None,
-    policies: Path | None,
-    system_namespace: str,
+    *, target: tuple[str, ...], namespace: str, kubeconfig: str | None, policies: Path | None, system_namespace: str
 ) -> None:
     """Say why a pod waits and what preemption would do, who could evict a running one, who evicted one that is gone.
 
@@ -67,67 +76,37 @@ async def command(
     It reads the cluster as the reconciler does, and writes nothing. Without the rights for that it says what the pod
     itself and its Events tell, which the role view lets its owners read.
     """
-    is_workload, own, name = _target(target, namespace)
-    async with await Client.connect(kubeconfig) as client:
-        policy_set, unreadable, absent = None, list[str](), ""
-        try:
-            policy_set = PolicySet(await read_policies(client, policies, system_namespace))
-        except NoPoliciesError as error:
-            if error.is_forbidden:
-                unreadable.append(f"the policies in force (ConfigMap {system_namespace}/{IN_FORCE})")
-            else:
-                absent = str(error)
-        if is_workload:
-            record = await read_evictions(client, system_namespace)
-            print_workload(own, name, record, policy_set.policies if policy_set else Policies())
-            return
-        pod = await _read_pod(client, f"{own}/{name}")
-        told = await told_of(client, own, name, pod.metadata.uid if pod is not None else "")
-        if pod is None:
-            await _explain_gone(client, own, name, told)
-            return
-        state, missing = await _read_cluster(client, policy_set or PolicySet(Policies()))
-        unreadable += missing
-        if policy_set is None or unreadable:
-            names = ", ".join(unreadable)
-            refused = f"you may not read {names} of the whole cluster" if names else ""
-            explain_alone(pod, policy_set, ", and ".join(filter(None, (refused, absent))))
-        else:
-            record = NOTHING
-            with suppress(ApiError):  # who may not read it is not told which rates are used up
-                record = await read_evictions(client, system_namespace)
-            show(state.pods.get(f"{own}/{name}") or pod, state, policy_set, record=record)
-    _print_told(told)
-
-
-def _target(words: tuple[str, ...], namespace: str | None) -> tuple[bool, str, str]:
-    """What the command line names: whether a workload, its namespace, and its name, `KIND/NAME` of a workload.
-
-    Raises UsageError.
-    """
-    parts = "/".join(words).split("/")
-    word = parts.pop(0) if len(parts) > 1 and parts[0] in ("pod", "workload") else ""
-    is_workload = word == "workload"
-    if not all(parts) or len(words) > 1 + bool(word) or len(parts) > 2 or (is_workload and len(parts) == 1):
+    asked, unsaid, record = _TARGET.fullmatch(" ".join(target)), list[str](), NOTHING
+    if asked is None:
         raise click.UsageError(
             "name one pod or workload: giveway explain NAMESPACE/NAME, giveway explain NAME -n NAMESPACE, or giveway"
             " explain workload KIND/NAME -n NAMESPACE"
         )
-    if is_workload or len(parts) == 1:
-        return is_workload, namespace or "default", "/".join(parts)
-    if namespace not in (None, parts[0]):
-        raise click.UsageError(f"pod {parts[0]}/{parts[1]} is not in namespace {namespace}")
-    return False, parts[0], parts[1]
-
-
-async def _read_pod(client: Client, key: str) -> Pod | None:
-    """The pod; None if there is none. Raises ApiError."""
-    try:
-        return await unless_absent(client.get(POD.path(*key.split("/")), Pod))
-    except ApiError as error:
-        if error.status == 403:
-            raise ApiError(403, error.reason, f"you may not read pod {key}: the role view lets its owners") from error
-        raise
+    async with await Client.connect(kubeconfig) as client:
+        policy_set = None
+        try:
+            policy_set = PolicySet(await read_policies(client, policies, system_namespace))
+        except NoPoliciesError as error:
+            unsaid.append(str(error))
+        if asked["workload"]:
+            record = await read_evictions(client, system_namespace)
+            print_workload(namespace, asked["workload"], record, policy_set.policies if policy_set else Policies())
+            return
+        own, name = asked["namespace"] or namespace, asked["pod"]
+        pod = await unless_absent(client.get(POD.path(own, name), Pod))
+        told = await told_of(client, own, name, pod.metadata.uid if pod is not None else "")
+        if pod is None:
+            await _explain_gone(client, own, name, is_told=bool(told))
+        else:
+            state, missing = await _read_cluster(client, policy_set or PolicySet(Policies()))
+            unsaid += [f"you may not read {', '.join(missing)} of the whole cluster"] if missing else []
+            with suppress(ApiError):  # who may not read it is not told which rates are used up
+                record = await read_evictions(client, system_namespace)
+            show_pod(state.pods.get(key_of(pod)) or pod, state, policy_set, record=record, unsaid="; ".join(unsaid))
+    for title, is_earlier in (("What was told of it", False), ("What was told of an earlier pod of its name", True)):
+        if entries := [str(entry) for entry in told if entry.is_earlier is is_earlier]:
+            click.echo(f"\n{title} (Events):")
+            print_lines(entries[-_MOST_SHOWN:], indent=2)
 
 
 async def _read_cluster(client: Client, policy_set: PolicySet) -> tuple[State, list[str]]:
@@ -144,33 +123,22 @@ async def _read_cluster(client: Client, policy_set: PolicySet) -> tuple[State, l
     return state, list(missing)
 
 
-async def _explain_gone(client: Client, namespace: str, name: str, told: list[Told]) -> None:
+async def _explain_gone(client: Client, namespace: str, name: str, *, is_told: bool) -> None:
     """Say who evicted a pod that is not there, as far as anything tells. Raises ClickException if nothing does."""
     key, decisions = f"{namespace}/{name}", await decisions_against(client, namespace, name)
-    if not told and not decisions:
+    if not is_told and not decisions:
         raise click.ClickException(
             f"there is no pod {key}, and no Event or decision that may be read tells of one. Events are kept for about"
             " an hour, decisions as long as their preemptors. The reconciler's log has all evictions; Prometheus knows"
             " how many there were in this namespace, by policy and rule:\n  sum by (policy, rule)"
             f' (increase(giveway_evictions_total{{namespace="{namespace}"}}[1d])) > 0'
         )
-    console = people_console()
-    console.print(f"There is no pod {literal(key)} now.")
+    lines = [f"There is no pod {key} now."]
     for preemptor, record in decisions:
         victim = next(victim for victim in record.victims if victim.pod == key)
         goes = f"that it goes from node {record.node} for {preemptor}, by {victim.rule}: {victim.because}."
-        console.print(literal(f"giveway decided at {record.at} {goes}"))
-    _print_told(told)
-
-
-def _print_told(told: list[Told]) -> None:
-    """Print the newest Events of a pod, and apart from them those of an earlier pod of its name."""
-    console = people_console()
-    for title, is_earlier in (("What was told of it", False), ("What was told of an earlier pod of its name", True)):
-        if entries := [entry for entry in told if entry.is_earlier is is_earlier]:
-            console.print(f"\n{title} (Events):")
-        for entry in entries[-_MOST_SHOWN:]:
-            console.print(f"  {literal(str(entry))}", soft_wrap=True)
+        lines.append(f"giveway decided at {record.at} {goes}")
+    print_lines(lines)
 
 
 async def read_evictions(client: Client, namespace: str) -> EvictionRecord:
@@ -184,22 +152,153 @@ async def read_evictions(client: Client, namespace: str) -> EvictionRecord:
 
 def print_workload(namespace: str, name: str, record: EvictionRecord, policies: Policies) -> None:
     """Print how often a workload was evicted, for whom, and what the policies' limits leave; `name` is `KIND/NAME`."""
-    console, now, past = people_console(), time.time(), record.of_workloads()
-    kind, _, own = name.partition("/")
-    asked = f"{kind}/{namespace}/{own}"
+    now, past = time.time(), record.of_workloads()
+    asked = name.replace("/", f"/{namespace}/")
     workload = next((known for known in past if known.lower() == asked.lower()), asked)
     rows = [(record.when(row), row.eviction.preemptor) for row in past.get(workload, ())]
     evictions = [(at, preemptor) for at, preemptor in rows if at > now - KEPT_SECONDS]
-    spans = (("hour", 3600), ("day", 86_400), ("week", 7 * 86_400), ("30 days", KEPT_SECONDS))
-    counts = [f"{sum(at > now - span for at, _ in evictions)} in the last {words}" for words, span in spans]
-    console.print(f"{literal(workload)} was evicted: {', '.join(counts)}.")
-    for at, preemptor in evictions[: -_MOST_SHOWN - 1 : -1]:
-        console.print(f"  {rfc3339(at)}  for {literal(preemptor or 'a pod that is not known any more')}")
+    counts = [f"{sum(at > now - span for at, _ in evictions)} in the last {words}" for words, span in _SPANS.items()]
+    print_lines([f"{workload} was evicted: {', '.join(counts)}."])
+    newest = evictions[: -_MOST_SHOWN - 1 : -1]
+    print_lines((f"{rfc3339(at)}  for {who or 'a pod that is not known any more'}" for at, who in newest), indent=2)
     others = [known for known in past if known.split("/")[1] == namespace]
     if not evictions and others:
-        console.print(f"Evicted in namespace {literal(namespace)}: {literal(', '.join(others))}")
+        print_lines([f"Evicted in namespace {namespace}: {', '.join(others)}"])
     for policy in policies.preemption:
         if (limit := policy.limits.per_workload) is not None:
             used = sum(at > now - limit.window for at, _ in evictions)
             left = f"{max(0, limit.evictions - used)} more of {limit.evictions}"
-            console.print(f"Policy {literal(policy.name)} lets {left} go (limits.perWorkload).")
+            print_lines([f"Policy {policy.name} lets {left} go (limits.perWorkload)."])
+
+
+def show_pod(
+    pod: Pod, state: State, policy_set: PolicySet | None, *, record: EvictionRecord = NOTHING, unsaid: str = ""
+) -> None:
+    """Print all there is to say of a pod: of itself, and, unless `unsaid` tells why not, of what preemption would do.
+
+    `policy_set` is None if the policies in force are not known.
+    """
+    now = time.time()
+    policy = policy_set.policy_of(pod) if policy_set is not None else None
+    why_not = ineligible_reason(pod, policy)
+    acted = f"is not acted for: {why_not}"
+    if policy is not None and not why_not:
+        acted = f"is acted for, by policy {policy.name}"
+    elif policy_set is None and is_marked(pod):
+        acted = "is acted for, if its scheduler finds no room"
+    print_lines([f"{key_of(pod)} {acted}.", *_of_pod(pod), *_of_plan(pod, state)])
+    if policy_set is None or unsaid:
+        print_lines([f"What preemption would do now is not said: {unsaid}."])
+    elif pod.spec.node_name and not pod.metadata.deletion_timestamp:
+        _show_possible_evictions(pod, state, policy_set, now)
+    elif not pod.metadata.deletion_timestamp:
+        rules = policy_set.rules[policy.name] if policy is not None else kubernetes_rules()
+        if policy is None:
+            decision = decide(state.snapshot, pod, rules, now)
+        else:
+            decision = decide_with_exclusions(state, pod, rules, now, immovable(state, ()))
+        if is_gang(state.snapshot, pod):
+            whole = f"It belongs to {group_of(pod)} and is placed together with others of it"
+            print_lines([f"{whole}: this is about it alone, and the last line about all of them."])
+        show_decision("cluster", pod, state.snapshot, rules, decision)
+        if policy is not None and not why_not:
+            print_lines([f"Now: {_now(state, pod, policy, policy_set, record)}"])
+
+
+def _of_pod(pod: Pod) -> list[str]:
+    """What a pod and its scheduler say, and what is written on it of the last decision."""
+    spec, annotations = pod.spec, pod.metadata.annotations or {}
+    lines = [f"Its PriorityClass is {spec.priority_class_name or 'none'}, its priority {spec.priority or 0}."]
+    if spec.node_name:
+        written = [key for key in (CAN_BE_PREEMPTED, PROTECTION_DURATION) if key in annotations]
+        lines += [f"It runs on {spec.node_name}.", *(f"Annotation {key}: {annotations[key]}." for key in written)]
+    lines += [
+        f"Its scheduler says: {condition.message or condition.reason or 'no reason'}"
+        for condition in pod.status.conditions or ()
+        if condition.type == "PodScheduled" and condition.status == "False"
+    ]
+    if (notice := notice_of(pod)) is not None:
+        whom = f"pod {notice.preemptor}" if notice.preemptor else f"a pod of another namespace (uid {notice.uid})"
+        lines.append(f"It is asked to leave by {notice.by}, for {whom} of priority {notice.priority}.")
+        ready = is_ready(pod, notice.plan)
+        lines.append("It says that it is ready to leave." if ready else f"With {READY}=true it is asked at once.")
+    if (decision := decision_of(pod)) is not None:
+        victims = ", ".join(victim.pod for victim in decision.victims) or "nobody"
+        victims += f" and {decision.more_victims} more" if decision.more_victims else ""
+        victims += with_all_of(victim.group or "" for victim in decision.victims)
+        last = f"Last decision, at {decision.at}: node {decision.node}, to evict {victims}"
+        lines.append(f"{last} (attempt {decision.attempt}).")
+        lines += [f"Why that node: {decision.because}."] if decision.because else []
+        if decision.left_out:
+            why = "since the scheduler did not bind it there though there was room"
+            lines.append(f"Left out then, {why}: {names(decision.left_out)}.")
+    return lines
+
+
+def _of_plan(pod: Pod, state: State) -> list[str]:
+    """The plan that is written on the pod, and how far its victims are that were told."""
+    nominated = not pod.spec.node_name and pod.status.nominated_node_name
+    try:
+        plan = plan_of(pod)
+    except UnreadableError as error:
+        return [f"Plan: {error}."]
+    if plan is None:
+        return [f"It is nominated to {nominated}, though not by giveway."] if nominated else []
+    cleared = "" if nominated or pod.spec.node_name else ", though the scheduler cleared the nomination"
+    lines = [f"A plan is under way: node {plan.node} is reserved until {plan.deadline}{cleared}."]
+    lines += [f"Its victims are told {plan.notice:g} s before they are asked to leave."] if plan.notice else []
+    for victim in plan.victims:
+        known = state.pod_of(victim.key, victim.uid)
+        if known is not None and (notice := notice_of(known)) is not None and notice.plan == plan.id:
+            said = ", and is ready" if is_ready(known, plan.id) else ""
+            lines.append(f"Victim {victim.key} is asked to leave by {notice.by}{said}.")
+    return lines
+
+
+def _now(state: State, pod: Pod, policy: PreemptionPolicy, policy_set: PolicySet, record: EvictionRecord) -> str:
+    """What the reconciler would do now, in words: for the pod, or for the gang that it belongs to."""
+    evaluator, rules = Evaluator(state, EvictionLog(), SteadyClock()), policy_set.rules[policy.name]
+    recall_evictions(evaluator, policy_set, record)  # what of the rates is used up
+    outcome: Outcome | Together
+    if is_gang(state.snapshot, pod):
+        waiting = state.waiting_members(group_of(pod))
+        ready = tuple(member for member in waiting if policy_set.policy_to_act_by(member) is policy)
+        gated = tuple(member for member in waiting if member.spec.scheduling_gates)
+        members = GangMembers(group_of(pod), ready, gated, ())
+        outcome = evaluate_gang(evaluator, members, policy, rules, 0, left_out=(), promised=Promised())
+    else:
+        extenders = [ExtenderCache(extender, {}) for extender in policy.extenders]
+        outcome = evaluator.evaluate(pod, policy, rules, 0, extenders=extenders)
+    match outcome:
+        case Fits(nodes):
+            where = f"kube-scheduler can bind it, for example to {names(nodes)}"
+            return f"nothing; {where} (if it does not, the reconciler decides without that node after a while)."
+        case Unschedulable():
+            return f"nothing would be done: {outcome.text}"
+        case Asks(question):
+            where = names(candidate.node for candidate in question.candidates)
+            return f"evicting on {where} would make room; extender {url_of(question.extender)} says where it may."
+    placed = outcome.placed if isinstance(outcome, Together) else ((pod, outcome),)
+    where = names(f"{key_of(member)} to {what.node}" for member, what in placed)
+    gone = names(key_of(victim) for _, what in placed for victim in what.victims)
+    more = with_all_of(group for _, what in placed for group in what.groups.values())
+    rooms = dict.fromkeys(what.room for _, what in placed if isinstance(what, Evicts) and what.room)
+    more += "".join(f" {room}" for room in rooms)
+    evicted = f"{gone} evicted{more}" if gone else "nobody evicted: pods there are leaving anyway"
+    return f"{where} would be nominated, and {evicted}."
+
+
+def _show_possible_evictions(pod: Pod, state: State, policy_set: PolicySet, now: float) -> None:
+    """Print one row for each policy and one for kube-scheduler, those who may evict the pod first."""
+    rows = []
+    evictions = possible_evictions(state, policy_set, key_of(pod), now)
+    for eviction in sorted(evictions, key=lambda eviction: eviction.since is None):
+        when = ["not as things are"]
+        if eviction.since is not None:
+            later = [rfc3339(eviction.since), f"(in {time_span(eviction.since - now)})"]
+            when = ["now"] if eviction.since <= now else later
+        who = f"giveway, policy {eviction.policy}" if eviction.policy else "kube-scheduler"
+        classes = names(f"{name} ({value})" for name, value in eviction.classes) or "none"
+        rows.append((who, classes, when, [f"{eviction.rule}: {eviction.text}", *eviction.conditions]))
+    heads = ("who", "for pods of class", "from when", "by which rule")
+    print_rows(people_console(), heads, rows, title="Who could evict it", most=None, ruled=True)

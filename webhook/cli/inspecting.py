@@ -24,19 +24,8 @@ def inspection_options(function: F) -> F:
     return shared(format_option("text", "json")(function))
 
 
-_REFUSALS = {0: "the cluster does not answer", 401: "the cluster does not know who you are", 403: "a right is missing"}
-
-
-def _said(error: Exception) -> str:
-    """Why the cluster could not be looked at."""
-    if isinstance(error, ApiError) and error.status in _REFUSALS:
-        return f"{_REFUSALS[error.status]}: {error.message or 'Unauthorized'}"
-    return str(error)
-
-
 inspects = runs(
     *(ApiError, ConfigError, NoPoliciesError, OSError, PolicyError),
-    says=_said,
     exit_code=INCOMPLETE,
     stopped="stopped before the end",
     cleans_up=True,

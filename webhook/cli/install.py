@@ -11,7 +11,7 @@ import click
 
 from webhook.cli.options import WebhookUrl, options
 from webhook.cli.output import print_yaml, shown_progress
-from webhook.cli.running import runs
+from webhook.cli.running import refusal, runs
 from webhook.component_base.own_names import RECONCILER, SYSTEM_NAMESPACE
 from webhook.component_base.own_names import WEBHOOK as SERVER
 from webhook.installation.applier import Key, ObjectApplier, UnfitClusterError, key_of, ordered
@@ -59,12 +59,8 @@ _STARTS = 5.0
 
 
 def _said(error: Exception) -> str:
-    """What the cluster refused, or why it cannot be reached."""
-    if not isinstance(error, ApiError):
-        return str(error)
-    missing = error.status == 403 and " cannot " in error.message
-    text = f"a right is missing: {error.message}" if missing else str(error)
-    return f"{text}. Run the same command again once that is mended"
+    again = ". Run the same command again once that is mended" if isinstance(error, ApiError) else ""
+    return f"{refusal(error)}{again}"
 
 
 installs = runs(

@@ -44,6 +44,15 @@ def people_console(*, stderr: bool = False) -> Console:
     return Console(highlight=False, width=wide, stderr=stderr)
 
 
+def print_lines(lines: Iterable[str], indent: int = 0) -> None:
+    """Print literal texts, each on a line of its own."""
+    from rich.padding import Padding  # noqa: PLC0415 - only for people
+
+    console = people_console()
+    for line in lines:
+        console.print(Padding(literal(line), (0, 0, 0, indent), expand=False))
+
+
 def print_rows(
     console: Console,
     heads: Sequence[str],

@@ -10,13 +10,25 @@ from typing import Any, ParamSpec, TypeVar
 
 import click
 
+from webhook.kube.errors import ApiError
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
+_REFUSALS = {0: "the cluster does not answer", 401: "the cluster does not know who you are", 403: "a right is missing"}
+
+
+def refusal(error: Exception) -> str:
+    """What a cluster refused, or what else went wrong. A 403 of an admission webhook says no user that cannot."""
+    if not isinstance(error, ApiError) or (error.status == 403 and " cannot " not in error.message):
+        return str(error)
+    return f"{_REFUSALS[error.status]}: {error.message or 'Unauthorized'}" if error.status in _REFUSALS else str(error)
+
+
 def runs(
     *errors: type[Exception],
-    says: Callable[[Any], str] = str,
+    says: Callable[[Any], str] = refusal,
     exit_code: int = 1,
     stopped: str | None = None,
     cleans_up: bool = False,
