@@ -1,6 +1,6 @@
 """One read of the cluster, which all checks look at. What may not be read is noted, not raised.
 
-What pods have in common is kept once (`SharedPods`): about 1 kB for each.
+What pods have in common is kept once (`SharedPods`), and of each what checks read: about 0.6 kB.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from webhook.kube.lease import Lease
 from webhook.kube.objects.cluster_scoped import Namespace, Node, PriorityClass
 from webhook.kube.objects.devices import DeviceClass
 from webhook.kube.objects.meta import ObjectMeta, key_of
-from webhook.kube.objects.pod import Pod, PodDisruptionBudget
+from webhook.kube.objects.pod import Pod, PodDisruptionBudget, PodStatus
 from webhook.kube.objects.scheduling import PodGroup
 from webhook.kube.objects.sharing import SharedPods
 from webhook.kube.pods import is_terminal
@@ -214,7 +214,7 @@ async def _listed(client: Client, resource: Resource, as_: type[Any], progress: 
 
 async def _read_pods(client: Client, observed: Observed, progress: Progress) -> None:
     """Note every pod that has not ended and is not going, the nominations, and which pods are of groups."""
-    kept, share = protected_annotations(observed.policies), SharedPods()
+    kept, share, not_nominated = protected_annotations(observed.policies), SharedPods(), PodStatus()
     members = defaultdict[GroupKey, list[Pod]](list)
     async for pod in items_of(client, resources.POD, _Pod, progress):
         if not isinstance(pod, _Pod) or is_terminal(pod) or pod.metadata.deletion_timestamp:
@@ -223,6 +223,8 @@ async def _read_pods(client: Client, observed: Observed, progress: Progress) -> 
         if group != NO_GROUP:
             observed.minima[group] = max(minimum_said_by(pod), observed.minima.get(group, 0))
             members[group].append(pod)
+        else:
+            pod.spec.containers = pod.spec.init_containers = None  # what a pod asks for counts for groups alone
         if pod.status.nominated_node_name and not pod.spec.node_name:
             writes = [
                 entry for entry in meta.managed_fields or () if b'"f:nominatedNodeName"' in bytes(entry.fields_v1)
@@ -230,8 +232,11 @@ async def _read_pods(client: Client, observed: Observed, progress: Progress) -> 
             observed.nominated[key_of(pod)] = max(
                 (Nominated(entry.time, entry.manager) for entry in writes), default=Nominated()
             )
-        meta.managed_fields = None
-        meta.annotations = {key: text for key, text in (meta.annotations or {}).items() if key in kept}
+        # No check reads these; they would be a quarter of what is kept
+        meta.managed_fields, meta.uid, meta.resource_version = None, "", ""
+        node = pod.status.nominated_node_name
+        pod.status = PodStatus(nominated_node_name=node) if node else not_nominated
+        meta.annotations = {key: text for key, text in (meta.annotations or {}).items() if key in kept} or None
         observed.pods.append(share(pod))
     observed.minima = {group: minimum for group, minimum in observed.minima.items() if minimum}
     observed.members = {group: pods for group, pods in members.items() if group in observed.minima}
