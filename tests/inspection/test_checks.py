@@ -3,6 +3,7 @@
 import base64
 import pkgutil
 import re
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from importlib import import_module
 from inspect import isfunction
@@ -26,7 +27,7 @@ from tests.inspection.observing import (
 )
 from webhook.inspection import checks
 from webhook.inspection.checks import alive, certificates, policies, rights
-from webhook.inspection.cluster_findings import counted, names
+from webhook.inspection.cluster_findings import ClusterFinding, counted, names
 from webhook.inspection.doctor import CHECKS, examine
 from webhook.inspection.observed import Nominated
 from webhook.kube.instants import rfc3339
@@ -302,7 +303,7 @@ def test_every_check_is_in_the_table_and_explained():
         for module in modules
         for name, function in vars(module).items()
         if isfunction(function) and function.__module__ == module.__name__ and not name.startswith("_")
-        if function.__annotations__["return"] == "Iterator[ClusterFinding]"
+        if function.__annotations__["return"] == Iterator[ClusterFinding]
     ]
     assert {check.run for check in CHECKS} == set(defined)
     assert len(CHECKS) == len(defined)

@@ -7,7 +7,7 @@ from tests.cases import cases
 from tests.inspection.observing import NOW, assert_finds, configuration, entry, observed
 from tests.manifests.rendering import rendered, rules_of
 from webhook.inspection.checks import alive, policies, rights
-from webhook.inspection.observed import OwnState, PolicyMap
+from webhook.inspection.observed import CONFIGURATIONS, OwnState, PolicyMap
 from webhook.kube.instants import rfc3339
 from webhook.kube.lease import Lease, LeaseSpec
 from webhook.kube.objects.meta import ObjectMeta
@@ -200,7 +200,6 @@ OWN = OwnState(deployments=RUNS)
 CONTAINER = {"args": ["serve", "--entries=static"]}
 AS_STATIC = {**RUNS["giveway-webhook"], "spec": {"template": {"spec": {"containers": [CONTAINER]}}}}
 STATIC = OwnState(deployments={**RUNS, "giveway-webhook": AS_STATIC})
-ENTRIES = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
 
 
 @pytest.mark.parametrize(
@@ -215,9 +214,9 @@ ENTRIES = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
         ),
         ("no roles", OWN, rbac() | {"roles": []}, ["error: *in giveway-system*"] * 2),
         ("nobody runs", OwnState(), rbac() | {"roles": []}, ""),
-        ("no right on entries", OWN, rbac(ENTRIES), f"error: *may not get {ENTRIES[0]}*"),
-        ("static", STATIC, rbac(ENTRIES), ""),
-        ("static, and may", STATIC, rbac(), f"warning: *giveway-webhook may still update {', '.join(ENTRIES)}."),
+        ("no right on entries", OWN, rbac(CONFIGURATIONS), "error: *may not get mutatingwebhookconfigurations*"),
+        ("static", STATIC, rbac(CONFIGURATIONS), ""),
+        ("static, and may", STATIC, rbac(), f"warning: *giveway-webhook may still update {', '.join(CONFIGURATIONS)}."),
     ),
 )
 def test_own_rights(own, objects, expected):

@@ -14,9 +14,9 @@ from webhook.native.objects import Settings
 from webhook.policy.model.policies import Policies
 from webhook.policy.model.rules import PriorityClasses, ProtectAnnotations
 from webhook.registration import stored
-from webhook.registration.entries import MUTATING, VALIDATING, WebhookTarget, entries
+from webhook.registration.entries import VALIDATING, WebhookTarget, entries
 
-VALIDATES = CONFIGURATIONS[1]
+MUTATES, VALIDATES = CONFIGURATIONS
 OURS = configuration("giveway", entry("pods.mutate.giveway.dev", reinvocationPolicy="IfNeeded"))
 
 
@@ -29,7 +29,7 @@ def both(*entries):
     ("configurations", "expected"),
     cases(
         ("not installed", {}, ""),
-        ("one alone", {CONFIGURATIONS[0]: [OURS]}, "error: There is no Validating*"),
+        ("one alone", {MUTATES: [OURS]}, "error: There is no Validating*"),
         ("empty", both(), ["error: *no entries that judge anything."] * 2),
         ("probes alone", both(entry("probe.mutate.giveway.dev")), ["error: *no entries that judge anything."] * 2),
         ("Ignore", both(entry("pods.x.giveway.dev", failurePolicy="Ignore")), ["info: *failurePolicy Ignore*"] * 2),
@@ -110,7 +110,6 @@ def keeps(key):
 
 
 BEFORE, AFTER = keeps("example.com/kept"), keeps("example.com/other")
-PLURALS = dict(zip((MUTATING, VALIDATING), CONFIGURATIONS, strict=True))
 AS_STATIC = {"spec": {"template": {"spec": {"containers": [{"args": ["serve", "--entries=static"]}]}}}}
 STATIC = OwnState(deployments={"giveway-webhook": AS_STATIC})
 OLD = "warning: ValidatingWebhookConfiguration giveway is not what the policies in force need: *pods.validate*"
@@ -119,7 +118,7 @@ OLD = "warning: ValidatingWebhookConfiguration giveway is not what the policies 
 def applied(policies, target):
     """The configurations as `giveway compile --webhook` prints them."""
     made = entries(policies, target)
-    return {PLURALS[kind]: [configuration("giveway", *webhooks)] for kind, webhooks in made.items()}
+    return {plural: [configuration("giveway", *made[kind])] for plural, kind in CONFIGURATIONS.items()}
 
 
 def kept(policies):

@@ -156,7 +156,7 @@ async def test_a_list_that_expires_in_the_middle_goes_on(cluster, monkeypatch):
 async def test_a_namespace_and_a_class_that_come_during_the_scan(cluster):
     """What the scan does not know yet is looked up, as the webhook does."""
     rule = make_rule("range", reserve=Reserve(from_=2000, to=5000, use=()))
-    found = scanning._Scan(cluster.admin, policies(make_policy("p", rule)), ([], []), OWN, lambda *_: None)
+    found = scanning._Scan(cluster.admin, policies(make_policy("p", rule)), OWN, lambda *_: None)
     await cluster.admin.create(resources.NAMESPACE.path(), namespace("late"))
     await cluster.admin.create(resources.PRIORITY_CLASS.path(), priority_class("late", 4000))
 

@@ -3,11 +3,9 @@
 The texts stand in `checks/findings.toml`, by check and finding.
 """
 
-from __future__ import annotations
-
 import string
 import tomllib
-from collections.abc import Callable, Iterable, Mapping, Sized
+from collections.abc import Callable, Collection, Iterable, Mapping, Sized
 from enum import StrEnum
 from importlib.resources import files
 from typing import Any, NamedTuple
@@ -42,7 +40,7 @@ class Check(NamedTuple):
     """A row of the table of checks: its name, what must be readable for it, and the function."""
 
     name: str
-    needs: tuple[str, ...]
+    needs: Collection[str]
     run: Callable[[Observed], Iterable[ClusterFinding]]
     by_policies: bool = False
     """Whether it says nothing without the policies in force."""

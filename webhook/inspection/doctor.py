@@ -3,8 +3,6 @@
 Adding a check is a function and a row.
 """
 
-from __future__ import annotations
-
 import asyncio
 import secrets
 import time

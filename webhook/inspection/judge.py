@@ -6,8 +6,6 @@ requester is taken once as the one that refuses and once as the one that does no
 refuses the object whoever made it; a rule that refuses only once cannot be judged after the fact.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable
 from typing import Any
 
@@ -18,7 +16,8 @@ from webhook.admission.own_reviews import ask, review_of
 from webhook.admission.review import Answer, say
 from webhook.admission.webhook import Phase
 from webhook.kube.json_patch import apply_json_patch
-from webhook.kube.pods import WORKLOADS
+from webhook.kube.objects.meta import ObjectMeta
+from webhook.kube.pods import WORKLOADS, controller_of
 from webhook.policy.evaluation.engine import Engine
 from webhook.policy.evaluation.request import CONTROLLER, UserInfo
 from webhook.policy.model.declarations import reads_user
@@ -51,23 +50,18 @@ class Maker(msgspec.Struct, frozen=True):
     kind: str
     user: UserInfo = UserInfo()
 
-    @property
-    def known(self) -> bool:
-        """Whether every rule can be judged."""
-        return self.kind == "named"
-
 
 UNKNOWN = Maker("unknown")
 
 
-def maker_of(owners: list[dict[str, Any]], annotations: dict[str, str], node: str) -> Maker:
+def maker_of(pod: ObjectMeta, node: str) -> Maker:
     """Who made a pod: by its ownerReferences, or the kubelet if it is a mirror pod."""
-    if _MIRROR in annotations:
+    if _MIRROR in (pod.annotations or {}):
         return Maker("named", UserInfo(f"system:node:{node}", ("system:nodes", "system:authenticated")))
-    owner = next((reference for reference in owners if reference.get("controller")), None)
+    owner = controller_of(pod)
     if owner is None:
         return UNKNOWN
-    controller = _CONTROLLERS.get((owner.get("apiVersion", ""), owner.get("kind", "")))
+    controller = _CONTROLLERS.get((owner.api_version, owner.kind))
     return Maker("controller", CONTROLLER) if controller is None else _named(controller)
 
 

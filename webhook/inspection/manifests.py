@@ -5,8 +5,6 @@ that are among them or were given besides. Whoever applies them may be named; el
 cannot be judged, as in a scan. Pure.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from typing import Any
 

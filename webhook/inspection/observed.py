@@ -3,12 +3,11 @@
 What pods have in common is kept once (`SharedPods`), and of each what checks read: about 0.6 kB.
 """
 
-from __future__ import annotations
-
 import asyncio
 import base64
 from collections import defaultdict
 from collections.abc import Awaitable, Mapping
+from itertools import chain
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
@@ -30,21 +29,20 @@ from webhook.kube.pods import is_terminal
 from webhook.kube.resources import CONFIG_MAP, DEPLOYMENT, LEASE, POD, Resource
 from webhook.policy.evaluation.reads import protected_annotations
 from webhook.policy.model.policies import Policies
-from webhook.preemption.snapshot.kinds import (
-    BUDGETS,
-    DEVICE_CLASSES,
-    NAMESPACES,
-    NODES,
-    POD_GROUPS,
-    PRIORITY_CLASSES,
-)
+from webhook.preemption.snapshot import kinds
 from webhook.preemption.snapshot.pod_groups import NO_GROUP, GroupKey, group_of, minimum_said_by
 from webhook.registration.probe import Probe, send_probe
 
-CONFIGURATIONS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
-"""The plurals of webhook configurations."""
+Json = dict[str, Any]
+T = TypeVar("T")
+
+CONFIGURATIONS = {
+    resource.plural: resource.kind
+    for resource in (resources.MUTATING_WEBHOOK_CONFIGURATION, resources.VALIDATING_WEBHOOK_CONFIGURATION)
+}
+"""Webhook configurations: plural to kind."""
 _RBAC = "rbac.authorization.k8s.io"
-_DECODED = (NAMESPACES, PRIORITY_CLASSES, BUDGETS, NODES, DEVICE_CLASSES)
+_DECODED = (kinds.NAMESPACES, kinds.PRIORITY_CLASSES, kinds.BUDGETS, kinds.NODES, kinds.DEVICE_CLASSES)
 """The kinds of a snapshot that are listed as they are, beside the PodGroups."""
 _AS_DATA = (
     resources.MUTATING_WEBHOOK_CONFIGURATION,
@@ -61,11 +59,6 @@ _AS_DATA = (
     resources.DAEMON_SET,
     Resource("", "v1", "resourcequotas", "ResourceQuota"),
 )
-_READ: tuple[tuple[Resource, type[Any]], ...] = (
-    *((kind.resource, kind.type_) for kind in _DECODED),
-    *((resource, dict) for resource in _AS_DATA),
-)
-"""What is listed as it is; pods are summarised page by page."""
 
 
 class _Managed(msgspec.Struct, rename="camel"):
@@ -140,7 +133,7 @@ class Observed(msgspec.Struct, kw_only=True):
     nodes: list[Node] = []
     device_classes: list[DeviceClass] = []
     objects: dict[str, list[dict[str, Any]]] = {}
-    """Everything else, by plural, as JSON data."""
+    """Everything else, by plural, as JSON data without who wrote which field."""
     certificates: dict[str, bytes] = {}
     version: dict[str, Any] = {}
     missing: dict[str, str] = {}
@@ -176,18 +169,22 @@ async def observe(
     observed = Observed(policies=policies, own=own, now=now, missing={}, no_policies=no_policies)
     observed.version = await client.get("/version")
 
-    async def listed(resource: Resource, as_: type[Any]) -> list[Any]:
-        asked = _listed(client, resource, as_, progress)
-        return await unless_refused(observed.missing, resource.plural, asked, [])
+    async def items(resource: Resource, as_: type[Any]) -> list[Any]:
+        return [item async for item in items_of(client, resource, as_, progress)]
 
-    lists = {resource.plural: await listed(resource, as_) for resource, as_ in _READ}
-    observed.namespaces = {namespace.metadata.name: namespace for namespace in lists.pop("namespaces")}
-    observed.classes = {priority_class.metadata.name: priority_class for priority_class in lists.pop("priorityclasses")}
-    observed.budgets = lists.pop("poddisruptionbudgets")
-    observed.nodes, observed.device_classes = lists.pop("nodes"), lists.pop("deviceclasses")
+    async def listed(resource: Resource, as_: type[Any]) -> list[Any]:
+        return await unless_refused(observed.missing, resource.plural, items(resource, as_), [])
+
+    namespaces, classes, observed.budgets, observed.nodes, observed.device_classes = [
+        await listed(kind.resource, kind.type_) for kind in _DECODED
+    ]
+    observed.namespaces = {namespace.metadata.name: namespace for namespace in namespaces}
+    observed.classes = {priority_class.metadata.name: priority_class for priority_class in classes}
     observed.reach = in_reach(observed.namespaces.values(), own)
-    observed.objects = lists
-    for source, kind in POD_GROUPS.items():
+    observed.objects = {resource.plural: await listed(resource, dict) for resource in _AS_DATA}
+    for obj in chain.from_iterable(observed.objects.values()):
+        obj["metadata"].pop("managedFields", None)
+    for source, kind in kinds.POD_GROUPS.items():
         for group in await listed(kind.resource, kind.type_):
             if group.minimum:
                 key = GroupKey(source, group.metadata.namespace, group.metadata.name)
@@ -202,14 +199,6 @@ async def observe(
         client, own, now, probing=bool(observed.own_entries()), missing=observed.missing
     )
     return observed
-
-
-async def _listed(client: Client, resource: Resource, as_: type[Any], progress: Progress) -> list[Any]:
-    """All objects of a kind, JSON data without who wrote which field."""
-    items = [item async for item in items_of(client, resource, as_, progress)]
-    for item in items if as_ is dict else ():
-        item["metadata"].pop("managedFields", None)
-    return items
 
 
 async def _read_pods(client: Client, observed: Observed, progress: Progress) -> None:
@@ -245,9 +234,6 @@ async def _read_pods(client: Client, observed: Observed, progress: Progress) -> 
 _OWN_PODS = "app.kubernetes.io/name=giveway"
 _LOOK_AGAIN = 5.0
 """Seconds, at most, after which a lease that seems old is read once more: the clocks here and there may differ."""
-
-Json = dict[str, Any]
-T = TypeVar("T")
 
 
 async def read_own_state(client: Client, own: str, now: float, *, probing: bool, missing: dict[str, str]) -> OwnState:

@@ -3,8 +3,6 @@
 Both are read with a tenant's rights (`view` in the pod's namespace), and last longer than the pod.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

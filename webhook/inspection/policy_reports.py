@@ -5,8 +5,6 @@ when nothing is found in its namespace any more. Which of the two APIs a cluster
 nothing is written.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from typing import Any
 

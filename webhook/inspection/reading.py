@@ -1,7 +1,5 @@
 """What an inspection goes by: the policies, and the namespaces that giveway is asked about."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from pathlib import Path

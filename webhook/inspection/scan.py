@@ -4,27 +4,23 @@ Objects are read page by page and let go of as soon as they are judged. What is 
 and owner, and of these at most `MOST_ROWS`, so memory does not grow with the cluster.
 """
 
-from __future__ import annotations
-
 from collections import Counter
-from contextlib import suppress
-from typing import Any
 
 import msgspec
 
-from webhook.admission.context import CLASSES, POD_GROUPS, Objects
-from webhook.inspection.checks.budgets import Preemptible, never_allows
+from webhook.admission.context import POD_GROUPS, Objects
+from webhook.inspection.checks.budgets import by_namespace, never_allows, preemptible_by
 from webhook.inspection.judge import UNKNOWN, Existing, Judge, Judged, Said, maker_of, maker_of_template
 from webhook.inspection.reading import Progress, in_reach, items_of
 from webhook.kube import resources
 from webhook.kube.client import Client
-from webhook.kube.errors import ApiError, unless_absent
+from webhook.kube.errors import ApiError
 from webhook.kube.objects.cluster_scoped import Namespace, PriorityClass
 from webhook.kube.objects.meta import Condition, ObjectMeta
 from webhook.kube.objects.pod import Pod, PodDisruptionBudget
-from webhook.kube.pods import TEMPLATE_HASH
+from webhook.kube.pods import TEMPLATE_HASH, controller_of
 from webhook.kube.resources import Resource
-from webhook.kube.selectors import Matcher, SelectorError, label_matcher
+from webhook.kube.selectors import Matcher
 from webhook.policy.model.policies import Policies
 
 MOST_ROWS = 20_000
@@ -101,9 +97,8 @@ async def scan(client: Client, policies: Policies, own: str, progress: Progress 
 
     Raises ApiError if the classes, the namespaces or the pods cannot be listed.
     """
-    classes, _ = await client.list(resources.PRIORITY_CLASS.path(), PriorityClass)
-    namespaces, _ = await client.list(resources.NAMESPACE.path(), Namespace)
-    work = _Scan(client, policies, (classes, namespaces), own, progress)
+    work = _Scan(client, policies, own, progress)
+    await work.learn()
     if policies.preemption:
         await work.read_budgets()
     for resource in (resources.PRIORITY_CLASS, *_TEMPLATES, resources.POD):
@@ -114,27 +109,27 @@ async def scan(client: Client, policies: Policies, own: str, progress: Progress 
 class _Scan:
     """The course of one scan."""
 
-    def __init__(
-        self,
-        client: Client,
-        policies: Policies,
-        known: tuple[list[PriorityClass], list[Namespace]],
-        own: str,
-        progress: Progress,
-    ) -> None:
+    def __init__(self, client: Client, policies: Policies, own: str, progress: Progress) -> None:
         self._client, self._own, self._progress = client, own, progress
-        classes, namespaces = known
-        self._classes = {priority_class.metadata.name: priority_class for priority_class in classes}
-        self._namespaces = {namespace.metadata.name: namespace for namespace in namespaces}
-        self._reach = in_reach(namespaces, own)
-        self._judge = Judge(policies, Objects(classes, namespaces))
-        self._preemptible = Preemptible(policies.preemption, self._classes)
+        self._classes, self._namespaces = dict[str, PriorityClass](), dict[str, Namespace]()
+        self._reach = frozenset[str]()
+        self._judge = Judge(policies, Objects())
+        self._preemptible = preemptible_by(policies.preemption, self._classes)
         self._closed: dict[str, list[tuple[str, Matcher]]] = {}
         """By namespace the budgets that never let a pod go, each with why and whom it covers."""
         self._asked: set[tuple[str, str]] = set()
         self._rows: dict[tuple[str, str, str, str, str], Row] = {}
         self._passed_over, self._judged_kinds = Counter[str](), Counter[str]()
         self._report = Report(passed_over=self._passed_over, judged=self._judged_kinds)
+
+    async def learn(self) -> None:
+        """List the classes and namespaces; those that have gone since the scan began stay known."""
+        classes, _ = await self._client.list(resources.PRIORITY_CLASS.path(), PriorityClass)
+        namespaces, _ = await self._client.list(resources.NAMESPACE.path(), Namespace)
+        self._classes |= {priority_class.metadata.name: priority_class for priority_class in classes}
+        self._namespaces |= {namespace.metadata.name: namespace for namespace in namespaces}
+        self._reach = in_reach(self._namespaces.values(), self._own)
+        self._judge.use(Objects(self._classes.values(), self._namespaces.values()))
 
     async def read_budgets(self) -> None:
         """Note the budgets that never let a pod go."""
@@ -145,13 +140,12 @@ class _Scan:
                 raise
             self._problem("poddisruptionbudgets: not looked at, no right to list them")
             return
-        for budget in budgets:
-            # A budget whose selector is not valid covers nothing
-            with suppress(SelectorError):
-                if why := never_allows(budget):
-                    said = f"PodDisruptionBudget {budget.metadata.name} never lets it be evicted, because {why}"
-                    covers = label_matcher(budget.spec.selector)
-                    self._closed.setdefault(budget.metadata.namespace, []).append((said, covers))
+        for namespace, rows in by_namespace(budgets).items():
+            self._closed[namespace] = [
+                (f"PodDisruptionBudget {budget.metadata.name} never lets it be evicted, because {why}", covers)
+                for budget, covers in rows
+                if (why := never_allows(budget))
+            ]
 
     async def read(self, resource: Resource) -> None:
         """Judge every object of a kind."""
@@ -219,8 +213,7 @@ class _Scan:
         if resource is resources.PRIORITY_CLASS:
             maker = UNKNOWN
         elif resource is resources.POD:
-            owners = [msgspec.to_builtins(owner) for owner in meta.owner_references or ()]
-            maker = maker_of(owners, meta.annotations or {}, (head.spec and head.spec.node_name) or "")
+            maker = maker_of(meta, (head.spec and head.spec.node_name) or "")
         else:
             maker = maker_of_template(resource.plural)
         while True:
@@ -234,17 +227,7 @@ class _Scan:
             if not unknown:
                 return judged
             self._asked |= unknown
-            for what, name in unknown:
-                kind, as_ = (
-                    (resources.PRIORITY_CLASS, PriorityClass) if what == CLASSES else (resources.NAMESPACE, Namespace)
-                )
-                made: Any = await unless_absent(self._client.get(kind.path(name=name), as_))
-                if isinstance(made, PriorityClass):
-                    self._classes[name] = made
-                elif isinstance(made, Namespace):
-                    self._namespaces[name] = made
-                    self._reach |= in_reach([made], self._own)
-            self._judge.use(Objects(self._classes.values(), self._namespaces.values()))
+            await self.learn()
 
     def _why_not(self, resource: Resource, head: _Head) -> str:
         """Why an object is not judged; empty if it is."""
@@ -277,7 +260,7 @@ def _owner(resource: Resource, meta: ObjectMeta) -> str:
     """The owner by which an object is counted: of a pod the workload that people wrote."""
     if resource is not resources.POD:
         return f"{resource.kind} {meta.name}"
-    owner = next((reference for reference in meta.owner_references or () if reference.controller), None)
+    owner = controller_of(meta)
     if owner is None:
         return _NO_OWNER
     suffix = (meta.labels or {}).get(TEMPLATE_HASH)

@@ -1,7 +1,5 @@
 """Objects of any kind in a cluster: where they live by discovery, server-side apply, and what was applied so far."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import time

@@ -8,8 +8,6 @@ and the bindings of native policies. Then the Deployments, so that nobody writes
 off the pods that have them. Then everything else, the namespace last.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import time

@@ -6,8 +6,6 @@ platform team's own too. A field that it does not know is an error, never passed
 it makes of the base with every component against `kubectl kustomize`.
 """
 
-from __future__ import annotations
-
 import copy
 import sysconfig
 from collections.abc import Collection, Iterable

@@ -3,8 +3,6 @@
 docs/native-policies.md tells what holds in each.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

@@ -39,7 +39,7 @@ UNREAD = {
 def test_the_doctor_reads_every_kind():
     """`giveway doctor` reads each kind that decides, but for those that no check looks at."""
     apart = {kind.resource for kind in (PODS, *POD_GROUPS.values())}
-    read = {resource for resource, type_ in observed._READ if type_ is not dict} | apart
+    read = {kind.resource for kind in observed._DECODED} | apart
     assert {kind.resource for kind in SNAPSHOT_KINDS} - read == UNREAD
 
 

@@ -1,7 +1,5 @@
 """giveway itself: installed, answering, running, led, what it leaves behind on pods, and the version it runs on."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from importlib.metadata import version
 from typing import Any

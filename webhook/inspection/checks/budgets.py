@@ -1,10 +1,9 @@
 """Budgets that never let anybody go, by which a tenant keeps preemptible pods forever."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
+from functools import cache
 
 from webhook.inspection.cluster_findings import ClusterFinding, finding
 from webhook.inspection.observed import Observed
@@ -37,21 +36,25 @@ def never_allows(budget: PodDisruptionBudget) -> str:
     return ""
 
 
-class Preemptible:
+def preemptible_by(policies: Iterable[PreemptionPolicy], classes: Mapping[str, PriorityClass]) -> Callable[[Pod], bool]:
     """Whether some policy may evict a pod by what it and its class say; each kind of pod is asked once."""
+    compiled = [compile_rules(policy) for policy in policies]
+    read = frozenset[str]().union(*(rules.annotations for rules in compiled))
 
-    def __init__(self, policies: tuple[PreemptionPolicy, ...], classes: Mapping[str, PriorityClass]) -> None:
-        self._rules = [compile_rules(policy) for policy in policies]
-        self._read = frozenset[str]().union(*(rules.annotations for rules in self._rules))
-        self._classes = classes
-        self._known: dict[Profile, bool] = {}
+    @cache
+    def may_go(profile: Profile) -> bool:
+        return any(rules.reason(profile, classes).may_go for rules in compiled)
 
-    def __call__(self, pod: Pod) -> bool:
-        """The answer for a pod."""
-        profile = profile_of(pod, self._read)
-        if profile not in self._known:
-            self._known[profile] = any(rules.reason(profile, self._classes).may_go for rules in self._rules)
-        return self._known[profile]
+    return lambda pod: may_go(profile_of(pod, read))
+
+
+def by_namespace(budgets: Iterable[PodDisruptionBudget]) -> dict[str, list[tuple[PodDisruptionBudget, Matcher]]]:
+    """The budgets of each namespace with whom they cover; one whose selector is not valid covers nothing."""
+    found: dict[str, list[tuple[PodDisruptionBudget, Matcher]]] = defaultdict(list)
+    for budget in budgets:
+        with suppress(SelectorError):
+            found[budget.metadata.namespace].append((budget, label_matcher(budget.spec.selector)))
+    return found
 
 
 def covering_nothing(observed: Observed) -> Iterator[ClusterFinding]:
@@ -79,7 +82,7 @@ def never_allowing(observed: Observed) -> Iterator[ClusterFinding]:
     closed = {key_of(budget): why for budget in observed.budgets if (why := never_allows(budget))}
     if not closed:
         return
-    preemptible = Preemptible(observed.policies.preemption, observed.classes)
+    preemptible = preemptible_by(observed.policies.preemption, observed.classes)
     coverage = _coverage(observed)
     kept: dict[str, list[str]] = defaultdict(list)
     without_scale: dict[str, list[str]] = defaultdict(list)
@@ -101,14 +104,9 @@ def never_allowing(observed: Observed) -> Iterator[ClusterFinding]:
 
 def _coverage(observed: Observed) -> dict[tuple[str, int], list[str]]:
     """The budgets of pods, by namespace and the identity of their labels, which equal pods share."""
-    by_namespace: dict[str, list[tuple[str, Matcher]]] = defaultdict(list)
-    for budget in observed.budgets:
-        # A budget whose selector is not valid covers nothing
-        with suppress(SelectorError):
-            by_namespace[budget.metadata.namespace].append((key_of(budget), label_matcher(budget.spec.selector)))
-    covered: dict[tuple[str, int], list[str]] = {}
+    budgets, covered = by_namespace(observed.budgets), dict[tuple[str, int], list[str]]()
     for meta in (pod.metadata for pod in observed.pods):
         place = meta.namespace, id(meta.labels)
-        if place not in covered and meta.namespace in by_namespace:
-            covered[place] = [key for key, covers in by_namespace[meta.namespace] if covers(meta.labels or {})]
+        if place not in covered and meta.namespace in budgets:
+            covered[place] = [key_of(row) for row, covers in budgets[meta.namespace] if covers(meta.labels or {})]
     return covered

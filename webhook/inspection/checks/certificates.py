@@ -1,7 +1,5 @@
 """Certificates: what is served, and the authorities that the webhook configurations trust."""
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta

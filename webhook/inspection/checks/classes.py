@@ -1,10 +1,8 @@
 """PriorityClasses: those that preempt past the protections, twins, drifted annotations, and reserved ranges."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from typing import Any
+from functools import cache
 
 import msgspec
 
@@ -12,11 +10,12 @@ from webhook.admission.context import Objects
 from webhook.admission.mutating import given_earlier
 from webhook.admission.resolving import NEVER, PREEMPT, policy_of
 from webhook.inspection.cluster_findings import ClusterFinding, FindingSeverity, counted, finding, names, quoted
-from webhook.inspection.judge import CANNOT_BE_JUDGED, UNKNOWN, Existing, Judge, Maker, maker_of
+from webhook.inspection.judge import CANNOT_BE_JUDGED, Existing, Judge, maker_of
 from webhook.inspection.observed import Observed
 from webhook.inspection.reading import namespace_labels
 from webhook.kube.objects.cluster_scoped import PriorityClass
-from webhook.kube.objects.pod import Pod
+from webhook.kube.objects.meta import KubeObject, ObjectMeta
+from webhook.kube.objects.pod import Pod, PodSpec
 from webhook.kube.pods import controller_of
 from webhook.kube.priority_classes import silence, speaking
 from webhook.policy.evaluation.engine import Engine
@@ -78,14 +77,10 @@ def twins(observed: Observed) -> Iterator[ClusterFinding]:
             if other is None:
                 yield finding("twins.gone", twin=twin, original=original, create=create)
             elif other.value != own.value or policy_of(other) != NEVER:
-                both: dict[str, Any] = {
-                    "twin": twin,
-                    "original": original,
-                    "own": own,
-                    "other": other,
-                    "create": create,
-                }
-                yield finding("twins.other", policy=policy_of(other), **both)
+                policy_says = policy_of(other)
+                yield finding(
+                    "twins.other", twin=twin, original=original, own=own, other=other, create=create, policy=policy_says
+                )
     for name, priority_class in sorted(observed.classes.items()):
         managed = engine.managed(name)
         if managed is not None and managed.twin is None and policy_of(priority_class) != NEVER:
@@ -193,22 +188,19 @@ def reserved(observed: Observed) -> Iterator[ClusterFinding]:
         bodies |= {f"{policy.name}/{rule.name}": rule.reserve for rule in rules if rule.reserve is not None}
     judge = Judge(Policies(priority=tuple(policies)), Objects(observed.classes.values(), observed.namespaces.values()))
 
-    known: dict[bytes, list[tuple[str, str]]] = {}
-
-    def verdicts(raw: bytes, plural: str, namespace: str, name: str, maker: Maker) -> list[tuple[str, str]]:
+    @cache
+    def verdicts(existing: Existing) -> list[tuple[str, str]]:
         """What the rules that reserve say, as pairs of rule and verdict."""
-        if raw not in known:
-            said = judge.judge(Existing(raw, plural, namespace, name), maker).said
-            known[raw] = [(row.rule, row.verdict) for row in said if row.rule in bodies]
-        return known[raw]
+        maker = maker_of(msgspec.json.decode(existing.raw, type=KubeObject).metadata, "")
+        return [(row.rule, row.verdict) for row in judge.judge(existing, maker).said if row.rule in bodies]
 
     def is_reserved(value: int) -> bool:
         return any(body.from_ <= value <= body.to for body in bodies.values())
 
     for name, priority_class in sorted(observed.classes.items()):
         value, data = priority_class.value, {"metadata": {"name": name}, "preemptionPolicy": policy_of(priority_class)}
-        raw = msgspec.json.encode({**data, "value": value})
-        for rule, verdict in verdicts(raw, "priorityclasses", "", name, UNKNOWN) if is_reserved(value) else ():
+        existing = Existing(msgspec.json.encode({**data, "value": value}), "priorityclasses", "", name)
+        for rule, verdict in verdicts(existing) if is_reserved(value) else ():
             # Who made a class is not stored: it may be by whom the rule lets
             who = "-of-somebody" if verdict == CANNOT_BE_JUDGED else ""
             severity = _SEVERITIES.get(verdict, FindingSeverity.WARNING)
@@ -221,14 +213,13 @@ def reserved(observed: Observed) -> Iterator[ClusterFinding]:
         name, priority = spec.priority_class_name, spec.priority or 0
         if namespace not in observed.reach or not is_reserved(priority):
             continue
-        owners = list[dict[str, Any]]()
-        if owner := controller_of(pod.metadata):
-            owners = [{"apiVersion": owner.api_version, "kind": owner.kind, "name": "owner", "controller": True}]
-        metadata = {"name": "pod", "namespace": namespace, "labels": pod.metadata.labels, "ownerReferences": owners}
-        judged = {"priority": priority, "preemptionPolicy": spec.preemption_policy or PREEMPT}
-        judged |= {"priorityClassName": name} if name else {}
-        raw = msgspec.json.encode({"metadata": metadata, "spec": judged})
-        for rule, verdict in verdicts(raw, "pods", namespace, "pod", maker_of(owners, {}, spec.node_name)):
+        owner = controller_of(pod.metadata)
+        owners = [msgspec.structs.replace(owner, name="owner", uid="")] if owner else []
+        metadata = ObjectMeta(name="pod", namespace=namespace, labels=pod.metadata.labels, owner_references=owners)
+        preempts = spec.preemption_policy or PREEMPT
+        judged = PodSpec(priority=priority, preemption_policy=preempts, priority_class_name=name)
+        raw = msgspec.json.encode(Pod(metadata=metadata, spec=judged))
+        for rule, verdict in verdicts(Existing(raw, "pods", namespace, "pod")):
             counts[rule, verdict, name, priority][namespace] += 1
     for (rule, verdict, class_name, priority), pods in sorted(counts.items()):
         severity = _SEVERITIES.get(verdict, FindingSeverity.WARNING)

@@ -4,8 +4,6 @@ It errs towards room: what other pods or objects could change is not held agains
 topology spread, volumes and claims of devices. So what has no room here never gets any on these nodes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 

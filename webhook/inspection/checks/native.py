@@ -1,7 +1,5 @@
 """The API server's own policies: who enforces, and whether they are what the policies say."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from webhook.inspection.cluster_findings import ClusterFinding, finding

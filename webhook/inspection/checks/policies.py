@@ -1,7 +1,5 @@
 """The policies: those that match nothing, those that are not in force, and exceptions with their ends."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 

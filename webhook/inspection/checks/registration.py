@@ -1,7 +1,5 @@
 """Whether the API server asks giveway, and by the entries that the policies in force need."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -14,11 +12,10 @@ from webhook.inspection.observed import CONFIGURATIONS, Observed
 from webhook.kube.rollouts import unready
 from webhook.native.drift import Mode
 from webhook.registration import stored
-from webhook.registration.entries import MUTATING, PROBES, VALIDATING, WebhookTarget, entries
+from webhook.registration.entries import PROBES, WebhookTarget, entries
 
 Json = dict[str, Any]
 
-_PLURALS = dict(zip((MUTATING, VALIDATING), CONFIGURATIONS, strict=True))
 _RECONCILER = re.compile(r"request\.userInfo\.username != '((?:[^'\\]|\\.)*)'")
 
 
@@ -30,7 +27,7 @@ def registered(observed: Observed) -> Iterator[ClusterFinding]:
     mode = who_enforces(observed)
     if mode is Mode.NATIVE or not there(observed):
         return
-    for kind, plural in _PLURALS.items():
+    for plural, kind in CONFIGURATIONS.items():
         configuration = observed.own_configuration(plural)
         rules = [entry for entry in configuration.get("webhooks") or () if entry["name"] not in PROBES]
         if not configuration:
@@ -66,7 +63,7 @@ def old(observed: Observed) -> Iterator[ClusterFinding]:
     if not there(observed):
         return
     by_kind, static = entries(observed.policies, _target(observed)), observed.own_state.static_entries
-    for kind, plural in _PLURALS.items():
+    for plural, kind in CONFIGURATIONS.items():
         configuration = observed.own_configuration(plural)
         webhooks = configuration.get("webhooks") or []
         if all(entry["name"] in PROBES for entry in webhooks) or (stored.is_ours(configuration) and not static):

@@ -1,7 +1,5 @@
 """Rights, from the cluster's RBAC objects: those that get round what giveway guards, and those that it lacks."""
 
-from __future__ import annotations
-
 import tomllib
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -12,7 +10,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from webhook.component_base.own_names import WEBHOOK
-from webhook.inspection.checks.budgets import Preemptible
+from webhook.inspection.checks.budgets import preemptible_by
 from webhook.inspection.cluster_findings import ClusterFinding, FindingSeverity, finding, names
 from webhook.inspection.observed import CONFIGURATIONS, Observed
 from webhook.policy.model.creation import labels_recorded, not_recorded
@@ -75,7 +73,7 @@ def unrecorded(observed: Observed) -> Iterator[ClusterFinding]:
     """Pods of which policies read labels or groups as they are now, because no record tells how they were made."""
     policies = observed.policies.preemption
     group = ["group"] if any(policy.reads_groups for policy in policies) else []
-    preemptible = Preemptible(policies, observed.classes)
+    preemptible = preemptible_by(policies, observed.classes)
     pods: dict[str, Counter[str]] = defaultdict(Counter)
     for pod in observed.pods:
         annotations = pod.metadata.annotations or {}
@@ -171,7 +169,7 @@ def missing(observed: Observed) -> Iterator[ClusterFinding]:
         lacking, beyond = [], []
         for row in needs:
             # What it needs only to keep the entries of its configurations, it does not if an administrator applies them
-            if static and account == WEBHOOK and row.resources == CONFIGURATIONS:
+            if static and account == WEBHOOK and row.resources == tuple(CONFIGURATIONS):
                 beyond = [plural for plural in CONFIGURATIONS if may(row, plural, "update")]
                 continue
             where = f" in {observed.own}" if row.own else ""

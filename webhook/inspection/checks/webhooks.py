@@ -1,7 +1,5 @@
 """Webhook configurations of everybody: what they leave out, and whom they could lock out."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -17,8 +15,6 @@ from webhook.registration.entries import EXEMPT
 
 Json = dict[str, Any]
 
-_MUTATING, _VALIDATING = CONFIGURATIONS
-_KINDS = {_MUTATING: "MutatingWebhookConfiguration", _VALIDATING: "ValidatingWebhookConfiguration"}
 _MOST_EXEMPT = 0.5
 
 
@@ -39,27 +35,21 @@ def locking_out(observed: Observed) -> Iterator[ClusterFinding]:
     """Webhooks that refuse pods if nobody answers, and whose own pods or the cluster's basis depend on them."""
     services = {(row["metadata"]["namespace"], row["metadata"]["name"]) for row in observed.objects["services"]}
     basis = ["kube-system", *(row["metadata"]["namespace"] for row in observed.objects["daemonsets"] if _of_nodes(row))]
-    for plural in _KINDS:
-        for where, entry in _on_new_pods(observed, plural):
-            if not _fails_closed(entry):
-                continue
-            service = (entry.get("clientConfig") or {}).get("service") or {}
-            own = service.get("namespace", "")
-            if service and "services" not in observed.missing and (own, service.get("name")) not in services:
-                yield finding("lock-out.no-service", where=where, own=own, service=service.get("name"), entry=entry)
-                continue
-            try:
-                selects = label_matcher(msgspec.convert(entry.get("namespaceSelector") or {}, LabelSelector))
-            except (msgspec.ValidationError, SelectorError):
-                selects = everything
-            selected = [
-                name
-                for name in dict.fromkeys((*basis, own))
-                if name and selects(namespace_labels(name, observed.namespaces.get(name)))
-            ]
-            if selected and not entry.get("objectSelector"):
-                unless = " (unless its matchConditions leave them out)" if entry.get("matchConditions") else ""
-                yield finding("lock-out.basis", where=where, selected=selected, entry=entry, unless=unless)
+    for where, entry in _closed_to_new_pods(observed):
+        service = (entry.get("clientConfig") or {}).get("service") or {}
+        own = service.get("namespace", "")
+        if service and "services" not in observed.missing and (own, service.get("name")) not in services:
+            yield finding("lock-out.no-service", where=where, own=own, service=service.get("name"), entry=entry)
+            continue
+        try:
+            selects = label_matcher(msgspec.convert(entry.get("namespaceSelector") or {}, LabelSelector))
+        except (msgspec.ValidationError, SelectorError):
+            selects = everything
+        needed = filter(None, dict.fromkeys((*basis, own)))
+        selected = [name for name in needed if selects(namespace_labels(name, observed.namespaces.get(name)))]
+        if selected and not entry.get("objectSelector"):
+            unless = " (unless its matchConditions leave them out)" if entry.get("matchConditions") else ""
+            yield finding("lock-out.basis", where=where, selected=selected, entry=entry, unless=unless)
 
 
 def _of_nodes(daemon_set: dict[str, Any]) -> bool:
@@ -71,22 +61,15 @@ def _of_nodes(daemon_set: dict[str, Any]) -> bool:
     )
 
 
-def _on_new_pods(observed: Observed, plural: str) -> Iterator[tuple[str, Json]]:
-    """Every entry that is asked about new pods, with the words that name its configuration."""
-    for configuration in observed.objects[plural]:
-        for entry in _entries(configuration):
-            if any(
-                {"", "*"} & set(rule.get("apiGroups") or ())
-                and {"pods", "*", "*/*"} & set(rule.get("resources") or ())
-                and {"CREATE", "*"} & set(rule.get("operations") or ())
-                for rule in entry.get("rules") or ()
-            ):
-                yield f"{_KINDS[plural]} {configuration['metadata']['name']}", entry
-
-
-def _fails_closed(entry: Json) -> bool:
-    return bool(entry.get("failurePolicy", "Fail") == "Fail")
-
-
-def _entries(configuration: Json) -> list[Json]:
-    return configuration.get("webhooks") or []
+def _closed_to_new_pods(observed: Observed) -> Iterator[tuple[str, Json]]:
+    """Every entry that is asked about new pods and fails closed, with the words that name its configuration."""
+    for plural, kind in CONFIGURATIONS.items():
+        for configuration in observed.objects[plural]:
+            for entry in configuration.get("webhooks") or ():
+                if entry.get("failurePolicy", "Fail") == "Fail" and any(
+                    {"", "*"} & set(rule.get("apiGroups") or ())
+                    and {"pods", "*", "*/*"} & set(rule.get("resources") or ())
+                    and {"CREATE", "*"} & set(rule.get("operations") or ())
+                    for rule in entry.get("rules") or ()
+                ):
+                    yield f"{kind} {configuration['metadata']['name']}", entry
