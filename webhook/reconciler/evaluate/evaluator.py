@@ -20,12 +20,11 @@ from webhook.preemption.extenders import Extender
 from webhook.preemption.ranking import Score, preferred_because, shown_keys
 from webhook.preemption.result import Decision
 from webhook.preemption.snapshot.pod_view import priority_of
-from webhook.preemption.victims.candidates import CandidateFilter
+from webhook.preemption.victims.candidates import Candidate, CandidateFilter
 from webhook.preemption.victims.eligible import protection_ends
 from webhook.preemption.victims.rules import EXPENDABLE, Rules
 from webhook.reconciler.clock import MeasuringClock, Now
 from webhook.reconciler.evaluate.budget_checks import BEYOND_BUDGET, within_budgets
-from webhook.reconciler.evaluate.early_takers import ChosenCandidate, choose
 from webhook.reconciler.evaluate.extender_client import UnaskedError
 from webhook.reconciler.evaluate.outcomes import (
     NOTHING_PROMISED,
@@ -126,12 +125,13 @@ class Evaluator:
             return Unschedulable(decision.reason, due=schedule_begins(policy, rules, at))
         # 5. Evict, if a node was selected and not too many plans have evicted for it in vain.
         outcome: Outcome
-        if (choice := choose(self.state, pod, decision, at.wall)) is None:
-            outcome = limits.past.told_of(self._unschedulable(pod, rules, decision, limits, ahead))
-        elif isinstance(choice, str):
-            outcome = Unschedulable(choice, behind=True)
+        chosen, why = ahead.choose(decision)
+        if chosen is not None:
+            outcome = limits.past.told_of(_evicts(self.state, decision, chosen, why, promised.planned))
+        elif why:
+            outcome = Unschedulable(why, behind=True)
         else:
-            outcome = limits.past.told_of(_evicts(self.state, decision, choice, promised.planned))
+            outcome = limits.past.told_of(self._unschedulable(pod, rules, decision, limits, ahead))
         if isinstance(outcome, Evicts):
             outcome = limits.too_many(attempts) or outcome
         # 6. If nothing helps, a plan may wait as long as it lasts for pods that take longer to leave.
@@ -155,14 +155,21 @@ class Evaluator:
         return LimitsNow(limits, excluded, self.eviction_backoff.next_end(now) is not None, left, rates, past, filters)
 
     def pods_ahead(
-        self, pod: Pod, at: Now, promised: Promised = NOTHING_PROMISED, own: Collection[str] = ()
+        self,
+        pod: Pod,
+        at: Now,
+        promised: Promised = NOTHING_PROMISED,
+        *,
+        own: Collection[str] = (),
+        together: Collection[Pod] = (),
     ) -> PodsAhead:
-        """Which candidates are left to the preemptor, which has plans of its `own`, by id."""
+        """Which candidates are left to the preemptor; plans of its `own`, by id, and pods `together` are with it."""
 
         def is_overdue(ahead: Pod, fits: bool) -> bool:
             return self.schedulers.overdue(ahead, fits=fits, now=at.monotonic)
 
-        return PodsAhead(self.state, pod, is_overdue, promised.held, self.leaving_within(math.inf, at), own=own)
+        leaving = self.leaving_within(math.inf, at)
+        return PodsAhead(self.state, pod, is_overdue, promised.held, leaving, now=at.wall, own=own, together=together)
 
     def taken_by(
         self, pod: Pod, policy: PreemptionPolicy, node: str, victims: Rows, *, plans: Collection[str], at: Now
@@ -179,7 +186,10 @@ class Evaluator:
         leaving = rows_without(self.leaving_soon(policy, at), there)
         leaving = leaving[snapshot.pods.node[leaving] == snapshot.nodes.find(node)]
         needed = victims_needed(snapshot, pod, node, leaving, without=there) if len(leaving) else leaving
-        return blocked_text(ahead.blocking) if ahead.taken(np.concatenate([there, needed])) else ""
+        rows = np.concatenate([there, needed])
+        if ahead.taken(rows) or ahead.taker_of_devices(node, rows, parts=False):
+            return blocked_text(ahead.blocking)
+        return ""
 
     def decide_again(self, pod: Pod, rules: Rules) -> Decision:
         """What a decision made now says for a pod that carries an earlier leader's plan, as if it had no nomination.
@@ -345,12 +355,12 @@ def unnominated(pod: Pod) -> Pod:
     return msgspec.structs.replace(pod, status=msgspec.structs.replace(pod.status, nominated_node_name=""))
 
 
-def _evicts(state: State, decision: Decision, choice: ChosenCandidate, planned: Collection[str]) -> Evicts | Waits:
+def _evicts(state: State, decision: Decision, chosen: Candidate, why: str, planned: Collection[str]) -> Evicts | Waits:
     """Evict the victims of the chosen candidate that are not leaving already; only wait if all of them are.
 
-    Victims that another plan has yet to ask are victims of both plans: the other one may never ask them.
+    `why` says why it is not a better one, empty if it is the best. Victims that another plan has yet to ask are victims
+    of both plans: the other one may never ask them.
     """
-    chosen = choice.candidate
     leaving = [victim for victim in chosen.victims if victim.key in state.index.leaving and victim.key not in planned]
     known = {victim.key for victim in leaving}
     pods = [state.pods.get(victim.key) for victim in chosen.victims if victim.key not in known]
@@ -368,7 +378,7 @@ def _evicts(state: State, decision: Decision, choice: ChosenCandidate, planned: 
         candidates=decision.candidate_count,
         selected=_alternative(own) if own else None,
         alternatives=tuple(map(_alternative, others)),
-        because=choice.because or (preferred_because(own, others[0]) if own and others else ""),
+        because=why or (preferred_because(own, others[0]) if own and others else ""),
         room=decision.made_room(chosen),
         last_resort=among_last_resort(state, victims),
         grounds={key_of(victim): decision.victim_reason(key_of(victim)) for victim in victims},

@@ -24,11 +24,10 @@ from webhook.preemption.snapshot.pod_view import priority_of
 from webhook.preemption.victims.candidates import Candidates
 from webhook.preemption.victims.rules import Rules
 from webhook.reconciler.clock import Now
-from webhook.reconciler.evaluate.early_takers import ONE_BY_ONE, EarlyTakers
 from webhook.reconciler.evaluate.evaluator import Evaluator, schedule_begins, unnominated
 from webhook.reconciler.evaluate.outcomes import Evicts, Fits, Promised, Unschedulable, Waits
 from webhook.reconciler.evaluate.past_evictions import PastEvictions
-from webhook.reconciler.evaluate.pods_ahead import blocked_text
+from webhook.reconciler.evaluate.pods_ahead import ONE_BY_ONE, blocked_text
 from webhook.reconciler.evaluate.rates import NOT_NOW, Rates
 from webhook.reconciler.evaluate.room import rows_without
 from webhook.reconciler.evaluate.victim_exclusions import LimitsNow, among_last_resort, excluded_now, last_resort
@@ -167,8 +166,8 @@ def _early_taker(evaluator: Evaluator, decision: GangDecision, members: Collecti
         victims.setdefault(victim.node, []).append(victim.key)
     for member, node in decision.placements:
         if node in victims and needs_devices(evaluator.state.snapshot, compile_pod(member)):
-            takers = EarlyTakers(evaluator.state, member, evaluator.clock.wall(), members)
-            if who := takers.on(node, victims[node]):
+            ahead = evaluator.pods_ahead(member, Now.by(evaluator.clock), together=members)
+            if who := ahead.taker_of_devices(node, evaluator.state.snapshot.pod_rows(victims[node])):
                 return who, node
     return None
 

@@ -1,35 +1,45 @@
-"""Which candidates pods of higher priority would take: kube-scheduler places these first (docs/semantics.md D11).
+"""Who else comes to a candidate: kube-scheduler places pods of higher priority first (docs/semantics.md D11).
 
 A nomination keeps room from pods of equal and lower priority. A waiting pod of higher priority takes what is emptied as
 soon as it fits there, whoever preempts for it. So the preemptor has to fit beside all of those that come when its
 victims are gone. It has to fit in three states: with the pods there that leave the node anyway, without these, and with
-the victims there that another plan has yet to ask. It does not fit beside a pod that takes its devices, its host port,
-its claim that only one pod may use, or that anti-affinity keeps from it.
+the victims there that another plan has yet to ask. It does not fit beside a pod that takes its host port, its claim
+that only one pod may use, or that anti-affinity keeps from it.
+
+A nomination reserves no devices, and they come free claim by claim (docs/reconciler.md#devices). As long as something
+is missing the preemptor gets nothing, and a pod that wants less takes what is free. That is a waiting pod, of whatever
+priority and scheduler, or the pod that a controller puts in a victim's place at once (docs/kubernetes-behaviour.md
+K43).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from webhook.kube.instants import epoch_or
 from webhook.kube.objects.meta import key_of
 from webhook.kube.objects.pod import Pod
+from webhook.preemption.decision import fits_on
 from webhook.preemption.filters.devices import DeviceFilter, needs_devices, without_devices
 from webhook.preemption.filters.filtering import prefilter, run_filters, without_pods
 from webhook.preemption.gangs.gang import form_gang
+from webhook.preemption.result import Decision
 from webhook.preemption.snapshot.amounts import ClusterError
+from webhook.preemption.snapshot.claim_index import devices_of
 from webhook.preemption.snapshot.device_index import DeviceId
 from webhook.preemption.snapshot.pod_groups import group_of
 from webhook.preemption.snapshot.pod_info import PodInfo, compile_pod, for_any_node, node_of
-from webhook.preemption.victims.candidates import Candidates
+from webhook.preemption.victims.candidates import Candidate, Candidates
 from webhook.preemption.victims.selection import fits_without
 from webhook.reconciler.evaluate.room import (
     add_amounts,
     columns_of,
+    free_now,
     free_without,
     kept_for_equals,
     needed_by,
@@ -38,26 +48,28 @@ from webhook.reconciler.evaluate.room import (
     share_no_node,
     times_in,
 )
+from webhook.reconciler.preemptors import unschedulable_since
 from webhook.reconciler.state.state import State
 from webhook.reconciler.state.waiting_pods import WaitingGroup
 
+_Taking = tuple[str, Pod | None, Collection[DeviceId], Collection[str]]
+"""Who takes devices, the pod if it comes before the preemptor, which they are, and the named claims that have them."""
 AHEAD = 9
 """The code of candidates that pods of higher priority would take."""
-_GROUPS = 100
-"""Groups of pods ahead that are looked at."""
+_GROUPS, _DEVICE_GROUPS = 100, 16
+"""Groups of waiting pods that are looked at, and of those that ask for devices."""
+_CANDIDATES = 16
+"""The best candidates, which are looked at one by one for devices."""
+_OVERLOOKED = 60.0
+"""If no scheduler has said anything of a pod for so many seconds, none is taken to look at it."""
+_AT_ONCE = frozenset({"DaemonSet", "ReplicaSet", "ReplicationController", "StatefulSet"})
+"""Kinds of controllers that replace a pod as soon as it leaves or is gone. A Job does so after ten seconds."""
+ONE_BY_ONE = "wherever devices can be freed they come free one by one, and {} would take a part of them first"
+"""Why nobody is evicted for devices: with who takes a part."""
 
 Ints = NDArray[np.int64]
 Rows = NDArray[np.intp]
 Mask = NDArray[np.bool_]
-
-
-class _Held(NamedTuple):
-    """What is held on candidates for preemptors of lower priority, for which pods were evicted there, by candidate."""
-
-    lowest: dict[int, Pod]
-    """The least important of them."""
-    needed: Ints
-    devices: dict[int, list[DeviceId]]
 
 
 class _Ahead(NamedTuple):
@@ -75,12 +87,13 @@ class _Ahead(NamedTuple):
 
 
 class PodsAhead:
-    """Says of each candidate whether it is left to the preemptor (`CandidateFilter`).
+    """Says of each candidate whether it is left to the preemptor (`CandidateFilter`), and who takes its devices.
 
     `is_overdue` is told whether a pod fits somewhere, and says whether its scheduler does not want to place it. `held`
     are preemptors of lower priority, by node, for which pods were evicted there: they get the room made for them.
     `leaving` are the rows of the pods that leave anyway: how long they take is not known, at most their grace period.
-    Plans of its `own`, by id, ask their victims together.
+    Plans of its `own`, by id, ask their victims together, and the pods `together` take nothing from one another. `now`
+    is in seconds since the epoch.
     """
 
     def __init__(
@@ -91,10 +104,13 @@ class PodsAhead:
         held: Mapping[str, Sequence[Pod]],
         leaving: Rows,
         *,
+        now: float,
         own: Collection[str] = (),
+        together: Collection[Pod] = (),
     ) -> None:
         self._state, self._pod, self._is_overdue, self._held = state, pod, is_overdue, held
-        self._leaving, self._own = leaving, own
+        self._leaving, self._own, self._now = leaving, own, now
+        self._served = {member.metadata.uid for member in (pod, *together)}
         self._late: dict[str, bool] = {}
         """Whether a pod is overdue, by its uid."""
         self._fitting: dict[tuple[str, bytes, bytes], Mask] = {}
@@ -103,13 +119,9 @@ class PodsAhead:
         """The first pod found that keeps the preemptor from a candidate."""
 
     @cached_property
-    def _groups(self) -> list[WaitingGroup]:
-        return list(self._state.waiting.ahead_of(self._pod, _GROUPS))
-
-    @property
     def anybody(self) -> bool:
         """Whether pods of higher priority wait."""
-        return bool(self._groups)
+        return any(self._state.waiting.ahead_of(self._pod, 1))
 
     def taken(self, victims: Rows) -> set[str]:
         """The nodes of these pods that are not left to the preemptor once all of them are gone.
@@ -133,156 +145,117 @@ class PodsAhead:
         codes, own = np.zeros(len(candidates.nodes), np.int8), needed_by(snapshot, incoming)
         if not (self.anybody or held) or not len(codes) or own is None:
             return codes
-        kept = self._kept(candidates, held)
-        beside = kept_for_equals(snapshot, candidates, incoming) + kept.needed + own[:, None]
-        coming = self._coming(candidates, kept, self._groups)
-        between = self._coming(candidates, kept, self._between(kept))
-        needs = self._needs_of_devices(incoming, coming, kept)
-        # 1. Where pods were evicted for one of lower priority, that one keeps its room and its devices.
+        # 1. Where pods were evicted for one of lower priority, that one keeps its room.
+        lowest, kept = self._kept(candidates, held)
+        beside = kept_for_equals(snapshot, candidates, incoming) + kept + own[:, None]
         crowded = (free_without(snapshot, candidates) < beside).any(axis=0)
-        for place, lowest in kept.lowest.items():
-            here = np.arange(len(codes)) == place
-            short = crowded
-            if needs is not None and place in kept.devices:
-                short = short | _DevicesAhead(candidates, self._leaving[:0], needs, kept.devices).lost(here)
-            self._note_lost(codes, short & here, lowest)
-        # 2. Pods of higher priority are placed first, whichever of them the scheduler tries first. Those between the
-        #    preemptor and one of lower priority come after it, and leave that one its room.
-        for made, gone in self._rooms(candidates):
-            for order in (coming, coming[::-1]):
-                room, devices = made.copy(), _DevicesAhead(candidates, gone, needs, kept.devices) if needs else None
-                nominated = np.zeros_like(room)
-                for ahead in order:
-                    count = self._place(ahead, candidates, gone, room, devices)
+        self._note_lost(codes, crowded & np.isin(np.arange(len(codes)), list(lowest)), lowest)
+        # 2. Pods of higher priority are placed first. Those between the preemptor and one of lower priority come after
+        #    it, and leave that one its room.
+        coming = list(self._coming(candidates, lowest))
+        for free, gone in self._rooms(candidates):
+            room, nominated = free.copy(), np.zeros_like(free)
+            for ahead in coming:
+                example, is_first = ahead.group.example, ahead.group.priority > _priority_of(self._pod)
+                count = self._count(ahead, candidates, gone, room if is_first else room - own[:, None])
+                room -= ahead.need[:, None] * count
+                if is_first:
                     nominated += ahead.need[:, None] * np.maximum(ahead.there - count, 0)
-                    comes = np.maximum(count, ahead.there) > 0
-                    short = (room - nominated < beside).any(axis=0)
-                    short |= share_no_node(snapshot, incoming, ahead.group.example, candidates.nodes)
-                    if devices is not None:
-                        short |= devices.lost(comes & (codes == 0))
-                    self._note_lost(codes, short & comes, ahead.group.example)
-                room -= own[:, None]
-                for ahead in between:
-                    comes = self._place(ahead, candidates, gone, room, None) > 0
-                    short = comes & (room - nominated < beside - own[:, None]).any(axis=0)
-                    for place in np.flatnonzero(short).tolist():
-                        self._note_lost(codes, np.arange(len(codes)) == place, kept.lowest[place])
+                short, comes = (room - nominated < beside).any(axis=0), count > 0
+                if is_first:
+                    comes |= ahead.there > 0
+                    short |= share_no_node(snapshot, incoming, example, candidates.nodes)
+                self._note_lost(codes, short & comes, dict.fromkeys(range(len(codes)), example) if is_first else lowest)
         return codes
 
-    def _kept(self, candidates: Candidates, held: Mapping[str, Sequence[Pod]]) -> _Held:
-        snapshot = self._state.snapshot
-        kept = _Held({}, np.zeros((1 + len(snapshot.nodes.resources), len(candidates.nodes)), np.int64), {})
+    def _note_lost(self, codes: NDArray[np.int8], lost: Mask, to: Mapping[int, Pod]) -> None:
+        """Mark the candidates that are lost to another pod, given by candidate."""
+        if lost.any() and self.blocking is None:
+            self.blocking = to[int(np.argmax(lost))]
+        codes[lost] = AHEAD
+
+    def _kept(self, candidates: Candidates, held: Mapping[str, Sequence[Pod]]) -> tuple[dict[int, Pod], Ints]:
+        """By candidate the least important pod for which room is held there, and what all of those need."""
+        snapshot, lowest = self._state.snapshot, dict[int, Pod]()
+        kept = np.zeros((1 + len(snapshot.nodes.resources), len(candidates.nodes)), np.int64)
         for place, name in enumerate(candidates.names(range(len(candidates.nodes)))) if held else ():
             for pod in held.get(name, ()):
                 need = needed_by(snapshot, compile_pod(pod))
-                if need is None or pod.metadata.uid == self._pod.metadata.uid:
-                    continue
-                kept.needed[:, place] += need
-                kept.lowest[place] = min(kept.lowest.get(place, pod), pod, key=_priority_of)
-                if devices := snapshot.device_claims.planned_for(pod.metadata.uid):
-                    kept.devices.setdefault(place, []).extend(devices)
-        return kept
+                if need is not None and pod.metadata.uid != self._pod.metadata.uid:
+                    kept[:, place] += need
+                    lowest[place] = min(lowest.get(place, pod), pod, key=_priority_of)
+        return lowest, kept
 
-    def _between(self, kept: _Held) -> list[WaitingGroup]:
-        """The groups that come after the preemptor, and before one of those for which room is held."""
-        if not kept.lowest:
-            return []
-        lowest = min(kept.lowest.values(), key=_priority_of)
-        groups = self._state.waiting.ahead_of(lowest, _GROUPS)
-        return [group for group in groups if group.priority <= _priority_of(self._pod)]
-
-    def _coming(self, candidates: Candidates, kept: _Held, groups: Sequence[WaitingGroup]) -> list[_Ahead]:
-        """The groups of which it is known what they need."""
-        snapshot, coming = self._state.snapshot, []
-        columns, own = columns_of(snapshot, candidates), _priority_of(self._pod)
-        for group in groups:
+    def _coming(self, candidates: Candidates, lowest: Mapping[int, Pod]) -> Iterator[_Ahead]:
+        """The groups that come before the preemptor, or before one for which room is held, the most important first."""
+        snapshot, size, own = self._state.snapshot, len(candidates.nodes), _priority_of(self._pod)
+        columns, last = columns_of(snapshot, candidates), min([self._pod, *lowest.values()], key=_priority_of)
+        for group in self._state.waiting.ahead_of(last, _GROUPS):
             try:
                 pod = compile_pod(for_any_node(group.example))
             except ClusterError:
                 continue
             if pod.beyond or (need := needed_by(snapshot, pod)) is None:
                 continue  # nobody can say where it fits, or no node has what it needs
-            pods, size = group.pods.values(), len(candidates.nodes)
-            there = pods_there(snapshot, columns, [pod.status.nominated_node_name for pod in pods], size)
+            nominations = [pod.status.nominated_node_name for pod in group.pods.values()]
             others = [pod for key, pod in group.pods.items() if key != key_of(self._pod)]
+            most = np.full(size, len(others))
             if node_of(group.example):
                 most = pods_there(snapshot, columns, map(node_of, others), size)
-            else:
-                most = np.full(size, len(others))
             if group.priority <= own:
-                lower = [place for place, lowest in kept.lowest.items() if _priority_of(lowest) < group.priority]
-                most = np.where(np.isin(np.arange(len(most)), lower), most, 0)
-            coming.append(_Ahead(group, pod, need, there, most, self._fewest(group.example)))
-        return coming
+                lower = [place for place, pod in lowest.items() if _priority_of(pod) < group.priority]
+                most = np.where(np.isin(np.arange(size), lower), most, 0)
+            there, fewest = pods_there(snapshot, columns, nominations, size), 1
+            if group.example.spec.scheduling_group:
+                fewest = form_gang(snapshot, self._state.waiting_members(group_of(group.example))).missing
+            yield _Ahead(group, pod, need, there, most, fewest)
 
-    def _fewest(self, pod: Pod) -> int:
-        """How many members of its gang a pod is placed together with, itself included; 1 for other pods."""
-        if not pod.spec.scheduling_group:
-            return 1
-        return form_gang(self._state.snapshot, self._state.waiting_members(group_of(pod))).missing
-
-    def _rooms(self, candidates: Candidates) -> list[tuple[Ints, Rows]]:
+    def _rooms(self, candidates: Candidates) -> Iterator[tuple[Ints, Rows]]:
         """What is free in each state that may come up, and the rows of the pods that have left besides the victims."""
         snapshot, free = self._state.snapshot, free_without(self._state.snapshot, candidates)
-        columns, nobody, rooms = columns_of(snapshot, candidates), self._leaving[:0], []
+        columns, nobody = columns_of(snapshot, candidates), self._leaving[:0]
         later = np.setdiff1d(self._leaving, candidates.pods)
         later = later[np.isin(snapshot.pods.node[later], candidates.nodes)]
-        planned = self._merely_planned(candidates)
-        for gone, sign in ((nobody, 0), (later, 1), (planned, -1)):
-            if not len(gone) and sign:
-                continue
-            change = np.zeros_like(free)
-            add_amounts(change, snapshot.pods.amounts, gone, columns[snapshot.pods.node[gone]])
-            rooms.append((free + sign * change, gone if sign > 0 else nobody))
-        return rooms
+        yield free, nobody
+        for rows, sign, gone in ((later, 1, later), (self._merely_planned(candidates), -1, nobody)):
+            if len(rows):
+                change = np.zeros_like(free)
+                add_amounts(change, snapshot.pods.amounts, rows, columns[snapshot.pods.node[rows]])
+                yield free + sign * change, gone
 
     def _merely_planned(self, candidates: Candidates) -> Rows:
         """Victims of the candidates that another plan has yet to ask: those may be the last to leave."""
         pods, state = self._state.snapshot.pods, self._state
 
-        def stays(row: int) -> bool:
-            key = f"{pods.namespaces[row]}/{pods.names[row]}"
-            pod = state.pod_of(key, pods.uids[row])
-            if pod is None or pod.metadata.deletion_timestamp:
-                return False
-            return bool(state.pending.leaves_for(key) - set(self._own))
-
         rows = candidates.pods[candidates.here() & np.isin(candidates.pods, self._leaving)]
-        return rows[[stays(row) for row in rows.tolist()]] if len(rows) else rows
+        keys = {row: f"{pods.namespaces[row]}/{pods.names[row]}" for row in rows.tolist()}
+        planned = [row for row, key in keys.items() if not state.pending.leaves_for(key) <= set(self._own)]
+        return np.array(planned, np.intp)
 
-    def _needs_of_devices(self, incoming: PodInfo, coming: Sequence[_Ahead], kept: _Held) -> DeviceFilter | None:
-        """What the preemptor needs of devices; None if nobody else takes or holds any."""
-        snapshot = self._state.snapshot
-        others = kept.devices or any(needs_devices(snapshot, ahead.pod) for ahead in coming)
-        return prefilter(snapshot, incoming).devices if others and needs_devices(snapshot, incoming) else None
-
-    def _place(
-        self, ahead: _Ahead, candidates: Candidates, leaving: Rows, room: Ints, devices: _DevicesAhead | None
-    ) -> Ints:
-        """Let the pods of a group that come take the room, and devices: how many of them there are by candidate."""
+    def _count(self, ahead: _Ahead, candidates: Candidates, gone: Rows, room: Ints) -> Ints:
+        """How many pods of a group come, by candidate, if so much is free there."""
         count = np.minimum(ahead.most, times_in(room, ahead.need))
         if not count.any():
             return count
-        uid = ahead.group.example.metadata.uid
-        key = uid, candidates.nodes.tobytes() + candidates.pods.tobytes(), leaving.tobytes()
+        key = ahead.group.example.metadata.uid, candidates.nodes.tobytes() + candidates.pods.tobytes(), gone.tobytes()
         if key not in self._fitting:
-            self._fitting[key] = self._fits_on(ahead.pod, candidates, leaving)
+            self._fitting[key] = self._fits_on(ahead.pod, candidates, gone)
         count = np.where(self._fitting[key], count, 0)
         count = np.where(count < ahead.fewest, np.minimum(count, ahead.there), count)
-        if count.any() and self._late.get(uid) is None:
-            fits = run_filters(prefilter(self._state.snapshot, ahead.pod)).fits
-            self._late[uid] = self._is_overdue(ahead.group.example, bool(len(fits)))
-        if not count.any() or self._late[uid]:
-            return np.zeros_like(count)
-        if devices is not None and (needs := prefilter(self._state.snapshot, ahead.pod).devices) is not None:
-            count = devices.place(ahead.group.pods.values(), needs, count)
-        room -= ahead.need[:, None] * count
-        return count
+        return np.zeros_like(count) if count.any() and self._is_late(ahead.group.example, ahead.pod) else count
+
+    def _is_late(self, example: Pod, pod: PodInfo) -> bool:
+        uid = example.metadata.uid
+        if uid not in self._late:
+            fits = run_filters(prefilter(self._state.snapshot, pod)).fits
+            self._late[uid] = self._is_overdue(example, bool(len(fits)))
+        return self._late[uid]
 
     def _fits_on(self, ahead: PodInfo, candidates: Candidates, leaving: Rows) -> Mask:
         """On which candidates a pod fits once these have left, and the candidate's own victims: no other one's.
 
-        Victims on other nodes than their candidate's count for all: they may stand in the way of this pod, too.
+        Victims on other nodes than their candidate's count for all: they may stand in the way of this pod, too. Where
+        a pod goes whose claims may stay in use, or come free for others, the pod may get its devices.
         """
         leaving = rows_with(leaving, candidates.pods[~candidates.here()])
         snapshot, nodes, state = self._state.snapshot, candidates.nodes, prefilter(self._state.snapshot, ahead, leaving)
@@ -293,84 +266,131 @@ class PodsAhead:
         gone = np.concatenate((candidates.pods, leaving))
         all_gone = without_pods(state, candidates.pods) if state.is_local else prefilter(snapshot, ahead, gone)
         fits: Mask = run_filters(all_gone).code[nodes] == 0
-        if needs_devices(snapshot, ahead) and (unsure := self._may_be_freed(candidates, gone)).any():
+        if needs_devices(snapshot, ahead):
+            users = np.intersect1d(snapshot.pod_rows(self._state.claims.users), gone)
+            unsure = np.isin(nodes, snapshot.pods.node[users])
             bare = run_filters(prefilter(snapshot, without_devices(snapshot, ahead), gone)).code[nodes]
             fits[unsure] = bare[unsure] == 0
         return fits
 
-    def _may_be_freed(self, candidates: Candidates, gone: Rows) -> Mask:
-        """The candidates on which a pod goes whose claims may stay in use, or come free for others."""
-        snapshot = self._state.snapshot
-        rows = np.intersect1d(snapshot.pod_rows(self._state.claims.users), gone)
-        return np.isin(candidates.nodes, snapshot.pods.node[rows])
+    def choose(self, decision: Decision) -> tuple[Candidate | None, str]:
+        """The best candidate of which nobody takes devices, and why not a better one; without one why there is none.
 
-    def _note_lost(self, codes: NDArray[np.int8], lost: Mask, to: Pod) -> None:
-        """Mark the candidates that are lost to another pod."""
-        if lost.any() and self.blocking is None:
-            self.blocking = to
-        codes[lost] = AHEAD
+        No reason is given if there are no candidates, or a pod is `blocking`.
+        """
+        best, first = decision.selected, ""
+        if best is None or not decision.asks_for_devices:
+            return best, ""
+        for candidate in decision.shortlist(_CANDIDATES):
+            victims = self._state.snapshot.pod_rows([victim.key for victim in candidate.victims])
+            if not (taker := self.taker_of_devices(candidate.node, victims)):
+                why = f"{first} would take a part of the devices of {best.node} before all are free" if first else ""
+                return candidate, why
+            first = first or taker
+        return None, "" if self.blocking is not None else ONE_BY_ONE.format(first)
 
+    @cached_property
+    def _device_users(self) -> list[tuple[Pod, int, DeviceFilter]]:
+        """The waiting pods for which no plan holds devices that ask for some, the most important first.
 
-class _DevicesAhead:
-    """The devices that are left on each candidate for a preemptor whose needs are `own`.
+        One of each group, how many pods that has, and what each needs.
+        """
+        users, planned_for = list[tuple[Pod, int, DeviceFilter]](), self._state.snapshot.device_claims.planned_for
+        for group in sorted(self._state.waiting.groups(), key=lambda group: -group.priority):
+            others = (pod for pod in group.pods.values() if pod.metadata.uid not in self._served)
+            example = next((pod for pod in others if not planned_for(pod.metadata.uid)), None)
+            if example is not None and (needs := self._needs(example)) is not None:
+                users.append((example, len(group.pods), needs))
+            if len(users) == _DEVICE_GROUPS:
+                break
+        return users
 
-    Pods in front come first: the scheduler allocates theirs before. A device that several claims can share is not
-    counted: a pod in front does not take all of it.
+    def _needs(self, pod: Pod) -> DeviceFilter | None:
+        """What the pod needs of devices; None if it needs none, or it cannot be told."""
+        try:
+            incoming, snapshot = compile_pod(pod), self._state.snapshot
+            return prefilter(snapshot, incoming).devices if needs_devices(snapshot, incoming) else None
+        except ClusterError:
+            return None
 
-    Its victims there and the pods in the rows `gone` have left; `place` lets pods in front take theirs. By candidate,
-    `held` are devices that are kept for others.
-    """
+    def taker_of_devices(self, host: str, victims: Rows, *, parts: bool = True) -> str:
+        """Who takes devices on a node before the preemptor has those that these victims leave; empty for nobody.
 
-    def __init__(
-        self, candidates: Candidates, gone: Rows, own: DeviceFilter, held: Mapping[int, Collection[DeviceId]]
-    ) -> None:
-        uids, self._own, self._candidates = candidates.snapshot.pods.uids, own, candidates
-        leaving = {uids[row] for row in gone.tolist()}
-        self._gone = [
-            leaving | {uids[row] for row in candidates.victims_of(number).tolist()}
-            for number in range(len(candidates.nodes))
-        ]
-        self._taken: list[set[DeviceId]] = [set(held.get(number, ())) for number in range(len(candidates.nodes))]
-        self._settled: list[set[str]] = [set() for _ in self._gone]
-        """By candidate, the claims with a name that have been allocated for a pod in front: all others share them."""
+        Pods in front, and those of lower priority for which others were evicted, get theirs once all victims are gone.
+        With `parts` others count that take one before that.
+        """
+        snapshot, own = self._state.snapshot, self._needs(self._pod)
+        if (node := snapshot.nodes.find(host)) is None or own is None:
+            return ""
+        pods, leaving = snapshot.pods, snapshot.pods.leaving()
+        rows = np.union1d(victims, leaving[pods.node[leaving] == node]).astype(np.intp)
+        gone = {pods.uids[row]: row for row in rows.tolist()}
+        holders = [uid for uid in gone if snapshot.device_claims.used_by(uid)]
+        incomplete = [gone.keys() - {last} for last in holders] if parts and len(holders) > 1 else []
+        incomplete = [part for part in incomplete if own.allocation(node, part) is None]
+        for who, pod, devices, settled in self._takings(host, rows, incomplete):
+            if own.allocation(node, gone, devices, settled) is None:
+                self.blocking = self.blocking or pod
+                return who
+        return ""
 
-    def place(self, pods: Collection[Pod], needs: DeviceFilter, count: Ints) -> Ints:
-        """Let so many of these pods, which are alike, come to each candidate: how many of them get their devices."""
-        example = next(iter(pods))
-        names = [entry.get("resourceClaimName") for entry in example.spec.resource_claims or ()]
-        named = {f"{example.metadata.namespace}/{name}" for name in names if name}
-        came = np.zeros_like(count)
-        for place in np.flatnonzero(count).tolist():
-            node, taken, settled = int(self._candidates.nodes[place]), self._taken[place], self._settled[place]
-            self._gone[place] |= {pod.metadata.uid for pod in pods}  # what plans hold for them, they take here
-            for _ in range(int(count[place])):
-                devices = needs.allocation(node, self._gone[place], taken, settled)
-                if devices is None:
-                    break
-                taken |= set(devices)
-                settled |= named
-                came[place] += 1
-                if not devices:
-                    came[place] = count[place]
-                    break
-        return came
+    def _takings(self, host: str, rows: Rows, parts: Sequence[Collection[str]]) -> Iterator[_Taking]:
+        """Who may take which devices before the preemptor once the pods in these rows, or `parts` of them, have left.
 
-    def lost(self, among: Mask) -> Mask:
-        """On which of the candidates `among` these the preemptor does not get its devices any more."""
-        lost = np.zeros_like(among)
-        for place in np.flatnonzero(among).tolist():
-            if self._taken[place]:
-                node, gone = int(self._candidates.nodes[place]), self._gone[place]
-                lost[place] = self._own.allocation(node, gone, self._taken[place], self._settled[place]) is None
-        return lost
+        A pod that waits and has no room beside the preemptor takes no part: the nomination keeps the room.
+        """
+        snapshot, need = self._state.snapshot, needed_by(self._state.snapshot, compile_pod(self._pod))
+        pods, claims, node = snapshot.pods, snapshot.device_claims, snapshot.nodes.find(host)
+        if node is None or need is None:
+            return
+        free = free_now(snapshot, np.array([node]))
+        add_amounts(free, pods.amounts, rows, np.zeros(len(rows), np.intp))
+        gone, beside = {pods.uids[row]: row for row in rows.tolist()}, free[:, 0] - need
+        lower = [pod for pod in self._held.get(host, ()) if pod.metadata.uid != self._pod.metadata.uid]
+        taken = {device for pod in lower for device in claims.planned_for(pod.metadata.uid)}
+        settled: set[str] = set()
+        """Claims with a name that are allocated for a pod in front: all who name them share them."""
+        if taken:
+            yield _waiting(lower[0]), lower[0], taken, settled
+        for example, count, needs in self._device_users:
+            other = needed_by(snapshot, compile_pod(example))
+            if other is None or not fits_on(snapshot, example, host, without=rows):
+                continue
+            if self._is_in_front(example):
+                names = [entry.get("resourceClaimName") for entry in example.spec.resource_claims or ()]
+                for _ in range(0 if self._is_late(example, compile_pod(example)) else count):
+                    if not (devices := needs.allocation(node, gone, taken, settled)):
+                        break
+                    taken |= set(devices)
+                    settled |= {f"{example.metadata.namespace}/{name}" for name in names if name}
+                if taken:
+                    yield _waiting(example), example, taken, settled
+            elif (other <= beside).all() and (
+                unschedulable_since(example) is not None
+                or self._now - epoch_or(example.metadata.creation_timestamp, 0.0) < _OVERLOOKED
+            ):
+                for part in parts:
+                    if theirs := needs.allocation(node, part, taken, settled):
+                        yield _waiting(example), None, taken.union(theirs), settled
+        for uid in filter(claims.used_by, gone if parts else ()):
+            owner, used = pods.owners.values[pods.owner[gone[uid]]], pods.amounts[:, gone[uid]]
+            if owner is not None and owner.kind in _AT_ONCE and (used <= beside[1 : 1 + len(used)]).all():
+                held = {device for key in claims.used_by(uid) for device in devices_of(claims.claims[key])}
+                yield f"the pod that {owner.kind} {owner.name} puts in place of a victim", None, held, ()
+
+    def _is_in_front(self, other: Pod) -> bool:
+        same = other.spec.scheduler_name == self._pod.spec.scheduler_name
+        return same and _priority_of(other) > _priority_of(self._pod)
 
 
 def _priority_of(pod: Pod) -> int:
     return pod.spec.priority or 0
 
 
+def _waiting(pod: Pod) -> str:
+    return f"{key_of(pod)} of priority {_priority_of(pod)}, which waits,"
+
+
 def blocked_text(blocking: Pod | None) -> str:
     """Who keeps the preemptor from the room, for people."""
-    if blocking is None:
-        return "it is kept for another pod"
-    return f"it is kept for {key_of(blocking)} of priority {blocking.spec.priority or 0}, which waits, too"
+    return f"it is kept for {_waiting(blocking)} too" if blocking is not None else "it is kept for another pod"
