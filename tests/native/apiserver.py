@@ -5,8 +5,6 @@ same order, the same rules for expressions (their type must be known to be bool 
 is given here: patches are maps (`JSONPatch{…}`), and `jsonpatch.escapeKey` is a function. It does not count costs.
 """
 
-from __future__ import annotations
-
 import copy
 import re
 from dataclasses import dataclass, field
@@ -233,7 +231,7 @@ def validate(objects: list[Json], request: Json, namespaces: dict[str, Json]) ->
     return outcome
 
 
-def _message(inputs: _Inputs, validation: Json) -> str:
+def _message(inputs: "_Inputs", validation: Json) -> str:
     message = ""
     if "messageExpression" in validation:
         try:

@@ -1,7 +1,5 @@
 """One request before the webhook and before the compiled policies, and what they said of it, side by side."""
 
-from __future__ import annotations
-
 import copy
 import json
 import re
@@ -76,22 +74,22 @@ class Both:
         table = [msgspec.convert(one, PriorityClass) for one in known if one["kind"] == "PriorityClass"]
         self.compiled: Compiled = compile_policies(policies, table, settings, self.now)
 
-    def create(self, request: Json) -> tuple[Result, Result]:
+    def create(self, request: Json) -> "tuple[Result, Result]":
         """A CREATE of a pod, a PriorityClass or a Binding through both chains: mutation, the plugin, validation."""
         return self.create_twice(request, None)
 
-    def webhook(self, request: Json) -> Result:
+    def webhook(self, request: Json) -> "Result":
         """A CREATE through the webhook alone."""
         return self._chain(self._as_sent(request), None, self._mutated, self._answered)
 
-    def create_twice(self, request: Json, meddle: Callable[[Json], Json] | None) -> tuple[Result, Result]:
+    def create_twice(self, request: Json, meddle: Callable[[Json], Json] | None) -> "tuple[Result, Result]":
         """The same, and somebody else changes the object after the first round of mutation."""
         request = self._as_sent(request)
         return self._chain(request, meddle, self._mutated, self._answered), self._chain(
             request, meddle, self._patched, self._judge
         )
 
-    def beside(self, request: Json) -> tuple[Result, Result, Result]:
+    def beside(self, request: Json) -> "tuple[Result, Result, Result]":
         """The webhook alone; and both, the API server's own policies first: what either of them says of the result."""
         request = self._as_sent(request)
         alone = self._chain(request, None, self._mutated, self._answered)
@@ -111,7 +109,7 @@ class Both:
         meddle: Callable[[Json], Json] | None,
         mutate: Callable[[Json], Json],
         judge: Callable[[Json], Any],
-    ) -> Result:
+    ) -> "Result":
         """What an API server does: the plugin and mutation, again if the object changed, then validation."""
         request = copy.deepcopy(request)
         for round_ in ("first", "again"):
@@ -130,7 +128,7 @@ class Both:
         self._stored(request)
         return Result(request["object"], judge(request), mixed=self.mixed)
 
-    def validate(self, request: Json) -> tuple[Result, Result]:
+    def validate(self, request: Json) -> "tuple[Result, Result]":
         """Any request through validation alone."""
         request = self._as_sent(request)
         left = request["object"] or {}

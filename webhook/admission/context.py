@@ -3,8 +3,6 @@
 And the request that the policy engine judges, which a `Context` makes of a review.
 """
 
-from __future__ import annotations
-
 import copy
 import time
 from collections import ChainMap
@@ -61,7 +59,7 @@ class Lookup:
         classes = list(self.classes.values())  # at once, since a cache changes while threads look at it
         return [item for item in classes if item.global_default]
 
-    def corrected(self, live: Mapping[str, Mapping[str, Any]]) -> Lookup:
+    def corrected(self, live: Mapping[str, Mapping[str, Any]]) -> "Lookup":
         """The same with what was just read live, by resource; None says that the object is not there."""
         classes = {**self.classes, **live.get(CLASSES, {})}
         namespaces = ChainMap(dict(live.get(NAMESPACES, {})), self.namespaces)  # type: ignore[arg-type]  # only read
@@ -124,11 +122,11 @@ class Context:
         self.managed = BoundedCache(engine.managed, 4096, LONGEST_NAME)
         """The policy and twin of a managed class, by its name."""
 
-    def without_policies(self) -> Context:
+    def without_policies(self) -> "Context":
         """No policies over the same objects."""
         return Context(_NO_POLICIES, self.lookup, self.trace, reconciler=self.reconciler, clock=self.clock)
 
-    def changed(self, **changes: Any) -> Context:
+    def changed(self, **changes: Any) -> "Context":
         """The same policies with another `lookup` or `allowance`."""
         changed = copy.copy(self)
         vars(changed).update(changes)

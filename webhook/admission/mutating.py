@@ -3,8 +3,6 @@
 What is filled in goes out as a minimal JSON Patch (RFC 6902). What was given to a new pod is written on it (`Given`).
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -185,7 +183,7 @@ def _put_back(
     ]
 
 
-def _moved(context: Context, spec: PodSpecView, before: PodSpecView, given: Given | None) -> bool:
+def _moved(context: Context, spec: PodSpecView, before: PodSpecView, given: "Given | None") -> bool:
     """Whether an update names the class of whose twin the pod is: by the policies, or by its record if they changed."""
     name, twin = spec.priority_class_name or "", before.priority_class_name
     managed = context.managed(name)

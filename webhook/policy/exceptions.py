@@ -1,7 +1,5 @@
 """Exceptions with an end: what they say to whoever uses one, and which of them there are. Pure; the time is given."""
 
-from __future__ import annotations
-
 import msgspec
 
 from webhook.kube.instants import rfc3339

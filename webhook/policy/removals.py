@@ -6,8 +6,6 @@ by their ids, and compared by their kind and their enforcement. What else change
 (docs/policies.md). Pure.
 """
 
-from __future__ import annotations
-
 import msgspec
 
 from webhook.policy.model.policies import Policies

@@ -4,8 +4,6 @@ A right decides in two ways: about those who ask for themselves, and about what 
 for somebody else (docs/policies.md, "Who asks"). Both are said of each. Pure.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import msgspec

@@ -1,7 +1,5 @@
 """CEL's functions at their ends: as the API server's."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.policy.cel.ends import FAIL, HOLD

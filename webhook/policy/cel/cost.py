@@ -10,8 +10,6 @@ size, is done once for the whole list. So a loop over the elements of an element
 `object.spec.containers.all(c, c.env.all(e, e.value.contains('x')))` counts as one pass.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterable

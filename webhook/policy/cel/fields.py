@@ -6,8 +6,6 @@ every request, or by `has(…)` that is never true. The fields of objects are in
 warning.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Iterator, Mapping
 from functools import cache

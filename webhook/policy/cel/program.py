@@ -3,8 +3,6 @@
 The library itself stops at 10 000 iterations and 32 levels of nesting; `webhook.policy.cel.cost` bounds the time.
 """
 
-from __future__ import annotations
-
 import difflib
 import math
 import re

@@ -6,8 +6,6 @@ length, so that columns in messages stay right, and calls of it are renamed (cel
 mended so is in docs/policies.md, "CEL".
 """
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The engine: policies compiled once, immutable, asked for every request. It has no clock and no memory."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial

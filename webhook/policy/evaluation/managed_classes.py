@@ -3,8 +3,6 @@
 For pods of the PriorityClasses that they manage the reconciler preempts, not kube-scheduler.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import msgspec

@@ -5,8 +5,6 @@ may make a pod for someone else, so `subjects` say nothing of it: what restricts
 An UPDATE has the labels before and after: what restricts holds when either are selected, what gives when both are.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 

@@ -6,8 +6,6 @@ for it: only paths that start with `object` or `oldObject` and name a known part
 counts as reading whatever people can change.
 """
 
-from __future__ import annotations
-
 import re
 
 import msgspec

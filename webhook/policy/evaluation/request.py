@@ -1,7 +1,5 @@
 """What a policy judges: one admission request, resolved as far as admission can, and what the rules look at in it."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping
 from functools import cached_property
@@ -70,7 +68,7 @@ AnnotationChange = tuple[str | None, str | None]
 """An annotation before and after; None is absent."""
 
 
-def observe(request: PolicyRequest, *, until_gone: bool = False) -> RequestAttributes | str:
+def observe(request: PolicyRequest, *, until_gone: bool = False) -> "RequestAttributes | str":
     """What the rules look at, or the reason why no rule looks at this request.
 
     `until_gone` says that an object that is being deleted is looked at, too.

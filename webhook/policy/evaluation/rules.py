@@ -9,8 +9,6 @@ speaks of the key and the operation allows it. If none speaks of a preemptibilit
 report, and give nothing.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress

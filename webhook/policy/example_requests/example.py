@@ -1,7 +1,5 @@
 """An example request: what sets it apart from a plain one, the request itself, and one sentence about it."""
 
-from __future__ import annotations
-
 import json
 from typing import Any, NamedTuple
 

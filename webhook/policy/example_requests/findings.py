@@ -3,8 +3,6 @@
 The whole set is asked by the engine that judges requests, so a rule that is safe only beside another one is safe.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import chain, islice
 from typing import Any

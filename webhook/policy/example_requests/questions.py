@@ -1,7 +1,5 @@
 """What a rule decides, and requests worth trying: such that each test of the rule and its policy holds, and fails."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, combinations, product

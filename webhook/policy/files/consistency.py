@@ -1,7 +1,5 @@
 """What can only be seen with all policies side by side: names, costs, ranges, defaults, classes, spellings."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Collection, Iterator, Mapping
 from itertools import combinations, product

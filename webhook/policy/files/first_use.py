@@ -4,8 +4,6 @@ Loading finds what is written wrongly. What raises only in use is found here, wi
 and not by the process that has taken the set into use.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 
 from msgspec.structs import replace

@@ -1,7 +1,5 @@
 """Loading a directory of policy files: everything in them that is wrong, at once, and the policies that are right."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Collection, Iterator

@@ -1,7 +1,5 @@
 """The kinds of documents that a policy file may hold, their JSON schema (draft 7), and that as a page for people."""
 
-from __future__ import annotations
-
 import json
 from typing import Annotated, Any
 

@@ -4,8 +4,6 @@ A source is read at once, from the disk or from what a watch has shown last. Pol
 more function here: each object a text, named as `kubectl` names it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple

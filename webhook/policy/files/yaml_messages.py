@@ -1,7 +1,5 @@
 """What the YAML parsers, ruamel's and libyaml, say of a text that they cannot read, in words for its author."""
 
-from __future__ import annotations
-
 import re
 
 from ruamel.yaml.error import MarkedYAMLError

@@ -4,8 +4,6 @@ Built from the parser's events without making objects of unknown types, so that 
 bounded before anything is read into them.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from typing import Any

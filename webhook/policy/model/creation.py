@@ -7,8 +7,6 @@ refused. What the record does not tell of is read as it is now: pods that were m
 older records do not have a label that a policy selects by since then. `giveway doctor` counts both.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 

@@ -3,8 +3,6 @@
 Who reads, lists, compiles and tries rules goes by the declaration: what a body leaves out nobody hands it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Names with `*` in them: compiled once, matched in time linear in the name."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 
 WILDCARD = "*"

@@ -1,7 +1,5 @@
 """How much a PreemptionPolicy lets the reconciler evict, and how often. Durations are seconds."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import msgspec
@@ -87,7 +85,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
         rates = {field: getattr(self, field) for field in _RATES}
         return {field: rate for field, rate in rates.items() if rate is not None}
 
-    def at(self, now: float) -> Limits:
+    def at(self, now: float) -> "Limits":
         """The limits without the rates that do not hold at this time, in seconds since the epoch."""
         off = {field: None for field, rate in self.rates.items() if rate.schedule and not rate.schedule.holds(now)}
         return msgspec.structs.replace(self, **off) if off else self

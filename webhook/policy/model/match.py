@@ -5,8 +5,6 @@ workloads, an operator those of everybody's custom resources. Who is behind them
 say nothing of such a request, and rights hold by namespace (docs/policies.md, "Who asks").
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """All policies of a directory."""
 
-from __future__ import annotations
-
 import msgspec
 
 from webhook.policy.model.preemption import PreemptionPolicy

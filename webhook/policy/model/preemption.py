@@ -3,8 +3,6 @@
 `webhook.preemption.victims.rules` turns these into the decision's rules.
 """
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import msgspec

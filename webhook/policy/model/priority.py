@@ -1,7 +1,5 @@
 """PriorityPolicy: who may run and define what. Its rules are in `webhook.policy.model.rules`."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from webhook.policy.cel.program import VARIABLES, compile_bool

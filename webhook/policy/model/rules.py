@@ -4,8 +4,6 @@ A new kind of rule is a struct here and its field in `PriorityRule`, a row in `e
 it judges, and what of it the API server can judge by itself in `native.rules`. All others go by its declaration.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Annotated, Any
 

@@ -7,8 +7,6 @@ time that exists twice counts the first time (as in Debian's cron, by `cronsim`)
 Seconds are since the epoch; everything here is a function of the time that is given.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from contextlib import suppress

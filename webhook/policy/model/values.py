@@ -1,7 +1,5 @@
 """What policies share that is one value: names, globs, CEL expressions, keys of annotations and labels."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Whom a PreemptionPolicy lets the reconciler evict, what pods say of it, and what it costs. Durations are seconds."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """Findings: what is wrong in a policy file, where, why, and what would be right; and the bounds on reading one."""
 
-from __future__ import annotations
-
 import difflib
 from bisect import bisect
 from collections.abc import Iterable
@@ -37,7 +35,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     source: SourcePosition
     message: str
     excerpt: str = ""
-    related: tuple[Finding, ...] = ()
+    related: "tuple[Finding, ...]" = ()
     """Other places that belong to it, such as the range another one overlaps."""
 
     @property

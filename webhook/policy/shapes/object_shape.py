@@ -14,8 +14,6 @@ fields. Its shape follows from the type, unless the annotation names one:
 A field without a default is required. What must hold between the fields says `check`, if the struct is `Checked`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -68,7 +66,7 @@ class Choice(StrEnum):
     _value_: str
     meaning: str
 
-    def __new__(cls, value: str, meaning: str) -> Choice:  # noqa: PYI034 - what follows is the same for every member
+    def __new__(cls, value: str, meaning: str) -> "Choice":  # noqa: PYI034 - what follows is the same for every member
         """A member."""
         member = str.__new__(cls, value)
         member._value_, member.meaning = value, meaning

@@ -3,8 +3,6 @@
 A shape that finds something wrong notes it and returns INVALID; the rest of the file is read all the same.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

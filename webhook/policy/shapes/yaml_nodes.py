@@ -3,8 +3,6 @@
 What it means here (YAML 1.2) may differ from what it means to readers of YAML 1.1, as kubectl and many tools still are.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, field
 
