@@ -10,7 +10,7 @@ from webhook.clusters.simulated.objects import ClusterObjects
 from webhook.inspection.judge import bounded
 from webhook.policy.evaluation.reads import reads_on_update
 from webhook.policy.evaluation.request import PODS
-from webhook.policy.evaluation.rules import KINDS, CompiledRule, RuleKind
+from webhook.policy.evaluation.rules import KINDS, CompiledRule
 from webhook.policy.model.declarations import Declaration
 from webhook.policy.model.policies import Policies
 from webhook.policy.model.rules import Enforcement, PriorityRule
@@ -60,7 +60,7 @@ def _evaluated(monkeypatch):
 
         yield PODS, CompiledRule(policy, rule, run)
 
-    monkeypatch.setitem(KINDS, "service_accounts", RuleKind(compiled))
+    monkeypatch.setitem(KINDS, "service_accounts", compiled)
 
 
 def test_the_server_judges_what_explain_judges():

@@ -119,8 +119,7 @@ class Inputs:
         self._renewal: float = BUDGET
         self._data: dict[str, Any] = {}
         self._activation: Any = None
-        self._sizes: dict[str, int] = {}
-        self._commas: dict[str, int] = {}
+        self._sizes: dict[str, tuple[int, int]] = {}
         self._elements: dict[str, int] = {}
 
     def activation(self) -> Any:
@@ -129,18 +128,15 @@ class Inputs:
             self._activation = _env().Activation(self._values())
         return self._activation
 
-    def size(self, names: Iterable[str]) -> int:
-        """The bytes of these variables as JSON."""
+    def size(self, names: Iterable[str]) -> tuple[int, int]:
+        """The bytes of these variables as JSON, and how many elements a list or map in them has at most."""
         data = self._values()
         for name in names:
             if name not in self._sizes:
                 encoded = msgspec.json.encode(data[name])
-                self._sizes[name], self._commas[name] = len(encoded), encoded.count(b",")
-        return sum(self._sizes[name] for name in names)
-
-    def most_elements(self, names: Iterable[str]) -> int:
-        """No list or map in these variables, whose size was asked for, is longer; it costs nothing to know."""
-        return max((self._commas[name] for name in names), default=0) + 1
+                self._sizes[name] = len(encoded), encoded.count(b",") + 1
+        sizes = [self._sizes[name] for name in names]
+        return sum(size for size, _ in sizes), max((elements for _, elements in sizes), default=1)
 
     def elements(self, names: Iterable[str]) -> int:
         """The length of the longest list or map in these variables."""
@@ -189,12 +185,11 @@ class Program(msgspec.Struct, frozen=True):
     def run(self, inputs: Inputs) -> Any:
         """The value. Raises CelRuntimeError, also for objects so large that it could take too long; AllowanceError."""
         read = self.cost.variables
-        size = inputs.size(read)
+        size, elements = inputs.size(read)
         if size > LARGEST:
             raise CelRuntimeError(
                 f"make the object smaller: it reads {size} bytes; an expression may read at most {LARGEST}"
             )
-        elements = inputs.most_elements(read)
         estimate = self.cost.bound(size, elements)
         if estimate > _NOTHING:  # lists have to be counted, which takes longer than many an expression
             elements = inputs.elements(read)

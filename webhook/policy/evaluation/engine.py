@@ -27,6 +27,7 @@ from webhook.policy.evaluation.rules import (
     Verdict,
     excepted_text,
     failed_text,
+    given,
     on_error,
     shield_verdicts,
 )
@@ -67,7 +68,7 @@ class CompiledPolicy:
         """What it has to say on each question: compiled rules, or what is given."""
         for rule in policy.rules:
             kind, body = rule.body
-            for question, compiled in KINDS[kind].compile(policy, rule, body, twins):
+            for question, compiled in KINDS[kind](policy, rule, body, twins):
                 self.rows[question].append(compiled)
                 if question == PODS and rule.declaration.judges_groups:
                     self.rows[GROUPS].append(compiled)
@@ -139,12 +140,11 @@ class RuleEvaluation:
                 yield applicability
                 applicability = applicability.message
             for rule in policy.policy.rules:
-                kind, body = rule.body
                 had_part, why = False, applicability or "it says nothing of this request"
                 if not applicability and rule.declaration.range is not None:
                     why = f"{self.attributes.value} does not lie in {rule.declaration.title}"
                 elif not applicability and self.attributes.makes_pod and not rule.declaration.refuses:
-                    had_part, why = KINDS[kind].given(body, self.attributes)
+                    had_part, why = given(rule, self.attributes)
                 unheard = Verdict(policy.name, rule.name, rule.enforcement, "allow" if had_part else "skip", why)
                 yield said.get(unheard.id, unheard)
         nobody = "no protected annotation changes without the right to it"

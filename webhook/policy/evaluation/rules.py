@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import msgspec
 
@@ -324,31 +324,23 @@ def without_name(rule_id: str, text: str) -> str:
     return re.sub(rf"\brule {re.escape(rule_id)}(?![\w/-])", "this rule", text.removesuffix(f" (rule {rule_id})"))
 
 
-class RuleKind(NamedTuple):
-    """How rules of a kind judge: what they are compiled to, and what those that give new pods something gave one.
-
-    What else there is to know of a rule says its declaration (`webhook.policy.model.declarations`).
-    """
-
-    compile: Callable[[PriorityPolicy, PriorityRule, Any, Twins], Rows]
-    given: Callable[[Any, RequestAttributes], tuple[bool, str]] = lambda _body, _attributes: (False, "")
-    """Whether the pod has what such a rule gives, and that in words."""
+def given(rule: PriorityRule, attributes: RequestAttributes) -> tuple[bool, str]:
+    """Whether a new pod has what a rule that fills in gives, and that in words."""
+    default, pods_own = rule.default_priority_class, attributes.class_name
+    if default is not None:
+        return default == pods_own, f"the pod has PriorityClass {pods_own or 'none'}; the default is {default}"
+    return True, f"a new pod takes over {', '.join(rule.copy_annotations or ())} from its PriorityClass"
 
 
-KINDS = {
-    "default_priority_class": RuleKind(
-        _default,
-        lambda name, pod: (
-            name == pod.class_name,
-            f"the pod has PriorityClass {pod.class_name or 'none'}; the default is {name}",
-        ),
-    ),
-    "priority_classes": RuleKind(_classes),
-    "reserve": RuleKind(_reserved),
-    "copy_annotations": RuleKind(
-        _copied, lambda keys, _: (True, f"a new pod takes over {', '.join(keys)} from its PriorityClass")
-    ),
-    "protect_annotations": RuleKind(_shields),
-    "validate": RuleKind(_validated),
+KINDS: dict[str, Callable[[PriorityPolicy, PriorityRule, Any, Twins], Rows]] = {
+    "default_priority_class": _default,
+    "priority_classes": _classes,
+    "reserve": _reserved,
+    "copy_annotations": _copied,
+    "protect_annotations": _shields,
+    "validate": _validated,
 }
-"""Each kind of rule, by the field of `PriorityRule` that holds its body."""
+"""What compiles each kind of rule, by the field of `PriorityRule` that holds its body.
+
+What else there is to know of a rule says its declaration (`webhook.policy.model.declarations`).
+"""
