@@ -19,7 +19,7 @@ from tests.docs.pages import PAGES, ROOT, Block, blocks, exchanges, script
 from tests.ports import free_port
 from webhook.cli.main import main
 from webhook.policy.files.loading import load_or_raise
-from webhook.policy.removals import removals
+from webhook.policy.reports import removals
 
 SHELL = {"sh", "console", "setup"}
 KNOWN = SHELL | {"text", "yaml", "json", "python", "dockerfile", "mermaid"}

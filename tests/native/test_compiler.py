@@ -10,9 +10,9 @@ from tests.policy.builders import engine, rules, table
 from webhook.kube.objects.cluster_scoped import PriorityClass
 from webhook.native.compiler import compile_policies
 from webhook.native.objects import DESCRIPTION, RULES, Settings, object_name
-from webhook.policy.exceptions import next_end
 from webhook.policy.model.policies import Policies
 from webhook.policy.model.values import CAN_BE_PREEMPTED, MARK
+from webhook.policy.reports import next_end
 
 NOW = 1_790_000_000.0
 SHIELD = f"{{name: shield, protectAnnotations: {{keys: [{CAN_BE_PREEMPTED}]}}}}"

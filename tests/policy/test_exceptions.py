@@ -17,8 +17,8 @@ from tests.policy.builders import (
 )
 from webhook.kube.instants import epoch
 from webhook.policy.evaluation.rules import excepted_text
-from webhook.policy.exceptions import ended_findings, exceptions
 from webhook.policy.model.values import CAN_BE_PREEMPTED
+from webhook.policy.reports import ended_findings, exceptions
 
 END = epoch("2026-12-01T00:00:00Z")
 BEFORE, AFTER = END - 1, END + 1

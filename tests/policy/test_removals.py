@@ -1,7 +1,7 @@
 """What a policy set lacks of the one before it; the texts are in tests/admission/test_configmaps.py."""
 
 from tests.policy.builders import document, policies, rule, table
-from webhook.policy.removals import removals
+from webhook.policy.reports import removals
 
 DENY = rule("priorityClasses: {deny: [x]}")
 

@@ -1,7 +1,7 @@
 """Who may do what by a policy set, in words: for those who ask for themselves, and for what controllers make."""
 
 from tests.policy.builders import loaded, rules, table
-from webhook.policy.rights import NEVER, SAME, rights_of
+from webhook.policy.reports import NEVER, SAME, rights_of
 
 GROUP = "subjects: [{kind: Group, name: platform}]"
 LABEL = "namespaceSelector: {matchLabels: {tier: infra}}"

@@ -16,7 +16,7 @@ from webhook.policy.files.loading import load_source
 from webhook.policy.files.sources import texts_of
 from webhook.policy.model.globs import name_matcher
 from webhook.policy.model.policies import Policies
-from webhook.policy.removals import Removal, removals
+from webhook.policy.reports import Removal, removals
 from webhook.policy.shapes.findings import Severity
 
 PROBE = "giveway-probe"

@@ -18,10 +18,9 @@ from webhook.cli.output import people_console, print_rows, warn
 from webhook.cli.verdicts import fail_on_option, failing
 from webhook.manager.policy_uses import USES
 from webhook.policy.example_requests.findings import example_findings
-from webhook.policy.exceptions import ended_findings, exceptions
 from webhook.policy.files.loading import load
 from webhook.policy.model.policies import Policies
-from webhook.policy.rights import rights_of
+from webhook.policy.reports import ended_findings, exceptions, rights_of
 from webhook.policy.shapes.findings import Finding, Severity
 from webhook.policy.shapes.yaml_nodes import SourcePosition
 from webhook.preemption.example_pods import example_pod_findings

@@ -21,11 +21,10 @@ from webhook.manager.kept_policies import KeptPolicies, files_by_key
 from webhook.manager.policy_metrics import PolicyMetrics
 from webhook.manager.policy_uses import USES
 from webhook.policy.evaluation.engine import Engine
-from webhook.policy.exceptions import ended_findings
 from webhook.policy.files.loading import Loaded, load_source, load_texts
 from webhook.policy.files.sources import PolicySource, texts_of
 from webhook.policy.model.policies import Policies
-from webhook.policy.removals import removals
+from webhook.policy.reports import ended_findings, removals
 from webhook.policy.shapes.findings import Finding, PolicyError, Severity
 from webhook.policy.shapes.yaml_nodes import SourcePosition
 

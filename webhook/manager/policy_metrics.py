@@ -7,8 +7,8 @@ from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from webhook.policy.exceptions import exceptions
 from webhook.policy.model.policies import Policies
+from webhook.policy.reports import exceptions
 
 
 class PolicyMetrics:

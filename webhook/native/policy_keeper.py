@@ -21,8 +21,8 @@ from webhook.native.compiler import compile_policies
 from webhook.native.drift import is_ours, same
 from webhook.native.objects import MUTATING, VALIDATING, Settings
 from webhook.native.sink import Inexpressible
-from webhook.policy.exceptions import next_end
 from webhook.policy.model.policies import Policies
+from webhook.policy.reports import next_end
 
 log = logging.getLogger(__name__)
 

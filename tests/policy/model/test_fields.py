@@ -17,7 +17,7 @@ from webhook.reconciler.preemptors import PolicySet
 
 WEBHOOK = Path(__file__).parents[3] / "webhook"
 READERS = {
-    PriorityPolicy: ("policy/evaluation", "policy/exceptions.py", "admission"),
+    PriorityPolicy: ("policy/evaluation", "admission"),
     PreemptionPolicy: ("policy/evaluation", "preemption", "reconciler"),
 }
 """Where a policy is acted by. What compares policies, shows them or writes them in another form does not count."""

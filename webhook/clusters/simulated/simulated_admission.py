@@ -21,9 +21,9 @@ from webhook.kube.objects.pod import Pod
 from webhook.kube.resources import LIMIT_RANGE, NAMESPACE, PRIORITY_CLASS, RUNTIME_CLASS
 from webhook.policy.evaluation.engine import Engine
 from webhook.policy.evaluation.request import UserInfo
-from webhook.policy.exceptions import next_end
 from webhook.policy.model.match import CONTROLLER_GROUPS, KUBE_SYSTEM_ACCOUNT
 from webhook.policy.model.policies import Policies
+from webhook.policy.reports import next_end
 
 Json = dict[str, Any]
 

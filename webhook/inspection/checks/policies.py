@@ -13,11 +13,10 @@ from webhook.kube.instants import epoch
 from webhook.kube.objects.meta import LabelSelector
 from webhook.kube.selectors import label_matcher
 from webhook.policy.evaluation.engine import Engine
-from webhook.policy.exceptions import exceptions
 from webhook.policy.files.loading import load_source
 from webhook.policy.files.sources import texts_of
 from webhook.policy.model.globs import WILDCARD, name_matcher
-from webhook.policy.removals import removals
+from webhook.policy.reports import exceptions, removals
 
 
 def matching_nothing(observed: Observed) -> Iterator[ClusterFinding]:

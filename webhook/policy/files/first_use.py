@@ -12,9 +12,8 @@ from webhook.policy.evaluation.engine import Engine
 from webhook.policy.evaluation.reads import reads_on_update
 from webhook.policy.evaluation.request import CLASSES, GROUPS, PODS, PolicyRequest
 from webhook.policy.evaluation.rules import excepted_text
-from webhook.policy.exceptions import exceptions, next_end
 from webhook.policy.model.policies import Policies
-from webhook.policy.rights import rights_of
+from webhook.policy.reports import exceptions, next_end, rights_of
 from webhook.policy.shapes.findings import Reader, Severity
 from webhook.policy.shapes.yaml_nodes import SourcePosition
 

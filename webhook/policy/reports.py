@@ -1,0 +1,187 @@
+"""What there is to tell of a policy set: its rights, its exceptions, and what it lacks of the one before it. Pure.
+
+A right decides in two ways: about those who ask for themselves, and about what service accounts and controllers make
+for somebody else (docs/policies.md, "Who asks"). Both are said of each, in words.
+
+A set that shrinks is more often an accident than a wish: a merge lost a file, a generator stopped halfway, somebody
+tried `warn` in place of `enforce`. So whoever replaces one set by another asks here first. Policies and rules are known
+by their ids, and compared by their kind and their enforcement. What else changes in them is for the review of the files
+(docs/policies.md).
+"""
+
+from collections.abc import Iterator
+
+import msgspec
+
+from webhook.kube.instants import rfc3339
+from webhook.policy.evaluation.matching import definers_text, rights_text
+from webhook.policy.model.declarations import DEFINE
+from webhook.policy.model.match import RequestMatch
+from webhook.policy.model.policies import Policies
+from webhook.policy.model.priority import PriorityPolicy
+from webhook.policy.model.rules import STRICTNESS, PriorityRule
+from webhook.policy.shapes.findings import Finding, Severity
+from webhook.policy.shapes.yaml_nodes import SourcePosition
+
+SAME = "the same: who asks decides"
+NEVER = "never: it names subjects and no namespaces"
+
+
+class RightRow(msgspec.Struct, frozen=True, rename="camel"):
+    """One right of a rule: `people` and whoever else asks for themselves, and `controllers`, by which it holds.
+
+    `holds` says where the policy applies, `right` is `use`, `define` or `allow`, `about` the range or the annotations.
+    """
+
+    rule: str
+    about: str
+    right: str
+    people: str
+    controllers: str
+    holds: str
+    enforcement: str
+
+
+def rights_of(policies: Policies) -> list[RightRow]:
+    """Every right of a policy set, ranges by their value first, then what other rules give."""
+    ranges: list[tuple[int, RightRow]] = []
+    others: list[RightRow] = []
+    for policy in policies.priority:
+        for rule in policy.rules:
+            rows = list(_rows(policy, rule))
+            reserved = rule.declaration.range
+            if reserved is not None:
+                ranges += [(reserved[0], row) for row in rows]
+            else:
+                others += rows
+    return [row for _, row in sorted(ranges, key=lambda row: row[0])] + others
+
+
+def _rows(policy: PriorityPolicy, rule: PriorityRule) -> Iterator[RightRow]:
+    """The rights that a rule declares."""
+    holds, declaration = _holds(policy), rule.declaration
+
+    def row(right: str, people: str, controllers: str) -> RightRow:
+        rule_id, enforcement = f"{policy.name}/{rule.name}", rule.enforcement.value
+        return RightRow(rule_id, declaration.title, right, people, controllers, holds, enforcement)
+
+    for right, alternatives in declaration.rights.items():
+        if right == DEFINE:
+            yield row(right, definers_text(alternatives), SAME)
+            continue
+        made = "CREATE" in declaration.operations
+        controllers = ", or ".join(map(_by_controllers, alternatives)) or "nobody" if made else SAME
+        yield row(right, rights_text(alternatives), controllers)
+
+
+def _by_controllers(right: RequestMatch) -> str:
+    """When one alternative holds for what service accounts and controllers make."""
+    if right.subjects is None:
+        return rights_text((right,))
+    if right.by_namespace:
+        return f"{rights_text((msgspec.structs.replace(right, subjects=None),))}, whoever wrote the workload"
+    exact = [str(subject) for subject in right.subjects if subject.kind == "ServiceAccount" and subject.exact_user]
+    return f"what {' or '.join(exact)} makes for itself" if exact else NEVER
+
+
+def _holds(policy: PriorityPolicy) -> str:
+    """Where a policy applies."""
+    parts = [] if policy.match == RequestMatch() else [rights_text((policy.match,))]
+    if policy.exclude is not None:
+        parts.append(f"without {rights_text((policy.exclude,))}")
+    if policy.conditions:
+        parts.append(f"if {' and '.join(condition.name for condition in policy.conditions)}")
+    return ", ".join(parts) or "everywhere"
+
+
+class ExceptionState(msgspec.Struct, frozen=True, kw_only=True):
+    """One exception as of now: from which rules (`policy/rule`), for whom, until when (RFC 3339), and if it is over."""
+
+    rules: tuple[str, ...]
+    who: str
+    until: str
+    owner: str
+    reason: str
+    ended: bool
+    source: SourcePosition
+
+    def __str__(self) -> str:
+        """One line for people."""
+        when = f"ended {self.until}" if self.ended else f"until {self.until}"
+        return f"{', '.join(self.rules)}: {self.who}, {when} ({self.owner}: {self.reason})"
+
+
+def exceptions(policies: Policies, now: float) -> list[ExceptionState]:
+    """Every exception of a policy set as of `now` (seconds since the epoch), in the order in which they end."""
+    rows = [(policy.name, exception) for policy in policies.priority for exception in policy.exceptions]
+    rows.sort(key=lambda row: row[1].until)
+    return [
+        ExceptionState(
+            rules=tuple(f"{name}/{rule}" for rule in exception.rules),
+            who=rights_text((exception.match,)),
+            until=rfc3339(exception.until),
+            owner=exception.owner,
+            reason=exception.reason,
+            ended=exception.until <= now,
+            source=exception.source,
+        )
+        for name, exception in rows
+    ]
+
+
+def ended_findings(policies: Policies, now: float) -> list[Finding]:
+    """A warning for each exception that has ended: its rules hold for everybody again, and it can be taken out."""
+    return [
+        Finding(
+            severity=Severity.WARNING,
+            source=exception.source,
+            message=f"the exception of {exception.who} from {', '.join(exception.rules)} ended {exception.until}; "
+            f"take it out, or ask its owner for another end ({exception.owner}: {exception.reason})",
+        )
+        for exception in exceptions(policies, now)
+        if exception.ended
+    ]
+
+
+def next_end(policies: Policies, now: float) -> float | None:
+    """When the next exception ends, in seconds since the epoch; None if none does."""
+    ends = [exception.until for policy in policies.priority for exception in policy.exceptions if exception.until > now]
+    return min(ends, default=None)
+
+
+class Removal(msgspec.Struct, frozen=True):
+    """One thing that the new set no longer has, or that refuses less.
+
+    `id` is `policy/rule`, or the policy's name if it is about the policy as a whole.
+    """
+
+    id: str
+    what: str
+
+    def __str__(self) -> str:
+        """`policy/rule: what`."""
+        return f"{self.id}: {self.what}"
+
+
+def removals(old: Policies, new: Policies) -> list[Removal]:
+    """What `new` lacks of `old`, in the order of `old`; empty if every policy and rule is there and no softer."""
+    removed: list[Removal] = []
+    there = {policy.name: policy for policy in new.priority}
+    for policy in old.priority:
+        if (now := there.get(policy.name)) is None:
+            removed.append(Removal(policy.name, f"the PriorityPolicy with its {len(policy.rules)} rules is gone"))
+            continue
+        rules = {rule.name: rule for rule in now.rules}
+        for rule in policy.rules:
+            rule_id, new_rule = f"{policy.name}/{rule.name}", rules.get(rule.name)
+            if new_rule is None:
+                removed.append(Removal(rule_id, "the rule is gone"))
+                continue
+            if STRICTNESS.index(new_rule.enforcement) < STRICTNESS.index(rule.enforcement):
+                what = f"enforcement {rule.enforcement.value} becomes {new_rule.enforcement.value}"
+                removed.append(Removal(rule_id, what))
+            if new_rule.body[0] != rule.body[0]:
+                removed.append(Removal(rule_id, "it is a rule of another kind now"))
+    names = {policy.name for policy in new.preemption}
+    gone = "the PreemptionPolicy is gone: nothing preempts for pods of its classes"
+    return removed + [Removal(policy.name, gone) for policy in old.preemption if policy.name not in names]
