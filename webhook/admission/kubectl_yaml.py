@@ -19,7 +19,7 @@ import yaml
 from yaml import events
 from yaml.error import MarkedYAMLError, YAMLError
 
-from webhook.policy.files.yaml_messages import problem_of
+from webhook.policy.files.yamltree import problem_of
 from webhook.policy.shapes.yaml_nodes import FALSE11, NULL, TRUE11
 
 MOST_VALUES = 2_000_000

@@ -19,7 +19,6 @@ from ruamel.yaml.events import (
     SequenceStartEvent,
 )
 
-from webhook.policy.files.yaml_messages import problem_of
 from webhook.policy.shapes.yaml_nodes import YamlMap, YamlNode, YamlScalar, YamlSequence
 
 LARGEST_FILE = 128 * 1024
@@ -41,6 +40,41 @@ _LONGEST_PATH = 200
 _STRING_TAG = "tag:yaml.org,2002:str"
 _KNOWN_TAGS = frozenset({"None", "!", _STRING_TAG, "tag:yaml.org,2002:map", "tag:yaml.org,2002:seq"})
 
+_MESSAGES = (
+    (r".*(?:\\t|found a tab).*", "a tab where YAML wants spaces"),
+    (
+        r"expected <block end>, but found .*|did not find expected (?:key|'-' indicator).*",
+        (
+            "this line does not begin in the column that it should: fields of one mapping begin in the same column, and"
+            " so do entries of one list"
+        ),
+    ),
+    (
+        r"mapping values are not allowed (?:here|in this context).*",
+        'a ":" cannot stand here: the line is indented too far, or a text that holds ": " needs quotes',
+    ),
+    *(
+        (
+            rf"(?:did not find )?expected ',' or '[}}\]]'{got} \(while parsing a flow {kind}\)",
+            f'"," or "{end}" is missing before {where}, for a "{begin}" further up',
+        )
+        for kind, begin, end in (("mapping", "{", "}"), ("sequence", "[", "]"))
+        for got, where in ((", but got '<stream end>'", "the end of the file"), (".*", "this"))
+    ),
+    (r"expected the node content, but found '<.*end>' .*", "a value is missing before the end of the file"),
+    (r"expected the node content, but found '(.+)' .*", r"a value is missing before \1"),
+    (r"found unexpected end of stream \(while scanning a quoted scalar\)", "a quote is not closed"),
+    (r"found character '(.+)' that cannot start any token.*", r'a text that begins with "\1" needs quotes'),
+    (r"could not find expected ':'.*", 'a ":" is missing after the name of a field, here or just above'),
+    (r"did not find expected <document start>.*", "a document has ended: `---` is missing before this"),
+    (r"found character that cannot start any token.*", "a text that begins with this needs quotes"),
+    (
+        r"(?:did not find )?expected alphabetic or numeric character.*",
+        'a text that begins with "*" or "&" needs quotes',
+    ),
+)
+"""What the parsers say of a text that they cannot read, and the same in words for its author."""
+
 
 class YamlError(Exception):
     """Text that is not the YAML of a policy file: `(line, column)` from 1, and why."""
@@ -61,6 +95,20 @@ def documents(text: str) -> Iterator[YamlNode]:
         character = re.search(r"#x[0-9a-fA-F]+", str(error))
         problem = f"control character {character[0] if character else ''} in the text; take it out"
         raise YamlError(before.count("\n") + 1, len(before) - before.rfind("\n"), problem) from error
+
+
+def problem_of(error: MarkedYAMLError) -> tuple[int, int, str]:
+    """Line and column, from 1, where a parser gave up, ruamel's or libyaml, and why.
+
+    That is in words for the author of the text; as the parser says it, if it is none of what is known.
+    """
+    mark = error.problem_mark or error.context_mark
+    problem = " ".join(str(error.problem or error.context or "not YAML").split())
+    if error.context and error.context != problem:
+        problem = f"{problem} ({error.context})"
+    known = (match.expand(words) for pattern, words in _MESSAGES if (match := re.fullmatch(pattern, problem)))
+    problem = next(known, problem)
+    return (1, 1, problem) if mark is None else (mark.line + 1, mark.column + 1, problem)
 
 
 class _Composer:
