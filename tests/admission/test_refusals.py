@@ -22,7 +22,7 @@ from tests.admission.builders import (
     message_of,
     response,
 )
-from webhook.admission import classes, groups, validating
+from webhook.admission import classes, validating
 from webhook.admission.context import Context, Objects
 from webhook.admission.review import PodSpecView, PodView
 from webhook.kube.objects.cluster_scoped import Namespace
@@ -386,7 +386,7 @@ def test_a_refusal_is_read_with_its_request(given, body, text):
 
 def test_every_kind_of_refusal_is_here():
     """Each built-in rule by which pods, workloads, groups and classes are refused has a row, and so has each body."""
-    sources = (Path(module.__file__) for module in (validating, groups, classes))
+    sources = (Path(module.__file__) for module in (validating, classes))
     calls = (node for file in sources for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Call))
     named = {
         call.args[0].value

@@ -1,10 +1,15 @@
-"""Validation of pods, of workloads and their pod templates: what holds without any policy file.
+"""Validation of pods, PodGroups, workloads and the templates of both: what holds without any policy file.
 
 A pod's metadata is written through `pods`, `pods/status` and a Binding, whose annotations and labels the API server
 copies to the pod (`registry/core/pod/storage`). So the protected keys, which are giveway's own annotations and mark and
 the annotations that policies shield, are judged on all three.
+
+kube-scheduler preempts for a PodGroup by the group's own priority (docs/semantics.md A9). So a group is judged by the
+rules about the priority of pods: whether its class exists and agrees with its numbers, who may use the value, and which
+classes are allowed.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -19,7 +24,7 @@ from webhook.kube.objects.meta import LabelSelector
 from webhook.kube.pods import template_of
 from webhook.kube.priority_classes import speaking
 from webhook.kube.selectors import SelectorError, label_matcher
-from webhook.policy.evaluation.request import CONTROLLER, PolicyRequest
+from webhook.policy.evaluation.request import CONTROLLER, GROUPS, PolicyRequest
 from webhook.policy.evaluation.rules import without_name
 from webhook.policy.model.match import NODE_GROUP, NODE_USER
 from webhook.policy.model.values import MANAGED, MARK, OWN_ANNOTATIONS, RECONCILER_ANNOTATIONS, WEBHOOK_ANNOTATIONS
@@ -31,6 +36,7 @@ OF_A_NODE = (
 AS_IT_IS = {True: "leave it as it is", False: "leave it out"}
 """What would be right for whoever writes a key of giveway's own: on the pod itself, or by a Binding."""
 _OWN_RULE = "own-annotations"
+_PRIORITY = ("priorityClassName", "priority")
 
 
 def validate_pod(context: Context, review: Review, answer: Answer) -> None:
@@ -212,6 +218,43 @@ def _by_controller(request: PolicyRequest) -> PolicyRequest:
     if raw:
         raw = {**raw, "userInfo": {"username": CONTROLLER.username, "groups": list(CONTROLLER.groups)}}
     return msgspec.structs.replace(request, user=CONTROLLER, raw=raw)
+
+
+def validate_group(context: Context, review: Review, answer: Answer) -> None:
+    """Judge a PodGroup as it would be stored. An update is judged in the same way: what it names cannot change."""
+    group = review.typed(PodView)
+    if group.metadata is None or not group.metadata.deletion_timestamp:
+        _judge_group(context, review.as_created(review.object, GROUPS), answer)
+
+
+def validate_group_templates(context: Context, review: Review, answer: Answer) -> None:
+    """Judge the groups that a Workload describes, so that its author reads the message; they are judged again."""
+    metadata = review.object.get("metadata")
+    if isinstance(metadata, dict) and metadata.get("deletionTimestamp"):
+        return
+    for template in _templates(review.object.get("spec")):
+        group = {"metadata": metadata if isinstance(metadata, dict) else {}, "spec": template}
+        request = _judge_group(context, review.as_created(group, GROUPS), answer)
+        if answer.allowed:
+            warn_of_controllers(context, request, "PodGroups", answer)
+
+
+def _judge_group(context: Context, group: Review, answer: Answer) -> PolicyRequest:
+    spec, request = group.typed(PodView).spec or PodSpecView(), context.request(group)
+    judge(context, request, spec, check_class(context, group, answer), answer)
+    return request
+
+
+def _templates(spec: Any) -> Iterator[dict[str, Any]]:
+    """Every mapping below that names a class or a priority: where a version keeps its templates is its own affair."""
+    if isinstance(spec, dict):
+        if any(field in spec for field in _PRIORITY):
+            yield spec
+        for part in spec.values():
+            yield from _templates(part)
+    elif isinstance(spec, list):
+        for part in spec:
+            yield from _templates(part)
 
 
 def check_group(context: Context, namespace: str, spec: PodSpecView, priority: int | None, answer: Answer) -> None:

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from webhook.admission import classes, configmaps, groups, mutating, validating
+from webhook.admission import classes, configmaps, mutating, validating
 from webhook.admission.context import NAMESPACES, Context
 from webhook.admission.review import API_VERSION, Answer, BadReviewError, Review, decode
 from webhook.kube.bounded import bounded
@@ -21,8 +21,8 @@ HANDLERS: dict[tuple[Phase, str, str, str], Handler] = {
     ("mutate", "", "pods", ""): mutating.mutate_pod,
     ("validate", "", "pods", ""): validating.validate_pod,
     ("mutate", "scheduling.k8s.io", "podgroups", ""): mutating.mutate_group,
-    ("validate", "scheduling.k8s.io", "podgroups", ""): groups.validate_group,
-    ("validate", "scheduling.k8s.io", "workloads", ""): groups.validate_group_templates,
+    ("validate", "scheduling.k8s.io", "podgroups", ""): validating.validate_group,
+    ("validate", "scheduling.k8s.io", "workloads", ""): validating.validate_group_templates,
     ("mutate-priority", "", "pods", ""): mutating.mutate_priority,
     ("validate-priority", "", "pods", ""): validating.validate_priority,
     ("validate", "", "pods", "status"): validating.validate_status,
