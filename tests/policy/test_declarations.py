@@ -11,9 +11,8 @@ from webhook.inspection.judge import bounded
 from webhook.policy.evaluation.reads import reads_on_update
 from webhook.policy.evaluation.request import PODS
 from webhook.policy.evaluation.rules import KINDS, CompiledRule
-from webhook.policy.model.declarations import Declaration
 from webhook.policy.model.policies import Policies
-from webhook.policy.model.rules import Enforcement, PriorityRule
+from webhook.policy.model.rules import Declaration, Enforcement, PriorityRule
 from webhook.policy.shapes.object_shape import mapping
 from webhook.policy.shapes.shapes import string
 from webhook.simulation.judgeable import judgeable

@@ -20,11 +20,10 @@ from webhook.kube.objects.meta import ObjectMeta
 from webhook.kube.pods import WORKLOADS, controller_of
 from webhook.policy.evaluation.engine import Engine
 from webhook.policy.evaluation.request import CONTROLLER, UserInfo
-from webhook.policy.model.declarations import reads_user
 from webhook.policy.model.match import RequestMatch
 from webhook.policy.model.policies import Policies
 from webhook.policy.model.priority import PriorityPolicy
-from webhook.policy.model.rules import PriorityRule, Validate
+from webhook.policy.model.rules import PriorityRule, Validate, reads_user
 
 _MIRROR = "kubernetes.io/config.mirror"
 _KUBE_SYSTEM = "system:serviceaccount:kube-system:"

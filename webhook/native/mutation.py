@@ -29,8 +29,7 @@ from webhook.native.matching import (
 from webhook.native.record import GIVEN_VARIABLE, LONGEST_VALUE, RECORD, creation_text, owned, sent
 from webhook.native.rewriting import InexpressibleError
 from webhook.native.rules import bracketed, conditions_of
-from webhook.native.sink import Sink
-from webhook.native.table import NEVER, PREEMPT, ClassTable, resolved, value_variable
+from webhook.native.sink import NEVER, PREEMPT, ClassTable, Sink, resolved, value_variable
 from webhook.policy.evaluation.managed_classes import scale_up_delay
 from webhook.policy.evaluation.request import CLASSES
 from webhook.policy.evaluation.rules import BUILTIN

@@ -14,8 +14,7 @@ from webhook.native.expressions import FALSE, TRUE, all_of, any_of, if_else, neg
 from webhook.native.record import GIVEN_VARIABLE, recorded
 from webhook.native.rewriting import InexpressibleError
 from webhook.native.rules import CLASS_NAME, CLASS_VARIABLE, applies, conditions_of, validations
-from webhook.native.sink import Sink
-from webhook.native.table import NEVER, resolved, value_variable
+from webhook.native.sink import NEVER, Sink, resolved, value_variable
 from webhook.policy.evaluation.managed_classes import shielded
 from webhook.policy.evaluation.matching import rights_text
 from webhook.policy.evaluation.request import CLASSES, PODS

@@ -1,14 +1,96 @@
-"""What compiling needs everywhere: the settings, the time, the classes, and where to say what cannot be given."""
+"""What compiling needs everywhere: settings, the time, a table of classes, and where to say what cannot be given.
 
+What expressions must know of the cluster's PriorityClasses is a table, written into them as literals.
+
+A pod's priority, its preemption policy and who may preempt stand in the pod itself, because the Priority plugin has
+filled them in. A class that a pod is given is a parameter of the policy, which the API server reads from the same
+cache as its plugin. The table is needed for what the pod's class says in annotations.
+
+An entry is found by the class as the plugin resolved it for the pod at hand: by name, value and preemption policy, of
+which the last two never change while a class lives. So an entry of a class that was deleted, or made again with other
+numbers, is never found. The API server turns a literal map into a map once, when it takes a policy into use, and
+looking a name up costs the same for 5 classes and for 1000. As parameters (`paramKind`) each class would be an
+evaluation of its own.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import msgspec
 
+from webhook.kube.instants import epoch_or
+from webhook.kube.objects.cluster_scoped import PriorityClass
+from webhook.native.expressions import mapping, quote
 from webhook.native.objects import Settings
-from webhook.native.table import NOT_IN_TABLE, ClassTable
 
+LONGEST_EXPRESSION = 100_000
+"""Characters of an expression that the API server's parser takes (cel-go, `ExpressionSizeCodePointLimit`)."""
+NEVER, PREEMPT = "Never", "PreemptLowerPriority"
+NOT_IN_TABLE = f"it has quotes, is too long, or finds no room among {LONGEST_EXPRESSION} characters"
+_IF_NEVER = "/Never"
+_RECORDABLE = re.compile(r"[ !#-\[\]-~]{0,64}")
+"""Values that stand in the record `giveway.dev/given` as they are: neither escaped nor shortened."""
 _NAMED = 5
 """Classes that are named where several are not known."""
+
+
+class ClassTable:
+    """The cluster's PriorityClasses; there is none in the table if they are not `known`.
+
+    Who may define a class in one of the `bands` is for policies to say.
+    """
+
+    def __init__(self, classes: Iterable[PriorityClass] | None, bands: Iterable[tuple[int, int]] = ()) -> None:
+        self.known, bands = classes is not None, list(bands)
+
+        def importance(class_: PriorityClass) -> tuple[bool, float, str]:
+            """Those in a band first, which not everybody may define, then the older ones: more displace nobody's."""
+            metadata, reserved = class_.metadata, any(start <= class_.value <= end for start, end in bands)
+            return not reserved, epoch_or(metadata.creation_timestamp, 0.0), metadata.name
+
+        self._classes = sorted(classes or (), key=importance)
+
+    def names(self, *, default: bool = False) -> list[str]:
+        """The classes; with `default` those with `globalDefault: true`, one of which the Priority plugin fills in."""
+        return sorted(class_.metadata.name for class_ in self._classes if class_.global_default or not default)
+
+    def annotation(self, key: str) -> str:
+        """The literal of what each class says for an annotation; classes that do not say it are left out.
+
+        So are those that `left_out` names.
+        """
+        return mapping(sorted(self._rows(key)[0]))
+
+    def left_out(self, key: str) -> list[str]:
+        """The classes whose annotation is not in the table: it cannot be recorded, or there is no room for it."""
+        return sorted(self._rows(key)[1])
+
+    def _rows(self, key: str) -> tuple[list[tuple[str, str]], list[str]]:
+        room, rows, left_out = LONGEST_EXPRESSION, list[tuple[str, str]](), list[str]()
+        for class_ in self._classes:
+            value = (class_.metadata.annotations or {}).get(key)
+            if value is None:
+                continue
+            never = _IF_NEVER if class_.preemption_policy == NEVER else ""
+            row = f"{class_.metadata.name}/{class_.value}{never}", quote(value)
+            recordable = _RECORDABLE.fullmatch(value) is not None
+            room -= len(mapping([row])) if recordable else 0
+            if recordable and room >= 0:
+                rows.append(row)
+            else:
+                left_out.append(class_.metadata.name)
+        return rows, left_out
+
+
+def resolved(name: str, priority: str, preemption_policy: str) -> str:
+    """The key of an entry, as an expression of these: what the Priority plugin resolved a class to."""
+    return f"{name} + '/' + string({priority}) + ({preemption_policy} == {quote(NEVER)} ? {quote(_IF_NEVER)} : '')"
+
+
+def value_variable(key: str, keys: Sequence[str]) -> str:
+    """The variable with what each class says for an annotation: `class1_may_go` for the second key, if it ends so."""
+    return f"class{keys.index(key)}_{re.sub('[^A-Za-z0-9]', '_', key.rpartition('/')[2])}"
 
 
 class Inexpressible(msgspec.Struct, frozen=True):

@@ -15,11 +15,10 @@ import msgspec
 
 from webhook.kube.instants import rfc3339
 from webhook.policy.evaluation.matching import definers_text, rights_text
-from webhook.policy.model.declarations import DEFINE
 from webhook.policy.model.match import RequestMatch
 from webhook.policy.model.policies import Policies
 from webhook.policy.model.priority import PriorityPolicy
-from webhook.policy.model.rules import STRICTNESS, PriorityRule
+from webhook.policy.model.rules import DEFINE, STRICTNESS, PriorityRule
 from webhook.policy.shapes.findings import Finding, Severity
 from webhook.policy.shapes.yaml_nodes import SourcePosition
 

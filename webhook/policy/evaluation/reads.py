@@ -1,7 +1,7 @@
 """What of a pod the policies read when it is updated, so that no other UPDATE needs to be judged.
 
 The answer may be too much, never too little. Rules say what they read by their declarations
-(`webhook.policy.model.declarations`); of a rule that does not say it, every part counts. Expressions are not evaluated
+(`webhook.policy.model.rules`); of a rule that does not say it, every part counts. Expressions are not evaluated
 for it: only paths that start with `object` or `oldObject` and name a known part are told apart, and everything else
 counts as reading whatever people can change.
 """
@@ -12,8 +12,8 @@ import msgspec
 
 from webhook.policy.evaluation.managed_classes import shielded
 from webhook.policy.evaluation.request import PODS
-from webhook.policy.model.declarations import Declaration
 from webhook.policy.model.policies import Policies
+from webhook.policy.model.rules import Declaration
 from webhook.policy.model.values import MARK, OWN_ANNOTATIONS
 
 PRESERVED = ("preemptionPolicy", "priority", "priorityClassName")

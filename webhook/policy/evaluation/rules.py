@@ -342,5 +342,5 @@ KINDS: dict[str, Callable[[PriorityPolicy, PriorityRule, Any, Twins], Rows]] = {
 }
 """What compiles each kind of rule, by the field of `PriorityRule` that holds its body.
 
-What else there is to know of a rule says its declaration (`webhook.policy.model.declarations`).
+What else there is to know of a rule says its declaration (`webhook.policy.model.rules`).
 """

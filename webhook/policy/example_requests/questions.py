@@ -10,10 +10,9 @@ from webhook.policy.cel.fields import Path, fields_read, literals
 from webhook.policy.cel.program import compile_bool
 from webhook.policy.evaluation.request import CLASSES, CONTROLLER, PODS, UserInfo
 from webhook.policy.example_requests.example import ANYBODY, CHANGE, NAME, NAMESPACE, OPERATION, USER, VALUE, Settings
-from webhook.policy.model.declarations import DEFINE, Declaration
 from webhook.policy.model.globs import WILDCARD
 from webhook.policy.model.priority import PriorityPolicy
-from webhook.policy.model.rules import PriorityRule
+from webhook.policy.model.rules import DEFINE, Declaration, PriorityRule
 from webhook.policy.model.values import CAN_BE_PREEMPTED
 
 Parts = list[list[Settings]]

@@ -3,9 +3,8 @@
 from typing import Annotated
 
 from webhook.policy.cel.program import VARIABLES, compile_bool
-from webhook.policy.model.declarations import reads_user
 from webhook.policy.model.match import MEND, RIGHT, RequestMatch, check_rights
-from webhook.policy.model.rules import Enforcement, PriorityRule
+from webhook.policy.model.rules import Enforcement, PriorityRule, reads_user
 from webhook.policy.model.values import Name, expression, warn_of
 from webhook.policy.shapes.findings import Reader, Severity
 from webhook.policy.shapes.object_shape import FILLED, REQUIRED, Checked, Nodes, Values, mapping
