@@ -7,17 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec
 
-from webhook.native.expressions import (
-    FALSE,
-    TRUE,
-    all_of,
-    any_of,
-    if_else,
-    name_is,
-    negate,
-    quote,
-    selected,
-)
+from webhook.native.expressions import FALSE, TRUE, all_of, any_of, if_else, name_is, negate, quote, selected
 from webhook.policy.evaluation.request import CLASSES, OWNER_FIELDS, PODS
 from webhook.policy.model.globs import WILDCARD, intersect, literal_prefix
 from webhook.policy.model.match import (

@@ -35,14 +35,7 @@ from webhook.policy.evaluation.request import CLASSES
 from webhook.policy.evaluation.rules import BUILTIN
 from webhook.policy.model.creation import labels_recorded
 from webhook.policy.model.policies import Policies
-from webhook.policy.model.values import (
-    CREATION,
-    GIVEN,
-    MANAGED,
-    MARK,
-    OWN_ANNOTATIONS,
-    POD_SCALE_UP_DELAY,
-)
+from webhook.policy.model.values import CREATION, GIVEN, MANAGED, MARK, OWN_ANNOTATIONS, POD_SCALE_UP_DELAY
 from webhook.registration.entries import MANIFEST_AGAIN, NOTHING_LEFT
 
 _NAME = "object.spec.?priorityClassName.orValue('')"

@@ -11,26 +11,14 @@ import msgspec
 
 from webhook.kube.instants import rfc3339
 from webhook.native import matching, objects, rewriting
-from webhook.native.expressions import (
-    FALSE,
-    TRUE,
-    all_of,
-    any_of,
-    name_is,
-    negate,
-    quote,
-)
+from webhook.native.expressions import FALSE, TRUE, all_of, any_of, name_is, negate, quote
 from webhook.native.rewriting import InexpressibleError
 from webhook.native.sink import Sink
 from webhook.policy.cel.program import LONGEST_MESSAGE
 from webhook.policy.evaluation.matching import definers_text, rights_text
 from webhook.policy.evaluation.reads import reads_on_update
 from webhook.policy.evaluation.request import CLASSES, GROUPS, PODS
-from webhook.policy.evaluation.rules import (
-    Twins,
-    classes_text,
-    excepted_text,
-)
+from webhook.policy.evaluation.rules import Twins, classes_text, excepted_text
 from webhook.policy.model.globs import name_matcher
 from webhook.policy.model.match import RequestMatch
 from webhook.policy.model.policies import Policies

@@ -12,15 +12,7 @@ import msgspec
 
 from webhook.policy.cel.program import VARIABLES, compile_bool, compile_text
 from webhook.policy.model.match import Operations, Rights, Subjects, check_rights
-from webhook.policy.model.values import (
-    Annotation,
-    ClassGlob,
-    ClassName,
-    Name,
-    NewClassGlob,
-    expression,
-    warn_of,
-)
+from webhook.policy.model.values import Annotation, ClassGlob, ClassName, Name, NewClassGlob, expression, warn_of
 from webhook.policy.shapes.findings import Reader
 from webhook.policy.shapes.object_shape import FILLED, MAY_BE_ABSENT, Checked, Choice, Nodes, Values, mapping, shape_of
 from webhook.policy.shapes.shapes import ListOf, integer, one_of, string
