@@ -5,29 +5,11 @@ from typing import Any
 from hypothesis import strategies as st
 
 from webhook.kube.objects.meta import LabelSelector, Requirement
+from webhook.policy.model import rules, values
 from webhook.policy.model.match import RequestMatch, Subject
 from webhook.policy.model.policies import Policies
 from webhook.policy.model.preemption import GroupDisruption, Groups, PreemptionPolicy, Preemptors
 from webhook.policy.model.priority import MatchCondition, PolicyException, PriorityPolicy
-from webhook.policy.model.rules import (
-    Definers,
-    Enforcement,
-    PriorityClasses,
-    PriorityRule,
-    ProtectAnnotations,
-    Reserve,
-    Validate,
-)
-from webhook.policy.model.values import (
-    CAN_BE_PREEMPTED,
-    CREATION,
-    DECISION,
-    GIVEN,
-    MANAGED,
-    MARK,
-    PLAN,
-    PROTECTION_DURATION,
-)
 from webhook.policy.model.victims import PodsMatch, PreemptionPair, Victims
 from webhook.policy.shapes.yaml_nodes import SourcePosition
 
@@ -37,7 +19,7 @@ NAMESPACES = ["team-a", "team-b", "ops", "kube-system"]
 CLASS_NAMES = ["low", "high", "online-a", "online-b", "batch", "system-x"]
 GLOBS = [*CLASS_NAMES, "online-*", "*-a", "o*e-*", "*", "h*"]
 LABELS = {"app": ["web", "db"], "tier": ["gold"]}
-KEYS = [CAN_BE_PREEMPTED, PROTECTION_DURATION, "example.com/x"]
+KEYS = [values.CAN_BE_PREEMPTED, values.PROTECTION_DURATION, "example.com/x"]
 USERS = [
     "alice",
     "bob",
@@ -115,22 +97,23 @@ def bodies(draw: Any) -> dict[str, Any]:
         return {"default_priority_class": draw(st.sampled_from([*CLASS_NAMES, "missing"]))}
     if kind == "classes":
         allow = draw(st.none() | some(GLOBS))
-        return {"priority_classes": PriorityClasses(allow=allow, deny=draw(some(GLOBS, 1)) if allow is None else ())}
+        deny = draw(some(GLOBS, 1)) if allow is None else ()
+        return {"priority_classes": rules.PriorityClasses(allow=allow, deny=deny)}
     if kind == "reserve":
         definers = st.builds(
-            Definers,
+            rules.Definers,
             names=st.none() | some(GLOBS),
             subjects=st.none() | st.lists(subjects, min_size=1, max_size=2).map(tuple),
         )
         start = draw(st.sampled_from([-60, 0, 61, 122]))
         define = draw(st.lists(definers, max_size=2).map(tuple))
-        return {"reserve": Reserve(from_=start, to=start + 60, use=draw(rights), define=define)}
+        return {"reserve": rules.Reserve(from_=start, to=start + 60, use=draw(rights), define=define)}
     if kind == "copy":
         return {"copy_annotations": draw(some(KEYS))}
     if kind == "protect":
         operations = draw(some(["CREATE", "UPDATE"]))
         return {
-            "protect_annotations": ProtectAnnotations(
+            "protect_annotations": rules.ProtectAnnotations(
                 keys=draw(some(KEYS)),
                 allow=draw(rights),
                 operations=operations,
@@ -140,7 +123,7 @@ def bodies(draw: Any) -> dict[str, Any]:
     resources = draw(some(["pods", "priorityclasses"]))
     words = draw(st.sampled_from(["", "'name ' + object.metadata.name", "'a\\n b'", "object.spec.nothing"]))
     return {
-        "validate": Validate(
+        "validate": rules.Validate(
             expression=draw(st.sampled_from([*EXPRESSIONS, "object.spec.missing == 1"])),
             message="say so",
             message_expression=words,
@@ -152,11 +135,12 @@ def bodies(draw: Any) -> dict[str, Any]:
 @st.composite
 def priority_policies(draw: Any, name: str) -> PriorityPolicy:
     """A policy of one to three rules, sometimes with an exception."""
-    rules = tuple(
-        PriorityRule(name=f"r{place}", source=HERE, enforcement=draw(st.sampled_from(list(Enforcement))), **body)
+    enforcement = st.sampled_from(list(rules.Enforcement))
+    drawn = tuple(
+        rules.PriorityRule(name=f"r{place}", source=HERE, enforcement=draw(enforcement), **body)
         for place, body in enumerate(draw(st.lists(bodies(), min_size=1, max_size=3)))
     )
-    refusing = [rule.name for rule in rules if rule.declaration.refuses]
+    refusing = [rule.name for rule in drawn if rule.declaration.refuses]
     exceptions: tuple[PolicyException, ...] = ()
     if refusing and draw(st.booleans()):
         exceptions = (
@@ -180,7 +164,7 @@ def priority_policies(draw: Any, name: str) -> PriorityPolicy:
                 lambda one: (one,)
             )
         ),
-        rules=rules,
+        rules=drawn,
         exceptions=exceptions,
     )
 
@@ -242,7 +226,7 @@ labels = st.dictionaries(
     st.sampled_from(["app", "tier", GROUP_LABEL]), st.sampled_from(["web", "db", "gold"]), max_size=2
 )
 annotation_sets = st.dictionaries(
-    st.sampled_from([*KEYS, PLAN, DECISION, GROUP_ANNOTATION]),
+    st.sampled_from([*KEYS, values.PLAN, values.DECISION, GROUP_ANNOTATION]),
     st.sampled_from(["true", "30", "", 'a "quoted" one', "two\nlines", "long" * 100]),
     max_size=2,
 )
@@ -251,16 +235,17 @@ annotation_sets = st.dictionaries(
 forged = (
     st.just({})
     | st.sampled_from(['{"class":"low"}', '{"copied":{"example.com/x":"true"}}', "{", ""]).map(
-        lambda text: {GIVEN: text}
+        lambda text: {values.GIVEN: text}
     )
-    | st.sampled_from(['{"labels":{"app":"db"}}', "{}", '{"absent":["app"]}']).map(lambda text: {CREATION: text})
+    | st.sampled_from(['{"labels":{"app":"db"}}', "{}", '{"absent":["app"]}']).map(lambda text: {values.CREATION: text})
 )
 
 
 @st.composite
 def pods(draw: Any, *, claiming: bool = True) -> dict[str, Any]:
     """A pod as a client sends it, sometimes with what only giveway writes, or with `claims`."""
-    found = draw(labels) | ({MARK: draw(st.sampled_from([MANAGED, "other"]))} if draw(st.integers(0, 5)) == 0 else {})
+    mark = {values.MARK: draw(st.sampled_from([values.MANAGED, "other"]))} if draw(st.integers(0, 5)) == 0 else {}
+    found = draw(labels) | mark
     annotations = draw(annotation_sets) | (draw(forged))
     meta: dict[str, Any] = {
         "name": draw(st.sampled_from(["a", "bad"])),
@@ -284,9 +269,9 @@ claims = st.lists(
             "manager": st.sampled_from(["kubectl", "giveway"]),
             "fieldsV1": st.sampled_from(
                 [
-                    {"f:metadata": {"f:annotations": {f"f:{GIVEN}": {}}}},
-                    {"f:metadata": {"f:annotations": {f"f:{CREATION}": {}}}},
-                    {"f:metadata": {"f:annotations": {f"f:{KEYS[0]}": {}}, "f:labels": {f"f:{MARK}": {}}}},
+                    {"f:metadata": {"f:annotations": {f"f:{values.GIVEN}": {}}}},
+                    {"f:metadata": {"f:annotations": {f"f:{values.CREATION}": {}}}},
+                    {"f:metadata": {"f:annotations": {f"f:{KEYS[0]}": {}}, "f:labels": {f"f:{values.MARK}": {}}}},
                     {"f:spec": {"f:priorityClassName": {}}},
                     {"f:spec": {}},
                 ]

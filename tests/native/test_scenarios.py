@@ -9,14 +9,7 @@ from tests.native import apiserver
 from tests.native.comparing import Both, agreed, make_class, make_namespace, pod_request
 from tests.native.test_random import KEPT
 from tests.policy.builders import engine, rules, table
-from webhook.native.objects import (
-    CompiledCondition,
-    Settings,
-    Validation,
-    constraints,
-    mutating_policy,
-    validating_policy,
-)
+from webhook.native import objects
 from webhook.policy.model.values import CAN_BE_PREEMPTED
 
 SHIELD = f"{{name: s, protectAnnotations: {{keys: [{CAN_BE_PREEMPTED}], allow: [{{namespaces: [team-a]}}]}}}}"
@@ -204,21 +197,21 @@ def test_what_the_webhook_copied_is_not_held_against_a_pod():
     ]
 
 
-NEW_PODS = constraints(Settings(namespace="giveway-system", reconciler=""), ["pods"], ["CREATE"])
+NEW_PODS = objects.constraints(objects.Settings(namespace="giveway-system", reconciler=""), ["pods"], ["CREATE"])
 
 
 def test_no_match_condition_can_read_the_namespace():
     """Whoever compiles one gets an error, not a policy that refuses every pod."""
-    reads = CompiledCondition("c", OF_A_TEAM)
+    reads = objects.CompiledCondition("c", OF_A_TEAM)
     with pytest.raises(ValueError, match="match condition c reads namespaceObject"):
-        mutating_policy("m", [], description="", constraints=NEW_PODS, conditions=[reads], patch="[]")
+        objects.mutating_policy("m", [], description="", constraints=NEW_PODS, conditions=[reads], patch="[]")
 
 
 @pytest.mark.parametrize("expression", ["namespaceObject == null", "request.operation == 'CREATE'"])
 def test_the_stand_in_withholds_the_namespace_from_match_conditions(expression):
     """As the API server does: what guards itself against null there is always taken the other way."""
-    refusing = Validation("p/r", "namespaceObject.metadata.name == 'a'", "no")
-    made = validating_policy("p", "p", "enforce", constraints=NEW_PODS, validations=[refusing])
+    refusing = objects.Validation("p/r", "namespaceObject.metadata.name == 'a'", "no")
+    made = objects.validating_policy("p", "p", "enforce", constraints=NEW_PODS, validations=[refusing])
     made[0]["spec"]["matchConditions"] = [{"name": "c", "expression": expression}]
     found = apiserver.validate(made, pod_request(make_pod()), {"team-a": make_namespace("team-a")})
     assert found.messages("Deny") == ["no"]

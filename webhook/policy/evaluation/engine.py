@@ -9,28 +9,11 @@ from msgspec.structs import replace
 
 from webhook.kube.bounded import bounded_cache
 from webhook.policy.cel.program import CelRuntimeError, compile_bool
+from webhook.policy.evaluation import rules
 from webhook.policy.evaluation.managed_classes import ManagedClasses, originals, scale_up_delay, shielded
 from webhook.policy.evaluation.matching import exclusion, parts_of
 from webhook.policy.evaluation.request import CLASSES, GROUPS, PODS, PolicyRequest, RequestAttributes, observe
-from webhook.policy.evaluation.rules import (
-    BUILTIN,
-    COPY,
-    DEFAULT,
-    DEFINE,
-    KINDS,
-    PROTECT,
-    SHIELD,
-    USE,
-    CompiledRule,
-    Shield,
-    Twins,
-    Verdict,
-    excepted_text,
-    failed_text,
-    given,
-    on_error,
-    shield_verdicts,
-)
+from webhook.policy.evaluation.rules import CompiledRule, Shield, Twins, Verdict
 from webhook.policy.model.creation import creation_record, labels_recorded
 from webhook.policy.model.globs import WILDCARD, name_matcher
 from webhook.policy.model.policies import Policies
@@ -68,7 +51,7 @@ class CompiledPolicy:
         """What it has to say on each question: compiled rules, or what is given."""
         for rule in policy.rules:
             kind, body = rule.body
-            for question, compiled in KINDS[kind](policy, rule, body, twins):
+            for question, compiled in rules.KINDS[kind](policy, rule, body, twins):
                 self.rows[question].append(compiled)
                 if question == PODS and rule.declaration.judges_groups:
                     self.rows[GROUPS].append(compiled)
@@ -92,8 +75,8 @@ class CompiledPolicy:
                 if not program.holds(attributes.inputs):
                     return f"condition {name} is false"
             except CelRuntimeError as error:
-                text = f"condition {name} of policy {self.name} {failed_text(program, error)}"
-                failed = failed or Verdict(self.name, name, on_error(self._strictest, attributes), "error", text)
+                text = f"condition {name} of policy {self.name} {rules.failed_text(program, error)}"
+                failed = failed or Verdict(self.name, name, rules.on_error(self._strictest, attributes), "error", text)
         return failed
 
     def after_exceptions(self, verdict: Verdict, attributes: RequestAttributes) -> Verdict:
@@ -103,7 +86,7 @@ class CompiledPolicy:
         for exception, tests in self._exceptions:
             open_ = verdict.rule in exception.rules and attributes.request.now < exception.until
             if open_ and any(test(attributes) for test in tests):
-                text = excepted_text(verdict.id, exception, verdict.message)
+                text = rules.excepted_text(verdict.id, exception, verdict.message)
                 return replace(verdict, outcome="excepted", message=text)
         return verdict
 
@@ -144,11 +127,13 @@ class RuleEvaluation:
                 if not applicability and rule.declaration.range is not None:
                     why = f"{self.attributes.value} does not lie in {rule.declaration.title}"
                 elif not applicability and self.attributes.makes_pod and not rule.declaration.refuses:
-                    had_part, why = given(rule, self.attributes)
+                    had_part, why = rules.given(rule, self.attributes)
                 unheard = Verdict(policy.name, rule.name, rule.enforcement, "allow" if had_part else "skip", why)
                 yield said.get(unheard.id, unheard)
         nobody = "no protected annotation changes without the right to it"
-        yield said.get(f"{BUILTIN}/{SHIELD}", Verdict(BUILTIN, SHIELD, Enforcement.ENFORCE, "skip", nobody))
+        yield said.get(
+            f"{rules.BUILTIN}/{rules.SHIELD}", Verdict(rules.BUILTIN, rules.SHIELD, Enforcement.ENFORCE, "skip", nobody)
+        )
 
 
 class Engine:
@@ -165,7 +150,7 @@ class Engine:
         self._asked, self._ranges = _by_namespace(self._compiled), _by_value(self._compiled)
         self.shielded = shielded(policies.preemption)
         """The annotation keys that nobody may change on an existing pod unless a policy gives the right."""
-        shields = [shield for compiled in self._compiled for shield in compiled.rows[PROTECT]]
+        shields = [shield for compiled in self._compiled for shield in compiled.rows[rules.PROTECT]]
         self._protected = {
             kind: builtin.union(*(shield.keys for shield in shields if shield.kind == kind))
             for kind, builtin in ((PODS, self.shielded), (CLASSES, frozenset[str]()))
@@ -173,7 +158,7 @@ class Engine:
         self.asks_who = any(policy.asks_who for policy in policies.priority)
         """Whether any policy may judge a workload's author and the controller that makes its pods differently."""
         waits = any(scale_up_delay(policy.preemptors) for policy in policies.preemption)
-        self.copied = frozenset(key for compiled in self._compiled for key, _ in compiled.rows[COPY])
+        self.copied = frozenset(key for compiled in self._compiled for key, _ in compiled.rows[rules.COPY])
         self.copied |= {POD_SCALE_UP_DELAY} if waits else set()
         """The annotation keys that some policy gives new pods: copies from their classes, or how long nodes wait."""
         self._labels_recorded = labels_recorded(policies.preemption)
@@ -192,7 +177,7 @@ class Engine:
 
         The first rule wins.
         """
-        return next(self._given(DEFAULT, request), None)
+        return next(self._given(rules.DEFAULT, request), None)
 
     def annotations_to_copy(self, request: PolicyRequest) -> list[tuple[str, str]]:
         """The annotations a new pod takes over from its PriorityClass if it has none, each with its rule's id.
@@ -200,7 +185,7 @@ class Engine:
         What the pod itself says is left to the caller, as is whether the class has the annotation.
         """
         copied: dict[str, str] = {}
-        for key, rule in self._given(COPY, request):
+        for key, rule in self._given(rules.COPY, request):
             copied.setdefault(key, rule)
         return list(copied.items())
 
@@ -212,7 +197,7 @@ class Engine:
         attributes = observe(request)
         if isinstance(attributes, str) or attributes.kind != PODS or attributes.operation != "CREATE":
             return
-        if attributes.names_class if question == DEFAULT else attributes.template:
+        if attributes.names_class if question == rules.DEFAULT else attributes.template:
             return
         for policy in self._asked(question, attributes.namespace):
             if policy.applicability(attributes, gives=True) is None:
@@ -233,7 +218,7 @@ class Engine:
             if evaluation.concerns(policy):
                 evaluation.verdicts += [rule.evaluate(attributes) for rule in policy.rows[attributes.question]]
         if attributes.value is not None:
-            for policy, rule in self._ranges(USE if attributes.kind == PODS else DEFINE, attributes.value):
+            for policy, rule in self._ranges(rules.USE if attributes.kind == PODS else rules.DEFINE, attributes.value):
                 # An owner is as good as a deletion, of which conditions are not asked
                 if evaluation.concerns(policy) or (attributes.gains_owner and policy.matches(attributes) is None):
                     evaluation.verdicts.append(rule.evaluate(attributes))
@@ -257,7 +242,7 @@ class Engine:
         """What the rules about who may define classes, and no expression, say of a class that goes or is to go."""
         evaluation = RuleEvaluation(RequestAttributes(request, CLASSES, request.object, request.old_object))
         attributes = evaluation.attributes
-        for policy, rule in self._ranges(DEFINE, attributes.value) if attributes.value is not None else ():
+        for policy, rule in self._ranges(rules.DEFINE, attributes.value) if attributes.value is not None else ():
             if policy.matches(attributes) is None:
                 evaluation.verdicts.append(rule.evaluate(attributes))
         return self._after_exceptions(evaluation)
@@ -268,20 +253,20 @@ class Engine:
         if changed:
             shields = [
                 shield
-                for policy in self._asked(PROTECT, attributes.namespace)
-                for shield in policy.rows[PROTECT]
+                for policy in self._asked(rules.PROTECT, attributes.namespace)
+                for shield in policy.rows[rules.PROTECT]
                 if shield.kind == attributes.kind and any(shield.speaks(key, attributes.operation) for key in changed)
                 if evaluation.concerns(policy)
             ]
             builtin = self.shielded if attributes.kind == PODS else frozenset[str]()
             elsewhere = partial(self._shields_elsewhere, attributes)
-            evaluation.verdicts += shield_verdicts(attributes, changed, shields, builtin, elsewhere)
+            evaluation.verdicts += rules.shield_verdicts(attributes, changed, shields, builtin, elsewhere)
 
     def _shields_elsewhere(self, attributes: RequestAttributes) -> Iterator[tuple[Shield, str]]:
         """The shields of policies that do not apply, with why not."""
         for policy in self._compiled:
-            if policy.rows[PROTECT] and isinstance(why := policy.applicability(attributes), str):
-                yield from ((shield, why) for shield in policy.rows[PROTECT])
+            if policy.rows[rules.PROTECT] and isinstance(why := policy.applicability(attributes), str):
+                yield from ((shield, why) for shield in policy.rows[rules.PROTECT])
 
     def _after_exceptions(self, evaluation: RuleEvaluation) -> list[Verdict]:
         """What the rules say that have something to say, after letting in whom an exception names.
@@ -311,7 +296,7 @@ def _by_value(policies: Iterable[CompiledPolicy]) -> Callable[[str, int], list[t
     """The rules about the use or the definition of a value, each with its policy, by their ranges; else as above."""
 
     def holding(question: str, value: int) -> list[tuple[CompiledPolicy, CompiledRule]]:
-        rules = [(rule.range, policy, rule) for policy in policies for rule in policy.rows[question]]
-        return [row[1:] for row in sorted(rules, key=lambda row: row[0]) if row[0][0] <= value <= row[0][1]]
+        ranges = [(rule.range, policy, rule) for policy in policies for rule in policy.rows[question]]
+        return [row[1:] for row in sorted(ranges, key=lambda row: row[0]) if row[0][0] <= value <= row[0][1]]
 
     return bounded_cache(_KEPT, 256)(holding)

@@ -8,16 +8,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from ruamel.yaml import YAML
+from ruamel.yaml import YAML, events
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
-from ruamel.yaml.events import (
-    AliasEvent,
-    DocumentStartEvent,
-    MappingEndEvent,
-    ScalarEvent,
-    SequenceEndEvent,
-    SequenceStartEvent,
-)
 
 from webhook.policy.shapes.yaml_nodes import YamlMap, YamlNode, YamlScalar, YamlSequence
 
@@ -122,7 +114,7 @@ class _Composer:
 
     def documents(self) -> Iterator[YamlNode]:
         """The root of each document."""
-        starts = (event for event in self._events if isinstance(event, DocumentStartEvent))
+        starts = (event for event in self._events if isinstance(event, events.DocumentStartEvent))
         for number, event in enumerate(starts):
             line = event.start_mark.line
             if number >= MOST_DOCUMENTS:
@@ -142,7 +134,7 @@ class _Composer:
             raise YamlError(line, column, f"more than {MOST_NODES} values in one file; split it")
         if tag not in _KNOWN_TAGS:
             raise YamlError(line, column, f"tags such as {tag[:40]} are not read; leave it out")
-        if isinstance(event, AliasEvent):
+        if isinstance(event, events.AliasEvent):
             if event.anchor not in self._anchors:
                 text = f"alias *{event.anchor} refers to no anchor &{event.anchor} above it; write the value out"
                 raise YamlError(line, column, text)
@@ -151,13 +143,13 @@ class _Composer:
             if self._repeated > MOST_REPEATED:
                 raise YamlError(line, column, "the aliases of this file make too much of it; write the values out")
             return node
-        if isinstance(event, ScalarEvent):
+        if isinstance(event, events.ScalarEvent):
             plain = not event.style and tag != _STRING_TAG
             node = YamlScalar(line, column, path, event.value, plain, event.style or "")
         elif depth >= DEEPEST:
             raise YamlError(line, column, f"nested more than {DEEPEST} levels deep; no policy needs that")
         else:
-            node = (YamlSequence if isinstance(event, SequenceStartEvent) else YamlMap)(line, column, path)
+            node = (YamlSequence if isinstance(event, events.SequenceStartEvent) else YamlMap)(line, column, path)
             self._fill(node, depth + 1)
         if event.anchor:  # an alias may mean it from here on, so that nothing holds itself
             self._anchors[event.anchor] = (node, self._repeated - before)
@@ -165,7 +157,7 @@ class _Composer:
 
     def _fill(self, node: YamlSequence | YamlMap, depth: int) -> None:
         """Read what is in a list or mapping."""
-        while not isinstance(event := next(self._events), SequenceEndEvent | MappingEndEvent):
+        while not isinstance(event := next(self._events), events.SequenceEndEvent | events.MappingEndEvent):
             if isinstance(node, YamlSequence):
                 node.items.append(self._node(event, f"{node.path}[{len(node.items)}]"[:_LONGEST_PATH], depth))
                 continue
