@@ -132,13 +132,8 @@ def asks(subjects: Iterable[Subject]) -> str:
 
 
 def twins_of(policies: Iterable[PreemptionPolicy]) -> dict[str, str]:
-    """Every class with its twin; the first policy counts. Kubernetes' own classes have none."""
-    twins: dict[str, str] = {}
-    for policy in policies:
-        for name, twin in policy.preemptors.twins.items():
-            if not name.startswith("system-"):
-                twins.setdefault(name, twin)
-    return twins
+    """Every class with its twin. Loading sees to it that a class has one policy, and Kubernetes' own no twin."""
+    return {name: twin for policy in policies for name, twin in policy.preemptors.twins.items()}
 
 
 def managed(policies: Iterable[PreemptionPolicy], name: str) -> str:
