@@ -5,16 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
 from webhook.clusters.model.pods import is_active, is_ready
 from webhook.clusters.model.workloads import Workload
 from webhook.clusters.scheduling.cluster_state import Informers
+from webhook.kube.backoff import exponential
 from webhook.kube.client import Client
-from webhook.kube.errors import ApiError
+from webhook.kube.errors import ApiError, unless_absent
 from webhook.kube.instants import Clock
 from webhook.kube.object_cache import Change, ObjectCache
 from webhook.kube.objects.meta import OwnerReference
@@ -30,16 +30,6 @@ CONFLICT = 409
 FIRST_DELAY = 0.05
 LONGEST_DELAY = 10.0
 Json = dict[str, Any]
-
-
-@contextmanager
-def tolerating(*statuses: int) -> Iterator[None]:
-    """Let a request be refused with one of these HTTP statuses; what follows it in the block is then left out."""
-    try:
-        yield
-    except ApiError as error:
-        if error.status not in statuses:
-            raise
 
 
 class ControlledPods:
@@ -97,10 +87,8 @@ class ControllerContext:
     pods: ControlledPods
     template_of: Callable[[str, Any], Json | None] = lambda _kind, workload: workload.pod_template()
     """What the pods of a workload of that kind are made of; None if that is not known."""
-    retries: bool = True
-    """Whether what was refused is tried again."""
-    reports: bool = True
-    """Whether a status is written that only people read."""
+    is_simulated: bool = False
+    """Whether it is a simulation: nobody reads a status that decides nothing, and a refusal stays one."""
 
     def workloads(self, resource: Resource) -> ObjectCache[Any]:
         """The workloads of a resource."""
@@ -111,7 +99,7 @@ class Controller(ABC):
     """A control loop: `sync` handles every key that was added, from `start` on; never one key twice at a time.
 
     A key added while it waits is handled once, one added while it is handled is handled again. One that fails is tried
-    again later if the context `retries`.
+    again later, but in a simulation.
     """
 
     name: str
@@ -197,9 +185,9 @@ class Controller(ABC):
                 log.log(level, "%s: %s: %s", self.name, key, error)
             else:
                 log.exception("%s: %s", self.name, key)
-            if self.context.retries:
+            if not self.context.is_simulated:
                 failures = self._failures[key] = self._failures.get(key, 0) + 1
-                self.add_after(key, min(LONGEST_DELAY, FIRST_DELAY * 2 ** min(failures - 1, 10)))
+                self.add_after(key, exponential(failures, FIRST_DELAY, LONGEST_DELAY))
         finally:
             del self._active[key]
             if self._started and key in self._waiting:
@@ -225,5 +213,5 @@ async def put_status(client: Client, resource: Resource, workload: Workload, sta
     metadata = workload.metadata
     cleared = {key: None for key in workload.told if key not in status}
     body = {"metadata": {"resourceVersion": metadata.resource_version}, "status": {**cleared, **status}}
-    with tolerating(NOT_FOUND, CONFLICT):
-        await client.patch(resource.path(metadata.namespace, metadata.name, "status"), body, kind="merge")
+    path = resource.path(metadata.namespace, metadata.name, "status")
+    await unless_absent(client.patch(path, body, kind="merge"), NOT_FOUND, CONFLICT)

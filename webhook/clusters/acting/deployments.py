@@ -12,12 +12,12 @@ from webhook.clusters.acting.controller import (
     Json,
     owner_reference,
     put_status,
-    tolerating,
 )
 from webhook.clusters.model.deployments import ReplicaCounts, rollout_step, scaled_step, strategy_of
 from webhook.clusters.model.pods import is_active, is_ready, template_hash
 from webhook.clusters.model.workloads import Workload
 from webhook.kube.client import Client
+from webhook.kube.errors import unless_absent
 from webhook.kube.object_cache import Change
 from webhook.kube.objects.meta import OwnerReference
 from webhook.kube.objects.pod import Pod
@@ -83,7 +83,7 @@ class DeploymentController(Controller):
                 await self._create(deployment, max(map(_revision, others), default=0) + 1)
             else:
                 await self._scale(deployment, newest, others)
-        if self.context.reports:
+        if not self.context.is_simulated:
             await put_status(self._client, DEPLOYMENT, deployment, _status(deployment, newest, sets))
 
     async def _create(self, deployment: Workload, revision: int) -> None:
@@ -107,8 +107,7 @@ class DeploymentController(Controller):
                 "template": {**template, "metadata": {**metadata, "labels": labels}},
             },
         }
-        with tolerating(CONFLICT):
-            await self._client.create(REPLICA_SET.path(deployment.metadata.namespace), body)
+        await unless_absent(self._client.create(REPLICA_SET.path(deployment.metadata.namespace), body), CONFLICT)
 
     async def _scale(self, deployment: Workload, newest: Workload | None, others: list[Workload]) -> None:
         """Scale the replica sets as far as the rollout goes now, or in proportion if it is paused.
@@ -132,8 +131,8 @@ class DeploymentController(Controller):
         for name, replicas in step.items():
             metadata = sets[name].metadata
             body = {"metadata": {"resourceVersion": metadata.resource_version}, "spec": {"replicas": replicas}}
-            with tolerating(CONFLICT):
-                await self._client.patch(REPLICA_SET.path(metadata.namespace, metadata.name), body)
+            path = REPLICA_SET.path(metadata.namespace, metadata.name)
+            await unless_absent(self._client.patch(path, body), CONFLICT)
 
 
 def _comparable(workload: Workload) -> Json:

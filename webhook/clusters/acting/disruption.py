@@ -148,9 +148,8 @@ class DisruptionController(Controller):
         counted = budget_status(
             budget, len(covered.pods), healthy, lambda: self._expected(namespace, covered), disrupted
         )
-        if written(counted, "") == written(budget.status, "") and (
-            budget.status.conditions or not self.context.reports
-        ):
+        is_told = bool(budget.status.conditions) or self.context.is_simulated
+        if is_told and written(counted, "") == written(budget.status, ""):
             return
         gone = dict.fromkeys(name for name in granted if name not in (counted.disrupted_pods or {}))
         status = written(counted, rfc3339(now)) | {"disruptedPods": {**(counted.disrupted_pods or {}), **gone} or None}

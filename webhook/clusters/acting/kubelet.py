@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
-from webhook.clusters.acting.controller import CONFLICT, NOT_FOUND, Controller, ControllerContext, tolerating
+from webhook.clusters.acting.controller import CONFLICT, NOT_FOUND, Controller, ControllerContext
 from webhook.kube.client import Client
+from webhook.kube.errors import unless_absent
 from webhook.kube.instants import epoch, epoch_or, rfc3339
 from webhook.kube.object_cache import Change
 from webhook.kube.objects.pod import Pod
@@ -18,30 +20,6 @@ RUN_SECONDS = "embedded.giveway.dev/run-seconds"
 READY_SECONDS = "embedded.giveway.dev/ready-seconds"
 """Annotation of a pod that answers a notice: so many seconds after it was told it says that it is ready to leave."""
 TERMINATION_SECONDS = 0.2
-
-
-def _left(annotated: str, since: str | None, now: float) -> float | None:
-    """Seconds of an annotation that are left since then; None if one of the two cannot be read."""
-    try:
-        return max(0.0, epoch(since or "") + float(annotated) - now)
-    except ValueError:
-        return None
-
-
-def seconds_to_end(pod: Pod, now: float) -> float | None:
-    """In how many seconds a running pod ends by itself; None if it does not. `now` is in seconds since the epoch."""
-    text = (pod.metadata.annotations or {}).get(RUN_SECONDS)
-    return _left(text, pod.status.start_time, now) if text is not None and pod.status.phase == "Running" else None
-
-
-def seconds_to_ready(pod: Pod, now: float) -> float | None:
-    """In how many seconds a pod that was told says that it is ready to leave; None if it does not, or has done so."""
-    annotations = pod.metadata.annotations or {}
-    text = annotations.get(READY_SECONDS)
-    if text is None or annotations.get(READY) == "true":
-        return None
-    told = next((row for row in pod.status.conditions or () if row.type == NOTICE_CONDITION), None)
-    return _left(text, told.last_transition_time, now) if told is not None and told.status == "True" else None
 
 
 class Kubelet(Controller):
@@ -94,42 +72,57 @@ class Kubelet(Controller):
             self._leaving[key] = due
             self.add_after(key, seconds)
 
+    def _to_come(self, pod: Pod) -> list[tuple[float, str]]:
+        """What a running pod will do by itself, by annotation, and in how many seconds: answer a notice, and end."""
+        annotations, runs = pod.metadata.annotations or {}, pod.status.phase == "Running"
+        if annotations.keys().isdisjoint((READY_SECONDS, RUN_SECONDS)):
+            return []
+        since = {READY_SECONDS: None, RUN_SECONDS: pod.status.start_time if runs else None}
+        for row in pod.status.conditions or ():
+            if row.type == NOTICE_CONDITION and row.status == "True" and annotations.get(READY) != "true":
+                since[READY_SECONDS] = row.last_transition_time
+        to_come = []
+        for annotation, begun in since.items():
+            with suppress(KeyError, ValueError):
+                left = epoch(begun or "") + float(annotations[annotation]) - self.context.clock.wall()
+                to_come.append((max(0.0, left), annotation))
+        return to_come
+
     def _wait(self, key: str, pod: Pod) -> None:
         """Look at a running pod again when it ends, or answers a notice."""
-        now = self.context.clock.wall()
-        waits = [seconds for seconds in (seconds_to_end(pod, now), seconds_to_ready(pod, now)) if seconds is not None]
-        if waits:
-            self.add_after(key, min(waits))
+        if to_come := self._to_come(pod):
+            self.add_after(key, min(to_come)[0])
 
     async def sync(self, key: str) -> None:
         """Let a pod run, answer, end or be gone, as it is due."""
-        pod, now = self._pods.get(key), self.context.clock.wall()
+        pod = self._pods.get(key)
         if pod is None:
             return
         path, client = POD.path(pod.metadata.namespace, pod.metadata.name), self._client_of(pod.spec.node_name)
         said: dict[str, Any] = {"metadata": {"uid": pod.metadata.uid}}
-        with tolerating(NOT_FOUND, CONFLICT):
-            if pod.metadata.deletion_timestamp:
-                left = self._leaving.get(key, 0.0) - self.context.clock.monotonic()
-                if left > 0:  # this was for another end of it
-                    self.add_after(key, left)
-                else:
-                    await client.delete(path, {"gracePeriodSeconds": 0, "preconditions": {"uid": pod.metadata.uid}})
-            elif pod.status.phase in ("", "Pending"):
-                said["status"] = self._status(pod, "Running", rfc3339(now))
-                await client.patch(f"{path}/status", said, kind="strategic")
-            elif seconds_to_ready(pod, now) == 0:
-                said["metadata"]["annotations"] = {READY: "true"}
-                await client.patch(f"{path}/status", said)
-            elif seconds_to_end(pod, now) == 0:
-                said["status"] = self._status(pod, "Succeeded", rfc3339(now))
-                await client.patch(f"{path}/status", said, kind="strategic")
+        due = [annotation for seconds, annotation in self._to_come(pod) if seconds == 0]
+        if pod.metadata.deletion_timestamp:
+            left = self._leaving.get(key, 0.0) - self.context.clock.monotonic()
+            if left > 0:  # this was for another end of it
+                self.add_after(key, left)
             else:
-                self._wait(key, pod)
+                options = {"gracePeriodSeconds": 0, "preconditions": {"uid": pod.metadata.uid}}
+                await unless_absent(client.delete(path, options), NOT_FOUND, CONFLICT)
+            return
+        if pod.status.phase in ("", "Pending"):
+            said["status"] = self._status(pod, "Running")
+        elif READY_SECONDS in due:
+            said["metadata"]["annotations"] = {READY: "true"}
+        elif RUN_SECONDS in due:
+            said["status"] = self._status(pod, "Succeeded")
+        else:
+            self._wait(key, pod)
+            return
+        await unless_absent(client.patch(f"{path}/status", said, kind="strategic"), NOT_FOUND, CONFLICT)
 
-    def _status(self, pod: Pod, phase: str, now: str) -> dict[str, Any]:
+    def _status(self, pod: Pod, phase: str) -> dict[str, Any]:
         """What is said of a pod whose containers run, or (Succeeded) have all ended well."""
-        runs = phase == "Running"
+        runs, now = phase == "Running", rfc3339(self.context.clock.wall())
         status: dict[str, Any] = {"phase": phase}
         same: dict[str, Any] = {"status": "True" if runs else "False", "lastProbeTime": None, "lastTransitionTime": now}
         types: list[str] = ["Ready", "ContainersReady"]
@@ -142,7 +135,7 @@ class Kubelet(Controller):
             ended = {"startedAt": pod.status.start_time, "finishedAt": now}
             state = {"terminated": {"exitCode": 0, "reason": "Completed", **ended}}
         status["conditions"] = [{"type": type_, **same} for type_ in types]
-        if self.context.reports:
+        if not self.context.is_simulated:
             kept = {"imageID": "", "ready": runs, "restartCount": 0, "state": state}
             status["containerStatuses"] = [
                 {"name": container.name, "image": container.image, **kept} for container in pod.spec.containers or ()

@@ -21,7 +21,6 @@ from webhook.clusters.acting.controller import (
     Json,
     owner_reference,
     put_status,
-    tolerating,
 )
 from webhook.clusters.model.daemon_sets import daemon_changes, pinned, takes
 from webhook.clusters.model.jobs import JobProgress, has_ended, identify_job_pod, job_status
@@ -30,6 +29,7 @@ from webhook.clusters.model.revisions import Revisions
 from webhook.clusters.model.stateful_sets import identify_stateful_pod, stateful_changes
 from webhook.clusters.model.workloads import Workload
 from webhook.kube.client import Client
+from webhook.kube.errors import unless_absent
 from webhook.kube.instants import rfc3339
 from webhook.kube.object_cache import Change
 from webhook.kube.objects.cluster_scoped import Node
@@ -98,9 +98,8 @@ class WorkloadController(Controller):
         try:
             for pod in step.delete:
                 metadata = pod.metadata
-                path = POD.path(metadata.namespace, metadata.name)
-                with tolerating(NOT_FOUND, CONFLICT):
-                    await self._client.delete(path, {"preconditions": {"uid": metadata.uid}})
+                path, options = POD.path(metadata.namespace, metadata.name), {"preconditions": {"uid": metadata.uid}}
+                await unless_absent(self._client.delete(path, options), NOT_FOUND, CONFLICT)
                 self._remember(owner, f"{metadata.namespace}/{metadata.name}", metadata.uid)
             for template in step.create:
                 given = {name: part for name, part in template["metadata"].items() if part and name in _OF_TEMPLATES}
@@ -149,7 +148,7 @@ class ReplicaSetController(WorkloadController):
         surplus = len(active) - owner.spec.wanted
         template = self.template_of(owner) if surplus < 0 else None
         status = None
-        if self.context.reports:
+        if not self.context.is_simulated:
             ready = sum(map(is_ready, active))
             counts = {"readyReplicas": ready, "availableReplicas": ready} if ready else {}
             status = {"replicas": len(active), **counts, "observedGeneration": owner.metadata.generation or 0}
@@ -277,7 +276,7 @@ class JobController(WorkloadController):
         template = self.template_of(owner) if step.create else None
         create = [identify_job_pod(template, name, index) for index in step.create] if template else ()
         status = None
-        if self.context.reports or step.ended:
+        if step.ended or not self.context.is_simulated:
             status = job_status(progress, step, rfc3339(self.context.clock.wall()))
         return WorkloadStep(create, step.delete, status)
 

@@ -6,7 +6,7 @@ import asyncio
 import logging
 
 from webhook.kube.client import Client
-from webhook.kube.errors import ApiError
+from webhook.kube.errors import ApiError, unless_absent
 from webhook.kube.events import Occurrence, Recorder, reference
 from webhook.kube.instants import Clock, SystemClock, rfc3339
 from webhook.kube.objects.meta import ObjectMeta
@@ -92,11 +92,10 @@ class Preemption:
         await self._patch_status(victim.namespace, victim.name, {"conditions": [condition]})
         try:
             body = {"preconditions": {"uid": victim.uid}}
-            await self._client.delete(POD.path(victim.namespace, victim.name), body)
+            await unless_absent(self._client.delete(POD.path(victim.namespace, victim.name), body), NOT_FOUND, CONFLICT)
         except ApiError as error:
-            if error.status not in (NOT_FOUND, CONFLICT):
-                log.warning("victim %s: %s", victim.key, error)
-                return False
+            log.warning("victim %s: %s", victim.key, error)
+            return False
         if self._events is None:
             return True
         metadata = ObjectMeta(namespace=victim.namespace, name=victim.name, uid=victim.uid)

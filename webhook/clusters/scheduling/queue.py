@@ -8,6 +8,7 @@ import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from webhook.kube.backoff import exponential
 from webhook.kube.instants import Clock, SystemClock
 from webhook.kube.objects.pod import Pod
 from webhook.preemption.snapshot.pod_info import PodInfo
@@ -49,9 +50,7 @@ class Entry:
     @property
     def backoff_until(self) -> float:
         """When its backoff ends: 1 s after the first failure, 2 s after the second, at most 10 s."""
-        if not self.attempts:
-            return 0.0
-        return self.failed_at + min(LONGEST_BACKOFF, FIRST_BACKOFF * float(2 ** min(self.attempts - 1, 8)))
+        return self.failed_at + exponential(self.attempts, FIRST_BACKOFF, LONGEST_BACKOFF)
 
     @property
     def rank(self) -> tuple[int, int]:

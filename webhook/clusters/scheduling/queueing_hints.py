@@ -8,12 +8,12 @@ from webhook.clusters.scheduling.queue import Entry
 from webhook.kube.object_cache import Change
 from webhook.kube.objects.cluster_scoped import Node
 from webhook.kube.objects.pod import Pod
+from webhook.kube.pods import is_terminal
 from webhook.preemption.snapshot.pod_info import PodClaims, claims_of
 from webhook.preemption.snapshot.pod_view import priority_of
 from webhook.preemption.snapshot.snapshot import Snapshot
 
 Helps = Callable[[Entry], bool]
-ENDED = ("Succeeded", "Failed")
 
 
 def after_node_change(snapshot: Snapshot, change: Change[Node]) -> Helps | None:
@@ -29,7 +29,7 @@ def after_node_change(snapshot: Snapshot, change: Change[Node]) -> Helps | None:
 def after_pod_change(snapshot: Snapshot, change: Change[Pod]) -> Helps | None:
     """What another pod's change helps: its leaving, its coming, and its letting go of a nomination."""
     old, new = change.old, change.new
-    if old is not None and old.spec.node_name and not _ended(old) and (new is None or _ended(new)):
+    if old is not None and old.spec.node_name and not is_terminal(old) and (new is None or is_terminal(new)):
         anti, claims = bool(old.spec.affinity and old.spec.affinity.pod_anti_affinity), claims_of(old)
         has_room = _room_on(snapshot, old.spec.node_name)
         return lambda entry: anti or entry.relative or _share_a_claim(claims, claims_of(entry.pod)) or has_room(entry)
@@ -74,10 +74,6 @@ def _room_on(snapshot: Snapshot, node: str) -> Helps:
         return fits
 
     return has_room
-
-
-def _ended(pod: Pod) -> bool:
-    return pod.status.phase in ENDED
 
 
 def _reserved(pod: Pod) -> str:

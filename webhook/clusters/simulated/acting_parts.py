@@ -35,8 +35,7 @@ class ActingParts:
             workload_type=SimulatedWorkload,
             pods=pods,
             template_of=self.workloads.template_of,
-            retries=False,
-            reports=False,
+            is_simulated=True,
         )
         client = cast("Client", SimulatedClient(api))
         kubelet = Kubelet(context, lambda _: client, termination_seconds=termination)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from webhook.clusters.acting.controller import CONFLICT, NOT_FOUND, Controller, ControllerContext, tolerating
+from webhook.clusters.acting.controller import CONFLICT, NOT_FOUND, Controller, ControllerContext
 from webhook.clusters.embedded.protocol.api_resources import STORED
 from webhook.kube.client import Client
 from webhook.kube.errors import unless_absent
@@ -64,9 +64,8 @@ class GarbageCollector(Controller):
         for owner in metadata.owner_references or ():
             if not await self._is_gone(metadata.namespace, owner):
                 return
-        with tolerating(NOT_FOUND, CONFLICT):
-            body = {"propagationPolicy": "Background", "preconditions": {"uid": uid}}
-            await self._client.delete(resource.path(metadata.namespace, metadata.name), body)
+        path, body = resource.path(metadata.namespace, metadata.name), {"propagationPolicy": "Background"}
+        await unless_absent(self._client.delete(path, {**body, "preconditions": {"uid": uid}}), NOT_FOUND, CONFLICT)
 
     async def _is_gone(self, namespace: str, owner: OwnerReference) -> bool:
         """Whether an owner of something in that namespace does not exist, which is looked up."""
@@ -101,13 +100,13 @@ class NamespaceController(Controller):
             items, _ = await self._client.list(path, KubeObject)
             for item in items:
                 if not item.metadata.deletion_timestamp:
-                    with tolerating(NOT_FOUND, CONFLICT):
-                        await self._client.delete(f"{path}/{item.metadata.name}", {"propagationPolicy": "Background"})
+                    going = self._client.delete(f"{path}/{item.metadata.name}", {"propagationPolicy": "Background"})
+                    await unless_absent(going, NOT_FOUND, CONFLICT)
             left += len(items)
         if left:
             self.add_after(key, AGAIN_SECONDS)
             return
-        with tolerating(NOT_FOUND):
-            current = await self._client.get(NAMESPACE.path(None, key))
+        current = await unless_absent(self._client.get(NAMESPACE.path(None, key)))
+        if current is not None:
             current["spec"] = {**(current.get("spec") or {}), "finalizers": []}
-            await self._client.replace(NAMESPACE.path(None, key, "finalize"), current)
+            await unless_absent(self._client.replace(NAMESPACE.path(None, key, "finalize"), current))
