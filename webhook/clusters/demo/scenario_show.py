@@ -25,7 +25,7 @@ from webhook.manager.reconciler_component import Reconciliation
 from webhook.manager.webhook_component import add_webhook
 from webhook.policy.files.loading import load_texts
 from webhook.reconciler import service as reconciling
-from webhook.registration.entries import MUTATING, VALIDATING, WebhookTarget, entries
+from webhook.registration.entries import WebhookTarget, entries
 from webhook.serving.cluster_objects import CachedObjects
 from webhook.serving.server import ServingOptions
 
@@ -100,15 +100,15 @@ async def _cluster(directory: Path, stream: BinaryIO) -> AsyncIterator[tuple[Emb
         )
         async with manager:
             url = f"https://127.0.0.1:{webhook.secure_port}"
-            resources = {MUTATING: MUTATING_WEBHOOK_CONFIGURATION, VALIDATING: VALIDATING_WEBHOOK_CONFIGURATION}
             wanted = entries(
                 load_texts([("demo.yaml", POLICIES)]).policies,
                 WebhookTarget(namespace=_SYSTEM, url=url, reconciler=_RECONCILER),
             )
-            for kind, resource in resources.items():
-                for entry in wanted[kind]:
+            for resource in (MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION):
+                webhooks = wanted[resource.kind]
+                for entry in webhooks:
                     entry["clientConfig"]["caBundle"] = base64.b64encode(bundle.trust()).decode()
-                await client.create(resource.path(), {"metadata": {"name": "giveway"}, "webhooks": wanted[kind]})
+                await client.create(resource.path(), {"metadata": {"name": "giveway"}, "webhooks": webhooks})
             yield cluster, f"http://127.0.0.1:{reconciliation.debug_port}/"
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 from webhook.kube.client import Client
-from webhook.kube.errors import ApiError, unless_absent
+from webhook.kube.errors import unless_absent
 from webhook.kube.instants import epoch
 from webhook.kube.resources import DEPLOYMENT, EVENT, NAMESPACE, NODE, POD, POD_DISRUPTION_BUDGET, PRIORITY_CLASS
 from webhook.policy.model.values import CAN_BE_PREEMPTED, PROTECTION_DURATION
@@ -46,6 +46,7 @@ spec:
 VICTIM, PREEMPTOR, BUDGET = "nginx-victim", "nginx-preemptor", "nginx-pdb"
 PREEMPTIBLE, PLAIN, HIGH = "low-priority", "low-priority-plain", "high-priority"
 SUCCESS = "PreemptForPodSuccessfully"
+_CONFLICT = 409
 Object = dict[str, Any]
 
 
@@ -94,23 +95,15 @@ class Stage:
                 raise TimeoutError(f"{what} in {self.namespace} after {self.patience:g} s")
             await asyncio.sleep(0.1)
 
-    async def running(self, name: str) -> Object:
-        """Wait for a pod to run. Raises TimeoutError."""
+    async def reaches(self, name: str, phase: str, reason: str = "") -> Object:
+        """Wait until a pod is in a phase, with a condition of that reason if one is given. Raises TimeoutError."""
 
         async def look() -> Object | None:
-            pod = await self.get(name)
-            return pod if pod is not None and pod["status"].get("phase") == "Running" else None
+            status = (pod := await self.get(name) or {}).get("status", {})
+            reasons = ["", *(condition.get("reason") for condition in status.get("conditions", []))]
+            return pod if status.get("phase") == phase and reason in reasons else None
 
-        return await self.until(f"{name} does not run", look)
-
-    async def pending(self, name: str) -> None:
-        """Wait until the scheduler has found no node for a pod. Raises TimeoutError."""
-
-        async def look() -> bool:
-            conditions = (await self.get(name) or {}).get("status", {}).get("conditions", [])
-            return any(condition.get("reason") == "Unschedulable" for condition in conditions)
-
-        await self.until(f"the scheduler has not looked at {name}", look)
+        return await self.until(f"{name} is not {reason or phase}", look)
 
     async def is_still(self, seconds: float, victims: list[str]) -> str:
         """Watch that nothing happens for some seconds; what did happen, empty for nothing."""
@@ -171,7 +164,6 @@ class QuickstartScenario:
     done: str
     victim: str = ""
     """The class of a victim of 6 CPUs; without, a Deployment of 3 pods of 2 CPUs under a budget is there to go."""
-    annotated: bool = False
     protected: bool = False
     waits: bool = True
     """Whether the preemptor waits at first."""
@@ -184,7 +176,7 @@ class QuickstartScenario:
         stage.progress("nginx-preemptor does not fit; watching")
         await stage.create(PREEMPTOR, 3, HIGH)
         if self.waits:
-            await stage.pending(PREEMPTOR)
+            await stage.reaches(PREEMPTOR, "Pending", "Unschedulable")
             left = max(0.0, started + stage.protection - time.time())
             seconds = 1.0 if self.goes else stage.stillness
             if self.protected:
@@ -198,7 +190,7 @@ class QuickstartScenario:
             path = POD_DISRUPTION_BUDGET.path(stage.namespace, BUDGET)
             await stage.client.patch(path, {"spec": {"minAvailable": 2}})
         begun = time.time()
-        await stage.running(PREEMPTOR)
+        await stage.reaches(PREEMPTOR, "Running")
         now = time.time()
         gone = await stage.leaving(victims)
         await stage.event(SUCCESS)
@@ -214,10 +206,9 @@ class QuickstartScenario:
             stage.progress("starting the deployment and its PDB")
             return await stage.deployment(), 0.0
         stage.progress("starting nginx-victim")
-        annotations = {CAN_BE_PREEMPTED: "true"} if self.annotated else {}
-        annotations |= {PROTECTION_DURATION: str(stage.protection)} if self.protected else {}
+        annotations = {PROTECTION_DURATION: str(stage.protection)} if self.protected else {}
         await stage.create(VICTIM, 6, self.victim, annotations)
-        pod = await stage.running(VICTIM)
+        pod = await stage.reaches(VICTIM, "Running")
         return [VICTIM], epoch(pod["status"]["startTime"])
 
 
@@ -226,9 +217,8 @@ SCENARIOS = [
         1,
         "a victim of lower priority",
         "evicted, preemptor Running, event PreemptForPodSuccessfully",
-        "nginx-victim (6 CPU, class 80, annotated) runs; nginx-preemptor (3 CPU, class 100) created",
+        "nginx-victim (6 CPU, class 80, which is annotated) runs; nginx-preemptor (3 CPU, class 100) created",
         victim=PREEMPTIBLE,
-        annotated=True,
         waits=False,
         goes=True,
     ),
@@ -274,16 +264,22 @@ SCENARIOS = [
 
 
 async def prepare(client: Client, nodes: list[str]) -> None:
-    """Make classes and namespaces, and give the six nodes (8 CPU each) to one scenario each, with 100m taken."""
+    """Make classes and namespaces, and give the six nodes (8 CPU each) to one scenario each, with 100m taken.
+
+    What is there already stays as it is.
+    """
     for name, value, said in ((PREEMPTIBLE, 80, {CAN_BE_PREEMPTED: "true"}), (PLAIN, 80, {}), (HIGH, 100, {})):
         body = {"metadata": {"name": name, "annotations": said}, "value": value}
-        await _ensure(client, PRIORITY_CLASS.path(), body)
+        await unless_absent(client.create(PRIORITY_CLASS.path(), body), _CONFLICT)
     for scenario, node in zip(SCENARIOS, nodes, strict=True):
         number = scenario.number
         await client.patch(NODE.path(name=node), {"metadata": {"labels": {LABEL: str(number)}}})
-        await _ensure(client, NAMESPACE.path(), {"metadata": {"name": f"scenario-{number}"}})
-        spec = _pod_spec(number, "100m", "system-node-critical")
-        await _ensure(client, POD.path("kube-system"), {"metadata": {"name": f"system-{number}"}, "spec": spec})
+        await unless_absent(client.create(NAMESPACE.path(), {"metadata": {"name": f"scenario-{number}"}}), _CONFLICT)
+        system = {
+            "metadata": {"name": f"system-{number}"},
+            "spec": _pod_spec(number, "100m", "system-node-critical"),
+        }
+        await unless_absent(client.create(POD.path("kube-system"), system), _CONFLICT)
 
 
 def _pod_spec(number: int, cpu: str, class_name: str) -> Object:
@@ -293,11 +289,3 @@ def _pod_spec(number: int, cpu: str, class_name: str) -> Object:
         "terminationGracePeriodSeconds": 1,
         "containers": [{"name": "nginx", "image": "nginx", "resources": {"requests": {"cpu": cpu}}}],
     }
-
-
-async def _ensure(client: Client, path: str, body: Object) -> None:
-    try:
-        await client.create(path, body)
-    except ApiError as error:
-        if error.reason != "AlreadyExists":
-            raise
