@@ -102,8 +102,6 @@ class Controller(ABC):
     again later, but in a simulation.
     """
 
-    name: str
-
     def __init__(self, context: ControllerContext) -> None:
         self.context = context
         self._started = False
@@ -115,6 +113,9 @@ class Controller(ABC):
     @abstractmethod
     async def sync(self, key: str) -> None:
         """Look at one object as it is now, and bring it where it should be."""
+
+    def __str__(self) -> str:
+        return type(self).__name__
 
     @property
     def is_idle(self) -> bool:
@@ -173,7 +174,7 @@ class Controller(ABC):
 
     def _begin(self, key: str) -> None:
         self._waiting.pop(key, None)
-        self._active[key] = asyncio.create_task(self._handle(key), name=f"{self.name} {key}")
+        self._active[key] = asyncio.create_task(self._handle(key), name=f"{self} {key}")
 
     async def _handle(self, key: str) -> None:
         try:
@@ -182,9 +183,9 @@ class Controller(ABC):
         except Exception as error:
             if isinstance(error, ApiError):
                 level = logging.WARNING if error.status == FORBIDDEN else logging.DEBUG
-                log.log(level, "%s: %s: %s", self.name, key, error)
+                log.log(level, "%s: %s: %s", self, key, error)
             else:
-                log.exception("%s: %s", self.name, key)
+                log.exception("%s: %s", self, key)
             if not self.context.is_simulated:
                 failures = self._failures[key] = self._failures.get(key, 0) + 1
                 self.add_after(key, exponential(failures, FIRST_DELAY, LONGEST_DELAY))

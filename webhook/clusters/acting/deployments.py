@@ -30,8 +30,6 @@ REVISION = "deployment.kubernetes.io/revision"
 class DeploymentController(Controller):
     """Rolls out every Deployment. ReplicaSets of an earlier template go the oldest first, as their revisions say."""
 
-    name = "deployment"
-
     def __init__(self, context: ControllerContext, client: Client) -> None:
         super().__init__(context)
         self._client = client

@@ -9,12 +9,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from webhook.clusters.acting.controller import CONFLICT, NOT_FOUND, Controller, ControllerContext
+from webhook.clusters.acting.controller import Controller, ControllerContext
 from webhook.clusters.model.disruption import budget_status, unconfirmed, written
 from webhook.clusters.model.pods import is_ready
 from webhook.clusters.model.workloads import Workload
 from webhook.kube.client import Client
-from webhook.kube.errors import ApiError
+from webhook.kube.errors import unless_absent
 from webhook.kube.instants import rfc3339
 from webhook.kube.object_cache import Change, ObjectCache
 from webhook.kube.objects.meta import OwnerReference
@@ -30,7 +30,6 @@ from webhook.kube.resources import (
 from webhook.kube.selectors import Matcher, SelectorError, label_matcher, nothing
 
 SCALED = (REPLICA_SET, STATEFUL_SET, REPLICATION_CONTROLLER, DEPLOYMENT)
-_AGAIN_SECONDS = 0.05
 
 
 @dataclass(slots=True)
@@ -65,8 +64,6 @@ class DisruptionController(Controller):
     `check_scale(apiVersion, kind, orphan)` raises NoScaleError for a controller whose scale nobody knows; `orphan` is
     the name of one of its pods if there is no such workload, else empty.
     """
-
-    name = "disruption"
 
     def __init__(
         self, context: ControllerContext, client: Client, check_scale: Callable[[str, str, str], None]
@@ -154,14 +151,8 @@ class DisruptionController(Controller):
         gone = dict.fromkeys(name for name in granted if name not in (counted.disrupted_pods or {}))
         status = written(counted, rfc3339(now)) | {"disruptedPods": {**(counted.disrupted_pods or {}), **gone} or None}
         body = {"metadata": {"resourceVersion": budget.metadata.resource_version}, "status": status}
-        try:
-            path = POD_DISRUPTION_BUDGET.path(namespace, budget.metadata.name, "status")
-            await self._client.patch(path, body, kind="merge")
-        except ApiError as error:
-            if error.status == CONFLICT:
-                self.add_after(key, _AGAIN_SECONDS)
-            elif error.status != NOT_FOUND:
-                raise
+        path = POD_DISRUPTION_BUDGET.path(namespace, budget.metadata.name, "status")
+        await unless_absent(self._client.patch(path, body, kind="merge"))
 
     def _expected(self, namespace: str, covered: Covered) -> int:
         """How many pods the workloads on top of a budget's pods are to have together (`getExpectedScale`).

@@ -29,8 +29,6 @@ class Kubelet(Controller):
     grace period is shorter; with None after that. `client_of(node)` gives the client of a node.
     """
 
-    name = "kubelet"
-
     def __init__(
         self,
         context: ControllerContext,

@@ -139,7 +139,6 @@ _OF_TEMPLATES = ("name", "generateName", "labels", "annotations", "finalizers")
 class ReplicaSetController(WorkloadController):
     """Makes and replaces the pods of every ReplicaSet (`manageReplicas`)."""
 
-    name = "replicaset"
     resource = REPLICA_SET
 
     def step(self, owner: Workload, pods: list[Pod]) -> WorkloadStep:
@@ -159,7 +158,6 @@ class ReplicaSetController(WorkloadController):
 class ReplicationControllerController(ReplicaSetController):
     """Makes and replaces the pods of every ReplicationController."""
 
-    name = "replicationcontroller"
     resource = REPLICATION_CONTROLLER
 
 
@@ -181,7 +179,6 @@ class RevisionedController(WorkloadController):
 class StatefulSetController(RevisionedController):
     """Makes and replaces the pods of every StatefulSet."""
 
-    name = "statefulset"
     resource = STATEFUL_SET
 
     def __init__(self, context: ControllerContext, client: Client) -> None:
@@ -223,7 +220,6 @@ class StatefulSetController(RevisionedController):
 class DaemonSetController(RevisionedController):
     """Makes and replaces the pods of every DaemonSet; pods are bound to their node by affinity."""
 
-    name = "daemonset"
     resource = DAEMON_SET
 
     def __init__(self, context: ControllerContext, client: Client) -> None:
@@ -241,8 +237,8 @@ class DaemonSetController(RevisionedController):
         """Make the set's missing pods and delete those too many; of a set without a template nothing is known."""
         if owner.spec.template is None or (template := self.template_of(owner)) is None:
             return WorkloadStep()
-        revisions, spec = self._revisions[owner.metadata.uid], msgspec.convert(template["spec"], PodSpec)
-        on = {name for name, node in self._nodes.items().items() if takes(spec, node)}
+        revisions, like = self._revisions[owner.metadata.uid], Pod(spec=msgspec.convert(template["spec"], PodSpec))
+        on = {name for name, node in self._nodes.items().items() if takes(like, node)}
         nodes, delete = daemon_changes(on, pods, owner.spec.update_strategy, is_outdated=revisions.is_outdated)
         made_of = revisions.labelled(template)
         return WorkloadStep([{**made_of, "spec": pinned(template["spec"], node)} for node in nodes], delete)
@@ -251,7 +247,6 @@ class DaemonSetController(RevisionedController):
 class JobController(WorkloadController):
     """Makes and replaces the pods of every Job; those that have ended count for as long as this runs."""
 
-    name = "job"
     resource = JOB
 
     def __init__(self, context: ControllerContext, client: Client) -> None:

@@ -12,9 +12,10 @@ from webhook.clusters.model.deployments import share
 from webhook.clusters.model.pods import is_active, is_ready
 from webhook.kube.objects.cluster_scoped import Node
 from webhook.kube.objects.placement import Toleration
-from webhook.kube.objects.pod import Pod, PodSpec
+from webhook.kube.objects.pod import Pod
 from webhook.kube.pods import is_terminal
 from webhook.kube.selectors import keep_off, node_matcher
+from webhook.preemption.filters.placement import required_affinity
 from webhook.preemption.snapshot.pod_info import node_of
 
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -77,13 +78,11 @@ def daemon_changes(
     return [node for node, own in here.items() if not own], delete
 
 
-def takes(spec: PodSpec, node: Node) -> bool:
-    """Whether a node is to have a pod of this template: its selector, required affinity and taints."""
-    labels = node.metadata.labels or {}
+def takes(like: Pod, node: Node) -> bool:
+    """Whether a node is to have a pod like this one: its selector, required affinity and taints."""
+    spec, labels, required = like.spec, node.metadata.labels or {}, required_affinity(like)
     if not (spec.node_selector or {}).items() <= labels.items():
         return False
-    affinity = spec.affinity.node_affinity if spec.affinity else None
-    required = affinity.required_during_scheduling_ignored_during_execution if affinity else None
     if required is not None and not node_matcher(required)(node.metadata.name, labels):
         return False
     return not keep_off(node.spec.taints, [*(spec.tolerations or ()), *_ADDED])

@@ -24,6 +24,7 @@ _SEVERAL = "This pod has more than one PodDisruptionBudget, which the eviction s
 _MOST_UNCONFIRMED = 2000
 """Evictions whose pods are not gone yet that a budget's status may hold."""
 _PROCESSING_SECONDS = 10
+_COUNTED = ("observedGeneration", "disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods")
 
 
 class BudgetRefusalError(Exception):
@@ -77,15 +78,6 @@ def budget_status(
 
 def written(status: PodDisruptionBudgetStatus, now: str) -> dict[str, Any]:
     """A status as it is written, with the condition DisruptionAllowed as of `now`, RFC 3339."""
-    fields: dict[str, Any] = {
-        "observedGeneration": status.observed_generation or 0,
-        "disruptionsAllowed": status.disruptions_allowed,
-        "currentHealthy": status.current_healthy,
-        "desiredHealthy": status.desired_healthy,
-        "expectedPods": status.expected_pods,
-    }
-    if status.disrupted_pods:
-        fields["disruptedPods"] = status.disrupted_pods
     allowed, failure = status.disruptions_allowed > 0, sync_failure(status)
     condition = {
         "type": "DisruptionAllowed",
@@ -95,7 +87,7 @@ def written(status: PodDisruptionBudgetStatus, now: str) -> dict[str, Any]:
         "reason": SYNC_FAILED if failure else "SufficientPods" if allowed else "InsufficientPods",
         "message": failure.message if failure else "",
     }
-    return {**fields, "conditions": [condition]}
+    return {**dict.fromkeys(_COUNTED, 0), **msgspec.to_builtins(status), "conditions": [condition]}
 
 
 def _desired(spec: PodDisruptionBudgetSpec, covered: int, scale: Callable[[], int]) -> tuple[int, int]:

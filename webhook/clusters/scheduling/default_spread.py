@@ -5,6 +5,7 @@ Mirrors `helper.DefaultSelector` and the system defaults of PodTopologySpread (`
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -53,10 +54,8 @@ class Selectors:
         selector = {"matchLabels": given} if resource is REPLICATION_CONTROLLER else given
         self._controllers.pop((resource.kind, change.key), None)
         if given:
-            try:
+            with suppress(msgspec.ValidationError):
                 self._controllers[resource.kind, change.key] = msgspec.convert(selector, LabelSelector)
-            except msgspec.ValidationError:
-                return
 
     def of(self, pod: Pod) -> LabelSelector | None:
         """What the pods that this one is spread among have in common; None if nothing spreads it."""

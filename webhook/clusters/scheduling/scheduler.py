@@ -55,8 +55,6 @@ class Scheduler:
     and clears whatever nomination a pod has at every failed attempt (`handleSchedulingFailure`).
     """
 
-    name = "scheduler"
-
     def __init__(
         self,
         informers: Informers,

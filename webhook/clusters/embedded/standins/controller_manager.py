@@ -132,7 +132,7 @@ class ControllerManager:
     async def start(self) -> None:
         """Start them and wait until they know the cluster."""
         self._tasks = [asyncio.create_task(self._informers.run(), name="informers")]
-        self._tasks += [asyncio.create_task(member.run(), name=member.name) for member in self._members]
+        self._tasks += [asyncio.create_task(member.run(), name=str(member)) for member in self._members]
         await self._informers.synced()
 
     async def stop(self) -> None:

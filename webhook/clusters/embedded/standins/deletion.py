@@ -28,8 +28,6 @@ GRACE_SECONDS = 0.5
 class GarbageCollector(Controller):
     """Watches the metadata of every object that may own or be owned."""
 
-    name = "garbage"
-
     def __init__(self, context: ControllerContext, client: Client) -> None:
         super().__init__(context)
         self._client = client
@@ -81,8 +79,6 @@ class GarbageCollector(Controller):
 
 class NamespaceController(Controller):
     """Empties namespaces. Those whose objects take time to go are looked at again."""
-
-    name = "namespace"
 
     def __init__(self, context: ControllerContext, client: Client) -> None:
         super().__init__(context)
