@@ -12,7 +12,7 @@ from importlib.metadata import version
 from webhook.admission.context import Context
 from webhook.admission.review import Answer, Review
 from webhook.policy.cel.program import AllowanceError
-from webhook.policy.files.loading import load_source
+from webhook.policy.files.loading import load_texts
 from webhook.policy.files.sources import texts_of
 from webhook.policy.model.globs import name_matcher
 from webhook.policy.model.policies import Policies
@@ -54,7 +54,7 @@ def validate_config_map(context: Context, review: Review, answer: Answer) -> Non
         raise AllowanceError
     data, binary = (review.object.get(part) for part in ("data", "binaryData"))
     source = texts_of(POLICIES, data if isinstance(data, dict) else {}, binary if isinstance(binary, dict) else ())
-    loaded = load_source(source, context.uses, _LONGEST)
+    loaded = load_texts(*source, uses=context.uses, seconds=_LONGEST)
     if loaded.errors:
         shown = "\n".join(map(str, loaded.errors[:_SHOWN]))
         more = f"\nand {len(loaded.errors) - _SHOWN} more" if len(loaded.errors) > _SHOWN else ""

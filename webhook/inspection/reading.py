@@ -14,7 +14,7 @@ from webhook.kube.objects.cluster_scoped import Namespace
 from webhook.kube.objects.meta import LabelSelector
 from webhook.kube.resources import CONFIG_MAP, VALIDATING_WEBHOOK_CONFIGURATION, Resource
 from webhook.kube.selectors import label_matcher
-from webhook.policy.files.loading import load_or_raise, load_source
+from webhook.policy.files.loading import load_or_raise, load_texts
 from webhook.policy.files.sources import texts_of
 from webhook.policy.model.policies import Policies
 from webhook.policy.shapes.findings import PolicyError
@@ -58,7 +58,7 @@ async def read_policies(client: Client, directory: Path | None, namespace: str) 
             f"there is no ConfigMap {namespace}/{IN_FORCE}, in which the webhook keeps the policies in force",
             "name the files with --policies DIR, or the namespace that giveway runs in with --system-namespace",
         )
-    loaded = load_source(texts_of(name, config_map.get("data") or {}))
+    loaded = load_texts(*texts_of(name, config_map.get("data") or {}))
     if loaded.errors:
         raise PolicyError(loaded.findings)
     return loaded.policies

@@ -36,7 +36,7 @@ from webhook.native.objects import Settings
 from webhook.native.sink import Inexpressible
 from webhook.policy.evaluation.engine import Engine
 from webhook.policy.evaluation.rules import Verdict
-from webhook.policy.files.loading import load_source
+from webhook.policy.files.loading import load_texts
 from webhook.policy.files.sources import texts_of
 from webhook.policy.model.policies import Policies
 from webhook.policy.shapes.findings import PolicyError
@@ -72,7 +72,7 @@ async def with_native_policies(
     key = policies_in(cluster.namespace)
     there = None if own else await cluster.get(key)
     files: dict[str, str] = (there or next(obj for obj in objects if key_of(obj) == key)).get("data") or {}
-    loaded = load_source(texts_of(key.name, files))
+    loaded = load_texts(*texts_of(key.name, files))
     if loaded.errors:
         raise PolicyError(loaded.findings)
     classes, _ = await cluster.client.list(PRIORITY_CLASS.path(), PriorityClass)

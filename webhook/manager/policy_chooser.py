@@ -21,7 +21,7 @@ from webhook.manager.kept_policies import KeptPolicies, files_by_key
 from webhook.manager.policy_metrics import PolicyMetrics
 from webhook.manager.policy_uses import USES
 from webhook.policy.evaluation.engine import Engine
-from webhook.policy.files.loading import Loaded, load_source, load_texts
+from webhook.policy.files.loading import Loaded, load_texts
 from webhook.policy.files.sources import PolicySource, texts_of
 from webhook.policy.model.policies import Policies
 from webhook.policy.reports import ended_findings, removals
@@ -176,7 +176,7 @@ class PolicyChooser:
         last = self._in_use if self.settled.is_set() else None
         if texts == self._unreadable:
             return last
-        kept = _Set(texts, await asyncio.to_thread(load_source, texts_of(str(self._kept), texts), USES))
+        kept = _Set(texts, await asyncio.to_thread(load_texts, *texts_of(str(self._kept), texts), uses=USES))
         if kept.problem:
             log.error("the policies in %s cannot be read by this version: %s", self._kept, kept.problem)
             self._unreadable = texts

@@ -108,7 +108,7 @@ def test_classes_that_nobody_has():
         default("q", "standrd", also="\n- {name: r, reserve: {from: 1, to: 9, define: {names: [x]}}}"),
     ]
     known = {"online", "low", "standard", "high*"}
-    found = load_texts(given, known).findings
+    found = load_texts(given, known_classes=known).findings
     assert [one.message.partition(" is not")[0] for one in found] == ['PriorityClass "lwo"', 'PriorityClass "standrd"']
     assert 'did you mean "low"?; for one that something else makes, add --known-class lwo' in found[0].message
     assert load_texts(given).findings == []

@@ -13,7 +13,7 @@ from webhook.kube.instants import epoch
 from webhook.kube.objects.meta import LabelSelector
 from webhook.kube.selectors import label_matcher
 from webhook.policy.evaluation.engine import Engine
-from webhook.policy.files.loading import load_source
+from webhook.policy.files.loading import load_texts
 from webhook.policy.files.sources import texts_of
 from webhook.policy.model.globs import WILDCARD, name_matcher
 from webhook.policy.reports import exceptions, removals
@@ -63,14 +63,14 @@ def differing(observed: Observed) -> Iterator[ClusterFinding]:
     if own.applied is None:
         return
     applied, in_force = (f"ConfigMap {observed.own}/{name}" for name in (POLICIES, IN_FORCE))
-    new = load_source(texts_of(POLICIES, own.applied.files))
+    new = load_texts(*texts_of(POLICIES, own.applied.files))
     if new.errors:
         errors = [f"{error.place}: {error.message}" for error in new.errors]
         yield finding("policies-in-force.broken", applied=applied, errors=new.errors, shown=_few(errors))
         return
     if own.in_force is None or own.in_force.files == own.applied.files:
         return
-    old = load_source(texts_of(IN_FORCE, own.in_force.files))
+    old = load_texts(*texts_of(IN_FORCE, own.in_force.files))
     if not old.errors and (held := held_back(removals(old.policies, new.policies), own.applied.allowed)):
         yield finding("policies-in-force.held", applied=applied, mend=mend(held, own.applied.allowed, new.policies))
         return

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import msgspec
 from webhook.policy.files.consistency import check_together
 from webhook.policy.files.first_use import INSTEAD, Uses, use_once
 from webhook.policy.files.schema import API_VERSION, DOCUMENTS, TEST_KIND
-from webhook.policy.files.sources import PolicyTexts, about, texts_in, too_large
+from webhook.policy.files.sources import about, texts_in, too_large
 from webhook.policy.files.yamltree import LARGEST_FILE, LARGEST_SET, MOST_FILES, YamlError, documents
 from webhook.policy.model.policies import Policies
 from webhook.policy.model.preemption import PreemptionPolicy
@@ -39,7 +39,7 @@ def load(directory: Path, known_classes: Collection[str] | None = None, uses: Us
     With `known_classes`, names or globs, PriorityClasses that are not among them are found, too. `uses` as in
     `use_once`. Nothing is raised for what is in them or for files that cannot be read: that is in the findings.
     """
-    return load_source(texts_in(directory), uses, known_classes=known_classes)
+    return load_texts(*texts_in(directory), known_classes=known_classes, uses=uses)
 
 
 def load_or_raise(directory: Path) -> Policies:
@@ -50,22 +50,18 @@ def load_or_raise(directory: Path) -> Policies:
     return loaded.policies
 
 
-def load_source(
-    given: PolicyTexts, uses: Uses = (), seconds: float = math.inf, known_classes: Collection[str] | None = None
-) -> Loaded:
-    """The policies that a source gives, and all that is wrong with them; the rest is as in `load_texts`."""
-    loaded = load_texts(given.texts, known_classes, uses=uses, seconds=seconds)
-    return Loaded(loaded.policies, given.findings + loaded.findings)
-
-
 def load_texts(
     texts: list[tuple[str, str]],
+    findings: Iterable[Finding] = (),
+    *,
     known_classes: Collection[str] | None = None,
     now: float | None = None,
     uses: Uses = (),
     seconds: float = math.inf,
 ) -> Loaded:
-    """Read policy files given as pairs of name and text; `known_classes` and `uses` as in `load`.
+    """Read policy files given as pairs of name and text, as a source gives them with what it found (`PolicyTexts`).
+
+    `known_classes` and `uses` are as in `load`.
 
     All of it is used once, as of `now` (seconds since the epoch; the clock's time if None). No file is begun after so
     many `seconds` of this thread.
@@ -100,7 +96,8 @@ def load_texts(
     )
     check_together(policies, readers, known_classes)
     policies = use_once(policies, readers, time.time() if now is None else now, uses)
-    return Loaded(policies, [finding for reader in readers.values() for finding in reader.findings] + unread)
+    told = [finding for reader in readers.values() for finding in reader.findings]
+    return Loaded(policies, [*findings, *told, *unread])
 
 
 def _policies(text: str, reader: Reader) -> Iterator[PriorityPolicy | PreemptionPolicy]:
