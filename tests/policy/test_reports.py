@@ -1,16 +1,18 @@
-"""Who may do what by a policy set, in words: for those who ask for themselves, and for what controllers make."""
+"""Who may do what by a policy set, in words, and what it lacks of the one before it.
 
-from tests.policy.builders import loaded, rules, table
-from webhook.policy.reports import NEVER, SAME, rights_of
+Exceptions are in tests/policy/test_exceptions.py, the texts of removals in tests/admission/test_configmaps.py.
+"""
+
+from tests.policy.builders import document, policies, rule, rules, table
+from webhook.policy.reports import NEVER, SAME, removals, rights_of
 
 GROUP = "subjects: [{kind: Group, name: platform}]"
 LABEL = "namespaceSelector: {matchLabels: {tier: infra}}"
 
 
 def rows(*bodies, **parts):
-    found = loaded(rules(*(f"{{name: r{at}, {body}}}" for at, body in enumerate(bodies)), **parts))
-    assert not found.errors, found.errors
-    return rights_of(found.policies)
+    spec = rules(*(f"{{name: r{at}, {body}}}" for at, body in enumerate(bodies)), **parts)
+    return rights_of(policies(document(spec)))
 
 
 @table(
@@ -64,3 +66,24 @@ def test_where_a_policy_holds():
     parts = {"match": "{namespaces: [a]}", "exclude": "{namespaces: [b]}", "enforcement": "warn"}
     row, _ = rows("reserve: {from: 5, to: 9}", **parts, conditions="[{name: c, expression: 'true'}]")
     assert (row.holds, row.enforcement) == ("namespace a, without namespace b, if c", "warn")
+
+
+DENY = rule("priorityClasses: {deny: [x]}")
+
+
+@table(
+    "old, new, found",
+    {
+        "the enforcement of a policy": (
+            DENY,
+            rule("priorityClasses: {deny: [x]}", enforcement="audit"),
+            ["p/r: enforcement enforce becomes audit"],
+        ),
+        "a stricter rule": (rule("priorityClasses: {deny: [x]}, enforcement: warn"), DENY, []),
+        "another content is not compared": (DENY, rule("priorityClasses: {deny: [y]}"), []),
+    },
+)
+def test_what_is_gone_or_softer(old, new, found):
+    """Rules that are softer, by their own enforcement or by their policy's, are told by id; no other content is."""
+    assert [str(row) for row in removals(policies(document(old)), policies(document(new)))] == found
+    assert removals(policies(), policies(document(new))) == []
