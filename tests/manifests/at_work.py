@@ -74,7 +74,8 @@ class Installed:
         Arguments are replaced if the test must; `flags` are the interpreter's, which is started afresh for them.
         """
         changes = self.changes | {"--health-port": f"--health-port={self.health.get(account)}"}
-        kubeconfig = self.cluster.write_kubeconfig(account, self.cluster.authentication.issue_to_account(NAMESPACE, account))
+        token = self.cluster.authentication.issue_to_account(NAMESPACE, account)
+        kubeconfig = self.cluster.write_kubeconfig(account, token)
         args = [changes.get(argument.split("=")[0], argument) for argument in container["args"]]
         args += ["--kubeconfig", str(kubeconfig)]
         if flags or process_options:
