@@ -16,13 +16,13 @@ from typing import Any
 
 import msgspec
 
-from webhook.clusters.embedded.admission_chain.admission_review import (
+from webhook.clusters.embedded.admission_chain.webhook_client import (
     WebhookCallError,
+    WebhookClient,
     WebhookResponse,
     denial,
     request_of,
 )
-from webhook.clusters.embedded.admission_chain.webhook_client import WebhookClient
 from webhook.clusters.embedded.protocol.api_resources import Object
 from webhook.clusters.embedded.protocol.calls import WriteRequest
 from webhook.clusters.embedded.protocol.statuses import StatusError, bad_request, internal_error

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from webhook.clusters.embedded.merging.patches import json_patch, merge_patch, strategic_merge
-from webhook.clusters.embedded.object_types import fields, schemas
+from webhook.clusters.embedded.object_types import schemas
 from webhook.clusters.embedded.object_types.schemas import Schema
 from webhook.clusters.embedded.protocol import statuses
 from webhook.clusters.embedded.protocol.api_resources import ApiResource, Object
@@ -29,7 +29,7 @@ def decode_any(call: ApiCall, model: str = "") -> Object:
     """The body as an object of any kind, or of a model such as V1Eviction. Raises StatusError (400)."""
     obj = _object(_decoded(call))
     if model:
-        fields.settle(schemas.of_model(model), obj)
+        schemas.settle(schemas.of_model(model), obj)
     return obj
 
 
@@ -47,7 +47,7 @@ def check_object(resource: ApiResource, obj: Object, change: WriteRequest, *, is
     metadata = _object(obj.setdefault("metadata", {}))
     if is_applied and "managedFields" in metadata:
         raise statuses.bad_request("metadata.managedFields must be nil")
-    unknown = fields.settle(schemas.of_resource(resource), obj)
+    unknown = schemas.settle(schemas.of_resource(resource), obj)
     if unknown and is_applied:
         typed = f"failed to create typed patch object (/{change.name}; {version}, Kind={kind})"
         raise statuses.failure(500, "", f"{typed}: .{unknown[0]}: field not declared in schema")

@@ -13,7 +13,7 @@ from webhook.clusters.embedded.apiserver import decoding
 from webhook.clusters.embedded.apiserver.subresources import scale_of, scaled
 from webhook.clusters.embedded.apiserver.watching import watch
 from webhook.clusters.embedded.apiserver.writing import Mutation, ObjectWriter
-from webhook.clusters.embedded.merging.server_side_apply import Application
+from webhook.clusters.embedded.merging.managed_fields import Application
 from webhook.clusters.embedded.object_types import schemas
 from webhook.clusters.embedded.protocol import statuses
 from webhook.clusters.embedded.protocol.api_resources import ApiResource, Object

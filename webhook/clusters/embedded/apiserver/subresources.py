@@ -12,9 +12,8 @@ from typing import Any
 
 import msgspec
 
-from webhook.clusters.embedded.apiserver.strategy import check_preconditions
-from webhook.clusters.embedded.apiserver.writing import ObjectWriter
-from webhook.clusters.embedded.object_types import fields, schemas
+from webhook.clusters.embedded.apiserver.writing import ObjectWriter, check_preconditions
+from webhook.clusters.embedded.object_types import schemas
 from webhook.clusters.embedded.protocol import statuses
 from webhook.clusters.embedded.protocol.api_resources import BY_PLURAL, Object
 from webhook.clusters.embedded.protocol.calls import WriteRequest
@@ -106,7 +105,7 @@ def scale_of(obj: Object) -> Object:
 
 def scaled(obj: Object, scale: Object) -> Object:
     """The workload with the replicas of a Scale. Raises StatusError (400, 422)."""
-    fields.settle(schemas.of_model("V1Scale"), scale)
+    schemas.settle(schemas.of_model("V1Scale"), scale)
     replicas = (scale.get("spec") or {}).get("replicas", 0)
     if replicas < 0:
         cause = statuses.Cause.invalid("spec.replicas", replicas, "must be greater than or equal to 0")

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from webhook.clusters.embedded.object_types import fields, schemas
+from webhook.clusters.embedded.object_types import schemas
 from webhook.clusters.embedded.protocol import statuses
 from webhook.clusters.embedded.protocol.api_resources import BY_PLURAL, ApiResource, Object
 from webhook.clusters.embedded.protocol.statuses import Cause
@@ -117,7 +117,7 @@ def _refuse(resource: ApiResource, obj: Object, causes: list[Cause]) -> None:
 
 def _causes(resource: ApiResource, obj: Object) -> Iterator[Cause]:
     """Yield what is wrong with an object as it is, new or changed."""
-    yield from fields.missing(schemas.of_resource(resource), obj)
+    yield from schemas.missing(schemas.of_resource(resource), obj)
     for key, value in (obj["metadata"].get("labels") or {}).items():
         if fault := _LABEL_KEY.fault(key.rpartition("/")[2]):
             yield Cause.invalid("metadata.labels", key, fault)
