@@ -25,7 +25,7 @@ from tests.manifests.rendering import rules_of
 from tests.native.test_keeper import RESOURCES
 from tests.rights import UsedRights, unused
 from tests.workloads import eventually, namespace, pod, priority_class
-from webhook.clusters.embedded.access.authorization import allows
+from webhook.clusters.embedded.access.users import allows
 from webhook.clusters.embedded.protocol.calls import Right
 from webhook.inspection.reading import read_policies
 from webhook.inspection.scan import scan

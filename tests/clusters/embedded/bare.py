@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from webhook.clusters.embedded.access.authentication import Authentication
+from webhook.clusters.embedded.access.users import Authentication
 from webhook.clusters.embedded.apiserver.api_server import ApiServer
 from webhook.clusters.embedded.storage.object_store import ObjectStore
 

@@ -14,16 +14,14 @@ from typing import Self
 
 from certs.files import maintain_files
 from certs.rotation import CertificateSettings
-from webhook.clusters.embedded.access.authentication import Authentication
-from webhook.clusters.embedded.access.authorization import RbacAuthorizer
 from webhook.clusters.embedded.access.bootstrap import bootstrap_objects
-from webhook.clusters.embedded.admission_chain.chain import AdmissionChain
+from webhook.clusters.embedded.access.users import Authentication, RbacAuthorizer
+from webhook.clusters.embedded.admission_chain.chain import PLUGINS, AdmissionChain
 from webhook.clusters.embedded.admission_chain.registered_webhooks import RegisteredWebhooks
 from webhook.clusters.embedded.admission_chain.webhook_client import WebhookClient
-from webhook.clusters.embedded.apiserver.api_server import ApiServer
-from webhook.clusters.embedded.apiserver.http import HttpServer
+from webhook.clusters.embedded.apiserver.api_server import ApiServer, HttpServer
 from webhook.clusters.embedded.protocol.api_resources import BY_KIND
-from webhook.clusters.embedded.standins.controller_manager import ACCOUNTS, ControllerManager
+from webhook.clusters.embedded.standins.controller_manager import ACCOUNTS, STAND_INS, ControllerManager
 from webhook.clusters.embedded.storage.object_store import ObjectStore
 from webhook.kube.client import Client
 from webhook.kube.resources import NODE
@@ -34,20 +32,13 @@ PODS_PER_NODE = 110
 NAMES = ("127.0.0.1", "localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc")
 
 
-def server_context(directory: Path) -> tuple[ssl.SSLContext, Path]:
-    """A TLS context for 127.0.0.1 and the file of the CA that vouches for it; both are made in `directory`."""
-    maintain_files(directory, CertificateSettings(NAMES), dt.datetime.now(dt.UTC))
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(directory / "tls.crt", directory / "tls.key")
-    return context, directory / "ca.crt"
-
-
 @dataclass
 class EmbeddedCluster:
     """A control plane, started and stopped as an async context manager.
 
     `without` names stand-ins that do not run, `disabled_plugins` admission plugins. `services` maps
-    `namespace/name:port` to the `host:port` that webhooks' `service` references are sent to.
+    `namespace/name:port` to the `host:port` that webhooks' `service` references are sent to. Raises ValueError for
+    names that there are not.
     """
 
     nodes: int = 3
@@ -60,6 +51,10 @@ class EmbeddedCluster:
     termination_seconds: float = 0.2
 
     def __post_init__(self) -> None:
+        left_out = (("stand-in", self.without, STAND_INS), ("admission plugin", self.disabled_plugins, PLUGINS))
+        for what, names, known in left_out:
+            if unknown := sorted(set(names) - set(known)):
+                raise ValueError(f"no such {what}: {', '.join(unknown)}; there are {', '.join(known)}")
         self.store = ObjectStore()
         self.authentication = Authentication(self.store)
         self.authorizer = RbacAuthorizer(self.store)
@@ -67,7 +62,6 @@ class EmbeddedCluster:
         chain = AdmissionChain(self.store, RegisteredWebhooks(self.store, self._webhooks), self.disabled_plugins)
         self.api = ApiServer(self.authentication, self.authorizer, chain, self.store)
         self._controllers: ControllerManager | None = None
-        ControllerManager.check(self.without)
 
     @property
     def url(self) -> str:
@@ -84,7 +78,11 @@ class EmbeddedCluster:
     async def start(self) -> None:
         """Start everything; afterwards `kubeconfig`, `url`, `ca` and `token` are set."""
         self._temporary = tempfile.TemporaryDirectory(prefix="giveway-cluster-")
-        tls, self.ca = server_context(Path(self._temporary.name))
+        directory = Path(self._temporary.name)
+        maintain_files(directory, CertificateSettings(NAMES), dt.datetime.now(dt.UTC))
+        self.ca = directory / "ca.crt"
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        tls.load_cert_chain(directory / "tls.crt", directory / "tls.key")
         self._server = HttpServer(self.api, tls, port=self.port)
         await self._server.start()
         self.token = self.authentication.issue(ADMIN)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.workloads import namespace, pod, refusal
-from webhook.clusters.embedded.access.authentication import Authentication, service_account
+from webhook.clusters.embedded.access.users import Authentication, service_account
 from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster
 from webhook.clusters.embedded.protocol.api_resources import BY_PLURAL
 from webhook.clusters.embedded.storage.object_store import ObjectStore

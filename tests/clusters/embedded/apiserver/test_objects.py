@@ -7,6 +7,7 @@ import pytest
 from tests.clusters.embedded.bare import bare_server
 from tests.workloads import pod, refusal
 from webhook.clusters.embedded.protocol.calls import ApiCall
+from webhook.policy.evaluation.request import UserInfo
 
 MAPS = "/api/v1/namespaces/n/configmaps"
 PODS = "/api/v1/namespaces/n/pods"
@@ -36,10 +37,8 @@ async def test_local_clients_are_users(api):
             return user.username == "alice"
 
     api.authorizer = OnlyAlice()
-    await api.local("alice").list(MAPS)
-    assert 'User "system:serviceaccount:n:a" cannot list resource "configmaps"' in await refusal(
-        api.local("system:serviceaccount:n:a").list(MAPS)
-    )
+    await api.local(UserInfo("alice")).list(MAPS)
+    assert 'User "bob" cannot list resource "configmaps"' in await refusal(api.local(UserInfo("bob")).list(MAPS))
 
 
 async def test_what_admission_adds_is_completed():

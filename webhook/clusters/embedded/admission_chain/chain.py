@@ -78,10 +78,8 @@ def _admit_priority(spec: Object, change: WriteRequest, read: ObjectStore) -> No
 
 def _admit_default(change: WriteRequest, read: ObjectStore) -> None:
     """Refuse a second PriorityClass that is the global default (403)."""
-    judged = change.object or {}
-    default = _global_default(read.all("priorityclasses"))
-    if default is not None and judged.get("globalDefault") and default["metadata"]["name"] != change.name:
-        name = default["metadata"]["name"]
+    default = _global_default(read.all("priorityclasses")) if (change.object or {}).get("globalDefault") else None
+    if default is not None and (name := default["metadata"]["name"]) != change.name:
         raise change.denied(f"PriorityClass {name} is already marked as default. Only one default can exist")
 
 
@@ -102,9 +100,6 @@ class AdmissionChain:
     """`read` looks into the store; `disabled` names plugins of PLUGINS that do not run."""
 
     def __init__(self, read: ObjectStore, webhooks: RegisteredWebhooks, disabled: Collection[str] = ()) -> None:
-        unknown = set(disabled) - set(PLUGINS)
-        if unknown:
-            raise ValueError(f"no such admission plugin: {', '.join(sorted(unknown))}; there are {', '.join(PLUGINS)}")
         self._read = read
         self._enabled = frozenset(PLUGINS) - frozenset(disabled)
         self._webhooks = webhooks
@@ -114,6 +109,8 @@ class AdmissionChain:
 
         Raises StatusError to refuse.
         """
+        if not change.admit:
+            return change.object
         self._in_tree(change)
         if "MutatingAdmissionWebhook" in self._enabled:
             await self._webhooks.mutate(change, self._in_tree)
@@ -121,6 +118,8 @@ class AdmissionChain:
 
     async def validate(self, change: WriteRequest) -> None:
         """Judge the final object. Raises StatusError to refuse."""
+        if not change.admit:
+            return
         if change.resource.plural == "priorityclasses" and "Priority" in self._enabled:
             _admit_default(change, self._read)
         if "ValidatingAdmissionWebhook" in self._enabled:

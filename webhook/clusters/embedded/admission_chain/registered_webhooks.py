@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import copy
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
 
@@ -29,7 +28,7 @@ from webhook.clusters.embedded.protocol.statuses import StatusError, bad_request
 from webhook.clusters.embedded.storage.object_store import Memo, ObjectStore
 from webhook.kube.json_patch import JsonPatchError, apply_json_patch
 from webhook.kube.objects.meta import LabelSelector
-from webhook.kube.selectors import Matcher, label_matcher
+from webhook.kube.selectors import label_matcher
 from webhook.policy.cel.program import CelError, CelRuntimeError, Inputs, compile_bool
 
 CONFIGURATIONS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
@@ -54,32 +53,31 @@ def _asks(rule: Mapping[str, Any], change: WriteRequest) -> bool:
     )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+def _labels(obj: Object | None) -> Mapping[str, str]:
+    labels: Mapping[str, str] | None = ((obj or {}).get("metadata") or {}).get("labels")
+    return labels or {}
+
+
 class RegisteredWebhook:
     """One webhook of a stored configuration, in which Kubernetes' defaults are filled in (`spec`)."""
 
-    spec: Mapping[str, Any]
-    in_namespace: Matcher
-    of_object: Matcher
+    def __init__(self, spec: Mapping[str, Any]) -> None:
+        self.spec = spec
+        selectors = (spec[name] for name in ("namespaceSelector", "objectSelector"))
+        self._in_namespace, self._of_object = (label_matcher(msgspec.convert(row, LabelSelector)) for row in selectors)
 
     def asks_for(self, change: WriteRequest, namespace_labels: Mapping[str, str] | None) -> bool:
         """Whether rules and selectors match; `namespace_labels` is None for a cluster-wide object."""
-        if change.resource.plural in CONFIGURATIONS:
-            return False
-        if namespace_labels is not None and not self.in_namespace(namespace_labels):
+        if namespace_labels is not None and not self._in_namespace(namespace_labels):
             return False
         if not any(_asks(rule, change) for rule in self.spec.get("rules") or ()):
             return False
         states = [state for state in (change.object, change.old_object) if state is not None] or [{}]
-        return any(self.of_object((state.get("metadata") or {}).get("labels") or {}) for state in states)
+        return any(self._of_object(_labels(state)) for state in states)
 
     def failed(self, why: str) -> StatusError:
         """500: it could not be asked, and lets no request pass then."""
         return internal_error(f'failed calling webhook "{self.spec["name"]}": {why}')
-
-
-def _selector(selector: Mapping[str, Any] | None) -> Matcher:
-    return label_matcher(msgspec.convert(selector or {}, LabelSelector))
 
 
 _compiled = lru_cache(maxsize=256)(compile_bool)
@@ -155,24 +153,20 @@ class RegisteredWebhooks:
     def _compile(self, plural: str) -> list[RegisteredWebhook]:
         """Every webhook, configurations by name as they are stored, webhooks in the order they are written."""
         return [
-            RegisteredWebhook(
-                webhook, _selector(webhook.get("namespaceSelector")), _selector(webhook.get("objectSelector"))
-            )
+            RegisteredWebhook(webhook)
             for configuration in self._read.all(plural)
             for webhook in configuration.get("webhooks") or ()
         ]
 
     def _asking(self, registered: Memo[list[RegisteredWebhook]], change: WriteRequest) -> list[RegisteredWebhook]:
         webhooks = registered.get()
-        if not webhooks:
+        if not webhooks or change.resource.plural in CONFIGURATIONS:
             return []
         labels: Mapping[str, str] | None = None
         if change.resource.plural == "namespaces":
-            judged = change.object or change.old_object or {}
-            labels = (judged.get("metadata") or {}).get("labels") or {}
+            labels = _labels(change.object or change.old_object)
         elif change.namespace:
-            namespace = self._read.one("namespaces", "", change.namespace) or {"metadata": {}}
-            labels = namespace["metadata"].get("labels") or {}
+            labels = _labels(self._read.one("namespaces", "", change.namespace))
         return [webhook for webhook in webhooks if webhook.asks_for(change, labels)]
 
     async def _change(self, webhook: RegisteredWebhook, change: WriteRequest) -> bool:

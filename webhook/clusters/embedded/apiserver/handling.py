@@ -27,7 +27,7 @@ _PLAIN = {"status", "scale", "finalize"}
 _READ_AND_WRITE = ("get", "patch", "update")
 _MODELS = {"binding": "V1Binding", "eviction": "V1Eviction", "token": "AuthenticationV1TokenRequest"}
 """What the sub-resources that take a POST take."""
-_NAMED = {"binding": "Binding", "eviction": "Eviction"}
+_NAMED = ("binding", "eviction")
 """Those of them that must name the object."""
 
 
@@ -95,7 +95,8 @@ async def _post(writer: ObjectWriter, handler: SubresourceHandler, call: ApiCall
     body = decoding.decode_any(call, _MODELS.get(change.subresource) or schemas.model_of(resource))
     if resource.stored or resource.plural == "bindings":
         metadata = body.setdefault("metadata", {})
-        if (kind := _NAMED.get(change.subresource)) and metadata.get("name") != change.name:
+        if change.subresource in _NAMED and metadata.get("name") != change.name:
+            kind = change.subresource.capitalize()
             raise statuses.bad_request(f"name in URL does not match name in {kind} object")
         metadata.setdefault("name", change.name)
         metadata.setdefault("namespace", change.namespace)
@@ -142,9 +143,7 @@ async def _apply(writer: ObjectWriter, call: ApiCall, change: WriteRequest) -> t
     configuration = decoding.check_object(change.resource, body, change, is_applied=True)
     name = configuration["metadata"].setdefault("name", change.name)
     if name != change.name:
-        raise statuses.bad_request(
-            f"the name of the object ({name}) does not match the name on the URL ({change.name})"
-        )
+        raise statuses.another_name(name, change.name)
     application = Application(change, configuration, force=bool(change.options.get("force")))
     if writer.store.get(change.resource, change.namespace, change.name) is not None:
         return await writer.update(change, application.merge, application.track), 200

@@ -63,7 +63,7 @@ class ObjectWriter:
         defaulting.begin(resource, obj)
         change.name = obj["metadata"]["name"]
         validation.check_new(resource, obj)
-        await self._validated(change.judging("CREATE", obj, None))
+        await self.admission.validate(change.judging("CREATE", obj, None))
         if self.store.get(resource, change.namespace, change.name) is not None:
             raise statuses.already_exists(resource, change.name)
         return self.store.put(resource, obj, dry_run=change.dry_run)
@@ -87,7 +87,7 @@ class ObjectWriter:
             new = await self._admitted(change, "UPDATE", new, old)
             keep(resource, change.subresource, old, new)
             validation.check_changed(resource, change.subresource, old, new)
-            await self._validated(change.judging("UPDATE", new, old))
+            await self.admission.validate(change.judging("UPDATE", new, old))
             if self.store.get(resource, change.namespace, change.name) is not current:
                 continue
             if old == new:
@@ -104,9 +104,8 @@ class ObjectWriter:
             before, obj = current.object(resource), current.object(resource)
             check_preconditions(resource, obj, change.options)
             judged = change.judging("DELETE", None, before)
-            if change.admit:
-                await self.admission.mutate(judged)
-            await self._validated(judged)
+            await self.admission.mutate(judged)
+            await self.admission.validate(judged)
             if self.store.get(resource, change.namespace, change.name) is not current:
                 continue
             mark_deletion(resource, obj, change.options, time.time())
@@ -117,15 +116,9 @@ class ObjectWriter:
         raise statuses.modified(resource, change.name)
 
     async def _admitted(self, change: WriteRequest, operation: str, obj: Object, old: Object | None) -> Object:
-        if not change.admit:
-            return obj
         admitted = await self.admission.mutate(change.judging(operation, obj, old)) or obj
         defaulting.complete(change.resource, admitted)
         return admitted
-
-    async def _validated(self, judged: WriteRequest) -> None:
-        if judged.admit:
-            await self.admission.validate(judged)
 
 
 def place(resource: ApiResource, obj: Object, namespace: str) -> None:
@@ -166,9 +159,7 @@ def check_update(resource: ApiResource, old: Object, new: Object) -> None:
     metadata, current = new.setdefault("metadata", {}), old["metadata"]
     name = current["name"]
     if metadata.setdefault("name", name) != name:
-        raise statuses.bad_request(
-            f"the name of the object ({metadata['name']}) does not match the name on the URL ({name})"
-        )
+        raise statuses.another_name(metadata["name"], name)
     place(resource, new, current.get("namespace", ""))
     if (metadata.get("uid") or current["uid"]) != current["uid"]:
         raise statuses.another_uid(resource, current, metadata["uid"])

@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Callable
+from functools import cache
 from typing import Any, NamedTuple
 
 from webhook.clusters.embedded.merging import fieldsets
@@ -102,19 +103,13 @@ def updated(old: Object | None, new: Object, change: WriteRequest) -> None:
     write(new, rows)
 
 
+@cache
 def blank(resource: ApiResource) -> Object:
-    """An object of a resource before anyone wrote to it."""
-    obj = _BLANKS.get(resource.qualified)
-    if obj is None:
-        obj = _blank_struct(schemas.of_resource(resource))
-        obj["metadata"] = {}
-        if resource.kind == "Node":
-            defaulting.complete(resource, obj)
-        _BLANKS[resource.qualified] = obj
+    """An object of a resource before anyone wrote to it, which is not to be changed."""
+    obj = {**_blank_struct(schemas.of_resource(resource)), "metadata": {}}
+    if resource.kind == "Node":
+        defaulting.complete(resource, obj)
     return obj
-
-
-_BLANKS: dict[str, Object] = {}
 
 
 def _blank_struct(schema: schemas.Schema) -> Object:

@@ -77,6 +77,11 @@ def bad_request(message: str) -> StatusError:
     return failure(400, "BadRequest", message)
 
 
+def another_name(given: str, name: str) -> StatusError:
+    """400 for an object that is not called as its URL."""
+    return bad_request(f"the name of the object ({given}) does not match the name on the URL ({name})")
+
+
 def forbidden(group: str, plural: str, name: str, why: str) -> StatusError:
     """403 by admission or authorization."""
     subject = f"{plural}.{group}" if group else plural

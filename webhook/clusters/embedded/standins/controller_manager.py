@@ -17,7 +17,7 @@ from webhook.clusters.acting.workload_controllers import (
     ReplicaSetController,
     StatefulSetController,
 )
-from webhook.clusters.embedded.access.authentication import AUTHENTICATED, service_account
+from webhook.clusters.embedded.access.users import AUTHENTICATED, service_account
 from webhook.clusters.embedded.apiserver.api_server import ApiServer
 from webhook.clusters.embedded.protocol.api_resources import BY_KIND
 from webhook.clusters.embedded.standins.deletion import GarbageCollector, NamespaceController
@@ -121,13 +121,6 @@ class ControllerManager:
                 user = service_account("kube-system", account, stored["metadata"]["uid"])
                 self._members.append(controller(context, api.local(user, "kube-controller-manager")))
         self._tasks: list[asyncio.Task[None]] = []
-
-    @staticmethod
-    def check(without: Collection[str]) -> None:
-        """Raise ValueError for a name that is no stand-in's."""
-        unknown = set(without) - set(STAND_INS)
-        if unknown:
-            raise ValueError(f"no such stand-in: {', '.join(sorted(unknown))}; there are {', '.join(STAND_INS)}")
 
     async def start(self) -> None:
         """Start them and wait until they know the cluster."""

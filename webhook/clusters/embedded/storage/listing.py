@@ -55,7 +55,6 @@ class Selection:
 class _Token(msgspec.Struct):
     """The continue token: where the next page starts, and the revision it shows."""
 
-    v: str
     rv: int
     start: str
 
@@ -67,7 +66,7 @@ def page(store: ObjectStore, selection: Selection, query: Mapping[str, str]) -> 
     """
     collection = store.collections[selection.resource.plural]
     limit = whole_number(query, "limit")
-    token = _Token("meta.k8s.io/v1", store.revision, "")
+    token = _Token(store.revision, "")
     if query.get("continue"):
         token = _decode(query["continue"])
         if token.rv == _INCONSISTENT:
