@@ -28,7 +28,6 @@ from webhook.kube.resources import NODE
 from webhook.policy.evaluation.request import UserInfo
 
 ADMIN = UserInfo("admin", ("system:masters", "system:authenticated"), "admin")
-PODS_PER_NODE = 110
 NAMES = ("127.0.0.1", "localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc")
 
 
@@ -61,7 +60,6 @@ class EmbeddedCluster:
         self._webhooks = WebhookClient(self.services, self.store)
         chain = AdmissionChain(self.store, RegisteredWebhooks(self.store, self._webhooks), self.disabled_plugins)
         self.api = ApiServer(self.authentication, self.authorizer, chain, self.store)
-        self._controllers: ControllerManager | None = None
 
     @property
     def url(self) -> str:
@@ -99,8 +97,7 @@ class EmbeddedCluster:
 
     async def stop(self) -> None:
         """Stop everything."""
-        if self._controllers is not None:
-            await self._controllers.stop()
+        await self._controllers.stop()
         await self._server.stop()
         await self._webhooks.close()
         self._temporary.cleanup()
@@ -140,12 +137,12 @@ class EmbeddedCluster:
 
     def failures(self) -> list[BaseException]:
         """What ended a stand-in that should have run on; a test's clue."""
-        return self._controllers.failures() if self._controllers else []
+        return self._controllers.failures()
 
 
-def node(name: str, cpu: str = "8", memory: str = "32Gi", pods: int = PODS_PER_NODE) -> dict[str, object]:
+def node(name: str, cpu: str = "8", memory: str = "32Gi") -> dict[str, object]:
     """A node as its kubelet registers it."""
-    amounts = {"cpu": cpu, "memory": memory, "pods": str(pods)}
+    amounts = {"cpu": cpu, "memory": memory, "pods": "110"}
     labels = {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}
     return {
         "apiVersion": "v1",

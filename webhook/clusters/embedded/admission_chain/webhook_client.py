@@ -70,7 +70,7 @@ class WebhookClient:
         shown, url, host = self._destination(webhook)
         if self._session is None:
             connector = aiohttp.TCPConnector(limit=CONNECTIONS)
-            self._session = aiohttp.ClientSession(connector=connector, auto_decompress=True)
+            self._session = aiohttp.ClientSession(connector=connector)
         headers = {"Content-Type": "application/json", "Accept": "application/json", "Host": host}
         try:
             async with (
@@ -87,8 +87,6 @@ class WebhookClient:
                 body = await response.read()
         except (aiohttp.ClientError, OSError) as error:
             raise WebhookCallError(f'failed to call webhook: Post "{shown}": {_failure(error)}') from error
-        if response.status == 404:
-            raise WebhookCallError("failed to call webhook: the server could not find the requested resource")
         if response.status != 200:
             said = body.decode(errors="replace").strip() or "unknown"
             why = f'an error on the server ("{said}") has prevented the request from succeeding'

@@ -15,8 +15,15 @@ from webhook.clusters.embedded.merging.managed_fields import blank
 from webhook.clusters.embedded.protocol import statuses
 from webhook.clusters.embedded.protocol.api_resources import Object
 from webhook.clusters.embedded.protocol.calls import truthy, whole_number
-from webhook.clusters.embedded.storage.listing import Selection, check_not_future
-from webhook.clusters.embedded.storage.object_store import Event, ObjectStore, StoredCollection, StoredObject, record_of
+from webhook.clusters.embedded.storage.object_store import (
+    Event,
+    ObjectStore,
+    Selection,
+    StoredCollection,
+    StoredObject,
+    check_not_future,
+    record_of,
+)
 
 _BATCH = 500
 """Events sent in one go; between two the other tasks have their turn."""

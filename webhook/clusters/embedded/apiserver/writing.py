@@ -31,7 +31,6 @@ _LONGEST_BASE = 58
 _SET_BY_SERVER = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
 _STATUS_MAY_LABEL = ("Pod", "Node", "Namespace", "PersistentVolumeClaim")
 """Kinds whose status sub-resource also writes labels and annotations."""
-_DEFAULT_GRACE = 30
 
 
 class ObjectWriter:
@@ -255,5 +254,5 @@ def _grace(pod: Object, wanted: int | None) -> int:
     spec = pod.get("spec") or {}
     if not spec.get("nodeName") or (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
         return 0
-    grace = int(spec.get("terminationGracePeriodSeconds", _DEFAULT_GRACE) if wanted is None else wanted)
+    grace = int(spec["terminationGracePeriodSeconds"] if wanted is None else wanted)
     return 1 if grace < 0 else grace

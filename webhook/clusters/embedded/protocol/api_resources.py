@@ -14,7 +14,8 @@ from webhook.kube.resources import Resource
 Object = dict[str, Any]
 """A Kubernetes object as plain JSON data."""
 
-_CRUD = ("create", "delete", "get", "list", "patch", "update", "watch")
+VERBS = ("create", "delete", "get", "list", "patch", "update", "watch")
+"""What may be asked of what is stored."""
 
 
 @dataclass(frozen=True)
@@ -28,11 +29,6 @@ class ApiResource(Resource):
     """What is special, in the words of the table below."""
     fields: tuple[str, ...] = ()
     """Field selectors beyond metadata.name and metadata.namespace."""
-
-    @property
-    def verbs(self) -> tuple[str, ...]:
-        """What may be asked of it."""
-        return _CRUD if self.stored else ("create",)
 
     @property
     def stored(self) -> bool:

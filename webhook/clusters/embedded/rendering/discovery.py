@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from webhook.clusters.embedded.protocol.api_resources import RESOURCES, ApiResource, Object
+from webhook.clusters.embedded.protocol.api_resources import RESOURCES, VERBS, ApiResource, Object
 
 VERSION = {"major": "1", "minor": "36", "gitVersion": "v1.36.0+giveway", "platform": "linux/amd64"}
 """The Kubernetes version whose behaviour is shown."""
@@ -61,7 +61,7 @@ def _resource_list(api_version: str) -> Object:
         names = {"singularName": row.kind.lower(), "shortNames": list(row.short), "categories": categories}
         listed.append(
             {
-                **_entry(row, row.plural, row.kind, list(row.verbs)),
+                **_entry(row, row.plural, row.kind, list(VERBS) if row.stored else ["create"]),
                 **{key: value for key, value in names.items() if value},
             }
         )

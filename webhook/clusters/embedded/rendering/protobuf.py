@@ -67,25 +67,18 @@ def decode(body: bytes) -> Object:
 def _message(schema: Schema, data: bytes, name: str) -> Object:
     """The fields of one message. Raises StatusError (400) if it is not in the table: kubectl does not send it."""
     obj: Object = {}
-    names = _FIELDS.get(name, [])
+    names = dict(enumerate(_FIELDS.get(name, ()), start=1))
     if data and not names:
         raise statuses.bad_request(f"{name.removeprefix('V1')} is not read from protobuf here; send JSON")
     for number, raw in _fields(data):
-        field_name = names[number - 1] if number <= len(names) else ""
-        field = schema.fields.get(field_name)
-        if field is None:
-            continue
-        if field.kind == "list":
-            assert field.item is not None
-            obj.setdefault(field_name, []).append(_value(field.item, raw))
-        elif field.kind == "map":
-            assert field.item is not None
-            entry = dict(_fields(raw))
-            key = entry.get(1, b"").decode()
-            obj.setdefault(field_name, {})[key] = _value(field.item, entry.get(2, b""))
-        else:
-            value = _value(field, raw)
-            if value != "":  # these messages always carry their texts
+        field_name = names.get(number, "")
+        match schema.fields.get(field_name):
+            case Schema(kind="list", item=Schema() as item):
+                obj.setdefault(field_name, []).append(_value(item, raw))
+            case Schema(kind="map", item=Schema() as item):
+                entry = dict(_fields(raw))
+                obj.setdefault(field_name, {})[entry.get(1, b"").decode()] = _value(item, entry.get(2, b""))
+            case Schema() as field if (value := _value(field, raw)) != "":  # these messages always carry their texts
                 obj[field_name] = value
     return obj
 
