@@ -30,8 +30,6 @@ SUPERUSERS = "system:masters"
 """The group that kube-apiserver lets do everything, whatever the stored objects say."""
 IMPERSONATION = ("impersonate-user", "impersonate-group")
 """The headers by which somebody acts as somebody else; several groups come separated by commas."""
-PolicyRule = Mapping[str, Any]
-"""A PolicyRule of a Role or ClusterRole, as JSON data."""
 
 
 class Authentication:
@@ -91,8 +89,8 @@ def service_account(namespace: str, name: str, uid: str = "") -> UserInfo:
     return UserInfo(username, groups_of(username), uid)
 
 
-def allows(rule: PolicyRule, right: Right) -> bool:
-    """Whether a rule grants a right."""
+def allows(rule: Mapping[str, Any], right: Right) -> bool:
+    """Whether a PolicyRule of a Role or ClusterRole, as JSON data, grants a right."""
     if not {"*", right.verb} & set(rule.get("verbs") or ()):
         return False
     if right.path:
@@ -128,13 +126,13 @@ class RbacAuthorizer:
         self.used.add((user.username, replace(right, name="") if allowed else right, allowed))
         return allowed
 
-    def _compile(self) -> dict[tuple[str, str], list[tuple[str | None, PolicyRule]]]:
+    def _compile(self) -> dict[tuple[str, str], list[tuple[str | None, Object]]]:
         """The rules by kind and name of whom they are bound to, each with its namespace or (None) everywhere."""
         roles = {
             (role["metadata"].get("namespace", ""), role["metadata"]["name"]): role.get("rules") or ()
             for role in (*self._read.all("clusterroles"), *self._read.all("roles"))
         }
-        grants: dict[tuple[str, str], list[tuple[str | None, PolicyRule]]] = {}
+        grants: dict[tuple[str, str], list[tuple[str | None, Object]]] = {}
         for binding in (*self._read.all("clusterrolebindings"), *self._read.all("rolebindings")):
             namespace, reference = binding["metadata"].get("namespace"), binding["roleRef"]
             where = "" if namespace is None or reference["kind"] == "ClusterRole" else namespace

@@ -17,7 +17,6 @@ from webhook.clusters.embedded.storage.object_store import ObjectStore
 from webhook.clusters.model.new_pods import default_tolerations
 
 IMMORTAL = ("default", "kube-system", "kube-public")
-PREEMPT_LOWER_PRIORITY = "PreemptLowerPriority"
 _WHY = "must not be provided in pod spec; priority admission controller computed {} from the given PriorityClass name"
 
 
@@ -38,12 +37,6 @@ def _admit_namespace(change: WriteRequest, read: ObjectStore) -> None:
         cause = {"reason": "NamespaceTerminating", "message": f"namespace {name} is being terminated"}
         error.status["details"]["causes"] = [{**cause, "field": "metadata.namespace"}]
         raise error
-
-
-def _name_account(spec: Object) -> None:
-    """Let a pod run as ServiceAccount `default` if it names none; it need not exist, and no token is mounted."""
-    name = spec.get("serviceAccountName") or spec.get("serviceAccount") or "default"
-    spec["serviceAccountName"] = spec["serviceAccount"] = name
 
 
 def _admit_priority(spec: Object, change: WriteRequest, read: ObjectStore) -> None:
@@ -68,7 +61,7 @@ def _admit_priority(spec: Object, change: WriteRequest, read: ObjectStore) -> No
     known = class_ or {}
     for field, value, what in (
         ("priority", known.get("value", 0), "integer value of priority"),
-        ("preemptionPolicy", known.get("preemptionPolicy", PREEMPT_LOWER_PRIORITY), "string value of PreemptionPolicy"),
+        ("preemptionPolicy", known.get("preemptionPolicy", "PreemptLowerPriority"), "string value of PreemptionPolicy"),
     ):
         given = spec.get(field)
         if given is not None and given != value:
@@ -135,6 +128,8 @@ class AdmissionChain:
         if "Priority" in self._enabled:
             _admit_priority(spec, change, self._read)
         if "ServiceAccount" in self._enabled and change.operation == "CREATE":
-            _name_account(spec)
+            # The account of a pod that names none is `default`; it need not exist, and no token is mounted.
+            name = spec.get("serviceAccountName") or spec.get("serviceAccount") or "default"
+            spec["serviceAccountName"] = spec["serviceAccount"] = name
         if "DefaultTolerationSeconds" in self._enabled:
             default_tolerations(obj)

@@ -186,8 +186,7 @@ def _typed(obj: Object | None, group: str, version: str, kind: str) -> Object | 
     if obj is None:
         return None
     typed: Object = {"kind": kind, "apiVersion": f"{group}/{version}" if group else version}
-    typed.update((key, value) for key, value in obj.items() if key not in typed)
-    return typed
+    return typed | {key: value for key, value in obj.items() if key not in typed}
 
 
 def _failure(error: Exception) -> str:

@@ -85,10 +85,10 @@ class ApiServer:
 
     async def serve(self, call: ApiCall) -> Reply:
         """Authenticate by the headers, then handle."""
-        user = self.authentication.authenticate(call.headers)
-        if user is None:
-            return refusal(statuses.failure(401, "Unauthorized", "Unauthorized"))
         try:
+            user = self.authentication.authenticate(call.headers)
+            if user is None:
+                raise statuses.failure(401, "Unauthorized", "Unauthorized")
             call.user = acting_user(user, call.headers, self.authorizer)
         except statuses.StatusError as error:
             return refusal(error)

@@ -151,10 +151,9 @@ def _budget_to_spend(store: ObjectStore, pod: Object) -> str:
     """The name of the budget that must have a disruption left; empty if the eviction costs none."""
     labels, namespace = pod["metadata"].get("labels") or {}, pod["metadata"]["namespace"]
     known = msgspec.convert(store.all("poddisruptionbudgets", namespace), list[PodDisruptionBudget])
+    covering = [row for row in known if label_matcher(row.spec.selector)(labels)]
     try:
-        budget = budget_to_spend(
-            msgspec.convert(pod, Pod), [row for row in known if label_matcher(row.spec.selector)(labels)]
-        )
+        budget = budget_to_spend(msgspec.convert(pod, Pod), covering)
     except BudgetRefusalError as refusal:
         raise statuses.failure(refusal.code, "", refusal.text) from refusal
     return budget.metadata.name if budget is not None else ""

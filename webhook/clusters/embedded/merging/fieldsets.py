@@ -39,19 +39,15 @@ def encode(paths: Iterable[Path]) -> Object:
     return root
 
 
-def decode(fields: Object) -> Paths:
-    """FieldsV1 as a set, without what is none."""
-    return frozenset(_decoded(fields, ()))
-
-
-def _decoded(fields: Any, path: Path) -> Iterator[Path]:
+def decode(fields: Any, path: Path = ()) -> Iterator[Path]:
+    """Yield the paths of FieldsV1, without what is none."""
     for element, below in fields.items() if isinstance(fields, dict) else ():
         if element == ".":
             yield path
         elif not below:
             yield (*path, element)
         else:
-            yield from _decoded(below, (*path, element))
+            yield from decode(below, (*path, element))
 
 
 def shown(path: Path) -> str:

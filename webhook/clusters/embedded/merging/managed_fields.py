@@ -23,12 +23,9 @@ from webhook.kube.instants import rfc3339
 Track = Callable[[Object | None, Object, WriteRequest], None]
 """Enter into the new object (second) who changed what since the old one (None at CREATE)."""
 
-_SYSTEM = {"creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp", "generation", "managedFields"} | {
-    "name",
-    "namespace",
-    "resourceVersion",
-    "selfLink",
-    "uid",
+_SYSTEM = {
+    *("creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp", "generation", "managedFields"),
+    *("name", "namespace", "resourceVersion", "selfLink", "uid"),
 }
 _VALUES = ("template", "strategy", "updateStrategy", "jobTemplate", "metadata", "spec", "status")
 """Fields that are never absent in Kubernetes' own types, and so are not what a manager adds."""
@@ -53,7 +50,7 @@ def read(obj: Object) -> Rows:
     rows = {}
     for row in obj["metadata"].get("managedFields") or ():
         manager, operation, version = (row.get(name, "") for name in ("manager", "operation", "apiVersion"))
-        paths = fieldsets.decode(row.get("fieldsV1") or {})
+        paths = frozenset(fieldsets.decode(row.get("fieldsV1")))
         rows[manager, operation, version, row.get("subresource", "")] = ManagedFields(paths, row.get("time", ""))
     return rows
 

@@ -133,8 +133,6 @@ _GATED = {
     "reason": "SchedulingGated",
     "message": "Scheduling is blocked due to non-empty scheduling gates",
 }
-_COUNTED = ("cpu", "memory")
-"""What decides about a pod's quality of service."""
 _PARTS: Object = yaml.safe_load(_TABLES)
 
 
@@ -220,5 +218,5 @@ def begin(resource: ApiResource, obj: Object) -> None:
 def _qos_class(spec: Object) -> str:
     """BestEffort if no container asks for cpu or memory, else Burstable: nobody is told that it is Guaranteed."""
     containers = _structs(spec, "containers", "initContainers")
-    given = (((row.get("resources") or {}).get("requests") or {}).get(key, 0) for row in containers for key in _COUNTED)
-    return "Burstable" if any(map(nanos, given)) else "BestEffort"
+    requests = [(row.get("resources") or {}).get("requests") or {} for row in containers]
+    return "Burstable" if any(nanos(row.get(key, 0)) for row in requests for key in ("cpu", "memory")) else "BestEffort"

@@ -154,11 +154,9 @@ def _typed(model: str, name: str, type_name: str) -> Schema:
     return Schema(_KINDS.get((kind, name), kind))
 
 
-_SENT_AS_NULL = {"lastProbeTime", "lastTransitionTime", "lastHeartbeatTime", "eventTime", "firstTimestamp"} | {
-    "lastTimestamp",
-    "deprecatedFirstTimestamp",
-    "deprecatedLastTimestamp",
-    "lastUpdateTime",
+_SENT_AS_NULL = {
+    *("lastProbeTime", "lastTransitionTime", "lastHeartbeatTime", "lastUpdateTime", "eventTime"),
+    *("firstTimestamp", "lastTimestamp", "deprecatedFirstTimestamp", "deprecatedLastTimestamp"),
 }
 """Instants that Kubernetes writes even where they are not set."""
 _EMPTY: tuple[Any, ...] = (None, "", [])

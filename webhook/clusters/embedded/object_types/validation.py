@@ -6,7 +6,6 @@ In the words of `apimachinery/pkg/util/validation` and of each group's `validati
 from __future__ import annotations
 
 import copy
-import functools
 import re
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -15,7 +14,7 @@ import msgspec
 
 from webhook.clusters.embedded.object_types import schemas
 from webhook.clusters.embedded.protocol import statuses
-from webhook.clusters.embedded.protocol.api_resources import BY_PLURAL, ApiResource, Object
+from webhook.clusters.embedded.protocol.api_resources import BY_PLURAL, ApiResource, Object, value_at
 from webhook.clusters.embedded.protocol.statuses import Cause
 from webhook.kube.objects.meta import LabelSelector
 from webhook.kube.pods import template_of
@@ -165,9 +164,7 @@ def _finalizer_causes(before: Object, after: Object) -> Iterator[Cause]:
 def _immutable_causes(resource: ApiResource, old: Object, new: Object) -> Iterator[Cause]:
     """Yield what an update changes although the kind of the object does not let it."""
     for path, why in _IMMUTABLE.get(resource.kind, {}).items():
-        before, after = (
-            functools.reduce(lambda part, name: part.get(name) or {}, path.split("."), obj) for obj in (old, new)
-        )
+        before, after = value_at(old, path), value_at(new, path)
         if before != after:
             yield Cause.forbidden(path, why) if path == "value" else Cause.invalid(path, after, why)
 

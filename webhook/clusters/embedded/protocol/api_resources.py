@@ -18,6 +18,13 @@ VERBS = ("create", "delete", "get", "list", "patch", "update", "watch")
 """What may be asked of what is stored."""
 
 
+def value_at(obj: Any, path: str) -> Any:
+    """The value at a path such as `spec.nodeName`; None if nothing is there."""
+    for name in path.split("."):
+        obj = obj.get(name) if isinstance(obj, dict) else None
+    return obj
+
+
 @dataclass(frozen=True)
 class ApiResource(Resource):
     """One row: how a resource is named, and what is special about it."""

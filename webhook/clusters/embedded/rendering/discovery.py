@@ -59,12 +59,8 @@ def _resource_list(api_version: str) -> Object:
             continue
         categories = [word for word in _CATEGORIES if word in row.traits]
         names = {"singularName": row.kind.lower(), "shortNames": list(row.short), "categories": categories}
-        listed.append(
-            {
-                **_entry(row, row.plural, row.kind, list(VERBS) if row.stored else ["create"]),
-                **{key: value for key, value in names.items() if value},
-            }
-        )
+        entry = _entry(row, row.plural, row.kind, list(VERBS) if row.stored else ["create"])
+        listed.append(entry | {key: value for key, value in names.items() if value})
         for sub in row.sub:
             group, kind = _FOREIGN_KINDS.get(sub, (row.group, row.kind))
             entry = _entry(row, f"{row.plural}/{sub}", kind, _SUB_VERBS.get(sub, _READ_WRITE))

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from webhook.clusters.embedded.protocol import statuses
-from webhook.clusters.embedded.protocol.api_resources import BY_PLURAL, ApiResource, Object
+from webhook.clusters.embedded.protocol.api_resources import BY_PLURAL, ApiResource, Object, value_at
 from webhook.clusters.embedded.storage.object_store import StoredObject
 from webhook.kube.instants import InstantError, epoch
 
@@ -123,9 +123,7 @@ def _at(path: str, default: str) -> Cell:
     absent: Any = msgspec.json.decode(default) if default in _TYPES else default
 
     def cell(obj: Object, _now: float) -> Any:
-        value: Any = obj
-        for name in path.split("."):
-            value = value.get(name) if isinstance(value, dict) else None
+        value = value_at(obj, path)
         return absent if value in (None, "") else str(value).strip() if default not in _TYPES else value
 
     return cell

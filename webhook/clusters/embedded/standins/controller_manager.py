@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from webhook.clusters.acting.controller import ControlledPods, Controller, ControllerContext
 from webhook.clusters.acting.deployments import DeploymentController
@@ -32,8 +32,6 @@ from webhook.kube.informer import Informer
 from webhook.kube.instants import SystemClock
 from webhook.kube.resources import Resource
 from webhook.policy.evaluation.request import UserInfo
-
-T = TypeVar("T")
 
 SCHEDULER = UserInfo("system:kube-scheduler", (AUTHENTICATED,))
 MANAGER = UserInfo("system:kube-controller-manager", (AUTHENTICATED,))
@@ -71,9 +69,9 @@ class StandInInformers:
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._caches: dict[tuple[str, type], Informer[Any]] = {}
+        self._caches: dict[tuple[str, type[Any]], Informer[Any]] = {}
 
-    def cache(self, resource: Resource, type_: type[T], *, optional: bool = False) -> Informer[Any]:
+    def cache(self, resource: Resource, type_: type[Any], *, optional: bool = False) -> Informer[Any]:
         """The cache of a resource, decoded to the type; an `optional` one may be missing on the server."""
         path, *other_paths = resource.paths()
         key = (path, type_)

@@ -15,12 +15,12 @@ import binascii
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import msgspec
 
 from webhook.clusters.embedded.protocol import statuses
-from webhook.clusters.embedded.protocol.api_resources import BY_PLURAL, STORED, ApiResource, Object
+from webhook.clusters.embedded.protocol.api_resources import BY_PLURAL, STORED, ApiResource, Object, value_at
 from webhook.clusters.embedded.protocol.calls import whole_number
 from webhook.kube.selectors import SelectorError, parse_selector
 
@@ -116,11 +116,7 @@ def record_of(resource: ApiResource, obj: Object, revision: int) -> StoredObject
     if revision:
         metadata["resourceVersion"] = str(revision)
     fields = {"metadata.name": metadata["name"], "metadata.namespace": metadata.get("namespace", "")}
-    for path in resource.fields:
-        value: Any = obj
-        for part in path.split("."):
-            value = value.get(part) if isinstance(value, dict) else None
-        fields[path] = value or ""
+    fields |= {path: value_at(obj, path) or "" for path in resource.fields}
     return StoredObject(revision, metadata.get("labels") or {}, fields, _encode(_bare(obj)))
 
 
