@@ -23,7 +23,7 @@ from certs.client import write_client_files
 from certs.files import maintain_files, read_bundle, write_files
 from certs.rotation import SETTLE, CertificateSettings
 from certs.secret import maintain, read_secret
-from webhook.cli.options import NameInNamespace, WebhookUrl, options
+from webhook.cli.options import name_in_namespace, options
 from webhook.cli.running import runs
 from webhook.component_base.logs import LogWriter, log_records
 from webhook.component_base.own_names import WEBHOOK
@@ -60,12 +60,15 @@ def command() -> None:
     multiple=True,
     help="A webhook configuration that is to trust them. May be repeated.",
 )
-@click.option("--service", type=NameInNamespace(), help="The Service through which the API server reaches the webhook.")
-@click.option("--name", "names", multiple=True, help="A further DNS name or IP address. May be repeated.")
 @click.option(
-    "--days", type=_DAYS, default=90, show_default=True, help="How long serving certificates are valid, in days."
+    "--service",
+    type=name_in_namespace,
+    metavar="NAMESPACE/NAME",
+    help="The Service through which the API server reaches the webhook.",
 )
-@click.option("--ca-days", type=_DAYS, default=3650, show_default=True, help="How long authorities are valid, in days.")
+@click.option("--name", "names", multiple=True, help="A further DNS name or IP address. May be repeated.")
+@click.option("--days", type=_DAYS, default=90, help="How long serving certificates are valid, in days.")
+@click.option("--ca-days", type=_DAYS, default=3650, help="How long authorities are valid, in days.")
 @click.option("--keep", is_flag=True, help="Stay, and renew whatever falls due.")
 @click.option(
     "--rotate",
@@ -139,15 +142,8 @@ async def show(directory: Path | None, secret: tuple[str, str] | None, kubeconfi
 
 
 @command.command()
-@options("dir", "system-namespace", dir={"required": True, "help": "A new directory for the files."})
-@click.option("--url", type=WebhookUrl(), help="Where a webhook outside the cluster is reached: https://HOST:PORT.")
-@click.option(
-    "--days",
-    type=_DAYS,
-    default=3650,
-    show_default=True,
-    help="How long the certificate is valid, in days.",
-)
+@options("dir", "system-namespace", "url", dir={"required": True, "help": "A new directory for the files."})
+@click.option("--days", type=_DAYS, default=3650, help="How long the certificate is valid, in days.")
 def client(directory: Path, system_namespace: str, url: str | None, days: float) -> None:
     """Make what an API server needs to show the webhook a client certificate.
 

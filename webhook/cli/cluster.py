@@ -46,9 +46,9 @@ def _services(context: click.Context, parameter: click.Parameter, values: tuple[
 
 
 @click.command("cluster")
-@click.option("--nodes", default=3, show_default=True, type=click.IntRange(min=0), help="Nodes to start with.")
-@click.option("--cpu", default="8", show_default=True, help="CPUs of each node.")
-@click.option("--memory", default="32Gi", show_default=True, help="Memory of each node.")
+@click.option("--nodes", default=3, type=click.IntRange(min=0), help="Nodes to start with.")
+@click.option("--cpu", default="8", help="CPUs of each node.")
+@click.option("--memory", default="32Gi", help="Memory of each node.")
 @click.option("--port", default=0, help="The API server's port on 127.0.0.1; 0 takes a free one.")
 @click.option("--kubeconfig", type=_PATH, help="Where to write the kubeconfig; else into a temporary directory.")
 @click.option(
@@ -76,7 +76,7 @@ def _services(context: click.Context, parameter: click.Parameter, values: tuple[
     metavar="DIR",
     help="With --page: the policies by which the page tells who may be evicted.",
 )
-@click.option("--termination-seconds", default=1.0, show_default=True, help="How long a pod takes to end.")
+@click.option("--termination-seconds", default=1.0, help="How long a pod takes to end.")
 @runs(ClusterError, OSError, PolicyError, ValueError)
 async def command(kubeconfig: Path | None, **options: Any) -> None:
     """Start a control plane that kubectl can talk to, and stay until SIGINT or SIGTERM.

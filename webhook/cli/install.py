@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
-from webhook.cli.options import WebhookUrl, options
+from webhook.cli.options import options
 from webhook.cli.output import print_yaml, shown_progress
 from webhook.cli.running import refusal, runs
 from webhook.component_base.own_names import RECONCILER, SYSTEM_NAMESPACE
@@ -94,7 +94,6 @@ async def _try_policies(client: Client, policies: Policies, own: str) -> None:
     "--mode",
     type=click.Choice(list(COMPONENTS)),
     default=WEBHOOK,
-    show_default=True,
     help="Who enforces the policies: the webhook; the webhook, with the API server's own admission policies as a"
     " backstop while it is away; or these native policies alone.",
 )
@@ -107,9 +106,7 @@ async def _try_policies(client: Client, policies: Policies, own: str) -> None:
     type=click.Path(path_type=Path, exists=True, file_okay=False),
     help="Your policy files. By default the shipped ones, and on a cluster that has policies already, those.",
 )
-@click.option(
-    "--url", type=WebhookUrl(), help="The webhook runs outside the cluster and is reached at this https://HOST:PORT."
-)
+@options("url", url={"help": "The webhook runs outside the cluster and is reached there."})
 @click.option("--dry-run", is_flag=True, help="Print the YAML and apply nothing.")
 @options("wait")
 @installs

@@ -82,7 +82,10 @@ def _is_installed(name: str) -> bool:
     return find_spec(f"webhook.cli.{name}") is not None
 
 
-@click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.command(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100, "show_default": True},
+)
 @click.version_option(package_name="giveway", prog_name="giveway")
 def main() -> None:
     """Priority and preemption policy for Kubernetes."""

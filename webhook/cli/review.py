@@ -33,9 +33,7 @@ REFUSED, UNUSABLE = 1, 2
     "files", metavar="[FILE|DIR…|-]", nargs=-1, type=click.Path(exists=True, allow_dash=True, path_type=Path)
 )
 @options("policies", "objects")
-@click.option(
-    "--as", "user", metavar="USER", default="", help="Who applies the manifests; nobody in particular if absent."
-)
+@click.option("--as", "user", metavar="USER", help="Who applies the manifests; nobody in particular if absent.")
 @click.option("--as-group", "groups", metavar="GROUP", multiple=True, help="A group of that user. May be repeated.")
 @options("namespace", namespace={"help": "Of manifests that name none."})
 @format_option("text", "json", help_="What is said of manifests, for people or for programs.")
@@ -59,7 +57,7 @@ def command(
     With --phase, FILE… are AdmissionReviews; it exits with 0 if each has a verdict, whatever it is.
     """
     paths = files or (Path("-"),)
-    user, groups, counts = more["user"], more["groups"], failing(JUDGED, more["fail_on"])
+    user, groups, counts = more["user"] or "", more["groups"], failing(JUDGED, more["fail_on"])
     if groups and not user:
         raise click.UsageError("--as-group is a group of the user that --as names")
     if more["explain"] and phase is None:

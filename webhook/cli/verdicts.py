@@ -48,7 +48,6 @@ def fail_on_option(*verdicts: str, default: str) -> Callable[[F], F]:
         "--fail-on",
         type=click.Choice([*verdicts, NEVER]),
         default=default,
-        show_default=True,
         help="From which verdict on the exit code is 1.",
     )
 
