@@ -1,6 +1,5 @@
 """`giveway explain workload`: how often, for whom, and what a limit leaves."""
 
-import click
 import pytest
 
 from tests.reconciler.builders import START
@@ -65,5 +64,5 @@ async def test_what_was_evicted_is_read():
     read = await read_evictions(Leases(encode(record)), "giveway-system")
     assert read.of_workloads() == {"Job/default/db": [row]}
     assert await read_evictions(Leases(None), "giveway-system") == NOTHING
-    with pytest.raises(click.ClickException, match="the record of evictions"):
+    with pytest.raises(ValueError, match="the record of evictions"):
         await read_evictions(Leases("x"), "giveway-system")

@@ -11,8 +11,7 @@ import pytest
 
 from tests.cases import cases
 from tests.manifests.objects import ROOT, documents
-from webhook.cli.main import COMMANDS, main
-from webhook.cli.output import called_as
+from webhook.cli.main import COMMANDS, called_as, main
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 

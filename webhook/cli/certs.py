@@ -7,7 +7,6 @@ import logging
 import random
 import signal
 import sys
-from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -28,7 +27,6 @@ from webhook.cli.running import runs
 from webhook.component_base.logs import LogWriter, log_records
 from webhook.component_base.own_names import WEBHOOK
 from webhook.kube.client import Client
-from webhook.kube.endpoint import ConfigError
 from webhook.kube.errors import ApiError
 
 log = logging.getLogger(__name__)
@@ -78,7 +76,7 @@ def command() -> None:
     help="Renew the serving certificate now, due or not; with ca begin with a new authority.",
 )
 @click.option("--log", "logs", is_flag=True, help="Write a log, as the servers do, instead of a table; as with --keep.")
-@runs(BundleError, ApiError, ConfigError, OSError)
+@runs(BundleError)
 async def issue(*, keep: bool, rotate: str | None, logs: bool, **values: Any) -> None:
     """Make the certificates, or renew those that are due.
 
@@ -110,7 +108,7 @@ async def issue(*, keep: bool, rotate: str | None, logs: bool, **values: Any) ->
             async with await Client.connect(values["kubeconfig"]) as client:
                 if keep:
                     # Until SIGTERM, whatever goes wrong: beside a server, ending would take that out of service
-                    keeping = asyncio.ensure_future(keep_current(client, secret, configurations, settings, directory))
+                    keeping = asyncio.ensure_future(_keep(client, secret, configurations, settings, directory))
                     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, keeping.cancel)
                     with suppress(asyncio.CancelledError):
                         await keeping
@@ -118,14 +116,14 @@ async def issue(*, keep: bool, rotate: str | None, logs: bool, **values: Any) ->
                 bundle = await maintain(client, secret, configurations, settings, _now, **rotations)
                 _to_directory(directory, bundle)
         if logs:
-            log.info("serving certificate %s for %s", _validity(bundle.serving.certificate, _now()), ", ".join(names))
+            log.info("serving certificate %s for %s", _validity(bundle.serving.certificate), ", ".join(names))
         else:
-            _describe(bundle, _now())
+            _describe(bundle)
 
 
 @command.command()
 @options("dir", "secret", "kubeconfig")
-@runs(BundleError, ApiError, ConfigError)
+@runs(BundleError)
 async def show(directory: Path | None, secret: tuple[str, str] | None, kubeconfig: str | None) -> None:
     """Show what is served, what is trusted, and until when."""
     _need_one(directory, secret)
@@ -138,7 +136,7 @@ async def show(directory: Path | None, secret: tuple[str, str] | None, kubeconfi
         bundle = read_bundle(directory)
     if bundle is None:
         raise click.ClickException("there are no certificates yet; `giveway certs issue` makes them")
-    _describe(bundle, datetime.now(UTC))
+    _describe(bundle)
 
 
 @command.command()
@@ -159,29 +157,23 @@ def client(directory: Path, system_namespace: str, url: str | None, days: float)
         click.echo(path)
 
 
-async def keep_current(
+async def _keep(
     client: Client,
     secret: tuple[str, str],
     configurations: tuple[str, ...],
     settings: CertificateSettings,
-    directory: Path | None = None,
-    *,
-    now: Callable[[], datetime] = _now,
-    period: float = _PERIOD,
+    directory: Path | None,
 ) -> None:
-    """Look for what is due in Secret, `caBundle` and directory, without end. Errors are logged.
-
-    It looks about every `period` seconds; `now` is this replica's clock.
-    """
+    """Look for what is due in Secret, `caBundle` and directory, without end. Errors are logged."""
     while True:
         try:
-            bundle = await maintain(client, secret, configurations, settings, now)
+            bundle = await maintain(client, secret, configurations, settings, _now)
             _to_directory(directory, bundle)
         except (ApiError, BundleError, OSError) as error:
-            log.error("certificates: %s; next try in about %d s", error, period)  # noqa: TRY400 - it says all there is
+            log.error("certificates: %s; next try in about %d s", error, _PERIOD)  # noqa: TRY400 - it says all there is
         except Exception:
-            log.exception("certificates: unexpected error; next try in about %d s", period)
-        await asyncio.sleep(period * random.uniform(0.8, 1.2))  # noqa: S311 - spreads replicas
+            log.exception("certificates: unexpected error; next try in about %d s", _PERIOD)
+        await asyncio.sleep(_PERIOD * random.uniform(0.8, 1.2))  # noqa: S311 - spreads replicas
 
 
 def _need_one(directory: Path | None, secret: tuple[str, str] | None) -> None:
@@ -195,19 +187,19 @@ def _to_directory(directory: Path | None, bundle: Bundle) -> None:
         write_files(directory, {name: files[name] for name in SERVED})
 
 
-def _describe(bundle: Bundle, now: datetime) -> None:
+def _describe(bundle: Bundle) -> None:
     serving = bundle.serving.certificate
-    print(f"serving   {_validity(serving, now)}")
+    print(f"serving   {_validity(serving)}")
     print(f"          for {', '.join(sorted(names_of(serving)))}")
     for authority in bundle.authorities:
         signs = "signs what is served" if authority == bundle.issuer() else "trusted"
-        print(f"authority {_validity(authority, now)}, {signs}")
+        print(f"authority {_validity(authority)}, {signs}")
     if bundle.issuer() != bundle.authority.certificate:
         print(f"the newest authority signs from {SETTLE.seconds // 60} minutes after its beginning on")
 
 
-def _validity(certificate: Any, now: datetime) -> str:
+def _validity(certificate: Any) -> str:
     until = certificate.not_valid_after_utc
-    left = (until - now) / timedelta(days=1)
+    left = (until - _now()) / timedelta(days=1)
     rest = f"{left:.1f} days left" if left > 0 else "EXPIRED"
     return f"{certificate.fingerprint(hashes.SHA256()).hex()[:16]}  until {until:%Y-%m-%d %H:%M} UTC ({rest})"

@@ -20,7 +20,6 @@ from webhook.component_base.probes import LOOPBACK, plain_port
 from webhook.component_base.supervision import Supervisor
 from webhook.policy.files.loading import load_or_raise
 from webhook.policy.model.policies import Policies
-from webhook.policy.shapes.findings import PolicyError
 from webhook.preemption.snapshot.amounts import ClusterError
 from webhook.reconciler.debug import pages
 from webhook.reconciler.service import ReconcilerOptions, ReconcilerService
@@ -28,21 +27,15 @@ from webhook.reconciler.service import ReconcilerOptions, ReconcilerService
 _PATH = click.Path(path_type=Path)
 
 
-def _listed(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
-    """Names given one by one or separated by commas."""
-    del context, parameter
-    return tuple(name.strip() for value in values for name in value.split(",") if name.strip())
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(filter(None, map(str.strip, text.split(","))))
 
 
-def _services(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
-    del context, parameter
-    addresses = {}
-    for value in values:
-        service, equals, address = value.partition("=")
-        if not equals or "/" not in service or ":" not in service or ":" not in address:
-            raise click.BadParameter(f"{value!r} is not NAMESPACE/NAME:PORT=HOST:PORT")
-        addresses[service] = address
-    return addresses
+def _service(text: str) -> tuple[str, str]:
+    service, equals, address = text.partition("=")
+    if not equals or "/" not in service or ":" not in service or ":" not in address:
+        raise click.BadParameter(f"{text!r} is not NAMESPACE/NAME:PORT=HOST:PORT")
+    return service, address
 
 
 @click.command("cluster")
@@ -52,15 +45,28 @@ def _services(context: click.Context, parameter: click.Parameter, values: tuple[
 @click.option("--port", default=0, help="The API server's port on 127.0.0.1; 0 takes a free one.")
 @click.option("--kubeconfig", type=_PATH, help="Where to write the kubeconfig; else into a temporary directory.")
 @click.option(
-    "--disable-admission-plugins", multiple=True, callback=_listed, metavar="NAME", help=f"Any of {', '.join(PLUGINS)}."
+    "--disable-admission-plugins",
+    "disabled_plugins",
+    type=_names,
+    default="",
+    show_default=False,
+    metavar="NAME,…",
+    help=f"Any of {', '.join(PLUGINS)}.",
 )
 @click.option(
-    "--disable-stand-in", multiple=True, callback=_listed, metavar="NAME", help=f"Any of {', '.join(STAND_INS)}."
+    "--disable-stand-in",
+    "without",
+    type=_names,
+    default="",
+    show_default=False,
+    metavar="NAME,…",
+    help=f"Any of {', '.join(STAND_INS)}.",
 )
 @click.option(
     "--service",
+    "services",
     multiple=True,
-    callback=_services,
+    type=_service,
     metavar="NS/NAME:PORT=HOST:PORT",
     help="Where webhooks that name this service are called.",
 )
@@ -77,24 +83,17 @@ def _services(context: click.Context, parameter: click.Parameter, values: tuple[
     help="With --page: the policies by which the page tells who may be evicted.",
 )
 @click.option("--termination-seconds", default=1.0, help="How long a pod takes to end.")
-@runs(ClusterError, OSError, PolicyError, ValueError)
-async def command(kubeconfig: Path | None, **options: Any) -> None:
+@runs(ClusterError, ValueError)
+async def command(
+    kubeconfig: Path | None, page: int | None, policies: Path | None, services: tuple[tuple[str, str], ...], **size: Any
+) -> None:
     """Start a control plane that kubectl can talk to, and stay until SIGINT or SIGTERM.
 
     It runs no containers: pods are said to run. Its state ends with the process.
     """
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
-    cluster = EmbeddedCluster(
-        nodes=options["nodes"],
-        cpu=options["cpu"],
-        memory=options["memory"],
-        port=options["port"],
-        disabled_plugins=options["disable_admission_plugins"],
-        without=options["disable_stand_in"],
-        services=options["service"],
-        termination_seconds=options["termination_seconds"],
-    )
-    policies = load_or_raise(options["policies"]) if options["policies"] else Policies()
+    cluster = EmbeddedCluster(services=dict(services), **size)
+    loaded = load_or_raise(policies) if policies else Policies()
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -104,7 +103,7 @@ async def command(kubeconfig: Path | None, **options: Any) -> None:
             path = cluster.write_kubeconfig("admin", cluster.token, kubeconfig)
         click.echo(f"export KUBECONFIG={path.absolute()}")
         click.echo(f"# the API server is at {cluster.url}; end with Ctrl-C", err=True)
-        async with _shown(cluster, options["page"], policies):
+        async with _shown(cluster, page, loaded):
             await stop.wait()
 
 

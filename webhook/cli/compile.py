@@ -13,15 +13,14 @@ from typing import Any
 
 import click
 
+from webhook.admission.kubectl_yaml import write_yaml
 from webhook.admission.objectfiles import ObjectsError, read_objects
 from webhook.cli.options import ENTRIES, options, target_from
-from webhook.cli.output import print_yaml, warn
+from webhook.cli.output import warn
 from webhook.cli.running import runs
 from webhook.component_base.logs import LogWriter, log_records
 from webhook.component_base.own_names import CONFIGURATION, reconciler_user
 from webhook.kube.client import Client
-from webhook.kube.endpoint import ConfigError
-from webhook.kube.errors import ApiError
 from webhook.kube.objects.cluster_scoped import PriorityClass
 from webhook.kube.resources import PRIORITY_CLASS
 from webhook.native.compiler import compile_policies, write
@@ -29,7 +28,6 @@ from webhook.native.objects import Settings
 from webhook.native.policy_keeper import PolicyKeeper
 from webhook.policy.files.loading import load_or_raise
 from webhook.policy.model.policies import Policies
-from webhook.policy.shapes.findings import PolicyError
 from webhook.registration.entries import entries
 
 INCOMPLETE = 1
@@ -52,7 +50,7 @@ INCOMPLETE = 1
 )
 @click.option("--webhook", is_flag=True, help="Print the webhook configurations, as `giveway serve` fills them in.")
 @options(*ENTRIES, ca_file={"help": "PEM file of what the API server is to trust, for the caBundle."})
-@runs(PolicyError, ObjectsError, ApiError, ConfigError, OSError)
+@runs(ObjectsError)
 async def command(
     directory: Path, objects: tuple[Path, ...], kubeconfig: str | None, *, cluster: bool, partial: bool, **values: Any
 ) -> None:
@@ -98,4 +96,4 @@ def _print_configurations(policies: Policies, values: Mapping[str, Any]) -> None
         for webhook in webhooks if trust else ():
             webhook["clientConfig"]["caBundle"] = base64.b64encode(trust).decode()
         head = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": {"name": CONFIGURATION}}
-        print_yaml([{**head, "webhooks": webhooks}])
+        write_yaml([{**head, "webhooks": webhooks}], sys.stdout)

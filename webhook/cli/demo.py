@@ -6,6 +6,7 @@ import asyncio
 import sys
 
 import click
+from rich.console import Console
 
 from webhook.clusters.demo.recorded_reviews import POLICIES, show_reviews
 from webhook.clusters.demo.scenario_show import show_scenarios
@@ -18,8 +19,6 @@ def command(*, keep: bool) -> None:
 
     Ends in less than a minute; the exit code is 0 if everything went as documented.
     """
-    from rich.console import Console  # noqa: PLC0415 - only if it prints
-
     console = Console()
     well = True
     if POLICIES.is_dir():

@@ -14,7 +14,7 @@ import msgspec
 
 from webhook.cli.inspecting import FOUND, INCOMPLETE, inspection_options, inspects
 from webhook.cli.output import literal, people_console, shown_progress
-from webhook.cli.verdicts import fail_on_option, failing, print_verdict
+from webhook.cli.verdicts import FailOn, fail_on_option, print_verdict
 from webhook.inspection.cluster_findings import ClusterFinding, FindingSeverity
 from webhook.inspection.doctor import CHECKS, CanaryError, examine, examine_nominations, left_out
 from webhook.inspection.observed import observe
@@ -40,7 +40,7 @@ _MOST_ALIKE = 20
 )
 @inspects
 async def command(
-    kubeconfig: str | None, policies: Path | None, system_namespace: str, layout: str, fail_on: str, *, canary: bool
+    kubeconfig: str | None, policies: Path | None, system_namespace: str, layout: str, fail_on: FailOn, *, canary: bool
 ) -> None:
     """Look for what gets round the policies, for what is broken and for what will break; say why and what to do.
 
@@ -74,7 +74,7 @@ async def command(
     else:
         _print(findings, names)
     severities = {finding.severity for finding in findings}
-    if severities & failing(_GRAVE, fail_on):
+    if severities & fail_on:
         raise SystemExit(FOUND)
     if FindingSeverity.NOT_CHECKED in severities:
         raise SystemExit(INCOMPLETE)

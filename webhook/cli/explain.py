@@ -18,7 +18,6 @@ from webhook.inspection.cluster_findings import names
 from webhook.inspection.pod_events import decisions_against, told_of
 from webhook.inspection.reading import NoPoliciesError, items_of, read_policies, unless_refused
 from webhook.kube.client import Client
-from webhook.kube.endpoint import ConfigError
 from webhook.kube.errors import ApiError, unless_absent
 from webhook.kube.instants import rfc3339, time_span
 from webhook.kube.lease import Lease
@@ -28,7 +27,6 @@ from webhook.kube.resources import LEASE, POD
 from webhook.policy.model.policies import Policies
 from webhook.policy.model.preemption import PreemptionPolicy
 from webhook.policy.model.values import CAN_BE_PREEMPTED, PROTECTION_DURATION, READY
-from webhook.policy.shapes.findings import PolicyError
 from webhook.preemption.decision import decide
 from webhook.preemption.gangs.gang import is_gang
 from webhook.preemption.snapshot.amounts import ClusterError
@@ -62,7 +60,7 @@ _TARGET = re.compile("workload[ /](?P<workload>[^ /]+/[^ /]+)|(?:pod[ /])?(?:(?P
 @click.command("explain")
 @click.argument("target", nargs=-1, required=True, metavar="[pod] NAMESPACE/NAME | workload KIND/NAME")
 @options("namespace", "kubeconfig", "policies", "system-namespace", policies=IN_FORCE_BY_DEFAULT)
-@runs(ApiError, ClusterError, ConfigError, OSError, PolicyError)
+@runs(ClusterError, ValueError)
 async def command(
     *, target: tuple[str, ...], namespace: str, kubeconfig: str | None, policies: Path | None, system_namespace: str
 ) -> None:
@@ -142,12 +140,9 @@ async def _explain_gone(client: Client, namespace: str, name: str, *, is_told: b
 
 
 async def read_evictions(client: Client, namespace: str) -> EvictionRecord:
-    """What the reconciler has written of evictions. Raises ApiError, and ClickException for what it never writes."""
+    """What the reconciler has written of evictions. Raises ApiError, and ValueError for what it never writes."""
     lease = await unless_absent(client.get(LEASE.path(namespace, evictions_lease(RECONCILER)), Lease))
-    try:
-        return decode((lease.metadata.annotations or {}).get(EVICTIONS, "") if lease is not None else "")
-    except ValueError as error:
-        raise click.ClickException(str(error)) from error
+    return decode((lease.metadata.annotations or {}).get(EVICTIONS, "") if lease is not None else "")
 
 
 def print_workload(namespace: str, name: str, record: EvictionRecord, policies: Policies) -> None:

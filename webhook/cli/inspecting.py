@@ -8,9 +8,6 @@ from typing import Any, TypeVar
 from webhook.cli.options import IN_FORCE_BY_DEFAULT, format_option, options
 from webhook.cli.running import runs
 from webhook.inspection.reading import NoPoliciesError
-from webhook.kube.endpoint import ConfigError
-from webhook.kube.errors import ApiError
-from webhook.policy.shapes.findings import PolicyError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -24,10 +21,5 @@ def inspection_options(function: F) -> F:
     return shared(format_option("text", "json")(function))
 
 
-inspects = runs(
-    *(ApiError, ConfigError, NoPoliciesError, OSError, PolicyError),
-    exit_code=INCOMPLETE,
-    stopped="stopped before the end",
-    cleans_up=True,
-)
+inspects = runs(NoPoliciesError, exit_code=INCOMPLETE, stopped="stopped before the end", cleans_up=True)
 """Makes a command of a coroutine function that looks at a cluster."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -9,14 +10,14 @@ from typing import Any, TypeVar
 
 import click
 
+from webhook.admission.kubectl_yaml import write_yaml
 from webhook.cli.options import options
-from webhook.cli.output import print_yaml, shown_progress
+from webhook.cli.output import shown_progress
 from webhook.cli.running import refusal, runs
 from webhook.component_base.own_names import RECONCILER, SYSTEM_NAMESPACE
 from webhook.component_base.own_names import WEBHOOK as SERVER
 from webhook.installation.applier import Key, ObjectApplier, UnfitClusterError, key_of, ordered
 from webhook.installation.install import (
-    Status,
     apply,
     are_in_force,
     in_namespace,
@@ -31,10 +32,8 @@ from webhook.installation.install import (
 from webhook.installation.kustomize import ManifestsError, components, manifests, parse_image, render
 from webhook.installation.modes import BACKSTOP, COMPONENTS, NATIVE, STATIC, WEBHOOK, try_pods, with_native_policies
 from webhook.kube.client import Client
-from webhook.kube.endpoint import ConfigError
 from webhook.kube.errors import ApiError
 from webhook.policy.model.policies import Policies
-from webhook.policy.shapes.findings import PolicyError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -54,8 +53,6 @@ To take it all out again: giveway uninstall"""
 
 _TAKEN = 10.0
 """Seconds in which a webhook outside the cluster takes other files of its directory into use."""
-_STARTS = 5.0
-"""Seconds in which a webhook that was started a moment ago is ready."""
 
 
 def _said(error: Exception) -> str:
@@ -64,7 +61,7 @@ def _said(error: Exception) -> str:
 
 
 installs = runs(
-    *(ApiError, ConfigError, ManifestsError, OSError, PolicyError, UnfitClusterError),
+    *(ManifestsError, UnfitClusterError),
     says=_said,
     stopped="\nstopped; run the same command again to go on",
 )
@@ -131,7 +128,7 @@ async def command(
     """
     objects = _rendered(mode, image, added, policies, url, namespace=system_namespace)
     if dry_run and mode == WEBHOOK:
-        print_yaml(objects)
+        write_yaml(objects, sys.stdout)
         return
     async with await Client.connect(kubeconfig) as client:
         cluster = ObjectApplier(client, system_namespace)
@@ -144,17 +141,19 @@ async def command(
             for reason in inexpressible:
                 click.echo(reason.told, err=True)
         if dry_run:
-            print_yaml(objects)
+            write_yaml(objects, sys.stdout)
             return
         left = await _apply(cluster, objects, mode, keep_policies=policies is None)
-        start = _how_to_start(url, mode, system_namespace, reconciler=image is None) if url is not None else ""
+        if url is not None and not (await look(cluster, objects)).started:
+            click.echo(_how_to_start(url, mode, system_namespace, reconciler=image is None))
         if not wait:
-            if start and not (await look(cluster, objects)).started:
-                click.echo(start)
             stays = " What enforced the policies before stays until a run that waits." if left else ""
             click.echo(f"\nApplied; not waiting.{stays}")
             return
-        status = await _wait(cluster, objects, wait, start, backstop=mode == BACKSTOP)
+        with shown_progress("waiting", in_pipes=True) as show:
+            status = await stay_until_it_answers(
+                cluster, objects, wait, lambda status: show("; ".join(status.waiting)), backstop=mode == BACKSTOP
+            )
         if status.done and natively is not None:
             await _try_policies(client, natively, system_namespace)
         if status.done and left:
@@ -188,31 +187,13 @@ async def _apply(cluster: ObjectApplier, objects: list[dict[str, Any]], mode: st
 
     kept = (policies_in(cluster.namespace),) if keep_policies else ()
     # Without a webhook, one that kubectl applied goes as well
-    unwanted = [key_of(obj) for obj in reversed(ordered(_base(cluster.namespace)))] if mode == NATIVE else []
+    unwanted = [key_of(obj) for obj in reversed(ordered(rendered_base(cluster.namespace)))] if mode == NATIVE else []
     left = await apply(cluster, objects, told, kept, unwanted)
     click.echo(", ".join(f"{count} {how}" for how, count in counts.items()))
     return left
 
 
-async def _wait(
-    cluster: ObjectApplier, objects: list[dict[str, Any]], seconds: float, start: str, *, backstop: bool
-) -> Status:
-    """Wait until it is complete, or the time is over; `start` tells how to start a webhook that nobody starts."""
-    spans = (min(seconds, _STARTS), max(0.0, seconds - _STARTS)) if start else (seconds,)
-    for span in spans:
-        with shown_progress("waiting", in_pipes=True) as show:
-            status = await stay_until_it_answers(
-                cluster, objects, span, lambda status: show("; ".join(status.waiting)), backstop=backstop
-            )
-        if start and not status.started:
-            click.echo(start)
-            start = ""
-        if status.done:
-            break
-    return status
-
-
-def _base(
+def rendered_base(
     namespace: str, components: Iterable[Path] = (), images: Iterable[dict[str, Any]] = ()
 ) -> list[dict[str, Any]]:
     """The manifests for this namespace."""
@@ -230,7 +211,7 @@ def _rendered(
     # Without a webhook there is nothing that it patches
     chosen = [component for component in added if component != STATIC or mode != NATIVE]
     directories = components(tuple(dict.fromkeys((*COMPONENTS[mode], *chosen))))
-    objects = _base(namespace, directories, [parse_image(image)] if image else [])
+    objects = rendered_base(namespace, directories, [parse_image(image)] if image else [])
     if policies is not None:
         objects = with_policies(objects, policy_files(policies))
     return objects if url is None else outside_the_cluster(objects, reconciler=image is not None)

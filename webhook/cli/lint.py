@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
-from collections.abc import Iterable
+from collections import Counter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,7 +16,7 @@ from webhook.admission.context import SYSTEM_CLASSES
 from webhook.admission.objectfiles import ObjectsError, read_documents, readable
 from webhook.cli.options import format_option, options
 from webhook.cli.output import people_console, print_rows, warn
-from webhook.cli.verdicts import fail_on_option, failing
+from webhook.cli.verdicts import COLOURS, FailOn, fail_on_option
 from webhook.manager.policy_uses import USES
 from webhook.policy.example_requests.findings import example_findings
 from webhook.policy.files.loading import load
@@ -25,7 +26,7 @@ from webhook.policy.shapes.findings import Finding, Severity
 from webhook.policy.shapes.yaml_nodes import SourcePosition
 from webhook.preemption.example_pods import example_pod_findings
 
-_COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.NOTICE: "cyan"}
+_SEVERITIES = [severity.value for severity in Severity]
 
 
 @click.command("lint")
@@ -39,35 +40,23 @@ _COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.NOTICE: 
     multiple=True,
     help="A PriorityClass, or a glob of several, that something else makes. May be repeated.",
 )
-@fail_on_option(*(severity.value for severity in Severity), default="error")
+@fail_on_option(*_SEVERITIES, default="error")
 @click.option("--explain", is_flag=True, help="Show who may use and define which range, and change which annotations.")
-@click.pass_context
-def command(
-    context: click.Context,
-    /,
-    paths: tuple[Path, ...],
-    layout: str,
-    objects: tuple[Path, ...],
-    known: tuple[str, ...],
-    *,
-    fail_on: str,
-    explain: bool,
-) -> None:
+def command(paths: tuple[Path, ...], layout: str, *, fail_on: FailOn, explain: bool, **there: Any) -> None:
     """Check the policy files directly in each DIR (or one file), each DIR as a set of its own.
 
     Exits with 1 when there are errors, or findings of the severity of --fail-on.
     """
     now = time.time()
-    classes = _known_classes(objects, known)
+    classes = _known_classes(**there)
     results = [_checked(path, classes, now) for path in paths]
     findings = [finding for checked in results for finding in checked.findings]
     match layout:
         case "json":
             rows = [row for checked in results for row in exceptions(checked.policies, now)]
+            counts = Counter(finding.severity for finding in findings)
             body = {
-                "errors": _count(findings, Severity.ERROR),
-                "warnings": _count(findings, Severity.WARNING),
-                "notices": _count(findings, Severity.NOTICE),
+                **{f"{severity}s": counts[severity] for severity in Severity},
                 "findings": [_as_json(finding) for finding in findings],
                 "rights": [msgspec.to_builtins(row) for checked in results for row in rights_of(checked.policies)],
                 "exceptions": [{**msgspec.to_builtins(row), "source": str(row.source)} for row in rows],
@@ -78,18 +67,15 @@ def command(
                 # `::error file=…,line=…,col=…::text` is shown by GitHub beside the line of a pull request
                 source = finding.source
                 place = {"file": source.file, "line": source.line, "col": source.column}
-                texts = {name: _data(str(value)) for name, value in place.items() if value}
-                escaped = {name: text.replace(":", "%3A").replace(",", "%2C") for name, text in texts.items()}
+                escaped = {name: _escaped(str(value), ":,") for name, value in place.items() if value}
                 properties = ",".join(f"{name}={text}" for name, text in escaped.items())
                 notes = "".join(f"\n{related.source}: {related.message}" for related in finding.related)
-                click.echo(f"::{finding.severity.value} {properties}::{_data(finding.message + notes)}")
+                click.echo(f"::{finding.severity.value} {properties}::{_escaped(finding.message + notes)}")
         case _:
             _print(results, now)
             for checked in results if explain else ():
                 _explain(checked.policies)
-    counts = failing([severity.value for severity in Severity], fail_on)
-    if any(finding.severity.value in counts for finding in findings):
-        context.exit(1)
+    sys.exit(1 if any(finding.severity in fail_on for finding in findings) else 0)
 
 
 def _known_classes(objects: tuple[Path, ...], known: tuple[str, ...]) -> set[str] | None:
@@ -129,7 +115,7 @@ def _checked(path: Path, classes: set[str] | None, now: float) -> _Checked:
 def _print(results: list[_Checked], now: float) -> None:
     for path, policies, findings, usable in results:
         for finding in findings:
-            severity, colour = finding.severity.value, _COLOURS[finding.severity]
+            severity, colour = finding.severity.value, COLOURS[finding.severity]
             head, *rest = str(finding).split("\n")
             click.echo(head.replace(f" {severity}: ", f" {click.style(severity, fg=colour, bold=True)}: ", 1))
             for line in rest:
@@ -140,7 +126,8 @@ def _print(results: list[_Checked], now: float) -> None:
             click.echo(f"{state.source}: exception: {state}")
         rules = sum(len(policy.rules) for policy in policies.priority)
         held = f"{_number(len(policies.priority) + len(policies.preemption), 'policy')} with {_number(rules, 'rule')}"
-        errors, warnings, notices = (_count(findings, severity) for severity in Severity)
+        counts = Counter(finding.severity for finding in findings)
+        errors, warnings, notices = (counts[severity] for severity in Severity)
         if errors:
             summary = f"{_number(errors, 'error')}, {_number(warnings, 'warning')}"
             summary += "" if usable else "; this set is not usable"
@@ -177,12 +164,10 @@ def _said(finding: Finding) -> dict[str, Any]:
     return {**row, "field": finding.field} if finding.field else row
 
 
-def _data(text: str) -> str:
-    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
-
-
-def _count(findings: Iterable[Finding], severity: Severity) -> int:
-    return sum(finding.severity is severity for finding in findings)
+def _escaped(text: str, more: str = "") -> str:
+    """A text in which what has a meaning for GitHub, and these characters, are a percent sign and their code."""
+    meaning = f"%\r\n{more}"
+    return "".join(f"%{ord(char):02X}" if char in meaning else char for char in text)
 
 
 def _number(count: int, noun: str) -> str:

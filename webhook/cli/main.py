@@ -5,10 +5,9 @@ from __future__ import annotations
 import importlib
 import sys
 from importlib.util import find_spec
+from pathlib import PurePath
 
 import click
-
-from webhook.cli.output import called_as
 
 GROUPS = {
     "Write policies": {
@@ -89,6 +88,11 @@ def _is_installed(name: str) -> bool:
 @click.version_option(package_name="giveway", prog_name="giveway")
 def main() -> None:
     """Priority and preemption policy for Kubernetes."""
+
+
+def called_as(program: str) -> str:
+    """What people typed, by the path of the program that runs."""
+    return "kubectl giveway" if PurePath(program).name.removesuffix(".exe") == "kubectl-giveway" else "giveway"
 
 
 def run() -> None:

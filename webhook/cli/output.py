@@ -1,4 +1,4 @@
-"""What commands print: YAML, progress on standard error, and texts of a cluster, which anybody may have written."""
+"""What commands print: tables, progress on standard error, and texts of a cluster, which anybody may have written."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import re
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import PurePath
-from typing import TYPE_CHECKING, Any
 
 import click
+from rich.console import Console
+from rich.markup import escape
+from rich.padding import Padding
+from rich.table import Table
 
-if TYPE_CHECKING:
-    from rich.console import Console
+from webhook.component_base.logs import visible
 
-_PLUGIN = "kubectl-giveway"
 _LINE_END = re.compile(r"\s*\n\s*")
 MOST_ROWS = 15
 """Rows of a table that people see."""
@@ -26,19 +26,11 @@ _PAGE = 160
 """Columns of a table in a pipe: beyond that nobody finds a row again, and programs read JSON."""
 
 
-def called_as(program: str) -> str:
-    """What people typed, by the path of the program that runs."""
-    name = PurePath(program).name
-    return "kubectl giveway" if name.removesuffix(".exe") == _PLUGIN else "giveway"
-
-
 def people_console(*, stderr: bool = False) -> Console:
     """A console on standard output, or on standard error.
 
     It is as wide as the terminal or COLUMNS say; in a pipe it is so wide that no text is cut.
     """
-    from rich.console import Console  # noqa: PLC0415 - only for people
-
     stream = sys.stderr if stderr else sys.stdout
     wide = None if stream.isatty() or "COLUMNS" in os.environ else _UNCUT
     return Console(highlight=False, width=wide, stderr=stderr)
@@ -46,8 +38,6 @@ def people_console(*, stderr: bool = False) -> Console:
 
 def print_lines(lines: Iterable[str], indent: int = 0) -> None:
     """Print literal texts, each on a line of its own."""
-    from rich.padding import Padding  # noqa: PLC0415 - only for people
-
     console = people_console()
     for line in lines:
         console.print(Padding(literal(line), (0, 0, 0, indent), expand=False))
@@ -70,9 +60,6 @@ def print_rows(
     A cell may have several lines; `ruled` draws lines around it. In a pipe a table is no wider than a page, and a cell
     that is too long goes on below, unless each row is asked for `on_one_line`.
     """
-    from rich.padding import Padding  # noqa: PLC0415 - only for people
-    from rich.table import Table  # noqa: PLC0415
-
     table = Table(title=literal(title) if title else None, title_justify="left", show_lines=ruled)
     if not ruled:
         table.box, table.padding, table.header_style = None, (0, 2, 0, 0), "dim"
@@ -93,20 +80,15 @@ def warn(text: str) -> None:
 
 def literal(text: str, most: int = _LONGEST) -> str:
     """A text for a rich console, on one line: nothing in it is markup or moves the cursor, and it is not too long."""
-    from rich.markup import escape  # noqa: PLC0415 - only for people
-
-    from webhook.component_base.logs import visible  # noqa: PLC0415
-
     line = _LINE_END.sub(" ", text.strip())
     cut = line if len(line) <= most else f"{line[:most]}… ({len(line)} characters)"
     return escape(visible(cut))
 
 
-def print_yaml(objects: Iterable[dict[str, Any]]) -> None:
-    """Print every object as a document of its own."""
-    from webhook.admission.kubectl_yaml import write_yaml  # noqa: PLC0415 - only if it prints
+class UnusableError(click.ClickException):
+    """What was given cannot be used: nothing was judged."""
 
-    write_yaml(objects, sys.stdout)
+    exit_code = 2
 
 
 @contextmanager
@@ -116,8 +98,6 @@ def shown_progress(what: str, *, in_pipes: bool = False) -> Iterator[Callable[..
     On a terminal in a line that turns and changes, on standard error; elsewhere with `in_pipes` a line for each change.
     """
     if sys.stderr.isatty():
-        from rich.console import Console  # noqa: PLC0415 - only if it is shown
-
         with Console(stderr=True).status(what) as status:
 
             def turn(text: str, done: int = 0, total: int | None = None) -> None:

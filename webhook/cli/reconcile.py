@@ -10,15 +10,14 @@ import click
 
 from webhook.cli.options import PROCESS, options
 from webhook.cli.running import runs
-from webhook.cli.serve import kept_policies_from, manager_options_from
+from webhook.cli.serve import manager_options_from
+from webhook.component_base.own_names import IN_FORCE
 from webhook.component_base.own_names import RECONCILER as LEASE
 from webhook.kube.client import Client
-from webhook.kube.endpoint import ConfigError
-from webhook.kube.errors import ApiError
+from webhook.manager.kept_policies import KeptPolicies
 from webhook.manager.manager import Manager, run_until_signalled
 from webhook.manager.reconciler_component import Reconciliation
 from webhook.page.model import Certificate
-from webhook.policy.shapes.findings import PolicyError
 from webhook.preemption.snapshot.amounts import ClusterError
 from webhook.reconciler import debug
 from webhook.reconciler.service import ReconcilerOptions
@@ -43,14 +42,14 @@ def add_reconciler(
 
 @click.command()
 @options(*PROCESS, *RECONCILER, "kept-policies", health_port={"default": 8082}, **CHANGED)
-@runs(ApiError, ClusterError, ConfigError, OSError, PolicyError, ValueError)
+@runs(ClusterError, ValueError)
 async def command(*, kubeconfig: str | None, **values: Any) -> None:
     """Preempt for the pods the webhook marked, next to a stock kube-scheduler, until SIGTERM or SIGINT.
 
     The policies are those that the webhook keeps in the cluster; those of the directory count as long as it keeps none.
     """
     async with await Client.connect(kubeconfig) as client:
-        kept = kept_policies_from(values, client)
+        kept = KeptPolicies(client, values["system_namespace"], IN_FORCE)
         manager = Manager(manager_options_from(values), sys.stdout.buffer, kept=kept, judge=False)
         add_reconciler(manager, client, values)
         await run_until_signalled(manager)

@@ -15,8 +15,8 @@ from webhook.admission.context import Context
 from webhook.admission.objectfiles import ObjectsError, read_documents, read_objects
 from webhook.admission.webhook import Phase, Reviewed, review
 from webhook.cli.options import format_option, options
-from webhook.cli.output import literal, people_console, print_rows, warn
-from webhook.cli.verdicts import JUDGED, JudgedCase, fail_on_option, failing, junit_option, print_verdict, write_junit
+from webhook.cli.output import UnusableError, literal, people_console, print_rows, warn
+from webhook.cli.verdicts import JUDGED, JudgedCase, fail_on_option, junit_option, print_verdict, write_junit
 from webhook.inspection.judge import CANNOT_BE_JUDGED
 from webhook.inspection.manifests import ManifestReport, author, review_manifests
 from webhook.policy.evaluation.engine import Engine
@@ -24,8 +24,8 @@ from webhook.policy.evaluation.rules import Verdict, without_name
 from webhook.policy.files.loading import load_or_raise
 from webhook.policy.shapes.findings import PolicyError
 
-REFUSED, UNUSABLE = 1, 2
-"""Exit codes: a manifest would be refused; a file is no review or object, or policies and objects cannot be read."""
+REFUSED, UNUSABLE = 1, UnusableError.exit_code
+"""Exit codes: a manifest would be refused; a file is no review or object."""
 
 
 @click.command()
@@ -57,7 +57,7 @@ def command(
     With --phase, FILE… are AdmissionReviews; it exits with 0 if each has a verdict, whatever it is.
     """
     paths = files or (Path("-"),)
-    user, groups, counts = more["user"] or "", more["groups"], failing(JUDGED, more["fail_on"])
+    user, groups, counts = more["user"] or "", more["groups"], more["fail_on"]
     if groups and not user:
         raise click.UsageError("--as-group is a group of the user that --as names")
     if more["explain"] and phase is None:
@@ -76,8 +76,7 @@ def command(
             loaded, documents, known, maker=author(user, groups), namespace=more["namespace"], own="giveway-system"
         )
     except (PolicyError, ObjectsError, OSError) as error:
-        click.echo(f"Error: {error}", err=True)
-        sys.exit(UNUSABLE)
+        raise UnusableError(str(error)) from error
     if more["layout"] == "json":
         click.echo(msgspec.json.format(msgspec.json.encode(report), indent=2))
     else:

@@ -9,15 +9,16 @@ import click
 from webhook.cli.options import PROCESS, SERVER, options
 from webhook.cli.reconcile import CHANGED, RECONCILER, add_reconciler
 from webhook.cli.running import runs
-from webhook.cli.serve import STARTUP_ERRORS, manager_from
+from webhook.cli.serve import manager_from
 from webhook.kube.client import Client
 from webhook.manager.manager import run_until_signalled
 from webhook.preemption.snapshot.amounts import ClusterError
+from webhook.serving.tls import TlsError
 
 
 @click.command()
 @options(*PROCESS, *SERVER, *RECONCILER, **CHANGED)
-@runs(*STARTUP_ERRORS, ClusterError, ValueError)
+@runs(ClusterError, TlsError, ValueError)
 async def command(*, kubeconfig: str | None, **values: Any) -> None:
     """Serve the admission webhook and preempt for the pods it marks, in one process, until SIGTERM or SIGINT.
 

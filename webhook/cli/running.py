@@ -10,7 +10,9 @@ from typing import Any, ParamSpec, TypeVar
 
 import click
 
+from webhook.kube.endpoint import ConfigError
 from webhook.kube.errors import ApiError
+from webhook.policy.shapes.findings import PolicyError
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -33,11 +35,14 @@ def runs(
     stopped: str | None = None,
     cleans_up: bool = False,
 ) -> Callable[[Callable[P, Coroutine[Any, Any, T]]], Callable[P, T]]:
-    """Make a function of a coroutine function. `errors` end it with what `says` makes of them and `exit_code`.
+    """Make a function of a coroutine function.
+
+    What may fail in any command, and these further `errors`, end it with what `says` makes of them and `exit_code`.
 
     With a text for `stopped`, Ctrl-C says it and the exit code is 130. With `cleans_up`, SIGTERM does the same: the
     coroutine is cancelled, and cleans up what it has begun.
     """
+    ends: tuple[type[Exception], ...] = (ApiError, ConfigError, OSError, PolicyError, *errors)
 
     def decorate(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
         async def until_told(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -52,7 +57,7 @@ def runs(
                 return asyncio.run(until_told(*args, **kwargs))
             except BrokenPipeError:
                 raise  # whoever read the output has gone: click ends quietly
-            except errors as error:
+            except ends as error:
                 ended = click.ClickException(says(error))
                 vars(ended)["exit_code"] = exit_code
                 raise ended from error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable
+from collections import Counter
 from itertools import groupby
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from rich.console import Console
 
 from webhook.cli.inspecting import FOUND, INCOMPLETE, inspection_options, inspects
 from webhook.cli.output import literal, people_console, print_rows, shown_progress
-from webhook.cli.verdicts import JUDGED, fail_on_option, failing, print_verdict
+from webhook.cli.verdicts import JUDGED, FailOn, fail_on_option, print_verdict
 from webhook.inspection.cluster_findings import counted
 from webhook.inspection.judge import CANNOT_BE_JUDGED, MEANINGS
 from webhook.inspection.policy_reports import REPORT_GROUPS, write_policy_reports
@@ -34,7 +34,7 @@ from webhook.kube.client import Client
 )
 @inspects
 async def command(
-    kubeconfig: str | None, policies: Path | None, system_namespace: str, layout: str, fail_on: str, *, reports: bool
+    kubeconfig: str | None, policies: Path | None, system_namespace: str, layout: str, fail_on: FailOn, *, reports: bool
 ) -> None:
     """Judge what runs as if it were made again now: pods, pod templates and PriorityClasses, by rule and owner.
 
@@ -56,10 +56,11 @@ async def command(
             console.print(f"[red]not judged[/red]  {literal(problem)}")
         if report.more_problems:
             console.print(f"and {report.more_problems} more that could not be judged")
-        judged = _listed(counted(count, kind) for kind, count in report.judged.items())
+        judged = ", ".join(counted(count, kind) for kind, count in report.judged.items())
         console.print(f"Judged: {judged or 'nothing'}.")
         if report.passed_over:
-            console.print(f"Not judged: {_listed(f'{count} {why}' for why, count in report.passed_over.items())}.")
+            passed_over = ", ".join(f"{count} {why}" for why, count in report.passed_over.items())
+            console.print(f"Not judged: {passed_over}.")
         if not report.rows:
             console.print("[green]The policies would refuse nothing of this.[/green]" if judged else "")
     if written is not None and written.groups:
@@ -67,7 +68,7 @@ async def command(
         click.echo(f"{counted(written.reports, 'report')} written to {where}, {written.removed} taken away", err=True)
     elif written is not None:
         click.echo(f"No report was written: this cluster has neither {' nor '.join(REPORT_GROUPS)}.", err=True)
-    if any(map(report.count, failing(JUDGED, fail_on))):
+    if any(map(report.count, fail_on)):
         raise SystemExit(FOUND)
     if report.problems:
         raise SystemExit(INCOMPLETE)
@@ -75,10 +76,10 @@ async def command(
 
 def _print_rule(console: Console, verdict: str, rule: str, rows: list[Row]) -> None:
     """What one rule says of the cluster: how much, an example, and by owner."""
-    kinds: dict[str, int] = {}
+    kinds: Counter[str] = Counter()
     for row in rows:
-        kinds[row.kind] = kinds.get(row.kind, 0) + row.objects
-    total = _listed(counted(count, kind) for kind, count in kinds.items())
+        kinds[row.kind] += row.objects
+    total = ", ".join(counted(count, kind) for kind, count in kinds.items())
     example = "" if verdict == CANNOT_BE_JUDGED else "For example: "
     about = f"[bold]{literal(rule)}[/bold]  {total}: {MEANINGS[verdict]}"
     print_verdict(console, verdict, about, f"{example}{literal(rows[0].message)}")
@@ -90,7 +91,3 @@ def _print_rule(console: Console, verdict: str, rule: str, rows: list[Row]) -> N
         cells.append((row.namespace or "-", row.owner, what, row.examples[0]))
     print_rows(console, ("namespace", "owner", "what", "for example"), cells, indent=2)
     console.print()
-
-
-def _listed(texts: Iterable[str]) -> str:
-    return ", ".join(texts)

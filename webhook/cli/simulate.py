@@ -5,14 +5,16 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Sequence
+from operator import eq, ge, gt, le, lt, ne
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 import msgspec
+from rich.console import Console
 
 from webhook.cli.options import format_option, options
-from webhook.cli.output import literal, people_console, print_rows, shown_progress, warn
+from webhook.cli.output import UnusableError, literal, people_console, print_rows, shown_progress, warn
 from webhook.clusters.simulated.objects import ClusterObjects
 from webhook.kube.instants import InstantError, epoch, time_span
 from webhook.policy.files.loading import load_or_raise
@@ -25,37 +27,30 @@ from webhook.simulation.report.summary import METRICS, Summary, summarize
 from webhook.simulation.simulation import Options, Running, Step, checkpoints_of, simulate
 from webhook.simulation.whatif import Apply, WhatIfError, applied, duration, read_scenario, step_of, timed
 
-if TYPE_CHECKING:
-    from rich.console import Console
-
-EXCEEDED, UNUSABLE = 1, 2
-"""Exit codes: a threshold of --fail-on was exceeded; the simulation could not be made."""
+EXCEEDED = 1
+"""The exit code if a threshold of --fail-on was exceeded."""
 _THRESHOLD = re.compile(r"\s*([a-z0-9-]+)\s*(>=|<=|==|!=|>|<)\s*(-?\d+(?:\.\d+)?)(%|s|m|h)?\s*")
 _UNITS = {"%": 0.01, "s": 1.0, "m": 60.0, "h": 3600.0, None: 1.0}
-_COMPARE: dict[str, Callable[[float, float], bool]] = {
-    ">": lambda a, b: a > b,
-    "<": lambda a, b: a < b,
-    ">=": lambda a, b: a >= b,
-    "<=": lambda a, b: a <= b,
-    "==": lambda a, b: a == b,
-    "!=": lambda a, b: a != b,
-}
+_COMPARE = {">": gt, "<": lt, ">=": ge, "<=": le, "==": eq, "!=": ne}
 _PATH = click.Path(path_type=Path)
 _DIRECTORY = click.Path(path_type=Path, exists=True)
 
 
-class _Unusable(click.ClickException):
-    """The simulation cannot be made."""
-
-    exit_code = UNUSABLE
-
-
-def _instant(context: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
-    del context, parameter
+def _instant(text: str) -> float:
     try:
-        return None if value is None else epoch(value)
+        return epoch(text)
     except InstantError as error:
         raise click.BadParameter(str(error)) from None
+
+
+def _threshold(text: str) -> tuple[str, Callable[[dict[str, float]], bool]]:
+    match = _THRESHOLD.fullmatch(text)
+    if match is None or match[1] not in METRICS:
+        raise click.BadParameter(
+            f"{text!r}: expected NAME > NUMBER, such as 'evictions > 50'; the names are {', '.join(METRICS)}"
+        )
+    name, compare, least = match[1], _COMPARE[match[2]], float(match[3]) * _UNITS[match[4]]
+    return text, lambda metrics: compare(metrics[name], least)
 
 
 @click.command("simulate")
@@ -74,7 +69,7 @@ def _instant(context: click.Context, parameter: click.Parameter, value: str | No
 @click.option(
     "--now",
     metavar="INSTANT",
-    callback=_instant,
+    type=_instant,
     help="When it begins, such as 2026-01-31T12:00:00Z; by default when the snapshot was taken, or at the newest time"
     " in the lists of kubectl.",
 )
@@ -85,7 +80,11 @@ def _instant(context: click.Context, parameter: click.Parameter, value: str | No
     help="How long pods take to end, at most; by default they take their grace period.",
 )
 @click.option(
-    "--fail-on", multiple=True, metavar="CONDITION", help="Exit with 1 if this holds, such as 'evictions > 50'."
+    "--fail-on",
+    multiple=True,
+    type=_threshold,
+    metavar="CONDITION",
+    help="Exit with 1 if this holds, such as 'evictions > 50'.",
 )
 @format_option("table", "json", "markdown", help_="For people, for programs, or for a comment under a pull request.")
 @click.option("--html", type=_PATH, metavar="FILE", help="Write one HTML file with a picture, too.")
@@ -97,29 +96,28 @@ def command(
     SNAPSHOT is what `giveway snapshot` wrote, or lists of `kubectl get -o json`. Time is virtual and jumps from event
     to event; nothing is written to any cluster. The exit code is 1 if a --fail-on holds, 2 if it cannot be simulated.
     """
-    thresholds = [_threshold(text) for text in more["fail_on"]]
     try:
         steps, until = _steps(more)
         for remark in (remark for step in steps if isinstance(step, Apply) for remark in step.remarks):
             warn(remark)
-        sets = [(policies, load_or_raise(policies)), *([(against, load_or_raise(against))] if against else [])]
+        directories = [directory for directory in (policies, against) if directory is not None]
+        sets = [load_or_raise(directory) for directory in directories]
         options = Options(
             until=duration(more["until"]) if more["until"] else until or 7200.0,
             termination=duration(more["termination"]) if more["termination"] else None,
             # Work that is lost is measured alike in both runs
-            checkpoints=tuple(key for _, loaded in sets for key in checkpoints_of(loaded)),
+            checkpoints=tuple(key for loaded in sets for key in checkpoints_of(loaded)),
         )
         with shown_progress("reading") as show:
             objects = read_cluster(files, lambda done, total: show("bytes", done, total), now=more["now"])
-        directories = [directory for directory, _ in sets]
         # Short names of the sets of policies; whole paths if the short ones are the same
         names = [directory.name or str(directory) for directory in directories]
         names = names if len(set(names)) == len(names) else [str(directory) for directory in directories]
         summaries = [
-            _simulated(name, objects, loaded, steps, options) for name, (_, loaded) in zip(names, sets, strict=True)
+            _simulated(name, objects, loaded, steps, options) for name, loaded in zip(names, sets, strict=True)
         ]
     except (OSError, PolicyError, ClusterFileError, WhatIfError, msgspec.ValidationError) as error:
-        raise _Unusable(str(error)) from error
+        raise UnusableError(str(error)) from error
     if html is not None:
         html.write_text(page(summaries, [str(file) for file in files]))
         click.echo(f"{html} written", err=True)
@@ -132,8 +130,8 @@ def command(
         print_summaries(people_console(), summaries)
     if any(summary.errors for summary in summaries):
         click.echo(f"giveway itself failed: {summaries[0].errors or summaries[-1].errors}", err=True)
-        sys.exit(UNUSABLE)
-    exceeded = [(summary.name, text) for summary in summaries for text, holds in thresholds if holds(summary.metrics)]
+        sys.exit(UnusableError.exit_code)
+    exceeded = [(run.name, text) for run in summaries for text, holds in more["fail_on"] if holds(run.metrics)]
     for name, text in exceeded:
         click.echo(f"threshold: {name}: {text}", err=True)
     sys.exit(EXCEEDED if exceeded else 0)
@@ -160,17 +158,6 @@ def _simulated(
             show(f"{time_span(at)}, {running.tracker.delivered} events")
 
         return summarize(name, simulate(objects, policies, steps, options, progress))
-
-
-def _threshold(text: str) -> tuple[str, Callable[[dict[str, float]], bool]]:
-    match = _THRESHOLD.fullmatch(text)
-    if match is None or match[1] not in METRICS:
-        raise click.BadParameter(
-            f"{text!r}: expected NAME > NUMBER, such as 'evictions > 50'; the names are {', '.join(METRICS)}",
-            param_hint="--fail-on",
-        )
-    name, compare, least = match[1], _COMPARE[match[2]], float(match[3]) * _UNITS[match[4]]
-    return text, lambda metrics: compare(metrics[name], least)
 
 
 def print_summaries(console: Console, summaries: Sequence[Summary]) -> None:

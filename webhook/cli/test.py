@@ -8,11 +8,8 @@ from pathlib import Path
 import click
 
 from webhook.admission.policytest import TestFileError, find, run
-from webhook.cli.output import literal, people_console, print_rows
+from webhook.cli.output import UnusableError, literal, people_console, print_rows
 from webhook.cli.verdicts import JudgedCase, junit_option, print_verdict, write_junit
-
-FAILED, UNUSABLE = 1, 2
-"""Exit codes: a case failed; a test file cannot be run, or there is none."""
 
 
 @click.command()
@@ -23,11 +20,9 @@ def command(paths: tuple[Path, ...], junit: Path | None) -> None:
     try:
         results = [result for test in find(paths) for result in run(test)]
     except TestFileError as error:
-        click.echo(f"Error: {error}", err=True)
-        sys.exit(UNUSABLE)
+        raise UnusableError(str(error)) from error
     if not results:
-        click.echo(f"Error: no PolicyTest in {', '.join(map(str, paths))}", err=True)
-        sys.exit(UNUSABLE)
+        raise UnusableError(f"no PolicyTest in {', '.join(map(str, paths))}")
     console = people_console()
     rows = [(result.test, result.case, result.verdict, "FAILED" if result.failures else "ok") for result in results]
     print_rows(console, ("test", "case", "verdict", "result"), rows, most=None, on_one_line=True)
@@ -43,4 +38,4 @@ def command(paths: tuple[Path, ...], junit: Path | None) -> None:
             for result in sorted(results, key=lambda result: (result.file, result.test))
         ]
         write_junit(junit, cases)
-    sys.exit(FAILED if failed else 0)
+    sys.exit(1 if failed else 0)

@@ -7,11 +7,11 @@ import sys
 
 import click
 
-from webhook.cli.install import installs
+from webhook.cli.install import installs, rendered_base
 from webhook.cli.options import options
 from webhook.installation.applier import ObjectApplier
-from webhook.installation.install import in_namespace, keys_to_remove, remove
-from webhook.installation.kustomize import all_components, manifests, render
+from webhook.installation.install import keys_to_remove, remove
+from webhook.installation.kustomize import all_components
 from webhook.kube.client import Client
 
 _AFTERWARDS = """\
@@ -32,10 +32,9 @@ async def command(*, kubeconfig: str | None, system_namespace: str, dry_run: boo
     First the webhook configurations, then the programs; then plans and nominations are taken off pods, and everything
     else goes with its namespace. A namespace in which others run pods is kept.
     """
-    base = manifests() / "base"
     # Each component by itself: one may take away what another one changes.
-    rendered = [obj for added in ([], *([component] for component in all_components())) for obj in render(base, added)]
-    rendered = in_namespace(rendered, system_namespace)
+    alone = [[], *([component] for component in all_components())]
+    rendered = [obj for added in alone for obj in rendered_base(system_namespace, added)]
     async with await Client.connect(kubeconfig) as client:
         cluster = ObjectApplier(client, system_namespace)
         keys = await keys_to_remove(cluster, rendered)

@@ -5,21 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from xml.etree import ElementTree as ET
 
 import click
+from rich.console import Console
+from rich.padding import Padding
 
 from webhook.component_base.logs import visible
 
-if TYPE_CHECKING:
-    from rich.console import Console
-
 F = TypeVar("F", bound=Callable[..., Any])
-NEVER = "never"
+FailOn = frozenset[str]
+"""The verdicts that make the exit code 1."""
+_NEVER = "never"
 JUDGED = ("refused", "warned", "audited")
 """What rules say of an object, the gravest first."""
-_COLOURS = {
+COLOURS = {
     **dict.fromkeys(("refused", "not judged", "FAILED", "error"), "red"),
     **dict.fromkeys(("warned", "warning"), "yellow"),
     **dict.fromkeys(("audited", "notice", "info"), "cyan"),
@@ -43,18 +44,14 @@ class JudgedCase(NamedTuple):
 
 
 def fail_on_option(*verdicts: str, default: str) -> Callable[[F], F]:
-    """Add `--fail-on`: the mildest verdict, of these from the gravest down, that makes the exit code 1."""
-    return click.option(
-        "--fail-on",
-        type=click.Choice([*verdicts, NEVER]),
-        default=default,
-        help="From which verdict on the exit code is 1.",
-    )
+    """Add `--fail-on`, of these verdicts from the gravest down; the command gets those that make the exit code 1."""
 
+    def failing(context: click.Context, parameter: click.Parameter, mildest: str) -> FailOn:
+        del context, parameter
+        return frozenset(() if mildest == _NEVER else verdicts[: verdicts.index(mildest) + 1])
 
-def failing(verdicts: Sequence[str], fail_on: str) -> frozenset[str]:
-    """The verdicts that count as failures, by the value of `--fail-on`."""
-    return frozenset(() if fail_on == NEVER else verdicts[: verdicts.index(fail_on) + 1])
+    choice, help_ = click.Choice([*verdicts, _NEVER]), "From which verdict on the exit code is 1."
+    return click.option("--fail-on", type=choice, default=default, callback=failing, help=help_)
 
 
 def junit_option(function: F) -> F:
@@ -65,9 +62,7 @@ def junit_option(function: F) -> F:
 
 def print_verdict(console: Console, verdict: str, about: str, *lines: str) -> None:
     """Print a verdict with what it is about, and the lines below it, which are all markup of rich."""
-    from rich.padding import Padding  # noqa: PLC0415 - only for people
-
-    console.print(f"[bold {_COLOURS[verdict]}]{verdict}[/]  {about}")
+    console.print(f"[bold {COLOURS[verdict]}]{verdict}[/]  {about}")
     for line in lines:
         console.print(Padding(line, (0, 0, 0, 2), expand=False))
 
