@@ -53,26 +53,19 @@ def test_issue_to_a_directory(tmp_path):
     assert "127.0.0.1, giveway, giveway.giveway-system, giveway.giveway-system.svc," in result.output
 
 
-def test_issue_again_changes_nothing(tmp_path):
-    """What is good is kept: a second `issue` prints the same."""
-    first = giveway("issue", "--dir", tmp_path, *SERVICE)
-    assert giveway("issue", "--dir", tmp_path, *SERVICE).output == first.output
-    assert giveway("show", "--dir", tmp_path).output == first.output
+def test_what_is_good_is_kept_until_it_is_rotated(tmp_path):
+    """A second `issue` prints the same, as `show` does; `--rotate` renews what is served at once, the authority stays.
 
-
-def test_rotate_makes_a_new_serving_certificate(tmp_path):
-    """`rotate` renews what is served at once; the authority stays."""
-    giveway("issue", "--dir", tmp_path, *SERVICE)
-    before = {name: (tmp_path / name).read_bytes() for name in ("tls.crt", "ca.crt")}
-    assert giveway("issue", "--rotate", "--dir", tmp_path, *SERVICE).exit_code == 0
-    assert (tmp_path / "tls.crt").read_bytes() != before["tls.crt"]
-    assert (tmp_path / "ca.crt").read_bytes() == before["ca.crt"]
-
-
-def test_rotate_of_the_authority_says_what_follows(tmp_path):
-    """`--rotate=ca` adds an authority and says that it does not sign yet."""
-    giveway("issue", "--dir", tmp_path, *SERVICE)
-    result = giveway("issue", "--rotate=ca", "--dir", tmp_path, *SERVICE)
+    `--rotate=ca` adds an authority and says that it does not sign yet.
+    """
+    issue = ("issue", "--dir", tmp_path, *SERVICE)
+    first = giveway(*issue)
+    assert giveway(*issue).output == giveway("show", "--dir", tmp_path).output == first.output
+    served, trusted = ((tmp_path / name).read_bytes() for name in ("tls.crt", "ca.crt"))
+    assert giveway(*issue, "--rotate").exit_code == 0
+    assert (tmp_path / "tls.crt").read_bytes() != served
+    assert (tmp_path / "ca.crt").read_bytes() == trusted
+    result = giveway(*issue, "--rotate=ca")
     assert result.output.count("\nauthority ") == 2
     assert "the newest authority signs from 10 minutes after its beginning on" in result.output
     assert (tmp_path / "ca.crt").read_bytes().count(b"BEGIN CERTIFICATE") == 2
@@ -129,21 +122,21 @@ async def test_keep_stays_until_it_is_told_to_go(cluster, tmp_path, trouble):
         ("days of a client", ["client", "--dir", "x", "--days", "3000000"], 2, "0<x<=36500"),
         ("keep", ["issue", "--dir", "x", *SERVICE, "--keep"], 2, "--keep goes with --secret"),
         ("configuration", ["issue", "--dir", "x", *SERVICE, "--webhook-config", "g"], 2, "with --secret"),
+        (
+            "certificates from elsewhere",
+            ["issue", "--dir", "theirs", *SERVICE],
+            1,
+            "come from elsewhere and are left alone",
+        ),
         ("nothing to show", ["show", "--dir", "x"], 1, "there are no certificates yet"),
         ("kubeconfig", ["show", "--secret", "a/b", "--kubeconfig", "none"], 1, "there is no such file"),
     ),
 )
 def test_mistakes_are_explained(tmp_path, monkeypatch, arguments, code, told):
     """A call that cannot work says why, with the exit code for it."""
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs" / "tls.crt").write_text("theirs")
     monkeypatch.chdir(tmp_path)
     result = giveway(*arguments)
     assert (result.exit_code, told in result.output) == (code, True)
-
-
-def test_certificates_from_elsewhere_are_left_alone(tmp_path):
-    """A directory with other certificates is an error and stays as it is."""
-    (tmp_path / "tls.crt").write_text("theirs")
-    result = giveway("issue", "--dir", tmp_path, *SERVICE)
-    assert result.exit_code == 1
-    assert "ca.key is missing, so these certificates come from elsewhere and are left alone" in result.output
-    assert (tmp_path / "tls.crt").read_text() == "theirs"
+    assert (tmp_path / "theirs" / "tls.crt").read_text() == "theirs"

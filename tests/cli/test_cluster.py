@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import sys
-from pathlib import Path
+from asyncio.subprocess import PIPE
 
 import aiohttp
 
+from tests.processes import start_giveway
 from tests.workloads import eventually, pod, priority_class
 from webhook.clusters.demo.scenarios import POLICIES
 from webhook.kube.client import Client
 from webhook.kube.resources import LEASE, POD, PRIORITY_CLASS
-
-ROOT = Path(__file__).parents[2]
 
 
 async def test_the_page_of_a_cluster(tmp_path):
@@ -23,11 +21,8 @@ async def test_the_page_of_a_cluster(tmp_path):
     (tmp_path / "policies" / "demo.yaml").write_text(POLICIES)
     kubeconfig = tmp_path / "kubeconfig"
     options = ["--nodes=1", "--page=0", f"--policies={tmp_path / 'policies'}", f"--kubeconfig={kubeconfig}"]
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "webhook.cli", "cluster", *options, stderr=asyncio.subprocess.PIPE, cwd=ROOT
-    )
+    process = await start_giveway("cluster", *options, stderr=PIPE)
     try:
-        assert process.stderr is not None
         address = ""
         async with asyncio.timeout(30):
             while not address:
@@ -49,6 +44,5 @@ async def test_the_page_of_a_cluster(tmp_path):
             process.send_signal(signal.SIGTERM)
             assert await asyncio.wait_for(process.wait(), 8) == 0
     finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
+        process.kill()
+        await process.wait()

@@ -67,7 +67,8 @@ def spread(**fields):
 BROKEN_SELECTOR = {"matchExpressions": [{"key": "app", "operator": "Near", "values": ["x"]}]}
 STARTS_AT_NOON = {**pod("a", on="n1"), "status": {"startTime": "noon"}}
 ATTACHES = {"metadata": {"name": "n1"}, "spec": {"drivers": [{"name": "d", "allocatable": {"count": HUGE}}]}}
-BEYOND = "{} is not within -2147483648 and 2147483647"
+A_BUDGET = "podDisruptionBudgets[0]: poddisruptionbudget default/web"
+A_SPREAD = "pod default/p: spec.topologySpreadConstraints"
 BAD = cases(
     ("not JSON", "{", "not a cluster"),
     ("not an object", "[1]", "Expected `object`"),
@@ -102,35 +103,16 @@ BAD = cases(
         asking(**spread(labelSelector=BROKEN_SELECTOR)),
         "pod default/p: spec.topologySpreadConstraints: operator 'Near'",
     ),
-    (
-        "a pod's priority beyond int32",
-        with_pod(priority=HUGE),
-        BEYOND.format("pods[0]: pod default/a: spec.priority: 2147483648"),
-    ),
-    (
-        "the preemptor's",
-        changed(preemptor=pod("p", priority=-HUGE - 1)),
-        BEYOND.format("pod default/p: spec.priority: -2147483649"),
-    ),
-    (
-        "what a budget allows",
-        changed(podDisruptionBudgets=[budget("web", {"app": "victim"}, 2**63)]),
-        BEYOND.format(
-            "podDisruptionBudgets[0]: poddisruptionbudget default/web: status.disruptionsAllowed: 9223372036854775808"
-        ),
-    ),
-    (
-        "what a node can attach",
-        changed(csiNodes=[ATTACHES]),
-        BEYOND.format("csiNodes[0]: csinode n1: spec.drivers: allocatable.count of d: 2147483648"),
-    ),
     *(
-        (
-            name,
-            asking(**spread(**{name: 2**64})),
-            BEYOND.format(f"pod default/p: spec.topologySpreadConstraints: {name}: 18446744073709551616"),
+        (place, line, f"{place}: {amount} is not within -2147483648 and 2147483647")
+        for place, line, amount in (
+            ("pods[0]: pod default/a: spec.priority", with_pod(priority=HUGE), HUGE),
+            ("pod default/p: spec.priority", changed(preemptor=pod("p", priority=-HUGE - 1)), -HUGE - 1),
+            (f"{A_BUDGET}: status.disruptionsAllowed", changed(podDisruptionBudgets=[budget("web", {}, 2**63)]), 2**63),
+            ("csiNodes[0]: csinode n1: spec.drivers: allocatable.count of d", changed(csiNodes=[ATTACHES]), HUGE),
+            (f"{A_SPREAD}: maxSkew", asking(**spread(maxSkew=2**64)), 2**64),
+            (f"{A_SPREAD}: minDomains", asking(**spread(minDomains=2**64)), 2**64),
         )
-        for name in ("maxSkew", "minDomains")
     ),
 )
 

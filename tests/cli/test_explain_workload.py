@@ -1,12 +1,16 @@
 """`giveway explain workload`: how often, for whom, and what a limit leaves."""
 
+from unittest.mock import AsyncMock, Mock
+
 import pytest
 
 from tests.reconciler.builders import START
 from webhook.cli.explain import print_workload, read_evictions
 from webhook.kube.errors import ApiError
 from webhook.kube.instants import rfc3339
+from webhook.kube.lease import Lease
 from webhook.kube.objects.meta import ObjectMeta
+from webhook.kube.resources import LEASE
 from webhook.policy.model.limits import Limits, WorkloadLimit
 from webhook.policy.model.policies import Policies
 from webhook.policy.model.preemption import PreemptionPolicy, Preemptors
@@ -44,25 +48,16 @@ def test_what_the_limit_of_a_policy_leaves_is_told(capsys, monkeypatch):
     assert capsys.readouterr().out.endswith("Evicted in namespace a: Job/a/a\n"), "a typo can be seen"
 
 
-class Leases:
-    """An API server with this text on the Lease with the evictions."""
-
-    def __init__(self, text):
-        self._text = text
-
-    async def get(self, path, of):
-        if self._text is None:
-            raise ApiError(404, "NotFound", "there is none")
-        assert path.endswith("namespaces/giveway-system/leases/giveway-reconciler-evictions")
-        return of(metadata=ObjectMeta(name="x", annotations={EVICTIONS: self._text}))
-
-
 async def test_what_was_evicted_is_read():
     """It is what the reconciler has written, nothing without a Lease, and an error if nobody would have written it."""
     row = gone("Job/default/db", API, 10.0)
-    record = recorded(row)
-    read = await read_evictions(Leases(encode(record)), "giveway-system")
+    lease = Lease(metadata=ObjectMeta(name="x", annotations={EVICTIONS: encode(recorded(row))}))
+    client = Mock(get=AsyncMock(return_value=lease))
+    read = await read_evictions(client, "giveway-system")
     assert read.of_workloads() == {"Job/default/db": [row]}
-    assert await read_evictions(Leases(None), "giveway-system") == NOTHING
+    client.get.assert_awaited_with(LEASE.path("giveway-system", "giveway-reconciler-evictions"), Lease)
+    lease.metadata.annotations = {EVICTIONS: "x"}
     with pytest.raises(ValueError, match="the record of evictions"):
-        await read_evictions(Leases("x"), "giveway-system")
+        await read_evictions(client, "giveway-system")
+    client.get.side_effect = ApiError(404, "NotFound", "there is none")
+    assert await read_evictions(client, "giveway-system") == NOTHING

@@ -11,35 +11,29 @@ from tests.cases import cases
 from tests.cli.reviewing import CLASSES, CONTAINERS, deployment, said
 
 BROKEN = "a: [\n"
-UNREADABLE = [
-    pytest.param("replicas: 3\n", id="no object"),
-    pytest.param(BROKEN, id="no YAML"),
-    pytest.param(
-        "apiVersion: scheduling.k8s.io/v1\nkind: PriorityClass\nmetadata: {name: a}\nvalue: 1.5\n", id="a class"
-    ),
-    pytest.param("apiVersion: scheduling.k8s.io/v1\nkind: PriorityClass\nvalue: 5\n", id="a class without a name"),
-    pytest.param("apiVersion: v1\nkind: Namespace\nmetadata: {name: a, labels: {b: yes}}\n", id="a namespace"),
-    pytest.param("apiVersion: v1\nkind: List\nitems: [5]\n", id="an item of a list"),
-    pytest.param(
-        f"apiVersion: v1\nkind: Pod\nmetadata: {{name: a}}\nspec: {{priority: {10**30}}}\n", id="a long number"
-    ),
-    pytest.param(
-        f'{{"apiVersion": "v1", "kind": "Pod", "metadata": {{"name": "a"}}, "x": "{chr(92)}ud800"}}\n',
-        id="half a character",
-    ),
-    pytest.param(
-        '{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "\\ud800"}}\n', id="half a character in a name"
-    ),
-]
+A_CLASS = "apiVersion: scheduling.k8s.io/v1\nkind: PriorityClass\n"
+UNREADABLE = (
+    ("no object", "replicas: 3\n"),
+    ("no YAML", BROKEN),
+    ("a class", f"{A_CLASS}metadata: {{name: a}}\nvalue: 1.5\n"),
+    ("a class without a name", f"{A_CLASS}value: 5\n"),
+    ("a namespace", "apiVersion: v1\nkind: Namespace\nmetadata: {name: a, labels: {b: yes}}\n"),
+    ("an item of a list", "apiVersion: v1\nkind: List\nitems: [5]\n"),
+    ("a long number", f"apiVersion: v1\nkind: Pod\nmetadata: {{name: a}}\nspec: {{priority: {10**30}}}\n"),
+    ("half a character", '{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "x": "\\ud800"}\n'),
+    ("half a character in a name", '{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "\\ud800"}}\n'),
+)
 
 
 @pytest.mark.parametrize(
     ("where", "text"),
-    [
-        pytest.param(where, *row.values, id=f"{row.id}, {where}")
-        for where, rows in (("file", UNREADABLE), ("directory", UNREADABLE[1:]), ("objects", UNREADABLE[:-3]))
-        for row in rows
-    ],
+    cases(
+        *(
+            (f"{name}, {where}", where, text)
+            for where, rows in (("file", UNREADABLE), ("directory", UNREADABLE[1:]), ("objects", UNREADABLE[:-3]))
+            for name, text in rows
+        )
+    ),
 )
 def test_a_document_that_cannot_be_read_hides_no_verdict(review, tmp_path, text, where):
     """What comes before and after it is judged; the exit code is 2 all the same."""
@@ -78,12 +72,7 @@ def test_a_key_that_stands_twice_is_a_warning(review):
 
 @pytest.mark.parametrize(
     ("value", "rules"),
-    [
-        ("1e+03", ["refused bands/top"]),
-        ("1500.0", ["refused bands/top"]),
-        ("02734", ["refused bands/top"]),
-        ("01500", []),
-    ],
+    [*((value, ["refused bands/top"]) for value in ("1e+03", "1500.0", "02734")), ("01500", [])],
 )
 def test_a_value_is_the_number_that_kubectl_reads(review, value, rules):
     """Helm writes large numbers with an exponent, and a zero in front makes an octal number."""
@@ -91,13 +80,16 @@ def test_a_value_is_the_number_that_kubectl_reads(review, value, rules):
     assert said(review("--format", "json", "--as", "alice", stdin=manifest)) == {"PriorityClass /a": rules}
 
 
+def demand(tmp_path, expression):
+    """A policy more, by which an expression has to hold."""
+    rule = f'{{name: labelled, validate: {{expression: "{expression}"}}}}'
+    head = "apiVersion: giveway.dev/v1alpha1\nkind: PriorityPolicy\nmetadata: {name: l}\n"
+    (tmp_path / "policies" / "labels.yaml").write_text(f"{head}spec: {{rules: [{rule}]}}\n")
+
+
 def test_null_is_absent(review, tmp_path):
     """As for the API server, and an empty text as a label's value; templates of charts leave such fields."""
-    rule = "{name: labelled, validate: {expression: \"object.metadata.labels.c == ''\", message: m}}"
-    policy = (
-        f"apiVersion: giveway.dev/v1alpha1\nkind: PriorityPolicy\nmetadata: {{name: l}}\nspec: {{rules: [{rule}]}}\n"
-    )
-    (tmp_path / "policies" / "labels.yaml").write_text(policy)
+    demand(tmp_path, "object.metadata.labels.c == ''")
     manifest = deployment("standard").replace("{labels: {a: b}}", "{labels: {a: b, c: }, annotations: , name: ~}")
     assert said(review("--format", "json", stdin=manifest)) == {"Deployment team-a/web": ["warned trial/standard"]}
 
@@ -132,31 +124,32 @@ def test_a_custom_resource_with_a_class_is_judged_by_its_pods(review, spec, expe
 
 @pytest.mark.parametrize(
     ("manifest", "words"),
-    [
-        (custom("{priorityClassName: standard}", namespace="east"), "Rollout: its pods are judged when they are made"),
-        (custom("{replicas: 2}"), "Rollout: no rule is about it"),
-        (custom("{priorityClassName: ''}"), "Rollout: no rule is about it"),
-        (custom("{properties: {priorityClassName: {type: string}}}"), "Rollout: no rule is about it"),
-        (custom("{priorityClassName: urgent}", namespace="kube-system"), "in namespace kube-system, about which"),
-        (custom("{priorityClassName: urgent}", "Deployment").replace("team-a", "east2"), None),
-    ],
-    ids=["allowed", "no class", "an empty one", "a schema", "a namespace that is left out", "a group of its own"],
+    cases(
+        ("allowed", custom("{priorityClassName: standard}", namespace="east"), "Rollout: its pods are judged when"),
+        ("no class", custom("{replicas: 2}"), "Rollout: no rule is about it"),
+        ("an empty one", custom("{priorityClassName: ''}"), "Rollout: no rule is about it"),
+        ("a schema", custom("{properties: {priorityClassName: {type: string}}}"), "Rollout: no rule is about it"),
+        (
+            "a namespace that is left out",
+            custom("{priorityClassName: urgent}", namespace="kube-system"),
+            "in namespace kube-system, about which",
+        ),
+    ),
 )
 def test_other_custom_resources_are_passed_over(review, manifest, words):
     """With a word about pods that they make."""
     result = review(stdin=manifest)
-    if words is None:
-        assert "refused  Deployment east2/a by bands/labelled" in result.stdout
-        return
     assert (result.exit_code, f"1 not judged, {words}" in result.stdout) == (0, True)
+
+
+def test_a_deployment_of_another_group_is_a_custom_resource(review):
+    """It goes by group and kind."""
+    result = review(stdin=custom("{priorityClassName: urgent}", "Deployment", "east2"))
+    assert "refused  Deployment east2/a by bands/labelled" in result.stdout
 
 
 def test_a_rule_about_what_a_custom_resource_does_not_tell_says_nothing(review, tmp_path):
     """Of its pods the class is known and nothing else."""
-    body = "{validate: {expression: \"'owner' in object.metadata.labels\"}, name: labelled}"
-    policy = (
-        f"apiVersion: giveway.dev/v1alpha1\nkind: PriorityPolicy\nmetadata: {{name: l}}\nspec: {{rules: [{body}]}}\n"
-    )
-    (tmp_path / "policies" / "labels.yaml").write_text(policy)
+    demand(tmp_path, "'owner' in object.metadata.labels")
     assert review(stdin=custom("{priorityClassName: standard}", namespace="east")).exit_code == 0
     assert review(stdin=custom(f"{{template: {{{TEMPLATE}}}}}", namespace="east")).exit_code == 1
