@@ -13,56 +13,31 @@ from tests.cases import cases
 from tests.cli.reviewing import CONTAINERS, POLICY, deployment, said
 from webhook.cli.review import command
 
+BARE = f"apiVersion: v1\nkind: Pod\nmetadata: {{generateName: a-, namespace: team-a}}\nspec: {{{CONTAINERS}}}"
+NOWHERE = f"apiVersion: v1\nkind: Pod\nmetadata: {{name: a}}\nspec: {{{CONTAINERS}, priorityClassName: urgent}}"
+EAST = "apiVersion: v1\nkind: Namespace\nmetadata: {name: east, labels: {urgent: allowed}}\n---\n"
+OWN = "apiVersion: scheduling.k8s.io/v1\nkind: PriorityClass\nmetadata: {name: own}\nvalue: 3\n---\n"
+WEB, EAST_WEB = "Deployment team-a/web", "Deployment east/web"
+
 
 @pytest.mark.parametrize(
-    ("manifest", "expected", "code"),
+    ("manifest", "expected"),
     cases(
-        ("a warning refuses nothing", deployment("standard"), {"Deployment team-a/web": ["warned trial/standard"]}, 0),
-        (
-            "all that refuse",
-            deployment("urgent"),
-            {"Deployment team-a/web": ["refused teams/allowed", "refused bands/labelled"]},
-            1,
-        ),
-        (
-            "a class that nobody has",
-            deployment("nope", "other"),
-            {"Deployment other/web": ["refused builtin/class-exists"]},
-            1,
-        ),
-        (
-            "a pod gets its default class first",
-            f"apiVersion: v1\nkind: Pod\nmetadata: {{generateName: a-, namespace: team-a}}\nspec: {{{CONTAINERS}}}",
-            {"Pod team-a/a-*": ["warned trial/standard"]},
-            0,
-        ),
-        (
-            "without a namespace",
-            f"apiVersion: v1\nkind: Pod\nmetadata: {{name: a}}\nspec: {{{CONTAINERS}, priorityClassName: urgent}}",
-            {"Pod default/a": ["refused bands/labelled"]},
-            1,
-        ),
-        (
-            "a namespace among the manifests counts as there",
-            "apiVersion: v1\nkind: Namespace\nmetadata: {name: east, labels: {urgent: allowed}}\n---\n"
-            + deployment("urgent", "east"),
-            {"Deployment east/web": []},
-            0,
-        ),
-        (
-            "so does a class",
-            "apiVersion: scheduling.k8s.io/v1\nkind: PriorityClass\nmetadata: {name: own}\nvalue: 3\n---\n"
-            + deployment("own", "east"),
-            {"PriorityClass /own": [], "Deployment east/web": []},
-            0,
-        ),
-        ("a namespace that giveway is not asked about", deployment("urgent", "kube-system"), {}, 0),
+        ("a warning refuses nothing", deployment("standard"), {WEB: ["warned trial/standard"]}),
+        ("all that refuse", deployment("urgent"), {WEB: ["refused teams/allowed", "refused bands/labelled"]}),
+        ("a class that nobody has", deployment("nope", "east"), {EAST_WEB: ["refused builtin/class-exists"]}),
+        ("a pod gets its default class first", BARE, {"Pod team-a/a-*": ["warned trial/standard"]}),
+        ("without a namespace", NOWHERE, {"Pod default/a": ["refused bands/labelled"]}),
+        ("a namespace among the manifests counts as there", EAST + deployment("urgent", "east"), {EAST_WEB: []}),
+        ("so does a class", OWN + deployment("own", "east"), {"PriorityClass /own": [], EAST_WEB: []}),
+        ("a namespace that giveway is not asked about", deployment("urgent", "kube-system"), {}),
     ),
 )
-def test_manifests_are_judged_as_the_webhook_judges_them(review, manifest, expected, code):
+def test_manifests_are_judged_as_the_webhook_judges_them(review, manifest, expected):
     """Templates, pods and classes go through the webhook's own functions; the exit code says if one is refused."""
     result = review("--format", "json", "-", stdin=manifest)
-    assert (said(result), result.exit_code) == (expected, code)
+    assert said(result) == expected
+    assert result.exit_code == any(verdict.startswith("refused") for rows in expected.values() for verdict in rows)
 
 
 CLASS = "apiVersion: scheduling.k8s.io/v1\nkind: PriorityClass\nmetadata: {name: top}\nvalue: 1500\n"
@@ -164,8 +139,10 @@ def test_what_cannot_be_read(review, text, words):
 
 @pytest.mark.parametrize(
     ("options", "words"),
-    [(("--as-group", "g"), "--as-group is a group of the user"), (("--explain",), "name its --phase")],
-    ids=["a group of nobody", "explain"],
+    cases(
+        ("a group of nobody", ("--as-group", "g"), "--as-group is a group of the user"),
+        ("explain", ("--explain",), "name its --phase"),
+    ),
 )
 def test_calls_that_make_no_sense(review, options, words):
     """They are refused with what would be right."""
