@@ -27,10 +27,16 @@ def run(bare, name, *arguments):
     return giveway(name, "--kubeconfig", bare.cluster.kubeconfig, *arguments)
 
 
-async def install(bare, *arguments):
-    result = await run(bare, "install", "--wait=0", *arguments)
+async def done(bare, name, *arguments):
+    """What a command says that ends well."""
+    result = await run(bare, name, *arguments)
     assert result.exit_code == 0, result.stderr
     return result.stdout
+
+
+def install(bare, *arguments):
+    """What an installation says that is not waited for."""
+    return done(bare, "install", "--wait=0", *arguments)
 
 
 async def everything(admin):
@@ -47,6 +53,14 @@ async def everything(admin):
     return found
 
 
+async def with_entries(bare, what, *policies):
+    """Give both configurations an entry of this name, of which nobody answers, by these failure policies."""
+    for phase, path, policy in zip(("mutate", "validate"), CONFIGURATIONS, policies or ("Ignore",) * 2, strict=True):
+        entry = {"name": f"{what}.{phase}.giveway.dev", "sideEffects": "None", "admissionReviewVersions": ["v1"]}
+        entry |= {"clientConfig": {"url": "https://127.0.0.1:1/"}} | ({"failurePolicy": policy} if policy else {})
+        await bare.admin.patch(path, {"webhooks": [entry]})
+
+
 async def versions(bare):
     """The resourceVersion of everything that was applied, but for what has a status of its own."""
     cluster = ObjectApplier(bare.admin)
@@ -54,9 +68,9 @@ async def versions(bare):
     return {key: (await cluster.get(key))["metadata"]["resourceVersion"] for key in keys}
 
 
+@pytest.mark.usefixtures("as_found")
 async def test_from_nothing_to_judging_and_back(bare):
     """It waits until the webhook has answered and says what to do next; uninstall leaves no object of any kind."""
-    before = await everything(bare.admin)
     waiting = asyncio.create_task(run(bare, "install", "--component=scan"))
     deployment = resources.DEPLOYMENT.path(NAMESPACE, "giveway-webhook")
     await eventually(lambda: unless_absent(bare.admin.get(deployment)), 60)
@@ -75,37 +89,31 @@ async def test_from_nothing_to_judging_and_back(bare):
         assert "CronJob giveway-system/giveway-scan removed" in text
         assert ("CronJob", NAMESPACE, "giveway-scan") not in await everything(bare.admin)
         assert await bare.webhooks() == entries
-        removed = await run(bare, "uninstall", "--yes")
-        assert removed.exit_code == 0, removed.stderr
+        removed = await done(bare, "uninstall", "--yes")
         assert await bare.can_make_pods()
-    assert removed.stdout.splitlines()[0] == "MutatingWebhookConfiguration giveway deleted"
-    assert await everything(bare.admin) == before
+    assert removed.startswith("MutatingWebhookConfiguration giveway deleted\n")
 
 
-async def test_in_another_namespace(bare):
+async def test_in_another_namespace(bare, as_found):
     """All of it is there, no object names the usual namespace, and uninstall finds it there."""
-    before = await everything(bare.admin)
     text = await install(bare, "--system-namespace=policy", "--component=scan")
     assert "Deployment policy/giveway-webhook created" in text
     found = await bare.admin.get(resources.DEPLOYMENT.path("policy", "giveway-webhook"))
     assert "--system-namespace=policy" in found["spec"]["template"]["spec"]["containers"][0]["args"]
-    assert not [one for one in await everything(bare.admin) - before if NAMESPACE in one]
-    removed = await run(bare, "uninstall", "--yes", "--system-namespace=policy")
-    assert removed.exit_code == 0, removed.stderr
-    assert await everything(bare.admin) == before
+    assert not [one for one in await everything(bare.admin) - as_found if NAMESPACE in one]
+    await done(bare, "uninstall", "--yes", "--system-namespace=policy")
 
 
+@pytest.mark.usefixtures("as_found")
 async def test_it_takes_over_what_kubectl_applied(bare):
     """An installation by `kubectl apply -k` is brought to this version, and removed like one of its own."""
-    before = await everything(bare.admin)
     await bare.kubectl("apply", "-k", str(BASE))
     text = await install(bare, "--image=registry.example.com/giveway:0.2.0")
     assert "Deployment giveway-system/giveway-webhook changed" in text
     found = await bare.admin.get(resources.DEPLOYMENT.path(NAMESPACE, "giveway-webhook"))
     images = {one["image"] for one in found["spec"]["template"]["spec"]["containers"]}
     assert images == {"registry.example.com/giveway:0.2.0"}
-    assert (await run(bare, "uninstall", "--yes")).exit_code == 0
-    assert await everything(bare.admin) == before
+    await done(bare, "uninstall", "--yes")
 
 
 async def test_policies_are_whose_who_changed_them(bare, tmp_path):
@@ -137,23 +145,13 @@ async def test_it_says_what_is_missing(bare):
     for each in pods:
         path = resources.POD.path(NAMESPACE, each["metadata"]["name"], "status")
         await bare.admin.patch(path, {"status": status})
-    await bare.admin.patch(CONFIGURATIONS[0], {"webhooks": [_probe("probe.mutate.giveway.dev")]})
+    await with_entries(bare, "probe")
 
     async def told():
         texts = " ".join((await look(ObjectApplier(bare.admin), render(BASE))).waiting)
         return "ImagePullBackOff: no such image" in texts and "TCP port 9443 of its pods is closed" in texts
 
     await eventually(told)
-
-
-def _probe(name):
-    return {
-        "name": name,
-        "clientConfig": {"url": "https://127.0.0.1:1/mutate"},
-        "sideEffects": "None",
-        "admissionReviewVersions": ["v1"],
-        "failurePolicy": "Ignore",
-    }
 
 
 @pytest.mark.parametrize(
@@ -170,21 +168,19 @@ def _probe(name):
         ),
     ],
 )
+@pytest.mark.usefixtures("as_found")
 async def test_a_kind_that_the_cluster_does_not_have(bare, arguments, message):
     """It is said before anything is applied, with what brings it or what works without; the embedded one has few."""
-    before = await everything(bare.admin)
     result = await run(bare, "install", *arguments)
     assert (result.exit_code, message in result.stderr) == (1, True)
-    assert await everything(bare.admin) == before
 
 
+@pytest.mark.usefixtures("as_found")
 async def test_a_cluster_that_is_too_old(bare, monkeypatch):
     """An API server without what giveway needs gets nothing."""
-    before = await everything(bare.admin)
     monkeypatch.setattr("webhook.installation.applier.OLDEST", 99)
     with pytest.raises(UnfitClusterError, match=r"needs Kubernetes 1\.99 or newer\. Nothing was applied"):
         await apply(ObjectApplier(bare.admin), render(BASE), lambda _: None)
-    assert await everything(bare.admin) == before
 
 
 async def test_a_right_that_is_missing(bare):
@@ -197,32 +193,22 @@ async def test_a_right_that_is_missing(bare):
         assert len(result.stderr.splitlines()) == 1
 
 
-async def test_a_webhook_outside_the_cluster(bare):
+async def test_a_webhook_outside_the_cluster(bare, as_found):
     """No pods, Service or budget of the webhook; the command says how to start it, and uninstall takes the rest.
 
     The reconciler runs in the cluster if an image is named that nodes can pull, and else beside the webhook.
     """
-    before = await everything(bare.admin)
     text = await install(bare, "--url=https://10.0.0.1:9443", "--image=registry.example.com/giveway:0.1.0")
     assert "giveway serve --entries keep --url https://10.0.0.1:9443" in text
-    names = {(kind, name) for kind, _, name in await everything(bare.admin) - before}
+    names = {(kind, name) for kind, _, name in await everything(bare.admin) - as_found}
     assert not {("Deployment", "giveway-webhook"), ("Service", "giveway-webhook")} & names
     assert {("Deployment", "giveway-reconciler"), ("ServiceAccount", "giveway-webhook")} <= names
     text = await install(bare, "--url=https://10.0.0.1:9443")
     assert "giveway run --entries keep --url https://10.0.0.1:9443" in text
     assert "Deployment giveway-system/giveway-reconciler removed" in text
-    entry = {
-        "name": "pods.giveway.dev",
-        "clientConfig": {"url": "https://10.0.0.1:9443/mutate"},
-        "rules": [{"apiGroups": ["x"], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["x"]}],
-        "sideEffects": "None",
-        "admissionReviewVersions": ["v1"],
-    }
-    for path in CONFIGURATIONS:
-        await bare.admin.patch(path, {"webhooks": [entry]})
+    await with_entries(bare, "pods")
     assert "giveway run" not in await install(bare, "--url=https://10.0.0.1:9443")
-    assert (await run(bare, "uninstall", "--yes")).exit_code == 0
-    assert await everything(bare.admin) == before
+    await done(bare, "uninstall", "--yes")
 
 
 async def test_a_webhook_that_runs_already_is_not_to_be_started(bare):
@@ -230,8 +216,7 @@ async def test_a_webhook_that_runs_already_is_not_to_be_started(bare):
     outside = ("install", "--url=https://10.0.0.1:9443")
     await install(bare, *outside[1:])
     waiting = asyncio.create_task(run(bare, *outside, "--wait=2"))
-    for phase, path in zip(("mutate", "validate"), CONFIGURATIONS, strict=True):
-        await bare.admin.patch(path, {"webhooks": [_probe(f"probe.{phase}.giveway.dev")]})
+    await with_entries(bare, "probe")
     for result in (await waiting, await run(bare, *outside, "--wait=1")):
         assert "  - the API server has not reached the webhook yet" in result.stderr
         assert "Now start it" not in result.stdout
@@ -291,13 +276,12 @@ def test_a_directory_without_policies_that_can_be_applied(tmp_path, file):
 async def test_dry_runs_write_nothing(bare):
     """Install prints YAML that can be applied; uninstall what it would delete, the configurations first."""
     before = await everything(bare.admin)
-    printed = await run(bare, "install", "--dry-run", "--component=scan")
-    objects = list(YAML(typ="safe", pure=True).load_all(printed.stdout))
+    objects = list(YAML(typ="safe", pure=True).load_all(await done(bare, "install", "--dry-run", "--component=scan")))
     assert {obj["kind"] for obj in objects} >= {"Deployment", "CronJob", "ConfigMap"}
     assert await everything(bare.admin) == before
     await install(bare)
     there = await everything(bare.admin)
-    text = (await run(bare, "uninstall", "--dry-run")).stdout.splitlines()
+    text = (await done(bare, "uninstall", "--dry-run")).splitlines()
     assert text[0] == "MutatingWebhookConfiguration giveway would be deleted"
     assert text[-1] == "Namespace giveway-system would be deleted"
     assert await everything(bare.admin) == there

@@ -6,8 +6,8 @@ from functools import partial
 
 import pytest
 
-from tests.installation.test_install import everything, install, run
-from tests.manifests.at_work import CONFIGURATIONS, Installed
+from tests.installation.test_install import done, everything, install, run, with_entries
+from tests.manifests.at_work import Installed
 from tests.manifests.objects import BASE, NAMESPACE
 from tests.workloads import namespace
 from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster
@@ -34,12 +34,6 @@ spec:
 BEYOND = TEAMS.replace(
     "priorityClasses: {allow: [batch]}", 'validate: {expression: "object.metadata.?managedFields.orValue([]) == []"}'
 )
-ENTRY = {
-    "name": "pods.validate.giveway.dev",
-    "clientConfig": {"url": "https://127.0.0.1:1/validate"},
-    "sideEffects": "None",
-    "admissionReviewVersions": ["v1"],
-}
 ROLE = Resource("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", namespaced=False)
 BINDINGS = resources.VALIDATING_ADMISSION_POLICY_BINDING
 
@@ -72,27 +66,21 @@ async def diagnosis(bare):
     return [one["what"] for one in found if one["check"] in ("native-policies", "registered")]
 
 
-async def test_native_alone(bare):
+async def test_native_alone(bare, as_found):
     """Nothing of a webhook is made; a second run changes nothing, doctor agrees, and uninstall takes all of it."""
-    before = await everything(bare.admin)
     begun = time.monotonic()
     first = await run(bare, "install", "--mode=native")
-    assert first.exit_code == 0, first.stderr
     assert "waiting: the API server takes the native policies into use" in first.stderr + first.stdout
     assert time.monotonic() - begun > TAKES_EFFECT
     assert "enforces the policies by itself from now on" in first.stdout
-    made = {(kind, name) for kind, _, name in await everything(bare.admin) - before}
+    made = {(kind, name) for kind, _, name in await everything(bare.admin) - as_found}
     assert {("Deployment", "giveway-reconciler"), ("Deployment", "giveway-native")} <= made
     assert not {kind for kind, name in made if "Webhook" in kind or name == "giveway-webhook"}
     assert await diagnosis(bare) == ["The policies are enforced by: native policies only."]
-    again = await run(bare, "install", "--mode=native")
-    assert again.exit_code == 0, again.stderr
-    assert "created" not in again.stdout
-    assert "changed," not in again.stdout.replace("unchanged", "")
-    removed = await run(bare, "uninstall", "--yes")
-    assert removed.exit_code == 0, removed.stderr
-    assert "PolicyBinding giveway-" in removed.stdout.splitlines()[0]
-    assert await everything(bare.admin) == before
+    again = await done(bare, "install", "--mode=native")
+    assert "created" not in again
+    assert "changed," not in again.replace("unchanged", "")
+    assert "PolicyBinding giveway-" in (await done(bare, "uninstall", "--yes")).splitlines()[0]
 
 
 async def test_policies_of_ones_own(bare, tmp_path):
@@ -125,18 +113,15 @@ async def test_from_the_webhook_to_native_and_back(bare):
     await bare.admin.create(resources.CONFIG_MAP.path(NAMESPACE), {"metadata": {"name": "giveway-policies-in-force"}})
     assert WAITS in await install(bare, "--mode=native")
     assert ("Deployment", NAMESPACE, "giveway-webhook") in await everything(bare.admin)
-    result = await run(bare, "install", "--mode=native")
-    assert result.exit_code == 0, result.stderr
-    assert "  MutatingWebhookConfiguration giveway removed" in result.stdout
+    assert "  MutatingWebhookConfiguration giveway removed" in await done(bare, "install", "--mode=native")
     found = await everything(bare.admin)
     assert ("Deployment", NAMESPACE, "giveway-webhook") not in found
     assert not {(key.kind, key.namespace, key.name) for key in made_by_webhook(NAMESPACE)} & found
     assert WAITS in await install(bare)
     assert await names(bare.admin, BINDINGS)
     async with bare.serving():
-        result = await run(bare, "install")
-        assert result.exit_code == 0, result.stderr
-        removed = [line.split()[0] for line in result.stdout.splitlines() if line.endswith(" removed")]
+        lines = (await done(bare, "install")).splitlines()
+        removed = [line.split()[0] for line in lines if line.endswith(" removed")]
         assert removed[0].endswith("PolicyBinding")
         assert not await names(bare.admin, BINDINGS)
         assert await diagnosis(bare) == []
@@ -145,8 +130,7 @@ async def test_from_the_webhook_to_native_and_back(bare):
 async def test_a_webhook_that_kubectl_applied_goes_as_well(bare):
     """And what a run that was killed left of a webhook's own objects goes with the next one."""
     await bare.kubectl("apply", "-k", str(BASE))
-    result = await run(bare, "install", "--mode=native")
-    assert result.exit_code == 0, result.stderr
+    await done(bare, "install", "--mode=native")
     assert ("Deployment", NAMESPACE, "giveway-webhook") not in await everything(bare.admin)
     await bare.admin.create(resources.CONFIG_MAP.path(NAMESPACE), {"metadata": {"name": "giveway-policies-in-force"}})
     assert "ConfigMap giveway-system/giveway-policies-in-force removed" in await install(bare, "--mode=native")
@@ -157,31 +141,21 @@ async def test_entries_that_let_pods_pass_are_waited_for(bare):
     """A webhook that is no backstop's any more is done when its entries fail closed again."""
     await install(bare)
     for policy in ("Ignore", "Fail"):
-        for path in CONFIGURATIONS:
-            await bare.admin.patch(path, {"webhooks": [{**ENTRY, "failurePolicy": policy}]})
+        await with_entries(bare, "pods", policy, policy)
         texts = (await look(ObjectApplier(bare.admin), render(BASE))).waiting
         assert any("still let pods pass" in text for text in texts) == (policy == "Ignore")
-        backstop = render(BASE, components(("native-policies", "backstop")))
-        webhook = [obj for obj in backstop if obj["metadata"]["name"] in ("giveway", "giveway-webhook", NAMESPACE)]
-        assert not any("pods pass" in text for text in (await look(ObjectApplier(bare.admin), webhook)).waiting)
 
 
 async def test_a_backstop_is_done_once_nothing_waits_for_the_webhook(bare):
     """The server writes the entries, here outside the cluster: as long as one is `Fail`, pods wait, and it is told."""
     arguments = ["install", "--url=https://127.0.0.1:1", "--mode=backstop"]
     await install(bare, *arguments[1:])
-    for policies, missing in (("Fail", "Ignore"), True), (("Ignore", "Ignore"), False):
-        for path, policy in zip(CONFIGURATIONS, policies, strict=True):
-            entry = {**ENTRY, "failurePolicy": policy}
-            if policy == "Fail":
-                del entry["failurePolicy"]
-            await bare.admin.patch(path, {"webhooks": [entry]})
-        result = await run(bare, *arguments, "--wait=1")
-        assert result.exit_code == 1
-        assert ("pods still wait for the webhook" in result.stderr) == missing, result.stderr
-        assert ("pods.validate.giveway.dev" in result.stderr) == missing
-        assert ("--failure-policy=Ignore" in result.stderr) == missing
-    assert "gets no answer from the webhook" in result.stderr
+    for policies, missing in (("", "Ignore"), True), (("Ignore", "Ignore"), False):
+        await with_entries(bare, "pods", *policies)
+        told = (await run(bare, *arguments, "--wait=1")).stderr
+        assert ("pods still wait for the webhook" in told) == missing, told
+        assert ("by pods.mutate.giveway.dev; a server with --failure-policy=Ignore" in told) == missing
+    assert "gets no answer from the webhook" in told
 
 
 @pytest.mark.parametrize("mode", ["webhook", "backstop", "native"])
@@ -199,19 +173,17 @@ async def test_without_accounts_that_may_change_what_is_asked(bare, mode):
         ), text
 
 
+@pytest.mark.usefixtures("as_found")
 async def test_what_cannot_be_native(bare, tmp_path):
     """Alone nothing is applied, because nobody would enforce it; beside the webhook it is said."""
     (tmp_path / "teams.yaml").write_text(BEYOND)
-    before = await everything(bare.admin)
     result = await run(bare, "install", "--mode=native", "--policies", tmp_path)
     assert result.exit_code == 1
     assert "--mode backstop keeps the webhook:\n  - teams/allowed: " in result.stderr
-    assert await everything(bare.admin) == before
     result = await run(bare, "install", "--mode=backstop", "--policies", tmp_path, "--dry-run")
     assert result.exit_code == 0
     assert result.stderr.startswith("not enforced natively: teams/allowed: ")
     assert "name: giveway-builtin-pods-mutate" in result.stdout
-    assert await everything(bare.admin) == before
 
 
 async def test_a_cluster_without_mutating_admission_policies(bare, monkeypatch):

@@ -1,7 +1,5 @@
 """Pods that are tried by dry run once native policies are in force: where, and what is found."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

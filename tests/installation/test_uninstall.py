@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from tests.installation.test_install import POLICY_MAP, everything, install, run
+from tests.installation.test_install import POLICY_MAP, done, everything, install, run
 from tests.manifests.objects import NAMESPACE
 from tests.workloads import pod, priority_class
 from webhook.kube import resources
@@ -36,9 +36,9 @@ async def test_uninstalling_takes_plans_and_notices_off_pods(bare):
     asked = {"type": NOTICE_CONDITION, "status": "True", "reason": "Preempting", "message": "asked to leave by noon"}
     path = resources.POD.path("team-a", "told", "status")
     await bare.admin.patch(path, {"status": {"conditions": [asked]}}, kind="strategic")
-    result = await run(bare, "uninstall", "--yes")
-    assert "took the plan off 2 pods" in result.stdout
-    assert "took the notice off 1 pods" in result.stdout
+    text = await done(bare, "uninstall", "--yes")
+    assert "took the plan off 2 pods" in text
+    assert "took the notice off 1 pods" in text
     left = {name: await bare.admin.get(resources.POD.path("team-a", name)) for name in by_name}
     assert {name: each["metadata"].get("annotations") or {} for name, each in left.items()} == {
         "planned": {},
@@ -75,9 +75,8 @@ async def test_classes_that_nobody_may_delete_do_not_hold_it_up(bare, serves):
             await serving.aclose()
         with pytest.raises(ApiError, match="reserves: classes there" if serves else "failed calling webhook"):
             await bare.admin.delete(path)
-        result = await run(bare, "uninstall", "--yes")
-        assert result.exit_code == 0, result.stderr
-        gone = [line.partition(" ")[0] for line in result.stdout.splitlines() if line.endswith(" deleted")]
+        lines = (await done(bare, "uninstall", "--yes")).splitlines()
+        gone = [line.partition(" ")[0] for line in lines if line.endswith(" deleted")]
         assert set(gone[:2]) == {"MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"}
         assert "PriorityClass" not in gone
         await bare.admin.delete(path)
@@ -90,8 +89,7 @@ async def test_a_namespace_with_pods_of_others_is_kept(bare):
         await bare.admin.create(resources.POD.path(NAMESPACE), pod("somebodys", labels={"app": "x"}))
         for name in ("giveway-reconciler", "giveway-reconciler-evictions"):
             await bare.admin.create(resources.LEASE.path(NAMESPACE), {"metadata": {"name": name}})
-        result = await run(bare, "uninstall", "--yes")
-        assert result.exit_code == 0, result.stderr
+        await done(bare, "uninstall", "--yes")
     await bare.admin.get(resources.POD.path(NAMESPACE, "somebodys"))
     left = {one[0] for one in await everything(bare.admin) if one[1] == NAMESPACE}
     assert left <= {"Pod", "ServiceAccount", "ConfigMap"}  # the ServiceAccount and ConfigMap of every namespace
@@ -100,9 +98,9 @@ async def test_a_namespace_with_pods_of_others_is_kept(bare):
             await bare.admin.get(path)
 
 
+@pytest.mark.usefixtures("as_found")
 async def test_one_that_was_killed_can_be_run_again_and_removed(bare):
     """In the middle of applying: the inventory knows what may be there."""
-    before = await everything(bare.admin)
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "webhook.cli", "install", "--component=scan", "--wait=0"),
         *("--kubeconfig", str(bare.cluster.kubeconfig)),
@@ -118,8 +116,7 @@ async def test_one_that_was_killed_can_be_run_again_and_removed(bare):
     await install(bare)
     with pytest.raises(ApiError, match="not found"):
         await bare.admin.get(role.path(name="giveway-scan"))
-    assert (await run(bare, "uninstall", "--yes")).exit_code == 0
-    assert await everything(bare.admin) == before
+    await done(bare, "uninstall", "--yes")
 
 
 async def test_nothing_goes_without_an_answer(bare):
@@ -157,6 +154,6 @@ async def test_a_forged_inventory_deletes_nothing(bare):
     await bare.admin.patch(path, {"data": {"objects": json.dumps(forged)}})
     await install(bare)
     await bare.admin.patch(path, {"data": {"objects": json.dumps(forged)}})
-    assert "Namespace team-a" not in (await run(bare, "uninstall", "--yes")).stdout
+    assert "Namespace team-a" not in await done(bare, "uninstall", "--yes")
     for name in ("team-a", "kube-system"):
         assert "deletionTimestamp" not in (await bare.admin.get(resources.NAMESPACE.path(name=name)))["metadata"]

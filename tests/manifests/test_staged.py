@@ -6,7 +6,7 @@ import signal
 import pytest
 
 from tests.cases import cases
-from tests.manifests.at_work import CONFIGURATIONS, WEBHOOK, Installed, with_base
+from tests.manifests.at_work import WEBHOOK, Installed, with_base
 from tests.manifests.objects import BASE, NAMESPACE
 from tests.manifests.rendering import containers
 from tests.workloads import eventually, namespace, pod
@@ -50,20 +50,6 @@ async def test_a_webhook_that_the_api_server_cannot_reach_blocks_nobody(installe
         installed.reach()
         await eventually(installed.in_force, 20)
         assert "giveway_webhook_configurations_in_force 1.0" in await installed.shown("metrics")
-
-
-async def test_applying_again_changes_nothing(installed):
-    """Neither way of `kubectl apply` takes entries or trust away."""
-    async with installed.serving():
-        before, written = await installed.versions(), await installed.webhooks()
-        again = await installed.kubectl("apply", "-k", str(BASE))
-        # kubectl replaces the selector of a budget, and the strategy of a Deployment, whatever is there
-        kept = [line for line in again if not line.startswith(("deployment.apps/", "poddisruptionbudget.policy/"))]
-        assert [line for line in kept if not line.endswith(" unchanged")] == []
-        assert await installed.versions() == before
-        await installed.kubectl("apply", "--server-side", "--force-conflicts", "-k", str(BASE))
-        assert await installed.webhooks() == written
-        assert all(entry["clientConfig"]["caBundle"] for entries in written for entry in entries)
 
 
 async def test_deleted_configurations_stay_deleted(installed):
@@ -120,16 +106,6 @@ async def test_a_server_that_nobody_follows_opens_the_door(installed, arguments)
         await installed.kubectl("-n", NAMESPACE, *arguments)
     assert await installed.entries() == set()
     assert await installed.can_make_pods()
-
-
-async def test_removal_as_a_whole(installed):
-    """`kubectl delete -k` leaves nothing behind that refuses a pod."""
-    async with installed.serving():
-        await installed.kubectl("delete", "--ignore-not-found", "-k", str(BASE), "--wait=false")
-        assert await installed.can_make_pods()
-    for path in CONFIGURATIONS:
-        with pytest.raises(ApiError, match="not found"):
-            await installed.admin.get(path)
 
 
 async def test_replicas_that_start_at_once_share_their_certificates(tmp_path):

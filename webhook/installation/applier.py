@@ -32,7 +32,8 @@ _ORDER = (
     "ValidatingWebhookConfiguration",
     "PodDisruptionBudget",
 )
-"""What others need comes first; kinds that are not named follow, and the Deployments are last."""
+"""What others need comes first; kinds that are not named follow, and what runs is last."""
+RUNNING = ("Deployment", "CronJob")
 _POLL = 0.3
 _HELPS = {
     "cert-manager.io": "install cert-manager first, or leave the component out",
@@ -76,12 +77,8 @@ def refuses(kind: str) -> bool:
 
 def ordered(objects: Iterable[Json]) -> list[Json]:
     """The objects in the order in which they are applied; removal goes the other way."""
-    places = {kind: at for at, kind in enumerate(_ORDER)}
-
-    def place(obj: Json) -> int:
-        return len(_ORDER) + 1 if obj["kind"] in ("Deployment", "CronJob") else places.get(obj["kind"], len(_ORDER))
-
-    return sorted(objects, key=place)
+    places = {kind: at for at, kind in enumerate(_ORDER)} | dict.fromkeys(RUNNING, len(_ORDER) + 1)
+    return sorted(objects, key=lambda obj: places.get(obj["kind"], len(_ORDER)))
 
 
 async def within(seconds: float, check: Callable[[], Awaitable[bool]]) -> bool:
@@ -140,9 +137,7 @@ class ObjectApplier:
     async def get(self, key: Key) -> Json | None:
         """An object; None if there is none, or the cluster does not know its kind."""
         path = await self._path(key)
-        if path is None:
-            return None
-        return await unless_absent(self.client.get(path))
+        return None if path is None else await unless_absent(self.client.get(path))
 
     async def apply(self, obj: Json, told: Told) -> None:
         """Server-side apply; fields that others set and this object does not have stay as they are."""

@@ -18,18 +18,11 @@ from typing import Any
 import msgspec
 
 from webhook.component_base.own_names import APPLIED, CONFIGURATION, IN_FORCE, RECONCILER, SYSTEM_NAMESPACE, WEBHOOK
-from webhook.installation.applier import INVENTORY, Key, ObjectApplier, Told, key_of, ordered, refuses, within
+from webhook.installation.applier import INVENTORY, RUNNING, Key, ObjectApplier, Told, key_of, ordered, refuses, within
 from webhook.installation.kustomize import ManifestsError
+from webhook.kube import resources
 from webhook.kube.client import Client
 from webhook.kube.errors import ApiError, unless_absent
-from webhook.kube.resources import (
-    CONFIG_MAP,
-    DEPLOYMENT,
-    LEASE,
-    MUTATING_WEBHOOK_CONFIGURATION,
-    POD,
-    VALIDATING_WEBHOOK_CONFIGURATION,
-)
 from webhook.kube.rollouts import pod_selector, unready
 from webhook.policy.files.loading import load_or_raise
 from webhook.policy.files.sources import texts_in
@@ -140,9 +133,7 @@ async def apply(
         elif obj is not namespace:
             await cluster.apply(obj, told)
     left = [key for key in reversed(before) if key not in wanted and await cluster.is_ours(key)]
-    for key in unwanted:
-        if key not in (*wanted, *left) and await cluster.get(key) is not None:
-            left.append(key)
+    left += [key for key in unwanted if key not in (*wanted, *left) and await cluster.get(key) is not None]
     enforcing = {_VALIDATING, *await cluster.native_policies()}
     if enforcing.isdisjoint(left):
         await take_away(cluster, wanted, left, told)
@@ -197,8 +188,8 @@ async def are_in_force(client: Client, namespace: str, seconds: float) -> bool:
     """Whether the policies that were applied are in force within so many seconds. Raises ApiError."""
 
     async def are_kept() -> bool:
-        applied = await client.get(CONFIG_MAP.path(namespace, APPLIED))
-        kept = await unless_absent(client.get(CONFIG_MAP.path(namespace, IN_FORCE)))
+        applied = await client.get(resources.CONFIG_MAP.path(namespace, APPLIED))
+        kept = await unless_absent(client.get(resources.CONFIG_MAP.path(namespace, IN_FORCE)))
         return kept is not None and (kept.get("data") or {}) == (applied.get("data") or {})
 
     return await within(seconds, are_kept)
@@ -214,8 +205,8 @@ async def look(cluster: ObjectApplier, objects: Sequence[Json], *, backstop: boo
     fails_closed = static = False
     for obj in (obj for obj in objects if obj["kind"] == "Deployment"):
         key, server = key_of(obj), obj["spec"]["template"]["spec"]["containers"][0]
-        deployment = await client.get(DEPLOYMENT.path(key.namespace, key.name))
-        pods, _ = await client.list(POD.path(key.namespace), labelSelector=pod_selector(deployment))
+        deployment = await client.get(resources.DEPLOYMENT.path(key.namespace, key.name))
+        pods, _ = await client.list(resources.POD.path(key.namespace), labelSelector=pod_selector(deployment))
         if why := unready(deployment, pods):
             waiting.append(why)
         fails_closed |= key.name == WEBHOOK and "Ignore" not in f"{server.get('args')} {server.get('env')}"
@@ -224,7 +215,7 @@ async def look(cluster: ObjectApplier, objects: Sequence[Json], *, backstop: boo
         return Status(tuple(waiting), started=True)
     stored = [
         (await unless_absent(client.get(kind.path(name=CONFIGURATION))) or {}).get("webhooks") or []
-        for kind in (MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION)
+        for kind in (resources.MUTATING_WEBHOOK_CONFIGURATION, resources.VALIDATING_WEBHOOK_CONFIGURATION)
     ]
     entries = [entry for webhooks in stored for entry in webhooks]
     closed = {entry["name"] for entry in entries if entry.get("failurePolicy") != "Ignore"}
@@ -251,7 +242,6 @@ async def look(cluster: ObjectApplier, objects: Sequence[Json], *, backstop: boo
     return Status(tuple(waiting), started=bool(entries))
 
 
-_RUNNING = ("Deployment", "CronJob")
 _LABEL = "app.kubernetes.io/name"
 
 
@@ -261,9 +251,8 @@ async def keys_to_remove(cluster: ObjectApplier, rendered: Sequence[Json]) -> li
     In the order of removal, the namespace last, if nobody else has pods in it.
     """
     own, known = cluster.namespace, [key_of(obj) for obj in ordered(rendered)]
-    known += made_by_webhook(own)
-    known.append(Key("v1", "ConfigMap", own, INVENTORY))
-    known += [Key(LEASE.api_version, "Lease", own, name) for name in (RECONCILER, evictions_lease(RECONCILER))]
+    known += [*made_by_webhook(own), Key("v1", "ConfigMap", own, INVENTORY)]
+    known += [Key("coordination.k8s.io/v1", "Lease", own, name) for name in (RECONCILER, evictions_lease(RECONCILER))]
     # Whoever may write ConfigMaps there can list anything: only what an installation really applied is believed.
     known += [key for key in await cluster.inventory() if key not in known and await cluster.is_ours(key)]
     known += await cluster.native_policies()
@@ -272,7 +261,7 @@ async def keys_to_remove(cluster: ObjectApplier, rendered: Sequence[Json]) -> li
     def place(key: Key) -> int:
         if refuses(key.kind):
             return 0
-        return 1 if key.kind in _RUNNING else 3 if key.kind == "Namespace" else 2
+        return 1 if key.kind in RUNNING else 3 if key.kind == "Namespace" else 2
 
     # With somebody else's pods in it, the namespace is not giveway's to delete.
     others = not await cluster.has_no_pods(f"{_LABEL}!=giveway")
@@ -286,7 +275,7 @@ async def remove(cluster: ObjectApplier, keys: Sequence[Key], told: Callable[[st
     def gone(key: Key, _: str) -> None:
         told(f"{key} deleted")
 
-    first = [key for key in keys if refuses(key.kind)] + [key for key in keys if key.kind in _RUNNING]
+    first = [key for key in keys if refuses(key.kind)] + [key for key in keys if key.kind in RUNNING]
     await cluster.delete(first, gone)
     if not await within(seconds, lambda: cluster.has_no_pods(f"{_LABEL}=giveway")):
         told("some of giveway's pods still end; going on")
@@ -314,7 +303,7 @@ async def _take_plans_off(client: Client) -> tuple[int, int]:
     Returns from how many pods a plan was taken, and from how many a notice.
     """
     plans = notices = 0
-    async for page in client.pages(POD.path(), dict):
+    async for page in client.pages(resources.POD.path(), dict):
         for pod in page.items or ():
             annotations = pod["metadata"].get("annotations") or {}
             off = [row for row in POD_ANNOTATIONS if row.goes and row.key in annotations]
@@ -325,7 +314,7 @@ async def _take_plans_off(client: Client) -> tuple[int, int]:
                 status["conditions"] = [withdrawn_condition(time.time())]
             metadata, taken = pod["metadata"], dict.fromkeys(row.key for row in off)
             body = {"metadata": {"uid": metadata["uid"], "annotations": taken}, "status": status}
-            path = POD.path(metadata["namespace"], metadata["name"], "status")
+            path = resources.POD.path(metadata["namespace"], metadata["name"], "status")
             # It may be gone by now, or be another one
             if await unless_absent(client.patch(path, body, kind="strategic"), 404, 409) is not None:
                 plans += PLAN in annotations

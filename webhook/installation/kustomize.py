@@ -105,7 +105,7 @@ def _kustomization(directory: Path, below: list[Json]) -> list[Json]:
         objects = _kustomization(directory / name, objects)
     objects += [_config_map(generator, directory, where) for generator in own.get("configMapGenerator") or ()]
     for patch in own.get("patches") or ():
-        _patch(objects, patch, directory, where)
+        _patch(objects, patch, where)
     if own.get("namespace"):
         for obj in objects:
             if obj["kind"] not in _CLUSTER_WIDE:
@@ -154,13 +154,12 @@ def _config_map(entry: Json, directory: Path, where: Path) -> Json:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
 
 
-def _patch(objects: list[Json], entry: Json, directory: Path, where: Path) -> None:
+def _patch(objects: list[Json], entry: Json, where: Path) -> None:
     """Apply a patch to what it is aimed at: JSON Patch operations, or `$patch: delete`."""
-    _only(entry, ("target", "patch", "path"), where)
+    _only(entry, ("target", "patch"), where)
     try:
-        text = entry["patch"] if "patch" in entry else (directory / entry["path"]).read_text(encoding="utf-8")
-        patch = YAML(typ="safe", pure=True).load(text)
-    except (KeyError, OSError, YAMLError) as error:
+        patch = YAML(typ="safe", pure=True).load(entry["patch"])
+    except (KeyError, YAMLError) as error:
         raise ManifestsError(f"{where}: a patch cannot be read: {error}") from error
     target = entry.get("target")
     if target is None and isinstance(patch, dict):

@@ -8,28 +8,22 @@ import json
 import re
 import time
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from webhook.admission.context import Context, Objects
 from webhook.admission.own_reviews import ask, review_of
-from webhook.admission.review import Answer, say
-from webhook.admission.webhook import Phase
+from webhook.admission.review import say
 from webhook.component_base.own_names import SYSTEM_NAMESPACE, reconciler_user
 from webhook.installation.applier import ObjectApplier, key_of, within
 from webhook.installation.install import TAKES_EFFECT, policies_in
 from webhook.installation.kustomize import ManifestsError
+from webhook.kube import resources
 from webhook.kube.bounded import bounded
 from webhook.kube.client import Client
 from webhook.kube.errors import ApiError
 from webhook.kube.json_patch import apply_json_patch
 from webhook.kube.objects.cluster_scoped import Namespace, PriorityClass
-from webhook.kube.resources import (
-    MUTATING_ADMISSION_POLICY,
-    NAMESPACE,
-    POD,
-    PRIORITY_CLASS,
-    VALIDATING_ADMISSION_POLICY,
-)
 from webhook.native.compiler import compile_policies
 from webhook.native.drift import is_ours
 from webhook.native.objects import Settings
@@ -75,7 +69,7 @@ async def with_native_policies(
     loaded = load_texts(*texts_of(key.name, files))
     if loaded.errors:
         raise PolicyError(loaded.findings)
-    classes, _ = await cluster.client.list(PRIORITY_CLASS.path(), PriorityClass)
+    classes, _ = await cluster.client.list(resources.PRIORITY_CLASS.path(), PriorityClass)
     settings = Settings(namespace=key.namespace, reconciler=reconciler_user(key.namespace), kept=keeper)
     compiled = compile_policies(loaded.policies, classes, settings, time.time())
     if alone and compiled.lacks:
@@ -86,10 +80,10 @@ async def with_native_policies(
         )
     # The keeper's right to change them, by name; a rule without names would be a right to change all
     named = []
-    for resource in (MUTATING_ADMISSION_POLICY, VALIDATING_ADMISSION_POLICY):
-        names = [obj["metadata"]["name"] for obj in compiled.objects if obj["kind"] == resource.kind]
+    for kind in (resources.MUTATING_ADMISSION_POLICY, resources.VALIDATING_ADMISSION_POLICY):
+        names = [obj["metadata"]["name"] for obj in compiled.objects if obj["kind"] == kind.kind]
         if names:
-            rule = {"apiGroups": [resource.group], "resources": [resource.plural], "verbs": ["get", "update"]}
+            rule = {"apiGroups": [kind.group], "resources": [kind.plural], "verbs": ["get", "update"]}
             named.append({**rule, "resourceNames": names})
     made = []
     for obj in objects:
@@ -108,6 +102,8 @@ async def with_native_policies(
     return [*made, *compiled.objects], compiled.inexpressible, loaded.policies
 
 
+_TRIED = "giveway-trial"
+"""The name of the pod that is tried."""
 _MOST = 12
 """Namespaces in which a pod is tried."""
 _BY_GIVEWAY = re.compile(r"'giveway-[^']*'.* denied request: (.*)", re.DOTALL)
@@ -131,8 +127,8 @@ async def try_pods(
     `own` is giveway's own namespace, of which native policies say nothing. Raises ApiError, also if a dry run gets no
     verdict.
     """
-    classes, _ = await client.list(PRIORITY_CLASS.path(), PriorityClass)
-    namespaces, _ = await client.list(NAMESPACE.path(), Namespace)
+    classes, _ = await client.list(resources.PRIORITY_CLASS.path(), PriorityClass)
+    namespaces, _ = await client.list(resources.NAMESPACE.path(), Namespace)
     kind = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
     user = await client.create("/apis/authentication.k8s.io/v1/selfsubjectreviews", kind)
     others = [each for each in namespaces if each.metadata.name not in ("kube-system", own)]
@@ -159,26 +155,18 @@ def _expected(
         if EXEMPT in (namespace.metadata.labels or {}):
             continue
         trace: list[Verdict] = []
-        context = Context(engine, lookup, trace)
-        obj = _pod(name)
-        obj = apply_json_patch(obj, _ask(context, "mutate", obj, user).patch)
-        answer = _ask(context, "validate", obj, user)
-        refusals = [say(row) for row in answer.verdicts if row.denies]
+        asked = partial(review_of, "Pod", user=user, namespace=name, name=_TRIED, dry_run=True)
+        context, obj = Context(engine, lookup, trace), _pod(name)
+        obj = apply_json_patch(obj, ask(context, "mutate", asked(obj)).patch)
+        refusals = [say(row) for row in ask(context, "validate", asked(obj)).verdicts if row.denies]
         expected.setdefault(tuple((row.id, row.message) for row in trace), (name, refusals))
     return dict(list(expected.values())[:_MOST])
-
-
-def _ask(context: Context, phase: Phase, obj: Json, user: Json) -> Answer:
-    meta = obj["metadata"]
-    return ask(
-        context, phase, review_of("Pod", obj, user, namespace=meta["namespace"], name=meta["name"], dry_run=True)
-    )
 
 
 async def _try(client: Client, namespace: str, refusals: list[str]) -> str | None:
     """What is wrong with the answer to a pod; empty if nothing is, None if somebody else refuses it."""
     try:
-        await client.create(POD.path(namespace), _pod(namespace), dryRun="All")
+        await client.create(resources.POD.path(namespace), _pod(namespace), dryRun="All")
     except ApiError as error:
         if error.status not in (400, 403, 422):
             raise
@@ -199,9 +187,4 @@ def _pod(namespace: str) -> Json:
     }
     safe = {"runAsNonRoot": True, "runAsUser": 65534, "seccompProfile": {"type": "RuntimeDefault"}}
     spec = {"containers": [container], "securityContext": safe}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": "giveway-trial", "namespace": namespace},
-        "spec": spec,
-    }
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": _TRIED, "namespace": namespace}, "spec": spec}
