@@ -1,7 +1,5 @@
 """A cluster's objects as the API server lists them, and judges over policies."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

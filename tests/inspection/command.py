@@ -1,7 +1,5 @@
 """The `giveway` command as a process of its own."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 from asyncio.subprocess import PIPE

@@ -1,10 +1,10 @@
 """An `Observed` cluster, made by hand."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable
 from typing import Any
+
+import pytest
 
 from tests.admission.builders import make_class, manage
 from tests.inspection.builders import policies
@@ -86,6 +86,26 @@ def assert_finds(check: Check, cluster: Observed, expected: str | list[str]) -> 
     assert len(texts) == len(patterns), texts
     for text, pattern in zip(texts, patterns, strict=True):
         assert re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), text, re.DOTALL), text
+
+
+def finds(
+    sentence: str, check: Check, *rows: tuple[Any, ...], given: Callable[..., Observed] | None = None, said: str = "{}"
+) -> Any:
+    """A test of a check by a table: the name of each row, a cluster, and what is found, as `assert_finds` has it.
+
+    The cluster is made of the values between by `given`, if it is not there itself. What is found stands in `said`.
+    """
+    named = [
+        pytest.param(values, said.format(expected) if isinstance(expected, str) and expected else expected, id=name)
+        for name, *values, expected in rows
+    ]
+
+    @pytest.mark.parametrize(("values", "expected"), named)
+    def test(values: list[Any], expected: str | list[str]) -> None:
+        assert_finds(check, given(*values) if given else values[0], expected)
+
+    test.__doc__ = sentence
+    return test
 
 
 LOW = make_class("low", 10)

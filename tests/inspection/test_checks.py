@@ -22,6 +22,7 @@ from tests.inspection.observing import (
     assert_finds,
     configuration,
     entry,
+    finds,
     observed,
     summary,
 )
@@ -55,41 +56,38 @@ def ends(field, seconds):
     return f'{{"{field}":"{rfc3339(NOW + seconds)}"}}'
 
 
-@pytest.mark.parametrize(
-    ("pod", "expected"),
-    cases(
-        ("node gone", waiting(nominated="gone"), "warning: *which does not exist."),
-        ("long", waiting(nominated="n1"), "warning: Pod team-a/w has been nominated to node n1 by x for 2 h*."),
-        ("a minute", waiting("new", nominated="n1"), ""),
-        ("nobody knows since when", waiting("other", nominated="n1"), ""),
-        ("late plan", waiting(plan=ends("deadline", -600)), "error: *10 min ago."),
-        ("plan under way", waiting(nominated="n1", plan=ends("deadline", 60)), ""),
-        ("no plan at all", waiting(nominated="n1", plan="[]"), ""),
-        ("bound", summary(nominated="gone"), ""),
-    ),
-)
-def test_stuck_nominations(pod, expected):
-    """A nomination is stuck if its node is gone, its plan is over, or it is older than any plan."""
+def on_n1(pod):
+    """A pod in a cluster with one node; two have been nominated, the other one a minute ago."""
     nominated = {"team-a/w": Nominated(rfc3339(NOW - 7300), "x"), "team-a/new": Nominated(rfc3339(NOW - 60))}
-    assert_finds(
-        alive.stuck, observed(pod, nodes=[Node(metadata=ObjectMeta(name="n1"))], nominated=nominated), expected
-    )
+    return observed(pod, nodes=[Node(metadata=ObjectMeta(name="n1"))], nominated=nominated)
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    cases(
-        ("ten minutes over", ends("by", -600), "warning: *was over 10 min ago, and does not leave."),
-        ("just over", ends("by", -30), ""),
-        ("not over", ends("by", 600), ""),
-        ("no instant", '{"by":"soon"}', ""),
-        ("no text", '{"by":7}', ""),
-        ("no notice at all", "\ud800", ""),
-    ),
+test_stuck_nominations = finds(
+    "A nomination is stuck if its node is gone, its plan is over, or it is older than any plan.",
+    alive.stuck,
+    ("node gone", waiting(nominated="gone"), "warning: *which does not exist."),
+    ("long", waiting(nominated="n1"), "warning: Pod team-a/w has been nominated to node n1 by x for 2 h*."),
+    ("a minute", waiting("new", nominated="n1"), ""),
+    ("nobody knows since when", waiting("other", nominated="n1"), ""),
+    ("late plan", waiting(plan=ends("deadline", -600)), "error: *10 min ago."),
+    ("plan under way", waiting(nominated="n1", plan=ends("deadline", 60)), ""),
+    ("no plan at all", waiting(nominated="n1", plan="[]"), ""),
+    ("bound", summary(nominated="gone"), ""),
+    given=on_n1,
 )
-def test_overdue_notices(text, expected):
-    """A pod whose notice is over for more than a minute: nobody asks it to leave, or says that it stays."""
-    assert_finds(alive.overdue_notices, observed(summary(annotations={NOTICE: text})), expected)
+
+
+test_overdue_notices = finds(
+    "A pod whose notice is over for more than a minute: nobody asks it to leave, or says that it stays.",
+    alive.overdue_notices,
+    ("ten minutes over", ends("by", -600), "warning: *was over 10 min ago, and does not leave."),
+    ("just over", ends("by", -30), ""),
+    ("not over", ends("by", 600), ""),
+    ("no instant", '{"by":"soon"}', ""),
+    ("no text", '{"by":7}', ""),
+    ("no notice at all", "\ud800", ""),
+    given=lambda text: observed(summary(annotations={NOTICE: text})),
+)
 
 
 def bound(subject, *, namespace="", resources=("pods/status",), verbs=("patch",), groups=("",), **rule):
@@ -115,38 +113,34 @@ def impersonates(*users):
     return bound(BOB, resources=("users",), verbs=("impersonate",), **names)
 
 
-@pytest.mark.parametrize(
-    ("cluster", "expected"),
-    cases(
-        ("a person", bound(BOB), f"{STATUS}."),
-        ("in a namespace", bound(BOB, namespace="team-a"), f"{STATUS} in team-a."),
-        ("any status", bound(BOB, resources=("*/status",)), f"{STATUS}."),
-        (
-            "everybody",
-            bound("Group system:authenticated"),
-            "error: Everybody (Group system:auth*",
-        ),
-        ("the scheduler", bound("User system:kube-scheduler"), ""),
-        ("kube-system", bound("ServiceAccount kube-system/x"), ""),
-        ("ours", bound("ServiceAccount giveway-system/giveway-reconciler"), ""),
-        ("pods alone", bound(BOB, resources=("pods",)), ""),
-        ("reads", bound(BOB, verbs=("get",)), ""),
-        ("one pod", bound(BOB, resourceNames=["x"]), ""),
-        ("impersonates anybody", impersonates(), NODES),
-        ("impersonates a node", impersonates("system:node:n1"), NODES),
-        ("impersonates a person", impersonates("alice"), ""),
-        ("an administrator", bound(BOB, groups=("*",), resources=("*",), verbs=("*",)), ""),
-        ("configmaps elsewhere", bound(BOB, resources=("configmaps",), namespace="team-a"), ""),
-        (
-            "the policies",
-            bound(BOB, resources=("configmaps",), namespace="giveway-system"),
-            "info: May write ConfigMaps in giveway's namespace: User bob in giveway-system.",
-        ),
+test_rights = finds(
+    "Who may go round the shield, beside administrators and Kubernetes' own parts.",
+    rights.around_the_shield,
+    ("a person", bound(BOB), f"{STATUS}."),
+    ("in a namespace", bound(BOB, namespace="team-a"), f"{STATUS} in team-a."),
+    ("any status", bound(BOB, resources=("*/status",)), f"{STATUS}."),
+    (
+        "everybody",
+        bound("Group system:authenticated"),
+        "error: Everybody (Group system:auth*",
+    ),
+    ("the scheduler", bound("User system:kube-scheduler"), ""),
+    ("kube-system", bound("ServiceAccount kube-system/x"), ""),
+    ("ours", bound("ServiceAccount giveway-system/giveway-reconciler"), ""),
+    ("pods alone", bound(BOB, resources=("pods",)), ""),
+    ("reads", bound(BOB, verbs=("get",)), ""),
+    ("one pod", bound(BOB, resourceNames=["x"]), ""),
+    ("impersonates anybody", impersonates(), NODES),
+    ("impersonates a node", impersonates("system:node:n1"), NODES),
+    ("impersonates a person", impersonates("alice"), ""),
+    ("an administrator", bound(BOB, groups=("*",), resources=("*",), verbs=("*",)), ""),
+    ("configmaps elsewhere", bound(BOB, resources=("configmaps",), namespace="team-a"), ""),
+    (
+        "the policies",
+        bound(BOB, resources=("configmaps",), namespace="giveway-system"),
+        "info: May write ConfigMaps in giveway's namespace: User bob in giveway-system.",
     ),
 )
-def test_rights(cluster, expected):
-    """Who may go round the shield, beside administrators and Kubernetes' own parts."""
-    assert_finds(rights.around_the_shield, cluster, expected)
 
 
 def by_tier(disruption: GroupDisruption = GroupDisruption.POD) -> PreemptionPolicy:
@@ -198,48 +192,41 @@ def trust(days, *, bundle=None):
     return cluster
 
 
-@pytest.mark.parametrize(
-    ("cluster", "expected"),
-    cases(
-        ("fresh", trust(1), ""),
-        ("serving nearly over", trust(85), "warning: *giveway-tls expires on *"),
-        ("serving over", trust(91), "error: *giveway-tls expired on *"),
-        ("authority nearly over", trust(3645), ["error: *", "warning: The last authority*"]),
-        ("no certificates", trust(1, bundle=b"x"), ["error: *holds no certificates.", "error: *trusts no authority*"]),
-        (
-            "another authority",
-            trust(1, bundle=OTHER),
-            "error: *",
-        ),
+test_certificates = finds(
+    "What is served is current and trusted; what is trusted does not end soon.",
+    certificates.expiring,
+    ("fresh", trust(1), ""),
+    ("serving nearly over", trust(85), "warning: *giveway-tls expires on *"),
+    ("serving over", trust(91), "error: *giveway-tls expired on *"),
+    ("authority nearly over", trust(3645), ["error: *", "warning: The last authority*"]),
+    ("no certificates", trust(1, bundle=b"x"), ["error: *holds no certificates.", "error: *trusts no authority*"]),
+    (
+        "another authority",
+        trust(1, bundle=OTHER),
+        "error: *",
     ),
 )
-def test_certificates(cluster, expected):
-    """What is served is current and trusted; what is trusted does not end soon."""
-    assert_finds(certificates.expiring, cluster, expected)
 
 
-@pytest.mark.parametrize(
-    ("policy", "expected"),
-    cases(
-        ("matches", make_policy("p", namespaces=("team-*",)), ""),
-        ("mistyped", make_policy("p", namespaces=("tema-*",)), "warning: *matches no namespace*"),
-        (
-            "default class",
-            make_policy("p", make_rule("d", default_priority_class="none")),
-            "error: *gives*",
-        ),
-        (
-            "allowed class",
-            make_policy("p", make_rule("a", priority_classes=PriorityClasses(allow=("low", "x-*", "y")))),
-            "info: *do not exist: y.",
-        ),
-        ("managed class", manage("low"), ""),
-        ("no managed class", manage("giveway-*"), "info: *manages no PriorityClass of this cluster (giveway-*)."),
+test_policies_that_match_nothing = finds(
+    "Policies name namespaces and classes that are there.",
+    policies.matching_nothing,
+    ("matches", make_policy("p", namespaces=("team-*",)), ""),
+    ("mistyped", make_policy("p", namespaces=("tema-*",)), "warning: *matches no namespace*"),
+    (
+        "default class",
+        make_policy("p", make_rule("d", default_priority_class="none")),
+        "error: *gives*",
     ),
+    (
+        "allowed class",
+        make_policy("p", make_rule("a", priority_classes=PriorityClasses(allow=("low", "x-*", "y")))),
+        "info: *do not exist: y.",
+    ),
+    ("managed class", manage("low"), ""),
+    ("no managed class", manage("giveway-*"), "info: *manages no PriorityClass of this cluster (giveway-*)."),
+    given=lambda policy: observed(LOW, policy),
 )
-def test_policies_that_match_nothing(policy, expected):
-    """Policies name namespaces and classes that are there."""
-    assert_finds(policies.matching_nothing, observed(LOW, policy), expected)
 
 
 @pytest.mark.parametrize(
@@ -271,21 +258,18 @@ def test_exceptions(seconds, expected):
     assert_finds(policies.listed, cluster, ["warning: *from o/allowed*", wanted, "info: *from q/allowed*"])
 
 
-@pytest.mark.parametrize(
-    ("minor", "expected"),
-    cases(
-        ("too old", "29", "error: *"),
-        ("older than tested", "31", "warning: *"),
-        ("tested", "32+", ""),
-        ("between", "34", "info: *"),
-        ("newest tested", "36", ""),
-        ("newer", "37", "warning: *"),
-        ("unknown", "", "warning: *"),
-    ),
+test_versions = finds(
+    "Versions on which the tests never ran are said.",
+    alive.untested,
+    ("too old", "29", "error: *"),
+    ("older than tested", "31", "warning: *"),
+    ("tested", "32+", ""),
+    ("between", "34", "info: *"),
+    ("newest tested", "36", ""),
+    ("newer", "37", "warning: *"),
+    ("unknown", "", "warning: *"),
+    given=lambda minor: observed(version={"major": "1", "minor": minor}),
 )
-def test_versions(minor, expected):
-    """Versions on which the tests never ran are said."""
-    assert_finds(alive.untested, observed(version={"major": "1", "minor": minor}), expected)
 
 
 def test_the_tested_versions_are_the_documented_ones():

@@ -3,8 +3,7 @@
 import pytest
 
 from tests.admission.builders import manage
-from tests.cases import cases
-from tests.inspection.observing import LOW, PREEMPTIBLE, assert_finds, covering, observed, summary
+from tests.inspection.observing import LOW, PREEMPTIBLE, assert_finds, covering, finds, observed, summary
 from webhook.inspection.checks import budgets
 from webhook.kube.objects.meta import Condition
 
@@ -36,37 +35,37 @@ ALL_OF_THREE = {"desired_healthy": 3, "expected_pods": 3}
 TWO_OF_THREE = {"desired_healthy": 2, "expected_pods": 3}
 
 
-@pytest.mark.parametrize(
-    ("spec", "status", "why"),
-    cases(
-        ("none unavailable", {"max_unavailable": 0}, {}, "its maxUnavailable is 0"),
-        ("in percent", {"max_unavailable": "0%"}, {}, "its maxUnavailable is 0%"),
-        ("all available", {"min_available": "100%"}, {}, "its minAvailable is 100%"),
-        ("as many", {"min_available": 3}, ALL_OF_THREE, "it wants 3 of 3 pods healthy"),
-        ("rounded up", {"min_available": "95%"}, ALL_OF_THREE, "it wants 3 of 3 pods healthy"),
-        (
-            "not counted",
-            {"max_unavailable": 1},
-            {"conditions": [SYNC_FAILED]},
-            "its pods cannot be counted (jobs.batch has none)",
-        ),
-        (
-            "no controllers",
-            {"max_unavailable": 1},
-            {"current_healthy": 2},
-            "none of its pods has a controller, by whose*",
-        ),
-        ("one may go", {"min_available": 2}, TWO_OF_THREE, ""),
-        ("not counted yet", {"min_available": 3}, {}, ""),
-        ("not now", {"max_unavailable": 1}, {**TWO_OF_THREE, "disruptions_allowed": 0}, ""),
-    ),
-)
-def test_budgets_that_never_allow(spec, status, why):
-    """A budget that lets no preemptible pod go even when all are healthy is told with its reason; others are not."""
+def one_budget(spec, status):
     pods = summary("a", **MAY_GO), summary("b", labels=BATCH)
-    cluster = observed(LOW, *pods, closed(covering("one", **BATCH), status=status, **spec), manage("giveway-*"))
-    said = f"warning: PodDisruptionBudget team-a/one never lets any of its 1 preemptible pod go, because {why}: a."
-    assert_finds(budgets.never_allowing, cluster, said if why else "")
+    return observed(LOW, *pods, closed(covering("one", **BATCH), status=status, **spec), manage("giveway-*"))
+
+
+test_budgets_that_never_allow = finds(
+    "A budget that lets no preemptible pod go even when all are healthy is told with its reason; others are not.",
+    budgets.never_allowing,
+    ("none unavailable", {"max_unavailable": 0}, {}, "its maxUnavailable is 0"),
+    ("in percent", {"max_unavailable": "0%"}, {}, "its maxUnavailable is 0%"),
+    ("all available", {"min_available": "100%"}, {}, "its minAvailable is 100%"),
+    ("as many", {"min_available": 3}, ALL_OF_THREE, "it wants 3 of 3 pods healthy"),
+    ("rounded up", {"min_available": "95%"}, ALL_OF_THREE, "it wants 3 of 3 pods healthy"),
+    (
+        "not counted",
+        {"max_unavailable": 1},
+        {"conditions": [SYNC_FAILED]},
+        "its pods cannot be counted (jobs.batch has none)",
+    ),
+    (
+        "no controllers",
+        {"max_unavailable": 1},
+        {"current_healthy": 2},
+        "none of its pods has a controller, by whose*",
+    ),
+    ("one may go", {"min_available": 2}, TWO_OF_THREE, ""),
+    ("not counted yet", {"min_available": 3}, {}, ""),
+    ("not now", {"max_unavailable": 1}, {**TWO_OF_THREE, "disruptions_allowed": 0}, ""),
+    given=one_budget,
+    said="warning: PodDisruptionBudget team-a/one never lets any of its 1 preemptible pod go, because {}: a.",
+)
 
 
 @pytest.mark.parametrize(

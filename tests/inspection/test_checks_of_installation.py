@@ -4,7 +4,7 @@ import pytest
 
 from tests.admission.builders import make_class, manage
 from tests.cases import cases
-from tests.inspection.observing import NOW, assert_finds, configuration, entry, observed
+from tests.inspection.observing import NOW, configuration, entry, finds, observed
 from tests.manifests.rendering import rendered, rules_of
 from webhook.inspection.checks import alive, policies, rights
 from webhook.inspection.observed import CONFIGURATIONS, OwnState, PolicyMap
@@ -35,36 +35,32 @@ HELD = {"name": "webhook", "state": {"waiting": {"reason": "ImagePullBackOff", "
 BUT = {"pods": [{"metadata": {"labels": {"app": "giveway-webhook"}}, "status": {"containerStatuses": [HELD]}}]}
 
 
-@pytest.mark.parametrize(
-    ("deployments", "expected"),
-    cases(
-        ("runs", RUNS, ""),
-        (
-            "gone",
-            deployment("giveway-reconciler"),
-            "error: There is no Deployment giveway-system/giveway-webhook, and the webhook configurations lead to*",
-        ),
-        (
-            "never came up",
-            RUNS | deployment("giveway-webhook", ready=0),
-            "error: Deployment giveway-webhook: 0 of 2 pods are ready (container webhook: ImagePullBackOff: no*",
-        ),
-        (
-            "one is left",
-            RUNS | deployment("giveway-reconciler", ready=1),
-            "warning: Deployment giveway-reconciler: 1 of 2 pods are ready.",
-        ),
-        (
-            "scaled to nothing",
-            RUNS | deployment("giveway-reconciler", ready=0, wanted=0),
-            "warning: Deployment giveway-reconciler is scaled to 0 replicas.",
-        ),
+test_deployments = finds(
+    "Each Deployment that does not run as it is wanted is named, with what its pods say.",
+    alive.deployed,
+    ("runs", RUNS, ""),
+    (
+        "gone",
+        deployment("giveway-reconciler"),
+        "error: There is no Deployment giveway-system/giveway-webhook, and the webhook configurations lead to*",
     ),
+    (
+        "never came up",
+        RUNS | deployment("giveway-webhook", ready=0),
+        "error: Deployment giveway-webhook: 0 of 2 pods are ready (container webhook: ImagePullBackOff: no*",
+    ),
+    (
+        "one is left",
+        RUNS | deployment("giveway-reconciler", ready=1),
+        "warning: Deployment giveway-reconciler: 1 of 2 pods are ready.",
+    ),
+    (
+        "scaled to nothing",
+        RUNS | deployment("giveway-reconciler", ready=0, wanted=0),
+        "warning: Deployment giveway-reconciler is scaled to 0 replicas.",
+    ),
+    given=lambda deployments: observed(own_state=OwnState(deployments=deployments, **BUT), **registered()),
 )
-def test_deployments(deployments, expected):
-    """Each Deployment that does not run as it is wanted is named, with what its pods say."""
-    own = OwnState(deployments=deployments, **BUT)
-    assert_finds(alive.deployed, observed(own_state=own, **registered()), expected)
 
 
 @pytest.mark.parametrize(
@@ -119,26 +115,24 @@ def lease(holder="r-1", age=0.0):
     return Lease(metadata=ObjectMeta(name="giveway-reconciler"), spec=spec)
 
 
-@pytest.mark.parametrize(
-    ("own", "expected"),
-    cases(
-        ("leads", {"deployments": RUNS, "lease": lease()}, ""),
-        ("another clock", {"deployments": RUNS, "lease": lease(age=90)}, ""),
-        (
-            "old",
-            {"deployments": RUNS, "lease": lease(age=600), "lease_unchanged": True},
-            "error: *for the last time 10 min ago.",
-        ),
-        ("not held", {"deployments": RUNS, "lease": lease("")}, "error: *nobody holds Lease*"),
-        ("never", {"deployments": RUNS}, "error: No reconciler has led yet*"),
-        ("webhook alone", {}, "warning: No reconciler has ever run here, and the policies manage 1 PriorityClass."),
+MANAGED = make_class("giveway-online", 1000, never=True)
+
+
+test_leader = finds(
+    "Somebody leads if the lease is renewed, whatever the clocks say.",
+    alive.led,
+    ("leads", {"deployments": RUNS, "lease": lease()}, ""),
+    ("another clock", {"deployments": RUNS, "lease": lease(age=90)}, ""),
+    (
+        "old",
+        {"deployments": RUNS, "lease": lease(age=600), "lease_unchanged": True},
+        "error: *for the last time 10 min ago.",
     ),
+    ("not held", {"deployments": RUNS, "lease": lease("")}, "error: *nobody holds Lease*"),
+    ("never", {"deployments": RUNS}, "error: No reconciler has led yet*"),
+    ("webhook alone", {}, "warning: No reconciler has ever run here, and the policies manage 1 PriorityClass."),
+    given=lambda own: observed(MANAGED, manage("giveway-*"), own_state=OwnState(**own), **registered()),
 )
-def test_leader(own, expected):
-    """Somebody leads if the lease is renewed, whatever the clocks say."""
-    managed = make_class("giveway-online", 1000, never=True)
-    cluster = observed(managed, manage("giveway-*"), own_state=OwnState(**own), **registered())
-    assert_finds(alive.led, cluster, expected)
 
 
 POLICY = (
@@ -158,31 +152,25 @@ def maps(applied, in_force=POLICY, *, by_hand=False, deployments=RUNS, **fields)
 MEANT = {"allowed": ("p/r",)}
 
 
-@pytest.mark.parametrize(
-    ("own", "expected"),
-    cases(
-        ("the same", maps(POLICY), ""),
-        ("broken", maps(POLICY.replace("deny", "denny")), "error: *"),
-        ("held", maps(SOFTER), "warning: A change of *is held back*"),
-        ("allowed and under way", maps(SOFTER, **MEANT), "info: *"),
-        ("under way", maps(POLICY.replace("[x]", "[x, y]")), "info: *"),
-        (
-            "less than applied",
-            maps(POLICY, SOFTER, by_hand=True),
-            "warning: *-policies-in-force) give less protection than ConfigMap giveway-system/giveway-policies: *p/r*",
-        ),
-        ("less, and meant", maps(POLICY, SOFTER, by_hand=True, **MEANT), "info: *"),
-        ("outside the cluster", maps(SOFTER, deployments={}, **MEANT), "warning: *"),
-        ("nothing kept", OwnState(applied=maps(POLICY).applied, deployments=RUNS), ""),
+test_policies_in_force = finds(
+    "What was applied is in force, or it is said why not: what was softened by hand is put back, and told until then."
+    " A webhook outside the cluster reads a directory of its own.",
+    policies.differing,
+    ("the same", maps(POLICY), ""),
+    ("broken", maps(POLICY.replace("deny", "denny")), "error: *"),
+    ("held", maps(SOFTER), "warning: A change of *is held back*"),
+    ("allowed and under way", maps(SOFTER, **MEANT), "info: *"),
+    ("under way", maps(POLICY.replace("[x]", "[x, y]")), "info: *"),
+    (
+        "less than applied",
+        maps(POLICY, SOFTER, by_hand=True),
+        "warning: *-policies-in-force) give less protection than ConfigMap giveway-system/giveway-policies: *p/r*",
     ),
+    ("less, and meant", maps(POLICY, SOFTER, by_hand=True, **MEANT), "info: *"),
+    ("outside the cluster", maps(SOFTER, deployments={}, **MEANT), "warning: *"),
+    ("nothing kept", OwnState(applied=maps(POLICY).applied, deployments=RUNS), ""),
+    given=lambda own: observed(own_state=own),
 )
-def test_policies_in_force(own, expected):
-    """What was applied is in force, or it is said why not: what was softened by hand is put back, and told until then.
-
-    A webhook outside the cluster reads a directory of its own.
-    """
-    cluster = observed(own_state=own)
-    assert_finds(policies.differing, cluster, expected)
 
 
 def rbac(without=()):
@@ -202,26 +190,23 @@ AS_STATIC = {**RUNS["giveway-webhook"], "spec": {"template": {"spec": {"containe
 STATIC = OwnState(deployments={**RUNS, "giveway-webhook": AS_STATIC})
 
 
-@pytest.mark.parametrize(
-    ("own", "objects", "expected"),
-    cases(
-        ("all", OWN, rbac(), ""),
-        (
-            "no bindings",
-            OWN,
-            rbac() | {"clusterrolebindings": []},
-            ["error: *-webhook may not get priorityclasses*", "error: *-reconciler may not get pods*"],
-        ),
-        ("no roles", OWN, rbac() | {"roles": []}, ["error: *in giveway-system*"] * 2),
-        ("nobody runs", OwnState(), rbac() | {"roles": []}, ""),
-        ("no right on entries", OWN, rbac(CONFIGURATIONS), "error: *may not get mutatingwebhookconfigurations*"),
-        ("static", STATIC, rbac(CONFIGURATIONS), ""),
-        ("static, and may", STATIC, rbac(), f"warning: *giveway-webhook may still update {', '.join(CONFIGURATIONS)}."),
+test_own_rights = finds(
+    "A role or binding that is gone is found for the accounts that run; static entries need no rights on them.",
+    rights.missing,
+    ("all", OWN, rbac(), ""),
+    (
+        "no bindings",
+        OWN,
+        rbac() | {"clusterrolebindings": []},
+        ["error: *-webhook may not get priorityclasses*", "error: *-reconciler may not get pods*"],
     ),
+    ("no roles", OWN, rbac() | {"roles": []}, ["error: *in giveway-system*"] * 2),
+    ("nobody runs", OwnState(), rbac() | {"roles": []}, ""),
+    ("no right on entries", OWN, rbac(CONFIGURATIONS), "error: *may not get mutatingwebhookconfigurations*"),
+    ("static", STATIC, rbac(CONFIGURATIONS), ""),
+    ("static, and may", STATIC, rbac(), f"warning: *giveway-webhook may still update {', '.join(CONFIGURATIONS)}."),
+    given=lambda own, objects: observed(own_state=own, **objects),
 )
-def test_own_rights(own, objects, expected):
-    """A role or binding that is gone is found for the accounts that run; static entries need no rights on them."""
-    assert_finds(rights.missing, observed(own_state=own, **objects), expected)
 
 
 @pytest.mark.parametrize("account", rights.NEEDED)

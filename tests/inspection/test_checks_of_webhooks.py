@@ -6,7 +6,7 @@ import pytest
 
 from tests.admission.builders import make_policy, make_rule
 from tests.cases import cases
-from tests.inspection.observing import NOW, assert_finds, configuration, entry, observed, summary
+from tests.inspection.observing import NOW, assert_finds, configuration, entry, finds, observed, summary
 from webhook.inspection.checks import native, registration, webhooks
 from webhook.inspection.observed import CONFIGURATIONS, OwnState
 from webhook.native.compiler import compile_policies
@@ -25,20 +25,17 @@ def both(*entries):
     return {plural: [configuration("giveway", *entries)] for plural in CONFIGURATIONS}
 
 
-@pytest.mark.parametrize(
-    ("configurations", "expected"),
-    cases(
-        ("not installed", {}, ""),
-        ("one alone", {MUTATES: [OURS]}, "error: There is no Validating*"),
-        ("empty", both(), ["error: *no entries that judge anything."] * 2),
-        ("probes alone", both(entry("probe.mutate.giveway.dev")), ["error: *no entries that judge anything."] * 2),
-        ("Ignore", both(entry("pods.x.giveway.dev", failurePolicy="Ignore")), ["info: *failurePolicy Ignore*"] * 2),
-        ("in force", {plural: [OURS] for plural in CONFIGURATIONS}, ""),
-    ),
+test_registered = finds(
+    "Both configurations are there, with entries that judge.",
+    registration.registered,
+    ("not installed", {}, ""),
+    ("one alone", {MUTATES: [OURS]}, "error: There is no Validating*"),
+    ("empty", both(), ["error: *no entries that judge anything."] * 2),
+    ("probes alone", both(entry("probe.mutate.giveway.dev")), ["error: *no entries that judge anything."] * 2),
+    ("Ignore", both(entry("pods.x.giveway.dev", failurePolicy="Ignore")), ["info: *failurePolicy Ignore*"] * 2),
+    ("in force", {plural: [OURS] for plural in CONFIGURATIONS}, ""),
+    given=lambda configurations: observed(**configurations),
 )
-def test_registered(configurations, expected):
-    """Both configurations are there, with entries that judge."""
-    assert_finds(registration.registered, observed(**configurations), expected)
 
 
 SERVICE = {"clientConfig": {"service": {"namespace": "kyverno", "name": "svc"}}}
@@ -47,52 +44,53 @@ THERE = [{"metadata": {"namespace": "kyverno", "name": "svc"}}]
 LEFT_OUT = {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["kube-system", "kyverno"]}
 
 
-@pytest.mark.parametrize(
-    ("fields", "services", "expected"),
-    cases(
-        ("no Service", SERVICE, [], "error: *kyverno/svc, which does not exist*"),
-        ("its own pods", SERVICE, THERE, "warning: *"),
-        ("left out", {**SERVICE, "namespaceSelector": {"matchExpressions": [LEFT_OUT]}}, THERE, ""),
-        ("Ignore", {**SERVICE, "failurePolicy": "Ignore"}, [], ""),
-        ("by label", {**SERVICE, "objectSelector": {"matchLabels": {"a": "b"}}}, THERE, ""),
-        ("not about pods", {"rules": []}, [], ""),
-        ("kube-system", URL, [], "warning: *"),
-    ),
+def with_kyverno(fields, services):
+    """Somebody else's webhook with these fields, and the Services that are there."""
+    spaces = {"team-a": {}, "kube-system": {}, "kyverno": {}}
+    return observed(**{VALIDATES: [configuration("kyverno", entry(**fields))]}, services=services, namespaces=spaces)
+
+
+test_lock_out = finds(
+    "A webhook that fails closed has a server, and leaves out what its server needs.",
+    webhooks.locking_out,
+    ("no Service", SERVICE, [], "error: *kyverno/svc, which does not exist*"),
+    ("its own pods", SERVICE, THERE, "warning: *"),
+    ("left out", {**SERVICE, "namespaceSelector": {"matchExpressions": [LEFT_OUT]}}, THERE, ""),
+    ("Ignore", {**SERVICE, "failurePolicy": "Ignore"}, [], ""),
+    ("by label", {**SERVICE, "objectSelector": {"matchLabels": {"a": "b"}}}, THERE, ""),
+    ("not about pods", {"rules": []}, [], ""),
+    ("kube-system", URL, [], "warning: *"),
+    given=with_kyverno,
 )
-def test_lock_out(fields, services, expected):
-    """A webhook that fails closed has a server, and leaves out what its server needs."""
-    cluster = observed(
-        **{VALIDATES: [configuration("kyverno", entry(**fields))]},
-        services=services,
-        namespaces={"team-a": {}, "kube-system": {}, "kyverno": {}},
-    )
-    assert_finds(webhooks.locking_out, cluster, expected)
 
 
 def daemon_set(namespace, **spec):
     return {"metadata": {"namespace": namespace, "name": "agent"}, "spec": {"template": {"spec": spec}}}
 
 
-@pytest.mark.parametrize(
-    ("spec", "looked_at"),
-    cases(
-        ("of the host's network", {"hostNetwork": True}, True),
-        ("tolerates all", {"tolerations": [{"operator": "Exists"}]}, True),
-        ("tolerates an effect", {"tolerations": [{"operator": "Exists", "effect": "NoSchedule"}]}, True),
-        ("tolerates one key", {"tolerations": [{"operator": "Exists", "key": "a"}]}, False),
-        ("any other", {}, False),
-    ),
-)
-def test_daemon_sets_that_nodes_need_lock_out(spec, looked_at):
-    """A webhook that fails closed leaves out the network plugin's namespace, also giveway's own entries."""
+LOCKS = "warning: * refuses pods in calico-system when nobody answers*"
+
+
+def with_agents(spec):
+    """Somebody's webhook for two namespaces that have DaemonSets, one of which is looked at for this spec."""
     judged = {"matchLabels": {"judged": "yes"}}
-    cluster = observed(
+    return observed(
         **{VALIDATES: [configuration("kyverno", entry(**URL, namespaceSelector=judged))]},
         daemonsets=[daemon_set("calico-system", **spec), daemon_set("left-out", hostNetwork=True)],
         namespaces={"kube-system": {}, "calico-system": {"judged": "yes"}, "left-out": {}},
     )
-    expected = "warning: * refuses pods in calico-system when nobody answers*" if looked_at else ""
-    assert_finds(webhooks.locking_out, cluster, expected)
+
+
+test_daemon_sets_that_nodes_need_lock_out = finds(
+    "A webhook that fails closed leaves out the network plugin's namespace, also giveway's own entries.",
+    webhooks.locking_out,
+    ("of the host's network", {"hostNetwork": True}, LOCKS),
+    ("tolerates all", {"tolerations": [{"operator": "Exists"}]}, LOCKS),
+    ("tolerates an effect", {"tolerations": [{"operator": "Exists", "effect": "NoSchedule"}]}, LOCKS),
+    ("tolerates one key", {"tolerations": [{"operator": "Exists", "key": "a"}]}, ""),
+    ("any other", {}, ""),
+    given=with_agents,
+)
 
 
 def test_exemptions():

@@ -77,18 +77,29 @@ def test_a_pod_is_judged_as_it_was_sent(rule, expected):
     assert said(policies(make_policy("p", rule)), running(**URGENT), CONTROLLER) == expected
 
 
+def changed(**changes):
+    return msgspec.structs.replace(make_policy("p", reserve()), **changes)
+
+
+def excepted(**match):
+    """The range with an exception for what matches."""
+    exception = PolicyException(
+        match=RequestMatch(**match), rules=("range",), reason="r", owner="o", until=4e9, source=HERE
+    )
+    return changed(exceptions=(exception,))
+
+
+BY_NAME = "request.userInfo.username == 'x'"
+ELSEWHERE = RequestMatch(subjects=LEADS, namespace_selector=LabelSelector(match_labels={"a": "b"}))
+
+
 @pytest.mark.parametrize(
     ("policy", "bare", "controlled"),
     cases(
         ("nobody", make_policy("p", reserve()), "refused", "refused"),
         ("by-namespace", make_policy("p", reserve(namespaces=("team-*",))), None, None),
         ("by-subject", make_policy("p", reserve(subjects=LEADS)), "cannot be judged", "refused"),
-        (
-            "by-subject-and-namespace",
-            make_policy("p", reserve(subjects=LEADS, namespaces=("team-a",))),
-            "cannot be judged",
-            None,
-        ),
+        ("by-both", make_policy("p", reserve(subjects=LEADS, namespaces=("team-a",))), "cannot be judged", None),
         ("other-namespace", make_policy("p", reserve(subjects=LEADS, namespaces=("other",))), "refused", "refused"),
         ("match-by-subject", make_policy("p", reserve(), subjects=LEADS), "cannot be judged", "refused"),
         ("match-elsewhere", make_policy("p", reserve(), subjects=LEADS, namespaces=("other",)), None, None),
@@ -98,57 +109,26 @@ def test_a_pod_is_judged_as_it_was_sent(rule, expected):
             "cannot be judged",
             None,
         ),
+        ("exclude-by-subject", changed(exclude=RequestMatch(subjects=LEADS)), "cannot be judged", "refused"),
+        ("exclude-elsewhere", changed(exclude=ELSEWHERE), "refused", "refused"),
+        ("condition", changed(conditions=(MatchCondition("c", BY_NAME, HERE),)), "cannot be judged", None),
+        ("exception-by-subject", excepted(subjects=LEADS), "cannot be judged", "refused"),
+        ("exception-elsewhere", excepted(subjects=LEADS, namespaces=("other",)), "refused", "refused"),
+        ("exception-by-namespace", excepted(namespaces=("team-a",)), "warned", "warned"),
     ),
 )
-def test_rules_that_read_the_requester(policy, bare, controlled):
-    """Of a bare pod they cannot be judged unless they say the same of everybody; of a controller's pod by namespace."""
+def test_what_reads_the_requester(policy, bare, controlled):
+    """Of a bare pod it cannot be judged unless it says the same of everybody; of a controller's pod by namespace."""
     assert said(policies(policy), running(**URGENT), UNKNOWN).get("p/range") == bare
     pod = running(**URGENT, **owned_by("ReplicaSet"))
     assert said(policies(policy), pod, CONTROLLER).get("p/range") == controlled
-
-
-@pytest.mark.parametrize(
-    ("changes", "expected"),
-    cases(
-        ("exclude-by-subject", {"exclude": RequestMatch(subjects=LEADS)}, "cannot be judged"),
-        (
-            "exclude-elsewhere",
-            {"exclude": RequestMatch(subjects=LEADS, namespace_selector=LabelSelector(match_labels={"a": "b"}))},
-            "refused",
-        ),
-        (
-            "condition",
-            {"conditions": (MatchCondition("c", "request.userInfo.username == 'x'", HERE),)},
-            "cannot be judged",
-        ),
-    ),
-)
-def test_policies_that_read_the_requester(changes, expected):
-    """Exclusions and conditions that read the requester are taken both ways as well."""
-    policy = msgspec.structs.replace(make_policy("p", reserve()), **changes)
-    assert said(policies(policy), running(**URGENT), UNKNOWN) == {"p/range": expected}
-
-
-@pytest.mark.parametrize(
-    ("match", "expected"),
-    cases(
-        ("by-subject", RequestMatch(subjects=LEADS), "cannot be judged"),
-        ("elsewhere", RequestMatch(subjects=LEADS, namespaces=("other",)), "refused"),
-        ("by-namespace", RequestMatch(namespaces=("team-a",)), "warned"),
-    ),
-)
-def test_exceptions_that_read_the_requester(match, expected):
-    """An exception for some people may be for who made the pod."""
-    exception = PolicyException(match=match, rules=("range",), reason="r", owner="o", until=4e9, source=HERE)
-    policy = msgspec.structs.replace(make_policy("p", reserve()), exceptions=(exception,))
-    assert said(policies(policy), running(**URGENT), UNKNOWN) == {"p/range": expected}
 
 
 def test_an_operators_pod_is_a_service_accounts_pod():
     """Rights hold for it by namespace, and only expressions that read the user's name cannot be judged."""
     pod = running(**URGENT, **owned_by("Database", api_version="example.com/v1"))
     assert said(policies(make_policy("p", reserve(subjects=LEADS))), pod, OPERATOR) == {"p/range": "refused"}
-    named = make_policy("p", make_rule("r", validate=Validate(expression="request.userInfo.username == 'x'")))
+    named = make_policy("p", make_rule("r", validate=Validate(expression=BY_NAME)))
     assert said(policies(named), pod, OPERATOR) == {"p/r": "cannot be judged"}
 
 

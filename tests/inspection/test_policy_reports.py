@@ -1,11 +1,11 @@
 """The reports that a scan writes for the viewers of policies."""
 
 import json
+from contextlib import asynccontextmanager
 
 import pytest
-from aiohttp import web
-from aiohttp.test_utils import TestServer
 
+from tests.kube.server import Server, answer
 from webhook.inspection.policy_reports import MOST_RESULTS, policy_reports, write_policy_reports
 from webhook.inspection.scan import Report, Row
 from webhook.kube.client import Client
@@ -24,44 +24,13 @@ def report(*rows, **more):
     return Report(rows=list(rows), **more)
 
 
-class Reports:
-    """An API server that has nothing but these APIs, and keeps the reports that are applied."""
-
-    def __init__(self, *apis, gone=()):
-        self.apis, self.gone, self.kept, self.refused = apis, gone, {}, None
-        app = web.Application()
-        app.router.add_route("*", "/{path:.*}", self.answer)
-        self.server = TestServer(app)
-
-    async def answer(self, request):
-        path = request.path
-        api = next((one for one in self.apis if path.startswith(f"/apis/{one}")), None)
-        if api is None or any(f"/namespaces/{name}/" in path for name in self.gone):
-            return self.status(404)
-        if path == f"/apis/{api}":
-            return web.json_response({"resources": [{"name": plural} for plural in PLURALS[api]]})
-        if self.refused == request.method:
-            return self.status(403)
-        if request.method == "PATCH":
-            assert request.content_type == "application/apply-patch+yaml"
-            assert dict(request.query) == {"fieldManager": "giveway-scan", "force": "true"}
-            self.kept[path] = await request.json()
-        if request.method == "DELETE":
-            del self.kept[path]
-        if request.method == "GET":
-            plural = path.rpartition("/")[2]
-            assert request.query["labelSelector"] == "app.kubernetes.io/managed-by=giveway"
-            items = [body for at, body in self.kept.items() if at.split("/")[-2] == plural]
-            return web.json_response({"items": items, "metadata": {"resourceVersion": "1"}})
-        return web.json_response(self.kept.get(path, {}))
-
-    @staticmethod
-    def status(code):
-        return web.json_response({"kind": "Status", "code": code, "message": "no"}, status=code)
-
-    async def write(self, found):
-        async with self.server, Client.for_server(str(self.server.make_url(""))) as client:
-            return await write_policy_reports(client, found, NOW)
+@asynccontextmanager
+async def cluster(*apis):
+    """A server that has these APIs and no reports yet, and its client."""
+    async with Server() as server, Client.for_server(server.url) as client:
+        for api in apis:
+            server.objects[f"/apis/{api}"] = {"resources": [{"name": plural} for plural in PLURALS[api]]}
+        yield server, client
 
 
 def path(api, plural, namespace="team-a"):
@@ -119,52 +88,47 @@ def test_reports_are_bounded():
 @pytest.mark.parametrize("apis", [(OLD,), (NEW,), (OLD, NEW)], ids=["PolicyReport", "OpenReports", "both"])
 async def test_reports_are_written_to_what_the_cluster_has(apis):
     """To the API that a viewer reads: the one, its successor, or both while a cluster moves."""
-    cluster = Reports(*apis)
-    written = await cluster.write(report(row(), row(namespace="")))
+    async with cluster(*apis) as (server, client):
+        written = await write_policy_reports(client, report(row(), row(namespace="")), NOW)
     assert (written.groups, written.reports) == ([api.partition("/")[0] for api in apis], 2 * len(apis))
     for api in apis:
-        body = cluster.kept[path(api, PLURALS[api][0])]
+        body = server.objects[path(api, PLURALS[api][0])]
         assert (body["apiVersion"], body["kind"]) == (api, {OLD: "PolicyReport", NEW: "Report"}[api])
-        assert body["metadata"] == {
-            "name": "giveway-scan",
-            "namespace": "team-a",
-            "labels": {"app.kubernetes.io/managed-by": "giveway"},
-        }
+        assert body["metadata"]["labels"] == {"app.kubernetes.io/managed-by": "giveway"}
         assert body.get("source") == (None if api == OLD else "giveway")
-        assert path(api, PLURALS[api][1], "") in cluster.kept
+        assert path(api, PLURALS[api][1], "") in server.objects
+    assert all(asked.endswith("?fieldManager=giveway-scan&force=true") for asked in server.asked("PATCH"))
 
 
 async def test_a_cluster_without_the_api_gets_none():
     """Nothing is written, and the answer says so."""
-    assert (await Reports().write(report(row()))).groups == []
+    async with cluster() as (_, client):
+        assert (await write_policy_reports(client, report(row()), NOW)).groups == []
 
 
 async def test_a_report_goes_when_nothing_is_found_any_more():
     """A namespace that is clean has no report; after an incomplete scan none is taken away."""
-    cluster = Reports(OLD)
-    cluster.kept[path(OLD, "policyreports", "clean")] = {"metadata": {"name": "giveway-scan", "namespace": "clean"}}
-    cluster.kept[path(OLD, "clusterpolicyreports", "")] = {"metadata": {"name": "giveway-scan"}}
-    other = {"metadata": {"name": "other", "namespace": "clean"}}
-    cluster.kept["/apis/wgpolicyk8s.io/v1alpha2/namespaces/clean/policyreports/other"] = other
-    assert (await cluster.write(report(row(), problems=["jobs: not scanned"]))).removed == 0
-    again = Reports(OLD)
-    again.kept = cluster.kept
-    assert (await again.write(report(row()))).removed == 2
-    assert sorted(again.kept) == [
-        "/apis/wgpolicyk8s.io/v1alpha2/namespaces/clean/policyreports/other",
-        path(OLD, "policyreports"),
-    ]
+    other = path(OLD, "policyreports", "clean").replace("giveway-scan", "other")
+    async with cluster(OLD) as (server, client):
+        for place in (path(OLD, "policyreports", "clean"), path(OLD, "clusterpolicyreports", ""), other):
+            server.put(place)
+        incomplete = report(row(), problems=["jobs: not scanned"])
+        assert (await write_policy_reports(client, incomplete, NOW)).removed == 0
+        assert (await write_policy_reports(client, report(row()), NOW)).removed == 2
+    assert sorted(server.objects)[1:] == [other, path(OLD, "policyreports")]
+    assert all("labelSelector=app.kubernetes.io" in asked for asked in server.asked("GET", "reports?"))
 
 
 async def test_a_namespace_that_is_gone_by_now():
     """Its report is not written, and the others are."""
-    cluster = Reports(OLD, gone=("gone",))
-    assert (await cluster.write(report(row(namespace="gone"), row()))).reports == 1
+    async with cluster(OLD) as (server, client):
+        server.fault(answer(404, "NotFound"), contains="/namespaces/gone/")
+        assert (await write_policy_reports(client, report(row(namespace="gone"), row()), NOW)).reports == 1
 
 
 async def test_a_missing_right_is_told():
     """It is no success without reports."""
-    cluster = Reports(OLD)
-    cluster.refused = "PATCH"
-    with pytest.raises(ApiError):
-        await cluster.write(report(row()))
+    async with cluster(OLD) as (server, client):
+        server.fault(answer(403, "Forbidden"), method="PATCH")
+        with pytest.raises(ApiError):
+            await write_policy_reports(client, report(row()), NOW)

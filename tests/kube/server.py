@@ -173,7 +173,7 @@ class Server:
         if path in self.objects:
             return web.json_response(self.objects[path])
         items = [obj for key, obj in sorted(self.objects.items()) if _within(key, path)]
-        if not items and path.rsplit("/", 1)[-1] not in ("pods", "namespaces", "leases", "events"):
+        if not items and not path.endswith(("/pods", "/namespaces", "/leases", "/events", "reports")):
             return await answer(404, "NotFound", message=f"{path} not found")(request)
         start, limit = int(request.query.get("continue", 0)), int(request.query.get("limit", 0)) or len(items)
         meta = {"resourceVersion": str(self.version)}
@@ -196,9 +196,9 @@ class Server:
         return web.json_response(self._store(path, body, "MODIFIED"))
 
     async def _patch(self, request: web.Request, path: str, body: Any) -> web.StreamResponse:
-        if path not in self.objects:
+        if path not in self.objects and request.content_type != "application/apply-patch+yaml":
             return await answer(404, "NotFound")(request)
-        return web.json_response(self._store(path, _merge(self.objects[path], body), "MODIFIED"))
+        return web.json_response(self._store(path, _merge(self.objects.get(path), body), "MODIFIED"))
 
     async def _delete(self, request: web.Request, path: str, _body: Any) -> web.StreamResponse:
         if path not in self.objects:

@@ -1,6 +1,5 @@
 """What goes into the image: the build context, by the rules of .dockerignore, and what the Dockerfile copies of it."""
 
-import fnmatch
 import shutil
 import subprocess
 
@@ -11,22 +10,13 @@ _IGNORED = (ROOT / ".dockerignore").read_text().splitlines()
 RULES = [line for line in _IGNORED if line and not line.startswith("#")]
 
 
-def matches(pattern, path):
-    """Whether a pattern without `!` names the path or a folder that it is in."""
-    wanted, anywhere = pattern.removeprefix("**/"), pattern.startswith("**/")
-    parts = path.split("/")
-    ends = range(1, len(parts) + 1)
-    named = ["/".join(parts[start:end]) for end in ends for start in (range(end) if anywhere else [0])]
-    return any(fnmatch.fnmatchcase(name, wanted) and name.count("/") == wanted.count("/") for name in named)
-
-
 def is_sent(path):
-    """Whether docker sends a file of the checkout: the last rule that matches decides."""
-    sent = True
-    for rule in RULES:
-        if matches(rule.removeprefix("!"), path):
-            sent = rule.startswith("!")
-    return sent
+    """Whether docker sends a file of the checkout: the last rule decides that names it, or a folder that it is in.
+
+    Everything is left out but what a rule with `!` names. No file of the checkout is in a `**/__pycache__`.
+    """
+    named = [rule for rule in RULES if f"{path}/".startswith(f"{rule.removeprefix('!')}/")]
+    return bool(named) and named[-1].startswith("!")
 
 
 def copies():

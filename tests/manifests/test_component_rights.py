@@ -4,8 +4,6 @@ Admission policies and reports are kinds that the embedded control plane lacks; 
 that has nothing else.
 """
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections.abc import Container
@@ -13,12 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from aiohttp import web
-from aiohttp.test_utils import TestServer
 
 from tests.admission.builders import make_policy, make_rule, manage
 from tests.inspection import test_policy_reports as reports
 from tests.inspection.builders import policies
-from tests.kube.server import Server
+from tests.kube.server import Server, answer
 from tests.manifests.at_work import with_base
 from tests.manifests.objects import COMPONENTS, NAMESPACE, POLICIES, documents
 from tests.manifests.rendering import rules_of
@@ -27,6 +24,7 @@ from tests.rights import UsedRights, unused
 from tests.workloads import eventually, namespace, pod, priority_class
 from webhook.clusters.embedded.access.users import allows
 from webhook.clusters.embedded.protocol.calls import Right
+from webhook.inspection.policy_reports import write_policy_reports
 from webhook.inspection.reading import read_policies
 from webhook.inspection.scan import scan
 from webhook.kube import resources
@@ -55,12 +53,11 @@ class Guard:
         self.used: set[Right] = set()
         self.refused: set[Right] = set()
 
-    @web.middleware
-    async def asked(self, request: web.Request, handler: Any) -> web.StreamResponse:
-        """One request; discovery is everybody's right."""
+    async def asked(self, request: web.Request) -> web.StreamResponse | None:
+        """What is answered to a request instead of the server; discovery is everybody's right."""
         found = _PATH.fullmatch(request.path)
         if found is None:
-            return await handler(request)
+            return None
         group, space, resource, name = (part or "" for part in found.groups())
         verbs = [_VERBS[request.method]]
         if request.method == "GET" and not name:
@@ -71,9 +68,9 @@ class Guard:
             right = Right(verb, group, resource, namespace=space, name=name)
             if not any(allows(rule, right) for rule in self._rules):
                 self.refused.add(right)
-                return web.json_response({"kind": "Status", "code": 403, "message": "no"}, status=403)
+                return await answer(403, "Forbidden")(request)
             self.used.add(right)
-        return await handler(request)
+        return None
 
 
 async def test_the_keeper_needs_its_rights_and_no_more():
@@ -86,13 +83,9 @@ async def test_the_keeper_needs_its_rights_and_no_more():
         namespace=NAMESPACE, reconciler=f"system:serviceaccount:{NAMESPACE}:giveway-reconciler", kept=True
     )
 
-    async def allowed(_request: web.Request) -> Any:
-        """The server itself answers."""
-        return None
-
     async with Server() as server, Client.for_server(server.url) as client:
         guard = Guard(rules, server.objects)
-        server.fault(lambda request: guard.asked(request, allowed), times=10_000)
+        server.fault(guard.asked, times=10_000)
         server.put(resources.PRIORITY_CLASS.path(name="plain"), value=1)
         for one in (one for one in applied if one["kind"] in RESOURCES):
             server.put(RESOURCES[one["kind"]].path(name=one["metadata"]["name"]), **one)
@@ -158,25 +151,11 @@ async def test_the_scan_needs_its_rights_and_no_more(tmp_path: Path):
         user = f"system:serviceaccount:{NAMESPACE}:giveway-scan"
         assert {(one.verb, one.resource) for one in UsedRights(cluster).of(user, allowed=False)} == TOLERATED
         used = set(UsedRights(cluster).of(user))
-    written = Reporting()
-    guard = written.guard = Guard(rules, written.kept)
-    await written.write(reports.report(reports.row(), reports.row(namespace="")))
-    await written.write(reports.report())
-    assert written.kept == {}
+    async with reports.cluster(reports.OLD, reports.NEW) as (server, client):
+        guard = Guard(rules, server.objects)
+        server.fault(guard.asked, times=10_000)
+        for found in (reports.report(reports.row(), reports.row(namespace="")), reports.report()):
+            await write_policy_reports(client, found, reports.NOW)
+        assert set(server.objects) == {f"/apis/{api}" for api in (reports.OLD, reports.NEW)}
     assert not guard.refused
     assert unused(rules, used | guard.used) == []
-
-
-class Reporting(reports.Reports):
-    """A server of both reports behind a guard; it can be used again."""
-
-    guard: Guard
-
-    def __init__(self) -> None:
-        super().__init__(reports.OLD, reports.NEW)
-
-    async def write(self, found: Any) -> Any:
-        app = web.Application(middlewares=[self.guard.asked])
-        app.router.add_route("*", "/{path:.*}", self.answer)
-        self.server = TestServer(app)
-        return await super().write(found)
