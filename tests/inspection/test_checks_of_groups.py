@@ -9,8 +9,9 @@ from webhook.kube.instants import rfc3339
 from webhook.kube.objects.cluster_scoped import Node
 from webhook.kube.objects.devices import DeviceClass, DeviceClassSpec
 from webhook.kube.objects.scheduling import PodGroup, PodGroupSpec, SchedulingConstraints, TopologyConstraint
+from webhook.preemption.snapshot.pod_groups import GroupKey
 
-RING = ("PodGroup", "team-a", "ring")
+RING = GroupKey("PodGroup", "team-a", "ring")
 
 
 def since(there, minutes, minimum):

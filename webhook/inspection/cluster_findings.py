@@ -4,7 +4,6 @@ The texts stand in `checks/findings.toml`, by check and finding.
 """
 
 import string
-import tomllib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sized
 from enum import StrEnum
 from importlib.resources import files
@@ -61,7 +60,7 @@ class _Texts(string.Formatter):
         return super().format_field(value, format_spec)
 
 
-_TABLE = tomllib.loads(files("webhook.inspection.checks").joinpath("findings.toml").read_text())
+_TABLE = msgspec.toml.decode(files("webhook.inspection.checks").joinpath("findings.toml").read_text())
 _formatter = _Texts()
 
 

@@ -28,6 +28,8 @@ from webhook.kube.errors import ApiError, unless_absent
 from webhook.kube.instants import epoch
 from webhook.kube.resources import NODE, POD, PRIORITY_CLASS
 
+_COVERED = ("poddisruptionbudgets", "pods")
+_NATIVE = ("priorityclasses", *native.PLURALS, *CONFIGURATIONS)
 _RBAC = ("roles", "rolebindings", "clusterroles", "clusterrolebindings")
 
 CHECKS = (
@@ -45,14 +47,9 @@ CHECKS = (
     Check("drifted-annotations", ("priorityclasses", "namespaces", "pods"), classes.drifted, by_policies=True),
     Check("twins", ("priorityclasses",), classes.twins, by_policies=True),
     Check("expendable-pods", ("priorityclasses", "namespaces", "pods"), classes.expendable, by_policies=True),
-    Check("budgets-covering-nothing", ("poddisruptionbudgets", "pods"), budgets.covering_nothing),
-    Check("budgets-covering-twice", ("poddisruptionbudgets", "pods"), budgets.covering_twice),
-    Check(
-        "budgets-never-allowing",
-        ("poddisruptionbudgets", "pods", "priorityclasses"),
-        budgets.never_allowing,
-        by_policies=True,
-    ),
+    Check("budgets-covering-nothing", _COVERED, budgets.covering_nothing),
+    Check("budgets-covering-twice", _COVERED, budgets.covering_twice),
+    Check("budgets-never-allowing", (*_COVERED, "priorityclasses"), budgets.never_allowing, by_policies=True),
     Check("stuck-nominations", ("pods",), alive.stuck),
     Check("overdue-notices", ("pods",), alive.overdue_notices),
     Check("groups-too-small", ("podgroups", "pods"), groups.too_small),
@@ -65,12 +62,7 @@ CHECKS = (
     Check("certificates", ("secrets", *CONFIGURATIONS), certificates.expiring),
     Check("policies", ("namespaces", "priorityclasses"), policies.matching_nothing, by_policies=True),
     Check("exceptions", (), policies.listed, by_policies=True),
-    Check(
-        "native-policies",
-        ("priorityclasses", *native.PLURALS, *CONFIGURATIONS),
-        native.in_step,
-        by_policies=True,
-    ),
+    Check("native-policies", _NATIVE, native.in_step, by_policies=True),
     Check("versions", (), alive.untested),
 )
 """Every check: its name, what must be readable, and the function. docs/operations.md explains each by its name."""
@@ -149,7 +141,7 @@ async def examine_nominations(client: Client, namespace: str) -> list[ClusterFin
         return [finding("canary.unknown", reason=f"pod or PriorityClass could not be made or watched: {error.message}")]
 
 
-async def _create_pod(client: Client, pods: str, name: str) -> None:
+async def _create_pod(client: Client, pods: str, name: str) -> Json:
     """Create a pod for no node, within the Pod Security Standard "restricted", whose image is never pulled.
 
     The API server needs a moment to know the class (docs/kubernetes-behaviour.md K21).
@@ -174,13 +166,11 @@ async def _create_pod(client: Client, pods: str, name: str) -> None:
     end = time.monotonic() + _USABLE
     while True:
         try:
-            await client.create(pods, pod)
+            return await client.create(pods, pod)
         except ApiError as error:
             if error.status != 403 or "PriorityClass" not in error.message or time.monotonic() > end:
                 raise
             await asyncio.sleep(_POLL)
-        else:
-            return
 
 
 async def _watch_nomination(client: Client, path: str, node: str) -> list[ClusterFinding]:
@@ -202,9 +192,7 @@ async def _watch_nomination(client: Client, path: str, node: str) -> list[Cluste
             return [finding("canary.unknown", reason=f"no scheduler tried the pod within {_TRIED:.0f} s")]
         await asyncio.sleep(_POLL)
     await asyncio.sleep(_SETTLED)
-    if _nomination(await client.get(path)):
-        return []
-    return [finding("canary.cleared")]
+    return [] if _nomination(await client.get(path)) else [finding("canary.cleared")]
 
 
 async def _remove(client: Client, paths: Iterable[str]) -> None:

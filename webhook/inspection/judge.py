@@ -78,41 +78,33 @@ def bounded(policies: Policies, *, refuses: bool, subjects: bool) -> Policies:
 
     Without `subjects` only expressions that read `request.userInfo` are settled.
     """
-    settle = _strict if refuses else _lenient
-    changed = (settle(policy, subjects=subjects) for policy in policies.priority)
+    changed = []
+    for policy in policies.priority:
+        conditions = tuple(condition for condition in policy.conditions if not reads_user(condition.expression))
+        if not refuses and conditions != policy.conditions:
+            continue  # there may be somebody it is not about
+        rules = tuple(_rule(rule, subjects=subjects, refuses=refuses) for rule in policy.rules)
+        settled = msgspec.structs.replace(policy, conditions=conditions, rules=rules)
+        changed.append(settled if not subjects else _strict(settled) if refuses else _lenient(settled))
     return msgspec.structs.replace(policies, priority=tuple(filter(None, changed)))
 
 
-def _strict(policy: PriorityPolicy, *, subjects: bool) -> PriorityPolicy:
-    """The policy as it applies to whoever it is hardest on."""
-    conditions = tuple(condition for condition in policy.conditions if not reads_user(condition.expression))
-    rules = tuple(_rule(rule, subjects=subjects, refuses=True) for rule in policy.rules)
-    policy = msgspec.structs.replace(policy, conditions=conditions, rules=rules)
-    if not subjects:
-        return policy
-    exclude = policy.exclude
-    return msgspec.structs.replace(
-        policy,
-        match=_without(policy.match),
-        exclude=None if exclude is not None and exclude.subjects is not None else exclude,
-        exceptions=tuple(exception for exception in policy.exceptions if exception.match.subjects is None),
-    )
+def _strict(policy: PriorityPolicy) -> PriorityPolicy:
+    """The policy as its subjects apply to whoever it is hardest on."""
+    exclude = None if policy.exclude is None or policy.exclude.subjects is not None else policy.exclude
+    exceptions = tuple(exception for exception in policy.exceptions if exception.match.subjects is None)
+    return msgspec.structs.replace(policy, match=_without(policy.match), exclude=exclude, exceptions=exceptions)
 
 
-def _lenient(policy: PriorityPolicy, *, subjects: bool) -> PriorityPolicy | None:
-    """The policy as it applies to whoever it is easiest on; None if there may be somebody it is not about."""
-    if any(reads_user(condition.expression) for condition in policy.conditions):
-        return None
-    rules = tuple(_rule(rule, subjects=subjects, refuses=False) for rule in policy.rules)
-    if not subjects:
-        return msgspec.structs.replace(policy, rules=rules)
+def _lenient(policy: PriorityPolicy) -> PriorityPolicy | None:
+    """The policy as its subjects apply to whoever it is easiest on; None if there may be somebody it is not about."""
     exclude = policy.exclude and _without(policy.exclude)
     if policy.match.subjects is not None or (exclude != policy.exclude and exclude == RequestMatch()):
         return None
     exceptions = tuple(msgspec.structs.replace(row, match=_without(row.match)) for row in policy.exceptions)
     # One by subjects alone then names nobody in particular, so its rules refuse nobody for sure.
     let_in = {rule for exception in exceptions if exception.match == RequestMatch() for rule in exception.rules}
-    rules = tuple(rule for rule in rules if rule.name not in let_in)
+    rules = tuple(rule for rule in policy.rules if rule.name not in let_in)
     return msgspec.structs.replace(policy, exclude=exclude, rules=rules, exceptions=exceptions)
 
 
@@ -202,10 +194,10 @@ class Judge:
             for kind, contexts in self._contexts.items()
         }
 
-    def judge(self, existing: Existing, maker: Maker, settled: Collection[tuple[str, str]] = ()) -> Judged:
+    def judge(self, existing: Existing, maker: Maker, settled: Collection[tuple[str, str]] | None = ()) -> Judged:
         """Judge one object. What is `settled` need not be looked up live: if the lookup lacks it, it is not there.
 
-        Raises msgspec.DecodeError if it is no JSON object, RecursionError if it is too deep.
+        None settles everything. Raises msgspec.DecodeError if it is no JSON object, RecursionError if it is too deep.
         """
         sent = msgspec.structs.replace(existing, raw=_as_sent(existing.raw, existing.plural))
         answers = [_ask(context, sent, maker.user, settled) for context in self._contexts[maker.kind]]
@@ -235,7 +227,7 @@ def _as_sent(raw: bytes, plural: str) -> bytes:
     return _encode({"apiVersion": version, "kind": kind, **members})
 
 
-def _ask(context: Context, sent: Existing, user: UserInfo, settled: Collection[tuple[str, str]]) -> Answer:
+def _ask(context: Context, sent: Existing, user: UserInfo, settled: Collection[tuple[str, str]] | None) -> Answer:
     """The answer to the object as it was sent: of validation, after mutation if there is one for its kind."""
 
     def answer_in(phase: Phase, raw: bytes) -> Answer:
@@ -245,7 +237,7 @@ def _ask(context: Context, sent: Existing, user: UserInfo, settled: Collection[t
     if sent.plural not in _MUTATED:
         return answer_in("validate", sent.raw)
     mutated, raw = answer_in("mutate", sent.raw), sent.raw
-    if mutated.unsure.difference(settled) or mutated.code != 200:
+    if mutated.code != 200 or (settled is not None and mutated.unsure.difference(settled)):
         return mutated
     if mutated.patch:
         raw = _encode(apply_json_patch(_whole.decode(raw), mutated.patch))

@@ -179,12 +179,10 @@ class _Course:
         try:
             metadata = {**_part(content, "metadata"), **({"namespace": namespace} if namespace else {})}
             existing = Existing(_encode({**content, "metadata": metadata}), plural, namespace, name)
-            judged = self._judge.judge(existing, maker, self.unsure)
-            while not judged.unsure <= self.unsure:
-                self.unsure |= judged.unsure
-                judged = self._judge.judge(existing, maker, self.unsure)
+            judged = self._judge.judge(existing, maker, settled=None)
         except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError) as error:
             return Judged(problem=f"cannot be read: {error}")
+        self.unsure |= judged.unsure
         return judged
 
 

@@ -140,11 +140,11 @@ class Observed(msgspec.Struct, kw_only=True):
     no_policies: str = ""
     """Why nobody knows which policies are in force; empty if `policies` are these."""
     own_state: OwnState = msgspec.field(default_factory=OwnState)
-    minima: dict[tuple[str, str, str], int] = {}
-    """By group (`GroupKey`) how many pods it needs, if it says so."""
-    pod_groups: dict[tuple[str, str, str], PodGroup] = {}
+    minima: dict[GroupKey, int] = {}
+    """By group how many pods it needs, if it says so."""
+    pod_groups: dict[GroupKey, PodGroup] = {}
     """The PodGroups with a minimum, by group."""
-    members: dict[tuple[str, str, str], list[Pod]] = {}
+    members: dict[GroupKey, list[Pod]] = {}
     """The pods of the groups with a minimum."""
 
     def own_configuration(self, plural: str) -> dict[str, Any]:

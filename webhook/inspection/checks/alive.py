@@ -82,7 +82,7 @@ def deployed(observed: Observed) -> Iterator[ClusterFinding]:
     if WEBHOOK not in own.deployments and to_service:
         yield finding("deployments.gone", own=observed.own)
     for name, deployment in sorted(own.deployments.items()):
-        without = sentence("nobody_preempts") if name == RECONCILER else "Nobody does its work."
+        without = sentence("nobody_preempts" if name == RECONCILER else "nobody_works")
         if deployment["spec"].get("replicas") == 0:
             yield finding("deployments.scaled", own=observed.own, name=name, without=without)
             continue
@@ -91,24 +91,18 @@ def deployed(observed: Observed) -> Iterator[ClusterFinding]:
         if text := unready(deployment, pods):
             severity = FindingSeverity.ERROR
             if (deployment.get("status") or {}).get("availableReplicas", 0) > 0:
-                severity, without = FindingSeverity.WARNING, "The others do its work as long as they are there."
+                severity, without = FindingSeverity.WARNING, sentence("others_work")
             elif name == WEBHOOK:
-                without = "Without it the API server gets no answer: what its entries fail closed for is refused."
-            yield finding(
-                "deployments.unready", severity=severity, own=observed.own, name=name, text=text, without=without
-            )
+                without = sentence("nobody_answers")
+            told = {"own": observed.own, "name": name, "text": text, "without": without}
+            yield finding("deployments.unready", severity=severity, **told)
 
 
 def led(observed: Observed) -> Iterator[ClusterFinding]:
     """That no reconciler leads: the lease is missing, not held, or not renewed any more."""
     own, lease = observed.own_state, f"{observed.own}/{RECONCILER}"
     runs = RECONCILER in own.deployments
-    logs = (
-        f"Look at the reconcilers: kubectl -n {observed.own} get pods -l app.kubernetes.io/component=reconciler, and"
-        f" kubectl -n {observed.own} logs deploy/{RECONCILER}."
-        if runs
-        else "Start giveway reconcile or giveway run, and look at its log."
-    )
+    logs = sentence(f"leader-{'runs' if runs else 'starts'}", own=observed.own)
     if own.lease is not None:
         holder = own.lease.spec.holder_identity
         if not holder:

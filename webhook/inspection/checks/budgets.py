@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import cache
 
-from webhook.inspection.cluster_findings import ClusterFinding, finding
+from webhook.inspection.cluster_findings import ClusterFinding, finding, sentence
 from webhook.inspection.observed import Observed
 from webhook.kube.objects.cluster_scoped import PriorityClass
 from webhook.kube.objects.meta import key_of
@@ -94,11 +94,8 @@ def never_allowing(observed: Observed) -> Iterator[ClusterFinding]:
             if key in closed and preemptible(pod):
                 kept[key].append(pod.metadata.name)
     for key, pods in sorted(kept.items()):
-        kinds = sorted(set(without_scale[key]) - {""})
-        allow = "maxUnavailable: 1"
-        if kinds:
-            allow = f"minAvailable: {len(without_scale[key]) - 1}, a number, because Kubernetes counts nothing else for"
-            allow += f" pods without a scale: {', '.join(kinds)}"
+        kinds, left = sorted(set(without_scale[key]) - {""}), len(without_scale[key]) - 1
+        allow = sentence("allow-number", left=left, kinds=", ".join(kinds)) if kinds else "maxUnavailable: 1"
         yield finding("budgets-never-allowing.budget", key=key, pods=pods, reason=closed[key], allow=allow)
 
 

@@ -3,6 +3,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from functools import cache
+from typing import Any
 
 import msgspec
 
@@ -73,14 +74,11 @@ def twins(observed: Observed) -> Iterator[ClusterFinding]:
             own, other = observed.classes.get(original), observed.classes.get(twin)
             if own is None:
                 continue
-            create = f"Create PriorityClass {twin} with value {own.value} and preemptionPolicy Never."
+            told: dict[str, Any] = {"twin": twin, "original": original, "own": own}
             if other is None:
-                yield finding("twins.gone", twin=twin, original=original, create=create)
+                yield finding("twins.gone", **told)
             elif other.value != own.value or policy_of(other) != NEVER:
-                policy_says = policy_of(other)
-                yield finding(
-                    "twins.other", twin=twin, original=original, own=own, other=other, create=create, policy=policy_says
-                )
+                yield finding("twins.other", other=other, policy=policy_of(other), **told)
     for name, priority_class in sorted(observed.classes.items()):
         managed = engine.managed(name)
         if managed is not None and managed.twin is None and policy_of(priority_class) != NEVER:

@@ -108,7 +108,7 @@ def too_small(observed: Observed) -> Iterator[ClusterFinding]:
         made = (epoch_or(pod.metadata.creation_timestamp, observed.now) for pod in waiting)
         seconds = observed.now - min(made, default=observed.now)
         if len(pods) < minimum and seconds >= _LONG:
-            told: dict[str, Any] = {"group": _name(key), "minimum": minimum, "pods": pods}
+            told: dict[str, Any] = {"group": str(key), "minimum": minimum, "pods": pods}
             yield finding("groups-too-small.group", minutes=seconds / 60, waiting=waiting, **told)
 
 
@@ -131,7 +131,7 @@ def without_room(observed: Observed) -> Iterator[ClusterFinding]:
         together = " in one domain of its topology" if group is not None and group.topology_keys else ""
         yield finding(
             "groups-without-room.nodes",
-            group=_name(key),
+            group=str(key),
             minimum=minimum,
             room=room,
             pods=pods,
@@ -139,11 +139,6 @@ def without_room(observed: Observed) -> Iterator[ClusterFinding]:
             ready=ready,
             missing=needed - room,
         )
-
-
-def _name(key: tuple[str, str, str]) -> str:
-    source, namespace, name = key
-    return f"{source} {namespace}/{name}"
 
 
 Json = Mapping[str, Any]

@@ -7,7 +7,7 @@ from typing import Any
 from webhook.component_base.own_names import WEBHOOK, reconciler_user
 from webhook.inspection.checks.alive import there
 from webhook.inspection.checks.native import who_enforces
-from webhook.inspection.cluster_findings import ClusterFinding, finding, names
+from webhook.inspection.cluster_findings import ClusterFinding, finding, names, sentence
 from webhook.inspection.observed import CONFIGURATIONS, Observed
 from webhook.kube.rollouts import unready
 from webhook.native.drift import Mode
@@ -44,14 +44,11 @@ def _never_came_up(observed: Observed) -> str:
     """What to look at when the entries were never written."""
     deployment = observed.own_state.deployments.get(WEBHOOK)
     if observed.own_state.static_entries:
-        return "Apply what giveway compile --webhook prints for these policies (docs/install.md#static-entries)."
+        return sentence("empty-static")
     if deployment and (waits := unready(deployment, ())):
-        return f"The webhook does not run yet ({waits}): see the finding about its Deployment."
+        return sentence("empty-unready", waits=waits)
     where = f"kubectl -n {observed.own} logs deploy/{WEBHOOK}" if deployment else "the webhook's log"
-    return (
-        f"The webhook writes them once the API server has reached it. {where}, and /readyz?verbose on its port 8081,"
-        " say what it waits for; most often TCP port 9443 is closed to the API server (docs/install.md)."
-    )
+    return sentence("empty-unreached", where=where)
 
 
 def old(observed: Observed) -> Iterator[ClusterFinding]:

@@ -1,6 +1,5 @@
 """Rights, from the cluster's RBAC objects: those that get round what giveway guards, and those that it lacks."""
 
-import tomllib
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
@@ -42,7 +41,7 @@ class _Rights(msgspec.Struct):
     needed: dict[str, tuple[RbacRight, ...]]
 
 
-_TABLE = msgspec.convert(tomllib.loads(files("webhook.inspection.checks").joinpath("rights.toml").read_text()), _Rights)
+_TABLE = msgspec.toml.decode(files("webhook.inspection.checks").joinpath("rights.toml").read_text(), type=_Rights)
 NEEDED = _TABLE.needed
 _STATUS = _TABLE.ways[0]
 _PODS = msgspec.structs.replace(_STATUS, resources=("pods",))
@@ -160,22 +159,23 @@ def missing(observed: Observed) -> Iterator[ClusterFinding]:
             continue
         held = [grant for grant in known if f"ServiceAccount {observed.own}/{account}" in grant.subjects]
 
-        def may(row: RbacRight, resource: str, verb: str, held: list[BoundRole] = held) -> bool:
-            """Whether it is allowed on some objects at least: most rights are for objects of one name."""
-            there = ("", observed.own) if row.own else ("",)
-            rules = [rule for grant in held if grant.namespace in there for rule in grant.rules]
-            return any(_allows(rule, row.group, resource, {verb}, named=True) for rule in rules)
-
         lacking, beyond = [], []
         for row in needs:
+            there = ("", observed.own) if row.own else ("",)
+            rules = [rule for grant in held if grant.namespace in there for rule in grant.rules]
             # What it needs only to keep the entries of its configurations, it does not if an administrator applies them
             if static and account == WEBHOOK and row.resources == tuple(CONFIGURATIONS):
-                beyond = [plural for plural in CONFIGURATIONS if may(row, plural, "update")]
+                beyond = [plural for plural in CONFIGURATIONS if _may(rules, row, plural, "update")]
                 continue
             where = f" in {observed.own}" if row.own else ""
             pairs = [(verb, resource) for resource in row.resources for verb in sorted(row.verbs)]
-            lacking += [f"{verb} {resource}{where}" for verb, resource in pairs if not may(row, resource, verb)]
+            lacking += [f"{verb} {resource}{where}" for verb, resource in pairs if not _may(rules, row, resource, verb)]
         if lacking:
             yield finding("own-rights.lacking", own=observed.own, account=account, lacking=lacking)
         if beyond:
             yield finding("own-rights.beyond", own=observed.own, account=account, may=beyond)
+
+
+def _may(rules: list[Json], row: RbacRight, resource: str, verb: str) -> bool:
+    """Whether it is allowed on some objects at least: most rights are for objects of one name."""
+    return any(_allows(rule, row.group, resource, {verb}, named=True) for rule in rules)

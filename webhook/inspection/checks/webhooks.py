@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from webhook.inspection.cluster_findings import ClusterFinding, FindingSeverity, counted, finding
+from webhook.inspection.cluster_findings import ClusterFinding, FindingSeverity, finding
 from webhook.inspection.observed import CONFIGURATIONS, Observed
 from webhook.inspection.reading import namespace_labels
 from webhook.kube.objects.meta import LabelSelector
@@ -26,9 +26,7 @@ def exempting(observed: Observed) -> Iterator[ClusterFinding]:
     if labelled:
         share = sum(exempt.values()) / max(1, len(observed.pods))
         severity = FindingSeverity.WARNING if share > _MOST_EXEMPT else FindingSeverity.INFO
-        yield finding(
-            "exemptions.labelled", severity=severity, exempt=exempt, exempt_count=counted(len(exempt), "namespace")
-        )
+        yield finding("exemptions.labelled", severity=severity, exempt=exempt, labelled=labelled)
 
 
 def locking_out(observed: Observed) -> Iterator[ClusterFinding]:
