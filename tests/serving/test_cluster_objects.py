@@ -89,9 +89,9 @@ async def test_what_was_made_a_moment_ago_is_known(start, cluster):
             pod = make_pod(meta={"namespace": name}, priorityClassName=name)
             _, answer = await running.post("/mutate", make_review(pod))
             assert patch_of(answer)[0] == {"op": "add", "path": "/spec/priority", "value": number}
-        pod = make_pod(priorityClassName="ghost")
-        _, answer = await running.post("/validate", make_review(pod))
-        assert "no PriorityClass with name ghost was found" in answer["status"]["message"]
+        for ghost in ("ghost", "a/b"):  # a name that no class can have, but a group
+            _, answer = await running.post("/validate", make_review(make_pod(priorityClassName=ghost)))
+            assert f"no PriorityClass with name {ghost} was found" in answer["status"]["message"]
 
 
 async def test_a_class_deleted_a_moment_ago_is_no_default(start, cluster):

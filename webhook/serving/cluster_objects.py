@@ -101,6 +101,8 @@ class CachedObjects(ObjectSource):
         """An object, or None; a PodGroup in whichever version is served, and the one that answered last comes first."""
         kind, type_ = _KINDS[resource]
         namespace, _, name = key.rpartition("/")
+        if namespace and not kind.namespaced:
+            return None
         paths = kind.paths(namespace or None, name)
         for place in sorted(range(len(paths)), key=lambda place: place != self._group_version):
             self.looked_up(resource)
