@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import importlib
-import subprocess
 import sys
+
+from tests.bench.measuring import apart
 
 PARTS = (
     "admission",
@@ -29,8 +30,7 @@ def main(names: list[str]) -> None:
         return
     for name in names or PARTS:
         print(f"\n== {name} ==", flush=True)
-        # In a process of its own: the peak of its memory is that of this part alone
-        subprocess.run([sys.executable, "-m", "tests.bench", name], check=True)
+        apart(main, [name])
 
 
 if __name__ == "__main__":

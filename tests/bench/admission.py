@@ -3,57 +3,60 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import statistics
-import subprocess
-import sys
-import tempfile
-from pathlib import Path
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-from tests.bench.load import Load, drive
-from tests.bench.measuring import ROOT, ServerFiles, memory, on_cluster, processor_seconds, server, verdict
-from webhook.clusters.demo.recorded_reviews import recorded
+from tests.bench import under_attack
+from tests.bench.load import CONNECTIONS, Load, drive
+from tests.bench.measuring import Served, beside, memory, processor_seconds, serving, tls, verdict
+from tests.ports import free_port
 
-CONNECTIONS, ROUNDS, SECONDS = 16, 15, 1.0
+ROUNDS, SECONDS = 15, 1.0
 MEMORY_REVIEWS = 200_000
 TARGET, LIMIT_MB = 0.70, 100.0
-CLASSES, NAMESPACES = 1_000, 10_000
 
 
 def main() -> None:
     """Print every figure, and which of them miss their target."""
-    with tempfile.TemporaryDirectory(prefix="giveway-bench-") as directory:
-        files = ServerFiles(Path(directory))
-        asyncio.run(_throughput(files))
-        _memory(files)
-    subprocess.run([sys.executable, "-m", "tests.bench.under_attack"], cwd=ROOT, check=True)
+    with serving() as ours, bare_handler() as theirs:
+        _throughput({"giveway serve": ours, "bare aiohttp": theirs})
+    _memory()
+    under_attack.main([])
 
 
-def review_body(name: str = "mutate-CREATE-Pod-low", plugin: str = "off") -> bytes:
-    """One recorded review, compact as the API server sends it."""
-    row = next(row for row in recorded() if row.name == name and row.plugin == plugin)
-    return json.dumps(row.review, separators=(",", ":")).encode()
+@contextmanager
+def bare_handler() -> Iterator[Served]:
+    """`tests.bench.bare` in a process of its own."""
+    port = free_port()
+    with tls() as (*files, trust), beside("-m", "tests.bench.bare", *files, port) as (process, _):
+        yield Served(process, port, trust)
 
 
-async def _throughput(files: ServerFiles) -> None:
-    body, names = review_body(), ("giveway serve", "bare aiohttp")
-    loads: dict[str, list[Load]] = {name: [] for name in names}
-    spent = dict.fromkeys(names, 0.0)
-    with on_cluster(files) as ours, server("-m", "tests.bench.bare", files.certificate, files.key) as bare:
-        servers = dict(zip(names, (ours, bare[:2]), strict=True))
-        for _, port in servers.values():
-            await drive(port, files.trust, body, CONNECTIONS, 1.0)
-        for _ in range(ROUNDS):
-            for name, (process, port) in servers.items():
-                before = processor_seconds(process.pid)
-                loads[name].append(await drive(port, files.trust, body, CONNECTIONS, SECONDS))
-                spent[name] += processor_seconds(process.pid) - before
-    print(f"one pod review ({len(body)} bytes), {CONNECTIONS} keep-alive TLS connections, {ROUNDS} x {SECONDS:g} s")
+def driven(server: Served, **more: float) -> Load:
+    """Reviews, each of which was answered."""
+    load = asyncio.run(drive(server, **more))
+    assert not load.lost, load.lost
+    return load
+
+
+def _throughput(servers: dict[str, Served]) -> None:
+    loads: dict[str, list[Load]] = {name: [] for name in servers}
+    spent = dict.fromkeys(servers, 0.0)
+    for server in servers.values():
+        driven(server, seconds=1.0)
+    for _ in range(ROUNDS):
+        for name, server in servers.items():
+            before = processor_seconds(server.process.pid)
+            loads[name].append(driven(server, seconds=SECONDS))
+            spent[name] += processor_seconds(server.process.pid) - before
+    print(f"one pod review, {CONNECTIONS} keep-alive TLS connections, {ROUNDS} x {SECONDS:g} s")
     costs = []
     for name, rounds in loads.items():
-        rate, p50, p99 = (statistics.median(getattr(load, key) for load in rounds) for key in ("rate", "p50", "p99"))
-        costs.append(spent[name] / sum(load.count for load in rounds))
-        times = f"p50 {p50 * 1e3:5.2f} ms   p99 {p99 * 1e3:5.2f} ms   {costs[-1] * 1e6:5.1f} us of the processor each"
+        costs.append(spent[name] / sum(len(load.times) for load in rounds))
+        rate = statistics.median(load.rate for load in rounds)
+        p50, p99 = (statistics.median(load.percentile(share) for load in rounds) for share in (0.5, 0.99))
+        times = f"p50 {p50:5.2f} ms   p99 {p99:5.2f} ms   {costs[-1] * 1e6:5.1f} us of the processor each"
         print(f"  {name:14} {rate:6.0f} reviews/s   {times}")
     # Round by round, so that what else runs on the machine weighs on both.
     ratios = [ours.rate / theirs.rate for ours, theirs in zip(*loads.values(), strict=True)]
@@ -62,17 +65,15 @@ async def _throughput(files: ServerFiles) -> None:
     print(f"  by processor   {costs[1] / costs[0]:6.2f}, which hardly depends on what else runs here")
 
 
-def _memory(files: ServerFiles) -> None:
-    with on_cluster(files, CLASSES, NAMESPACES) as (process, port):
-        figures, done = [(0, memory(process.pid)["VmRSS"])], 0
-        while done < MEMORY_REVIEWS:
-            done += asyncio.run(
-                drive(port, files.trust, review_body(), CONNECTIONS, 600.0, most=MEMORY_REVIEWS // 5)
-            ).count
-            figures.append((done, memory(process.pid)["VmRSS"]))
-    print(f"resident memory with {CLASSES} PriorityClasses and {NAMESPACES} Namespaces from an API server")
-    for count, megabytes in figures:
-        print(f"  {count:7} reviews {megabytes:6.1f} MB")
-    growth, last = figures[-1][1] - figures[1][1], figures[-1][1]
-    good = verdict(last < LIMIT_MB and growth < 2.0)
-    print(f"  growth after the first {figures[1][0]}: {growth:+.1f} MB (limit {LIMIT_MB:g} MB, flat) {good}")
+def _memory() -> None:
+    print("resident memory with 1000 PriorityClasses and 10 000 Namespaces from an API server")
+    sizes = []
+    with serving() as server:
+        for share in range(6):
+            if share:
+                driven(server, count=MEMORY_REVIEWS / 5)
+            sizes.append(memory(server.process.pid)["VmRSS"])
+            print(f"  {MEMORY_REVIEWS * share // 5:7} reviews {sizes[-1]:6.1f} MB", flush=True)
+    growth = sizes[-1] - sizes[1]
+    good = verdict(sizes[-1] < LIMIT_MB and growth < 2.0)
+    print(f"  growth after the first fifth: {growth:+.1f} MB (limit {LIMIT_MB:g} MB, flat) {good}")

@@ -6,26 +6,22 @@ It says `ready` once the attack is under way, and goes on until it is ended. ADD
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 import json
 import os
 import resource
-import socket
 import ssl
 import sys
-from collections.abc import Awaitable, Callable
-from functools import partial
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from functools import cache, partial
 
 from tests.admission.builders import UID, make_pod, make_review
+from tests.bench.load import Connection
 
 _PAUSE = 0.05
 """Seconds until a client that was turned away comes back."""
-LONG = "n" * 250_000
-
-
-def _body(**spec: object) -> bytes:
-    return json.dumps(make_review(make_pod(**spec)), separators=(",", ":")).encode()  # type: ignore[arg-type]
+_LONG = "n" * 250_000
 
 
 def _head(length: object, more: str = "") -> bytes:
@@ -37,49 +33,67 @@ def _request(body: bytes, more: str = "") -> bytes:
     return _head(len(body), more) + body
 
 
-def _chunked(body: bytes) -> bytes:
+def _body(**spec: object) -> bytes:
+    return json.dumps(make_review(make_pod(**spec)), separators=(",", ":")).encode()  # type: ignore[arg-type]
+
+
+def _of_class(name: str) -> bytes:
+    return _request(_body(priorityClassName=name))
+
+
+@cache
+def _chunked() -> bytes:
     """A review in chunks of one byte."""
+    body = _body(priorityClassName="low-priority", hostname="h" * 64_000)
     head, _, _ = _head(0).partition(b"Content-Length")
     chunks = b"".join(b"1\r\n%b\r\n" % body[place : place + 1] for place in range(len(body)))
     return head + b"Transfer-Encoding: chunked\r\n\r\n" + chunks + b"0\r\n\r\n"
 
 
+@cache
 def _maps(uid: bytes = b"") -> bytes:
     """8 MiB of empty maps, perhaps with another uid."""
     body = _body(tolerations="MAPS").replace(b'"MAPS"', b"[" + b"{}," * 2_760_000 + b"{}]")
     return _request(body.replace(json.dumps(UID).encode(), uid) if uid else body)
 
 
+@cache
 def _dear() -> bytes:
     """A review of 32 KB that costs much: many small values, and lists that expressions go over."""
     containers = [{"name": f"c{number}", "image": "i", "env": [{}] * 20} for number in range(300)]
     return _request(_body(priorityClassName="low-priority", containers=containers))
 
 
+@cache
 def _logged() -> bytes:
     pod = make_pod(meta={"name": "", "generateName": "g" * 700_000}, priorityClassName="ghost")
     return _request(json.dumps(make_review(pod)).encode())
 
 
-TRIVIAL = _request(_body())
-ELSEWHERE = b"OPTIONS /mutate HTTP/1.1\r\nHost: a\r\n\r\nGET /.env HTTP/1.1\r\nHost: a\r\n\r\n"
-MADE: dict[str, tuple[Callable[[], bytes], float, int]] = {
-    "uids": (partial(_maps, b"[{},{}]"), 0.0, 1),
-    "maps": (_maps, 0.0, 1),
-    "dear": (_dear, 0.0, 1),
-    "ordinary": (lambda: TRIVIAL, 0.0, 1),
-    "refreshed": (lambda: TRIVIAL, 5.0, 1),
-    "pipelined": (lambda: TRIVIAL * 100, 0.0, 100),
-    "missing": (lambda: _request(_body(priorityClassName="ghost")), 0.0, 1),
-    "chunks": (lambda: _chunked(_body(priorityClassName="low-priority", hostname="h" * 64_000)), 0.0, 1),
-    "upgrades": (lambda: _request(_body(), "Connection: Upgrade\r\nUpgrade: websocket\r\n"), 0.0, 1),
-    "expecting": (lambda: _request(_body(), "Expect: 100-continue\r\n"), 0.0, 1),
-    "fields": (lambda: _request(_body(), "".join(f"X-{n}: {'x' * 1900}\r\n" for n in range(26))), 0.0, 1),
-    "elsewhere": (lambda: ELSEWHERE, 0.0, 2),
-    "garbage": (lambda: b"\0" * 100 + b"\r\n\r\n", 0.0, 1),
-    "logged": (_logged, 0.0, 1),
+_TRIVIAL, _GHOST = _request(_body()), _of_class("ghost")
+_UPGRADE = _request(_body(), "Connection: Upgrade\r\nUpgrade: websocket\r\n")
+_EXPECTING = _request(_body(), "Expect: 100-continue\r\n")
+_FIELDS = _request(_body(), "".join(f"X-{n}: {'x' * 1900}\r\n" for n in range(26)))
+_ELSEWHERE = b"OPTIONS /mutate HTTP/1.1\r\nHost: a\r\n\r\nGET /.env HTTP/1.1\r\nHost: a\r\n\r\n"
+_MADE: dict[str, tuple[Callable[[int], bytes], float, int]] = {
+    "names": (lambda number: _of_class(f"{number}{_LONG}"), 0.0, 1),
+    "unknown": (lambda number: _of_class(f"ghost-{number}"), 0.0, 1),
+    "missing": (lambda _: _GHOST, 0.0, 1),
+    "uids": (lambda _: _maps(b"[{},{}]"), 0.0, 1),
+    "maps": (lambda _: _maps(), 0.0, 1),
+    "dear": (lambda _: _dear(), 0.0, 1),
+    "ordinary": (lambda _: _TRIVIAL, 0.0, 1),
+    "refreshed": (lambda _: _TRIVIAL, 5.0, 1),
+    "pipelined": (lambda _: _TRIVIAL * 100, 0.0, 100),
+    "chunks": (lambda _: _chunked(), 0.0, 1),
+    "upgrades": (lambda _: _UPGRADE, 0.0, 1),
+    "expecting": (lambda _: _EXPECTING, 0.0, 1),
+    "fields": (lambda _: _FIELDS, 0.0, 1),
+    "elsewhere": (lambda _: _ELSEWHERE, 0.0, 2),
+    "garbage": (lambda _: b"\0" * 100 + b"\r\n\r\n", 0.0, 1),
+    "logged": (lambda _: _logged(), 0.0, 1),
 }
-"""Requests that are sent again and again: how one is made, the pause after it in seconds, and how many answers come."""
+"""Requests that are sent again and again: the one of a number, the pause after it in seconds, how many answers come."""
 
 
 class _Attacker:
@@ -93,93 +107,68 @@ class _Attacker:
 
     def work(self, name: str) -> Callable[[], Awaitable[None]]:
         """What a client does over and over."""
-        if name not in MADE:
-            return getattr(self, name)  # type: ignore[no-any-return]
-        make, pause, answers = MADE[name]
-        request = make()
-        return partial(self._send, lambda: request, pause, answers)
+        return partial(self._send, *_MADE[name]) if name in _MADE else getattr(self, name)
 
-    async def _open(self, *, tls: bool = True) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        return await asyncio.open_connection(
-            "127.0.0.1", self._port, ssl=self._tls if tls else None, local_addr=(self._address, 0)
-        )
-
-    async def _send(self, request: Callable[[], bytes], pause: float = 0.0, answers: int = 1) -> None:
-        """Send one request after the other on one connection."""
-        reader, writer = await self._open()
+    @asynccontextmanager
+    async def _connection(self, *, tls: bool = True) -> AsyncIterator[Connection]:
+        connection = Connection(self._port, self._tls if tls else None, self._address)
+        await connection.open()
         try:
-            while True:
-                writer.write(request())
-                for _ in range(answers):
-                    await self._answer(reader)
-                await asyncio.sleep(pause)
+            yield connection
         finally:
-            writer.transport.abort()
+            connection.close()
 
-    async def _answer(self, reader: asyncio.StreamReader) -> None:
-        head = await reader.readuntil(b"\r\n\r\n")
-        lengths = [int(line[15:]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-len")]
-        await reader.readexactly(lengths[0] if lengths else 0)
-
-    async def names(self) -> None:
-        """Names of 250 KB, each another one."""
-        await self._send(lambda: _request(_body(priorityClassName=f"{next(self._number)}{LONG}")))
-
-    async def unknown(self) -> None:
-        """Classes that do not exist, each another one."""
-        await self._send(lambda: _request(_body(priorityClassName=f"ghost-{next(self._number)}")))
+    async def _send(self, request: Callable[[int], bytes], pause: float, answers: int) -> None:
+        """Send one request after the other on one connection."""
+        async with self._connection() as connection:
+            while True:
+                connection.writer.write(request(next(self._number)))
+                for _ in range(answers):
+                    await connection.answer()
+                await asyncio.sleep(pause)
 
     async def silent(self) -> None:
         """A connection that says nothing."""
-        _, writer = await self._open(tls=False)
-        await asyncio.sleep(0.2)
-        writer.transport.abort()
+        async with self._connection(tls=False):
+            await asyncio.sleep(0.2)
 
     async def handshakes(self) -> None:
         """A handshake, and no request."""
-        _, writer = await self._open()
-        writer.transport.abort()
+        async with self._connection():
+            pass
 
     async def idle(self) -> None:
         """A TLS connection that is held."""
-        reader, writer = await self._open()
-        await reader.read()
-        writer.transport.abort()
+        async with self._connection() as connection:
+            await connection.reader.read()
 
     async def slow(self) -> None:
         """A head, and of the body a byte a second."""
-        reader, writer = await self._open()
-        writer.write(_head(99_999))
-        while not reader.at_eof():
-            writer.write(b" ")
-            await writer.drain()
-            await asyncio.sleep(1.0)
-        writer.transport.abort()
+        async with self._connection() as connection:
+            connection.writer.write(_head(99_999))
+            while not connection.reader.at_eof():
+                connection.writer.write(b" ")
+                await connection.writer.drain()
+                await asyncio.sleep(1.0)
 
     async def records(self) -> None:
         """Each byte in a TLS record of its own."""
-        reader, writer = await self._open()
-        try:
+        async with self._connection() as connection:
             while True:
-                for start in range(0, len(TRIVIAL), 400):
-                    for place in range(start, min(start + 400, len(TRIVIAL))):
-                        writer.write(TRIVIAL[place : place + 1])
+                for start in range(0, len(_TRIVIAL), 400):
+                    for place in range(start, min(start + 400, len(_TRIVIAL))):
+                        connection.writer.write(_TRIVIAL[place : place + 1])
                     await asyncio.sleep(0)
-                await self._answer(reader)
-        finally:
-            writer.transport.abort()
+                await connection.answer()
 
     async def unread(self) -> None:
         """Reviews without end, whose answers are not read."""
-        reader, writer = await self._open()
-        reader._transport.pause_reading()  # type: ignore[attr-defined]  # the attack
-        try:
+        async with self._connection() as connection:
+            connection.writer.transport.pause_reading()
             while True:
-                writer.write(TRIVIAL * 100)
-                await writer.drain()
+                connection.writer.write(_TRIVIAL * 100)
+                await connection.writer.drain()
                 await asyncio.sleep(0)  # whoever does not read does not notice an end, and would try on without end
-        finally:
-            writer.transport.abort()
 
 
 KINDS: dict[str, dict[str, int]] = {
@@ -212,7 +201,7 @@ async def attack(port: int, kind: str, address: str) -> None:
 
     async def go_on(work: Callable[[], Awaitable[None]]) -> None:
         while True:
-            with contextlib.suppress(OSError, asyncio.IncompleteReadError, StopIteration, RuntimeError):
+            with suppress(OSError, asyncio.IncompleteReadError, StopIteration, RuntimeError):
                 await work()
             await asyncio.sleep(_PAUSE)
 
@@ -227,5 +216,4 @@ if __name__ == "__main__":
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     os.nice(5)  # it would not take the server's processor from it, were it elsewhere
-    socket.setdefaulttimeout(10)
     asyncio.run(attack(int(sys.argv[1]), sys.argv[2], sys.argv[3]))

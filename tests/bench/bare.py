@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import base64
-import socket
 import ssl
 import sys
+from functools import partial
 
 import msgspec
 from aiohttp import web
@@ -29,16 +29,11 @@ async def handle(request: web.Request) -> web.Response:
     return web.Response(body=msgspec.json.encode(body), content_type="application/json")
 
 
-def main() -> None:
-    """Serve on a free port of the loopback and say which."""
+if __name__ == "__main__":
+    certificate, key, port = sys.argv[1:]
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(sys.argv[1], sys.argv[2])
+    context.load_cert_chain(certificate, key)
     app = web.Application()
     app.router.add_post("/mutate", handle)
-    sock = socket.create_server(("127.0.0.1", 0))
-    print(f"port {sock.getsockname()[1]}, probes on port 0", flush=True)
-    web.run_app(app, sock=sock, ssl_context=context, access_log=None, print=None)
-
-
-if __name__ == "__main__":
-    main()
+    begun = partial(print, flush=True)
+    web.run_app(app, host="127.0.0.1", port=int(port), ssl_context=context, access_log=None, print=begun)

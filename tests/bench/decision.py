@@ -7,27 +7,24 @@ measured on; figures of different machines compare only roughly.
 
 from __future__ import annotations
 
-import copy
 import gc
 import random
-import subprocess
-import sys
+import time
 from functools import partial
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from tests.bench.measuring import best, memory
-from tests.preemption.building import NOW, as_pod, snapshot_of
+from tests.bench.measuring import apart, best, memory
+from tests.preemption.building import NOW, Json, as_pod, rules, snapshot_of
 from tests.preemption.costs import EVERY, SAVED
 from tests.preemption.dense import dense
 from tests.preemption.parts import HOST, ZONE
 from webhook.kube.instants import rfc3339
-from webhook.kube.objects.cluster_scoped import Node
 from webhook.kube.objects.pod import Pod
 from webhook.kube.pods import POD_DELETION_COST
-from webhook.policy.model.preemption import GroupDisruption, Groups, PreemptionPolicy, Protection
+from webhook.policy.model.preemption import GroupDisruption, PreemptionPolicy, Protection
 from webhook.policy.model.victims import EvictionCost, VictimMode, Victims
 from webhook.policy.shapes.yaml_nodes import SourcePosition
 from webhook.preemption.decision import decide
@@ -35,32 +32,31 @@ from webhook.preemption.snapshot.kinds import NODES, PODS
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.preemption.victims.rules import Rules, compile_rules, kubernetes_rules
 
-Json = dict[str, Any]
-SCHEDULER = {(1000, 30): 68.0, (5000, 30): 265.0}
-LIMITS = {(1000, 30): 5.0, (5000, 30): 20.0}
+ASKED = {(1000, 30): (5, 68), (5000, 30): (20, 265)}
+"""Milliseconds that a decision may take, and that kube-scheduler takes."""
 
 
 def main() -> None:
     """Print all figures."""
     plain = {size: decisions(*size) for size in ((1000, 30), (5000, 30), (10000, 100))}
     per_pod = {size: plain[size] / (size[0] * size[1]) * 1e6 for size in plain}
-    volumes(3000, 10_000)
     print("growth: " + ", ".join(f"{size[0]} x {size[1]}: {ns:.0f} ns a pod" for size, ns in per_pod.items()))
-    subprocess.run([sys.executable, "-m", "tests.bench.decision"], check=True)
+    apart(large_snapshot)
 
 
 def decisions(nodes: int, per_node: int) -> float:
     """Time decisions on one size; returns the plain preemptor's milliseconds."""
     cluster = dense(nodes, per_node)
-    snapshot = snapshot_of(cluster)
+    snapshot = snapshot_of({**cluster, **_volumes([node["metadata"]["name"] for node in cluster["nodes"]])})
     plain = timed(snapshot, cluster["preemptor"], kubernetes_rules())
-    known = SCHEDULER.get((nodes, per_node))
-    limit = LIMITS.get((nodes, per_node))
-    notes = f" (at most {limit:.0f} asked; kube-scheduler {known:.0f}, {known / plain:.0f}x)" if limit and known else ""
+    notes = ""
+    if (nodes, per_node) in ASKED:
+        limit, known = ASKED[nodes, per_node]
+        notes = f" (at most {limit} asked; kube-scheduler {known}, {known / plain:.0f}x)"
     print(f"{nodes} nodes x {per_node} pods, all examined: {plain:.1f} ms{notes}")
-    reading(snapshot, cluster["preemptor"], limit)
-    for name, preemptor, rules in variants(cluster["preemptor"]):
-        took = timed(snapshot, preemptor, rules)
+    reading(snapshot, cluster["preemptor"])
+    for name, preemptor, by in variants(cluster["preemptor"]):
+        took = timed(snapshot, preemptor, by)
         print(f"  with {name}: {took:.1f} ms, {took / plain:.2f}x")
     grouped(cluster)
     costly(cluster)
@@ -77,7 +73,7 @@ def grouped(cluster: Json) -> None:
         pod["metadata"]["labels"] |= {"jobset.sigs.k8s.io/jobset-name": name}
     snapshot = snapshot_of(cluster)
     base, whole = (
-        timed(snapshot, cluster["preemptor"], compile_rules(_policy(disruption)))
+        timed(snapshot, cluster["preemptor"], rules(groups=disruption))
         for disruption in GroupDisruption
         if disruption is not GroupDisruption.NEVER
     )
@@ -89,17 +85,17 @@ def costly(cluster: Json) -> None:
     dice = random.Random(1)
     for pod in cluster["pods"]:
         _dress(pod, dice)
-    rules = {cost: compile_rules(_policy(cost=cost)) for cost in (EvictionCost(), EVERY)}
-    snapshot, preemptor = snapshot_of(cluster, rules[EVERY]), as_pod(cluster["preemptor"])
+    by = {cost: rules(cost=cost) for cost in (EvictionCost(), EVERY)}
+    snapshot, preemptor = snapshot_of(cluster, by[EVERY]), as_pod(cluster["preemptor"])
     evicted = np.random.default_rng(1).integers(0, 3, snapshot.pods.rows)
     some = [msgspec.convert(pod, Pod) for pod in dice.sample(cluster["pods"], 50)]
     for updates, words in (([], ""), (some, ", 50 pod updates before each")):
-        took = dict.fromkeys(rules, float("inf"))
-        for cost in [*rules] * 30:  # in turns, as the machine is not always as fast
+        took = dict.fromkeys(by, float("inf"))
+        for cost in [*by] * 30:  # in turns, as the machine is not always as fast
             for pod in updates:
                 snapshot.put(PODS, pod)
             counted = evicted.copy()  # counted each time
-            one = best(lambda by=rules[cost], gone=counted: decide(snapshot, preemptor, by, NOW, evicted=gone), 1)
+            one = best(lambda by=by[cost], gone=counted: decide(snapshot, preemptor, by, NOW, evicted=gone), 1)
             took[cost] = min(took[cost], one)
         base, every = took.values()
         print(f"  with all keys of cost{words}: {every:.1f} ms, {every / base:.2f}x none (at most 1.3 asked)")
@@ -116,59 +112,38 @@ def _dress(pod: Json, dice: random.Random) -> None:
     pod["spec"]["terminationGracePeriodSeconds"] = dice.choice([5, 30, 60])
 
 
-def reading(snapshot: Snapshot, preemptor: Json, limit: float | None) -> None:
+def reading(snapshot: Snapshot, preemptor: Json) -> None:
     """Time making all candidates of a decision, with their victims."""
     pod = as_pod(preemptor)
     decisions = [decide(snapshot, pod, kubernetes_rules(), NOW) for _ in range(5)]
     took = min(best(lambda made=made: made.candidates, 1) for made in decisions)
-    print(f"  reading all its candidates: {took:.1f} ms" + (" (at most 80 asked)" if limit else ""))
+    print(f"  reading all its candidates: {took:.1f} ms (at most 80 asked for 150 000 pods)")
 
 
-def volumes(nodes: int, count: int) -> None:
-    """Time decisions for a preemptor whose claims wait for their first consumer, against one without claims."""
-    data = dense(nodes, 4)
-    plain = as_pod(data["preemptor"])
-    asking = as_pod(with_claims(data["preemptor"], "one"))
-    competing = as_pod(with_claims(data["preemptor"], "one", "two"))
-    late = {"metadata": {"name": "local"}, "volumeBindingMode": "WaitForFirstConsumer"}
-    data["persistentVolumeClaims"] = [claim("one"), claim("two")]
-    for words, free, provisioner, limit in (
-        (f"{count} volumes of other classes", 0, "example.com/disk", 3),
-        (f"{count} volumes, 1000 of them free ones of the claim's class", 1000, "kubernetes.io/no-provisioner", 5),
-    ):
-        data["storageClasses"] = [{**late, "provisioner": provisioner}]
-        hosts = [one["metadata"]["name"] for one in data["nodes"]]
-        volumes = [volume(n, "local" if n < free else f"class-{n % 7}", HOST, hosts[n % nodes]) for n in range(count)]
-        snapshot = snapshot_of({**data, "persistentVolumes": volumes})
-        base, one, two = (_shortest(snapshot, pod) for pod in (plain, asking, competing))
-        print(f"{nodes} nodes, {words}: {one:.2f} ms, {one / base:.1f}x a decision without (at most {limit} asked)")
-        print(f"  with two claims for the same volumes: {two:.2f} ms, {two / base:.1f}x")
+def _volumes(hosts: list[str]) -> Json:
+    """A claim that waits for its first consumer, and 10 000 volumes, every tenth a free one of the claim's class."""
+    late = {"provisioner": "kubernetes.io/no-provisioner", "volumeBindingMode": "WaitForFirstConsumer"}
+    asked = {"storageClassName": "local", "accessModes": ["ReadWriteOnce"]}
+    claim = {"metadata": {"name": "data", "namespace": "team-a", "uid": "data"}}
+    return {
+        "storageClasses": [{"metadata": {"name": "local"}, **late}],
+        "persistentVolumeClaims": [{**claim, "spec": {**asked, "resources": {"requests": {"storage": "5Gi"}}}}],
+        "persistentVolumes": [
+            _volume(number, HOST, hosts[number % len(hosts)], **asked)
+            if number % 10 == 0
+            else _volume(number, ZONE, f"z{number % 3 + 1}", **asked | {"storageClassName": f"other-{number % 9}"})
+            for number in range(10_000)
+        ],
+    }
 
 
-def _shortest(snapshot: Snapshot, pod: Pod) -> float:
-    return best(lambda: decide(snapshot, pod, kubernetes_rules(), NOW), 50)
-
-
-def with_claims(preemptor: Json, *names: str) -> Json:
-    made = copy.deepcopy(preemptor)
-    made["spec"]["volumes"] = [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in names]
-    return made
-
-
-def claim(name: str, namespace: str = "team-a") -> Json:
-    """A claim of the class `local`."""
-    requests = {"requests": {"storage": "5Gi"}}
-    spec = {"storageClassName": "local", "accessModes": ["ReadWriteOnce"], "resources": requests}
-    return {"metadata": {"name": name, "namespace": namespace, "uid": name}, "spec": spec}
-
-
-def volume(number: int, of_class: str, key: str, value: str) -> Json:
+def _volume(number: int, key: str, value: str, **spec: Any) -> Json:
     """A volume that the nodes with this label reach."""
     term = {"matchExpressions": [{"key": key, "operator": "In", "values": [value]}]}
-    spec = {"capacity": {"storage": "10Gi"}, "accessModes": ["ReadWriteOnce"], "storageClassName": of_class}
+    reach = {"capacity": {"storage": "10Gi"}, "nodeAffinity": {"required": {"nodeSelectorTerms": [term]}}}
     return {
         "metadata": {"name": f"volume-{number:05d}"},
-        "spec": {**spec, "nodeAffinity": {"required": {"nodeSelectorTerms": [term]}}},
+        "spec": {**spec, **reach},
         "status": {"phase": "Available"},
     }
 
@@ -179,36 +154,29 @@ def variants(preemptor: Json) -> list[tuple[str, Json, Rules]]:
     required = "requiredDuringSchedulingIgnoredDuringExecution"
     spread = {"maxSkew": 5000, "whenUnsatisfiable": "DoNotSchedule", "topologyKey": ZONE, **web}
     port = {**preemptor["spec"]["containers"][0], "ports": [{"containerPort": 80, "hostPort": 80}]}
+    claim = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
     asking: dict[str, Json] = {
         "pod affinity by zone": {"affinity": {"podAffinity": {required: [{"topologyKey": ZONE, **web}]}}},
         "pod anti-affinity by host": {"affinity": {"podAntiAffinity": {required: [{"topologyKey": HOST, **web}]}}},
         "topology spread by zone": {"topologySpreadConstraints": [spread]},
         "topology spread by host": {"topologySpreadConstraints": [{**spread, "topologyKey": HOST, "maxSkew": 9}]},
         "a host port": {"containers": [port]},
+        "a claim, among 10 000 volumes": {"volumes": [claim]},
     }
     made = [
         (name, {**preemptor, "spec": {**preemptor["spec"], **spec}}, kubernetes_rules())
         for name, spec in asking.items()
     ]
-    return [*made, ("a strict policy with protection", preemptor, compile_rules(_policy()))]
+    victims, protection = Victims(mode=VictimMode.OPT_OUT), Protection(default=60)
+    strict = PreemptionPolicy(name="bench", source=SourcePosition(), victims=victims, protection=protection)
+    return [*made, ("a strict policy with protection", preemptor, compile_rules(strict))]
 
 
-def _policy(disruption: GroupDisruption = GroupDisruption.POD, cost: EvictionCost = EvictionCost()) -> PreemptionPolicy:  # noqa: B008 - it is frozen
-    """An opt-out policy with a protection window."""
-    return PreemptionPolicy(
-        name="bench",
-        source=SourcePosition(),
-        victims=Victims(mode=VictimMode.OPT_OUT, cost=cost),
-        protection=Protection(default=60),
-        groups=Groups(disruption=disruption),
-    )
-
-
-def timed(snapshot: Snapshot, preemptor: Json, rules: Rules) -> float:
+def timed(snapshot: Snapshot, preemptor: Json, by: Rules) -> float:
     """The best of at least 9 decisions and one second of them, in milliseconds."""
     pod = as_pod(preemptor)
-    first = best(lambda: decide(snapshot, pod, rules, NOW), 3)
-    return best(lambda: decide(snapshot, pod, rules, NOW), max(9, int(1e3 / first)))
+    first = best(lambda: decide(snapshot, pod, by, NOW), 3)
+    return best(lambda: decide(snapshot, pod, by, NOW), max(9, int(1e3 / first)))
 
 
 def large_snapshot() -> None:
@@ -218,22 +186,16 @@ def large_snapshot() -> None:
     del cluster
     gc.collect()
     before = memory()["VmRSS"]
-    nodes, pods = msgspec.json.Decoder(Node), msgspec.json.Decoder(Pod)
-    snapshot = Snapshot()
-
-    def fill() -> None:
-        nonlocal snapshot
-        snapshot = Snapshot()
-        for text in encoded["nodes"]:
-            snapshot.put(NODES, nodes.decode(text))
-        for text in encoded["pods"]:
-            snapshot.put(PODS, pods.decode(text))
-
-    took = best(fill, 2) / 1e3
+    snapshot, begun = Snapshot(), time.perf_counter()
+    for kind in (NODES, PODS):
+        decoder = msgspec.json.Decoder(kind.type_)
+        for text in encoded[kind.field]:
+            snapshot.put(kind, decoder.decode(text))
+    took = time.perf_counter() - begun
     count, read = len(encoded["pods"]), sum(map(len, encoded["pods"])) / 1e6
     print(f"snapshot of {count} pods from {read:.0f} MB of JSON: {took:.1f} s (at most 6 asked)")
     print(f"  resident beside that JSON: {memory()['VmRSS'] - before:.0f} MB (at most 250 asked)")
-    events(snapshot, [pods.decode(text) for text in encoded["pods"][:8000]])
+    events(snapshot, [decoder.decode(text) for text in encoded["pods"][:8000]])
 
 
 def events(snapshot: Snapshot, some: list[Pod]) -> None:
@@ -246,7 +208,3 @@ def events(snapshot: Snapshot, some: list[Pod]) -> None:
     ):
         shortest = min(best(lambda chunk=chunk, event=event: [event(pod) for pod in chunk], 1) for chunk in chunks)
         print(f"a pod {name}: {shortest / 500 * 1e3:.1f} us (at most 30 asked)")
-
-
-if __name__ == "__main__":
-    large_snapshot()

@@ -16,9 +16,8 @@ from typing import Any
 import msgspec
 
 from tests.bench.measuring import best, memory
-from tests.preemption.building import NOW, as_pod, node, pod
-from webhook.kube.objects.cluster_scoped import Node
-from webhook.kube.objects.devices import DeviceClass, ResourceClaim, ResourceSlice
+from tests.preemption.building import NOW, as_pod, node, pod, snapshot_of
+from webhook.kube.objects.devices import ResourceClaim, ResourceSlice
 from webhook.preemption.decision import decide
 from webhook.preemption.snapshot import kinds
 from webhook.preemption.snapshot.snapshot import Snapshot
@@ -31,18 +30,14 @@ MOST_EVENT, MOST_TWO, MOST_PARTITIONS = 0.1, 150.0, 400.0
 
 def main() -> None:
     """Print all figures, and fail beyond a bound."""
-    snapshot, began = Snapshot(), memory()["VmHWM"]
-    filled(snapshot, PER_NODE, {"gpu": ALL_OF_DRIVER})
+    began = memory()["VmHWM"]
+    snapshot = filled(PER_NODE, {"gpu": ALL_OF_DRIVER})
     without = memory()["VmHWM"]
-    slices = [slice_of(number, {"devices": devices_of(number)}) for number in range(NODES)]
-    claims = [claim_of(number, place) for number in range(NODES) for place in range(PER_NODE)]
-    first, again = (
-        [
-            per_event(partial(snapshot.put, kind), objects)
-            for kind, objects in ((kinds.SLICES, slices), (kinds.CLAIMS, claims))
-        ]
-        for _ in range(2)
-    )
+    made = {
+        kinds.SLICES: [slice_of(number, {"devices": devices_of(number)}) for number in range(NODES)],
+        kinds.CLAIMS: [claim_of(number, place) for number in range(NODES) for place in range(PER_NODE)],
+    }
+    first, again = ([per_event(partial(snapshot.put, kind), made[kind]) for kind in made] for _ in range(2))
     print(f"{NODES} nodes, {NODES * PER_NODE} pods: {without - began:.0f} MiB")
     print(f"their slices and claims: {memory()['VmHWM'] - without:.0f} MiB")
     print("first event of a slice {:.3f} ms, of a claim {:.3f} ms".format(*first))
@@ -60,26 +55,33 @@ def main() -> None:
     assert max(*first, *again) <= MOST_EVENT
 
 
-def filled(snapshot: Snapshot, per_node: int, classes: dict[str, str]) -> None:
+def filled(per_node: int, classes: dict[str, str]) -> Snapshot:
     """The nodes, so many pods on each, and classes by their expressions."""
     rng = random.Random(1)
-    for name, expression in classes.items():
-        body = {"metadata": {"name": name}, "spec": {"selectors": [{"cel": {"expression": expression}}]}}
-        snapshot.put(kinds.DEVICE_CLASSES, msgspec.convert(body, DeviceClass))
-    for number in range(NODES):
-        host = f"n{number:05}"
-        snapshot.put(kinds.NODES, msgspec.convert(node(host, "64"), Node))
-        for place in range(per_node):
-            snapshot.put(kinds.PODS, as_pod(pod(f"p-{number}-{place}", on=host, priority=rng.choice([0, 10, 20]))))
+    hosts = [f"n{number:05}" for number in range(NODES)]
+    return snapshot_of(
+        {
+            "deviceClasses": [
+                {"metadata": {"name": name}, "spec": {"selectors": [{"cel": {"expression": expression}}]}}
+                for name, expression in classes.items()
+            ],
+            "nodes": (node(host, "64") for host in hosts),
+            "pods": (
+                pod(f"p-{number}-{place}", on=host, priority=rng.choice([0, 10, 20]))
+                for number, host in enumerate(hosts)
+                for place in range(per_node)
+            ),
+        }
+    )
 
 
 def partitioned() -> Snapshot:
     """As many nodes with one device of seven partitions, each held by a pod."""
-    snapshot, size = Snapshot(), f'device.attributes["{DRIVER}"].size'
-    filled(snapshot, 7, {name: f'{size} == "{name}"' for name in ("whole", "part")})
+    size = f'device.attributes["{DRIVER}"].size'
+    snapshot = filled(7, {name: f'{size} == "{name}"' for name in ("whole", "part")})
     for number in range(NODES):
-        for one in partitions_of(number):
-            snapshot.put(kinds.SLICES, one)
+        for part in partitions_of(number):
+            snapshot.put(kinds.SLICES, part)
         for place in range(7):
             snapshot.put(kinds.CLAIMS, claim_of(number, place))
     snapshot.put(kinds.CLAIMS, claim("whole", 1, "whole"))

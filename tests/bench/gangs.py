@@ -1,21 +1,15 @@
-"""Gangs as preemptors: one decision for 64 members among pods in groups of 1 to 64, and what groups cost in memory.
-
-Every figure is the best of several runs. Memory is the peak of a process of its own that fills a snapshot.
-"""
+"""Gangs as preemptors: one decision for 64 members among pods in groups of 1 to 64. Figures are the best of several."""
 
 from __future__ import annotations
 
 import random
-import subprocess
-import sys
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 
-from tests.bench.measuring import best, memory
-from tests.preemption.building import NOW, as_pod, node, pod, rules
-from webhook.kube.objects.cluster_scoped import Node
-from webhook.kube.objects.pod import Pod
+from tests.bench.measuring import best
+from tests.preemption.building import NOW, Json, as_pod, node, pod, rules, snapshot_of
 from webhook.kube.objects.scheduling import PodGroup
 from webhook.policy.model.preemption import GroupDisruption
 from webhook.preemption.gangs.decision import decide_gang
@@ -32,7 +26,7 @@ WHOLE, SINGLE = rules(groups=GroupDisruption.GROUP), rules()
 
 def main() -> None:
     """Print all figures."""
-    snapshot = filled(grouped=True)
+    snapshot = filled()
     print(f"{NODES} nodes x {PER_NODE} pods in groups of 1 to {MEMBERS}, nothing free")
     for cpu in ("4", "8"):
         for by, what in ((SINGLE, "one by one"), (WHOLE, "whole")):
@@ -42,11 +36,6 @@ def main() -> None:
                 f"  a gang of {MEMBERS}, each in the place of {int(cpu) - 2} pods, groups go {what}: {took:.0f} ms"
                 f" (at most 250 asked); {price.groups} groups and {price.victims} pods go"
             )
-    sizes = [
-        int(subprocess.run([sys.executable, "-m", "tests.bench.gangs", kind], check=True, capture_output=True).stdout)
-        for kind in ("grouped", "single")
-    ]
-    print(f"memory of the snapshot: {sizes[0]} MB, {sizes[0] / sizes[1]:.2f}x without groups (at most 1.10 asked)")
 
 
 def gang(snapshot: Snapshot, by: Rules, cpu: str) -> tuple[float, Any]:
@@ -61,12 +50,14 @@ def gang(snapshot: Snapshot, by: Rules, cpu: str) -> tuple[float, Any]:
     return took, found[0]
 
 
-def filled(*, grouped: bool) -> Snapshot:
-    """A cluster whose pods are in groups of random sizes, or by themselves, each group spread over random nodes."""
+def filled() -> Snapshot:
+    """A cluster whose pods are in groups of random sizes, each spread over random nodes."""
+    nodes = (node(f"n{number}", str(PER_NODE + 2)) for number in range(NODES))
+    return snapshot_of({"nodes": nodes, "pods": _pods()}, WHOLE)
+
+
+def _pods() -> Iterator[Json]:
     dice = random.Random(1)
-    snapshot = Snapshot(WHOLE.annotations)
-    for number in range(NODES):
-        snapshot.put(kinds.NODES, msgspec.convert(node(f"n{number}", str(PER_NODE + 2)), Node))
     places = [f"n{number}" for number in range(NODES) for _ in range(PER_NODE)]
     dice.shuffle(places)
     left, group = 0, 0
@@ -76,13 +67,5 @@ def filled(*, grouped: bool) -> Snapshot:
             shared: dict[str, Any] = {"priority": dice.choice((0, 10, 20, 50)), "started": dice.randint(1, 9999)}
         left -= 1
         made = pod(f"p-{number}", on=place, **shared)
-        made["metadata"]["labels"] = {"app": f"app-{group}"}
-        if grouped:
-            made["metadata"]["labels"][JOB_SET] = f"set-{group}"
-        snapshot.put(kinds.PODS, msgspec.convert(made, Pod))
-    return snapshot
-
-
-if __name__ == "__main__":
-    kept = filled(grouped=sys.argv[1] == "grouped")
-    print(int(memory()["VmHWM"]))
+        made["metadata"]["labels"] = {"app": f"app-{group}", JOB_SET: f"set-{group}"}
+        yield made

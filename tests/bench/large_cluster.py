@@ -1,8 +1,9 @@
-"""An API server with very many pods of ordinary size, in a process of its own: prints its address.
+"""An API server with very many objects of ordinary size, in a process of its own: prints its address.
 
 It lists and watches, no more: objects are rendered from templates when they are asked for, so that what is measured
-next to it has the machine. `POST /expire?changed=N&replaced=M` changes every N-th pod and replaces every M-th by
-another, keeps silent about it, and ends all watches with 410.
+next to it has the machine. What is asked for by its name does not exist. `POST /expire?changed=N&replaced=M` changes
+every N-th pod and replaces every M-th by another, keeps silent about it, ends all watches of pods with 410, and
+answers when pods are watched again.
 """
 
 from __future__ import annotations
@@ -15,27 +16,35 @@ from typing import Any
 from aiohttp import web
 
 from tests.token_volumes import token_volume
+from webhook.policy.model.values import CAN_BE_PREEMPTED, PROTECTION_DURATION
 
 PODS, NODES, NAMESPACES = "/api/v1/pods", "/api/v1/nodes", "/api/v1/namespaces"
 CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 TEAMS = 200
-"""Namespaces."""
+"""Namespaces that have pods."""
+MAY_GO = {CAN_BE_PREEMPTED: "true", PROTECTION_DURATION: "30"}
 REPLICAS = 25
 """Pods of one ReplicaSet."""
 _MANAGERS = ("kube-controller-manager", "kube-scheduler", "calico", "kubelet")
 
 
 class LargeCluster:
-    """Pods by number; `version` is the resourceVersion of everything listed now."""
+    """Objects by number; `version` is the resourceVersion of everything listed now."""
 
-    def __init__(self, pods: int, nodes: int) -> None:
+    def __init__(self, pods: int, nodes: int, classes: int = 2, namespaces: int = TEAMS) -> None:
         self.pods, self.nodes = pods, nodes
         self.version = 10_000_000
         self.changed = self.replaced = 0
         self.watches: dict[asyncio.Queue[bytes | None], str] = {}
-        self.watched = 0
+        self._watched_again = asyncio.Event()
         self._pod = _marked(_pod())
         self._node = _marked(_node())
+        self._collections = {
+            PODS: (self.pod, pods),
+            NODES: (self.node, nodes),
+            NAMESPACES: (self.namespace, namespaces),
+            CLASSES: (self.priority_class, classes),
+        }
 
     def pod(self, number: int) -> bytes:
         """A pod as the API server sends it."""
@@ -50,7 +59,7 @@ class LargeCluster:
             b"name": name.encode(),
             b"app": f"service-{app}".encode(),
             b"hash": f"{app * 2654435761 % 2**40:010x}".encode(),
-            b"namespace": f"team-{app % TEAMS}".encode(),
+            b"namespace": f"team-{app % TEAMS or 'a'}".encode(),
             b"node": f"node-{number * 7 % self.nodes}".encode(),
             b"uid": f"{number * 2654435761 % 2**32:08x}-6c1f-4d3e-9b7a-{int(name, 16) % 2**48:012x}".encode(),
             b"version": str(version).encode(),
@@ -66,17 +75,21 @@ class LargeCluster:
             b"zone": f"zone-{number % 3}".encode(),
         }
 
-    def namespace(self, number: int) -> bytes:
-        """A namespace as the API server sends it."""
-        return b'{"metadata":{"name":"team-%d"}}' % number
+    @staticmethod
+    def namespace(number: int) -> bytes:
+        """A namespace as the API server sends it; the first one is that of recorded reviews."""
+        labels = {"team": f"t{number % 97}", "env": "prod" if number % 3 else "dev"}
+        return _marked({"metadata": {"name": f"team-{number}" if number else "team-a", "labels": labels}})
 
     @staticmethod
-    def priority_class(_number: int) -> bytes:
-        """The class of the pods as the API server sends it."""
-        return b'{"metadata":{"name":"batch"},"value":100}'
+    def priority_class(number: int) -> bytes:
+        """A class as the API server sends it; that of the pods, that of recorded reviews, others."""
+        name = ("batch", "low-priority")[number] if number < 2 else f"class-{number}"
+        annotations = MAY_GO if number == 1 else {}
+        return _marked({"metadata": {"name": name, "annotations": annotations}, "value": 80 if number else 100})
 
     async def expire(self, request: web.Request) -> web.Response:
-        """Change pods behind the back of those who watch, and tell them that they have missed something."""
+        """Change pods behind the back of those who watch, tell them so, and answer when they watch again."""
         self.changed = int(request.query.get("changed", 0))
         self.replaced = int(request.query.get("replaced", 0))
         self.version += self.pods
@@ -85,23 +98,17 @@ class LargeCluster:
             if path == PODS:
                 queue.put_nowait(json.dumps({"type": "ERROR", "object": gone}).encode() + b"\n")
                 queue.put_nowait(None)
+        self._watched_again.clear()
+        await self._watched_again.wait()
         return web.Response()
-
-    async def status(self, _request: web.Request) -> web.Response:
-        """How often pods were watched."""
-        return web.json_response({"watched": self.watched})
 
     async def collection(self, request: web.Request) -> web.StreamResponse:
         """List or watch."""
         if request.query.get("watch") == "true":
             return await self._watch(request)
-        collections = {
-            PODS: (self.pod, self.pods),
-            NODES: (self.node, self.nodes),
-            NAMESPACES: (self.namespace, TEAMS),
-            CLASSES: (self.priority_class, 1),
-        }
-        render, count = collections.get(request.path, (None, 0))
+        if request.path.startswith((f"{CLASSES}/", f"{NAMESPACES}/")):
+            return web.json_response({"kind": "Status", "code": 404, "reason": "NotFound"}, status=404)
+        render, count = self._collections.get(request.path, (None, 0))
         start = int(request.query.get("continue", 0))
         end = min(count, start + (int(request.query.get("limit", 0)) or count))
         meta = {"resourceVersion": str(self.version)} | ({"continue": str(end)} if end < count else {})
@@ -112,7 +119,8 @@ class LargeCluster:
     async def _watch(self, request: web.Request) -> web.StreamResponse:
         queue: asyncio.Queue[bytes | None] = asyncio.Queue()
         self.watches[queue] = request.path
-        self.watched += request.path == PODS
+        if request.path == PODS:
+            self._watched_again.set()
         stream = web.StreamResponse(headers={"Content-Type": "application/json"})
         try:
             await stream.prepare(request)
@@ -136,7 +144,7 @@ def _pod() -> dict[str, Any]:
         "checksum/config": "6b51d431df5d7f141cbececcf79edf3dd861c3b4069f0b11661a3eefacbba918",
         "prometheus.io/port": "9102",
         "cni.projectcalico.org/podIP": "%(ip)s/32",
-        "godel.bytedance.com/can-be-preempted": "true",
+        CAN_BE_PREEMPTED: "true",
     }
     owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "%(app)s-%(hash)s", "uid": "%(hash)s-aaaa-bbbb"}
     containers = [_container("main", "500m", "512Mi"), _container("proxy", "100m", "128Mi")]
@@ -243,11 +251,9 @@ def _node() -> dict[str, Any]:
     return {"metadata": meta, "spec": {"providerID": "example://%(node)s"}, "status": status}
 
 
-async def _serve(pods: int, nodes: int) -> None:
-    cluster = LargeCluster(pods, nodes)
+async def _serve(cluster: LargeCluster) -> None:
     app = web.Application()
     app.router.add_post("/expire", cluster.expire)
-    app.router.add_get("/status", cluster.status)
     app.router.add_get("/{path:.*}", cluster.collection)
     runner = web.AppRunner(app, handler_cancellation=True, access_log=None)
     await runner.setup()
@@ -258,4 +264,4 @@ async def _serve(pods: int, nodes: int) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(_serve(int(sys.argv[1]), int(sys.argv[2])))
+    asyncio.run(_serve(LargeCluster(*map(int, sys.argv[1:]))))

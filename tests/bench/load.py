@@ -1,137 +1,130 @@
-"""A load generator that costs little itself: raw HTTP/1.1 on keep-alive TLS connections, one request at a time each."""
+"""Reviews in numbers: each connection sends one after the other, over TLS, and it is measured how long each took."""
 
 from __future__ import annotations
 
 import asyncio
+import json
+import math
 import re
 import ssl
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-_LENGTH = re.compile(rb"content-length:\s*(\d+)", re.IGNORECASE)
+from tests.bench.measuring import Served
+from webhook.clusters.demo.recorded_reviews import recorded
+
+CONNECTIONS = 16
+_LENGTH = re.compile(rb"content-length: *(\d+)", re.IGNORECASE)
+_LAST = re.compile(rb"connection: *close", re.IGNORECASE)
+_TIMEOUT = 10.0
+"""Seconds that an answer may take."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Load:
-    """What came of it; times in seconds."""
+    """What came of it: seconds in all and of each request, and why some had no answer."""
 
-    count: int
-    seconds: float
-    p50: float
-    p99: float
-    longest: float
+    times: list[float] = field(default_factory=list)
+    lost: list[str] = field(default_factory=list)
+    seconds: float = 0.0
 
     @property
     def rate(self) -> float:
         """Requests per second."""
-        return self.count / self.seconds
+        return len(self.times) / self.seconds
+
+    def percentile(self, share: float) -> float:
+        """The milliseconds that this share of the requests took at most."""
+        return sorted(self.times)[int(len(self.times) * share)] * 1e3
 
 
-class _Connection(asyncio.Protocol):
-    """Sends the next request as soon as the answer is whole."""
+class Connection:
+    """A TLS connection for one request after the other, which is made again whenever the server has ended it."""
 
-    def __init__(self, request: bytes, times: list[float], until: float, most: list[int]) -> None:
-        self._request, self._times, self._until, self._most = request, times, until, most
-        self._buffer, self._began, self._expected = bytearray(), 0.0, 0
-        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    def __init__(self, port: int, trust: ssl.SSLContext | None, address: str = "127.0.0.1") -> None:
+        self._port, self._trust, self._address = port, trust, address
+        self.reader: asyncio.StreamReader | None = None
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport
-        self._send()
-
-    def data_received(self, data: bytes) -> None:
-        self._buffer += data
-        if not self._expected:
-            head = self._buffer.find(b"\r\n\r\n")
-            if head < 0:
-                return
-            if not self._buffer.startswith(b"HTTP/1.1 200"):
-                self.done.set_exception(RuntimeError(bytes(self._buffer[:200]).decode()))
-                return
-            self._expected = head + 4 + int(_LENGTH.search(self._buffer, 0, head + 2)[1])
-        if len(self._buffer) >= self._expected:
-            now = time.perf_counter()
-            self._times.append(now - self._began)
-            self._buffer.clear()
-            self._expected = 0
-            self._most[0] -= 1
-            if now < self._until and self._most[0] > 0:
-                self._send()
-            elif not self.done.done():
-                self.done.set_result(None)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        if not self.done.done():
-            self.done.set_exception(exc or ConnectionError("the server closed the connection"))
-
-    def _send(self) -> None:
-        self._began = time.perf_counter()
-        self._transport.write(self._request)
-
-
-async def drive(
-    port: int,
-    trust: ssl.SSLContext,
-    body: bytes,
-    connections: int,
-    seconds: float,
-    *,
-    most: int = 10**9,
-    path: str = "/mutate",
-) -> Load:
-    """Send the review over and over for so many seconds, or so many times. Raises for any answer but 200."""
-    request = reviewing(body, path)
-    loop = asyncio.get_running_loop()
-    times: list[float] = []
-    began = time.perf_counter()
-    left = [most]
-    made = [
-        await loop.create_connection(
-            lambda: _Connection(request, times, began + seconds, left), "127.0.0.1", port, ssl=trust
-        )
-        for _ in range(connections)
-    ]
-    await asyncio.gather(*(protocol.done for _, protocol in made))
-    took = time.perf_counter() - began
-    for transport, _ in made:
-        transport.abort()
-    times.sort()
-    return Load(len(times), took, times[len(times) // 2], times[len(times) * 99 // 100], times[-1])
-
-
-class Exchanges:
-    """Requests one after the other on one TLS connection, which is made again whenever the server has ended it."""
-
-    def __init__(self, port: int, trust: ssl.SSLContext) -> None:
-        self._port, self._trust = port, trust
-        self._reader: asyncio.StreamReader | None = None
+    async def open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Connect, if that is not so already."""
+        if self.reader is None or self.reader.at_eof():
+            self.reader, self.writer = await asyncio.open_connection(
+                "127.0.0.1", self._port, ssl=self._trust, local_addr=(self._address, 0)
+            )
+        return self.reader, self.writer
 
     async def send(self, *parts: bytes) -> tuple[int, bytes]:
         """Send a request in these parts: the status and the body of the answer."""
-        if self._reader is None or self._reader.at_eof():
-            self._reader, self._writer = await asyncio.open_connection("127.0.0.1", self._port, ssl=self._trust)
-        for part in parts:
-            self._writer.write(part)
-            await self._writer.drain()
-            await asyncio.sleep(0)
-        head = (await self._reader.readuntil(b"\r\n\r\n")).decode().lower()
-        fields = dict(line.split(": ", 1) for line in head.split("\r\n")[1:] if line)
-        body = await self._reader.readexactly(int(fields["content-length"]))
-        if fields.get("connection") == "close":
+        _, writer = await self.open()
+        for number, part in enumerate(parts):
+            if number:
+                await asyncio.sleep(0)
+            writer.write(part)
+            await writer.drain()
+        return await self.answer()
+
+    async def answer(self) -> tuple[int, bytes]:
+        """Wait for the next answer: its status and its body. Raises OSError after the last one."""
+        if self.reader is None:
+            raise ConnectionError("the server has ended the connection")
+        head = await self.reader.readuntil(b"\r\n\r\n")
+        length = _LENGTH.search(head)
+        body = await self.reader.readexactly(int(length[1]) if length else 0)
+        if _LAST.search(head):
             self.close()
-        return int(head.split()[1]), body
+        return int(head.split(maxsplit=2)[1]), body
 
     def close(self) -> None:
         """End the connection; the next request makes another one."""
-        if self._reader is not None:
-            self._writer.transport.abort()
-            self._reader = None
+        if self.reader is not None:
+            self.writer.transport.abort()
+            self.reader = None
 
 
-def reviewing(body: bytes, path: str = "/mutate") -> bytes:
-    """The request of a review, as an API server sends it."""
+async def drive(
+    server: Served,
+    *,
+    seconds: float = math.inf,
+    count: float = math.inf,
+    pause: float = 0.0,
+    requests: float = math.inf,
+) -> Load:
+    """Send a recorded review over and over on CONNECTIONS, for so many seconds or so many times.
+
+    Each connection rests for `pause` seconds after an answer, and is made again after so many `requests`.
+    """
+    load, request, began = Load(), review(), time.perf_counter()
+
+    async def work() -> None:
+        connection, sent = Connection(server.port, server.trust), 0
+        while sent < count / CONNECTIONS and (at := time.perf_counter()) < began + seconds:
+            sent += 1
+            try:
+                async with asyncio.timeout(_TIMEOUT):
+                    status, answer = await connection.send(request)
+                if status != 200:
+                    raise ConnectionError(answer[:60].decode())
+            except (OSError, TimeoutError, asyncio.IncompleteReadError) as error:
+                load.lost.append(repr(error))
+                connection.close()
+            load.times.append(time.perf_counter() - at)
+            if sent % requests == 0:
+                connection.close()
+            if pause:
+                await asyncio.sleep(pause)
+        connection.close()
+
+    await asyncio.gather(*(work() for _ in range(CONNECTIONS)))
+    load.seconds = time.perf_counter() - began
+    return load
+
+
+def review() -> bytes:
+    """The request of a recorded review, compact as the API server sends it."""
+    row = next(row for row in recorded() if (row.name, row.plugin) == ("mutate-CREATE-Pod-low", "off"))
+    body = json.dumps(row.review, separators=(",", ":")).encode()
     head = [
-        f"POST {path}?timeout=10s HTTP/1.1",
+        "POST /mutate?timeout=10s HTTP/1.1",
         "Host: bench",
         "Content-Type: application/json",
         f"Content-Length: {len(body)}",

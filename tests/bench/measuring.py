@@ -1,7 +1,8 @@
-"""What the benches have in common: times and memory, and the processes that they run beside themselves."""
+"""What the benches have in common: times and memory, the cluster that they read, and processes beside themselves."""
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import re
 import ssl
@@ -11,11 +12,15 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from tests.kube.server import write_kubeconfig
+from tests.ports import free_port
 from tests.serving.certificates import Authority
+from tests.serving.conftest import trusting
 
 ROOT = Path(__file__).parents[2]
 POLICY = """\
@@ -23,14 +28,6 @@ apiVersion: giveway.dev/v1alpha1
 kind: PreemptionPolicy
 metadata: {name: bench}
 spec: {preemptors: {priorityClasses: [high]}, victims: {mode: opt-in}}
-"""
-KUBECONFIG = """\
-apiVersion: v1
-kind: Config
-current-context: bench
-contexts: [{name: bench, context: {cluster: bench, user: bench}}]
-clusters: [{name: bench, cluster: {server: "%s"}}]
-users: [{name: bench, user: {}}]
 """
 
 
@@ -50,6 +47,11 @@ def memory(pid: int | str = "self") -> dict[str, float]:
     return {name: int(size) / 1024 for name, size in rows}
 
 
+def forget_peak(pid: int) -> None:
+    """Let VmHWM of a process count from here."""
+    Path(f"/proc/{pid}/clear_refs").write_text("5")
+
+
 def processor_seconds(pid: int) -> float:
     """Seconds of the processor that all threads of a process have taken, in hundredths."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -61,24 +63,30 @@ def verdict(good: bool) -> str:
     return "ok" if good else "MISSED"
 
 
-def until(check: Callable[[], object], process: subprocess.Popen[Any], seconds: float = 600) -> None:
-    """Wait for something that a process brings about."""
-    end = time.monotonic() + seconds
+def until(check: Callable[[], object], process: subprocess.Popen[Any]) -> None:
+    """Wait for something that a process brings about within ten minutes."""
+    end = time.monotonic() + 600
     while not check():
         if process.poll() is not None:
             sys.exit(f"{process.args} ended with {process.returncode}")
         if time.monotonic() > end:
-            sys.exit(f"{process.args}: not within {seconds:g} s")
+            sys.exit(f"{process.args}: not within ten minutes")
         time.sleep(0.1)
 
 
-def fetched(url: str, method: str = "GET") -> bytes | None:
-    """What a server answers; None if it does not, or refuses."""
+def fetched(url: str, method: str = "GET", seconds: float = 60) -> bytes | None:
+    """What a server answers; None if it does not in that time, or refuses."""
     try:
-        with urllib.request.urlopen(urllib.request.Request(url, method=method), timeout=60) as answer:
+        with urllib.request.urlopen(urllib.request.Request(url, method=method), timeout=seconds) as answer:
             return bytes(answer.read())
     except OSError:
         return None
+
+
+def apart(work: Callable[..., Any], *arguments: object) -> Any:
+    """What a function returns that runs in a process of its own: the peak of its memory is that of this work alone."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(work, *arguments).result()
 
 
 @contextmanager
@@ -104,43 +112,55 @@ def beside(*arguments: object, log: Path | None = None) -> Iterator[tuple[subpro
 
 
 @contextmanager
-def server(*arguments: object, log: Path | None = None) -> Iterator[tuple[subprocess.Popen[bytes], int, int]]:
-    """A server of ours, once it listens, and its two ports."""
-    with tempfile.TemporaryDirectory(prefix="giveway-bench-") as directory:
-        log = log or Path(directory, "log")
-        with beside(*arguments, log=log) as (process, _):
-            ports: list[tuple[bytes, bytes]] = []
-            until(lambda: ports or ports.extend(_PORTS.findall(log.read_bytes())) or ports, process, 20)
-            yield process, int(ports[0][0]), int(ports[0][1])
-
-
-_PORTS = re.compile(rb"port (\d+), probes on port (\d+)")
-
-
-class ServerFiles:
-    """Certificate and authority in a directory, for a webhook server and its clients."""
-
-    def __init__(self, directory: Path) -> None:
-        authority = Authority()
-        self.certificate, self.key = authority.issue(directory, "server")
-        self.trust = ssl.create_default_context(cafile=authority.write_ca(directory / "ca.crt"))
+def large_cluster(pods: int = 0, nodes: int = 0, classes: int = 2, namespaces: int = 200) -> Iterator[tuple[str, Path]]:
+    """The URL and a kubeconfig of an API server in another process that has so many objects."""
+    counts = (pods, nodes, classes, namespaces)
+    with tempfile.TemporaryDirectory() as directory, beside("-m", "tests.bench.large_cluster", *counts) as (_, url):
+        yield url, Path(write_kubeconfig(Path(directory, "kubeconfig"), url, {}))
 
 
 @contextmanager
-def on_cluster(
-    files: ServerFiles,
-    classes: int = 1,
-    namespaces: int = 1,
-    policies: Path = ROOT / "policies",
-    log: Path | None = None,
-) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
-    """`giveway serve` on an API server with so many objects, once it is ready, and its port."""
-    with beside("-m", "tests.bench.filled_cluster", classes, namespaces) as (_, line):
-        arguments = [
-            "-m", "webhook.cli", "serve", "--kubeconfig", line.split()[1], "--policies", policies,
-            "--tls-cert-file", files.certificate, "--tls-private-key-file", files.key,
-            "--bind-address", "127.0.0.1", "--secure-port", 0, "--health-port", 0,
-        ]  # fmt: skip
-        with server(*arguments, log=log) as (process, port, health):
-            until(lambda: fetched(f"http://127.0.0.1:{health}/readyz"), process, 60)
-            yield process, port
+def giveway(
+    command: str, kubeconfig: Path, policies: Path | str, *options: object, log: Path | None = None
+) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+    """A server of ours in another process, once it is ready, and the URL of its probes.
+
+    Policies are a directory, or the text of one policy.
+    """
+    probes = free_port()
+    with tempfile.TemporaryDirectory() as directory:
+        if isinstance(policies, str):
+            Path(directory, "bench.yaml").write_text(policies)
+        given = ("--kubeconfig", kubeconfig, "--policies", directory if isinstance(policies, str) else policies)
+        ports = ("--bind-address", "127.0.0.1", "--health-port", probes)
+        log = log or Path(os.devnull)
+        with beside("-m", "webhook.cli", command, *given, *ports, *options, log=log) as (process, _):
+            until(lambda: fetched(f"http://127.0.0.1:{probes}/readyz"), process)
+            yield process, f"http://127.0.0.1:{probes}"
+
+
+class Served(NamedTuple):
+    """A server over TLS in another process, and what its clients trust."""
+
+    process: subprocess.Popen[bytes]
+    port: int
+    trust: ssl.SSLContext
+
+
+@contextmanager
+def tls() -> Iterator[tuple[Path, Path, ssl.SSLContext]]:
+    """A server's certificate and key, and what trusts it."""
+    with tempfile.TemporaryDirectory() as directory:
+        authority = Authority()
+        yield *authority.issue(Path(directory), "server"), trusting(authority)
+
+
+@contextmanager
+def serving(policies: Path | str = ROOT / "policies", log: Path | None = None) -> Iterator[Served]:
+    """`giveway serve` on an API server with 1000 PriorityClasses and 10 000 Namespaces; nobody writes its entries."""
+    with large_cluster(classes=1_000, namespaces=10_000) as (_, kubeconfig), tls() as (certificate, key, trust):
+        port = free_port()
+        files = ("--tls-cert-file", certificate, "--tls-private-key-file", key)
+        options = ("--secure-port", port, "--entries", "none")
+        with giveway("serve", kubeconfig, policies, *files, *options, log=log) as (process, _):
+            yield Served(process, port, trust)

@@ -14,78 +14,26 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from contextlib import closing, suppress
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from jsonpointer import JsonPointer
 
-from tests.bench.load import Exchanges
-from tests.bench.measuring import ServerFiles, memory, on_cluster, verdict
+from tests.bench.load import Connection
+from tests.bench.measuring import memory, serving, verdict
 from webhook.clusters.demo.recorded_reviews import recorded
+from webhook.policy.model.values import MARK, PLAN
 from webhook.serving.bodies import BODY_LIMIT
 
 COUNT, CONNECTIONS, GROWTH_MB = 200_000, 8, 5.0
 CODES = {200, 400, 413, 415}
 _REVIEWS = [row.review for row in recorded()]
-_OF_REQUEST = "operation subResource namespace name dryRun oldObject userInfo userInfo/groups userInfo/extra object"
-_OF_OBJECTS = (
-    "metadata metadata/labels metadata/annotations metadata/managedFields metadata/ownerReferences"
-    " metadata/deletionTimestamp metadata/generateName spec spec/priority spec/priorityClassName spec/preemptionPolicy"
-    " spec/template spec/template/spec value globalDefault preemptionPolicy"
-)
-_KEYS = (
-    ("metadata", "labels", "giveway.dev/preemption"),
-    ("metadata", "annotations", "giveway.dev/plan"),
-    ("metadata", "annotations", "godel.bytedance.com/can-be-preempted"),
-)
-_PATHS = [*_KEYS, *(tuple(path.split("/")) for path in _OF_OBJECTS.split())]
-_FIELDS: list[tuple[str, ...]] = [
-    *(("request", *path.split("/")) for path in _OF_REQUEST.split()),
-    *(("request", part, *path) for part in ("object", "oldObject") for path in _PATHS),
-]
-_TEXTS = [
-    "",
-    "true",
-    "Never",
-    "CREATE",
-    "UPDATE",
-    "high-priority",
-    "system-node-critical",
-    "team-a",
-    "a/b",
-    "\x00",
-    "\u2028",
-]
-_NUMBERS = [0, -1, 2**31 - 1, 2**31, -(2**31) - 1, 2**63, 2**64, 1e308, 0.5]
-
-
-def _value(random: random.Random, depth: int = 0) -> Any:
-    """A value of any type."""
-    match random.randrange(9 if depth < 3 else 6):
-        case 0:
-            return None
-        case 1:
-            return random.random() < 0.5
-        case 2:
-            return random.choice(_NUMBERS)
-        case 3:
-            return "x" * random.choice((1, 64, 300, 70_000 if random.random() < 0.05 else 5))
-        case 4 | 5:
-            return random.choice(_TEXTS)
-        case 6:
-            return [_value(random, depth + 1) for _ in range(random.randrange(4))]
-        case 7:
-            return _nested(random.choice((1, 10, 40)))
-        case _:
-            return {random.choice(_TEXTS): _value(random, depth + 1) for _ in range(random.randrange(4))}
-
-
-def _nested(depth: int) -> Any:
-    found: Any = {}
-    for _ in range(depth):
-        found = {"f:a": found}
-    return found
+_WORDS = "true Never CREATE UPDATE high-priority system-node-critical team-a a/b"
+_TEXTS = ["", "\0", "\u2028", *_WORDS.split()]
+_NUMBERS = (0, -1, 2**31 - 1, 2**31, -(2**31) - 1, 2**63, 2**64, 1e308, 0.5)
 
 
 def _places(node: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
@@ -96,39 +44,50 @@ def _places(node: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return [path, *(place for key, value in items for place in _places(value, (*path, key)))]
 
 
+_FIELDS = sorted(
+    {path for review in _REVIEWS for path in _places(review) if all(isinstance(key, str) for key in path)}
+    | {("request", "object", "metadata", "labels", MARK), ("request", "object", "metadata", "annotations", PLAN)}
+)
+"""Fields that some review has."""
+
+
+def _value(random: random.Random, depth: int = 0) -> Any:
+    """A value of any type."""
+    match random.randrange(9 if depth < 3 else 6):
+        case 0:
+            return random.choice((None, True, False))
+        case 1 | 2:
+            return random.choice(_NUMBERS)
+        case 3:
+            return "x" * random.choice((1, 64, 300, 70_000 if random.random() < 0.05 else 5))
+        case 4 | 5:
+            return random.choice(_TEXTS)
+        case 6:
+            return [_value(random, depth + 1) for _ in range(random.randrange(4))]
+        case 7:
+            levels = random.choice((1, 10, 40))
+            return json.loads('{"f:a":' * levels + "{}" + "}" * levels)
+        case _:
+            return {random.choice(_TEXTS): _value(random, depth + 1) for _ in range(random.randrange(4))}
+
+
 def _change(random: random.Random, body: dict[str, Any]) -> None:
     """Replace, add, take away or copy one place; the uid stays."""
     known = _places(body)
     path = random.choice(_FIELDS) if random.random() < 0.5 else random.choice(known)
-    if not path or path[:2] == ("request", "uid") or path == ("request",):
+    if len(path) < 2 or path[1] == "uid":
         return
     part: Any = body
-    for key in path[:-1]:
-        if isinstance(part, dict):
-            part = part.setdefault(key, {})
-        elif isinstance(part, list) and isinstance(key, int) and key < len(part):
-            part = part[key]
+    with suppress(IndexError, KeyError, TypeError):  # an earlier change has put another type there
+        for key in path[:-1]:
+            part = part.setdefault(key, {}) if isinstance(part, dict) else part[key]
+        chance = random.random()
+        if chance < 0.3:
+            del part[path[-1]]
+        elif chance < 0.44:
+            part[path[-1]] = deepcopy(JsonPointer.from_parts(random.choice(known)).resolve(body, None))
         else:
-            return
-    key = path[-1]
-    if isinstance(part, list) and isinstance(key, int) and key < len(part):
-        part[key] = _value(random)
-    elif isinstance(part, dict) and isinstance(key, str):
-        if random.random() < 0.3:
-            part.pop(key, None)
-        elif random.random() < 0.2:
-            part[key] = deepcopy(_at(body, random.choice(known)))
-        else:
-            part[key] = _value(random)
-
-
-def _at(node: Any, path: tuple[Any, ...]) -> Any:
-    for key in path:
-        try:
-            node = node[key]
-        except (KeyError, IndexError, TypeError):
-            return None
-    return node
+            part[path[-1]] = _value(random)
 
 
 def damaged(random: random.Random, body: bytes) -> bytes:
@@ -141,14 +100,11 @@ def damaged(random: random.Random, body: bytes) -> bytes:
 
 
 class Mutated(msgspec.Struct, frozen=True):
-    """A request to send: `uid` is what the answer must carry, or None if the body may not be readable."""
+    """A request in the parts in which it is sent; `uid` is what the answer must carry, or None if it is unreadable."""
 
     path: str
-    body: bytes
     uid: str | None
-    content_type: str = "application/json"
-    pieces: int = 1
-    chunked: bool = False
+    parts: list[bytes]
 
 
 def changed(random: random.Random) -> Any:
@@ -165,17 +121,25 @@ def mutated(random: random.Random) -> Mutated:
     uid = review["request"]["uid"]
     path = random.choice(("/mutate", "/validate")) + random.choice(("", "?timeout=5s", "?timeout=30s", "?timeout=x"))
     body = json.dumps(review, ensure_ascii=random.random() < 0.5, separators=(",", ":")).encode(errors="surrogatepass")
-    chance = random.random()
+    chance, uid_there = random.random(), True
     if chance < 0.1:
-        return Mutated(path, damaged(random, body), None)
-    if chance < 0.1005:
-        beginning, end = body[:-1], b',"padding":"' + b"\\u003c" * (BODY_LIMIT // 6) + b'"}'
-        return Mutated(path, beginning + end, uid)
-    if chance < 0.105:
+        body, uid_there = damaged(random, body), False
+    elif chance < 0.1005:
+        body = body[:-1] + b',"padding":"' + b"\\u003c" * (BODY_LIMIT // 6) + b'"}'
+    elif chance < 0.105:
         deep = random.choice((500, 5000, 100_000))
-        return Mutated(path, body[:-1] + b',"deep":' + b'{"a":' * deep + b"1" + b"}" * (deep + 1), uid)
-    content_type = "text/plain" if chance < 0.12 else "application/json"
-    return Mutated(path, body, uid, content_type, random.choice((1, 1, 1, 2, 5)), random.random() < 0.1)
+        body = body[:-1] + b',"deep":' + b'{"a":' * deep + b"1" + b"}" * (deep + 1)
+    content_type = "text/plain" if 0.105 <= chance < 0.12 else "application/json"
+    head = f"POST {path} HTTP/1.1\r\nHost: a\r\nContent-Type: {content_type}\r\n"
+    if random.random() < 0.1:
+        chunks = [body[at : at + 1000] for at in range(0, len(body), 1000)] + [b""]
+        head += "Transfer-Encoding: chunked\r\n\r\n"
+        body = b"".join(b"%x\r\n%s\r\n" % (len(chunk), chunk) for chunk in chunks)
+    else:
+        head += f"Content-Length: {len(body)}\r\n\r\n"
+    whole = head.encode() + body
+    step = -(-len(whole) // random.choice((1, 1, 1, 2, 5)))
+    return Mutated(path, uid if uid_there else None, [whole[at : at + step] for at in range(0, len(whole), step)])
 
 
 def verify(sent: Mutated, status: int, answer: bytes) -> str:
@@ -194,28 +158,13 @@ def verify(sent: Mutated, status: int, answer: bytes) -> str:
         if "patch" in response:
             assert response["patchType"] == "JSONPatch"
             assert sent.path.startswith("/mutate")
-            assert all(
-                operation["path"].startswith("/") for operation in json.loads(base64.b64decode(response["patch"]))
-            )
+            patch = json.loads(base64.b64decode(response["patch"]))
+            assert all(operation["path"].startswith("/") for operation in patch)
         return "patched" if "patch" in response else "allowed"
     assert response["status"]["code"] == (403 if status == 200 else status)
     assert response["status"]["message"]
     assert "patch" not in response
     return "denied" if status == 200 else str(status)
-
-
-def _parts(request: Mutated) -> list[bytes]:
-    """The request in the pieces in which it is sent."""
-    length = "Transfer-Encoding: chunked" if request.chunked else f"Content-Length: {len(request.body)}"
-    head = f"POST {request.path} HTTP/1.1\r\nHost: a\r\nContent-Type: {request.content_type}\r\n{length}\r\n\r\n"
-    whole = head.encode() + (_chunks(request.body) if request.chunked else request.body)
-    step = -(-len(whole) // request.pieces)
-    return [whole[at : at + step] for at in range(0, len(whole), step)]
-
-
-def _chunks(body: bytes) -> bytes:
-    parts = (body[at : at + 1000] for at in range(0, len(body), 1000))
-    return b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in parts) + b"0\r\n\r\n"
 
 
 async def send_all(port: int, trust: ssl.SSLContext, count: int, seed: int) -> Counter[str]:
@@ -224,13 +173,10 @@ async def send_all(port: int, trust: ssl.SSLContext, count: int, seed: int) -> C
 
     async def work(number: int) -> None:
         chance = random.Random(f"{seed}/{number}")
-        connection = Exchanges(port, trust)
-        try:
+        with closing(Connection(port, trust)) as connection:
             for _ in range(number, count, CONNECTIONS):
                 request = mutated(chance)
-                found[verify(request, *await connection.send(*_parts(request)))] += 1
-        finally:
-            connection.close()
+                found[verify(request, *await connection.send(*request.parts))] += 1
 
     async with asyncio.TaskGroup() as tasks:
         for number in range(CONNECTIONS):
@@ -242,12 +188,12 @@ def main() -> None:
     """Send COUNT reviews to `giveway serve` and print what became of them, and the server's memory."""
     count, seed = [*(int(word) for word in sys.argv[1:]), *(COUNT, 1)[len(sys.argv) - 1 :]]
     rounds = 5
-    with tempfile.TemporaryDirectory(prefix="giveway-fuzz-") as directory:
-        files, log = ServerFiles(Path(directory)), Path(directory, "log")
-        with on_cluster(files, log=log) as (process, port):
+    with tempfile.TemporaryDirectory() as directory:
+        log = Path(directory, "log")
+        with serving(log=log) as (process, port, trust):
             found, sizes, began = Counter[str](), [memory(process.pid)["VmRSS"]], time.monotonic()
             for number in range(rounds):
-                found += asyncio.run(send_all(port, files.trust, count // rounds, seed * rounds + number))
+                found += asyncio.run(send_all(port, trust, count // rounds, seed * rounds + number))
                 sizes.append(memory(process.pid)["VmRSS"])
             took = time.monotonic() - began
         lines = [line for line in log.read_bytes().splitlines() if not line.startswith(b"{") or b'"exception"' in line]

@@ -11,23 +11,17 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 
-from tests.bench.measuring import KUBECONFIG, ROOT, beside
+from tests.bench.measuring import ROOT, large_cluster
 from tests.bench.memory import NODES, PODS
 
 
 def main() -> None:
     """Run the benchmark."""
     for pods in sorted({PODS // 10, PODS}):
-        with (
-            tempfile.TemporaryDirectory() as temporary,
-            beside("-m", "tests.bench.large_cluster", pods, NODES) as (_, url),
-        ):
-            kubeconfig = Path(temporary, "kubeconfig")
-            kubeconfig.write_text(KUBECONFIG % url)
+        with large_cluster(pods, NODES) as (_, kubeconfig):
             for name in ("policies", "policies/examples/teams"):
                 _measure(kubeconfig, ROOT / name, pods)
 

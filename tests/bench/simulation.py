@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
 
-from tests.bench.measuring import ROOT, beside, memory
+from tests.bench.measuring import apart, large_cluster, memory
 from tests.simulation.clusters import POLICY, large, loaded, write
 from webhook.kube.client import Client
 from webhook.policy.model.values import DECISION, PLAN
@@ -23,28 +21,32 @@ NODES, PODS, PREEMPTORS = 5000, 150_000, 2000
 
 def main() -> None:
     """Run the benchmark; what is large runs in processes of its own, so that its memory is its own."""
-    for name in ("full", "snapshot"):
-        subprocess.run([sys.executable, "-m", "tests.bench.simulation", name], cwd=ROOT, check=True)
-
-
-def full() -> None:
-    """5000 nodes, 150 000 pods, 2000 preemptors with two victims each, whose replacements find room."""
     with tempfile.TemporaryDirectory() as directory:
-        file = Path(directory) / "cluster.gz"
-        subprocess.run([sys.executable, "-m", "tests.bench.simulation", "write", file], cwd=ROOT, check=True)
-        begun, cpu = time.perf_counter(), time.process_time()
-        summary = summarize("", simulate(read_cluster([file]), loaded(POLICY)))
-        took, cpu, most = time.perf_counter() - begun, time.process_time() - cpu, memory()["VmHWM"]
+        file = Path(directory, "cluster.gz")
+        apart(_write, file)
+        apart(full, file)
+    with large_cluster(PODS, NODES) as (url, _):
+        apart(snapshot, url)
+
+
+def _write(file: Path) -> None:
+    write(file, large(NODES, PODS, PREEMPTORS))
+
+
+def full(file: Path) -> None:
+    """5000 nodes, 150 000 pods, 2000 preemptors with two victims each, whose replacements find room."""
+    begun, cpu = time.perf_counter(), time.process_time()
+    summary = summarize("", simulate(read_cluster([file]), loaded(POLICY)))
+    took, cpu, most = time.perf_counter() - begun, time.process_time() - cpu, memory()["VmHWM"]
     assert summary.at_rest
     assert (summary.metrics["evictions"], summary.metrics["waiting"]) == (2 * PREEMPTORS, 0), summary.metrics
     print(f"{NODES} nodes, {PODS} pods, {PREEMPTORS} preemptors of two victims each, all placed again, at rest:")
     print(f"  {took:.1f} s, loading included, {cpu:.1f} s of CPU (target: 60 s); {most:.0f} MB (target: 1500)")
 
 
-def snapshot() -> None:
-    """A cluster of ordinary pods, listed from a server in another process, to a file."""
-    with beside("-m", "tests.bench.large_cluster", PODS, NODES) as (_, url):
-        asyncio.run(_collected(url))
+def snapshot(url: str) -> None:
+    """A cluster of ordinary pods, listed from a server, to a file."""
+    asyncio.run(_collected(url))
 
 
 async def _collected(url: str) -> None:
@@ -62,10 +64,3 @@ async def _collected(url: str) -> None:
         begun = time.perf_counter()
         read_cluster([file])
         print(f"  read again in {time.perf_counter() - begun:.1f} s")
-
-
-if __name__ == "__main__":
-    if sys.argv[1] == "write":
-        write(Path(sys.argv[2]), large(NODES, PODS, PREEMPTORS))
-    else:
-        {"full": full, "snapshot": snapshot}[sys.argv[1]]()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import statistics
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -72,19 +73,16 @@ def plan_way() -> dict[tuple[str, str], None]:
 
 def main() -> None:
     """Print the table and the ways."""
-    total = Package()
-    rows = packages() | {"all": total}
-    for package in packages().values():
-        total.files |= package.files
-        total.functions += package.functions
+    rows = packages()
+    rows["all"] = Package(
+        {path: lines for package in rows.values() for path, lines in package.files.items()},
+        [lines for package in rows.values() for lines in package.functions],
+    )
     print(f"{'package':24} files  lines  median/p90/max  functions  median/p90/max")
     for name, row in rows.items():
-        lines = list(row.files.values()) or [0]
-        functions = row.functions or [0]
-        print(
-            f"{name:24} {len(row.files):5}  {sum(lines):5}  {_spread(lines):>14}  {len(row.functions):9}"
-            f"  {_spread(functions):>14}"
-        )
+        files, functions = (f"{_spread(lines):>14}" for lines in (row.files.values(), row.functions))
+        sizes = f"{len(row.files):5}  {sum(row.files.values()):5}"
+        print(f"{name:24} {sizes}  {files}  {len(row.functions):9}  {functions}")
     way = plan_way()
     print(f"\na plan's way: {len(way)} functions in {len({file for file, _ in way})} files")
     if "--calls" in sys.argv:
@@ -92,6 +90,6 @@ def main() -> None:
             print(f"    {file}  {function}")
 
 
-def _spread(numbers: list[int]) -> str:
-    ordered = sorted(numbers)
+def _spread(numbers: Iterable[int]) -> str:
+    ordered = sorted(numbers) or [0]
     return f"{statistics.median_low(ordered)}/{ordered[int(len(ordered) * 0.9)]}/{ordered[-1]}"
