@@ -61,11 +61,6 @@ class EmbeddedCluster:
         chain = AdmissionChain(self.store, RegisteredWebhooks(self.store, self._webhooks), self.disabled_plugins)
         self.api = ApiServer(self.authentication, self.authorizer, chain, self.store)
 
-    @property
-    def url(self) -> str:
-        """The server's address."""
-        return self._server.url
-
     async def __aenter__(self) -> Self:
         await self.start()
         return self
@@ -83,6 +78,7 @@ class EmbeddedCluster:
         tls.load_cert_chain(directory / "tls.crt", directory / "tls.key")
         self._server = HttpServer(self.api, tls, port=self.port)
         await self._server.start()
+        self.url = self._server.url
         self.token = self.authentication.issue(ADMIN)
         self.kubeconfig = self.write_kubeconfig("admin", self.token)
         client = self.api.local(agent="kube-apiserver")

@@ -54,9 +54,6 @@ class _Answer(msgspec.Struct, rename="camel"):
     response: WebhookResponse
 
 
-CONNECTIONS = 64
-
-
 class WebhookClient:
     """Calls webhooks. `services` maps `namespace/name:port` to the `host:port` that plays the service."""
 
@@ -69,8 +66,7 @@ class WebhookClient:
         """Ask one webhook. Raises WebhookCallError with the text after `failed calling webhook "NAME": `."""
         shown, url, host = self._destination(webhook)
         if self._session is None:
-            connector = aiohttp.TCPConnector(limit=CONNECTIONS)
-            self._session = aiohttp.ClientSession(connector=connector)
+            self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=64))
         headers = {"Content-Type": "application/json", "Accept": "application/json", "Host": host}
         try:
             async with (

@@ -38,7 +38,6 @@ from webhook.policy.evaluation.request import UserInfo
 
 log = logging.getLogger(__name__)
 
-_FAILED = 300
 _HOST = "127.0.0.1"
 _LARGEST_BODY = 3 * 1024 * 1024
 """Bytes, as in Kubernetes."""
@@ -148,7 +147,7 @@ class LocalTransport(Transport):
         headers = {"content-type": content_type, "user-agent": self._agent, "accept": "application/json"}
         sent = self._url(path, query).query
         reply = await self._api.handle(ApiCall(method, path, sent, headers, data or b"", self._user))
-        if reply.status >= _FAILED:
+        if reply.status >= 300:
             retry_after = dict(reply.headers).get("Retry-After")
             raise status_error(reply.body, http_status=reply.status, retry_after=retry_after)
         return reply
@@ -168,7 +167,6 @@ class HttpServer:
         self.api = api
         self.port = port
         self._tls = tls
-        self._runner: web.ServerRunner | None = None
 
     @property
     def url(self) -> str:
@@ -187,9 +185,7 @@ class HttpServer:
 
     async def stop(self) -> None:
         """Close the listener and every connection."""
-        if self._runner is not None:
-            await self._runner.cleanup()
-            self._runner = None
+        await self._runner.cleanup()
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         headers = {name: ",".join(request.headers.getall(name)) for name in _HEADERS if name in request.headers}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -100,7 +99,8 @@ async def _post(writer: ObjectWriter, handler: SubresourceHandler, call: ApiCall
     if call.method != "POST":
         raise statuses.method_not_allowed()
     resource, admission = change.resource, writer.admission
-    body = decode_any(call, _MODELS.get(change.subresource) or schemas.model_of(resource))
+    change.operation = "CREATE"
+    change.object = body = decode_any(call, _MODELS.get(change.subresource) or schemas.model_of(resource))
     if resource.stored or resource.plural == "bindings":
         metadata = body.setdefault("metadata", {})
         if change.subresource in _NAMED and metadata.get("name") != change.name:
@@ -108,9 +108,9 @@ async def _post(writer: ObjectWriter, handler: SubresourceHandler, call: ApiCall
             raise statuses.bad_request(f"name in URL does not match name in {kind} object")
         metadata.setdefault("name", change.name)
         metadata.setdefault("namespace", change.namespace)
-        body = await admission.mutate(change.judging("CREATE", body, None)) or body
-        await admission.validate(change.judging("CREATE", body, None))
-    status, obj = await handler(replace(change, object=body))
+        await admission.mutate(change)
+        await admission.validate(change)
+    status, obj = await handler(change)
     return reply_of(obj, status)
 
 
@@ -147,8 +147,7 @@ async def _apply(writer: ObjectWriter, call: ApiCall, change: WriteRequest) -> t
     if not change.options.get("fieldManager"):
         cause = statuses.Cause.required("fieldManager", "is required for apply patch")
         raise statuses.invalid("meta.k8s.io", "PatchOptions", "", cause)
-    body = decode_any(call)
-    configuration = check_object(change.resource, body, change, is_applied=True)
+    configuration = check_object(change.resource, decode_any(call), change, is_applied=True)
     name = configuration["metadata"].setdefault("name", change.name)
     if name != change.name:
         raise statuses.another_name(name, change.name)

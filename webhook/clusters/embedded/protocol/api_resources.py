@@ -123,7 +123,7 @@ RESOURCES = tuple(_row(line) for line in _TABLE.strip().splitlines())
 
 BY_NAME = {(row.api_version, row.plural): row for row in RESOURCES}
 """By group and version with the plural name, as URLs have them."""
-BY_KIND = {(row.api_version, row.kind): row for row in RESOURCES}
+BY_KIND = {(row.api_version, row.kind): row for row in RESOURCES if row.stored}
 """By group and version with the kind, as objects and owner references have them."""
 BY_PLURAL: dict[str, ApiResource] = {row.plural: row for row in reversed(RESOURCES)}
 """The row in whose version a thing is stored: the first of its plural name, for events have two."""

@@ -133,7 +133,6 @@ class ControllerManager:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._events is not None:
             await self._events.close(deadline=0.1)
-        self._tasks.clear()
 
     def failures(self) -> list[BaseException]:
         """What ended a stand-in that should have run on."""

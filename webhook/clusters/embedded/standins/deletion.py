@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from webhook.clusters.acting.controller import CONFLICT, NOT_FOUND, Controller, ControllerContext
-from webhook.clusters.embedded.protocol.api_resources import STORED
+from webhook.clusters.embedded.protocol.api_resources import BY_KIND, STORED
 from webhook.kube.client import Client
 from webhook.kube.errors import unless_absent
 from webhook.kube.object_cache import Change
@@ -33,11 +33,10 @@ class GarbageCollector(Controller):
         self._client = client
         self._known: dict[str, tuple[Resource, ObjectMeta]] = {}
         """By uid, everything that exists."""
-        collected = [resource for resource in STORED if resource.plural not in NOT_COLLECTED]
-        self._resources = {(resource.api_version, resource.kind): resource for resource in collected}
-        for resource in collected:
-            cache = context.informers.cache(resource, Pod if resource.plural == POD.plural else KubeObject)
-            cache.handlers.append(partial(self._notice, resource))
+        for resource in STORED:
+            if resource.plural not in NOT_COLLECTED:
+                cache = context.informers.cache(resource, Pod if resource.plural == POD.plural else KubeObject)
+                cache.handlers.append(partial(self._notice, resource))
 
     def _notice(self, resource: Resource, change: Change[Any]) -> None:
         """Queue what may have to go: the dependents of what is gone, and an object none of whose owners is known."""
@@ -67,7 +66,7 @@ class GarbageCollector(Controller):
 
     async def _is_gone(self, namespace: str, owner: OwnerReference) -> bool:
         """Whether an owner of something in that namespace does not exist, which is looked up."""
-        resource = self._resources.get((owner.api_version, owner.kind))
+        resource = BY_KIND.get((owner.api_version, owner.kind))
         if resource is None or owner.uid in self._known:
             return False
         if resource.namespaced and not namespace:
