@@ -37,20 +37,15 @@ def test_headings(kubectl, kind, headings):
     assert " ".join(kubectl("get", kind).splitlines()[0].split()) == headings
 
 
-def read_lines(process, count):
-    lines = [process.stdout.readline().split()[:3] for _ in range(count)]
-    process.kill()
-    process.communicate()
-    return lines
-
-
 def test_watch(kubectl):
     """Get -w shows what there is and every change after it."""
     kubectl("create", "configmap", "a", "--from-literal=k=v")
     watching = kubectl.start("get", "configmaps", "-w")
     lines = [watching.stdout.readline().split()[:2] for _ in range(2)]
     kubectl("create", "configmap", "b", "--from-literal=k=v", "--from-literal=l=w")
-    lines += [line[:2] for line in read_lines(watching, 1)]
+    lines.append(watching.stdout.readline().split()[:2])
+    watching.kill()
+    watching.communicate()
     assert [name for name, _ in lines] == ["NAME", "a", "b"]
 
 

@@ -35,8 +35,6 @@ def test_server_side_apply_and_its_conflicts(kubectl):
     ("arguments", "shown"),
     [
         (("configmap", "m", "--from-literal=a=b"), "configmap/m created"),
-        (("secret", "generic", "s", "--from-literal=a=b"), "secret/s created"),
-        (("pdb", "b", "--selector=app=web", "--min-available=1"), "poddisruptionbudget.policy/b created"),
         (("clusterrole", "r", "--verb=get", "--resource=pods"), "clusterrole.rbac.authorization.k8s.io/r created"),
     ],
     ids=lambda value: value[0] if isinstance(value, tuple) else "",

@@ -5,13 +5,16 @@ from __future__ import annotations
 import gzip
 import json
 import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.clusters.embedded.webhook_server import WebhookServer, configuration
-from tests.workloads import namespace, priority_class
+from tests.clusters.embedded.admission_chain.asking import PODS, register
+from tests.clusters.embedded.webhook_server import WebhookServer
+from tests.workloads import namespace, pod, priority_class
 from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster
 from webhook.clusters.embedded.protocol.api_resources import RESOURCES
 from webhook.clusters.embedded.protocol.calls import ApiCall
@@ -88,41 +91,35 @@ def comparable(request: dict[str, Any]) -> dict[str, Any]:
     return plain
 
 
-async def start(server: WebhookServer, *, plugin: bool) -> EmbeddedCluster:
-    """A control plane that sends everything to the webhook, and lets everyone do everything."""
+@asynccontextmanager
+async def everyone(*, plugin: bool = True) -> AsyncIterator[tuple[EmbeddedCluster, Any]]:
+    """A control plane that lets everyone do everything, with a namespace for it, and its administrator's client."""
     disabled = ("ServiceAccount",) if plugin else ("ServiceAccount", "Priority")
     without = ("scheduler", "kubelet", "replicaset", "deployment", "daemonset", "statefulset", "job", "garbage")
-    cluster = EmbeddedCluster(nodes=0, without=without, disabled_plugins=disabled)
-    await cluster.start()
-    admin = cluster.api.local()
-    await admin.create(
-        "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
-        {
-            "metadata": {"name": "everyone"},
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
-            "subjects": [{"kind": "Group", "apiGroup": "rbac.authorization.k8s.io", "name": "system:authenticated"}],
-        },
-    )
-    return cluster
+    async with EmbeddedCluster(nodes=0, without=without, disabled_plugins=disabled) as cluster:
+        admin = cluster.api.local()
+        rbac = "rbac.authorization.k8s.io"
+        reference = {"apiGroup": rbac, "kind": "ClusterRole", "name": "cluster-admin"}
+        subjects = [{"kind": "Group", "apiGroup": rbac, "name": "system:authenticated"}]
+        binding = {"metadata": {"name": "everyone"}, "roleRef": reference, "subjects": subjects}
+        await admin.create(f"/apis/{rbac}/v1/clusterrolebindings", binding)
+        yield cluster, admin
 
 
-async def register(cluster: EmbeddedCluster, server: WebhookServer) -> None:
-    admin = cluster.api.local()
+async def ask(admin: Any, server: WebhookServer) -> None:
+    """From now on both phases are asked about everything."""
     for kind, path in (("Mutating", "/mutate"), ("Validating", "/validate")):
-        hook = server.hook(path=path, rules=[EVERYTHING])
-        body = configuration(kind, "all", hook)
-        await admin.create(f"/apis/admissionregistration.k8s.io/v1/{kind.lower()}webhookconfigurations", body)
+        await register(admin, kind, server.hook(path=path, rules=[EVERYTHING]))
 
 
-async def send(cluster: EmbeddedCluster, method: str, path: str, body: Any, request: dict[str, Any]) -> None:
-    """Make a recorded request once more: same user, same options."""
+async def send(cluster: EmbeddedCluster, path: str, body: Any, request: dict[str, Any]) -> None:
+    """POST as recorded once more: same user, same options."""
     options = request["options"] or {}
     query = {key: str(options[key]) for key in ("fieldManager", "fieldValidation") if key in options}
     if request["dryRun"]:
         query["dryRun"] = "All"
-    call = ApiCall(
-        method, path, query, {"content-type": "application/json"}, json.dumps(body).encode(), user_of(request)
-    )
+    headers = {"content-type": "application/json"}
+    call = ApiCall("POST", path, query, headers, json.dumps(body).encode(), user_of(request))
     reply = await cluster.api.handle(call)
     assert reply.status < 300, reply.body
 
@@ -131,22 +128,17 @@ async def send(cluster: EmbeddedCluster, method: str, path: str, body: Any, requ
 async def test_create_review_equals_the_recorded_one(server, row):
     """The AdmissionReview of a CREATE equals the recorded one, key for key."""
     request = row["review"]["request"]
-    cluster = await start(server, plugin=row["plugin"])
-    try:
-        admin = cluster.api.local()
+    async with everyone(plugin=row["plugin"]) as (cluster, admin):
         if request["kind"]["kind"] != "Namespace":
             await admin.create(NAMESPACE.path(), namespace("team-a"))
         if request["kind"]["kind"] != "PriorityClass":
             await admin.create(PRIORITY_CLASS.path(), priority_class("low-priority", 80))
             meek = priority_class("high-priority", 1_000_000, preemptionPolicy="Never")
             await admin.create(PRIORITY_CLASS.path(), meek)
-        await register(cluster, server)
+        await ask(admin, server)
         body = as_sent(request["object"], plugin=row["plugin"])
-        await send(cluster, "POST", collection(request), body, request)
-    finally:
-        await cluster.stop()
-    phase = row["name"].partition("-")[0]
-    sent = server.reviews[0 if phase == "mutate" else 1]
+        await send(cluster, collection(request), body, request)
+    sent = server.reviews[0 if row["name"].startswith("mutate") else 1]
     assert list(sent) == ["kind", "apiVersion", "request"]
     assert server.queries[0] == row["query"]
     assert list(sent["request"]) == list(request)
@@ -157,47 +149,30 @@ async def test_create_review_equals_the_recorded_one(server, row):
 async def test_sub_resource_review_equals_the_recorded_one(server, row):
     """A Binding or Eviction arrives as its own kind under the pod's sub-resource."""
     request = row["review"]["request"]
-    cluster = await start(server, plugin=True)
-    try:
-        admin = cluster.api.local()
+    async with everyone() as (cluster, admin):
         await admin.create(NAMESPACE.path(), namespace("team-a"))
-        spec = {"containers": [{"name": "c", "image": "nginx"}]}
-        body = {"kind": "Pod", "metadata": {"name": request["name"]}, "spec": spec}
-        made = await admin.create(collection(request), body)
-        await register(cluster, server)
-        sent = json.loads(json.dumps(request["object"]))
-        if "uid" in sent["metadata"]:
-            sent["metadata"]["uid"] = made["metadata"]["uid"]
-        await send(cluster, "POST", f"{collection(request)}/{request['name']}/{request['subResource']}", sent, request)
-    finally:
-        await cluster.stop()
+        made = await admin.create(collection(request), pod(request["name"]))
+        await ask(admin, server)
+        body = json.loads(json.dumps(request["object"]))
+        if "uid" in body["metadata"]:
+            body["metadata"]["uid"] = made["metadata"]["uid"]
+        await send(cluster, f"{collection(request)}/{request['name']}/{request['subResource']}", body, request)
     seen = server.requests[0 if row["name"].startswith("mutate") else 1]
     assert list(seen) == list(request)
     assert comparable(seen) == comparable(request)
 
 
-@pytest.mark.parametrize(
-    ("verb", "keys"),
-    [("UPDATE", rows("UPDATE")[0].values[0]), ("DELETE", rows("DELETE")[0].values[0])],
-    ids=["update", "delete"],
-)
-async def test_update_and_delete_carry_what_the_recorded_ones_carry(server, verb, keys):
+@pytest.mark.parametrize("verb", ["UPDATE", "DELETE"])
+async def test_update_and_delete_carry_what_the_recorded_ones_carry(server, verb):
     """UPDATE has object and oldObject, DELETE only oldObject; both have the recorded keys in order."""
-    recorded = keys["review"]["request"]
-    cluster = await start(server, plugin=True)
-    try:
-        admin = cluster.api.local()
-        await admin.create(NAMESPACE.path(), namespace("team-a"))
-        path = "/api/v1/namespaces/team-a/pods"
-        body = {"kind": "Pod", "metadata": {"name": "bare"}, "spec": {"containers": [{"name": "c", "image": "nginx"}]}}
-        await admin.create(path, body)
-        await register(cluster, server)
+    recorded = rows(verb)[0].values[0]["review"]["request"]
+    async with everyone() as (_, admin):
+        await admin.create(PODS, pod("bare"))
+        await ask(admin, server)
         if verb == "UPDATE":
-            await admin.patch(f"{path}/bare", {"metadata": {"labels": {"x": "y"}}}, fieldManager="kubectl-label")
+            await admin.patch(f"{PODS}/bare", {"metadata": {"labels": {"x": "y"}}}, fieldManager="kubectl-label")
         else:
-            await admin.delete(f"{path}/bare", {"gracePeriodSeconds": 0})
-    finally:
-        await cluster.stop()
+            await admin.delete(f"{PODS}/bare", {"gracePeriodSeconds": 0})
     request = server.requests[0]
     assert list(request) == list(recorded)
     assert request["operation"] == verb

@@ -7,15 +7,11 @@ import time
 import pytest
 
 from tests.clusters.embedded.admission_chain.asking import PATHS, PODS, denying, refused, register
-from tests.clusters.embedded.webhook_server import WebhookServer, allow, patching, set_field
+from tests.clusters.embedded.webhook_server import allow, patching, set_field
 from tests.workloads import namespace, pod, priority_class
 from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster
 from webhook.clusters.embedded.protocol.calls import ApiCall
-from webhook.kube.resources import (
-    NAMESPACE,
-    POD,
-    PRIORITY_CLASS,
-)
+from webhook.kube.resources import NAMESPACE, POD, PRIORITY_CLASS
 
 CLUSTER = {"nodes": 0, "without": ("scheduler", "kubelet")}
 
@@ -109,32 +105,28 @@ async def test_webhook_configurations_are_never_asked_about(admin, server):
     assert {request["resource"]["resource"] for request in server.requests} == {"pods"}
 
 
-async def test_mutating_webhooks_run_by_configuration_name_each_on_the_last_ones_output(admin, server, tmp_path):
+async def test_mutating_webhooks_run_by_configuration_name_each_on_the_last_ones_output(admin, server, another):
     """Patches add up, configurations go by name, and the stored object has them all."""
     server.answer = patching(set_field("/metadata/annotations", {"first": "1"}))
-    second_files = tmp_path / "second"
-    second_files.mkdir()
-    async with WebhookServer(second_files, patching(set_field("/metadata/annotations/second", "2"))) as second:
-        await register(admin, "Mutating", second.hook("second.example.com"), name="b")
-        await register(admin, "Mutating", server.hook("first.example.com"), name="a")
-        made = await admin.create(PODS, pod("p"))
-        assert second.requests[0]["object"]["metadata"]["annotations"] == {"first": "1"}
+    another.answer = patching(set_field("/metadata/annotations/second", "2"))
+    await register(admin, "Mutating", another.hook("second.example.com"), name="b")
+    await register(admin, "Mutating", server.hook("first.example.com"), name="a")
+    made = await admin.create(PODS, pod("p"))
+    assert another.requests[0]["object"]["metadata"]["annotations"] == {"first": "1"}
     assert made["metadata"]["annotations"] == {"first": "1", "second": "2"}
 
 
-async def test_earlier_webhook_is_called_again_only_if_it_wants_to_be(admin, server, tmp_path):
+async def test_earlier_webhook_is_called_again_only_if_it_wants_to_be(admin, server, another):
     """IfNeeded gets the object once more after a later webhook changed it; Never does not."""
-    later_files = tmp_path / "later"
-    later_files.mkdir()
-    async with WebhookServer(later_files, patching(set_field("/metadata/labels/late", "yes"))) as later:
-        hooks = [
-            server.hook("again.example.com", path="/again", reinvocationPolicy="IfNeeded"),
-            server.hook("once.example.com", path="/once"),
-            later.hook("later.example.com"),
-        ]
-        await register(admin, "Mutating", *hooks)
-        await admin.create(PODS, pod("p"))
-        assert len(later.reviews) == 1
+    another.answer = patching(set_field("/metadata/labels/late", "yes"))
+    hooks = [
+        server.hook("again.example.com", path="/again", reinvocationPolicy="IfNeeded"),
+        server.hook("once.example.com", path="/once"),
+        another.hook("later.example.com"),
+    ]
+    await register(admin, "Mutating", *hooks)
+    await admin.create(PODS, pod("p"))
+    assert len(another.reviews) == 1
     assert len(server.reviews) == 3
     assert server.requests[2]["object"]["metadata"]["labels"]["late"] == "yes"
 
@@ -211,19 +203,3 @@ async def test_disabled_webhook_plugin_asks_nobody(server, plugin):
         await register(admin, other, server.hook())
         await refused(admin.create(PODS, pod("q")))
     assert len(server.requests) == 1, "the other kind is asked as ever"
-
-
-async def test_missing_and_ending_namespaces_take_nothing(cluster, admin):
-    """Nothing is created in a namespace that does not exist or is being deleted; `default` cannot be deleted."""
-    error = await refused(admin.create(POD.path("nowhere"), pod("p")))
-    assert (error.status, error.message) == (404, 'namespaces "nowhere" not found')
-    await cluster._controllers.stop()
-    await admin.create(NAMESPACE.path(), namespace("ending"))
-    await admin.delete(NAMESPACE.path(None, "ending"))
-    error = await refused(admin.create(POD.path("ending"), pod("p")))
-    assert error.message == (
-        'pods "p" is forbidden: unable to create new content in namespace ending because it is being terminated'
-    )
-    assert error.details["causes"][0]["reason"] == "NamespaceTerminating"
-    error = await refused(admin.delete(NAMESPACE.path(None, "default")))
-    assert error.message == 'namespaces "default" is forbidden: this namespace may not be deleted'

@@ -1,4 +1,4 @@
-"""The API server on its socket: TLS, large bodies, clients that go away, and who acts as another."""
+"""The API server on its socket: large bodies, clients that go away, and who acts as another."""
 
 import asyncio
 import ssl
@@ -20,13 +20,6 @@ async def session(cluster):
     connector = aiohttp.TCPConnector(ssl=tls)
     async with aiohttp.ClientSession(cluster.url, connector=connector, headers=headers) as session:
         yield session
-
-
-async def test_tls_only(cluster):
-    """The certificate is vouched for by the CA in the kubeconfig, and by nobody else."""
-    async with aiohttp.ClientSession() as session:
-        with pytest.raises(aiohttp.ClientConnectorCertificateError):
-            await session.get(f"{cluster.url}/version")
 
 
 @pytest.mark.parametrize(("size", "status"), [(2_000_000, 201), (4_000_000, 413)])

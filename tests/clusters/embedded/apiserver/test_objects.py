@@ -1,13 +1,12 @@
-"""Changes that meet each other, users of local clients, and defaults of what admission adds."""
+"""Changes that meet each other, and defaults of what admission adds."""
 
 import asyncio
 
 import pytest
 
 from tests.clusters.embedded.bare import bare_server
-from tests.workloads import pod, refusal
+from tests.workloads import pod
 from webhook.clusters.embedded.protocol.calls import ApiCall
-from webhook.policy.evaluation.request import UserInfo
 
 MAPS = "/api/v1/namespaces/n/configmaps"
 PODS = "/api/v1/namespaces/n/pods"
@@ -20,6 +19,13 @@ async def test_concurrent_patches(client):
     assert len((await client.get(f"{MAPS}/a"))["data"]) == 50
 
 
+async def test_a_merge_patch_removes_nothing_from_nothing(client):
+    """A null for what is not there leaves nothing behind (RFC 7396)."""
+    await client.create(MAPS, {"metadata": {"name": "a"}})
+    patched = await client.patch(f"{MAPS}/a", {"metadata": {"annotations": {"k": None}}, "data": {"k": None}})
+    assert ("data" in patched, "annotations" in patched["metadata"]) == (False, False)
+
+
 @pytest.mark.parametrize("fields", ["x", [1], {"f:data": 3}], ids=str)
 async def test_managed_fields_that_are_none(client, fields):
     """What somebody writes there that is no set of fields manages nothing."""
@@ -27,18 +33,6 @@ async def test_managed_fields_that_are_none(client, fields):
     row = {"manager": "m", "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1", "fieldsV1": fields}
     await client.patch(f"{MAPS}/a", {"metadata": {"managedFields": [row]}, "data": {"k": "v"}})
     assert "m" not in [one["manager"] for one in (await client.get(f"{MAPS}/a"))["metadata"]["managedFields"]]
-
-
-async def test_local_clients_are_users(api):
-    """A local client acts as the user it was made for, through the same authorization."""
-
-    class OnlyAlice:
-        def authorize(self, user, *_request):
-            return user.username == "alice"
-
-    api.authorizer = OnlyAlice()
-    await api.local(UserInfo("alice")).list(MAPS)
-    assert 'User "bob" cannot list resource "configmaps"' in await refusal(api.local(UserInfo("bob")).list(MAPS))
 
 
 async def test_what_admission_adds_is_completed():

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.workloads import budget, deployment, eventually, namespace, pod
+from tests.workloads import budget, deployment, eventually, is_there, namespace, pod
 from webhook.kube.errors import ApiError
-from webhook.kube.resources import CONFIG_MAP, DEPLOYMENT, NAMESPACE, POD, POD_DISRUPTION_BUDGET, REPLICA_SET
+from webhook.kube.resources import CONFIG_MAP, DEPLOYMENT, NAMESPACE, POD, POD_DISRUPTION_BUDGET
 
 NS = "default"
 MAPS = CONFIG_MAP.path(NS)
@@ -18,30 +18,16 @@ async def names(admin, path: str) -> list[str]:
 
 
 async def is_gone(admin, path: str) -> bool:
-    try:
-        await admin.get(path)
-    except ApiError as error:
-        return error.status == 404
-    return False
+    return not await is_there(admin, path)
 
 
-async def with_pods(admin, name: str, count: int) -> None:
-    await admin.create(DEPLOYMENT.path(NS), deployment(name, count))
-
-    async def made():
-        return len(await names(admin, POD.path(NS))) == count
-
-    await eventually(made)
+async def config_map(admin, name: str, *owners):
+    return await admin.create(MAPS, {"metadata": {"name": name, "ownerReferences": list(owners)}})
 
 
-async def config_map(admin, name: str, *owners, finalizers=()):
-    metadata = {"name": name, "ownerReferences": list(owners), "finalizers": list(finalizers)}
-    return await admin.create(MAPS, {"kind": "ConfigMap", "metadata": metadata})
-
-
-def reference(owner, **more):
+def reference(owner):
     metadata = owner["metadata"]
-    return {"apiVersion": "v1", "kind": "ConfigMap", "name": metadata["name"], "uid": metadata["uid"], **more}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "name": metadata["name"], "uid": metadata["uid"]}
 
 
 async def test_namespace_goes_with_everything_in_it(admin):
@@ -56,18 +42,6 @@ async def test_namespace_goes_with_everything_in_it(admin):
     await eventually(lambda: is_gone(admin, NAMESPACE.path(None, "x")))
     for path in (POD.path("x"), DEPLOYMENT.path("x"), CONFIG_MAP.path("x"), POD_DISRUPTION_BUDGET.path("x")):
         assert await names(admin, path) == []
-
-
-async def test_background_deletion_takes_dependents_afterwards(admin):
-    """By default the owner goes at once and ReplicaSets and pods follow."""
-    await with_pods(admin, "web", 2)
-    await admin.delete(DEPLOYMENT.path(NS, "web"), {"propagationPolicy": "Background"})
-    assert await is_gone(admin, DEPLOYMENT.path(NS, "web"))
-
-    async def empty():
-        return not await names(admin, REPLICA_SET.path(NS)) and not await names(admin, POD.path(NS))
-
-    await eventually(empty)
 
 
 @pytest.mark.parametrize(
