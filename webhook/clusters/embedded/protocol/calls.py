@@ -1,7 +1,7 @@
 """What goes through the API server: a call, what it asks for, its reply, and what admission sees.
 
-Everything here is free of transport: `webhook.clusters.embedded.apiserver.http` makes an `ApiCall` of an HTTP request,
-`webhook.clusters.embedded.apiserver.api_server.LocalClient` makes one without.
+Everything here is free of transport: of `webhook.clusters.embedded.apiserver.api_server`, `HttpServer` makes an
+`ApiCall` of an HTTP request, and `LocalClient` makes one without.
 """
 
 from __future__ import annotations
