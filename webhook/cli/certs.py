@@ -142,18 +142,15 @@ async def show(directory: Path | None, secret: tuple[str, str] | None, kubeconfi
 @command.command()
 @options("dir", "system-namespace", "url", dir={"required": True, "help": "A new directory for the files."})
 @click.option("--days", type=_DAYS, default=3650, help="How long the certificate is valid, in days.")
-def client(directory: Path, system_namespace: str, url: str | None, days: float) -> None:
+@runs()
+async def client(directory: Path, system_namespace: str, url: str | None, days: float) -> None:
     """Make what an API server needs to show the webhook a client certificate.
 
     The files say where they go. Put ca.crt into a Secret for `giveway serve --client-ca-file` when every API server
     has the others.
     """
     host = urlsplit(url).netloc if url else f"{WEBHOOK}.{system_namespace}.svc"
-    try:
-        written = write_client_files(directory, host, _now(), timedelta(days=days))
-    except OSError as error:
-        raise click.ClickException(str(error)) from error
-    for path in written:
+    for path in write_client_files(directory, host, _now(), timedelta(days=days)):
         click.echo(path)
 
 

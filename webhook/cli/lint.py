@@ -7,7 +7,7 @@ import sys
 import time
 from collections import Counter
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 import msgspec
@@ -19,7 +19,7 @@ from webhook.cli.output import people_console, print_rows, warn
 from webhook.cli.verdicts import COLOURS, FailOn, fail_on_option
 from webhook.manager.policy_uses import USES
 from webhook.policy.example_requests.findings import example_findings
-from webhook.policy.files.loading import load
+from webhook.policy.files.loading import Loaded, load
 from webhook.policy.model.policies import Policies
 from webhook.policy.reports import ended_findings, exceptions, rights_of
 from webhook.policy.shapes.findings import Finding, Severity
@@ -50,15 +50,15 @@ def command(paths: tuple[Path, ...], layout: str, *, fail_on: FailOn, explain: b
     now = time.time()
     classes = _known_classes(**there)
     results = [_checked(path, classes, now) for path in paths]
-    findings = [finding for checked in results for finding in checked.findings]
+    findings = [finding for loaded in results for finding in loaded.findings]
     match layout:
         case "json":
-            rows = [row for checked in results for row in exceptions(checked.policies, now)]
+            rows = [row for loaded in results for row in exceptions(loaded.policies, now)]
             counts = Counter(finding.severity for finding in findings)
             body = {
                 **{f"{severity}s": counts[severity] for severity in Severity},
                 "findings": [_as_json(finding) for finding in findings],
-                "rights": [msgspec.to_builtins(row) for checked in results for row in rights_of(checked.policies)],
+                "rights": [msgspec.to_builtins(row) for loaded in results for row in rights_of(loaded.policies)],
                 "exceptions": [{**msgspec.to_builtins(row), "source": str(row.source)} for row in rows],
             }
             click.echo(json.dumps(body, indent=2))
@@ -72,9 +72,10 @@ def command(paths: tuple[Path, ...], layout: str, *, fail_on: FailOn, explain: b
                 notes = "".join(f"\n{related.source}: {related.message}" for related in finding.related)
                 click.echo(f"::{finding.severity.value} {properties}::{_escaped(finding.message + notes)}")
         case _:
-            _print(results, now)
-            for checked in results if explain else ():
-                _explain(checked.policies)
+            for path, loaded in zip(paths, results, strict=True):
+                _print(path, loaded, now)
+            for loaded in results if explain else ():
+                _explain(loaded.policies)
     sys.exit(1 if any(finding.severity in fail_on for finding in findings) else 0)
 
 
@@ -90,16 +91,7 @@ def _known_classes(objects: tuple[Path, ...], known: tuple[str, ...]) -> set[str
     return names | SYSTEM_CLASSES.keys() | {*known}
 
 
-class _Checked(NamedTuple):
-    """A policy set with all that was found; `usable` if a server would take it."""
-
-    path: Path
-    policies: Policies
-    findings: list[Finding]
-    usable: bool
-
-
-def _checked(path: Path, classes: set[str] | None, now: float) -> _Checked:
+def _checked(path: Path, classes: set[str] | None, now: float) -> Loaded:
     """A policy set with all that is wrong in it: in its files, with its exceptions."""
     loaded = load(path, classes, USES)
     findings = [*loaded.findings, *ended_findings(loaded.policies, now)]
@@ -109,32 +101,32 @@ def _checked(path: Path, classes: set[str] | None, now: float) -> _Checked:
     if not loaded.errors:
         findings += example_findings(loaded.policies, now, str(path))
         findings += example_pod_findings(loaded.policies, now)
-    return _Checked(path, loaded.policies, findings, not loaded.errors)
+    return Loaded(loaded.policies, findings)
 
 
-def _print(results: list[_Checked], now: float) -> None:
-    for path, policies, findings, usable in results:
-        for finding in findings:
-            severity, colour = finding.severity.value, COLOURS[finding.severity]
-            head, *rest = str(finding).split("\n")
-            click.echo(head.replace(f" {severity}: ", f" {click.style(severity, fg=colour, bold=True)}: ", 1))
-            for line in rest:
-                is_caret = line.lstrip().startswith("|") and line.rstrip().endswith("^")
-                click.echo(click.style(line, fg=colour) if is_caret else line)
-            click.echo()
-        for state in exceptions(policies, now):
-            click.echo(f"{state.source}: exception: {state}")
-        rules = sum(len(policy.rules) for policy in policies.priority)
-        held = f"{_number(len(policies.priority) + len(policies.preemption), 'policy')} with {_number(rules, 'rule')}"
-        counts = Counter(finding.severity for finding in findings)
-        errors, warnings, notices = (counts[severity] for severity in Severity)
-        if errors:
-            summary = f"{_number(errors, 'error')}, {_number(warnings, 'warning')}"
-            summary += "" if usable else "; this set is not usable"
-        else:
-            summary = f"{held}, {_number(warnings, 'warning') if warnings else 'nothing wrong'}"
-            summary += f", {_number(notices, 'notice')}" if notices else ""
-        click.echo(f"{path}: {summary}")
+def _print(path: Path, loaded: Loaded, now: float) -> None:
+    """The findings and exceptions of a policy set, and how many there are of what."""
+    policies = loaded.policies
+    for finding in loaded.findings:
+        severity, colour = finding.severity.value, COLOURS[finding.severity]
+        head, *rest = str(finding).split("\n")
+        click.echo(head.replace(f" {severity}: ", f" {click.style(severity, fg=colour, bold=True)}: ", 1))
+        for line in rest:
+            is_caret = line.lstrip().startswith("|") and line.rstrip().endswith("^")
+            click.echo(click.style(line, fg=colour) if is_caret else line)
+        click.echo()
+    for state in exceptions(policies, now):
+        click.echo(f"{state.source}: exception: {state}")
+    rules = sum(len(policy.rules) for policy in policies.priority)
+    summary = f"{_number(len(policies.priority) + len(policies.preemption), 'policy')} with {_number(rules, 'rule')}"
+    counts = Counter(finding.severity for finding in loaded.findings)
+    errors, warnings, notices = (counts[severity] for severity in Severity)
+    if errors:
+        summary = f"{_number(errors, 'error')}, {_number(warnings, 'warning')}; this set is not usable"
+    else:
+        summary += f", {_number(warnings, 'warning') if warnings else 'nothing wrong'}"
+        summary += f", {_number(notices, 'notice')}" if notices else ""
+    click.echo(f"{path}: {summary}")
 
 
 def _explain(policies: Policies) -> None:

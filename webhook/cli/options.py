@@ -102,6 +102,7 @@ _ROWS = [
         "--debug-port",
         "The port of the page, /debug/queue and /debug/plans on 127.0.0.1 only; 0 takes a free one, -1 none.",
         type=click.IntRange(-1, 65535),
+        default=6060,
     ),
     # Earlier spellings of what --entries and --system-namespace say, which scripts still give
     _row("--webhook-configuration", "", hidden=True),

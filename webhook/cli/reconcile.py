@@ -7,24 +7,21 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import click
+import msgspec
 
 from webhook.cli.options import PROCESS, options
 from webhook.cli.running import runs
-from webhook.cli.serve import manager_options_from
 from webhook.component_base.own_names import IN_FORCE
 from webhook.component_base.own_names import RECONCILER as LEASE
 from webhook.kube.client import Client
 from webhook.manager.kept_policies import KeptPolicies
-from webhook.manager.manager import Manager, run_until_signalled
+from webhook.manager.manager import Manager, ManagerOptions, run_until_signalled
 from webhook.manager.reconciler_component import Reconciliation
 from webhook.page.model import Certificate
 from webhook.preemption.snapshot.amounts import ClusterError
-from webhook.reconciler import debug
 from webhook.reconciler.service import ReconcilerOptions
 
 RECONCILER = ("dry-run", "debug-port")
-CHANGED: dict[str, dict[str, Any]] = {"debug_port": {"default": debug.DEBUG_PORT}}
-"""What of the reconciler's options the table does not say."""
 
 
 def add_reconciler(
@@ -41,7 +38,7 @@ def add_reconciler(
 
 
 @click.command()
-@options(*PROCESS, *RECONCILER, "kept-policies", health_port={"default": 8082}, **CHANGED)
+@options(*PROCESS, *RECONCILER, "kept-policies", health_port={"default": 8082})
 @runs(ClusterError, ValueError)
 async def command(*, kubeconfig: str | None, **values: Any) -> None:
     """Preempt for the pods the webhook marked, next to a stock kube-scheduler, until SIGTERM or SIGINT.
@@ -50,6 +47,6 @@ async def command(*, kubeconfig: str | None, **values: Any) -> None:
     """
     async with await Client.connect(kubeconfig) as client:
         kept = KeptPolicies(client, values["system_namespace"], IN_FORCE)
-        manager = Manager(manager_options_from(values), sys.stdout.buffer, kept=kept, judge=False)
+        manager = Manager(msgspec.convert(values, ManagerOptions), sys.stdout.buffer, kept=kept, judge=False)
         add_reconciler(manager, client, values)
         await run_until_signalled(manager)

@@ -144,13 +144,8 @@ def cases_of(report: ManifestReport, failing: Collection[str]) -> Iterator[Judge
 
 def print_trace(phase: Phase, reviewed: Reviewed, trace: list[Verdict]) -> None:
     """Print on standard error of every rule whether it applied to an AdmissionReview, and why or why not."""
-    traced = {row.id for row in trace}
-    rows: list[tuple[str, ...]] = [
-        (verdict.id, "yes", verdict.outcome, without_name(verdict.id, verdict.message))
-        for verdict in reviewed.answer.verdicts
-        if verdict.id not in traced
-    ]
-    for row in trace:
+    traced, rows = {row.id for row in trace}, []
+    for row in (*(verdict for verdict in reviewed.answer.verdicts if verdict.id not in traced), *trace):
         rule, why = row.id if row.rule else "every rule", row.message or "it allows the request"
         # Mutation refuses nothing, so there it is what validation would say of the object as sent
         later = ", at validation" if phase == "mutate" and row.outcome in ("deny", "error") else ""

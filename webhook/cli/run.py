@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from webhook.cli.options import PROCESS, SERVER, options
-from webhook.cli.reconcile import CHANGED, RECONCILER, add_reconciler
+from webhook.cli.reconcile import RECONCILER, add_reconciler
 from webhook.cli.running import runs
 from webhook.cli.serve import manager_from
 from webhook.kube.client import Client
@@ -17,7 +17,7 @@ from webhook.serving.tls import TlsError
 
 
 @click.command()
-@options(*PROCESS, *SERVER, *RECONCILER, **CHANGED)
+@options(*PROCESS, *SERVER, *RECONCILER)
 @runs(ClusterError, TlsError, ValueError)
 async def command(*, kubeconfig: str | None, **values: Any) -> None:
     """Serve the admission webhook and preempt for the pods it marks, in one process, until SIGTERM or SIGINT.

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import click
+import msgspec
 
 from webhook.cli.options import KEEP, NONE, PROCESS, SERVER, STATIC, options, target_from
 from webhook.cli.running import runs
@@ -25,21 +26,15 @@ _DELAY = 8.0
 """Seconds to go on serving after SIGTERM: a Service, or what balances load at a URL, takes a moment to learn of it."""
 
 
-def manager_options_from(values: Mapping[str, Any]) -> ManagerOptions:
-    """The process's options among a command's values."""
-    return ManagerOptions(**{field: values[field] for field in ManagerOptions.__struct_fields__ if field in values})
-
-
 def manager_from(client: Client, values: Mapping[str, Any]) -> tuple[Manager, ReviewServer]:
     """A process with the server, and with what keeps the entries or looks at them, if anybody writes them."""
     entries, target, source = values["entries"], target_from(values), CachedObjects(client)
     if values["webhook_configuration"]:
         entries = KEEP
     kept = None if entries == NONE else KeptPolicies(client, target.namespace, IN_FORCE)
-    manager = Manager(manager_options_from(values), sys.stdout.buffer, kept=kept)
-    known = ServingOptions.__struct_fields__
-    serving = ServingOptions(
-        **{field: values[field] for field in known if field in values and field != "reconciler"},
+    manager = Manager(msgspec.convert(values, ManagerOptions), sys.stdout.buffer, kept=kept)
+    serving = msgspec.structs.replace(
+        msgspec.convert(values, ServingOptions),
         reconciler=target.reconciler,
         namespace=target.namespace,
         uses=USES,

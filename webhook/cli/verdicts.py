@@ -54,10 +54,8 @@ def fail_on_option(*verdicts: str, default: str) -> Callable[[F], F]:
     return click.option("--fail-on", type=choice, default=default, callback=failing, help=help_)
 
 
-def junit_option(function: F) -> F:
-    """Add `--junit`."""
-    path = click.Path(path_type=Path, dir_okay=False)
-    return click.option("--junit", type=path, help="Write it to this file as JUnit XML, too.")(function)
+_FILE = click.Path(path_type=Path, dir_okay=False)
+junit_option = click.option("--junit", type=_FILE, help="Write it to this file as JUnit XML, too.")
 
 
 def print_verdict(console: Console, verdict: str, about: str, *lines: str) -> None:
