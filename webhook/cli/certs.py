@@ -7,6 +7,7 @@ import logging
 import random
 import signal
 import sys
+from collections.abc import Awaitable, Callable
 from contextlib import nullcontext, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -106,15 +107,22 @@ async def issue(*, keep: bool, rotate: str | None, logs: bool, **values: Any) ->
             bundle = maintain_files(directory, settings, _now(), **rotations)
         else:
             async with await Client.connect(values["kubeconfig"]) as client:
+
+                async def renew(**rotations: bool) -> Bundle:
+                    bundle = await maintain(client, secret, configurations, settings, _now, **rotations)
+                    if directory is not None:
+                        files = bundle.files()
+                        write_files(directory, {name: files[name] for name in SERVED})
+                    return bundle
+
                 if keep:
                     # Until SIGTERM, whatever goes wrong: beside a server, ending would take that out of service
-                    keeping = asyncio.ensure_future(_keep(client, secret, configurations, settings, directory))
+                    keeping = asyncio.ensure_future(_keep(renew))
                     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, keeping.cancel)
                     with suppress(asyncio.CancelledError):
                         await keeping
                     return
-                bundle = await maintain(client, secret, configurations, settings, _now, **rotations)
-                _to_directory(directory, bundle)
+                bundle = await renew(**rotations)
         if logs:
             log.info("serving certificate %s for %s", _validity(bundle.serving.certificate), ", ".join(names))
         else:
@@ -154,18 +162,11 @@ async def client(directory: Path, system_namespace: str, url: str | None, days: 
         click.echo(path)
 
 
-async def _keep(
-    client: Client,
-    secret: tuple[str, str],
-    configurations: tuple[str, ...],
-    settings: CertificateSettings,
-    directory: Path | None,
-) -> None:
+async def _keep(renew: Callable[[], Awaitable[Bundle]]) -> None:
     """Look for what is due in Secret, `caBundle` and directory, without end. Errors are logged."""
     while True:
         try:
-            bundle = await maintain(client, secret, configurations, settings, _now)
-            _to_directory(directory, bundle)
+            await renew()
         except (ApiError, BundleError, OSError) as error:
             log.error("certificates: %s; next try in about %d s", error, _PERIOD)  # noqa: TRY400 - it says all there is
         except Exception:
@@ -176,12 +177,6 @@ async def _keep(
 def _need_one(directory: Path | None, secret: tuple[str, str] | None) -> None:
     if not directory and not secret:
         raise click.UsageError("where? Give --dir DIR, --secret NAMESPACE/NAME or both")
-
-
-def _to_directory(directory: Path | None, bundle: Bundle) -> None:
-    if directory is not None:
-        files = bundle.files()
-        write_files(directory, {name: files[name] for name in SERVED})
 
 
 def _describe(bundle: Bundle) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
+from webhook.cli.options import policies_option
 from webhook.cli.running import runs
 from webhook.clusters.embedded.admission_chain.chain import PLUGINS
 from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster
@@ -24,11 +25,18 @@ from webhook.preemption.snapshot.amounts import ClusterError
 from webhook.reconciler.debug import pages
 from webhook.reconciler.service import ReconcilerOptions, ReconcilerService
 
+F = TypeVar("F", bound=Callable[..., Any])
 _PATH = click.Path(path_type=Path)
 
 
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(filter(None, map(str.strip, text.split(","))))
+def _any_of(flag: str, name: str, known: Iterable[str]) -> Callable[[F], F]:
+    """An option for names with commas between them."""
+
+    def listed(text: str) -> tuple[str, ...]:
+        return tuple(filter(None, map(str.strip, text.split(","))))
+
+    help_ = f"Any of {', '.join(known)}."
+    return click.option(flag, name, type=listed, default="", show_default=False, metavar="NAME,…", help=help_)
 
 
 def _service(text: str) -> tuple[str, str]:
@@ -44,24 +52,8 @@ def _service(text: str) -> tuple[str, str]:
 @click.option("--memory", default="32Gi", help="Memory of each node.")
 @click.option("--port", default=0, help="The API server's port on 127.0.0.1; 0 takes a free one.")
 @click.option("--kubeconfig", type=_PATH, help="Where to write the kubeconfig; else into a temporary directory.")
-@click.option(
-    "--disable-admission-plugins",
-    "disabled_plugins",
-    type=_names,
-    default="",
-    show_default=False,
-    metavar="NAME,…",
-    help=f"Any of {', '.join(PLUGINS)}.",
-)
-@click.option(
-    "--disable-stand-in",
-    "without",
-    type=_names,
-    default="",
-    show_default=False,
-    metavar="NAME,…",
-    help=f"Any of {', '.join(STAND_INS)}.",
-)
+@_any_of("--disable-admission-plugins", "disabled_plugins", PLUGINS)
+@_any_of("--disable-stand-in", "without", STAND_INS)
 @click.option(
     "--service",
     "services",
@@ -76,12 +68,7 @@ def _service(text: str) -> tuple[str, str]:
     metavar="PORT",
     help="Show priorities, pending pods, plans and decisions as a web page on this port of 127.0.0.1; 0: a free one.",
 )
-@click.option(
-    "--policies",
-    type=click.Path(exists=True, path_type=Path),
-    metavar="DIR",
-    help="With --page: the policies by which the page tells who may be evicted.",
-)
+@policies_option("With --page: the policies by which the page tells who may be evicted.")
 @click.option("--termination-seconds", default=1.0, help="How long a pod takes to end.")
 @runs(ClusterError, ValueError)
 async def command(
@@ -103,16 +90,13 @@ async def command(
             path = cluster.write_kubeconfig("admin", cluster.token, kubeconfig)
         click.echo(f"export KUBECONFIG={path.absolute()}")
         click.echo(f"# the API server is at {cluster.url}; end with Ctrl-C", err=True)
-        async with _shown(cluster, page, loaded):
+        async with _shown(cluster, page, loaded) if page is not None else nullcontext():
             await stop.wait()
 
 
 @asynccontextmanager
-async def _shown(cluster: EmbeddedCluster, port: int | None, policies: Policies) -> AsyncIterator[None]:
+async def _shown(cluster: EmbeddedCluster, port: int, policies: Policies) -> AsyncIterator[None]:
     """Show the cluster on a page, by a reconciler that only watches and never leads."""
-    if port is None:
-        yield
-        return
     supervisor = Supervisor()
     async with cluster.client() as client:
         service = ReconcilerService(

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import click
 import msgspec
 
+from webhook.cli.options import policies_option
 from webhook.kube.instants import InstantError, epoch
 from webhook.kube.objects.meta import key_of
 from webhook.kube.objects.pod import Pod
@@ -59,12 +60,7 @@ class Cluster(NamedTuple):
 @click.command("decide")
 @click.argument("files", nargs=-1, type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=str))
 @click.option("--rules", type=click.Choice(["kubernetes"]), help="Decide by plain Kubernetes rules (the default).")
-@click.option(
-    "--policies",
-    type=click.Path(exists=True, path_type=Path),
-    metavar="DIR",
-    help="Decide by the PreemptionPolicy in DIR that manages the preemptor's class.",
-)
+@policies_option("Decide by the PreemptionPolicy in DIR that manages the preemptor's class.")
 @click.option("--timing", type=click.IntRange(min=1), metavar="N", help="Add timingMs, the decision's the best of N.")
 @click.option("--explain", is_flag=True, help="Say it for people: every node, every reason, and why the winner won.")
 @click.option(

@@ -74,10 +74,8 @@ async def command(
     else:
         _print(findings, names)
     severities = {finding.severity for finding in findings}
-    if severities & fail_on:
-        raise SystemExit(FOUND)
-    if FindingSeverity.NOT_CHECKED in severities:
-        raise SystemExit(INCOMPLETE)
+    incomplete = INCOMPLETE if FindingSeverity.NOT_CHECKED in severities else 0
+    sys.exit(FOUND if severities & fail_on else incomplete)
 
 
 def _print(findings: list[ClusterFinding], checks: list[str]) -> None:

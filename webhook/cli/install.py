@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import click
 
 from webhook.admission.kubectl_yaml import write_yaml
-from webhook.cli.options import options
+from webhook.cli.options import options, policies_option
 from webhook.cli.output import shown_progress
 from webhook.cli.running import refusal, runs
 from webhook.component_base.own_names import RECONCILER, SYSTEM_NAMESPACE
@@ -98,11 +98,7 @@ async def _try_policies(client: Client, policies: Policies, own: str) -> None:
 @click.option(
     "--component", "added", multiple=True, help="Add a shipped component by name, or any by directory. May be repeated."
 )
-@click.option(
-    "--policies",
-    type=click.Path(path_type=Path, exists=True, file_okay=False),
-    help="Your policy files. By default the shipped ones, and on a cluster that has policies already, those.",
-)
+@policies_option("Your policy files. By default the shipped ones, and on a cluster that has policies already, those.")
 @options("url", url={"help": "The webhook runs outside the cluster and is reached there."})
 @click.option("--dry-run", is_flag=True, help="Print the YAML and apply nothing.")
 @options("wait")

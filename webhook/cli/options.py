@@ -160,6 +160,11 @@ def options(*names: str, **changed: Mapping[str, Any]) -> Callable[[F], F]:
     return add
 
 
+def policies_option(help_: str, **more: Any) -> Callable[[F], F]:
+    """Add `--policies` to a command that reads no others."""
+    return click.option("--policies", type=_EXISTING, metavar="DIR", help=help_, **more)
+
+
 IN_FORCE_BY_DEFAULT = {
     "type": _EXISTING,
     "required": False,

@@ -6,7 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import click
 from rich.console import Console
@@ -97,21 +97,16 @@ def shown_progress(what: str, *, in_pipes: bool = False) -> Iterator[Callable[..
 
     On a terminal in a line that turns and changes, on standard error; elsewhere with `in_pipes` a line for each change.
     """
-    if sys.stderr.isatty():
-        with Console(stderr=True).status(what) as status:
+    last = ""
+    with Console(stderr=True).status(what) if sys.stderr.isatty() else nullcontext() as status:
 
-            def turn(text: str, done: int = 0, total: int | None = None) -> None:
+        def show(text: str, done: int = 0, total: int | None = None) -> None:
+            nonlocal last
+            if status is not None:
                 far = f" {done}" + (f" of {total}" if total else "") if done else ""
                 status.update(f"{what}: {literal(text)}{far}" if text else what)
+            elif in_pipes and text not in ("", last):
+                click.echo(f"{what}: {text}", err=True)
+                last = text
 
-            yield turn
-        return
-    last = ""
-
-    def say(text: str, *_: int | None) -> None:
-        nonlocal last
-        if in_pipes and text not in ("", last):
-            click.echo(f"{what}: {text}", err=True)
-        last = text
-
-    yield say
+        yield show

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections import Counter
 from itertools import groupby
@@ -68,10 +69,8 @@ async def command(
         click.echo(f"{counted(written.reports, 'report')} written to {where}, {written.removed} taken away", err=True)
     elif written is not None:
         click.echo(f"No report was written: this cluster has neither {' nor '.join(REPORT_GROUPS)}.", err=True)
-    if any(map(report.count, fail_on)):
-        raise SystemExit(FOUND)
-    if report.problems:
-        raise SystemExit(INCOMPLETE)
+    incomplete = INCOMPLETE if report.problems else 0
+    sys.exit(FOUND if any(map(report.count, fail_on)) else incomplete)
 
 
 def _print_rule(console: Console, verdict: str, rule: str, rows: list[Row]) -> None:

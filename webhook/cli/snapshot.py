@@ -11,7 +11,7 @@ from typing import IO, Any
 import click
 
 from webhook.cli.inspecting import inspects
-from webhook.cli.options import options
+from webhook.cli.options import options, policies_option
 from webhook.cli.output import shown_progress
 from webhook.kube.client import Client
 from webhook.policy.files.loading import load_or_raise
@@ -24,12 +24,8 @@ from webhook.simulation.judgeable import annotations_read, words_of
 @click.command("snapshot")
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 @options("kubeconfig")
-@click.option(
-    "--policies",
-    multiple=True,
-    type=click.Path(exists=True, path_type=Path),
-    metavar="DIR",
-    help="Policies that the snapshot is for: annotations that they read are kept. May be given several times.",
+@policies_option(
+    "Policies that the snapshot is for: annotations that they read are kept. May be repeated.", multiple=True
 )
 @click.option(
     "--anonymize",
