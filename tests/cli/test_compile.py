@@ -51,13 +51,6 @@ def test_without_mutation_nothing_mutates():
     assert (result.exit_code, "Mutating" in result.stdout) == (0, False)
 
 
-def test_a_broken_policy_has_its_place(tmp_path):
-    """As `giveway lint` says it."""
-    (tmp_path / "a.yaml").write_text("apiVersion: giveway.dev/v1alpha1\nkind: PriorityPolcy\n")
-    result = run(tmp_path)
-    assert (result.exit_code, "a.yaml:2:7: error:" in result.stderr) == (1, True)
-
-
 def test_both_webhook_configurations_are_printed(tmp_path):
     """The two objects with every entry, and with the authority where one is given."""
     (tmp_path / "ca.crt").write_bytes(b"PEM")

@@ -9,7 +9,6 @@ import pytest
 from click.testing import CliRunner
 
 from tests.admission.builders import UID, make_pod, make_review, patch_of
-from tests.cases import cases
 from webhook.cli.review import command
 
 POLICIES = Path(__file__).parents[2] / "policies"
@@ -45,30 +44,20 @@ def test_a_refusal_is_an_answer_and_what_is_no_review_fails():
     assert (result.exit_code, json.loads(result.stdout)["response"]["status"]["code"]) == (2, 400)
 
 
-@pytest.mark.parametrize(
-    ("phase", "lines"),
-    cases(
-        (
-            "validate",
-            "validate",
-            [
-                "kubernetes/system-range yes deny priority 2000001000",
-                "preemptibility/shield no skip it says nothing of this request",
-                "builtin/shield no skip no protected annotation changes",
-                "validate: denied",
-            ],
-        ),
-        (
-            "mutate",
-            "mutate",
-            [
-                "preemptibility/copy yes allow a new pod takes over",
-                "kubernetes/system-range yes deny, at validation priority 2000001000",
-                "mutate: allowed",
-            ],
-        ),
-    ),
+VALIDATED = (
+    "kubernetes/system-range yes deny priority 2000001000",
+    "preemptibility/shield no skip it says nothing of this request",
+    "builtin/shield no skip no protected annotation changes",
+    "validate: denied",
 )
+MUTATED = (
+    "preemptibility/copy yes allow a new pod takes over",
+    "kubernetes/system-range yes deny, at validation priority 2000001000",
+    "mutate: allowed",
+)
+
+
+@pytest.mark.parametrize(("phase", "lines"), [("validate", VALIDATED), ("mutate", MUTATED)], ids=["validate", "mutate"])
 def test_explain_says_of_every_rule_why(phase, lines):
     """Every rule considered is listed on standard error, with why it did or did not apply."""
     pod = make_pod(
