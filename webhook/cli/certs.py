@@ -10,6 +10,7 @@ import sys
 from collections.abc import Awaitable, Callable
 from contextlib import nullcontext, suppress
 from datetime import UTC, datetime, timedelta
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -34,6 +35,7 @@ log = logging.getLogger(__name__)
 
 _DAYS = click.FloatRange(min=0, max=36_500, min_open=True)
 """How long a certificate may be valid: a certificate names no date after year 9999."""
+_PLACES = itemgetter("directory", "secret", "service", "configurations")
 _PERIOD = 60.0
 """Seconds between two looks at what is due."""
 
@@ -84,9 +86,7 @@ async def issue(*, keep: bool, rotate: str | None, logs: bool, **values: Any) ->
     A new authority is trusted first; the serving certificate it signs follows after ten minutes, by `--keep` or
     another `--rotate`.
     """
-    directory, secret, service, configurations = (
-        values[name] for name in ("directory", "secret", "service", "configurations")
-    )
+    directory, secret, service, configurations = _PLACES(values)
     names = (*(service_names(service[1], service[0]) if service else ()), *values["names"])
     _need_one(directory, secret)
     for wrong, text in (
@@ -135,13 +135,10 @@ async def issue(*, keep: bool, rotate: str | None, logs: bool, **values: Any) ->
 async def show(directory: Path | None, secret: tuple[str, str] | None, kubeconfig: str | None) -> None:
     """Show what is served, what is trusted, and until when."""
     _need_one(directory, secret)
-    bundle: Bundle | None
+    bundle = read_bundle(directory) if directory and not secret else None
     if secret:
         async with await Client.connect(kubeconfig) as client:
             bundle = await read_secret(client, secret)
-    else:
-        assert directory is not None
-        bundle = read_bundle(directory)
     if bundle is None:
         raise click.ClickException("there are no certificates yet; `giveway certs issue` makes them")
     _describe(bundle)

@@ -85,9 +85,7 @@ async def command(
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     async with cluster:
-        path = cluster.kubeconfig
-        if kubeconfig is not None:
-            path = cluster.write_kubeconfig("admin", cluster.token, kubeconfig)
+        path = cluster.write_kubeconfig("admin", cluster.token, kubeconfig) if kubeconfig else cluster.kubeconfig
         click.echo(f"export KUBECONFIG={path.absolute()}")
         click.echo(f"# the API server is at {cluster.url}; end with Ctrl-C", err=True)
         async with _shown(cluster, page, loaded) if page is not None else nullcontext():

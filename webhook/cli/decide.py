@@ -203,19 +203,7 @@ def _answer(cluster: Cluster, policy_set: PolicySet | None, *, timing: int | Non
 
         show_decision(str(name or "cluster"), pod, snapshot, rules, decision)
         return
-    answer = _as_json(name, decision)
-    if rules is None:
-        # A pod that none of several policies manages: where it fits and what fails, but no preemption
-        reason = f"not eligible: no PreemptionPolicy manages pods of PriorityClass {pod.spec.priority_class_name!r}."
-        answer |= {"eligible": False, "reason": reason, "candidates": [], "selected": None}
-    elif timing is not None:
-        best = min(timeit.repeat(lambda: decide(snapshot, pod, rules, now), number=1, repeat=timing))
-        answer["timingMs"] = {"snapshot": round(taken * 1e3, 3), "decision": round(best * 1e3, 3)}
-    click.echo(msgspec.json.encode(answer))
-
-
-def _as_json(name: Any, decision: Decision) -> dict[str, Any]:
-    return {
+    answer = {
         "name": name,
         "eligible": decision.eligible,
         "reason": decision.reason,
@@ -225,6 +213,14 @@ def _as_json(name: Any, decision: Decision) -> dict[str, Any]:
         "selected": decision.selected.node if decision.selected else None,
         "nodeReasons": decision.node_reasons,
     }
+    if rules is None:
+        # A pod that none of several policies manages: where it fits and what fails, but no preemption
+        reason = f"not eligible: no PreemptionPolicy manages pods of PriorityClass {pod.spec.priority_class_name!r}."
+        answer |= {"eligible": False, "reason": reason, "candidates": [], "selected": None}
+    elif timing is not None:
+        best = min(timeit.repeat(lambda: decide(snapshot, pod, rules, now), number=1, repeat=timing))
+        answer["timingMs"] = {"snapshot": round(taken * 1e3, 3), "decision": round(best * 1e3, 3)}
+    click.echo(msgspec.json.encode(answer))
 
 
 def _candidate_as_json(decision: Decision, candidate: Candidate) -> dict[str, Any]:

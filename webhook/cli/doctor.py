@@ -7,6 +7,7 @@ import sys
 import time
 from collections import Counter
 from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 
 import click
@@ -67,8 +68,7 @@ async def command(
             except CanaryError as error:
                 raise click.ClickException(str(error)) from error
     findings.sort(key=lambda finding: _ORDER.index(finding.severity))
-    made = [check.name for check in CHECKS if check.name not in left_out(observed)]
-    names = made + [_CANARY] * canary
+    names = [check.name for check in CHECKS if check.name not in left_out(observed)] + [_CANARY] * canary
     if layout == "json":
         click.echo(json.dumps({"checks": names, "findings": msgspec.to_builtins(findings)}, indent=2))
     else:
@@ -81,11 +81,7 @@ async def command(
 def _print(findings: list[ClusterFinding], checks: list[str]) -> None:
     """The findings as text, gravest first, and how many there are of each kind."""
     console = people_console()
-
-    def alike(finding: ClusterFinding) -> tuple[str, str, str]:
-        return finding.severity, finding.check, finding.why
-
-    for (severity, check, why), group in groupby(findings, key=alike):
+    for (severity, check, why), group in groupby(findings, key=attrgetter("severity", "check", "why")):
         together = list(group)
         by_fix = len({finding.fix for finding in together}) > 1
         lines = []
@@ -97,8 +93,7 @@ def _print(findings: list[ClusterFinding], checks: list[str]) -> None:
         lines += [] if by_fix else [_fix(together[0])]
         print_verdict(console, severity, f"[bold]{check}[/bold]", *lines)
         console.print()
-    quiet = [check for check in checks if all(finding.check != check for finding in findings)]
-    if quiet:
+    if quiet := [check for check in checks if all(finding.check != check for finding in findings)]:
         console.print(f"[green]Nothing found:[/green] {', '.join(quiet)}.")
     counts = Counter(finding.severity for finding in findings)
     texts = [

@@ -77,12 +77,8 @@ async def _try_policies(client: Client, policies: Policies, own: str) -> None:
             f"the API server does not enforce what the policies say; what enforced them before stays:\n{text}\n"
             "Go back with the --mode that was there before, and report this with the policies."
         )
-    where = ", ".join(trials.tried)
-    click.echo(
-        f"a pod was tried by dry run in {where}: the API server says what the policies say"
-        if where
-        else "no pod could be tried: something other than giveway refuses it"
-    )
+    tried = f"a pod was tried by dry run in {', '.join(trials.tried)}: the API server says what the policies say"
+    click.echo(tried if trials.tried else "no pod could be tried: something other than giveway refuses it")
 
 
 @click.command("install")

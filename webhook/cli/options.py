@@ -18,6 +18,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 KEEP, STATIC, NONE = "keep", "static", "none"
 """Who writes the entries of the webhook configurations: the server, an administrator, or nobody that it knows of."""
 _PATH = click.Path(path_type=Path)
+_DIRECTORY = click.Path(path_type=Path, file_okay=False)
 _EXISTING = click.Path(path_type=Path, exists=True)
 
 
@@ -109,13 +110,7 @@ _ROWS = [
     _row("--kept-policies", "", hidden=True, expose_value=False),
     _row("--allow-removal", "", hidden=True, is_flag=True),
     # Of certificates
-    _row(
-        "--dir",
-        "The directory of the PEM files.",
-        "directory",
-        environment=False,
-        type=click.Path(path_type=Path, file_okay=False),
-    ),
+    _row("--dir", "The directory of the PEM files.", "directory", environment=False, type=_DIRECTORY),
     _row(
         "--secret", "The Secret that keeps them.", environment=False, type=name_in_namespace, metavar="NAMESPACE/NAME"
     ),

@@ -31,9 +31,8 @@ def add_reconciler(
     certificates: Callable[[], tuple[Certificate, ...]] = tuple,
 ) -> None:
     """Add the reconciler that a command's values ask for."""
-    settings = ReconcilerOptions(
-        lease_namespace=values["system_namespace"], lease_name=LEASE, dry_run=values["dry_run"]
-    )
+    namespace, dry_run = values["system_namespace"], values["dry_run"]
+    settings = ReconcilerOptions(lease_namespace=namespace, lease_name=LEASE, dry_run=dry_run)
     manager.add(Reconciliation(manager, client, settings, debug_port=values["debug_port"], certificates=certificates))
 
 

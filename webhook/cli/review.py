@@ -57,7 +57,7 @@ def command(
     With --phase, FILE… are AdmissionReviews; it exits with 0 if each has a verdict, whatever it is.
     """
     paths = files or (Path("-"),)
-    user, groups, counts = more["user"] or "", more["groups"], more["fail_on"]
+    user, groups = more["user"] or "", more["groups"]
     if groups and not user:
         raise click.UsageError("--as-group is a group of the user that --as names")
     if more["explain"] and phase is None:
@@ -68,9 +68,7 @@ def command(
         loaded = load_or_raise(policies)
         documents = read_documents(paths, sys.stdin.buffer.read() if Path("-") in paths else b"")
         if any(document.kind == "AdmissionReview" for document in documents):
-            raise click.UsageError(
-                "an AdmissionReview is answered by one of two webhooks; say --phase mutate or validate"
-            )
+            raise click.UsageError("an AdmissionReview is for one of two webhooks; say --phase mutate or validate")
         known = read_documents(objects)
         report = review_manifests(
             loaded, documents, known, maker=author(user, groups), namespace=more["namespace"], own="giveway-system"
@@ -82,10 +80,9 @@ def command(
     else:
         print_report(report, named=bool(user))
     if more["junit"] is not None:
-        write_junit(more["junit"], cases_of(report, counts))
-    if any(verdict.problem for verdict in report.judged):
-        sys.exit(UNUSABLE)
-    sys.exit(REFUSED if any(verdict.has(counts) for verdict in report.judged) else 0)
+        write_junit(more["junit"], cases_of(report, more["fail_on"]))
+    refused = REFUSED if any(verdict.has(more["fail_on"]) for verdict in report.judged) else 0
+    sys.exit(UNUSABLE if any(verdict.problem for verdict in report.judged) else refused)
 
 
 def _answer(files: tuple[Path, ...], policies: Path, objects: tuple[Path, ...], phase: Phase, *, explain: bool) -> int:
@@ -121,9 +118,7 @@ def print_report(report: ManifestReport, *, named: bool) -> None:
     for text in report.warnings:
         console.print(f"[yellow]Warning[/yellow]: {literal(text)}")
     for text in report.assumed:
-        console.print(
-            f"[yellow]Assumed[/yellow]: {literal(text)}. If the cluster has them, name a file with --objects."
-        )
+        console.print(f"[yellow]Assumed[/yellow]: {literal(text)}. If the cluster has them, name them with --objects.")
     if not named and any(verdict.has((CANNOT_BE_JUDGED,)) for verdict in report.judged):
         console.print("What cannot be judged depends on who applies it; say who with --as and --as-group.")
     refused = sum(verdict.has(("refused",)) for verdict in report.judged)

@@ -28,9 +28,8 @@ _DELAY = 8.0
 
 def manager_from(client: Client, values: Mapping[str, Any]) -> tuple[Manager, ReviewServer]:
     """A process with the server, and with what keeps the entries or looks at them, if anybody writes them."""
-    entries, target, source = values["entries"], target_from(values), CachedObjects(client)
-    if values["webhook_configuration"]:
-        entries = KEEP
+    entries = KEEP if values["webhook_configuration"] else values["entries"]
+    target, source = target_from(values), CachedObjects(client)
     kept = None if entries == NONE else KeptPolicies(client, target.namespace, IN_FORCE)
     manager = Manager(msgspec.convert(values, ManagerOptions), sys.stdout.buffer, kept=kept)
     serving = msgspec.structs.replace(
