@@ -109,3 +109,5 @@ def finds(
 
 
 LOW = make_class("low", 10)
+AS_STATIC = {"spec": {"template": {"spec": {"containers": [{"args": ["serve", "--entries=static"]}]}}}}
+"""A Deployment of a webhook that leaves the entries of its configurations to an administrator."""

@@ -4,7 +4,7 @@ import pytest
 
 from tests.admission.builders import make_class, manage
 from tests.cases import cases
-from tests.inspection.observing import NOW, configuration, entry, finds, observed
+from tests.inspection.observing import AS_STATIC, NOW, configuration, entry, finds, observed
 from tests.manifests.rendering import rendered, rules_of
 from webhook.inspection.checks import alive, policies, rights
 from webhook.inspection.observed import CONFIGURATIONS, OwnState, PolicyMap
@@ -185,8 +185,6 @@ def rbac(without=()):
 
 
 OWN = OwnState(deployments=RUNS)
-CONTAINER = {"args": ["serve", "--entries=static"]}
-AS_STATIC = {**RUNS["giveway-webhook"], "spec": {"template": {"spec": {"containers": [CONTAINER]}}}}
 STATIC = OwnState(deployments={**RUNS, "giveway-webhook": AS_STATIC})
 
 

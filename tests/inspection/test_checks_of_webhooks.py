@@ -6,7 +6,7 @@ import pytest
 
 from tests.admission.builders import make_policy, make_rule
 from tests.cases import cases
-from tests.inspection.observing import NOW, assert_finds, configuration, entry, finds, observed, summary
+from tests.inspection.observing import AS_STATIC, NOW, assert_finds, configuration, entry, finds, observed, summary
 from webhook.inspection.checks import native, registration, webhooks
 from webhook.inspection.observed import CONFIGURATIONS, OwnState
 from webhook.native.compiler import compile_policies
@@ -108,7 +108,6 @@ def keeps(key):
 
 
 BEFORE, AFTER = keeps("example.com/kept"), keeps("example.com/other")
-AS_STATIC = {"spec": {"template": {"spec": {"containers": [{"args": ["serve", "--entries=static"]}]}}}}
 STATIC = OwnState(deployments={"giveway-webhook": AS_STATIC})
 OLD = "warning: ValidatingWebhookConfiguration giveway is not what the policies in force need: *pods.validate*"
 

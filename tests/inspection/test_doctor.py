@@ -13,6 +13,7 @@ from ruamel.yaml import YAML
 from tests.failing import fail
 from tests.inspection.command import giveway, user
 from tests.inspection.observing import entry
+from tests.kube.server import write_kubeconfig
 from tests.manifests.objects import POLICIES, ROOT
 from tests.rights import UsedRights, unused
 from tests.workloads import eventually, namespace, pod
@@ -133,11 +134,8 @@ async def test_entries_that_a_replica_keeps_are_told_apart(cluster):
 
 async def test_a_cluster_that_does_not_answer(tmp_path):
     """One sentence and exit code 2."""
-    config = "apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{name: c, context: {cluster: c, user: c}}]\n"
-    (tmp_path / "config").write_text(
-        config + "clusters: [{name: c, cluster: {server: 'http://127.0.0.1:1'}}]\nusers: [{name: c, user: {}}]\n"
-    )
-    result = await giveway("doctor", "--policies", POLICIES, "--kubeconfig", tmp_path / "config")
+    kubeconfig = write_kubeconfig(tmp_path / "config", "http://127.0.0.1:1", {})
+    result = await giveway("doctor", "--policies", POLICIES, "--kubeconfig", kubeconfig)
     assert result.exit_code == 2
     assert result.stderr.startswith("Error: the cluster does not answer: ")
 

@@ -22,6 +22,7 @@ def made_by(pod):
 CONTROLLER = made_by(running(**owned_by("ReplicaSet")))
 OPERATOR = made_by(running(**owned_by("Database", api_version="example.com/v1")))
 URGENT = {"class_name": "urgent"}
+NOT_URGENT = PriorityClasses(deny=("urgent",))
 
 
 def reserve(**use):
@@ -55,16 +56,8 @@ def test_who_made_it_is_not_known():
     ("rule", "expected"),
     cases(
         ("deny", make_rule("r", priority_classes=PriorityClasses(allow=("standard",))), {"p/r": "refused"}),
-        (
-            "warn",
-            make_rule("r", Enforcement.WARN, priority_classes=PriorityClasses(deny=("urgent",))),
-            {"p/r": "warned"},
-        ),
-        (
-            "audit",
-            make_rule("r", Enforcement.AUDIT, priority_classes=PriorityClasses(deny=("urgent",))),
-            {"p/r": "audited"},
-        ),
+        ("warn", make_rule("r", Enforcement.WARN, priority_classes=NOT_URGENT), {"p/r": "warned"}),
+        ("audit", make_rule("r", Enforcement.AUDIT, priority_classes=NOT_URGENT), {"p/r": "audited"}),
         ("allow", make_rule("r", priority_classes=PriorityClasses(allow=("urgent",))), {}),
         ("not-bound-yet", make_rule("r", validate=Validate(expression="!has(object.spec.nodeName)")), {}),
         ("no-status", make_rule("r", validate=Validate(expression="!has(object.status)")), {}),

@@ -13,7 +13,6 @@ from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster
 from webhook.inspection import scan as scanning
 from webhook.inspection.scan import scan
 from webhook.kube import resources
-from webhook.kube.errors import ApiError
 from webhook.policy.model.policies import Policies
 from webhook.policy.model.rules import PriorityClasses, Reserve
 
@@ -29,12 +28,13 @@ async def cluster():
         for made in (namespace("team-a"), namespace("free", **{"giveway.dev/exempt": ""}), namespace(OWN)):
             await admin.create(resources.NAMESPACE.path(), made)
         await admin.create(resources.PRIORITY_CLASS.path(), priority_class("urgent", 1000))
-
-        async def usable():
-            return (await admin.create(resources.POD.path("team-a"), pod("probe", **URGENT), dryRun="All"))["spec"]
-
-        await eventually(usable)
         yield started
+
+
+async def closed(admin, **labels):
+    """Make a budget that lets no pod with these labels go."""
+    spec = {"maxUnavailable": 0, "selector": {"matchLabels": labels}}
+    await admin.create(resources.POD_DISRUPTION_BUDGET.path("team-a"), {"metadata": {"name": "closed"}, "spec": spec})
 
 
 def rows(report):
@@ -44,11 +44,7 @@ def rows(report):
 async def test_a_pod_whose_class_is_gone_is_judged(cluster):
     """Made again it would be refused, for its class does not exist any more; so the scan says it."""
     await cluster.admin.create(resources.PRIORITY_CLASS.path(), priority_class("gone", 10))
-
-    async def made():
-        return await cluster.admin.create(resources.POD.path("team-a"), pod("bare", priorityClassName="gone"))
-
-    await eventually(made)
+    await cluster.admin.create(resources.POD.path("team-a"), pod("bare", priorityClassName="gone"))
     await cluster.admin.delete(resources.PRIORITY_CLASS.path(name="gone"))
     report = await scan(cluster.admin, DENIES, OWN)
     assert [(row.rule, row.verdict, row.examples) for row in report.rows] == [
@@ -59,9 +55,7 @@ async def test_a_pod_whose_class_is_gone_is_judged(cluster):
 async def test_a_budget_that_keeps_a_preemptible_pod_for_ever_is_told(cluster):
     """Pods that the policies may evict and a budget never lets go are a warning, with the budget and why."""
     admin = cluster.admin
-    spec = {"maxUnavailable": 0, "selector": {"matchLabels": {"app": "batch"}}}
-    budget = {"metadata": {"name": "closed", "namespace": "team-a"}, "spec": spec}
-    await admin.create(resources.POD_DISRUPTION_BUDGET.path("team-a"), budget)
+    await closed(admin, app="batch")
     for name, annotations in (("goes", {"godel.bytedance.com/can-be-preempted": "true"}), ("stays", {})):
         made = pod(name, **URGENT)
         made["metadata"] |= {"annotations": annotations, "labels": {"app": "batch"}}
@@ -74,9 +68,7 @@ async def test_a_budget_that_keeps_a_preemptible_pod_for_ever_is_told(cluster):
 
 async def test_a_pod_that_cannot_be_read_does_not_end_the_scan(cluster):
     """What rules say of it stands; that nobody knows whether a budget keeps it is a problem, and the rest is judged."""
-    spec = {"maxUnavailable": 0, "selector": {}}
-    budget = {"metadata": {"name": "closed", "namespace": "team-a"}, "spec": spec}
-    await cluster.admin.create(resources.POD_DISRUPTION_BUDGET.path("team-a"), budget)
+    await closed(cluster.admin)
     for name in ("other", "with-ports-of-tomorrow"):
         await cluster.admin.create(resources.POD.path("team-a"), pod(name, **URGENT))
     made = cluster.store.one("pods", "team-a", "with-ports-of-tomorrow")
@@ -159,14 +151,7 @@ async def test_a_namespace_and_a_class_that_come_during_the_scan(cluster):
     found = scanning._Scan(cluster.admin, policies(make_policy("p", rule)), OWN, lambda *_: None)
     await cluster.admin.create(resources.NAMESPACE.path(), namespace("late"))
     await cluster.admin.create(resources.PRIORITY_CLASS.path(), priority_class("late", 4000))
-
-    async def taken():
-        try:
-            return await cluster.admin.create(resources.POD.path("late"), pod("p", priorityClassName="late"))
-        except ApiError as error:
-            return "no PriorityClass" not in error.message
-
-    await eventually(taken)
+    await cluster.admin.create(resources.POD.path("late"), pod("p", priorityClassName="late"))
     await found.read(resources.POD)
     report = found.finish()
     assert rows(report) == {("Pod", "late", "no controller"): 1}

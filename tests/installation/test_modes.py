@@ -7,10 +7,7 @@ from functools import partial
 import pytest
 
 from tests.installation.test_install import done, everything, install, run, with_entries
-from tests.manifests.at_work import Installed
 from tests.manifests.objects import BASE, NAMESPACE
-from tests.workloads import namespace
-from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster
 from webhook.clusters.embedded.protocol import api_resources
 from webhook.clusters.embedded.rendering import discovery
 from webhook.clusters.embedded.storage import object_store
@@ -38,9 +35,9 @@ ROLE = Resource("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole"
 BINDINGS = resources.VALIDATING_ADMISSION_POLICY_BINDING
 
 
-@pytest.fixture
-async def bare(tmp_path, monkeypatch):
-    """A cluster with two nodes and nothing of giveway. It stores admission policies and enforces none of them."""
+@pytest.fixture(autouse=True)
+def admission_policies(monkeypatch):
+    """The cluster stores admission policies, and enforces none of them."""
     kinds = [resources.MUTATING_ADMISSION_POLICY, resources.MUTATING_ADMISSION_POLICY_BINDING]
     kinds += [resources.VALIDATING_ADMISSION_POLICY, BINDINGS]
     row_of = partial(api_resources.ApiResource, traits=frozenset({"cluster", "generation"}))
@@ -50,9 +47,6 @@ async def bare(tmp_path, monkeypatch):
         monkeypatch.setitem(api_resources.BY_PLURAL, row.plural, row)
     for module in (object_store, discovery):
         monkeypatch.setattr(module, "RESOURCES", (*api_resources.RESOURCES, *rows))
-    async with EmbeddedCluster(nodes=2) as cluster, cluster.client() as admin:
-        await admin.create(resources.NAMESPACE.path(), namespace("team-a"))
-        yield Installed(cluster, admin, tmp_path)
 
 
 async def names(admin, resource):

@@ -101,6 +101,8 @@ def test_every_container_calls_the_program_rightly_and_is_confined(spec, contain
         _, command, args = command.resolve_command(context, [*context._protected_args, *context.args])
     params = command.make_context("giveway", args).params
     assert params.get("system_namespace", NAMESPACE) == NAMESPACE
+    for port in container.get("ports", ()):
+        assert params[{"https": "secure_port", "health": "health_port"}[port["name"]]] == port["containerPort"]
     assert container["securityContext"] == {
         "allowPrivilegeEscalation": False,
         "readOnlyRootFilesystem": True,
@@ -119,69 +121,20 @@ def test_bodies_cannot_fill_the_memory():
     assert limit >= 2 * (BUDGET + 2 * BODY_LIMIT + MOST_CONNECTIONS * 128 * 1024)
 
 
-@pytest.mark.parametrize("deployment", DEPLOYMENTS)
-def test_servers_are_probed_and_find_their_policies(deployment):
-    """Probes go to the port that `--health-port` opens, a slow start has two minutes, every container logs JSON."""
-    started = containers(deployment)
-    server, spec = started[deployment.removeprefix("giveway-")], pod_of(OBJECTS, deployment)
-    ports = {port["name"]: str(port["containerPort"]) for port in server["ports"]}
-    assert ports["health"] == arguments(server)["health-port"]
-    for probe, path in (("livenessProbe", "/healthz"), ("readinessProbe", "/readyz")):
-        assert server[probe]["httpGet"] == {"path": path, "port": "health"}
-    assert server["startupProbe"]["periodSeconds"] * server["startupProbe"]["failureThreshold"] == 120
-    assert all(each is server or {"--log", "--keep"} & {*each["args"]} for each in started.values())
-    [volume] = [volume for volume in spec["volumes"] if volume["name"] == "policies"]
-    assert volume["configMap"]["name"] == "giveway-policies"
-    mounts = {mount["name"]: mount["mountPath"] for mount in server["volumeMounts"]}
-    assert mounts["policies"] == arguments(server)["policies"]
-    assert spec["serviceAccountName"] == deployment
-    # Where the system classes need a quota that speaks of them, there is one for the class the pods have
-    [scope] = find(OBJECTS, "ResourceQuota", "giveway-critical-pods")["spec"]["scopeSelector"]["matchExpressions"]
-    assert scope == {"scopeName": "PriorityClass", "operator": "In", "values": [spec["priorityClassName"]]}
+def test_the_server_reads_what_cert_manager_writes():
+    """The Secret of the certificate is mounted where the server looks, with the names that the API server asks for."""
+    objects, started = rendered("cert-manager"), containers("giveway-webhook", "cert-manager")
+    server, certificate = started["webhook"], find(objects, "Certificate", "giveway-webhook")["spec"]
+    [volume] = [each for each in pod_of(objects, "giveway-webhook")["volumes"] if each["name"] == "certificates"]
+    [mount] = [each for each in server["volumeMounts"] if each["name"] == "certificates"]
+    assert volume["secret"] == {"secretName": certificate["secretName"]}
+    assert arguments(server)["ca-file"] == f"{mount['mountPath']}/ca.crt"
+    assert certificate["dnsNames"] == service_names("giveway-webhook", arguments(server)["system-namespace"])
+    assert (list(started), "--sync-ca-bundle" in server["args"]) == (["webhook"], True)
 
 
-@pytest.mark.parametrize("deployment", DEPLOYMENTS)
-def test_one_replica_is_always_left(deployment):
-    """Two replicas, spread over nodes, of which a drain takes one at a time."""
-    spec = find(OBJECTS, "Deployment", deployment)["spec"]
-    labels = spec["template"]["metadata"]["labels"]
-    budget = find(OBJECTS, "PodDisruptionBudget", deployment)["spec"]
-    assert (spec["replicas"], budget["maxUnavailable"]) == (2, 1)
-    assert budget["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
-    # One constraint: a second one, over zones, would make kube-scheduler pass over nodes without zones in scoring both
-    [constraint] = pod_of(OBJECTS, deployment)["topologySpreadConstraints"]
-    assert constraint["topologyKey"] == "kubernetes.io/hostname"
-    assert constraint["matchLabelKeys"] == ["pod-template-hash"]
-    for selector in (spec["selector"], budget["selector"], constraint["labelSelector"]):
-        assert selector["matchLabels"] == labels
-
-
-@pytest.mark.parametrize("components", [(), ("cert-manager",)], ids=["giveway's", "cert-manager's"])
-def test_the_server_reads_what_the_certificates_are_written_to(components):
-    """Certificates are there before the server starts, and are kept while it runs: by giveway, or by cert-manager."""
-    objects, started = rendered(*components), containers("giveway-webhook", *components)
-    server = started["webhook"]
-    options = arguments(server)
-    mounts = {
-        name: next(mount for mount in each["volumeMounts"] if mount["name"] == "certificates")
-        for name, each in started.items()
-    }
-    directory = options["ca-file"].removesuffix("/ca.crt")
-    assert (options["tls-cert-file"], options["tls-private-key-file"]) == (
-        f"{directory}/tls.crt",
-        f"{directory}/tls.key",
-    )
-    assert directory.startswith(mounts["webhook"]["mountPath"])
-    assert mounts["webhook"]["readOnly"] is True
-    if components:
-        certificate = find(objects, "Certificate", "giveway-webhook")["spec"]
-        [volume] = [each for each in pod_of(objects, "giveway-webhook")["volumes"] if each["name"] == "certificates"]
-        assert volume["secret"] == {"secretName": certificate["secretName"]}
-        assert certificate["dnsNames"] == service_names("giveway-webhook", options["system-namespace"])
-        assert (list(started), "--sync-ca-bundle" in server["args"]) == (["webhook"], True)
-        return
-    assert list(started) == ["issue-certificates", "webhook", "keep-certificates"]
-    issue, keep = started["issue-certificates"], started["keep-certificates"]
+def test_the_containers_of_certificates_do_the_same():
+    """One issues before the server starts, the other renews while it runs: in one directory, for one Service."""
+    issue, _, keep = containers("giveway-webhook").values()
     assert keep["args"] == [*issue["args"][:2], "--keep", *issue["args"][2:]]
-    assert (arguments(issue)["dir"], arguments(issue)["service"]) == (directory, f"{NAMESPACE}/giveway-webhook")
-    assert len({mount["mountPath"] for mount in mounts.values()}) == 1
+    assert arguments(issue)["service"] == f"{NAMESPACE}/giveway-webhook"

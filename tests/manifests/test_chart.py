@@ -11,7 +11,6 @@ from tests.manifests.helm import CHART, helm, refusal, template
 from tests.manifests.objects import NAMESPACE, documents
 from tests.manifests.rendering import MODES, NAMES, find, pod_of, rendered
 from webhook.admission.configmaps import ALLOW_REMOVAL
-from webhook.cli.main import main
 
 pytestmark = pytest.mark.kubectl
 
@@ -133,16 +132,6 @@ def test_other_policies_start_the_keeper_again():
     assert pods("x: 1\n") == pods("x: 1\n") != pods("x: 2\n")
 
 
-def test_the_keeper_in_another_namespace():
-    """It is told the namespace and the reconciler of the release, and has the image of the values."""
-    found = template({**NATIVE_ONLY, "image": {"repository": "example.com/giveway"}}, namespace="policy")
-    assert "giveway-system" not in json.dumps(list(found.values()))
-    [chart] = documents(CHART / "Chart.yaml")
-    assert images(found) == {f"example.com/giveway:{chart['appVersion']}"}
-    arguments = pod_of(found, "giveway-native")["containers"][0]["args"]
-    assert arguments[-1] == "--system-namespace=policy"
-
-
 def test_certificates_of_ones_own():
     """As with cert-manager, but for its objects, from the Secret that is named."""
     found = template({"certificates": {"source": "secret", "secretName": "mine"}})
@@ -162,13 +151,12 @@ def test_certificates_of_ones_own():
 
 def test_in_another_namespace():
     """Every object is there, nothing names the usual one, and the programs are told."""
-    found = template(ALL, namespace="policy")
-    assert "giveway-system" not in json.dumps(list(found.values()))
-    assert {key[2] for key in found} == {"", "policy"}
-    for deployment, command in (("giveway-webhook", "serve"), ("giveway-reconciler", "reconcile")):
-        arguments = pod_of(found, deployment)["containers"][0]["args"]
-        values = main.get_command(None, command).make_context(command, list(arguments[1:])).params
-        assert values["system_namespace"] == "policy"
+    for values in (ALL, NATIVE_ONLY):
+        found = template(values, namespace="policy")
+        assert "giveway-system" not in json.dumps(list(found.values()))
+        assert {key[2] for key in found} == {"", "policy"}
+        for name in (name for _, kind, _, name in found if kind == "Deployment"):
+            assert "--system-namespace=policy" in pod_of(found, name)["containers"][0]["args"]
 
 
 PLACED = {
@@ -215,10 +203,11 @@ def test_the_image_is_where_the_values_say():
     """By tag or digest, for every container of every pod; credentials go to the service accounts."""
     digest = f"sha256:{'0' * 64}"
     named = {"repository": "registry.example.com/giveway", "tag": "1.2"}
-    found = template({"image": {**named, "pullPolicy": "Always"}, "imagePullSecrets": ["registry"], "scan": ON})
+    everything = {"imagePullSecrets": ["registry"], "scan": ON, "native": ON}
+    found = template({"image": {**named, "pullPolicy": "Always"}, **everything})
     assert images(found) == {"registry.example.com/giveway:1.2"}
     accounts = [obj for obj in found.values() if obj["kind"] == "ServiceAccount"]
-    assert len(accounts) == 3
+    assert len(accounts) == 4
     assert all(account["imagePullSecrets"] == [{"name": "registry"}] for account in accounts)
     assert pod_of(found, "giveway-reconciler")["containers"][0]["imagePullPolicy"] == "Always"
     assert images(template({"image": {**named, "digest": digest}})) == {f"registry.example.com/giveway@{digest}"}

@@ -102,24 +102,8 @@ async def test_the_keeper_needs_its_rights_and_no_more():
         assert {right.name for right in guard.used if right.verb == verb} == named
 
 
-class Meanwhile:
-    """A client; just before the pods are listed, something happens."""
-
-    def __init__(self, client: Client, happens: Any) -> None:
-        self._client, self._happens = client, happens
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._client, name)
-
-    async def pages_of(self, resource: resources.Resource, *arguments: Any, **more: Any) -> Any:
-        if resource is resources.POD:
-            await self._happens()
-        async for page in self._client.pages_of(resource, *arguments, **more):
-            yield page
-
-
 async def test_the_scan_needs_its_rights_and_no_more(tmp_path: Path):
-    """Policies of both ConfigMaps, a namespace and a class that came meanwhile, and reports in both APIs."""
+    """Policies of both ConfigMaps, what it judges and why, and reports in both APIs."""
     rules = rules_of("giveway-scan", "scan")
     denies = make_policy(
         "p",
@@ -129,23 +113,15 @@ async def test_the_scan_needs_its_rights_and_no_more(tmp_path: Path):
     async with with_base(tmp_path, "scan", deployments=False) as installed:
         cluster, admin = installed.cluster, installed.admin
         found = await admin.get(resources.CONFIG_MAP.path(NAMESPACE, "giveway-policies"))
-
-        async def happens() -> None:
-            await admin.create(resources.NAMESPACE.path(), namespace("new", team="a"))
-            await admin.create(resources.PRIORITY_CLASS.path(), priority_class("urgent", 1000))
-            made = pod("p", priorityClassName="urgent")
-
-            async def created() -> Any:
-                return await admin.create(resources.POD.path("new"), made)
-
-            await eventually(created)
-
+        await admin.create(resources.NAMESPACE.path(), namespace("new", team="a"))
+        await admin.create(resources.PRIORITY_CLASS.path(), priority_class("urgent", 1000))
+        await admin.create(resources.POD.path("new"), pod("p", priorityClassName="urgent"))
         async with cluster.client(cluster.authentication.issue_to_account(NAMESPACE, "giveway-scan")) as client:
             await read_policies(client, None, NAMESPACE)  # without a webhook: what was applied
             kept = {"metadata": {"name": "giveway-policies-in-force"}, "data": found["data"]}
             await admin.create(resources.CONFIG_MAP.path(NAMESPACE), kept)
             await read_policies(client, None, NAMESPACE)
-            report = await scan(Meanwhile(client, happens), policies(denies, manage("urgent")), NAMESPACE)  # type: ignore[arg-type]
+            report = await scan(client, policies(denies, manage("urgent")), NAMESPACE)
         assert [(row.rule, row.namespace) for row in report.rows] == [("p/no-urgent", "new")]
         assert not report.problems
         user = f"system:serviceaccount:{NAMESPACE}:giveway-scan"

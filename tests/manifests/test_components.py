@@ -53,19 +53,12 @@ def test_the_network_policies_let_in_what_must_get_in(deployment):
     assert opened.get("https") is None
 
 
-@pytest.mark.parametrize("component", NAMES)
-def test_a_component_adds_to_the_base(component):
-    """It renders alone with the base, takes no object away, and all objects have giveway's label."""
-    after = rendered(component)
-    assert BASE.keys() <= after.keys()
-    assert after != BASE
-    assert {obj["metadata"]["labels"]["app.kubernetes.io/name"] for obj in after.values()} == {"giveway"}
-
-
 @pytest.mark.parametrize("order", [NAMES, NAMES[::-1]], ids=["forwards", "backwards"])
 def test_the_components_go_together(order):
-    """All of them in one kustomization, in whatever order, make the sum of what each makes."""
+    """All of them in one kustomization, in whatever order, make the sum of what each adds to the base."""
     together, alone = rendered(*order), [rendered(name) for name in NAMES]
+    assert all(BASE.keys() <= objects.keys() and objects != BASE for objects in alone)
+    assert {obj["metadata"]["labels"]["app.kubernetes.io/name"] for obj in together.values()} == {"giveway"}
     assert together.keys() == {key for objects in alone for key in objects}
     server = containers("giveway-webhook", *order)["webhook"]
     each = [set(pod_of(objects, "giveway-webhook")["containers"][0]["args"]) for objects in (BASE, *alone)]
@@ -87,19 +80,6 @@ def test_cert_manager_signs_with_an_authority_that_keeps_its_key():
     # Rights that nothing uses any more are not given; all others are
     kept = [rule for rule in rules_of("giveway-webhook") if rule["resources"] != ["secrets"]]
     assert rules_of("giveway-webhook", "cert-manager") == kept != rules_of("giveway-webhook")
-
-
-def test_a_pod_in_the_hosts_network_is_let_in_and_finds_the_api_server():
-    """The namespace allows it, DNS works as for other pods, and a rollout needs no more nodes than replicas."""
-    objects = rendered("host-network")
-    spec = pod_of(objects, "giveway-webhook")
-    assert (spec["hostNetwork"], spec["dnsPolicy"]) == (True, "ClusterFirstWithHostNet")
-    assert "hostNetwork" not in pod_of(objects, "giveway-reconciler")
-    labels = find(objects, "Namespace", NAMESPACE)["metadata"]["labels"]
-    assert labels["pod-security.kubernetes.io/enforce"] == "privileged"
-    rolling = find(objects, "Deployment", "giveway-webhook")["spec"]["strategy"]["rollingUpdate"]
-    budget = find(objects, "PodDisruptionBudget", "giveway-webhook")["spec"]
-    assert rolling["maxUnavailable"] == budget["maxUnavailable"] == 1
 
 
 @pytest.mark.parametrize("others", [(), ("cert-manager",)], ids=["giveway-s", "cert-manager-s"])

@@ -6,8 +6,8 @@ import aiohttp
 
 from tests.admission.builders import make_pod, make_review
 from tests.manifests.at_work import RECONCILER, WEBHOOK, with_base
-from tests.manifests.objects import COMPONENTS, NAMESPACE
-from tests.manifests.rendering import containers, rendered, rules_of
+from tests.manifests.objects import NAMESPACE
+from tests.manifests.rendering import containers, rules_of
 from tests.rights import UsedRights, unused
 from tests.workloads import eventually, pod, priority_class
 from webhook.clusters.embedded.embedded_cluster import node
@@ -23,24 +23,6 @@ SELDOM = {
 """Rights of the reconciler that one ordinary preemption does not exercise."""
 ABSENT = {f"watch {kind.resource.plural}.{kind.resource.group}" for kind in SNAPSHOT_KINDS if kind.optional}
 """Rights to watch kinds that the embedded control plane does not have: they are listed, and found missing."""
-
-
-def test_every_role_is_tried():
-    """No component gives an account of the base more than the base does; the others' are in `test_component_rights`."""
-    more = {}
-    for component in sorted(path.name for path in COMPONENTS.iterdir()):
-        for name in {key[3] for key in rendered(component) if key[1] in ("Role", "ClusterRole")}:
-            if not all(any(_covers(rule, wanted) for rule in rules_of(name)) for wanted in rules_of(name, component)):
-                more.setdefault(name, set()).add(component)
-    assert more == {"giveway-native": {"native-policies"}, "giveway-scan": {"scan"}}
-
-
-def _covers(rule, wanted):
-    """Whether a rule allows all that another one does."""
-    parts = ("apiGroups", "resources", "verbs", "nonResourceURLs")
-    names, asked = (set(each.get("resourceNames", ())) for each in (rule, wanted))
-    of_names = not names or bool(asked and asked <= names)
-    return of_names and all(set(wanted.get(part, ())) <= set(rule.get(part, ())) for part in parts)
 
 
 def held_against(cluster, account, *, left):

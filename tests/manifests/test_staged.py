@@ -5,7 +5,6 @@ import signal
 
 import pytest
 
-from tests.cases import cases
 from tests.manifests.at_work import WEBHOOK, Installed, with_base
 from tests.manifests.objects import BASE, NAMESPACE
 from tests.manifests.rendering import containers
@@ -26,13 +25,6 @@ async def installed(tmp_path):
         assert all(line.endswith(" created") for line in await found.kubectl("apply", "-k", str(BASE)))
         await admin.create(resources.NAMESPACE.path(), namespace("team-a"))
         yield found
-
-
-async def test_an_image_that_cannot_be_pulled_blocks_nobody(installed):
-    """Everything is applied and no server ever starts: pods are made as before."""
-    assert await installed.entries() == set()
-    assert await installed.can_make_pods()
-    await installed.kubectl("-n", "team-a", "run", "web", "--image=nginx")
 
 
 async def test_a_webhook_that_the_api_server_cannot_reach_blocks_nobody(installed):
@@ -90,21 +82,6 @@ async def test_what_is_judged_and_what_goes_on_without_a_server(installed):
         await installed.kubectl("label", "namespace", "team-a", label)
         assert await installed.can_make_pods() is can
     await installed.kubectl("delete", "--ignore-not-found", "-k", str(BASE), "--wait=false")
-    assert await installed.can_make_pods()
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    cases(
-        ("deployment-deleted", ["delete", "deployment", "giveway-webhook"]),
-        ("scaled-to-nothing", ["scale", "deployment", "giveway-webhook", "--replicas=0"]),
-    ),
-)
-async def test_a_server_that_nobody_follows_opens_the_door(installed, arguments):
-    """The last thing it does is to empty the entries."""
-    async with installed.serving():
-        await installed.kubectl("-n", NAMESPACE, *arguments)
-    assert await installed.entries() == set()
     assert await installed.can_make_pods()
 
 

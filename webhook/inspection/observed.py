@@ -195,9 +195,7 @@ async def observe(
     files = (secret or {}).get("data") or {}
     observed.certificates = {name: base64.b64decode(text) for name, text in files.items() if name.endswith(".crt")}
     progress("giveway itself", 0, None)
-    observed.own_state = await read_own_state(
-        client, own, now, probing=bool(observed.own_entries()), missing=observed.missing
-    )
+    observed.own_state = await _read_own_state(client, observed)
     return observed
 
 
@@ -236,17 +234,14 @@ _LOOK_AGAIN = 5.0
 """Seconds, at most, after which a lease that seems old is read once more: the clocks here and there may differ."""
 
 
-async def read_own_state(client: Client, own: str, now: float, *, probing: bool, missing: dict[str, str]) -> OwnState:
-    """Read giveway's own objects in the namespace `own`, and probe if there are entries to probe.
-
-    What may not be read is noted in `missing`. Raises ApiError if the cluster does not answer at all.
-    """
+async def _read_own_state(client: Client, observed: Observed) -> OwnState:
+    """Read giveway's own objects, and probe if there are entries to probe. Raises ApiError as `observe` does."""
+    own, state = observed.own, OwnState()
 
     async def ask(what: str, verb: str, asked: Awaitable[T]) -> T | None:
         """An answer; None if there is no such object, or no right to it."""
-        return await unless_refused(missing, what, asked, None, verb=verb, where=f" in {own}")
+        return await unless_refused(observed.missing, what, asked, None, verb=verb, where=f" in {own}")
 
-    state = OwnState()
     deployments = await ask("deployments", "list", client.list(DEPLOYMENT.path(own), labelSelector=_OWN_PODS))
     state.deployments = {deployment["metadata"]["name"]: deployment for deployment in (deployments or ([],))[0]}
     if state.deployments:
@@ -254,14 +249,13 @@ async def read_own_state(client: Client, own: str, now: float, *, probing: bool,
         state.pods = (pods or ([],))[0]
     state.applied = _policy_map(await ask("configmaps", "get", client.get(CONFIG_MAP.path(own, POLICIES))))
     state.in_force = _policy_map(await ask("configmaps", "get", client.get(CONFIG_MAP.path(own, IN_FORCE))))
-    if probing:
+    if observed.own_entries():
         state.probe = await ask("giveway-probe", "patch ConfigMap", send_probe(client, own))
     # Last, because it may take some seconds
     path = LEASE.path(own, RECONCILER)
     state.lease = await ask("leases", "get", client.get(path, Lease))
-    if state.lease is not None and now - renewed(state.lease) > (
-        lasts := state.lease.spec.lease_duration_seconds or 15
-    ):
+    lasts = (state.lease and state.lease.spec.lease_duration_seconds) or 15
+    if state.lease is not None and observed.now - renewed(state.lease) > lasts:
         await asyncio.sleep(min(_LOOK_AGAIN, lasts / 3))
         again = await ask("leases", "get", client.get(path, Lease))
         state.lease_unchanged = again is not None and again.spec.renew_time == state.lease.spec.renew_time

@@ -4,7 +4,8 @@ It errs towards room: what other pods or objects could change is not held agains
 topology spread, volumes and claims of devices. So what has no room here never gets any on these nodes.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -36,17 +37,6 @@ _NO_NODES = np.zeros(0, np.intp)
 def is_ready(node: Node) -> bool:
     """Whether nothing says that the node is not ready."""
     return all(condition.status == "True" for condition in node.status.conditions or () if condition.type == "Ready")
-
-
-def empty_cluster(nodes: Iterable[Node]) -> Snapshot:
-    """The ready ones of the nodes, with no pod on them; a node that cannot be read is left out."""
-    snapshot = Snapshot()
-    for node in filter(is_ready, nodes):
-        try:
-            snapshot.put(NODES, node)
-        except ClusterError:
-            continue
-    return snapshot
 
 
 def room_for(
@@ -117,8 +107,10 @@ def without_room(observed: Observed) -> Iterator[ClusterFinding]:
     waiting = {key: pods for key, pods in observed.members.items() if not all(pod.spec.node_name for pod in pods)}
     if not waiting:
         return
-    snapshot = empty_cluster(observed.nodes)
-    ready = sum(map(is_ready, observed.nodes))
+    snapshot, ready = Snapshot(), list(filter(is_ready, observed.nodes))
+    for node in ready:
+        with suppress(ClusterError):
+            snapshot.put(NODES, node)
     for key, pods in waiting.items():
         minimum, group = observed.minima[key], observed.pod_groups.get(key)
         needed = min(minimum, len(pods))
@@ -126,19 +118,10 @@ def without_room(observed: Observed) -> Iterator[ClusterFinding]:
             room = room_for(snapshot, pods, group, observed.device_classes)
         except ClusterError:
             continue  # kube-scheduler cannot read it either, and says so
-        if room >= needed:
-            continue
-        together = " in one domain of its topology" if group is not None and group.topology_keys else ""
-        yield finding(
-            "groups-without-room.nodes",
-            group=str(key),
-            minimum=minimum,
-            room=room,
-            pods=pods,
-            together=together,
-            ready=ready,
-            missing=needed - room,
-        )
+        if room < needed:
+            together = " in one domain of its topology" if group is not None and group.topology_keys else ""
+            told: dict[str, Any] = {"group": str(key), "minimum": minimum, "pods": pods, "together": together}
+            yield finding("groups-without-room.nodes", room=room, missing=needed - room, ready=ready, **told)
 
 
 Json = Mapping[str, Any]
