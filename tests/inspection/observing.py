@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tests.admission.builders import make_class, manage
 from tests.inspection.builders import policies
@@ -62,10 +63,14 @@ def observed(*found: Any, namespaces: dict[str, dict[str, str]] | None = None, *
     )
 
 
-def covering(name: str, **labels: str) -> PodDisruptionBudget:
-    """A budget of team-a."""
-    spec = PodDisruptionBudgetSpec(selector=LabelSelector(match_labels=labels))
-    return PodDisruptionBudget(metadata=ObjectMeta(name=name, namespace="team-a"), spec=spec)
+def covering(
+    name: str, labels: dict[str, str], status: dict[str, Any] | None = None, **more: Any
+) -> PodDisruptionBudget:
+    """A budget of team-a, with what its spec says besides, and its status."""
+    spec = PodDisruptionBudgetSpec(selector=LabelSelector(match_labels=labels), **more)
+    budget = PodDisruptionBudget(metadata=ObjectMeta(name=name, namespace="team-a"), spec=spec)
+    budget.status = replace(budget.status, **status or {})
+    return budget
 
 
 def entry(name: str = "pods.example.com", **fields: Any) -> dict[str, Any]:

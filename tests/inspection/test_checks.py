@@ -105,12 +105,8 @@ def bound(subject, *, namespace="", resources=("pods/status",), verbs=("patch",)
 
 BOB = "User bob"
 STATUS = "warning: May write the status of pods (pods/status): User bob"
+IMPERSONATES = {"resources": ("users",), "verbs": ("impersonate",)}
 NODES = "info: May impersonate nodes, as any other user: User bob."
-
-
-def impersonates(*users):
-    names = {"resourceNames": list(users)} if users else {}
-    return bound(BOB, resources=("users",), verbs=("impersonate",), **names)
 
 
 test_rights = finds(
@@ -130,9 +126,9 @@ test_rights = finds(
     ("pods alone", bound(BOB, resources=("pods",)), ""),
     ("reads", bound(BOB, verbs=("get",)), ""),
     ("one pod", bound(BOB, resourceNames=["x"]), ""),
-    ("impersonates anybody", impersonates(), NODES),
-    ("impersonates a node", impersonates("system:node:n1"), NODES),
-    ("impersonates a person", impersonates("alice"), ""),
+    ("impersonates anybody", bound(BOB, **IMPERSONATES), NODES),
+    ("impersonates a node", bound(BOB, **IMPERSONATES, resourceNames=["system:node:n1"]), NODES),
+    ("impersonates a person", bound(BOB, **IMPERSONATES, resourceNames=["alice"]), ""),
     ("an administrator", bound(BOB, groups=("*",), resources=("*",), verbs=("*",)), ""),
     ("configmaps elsewhere", bound(BOB, resources=("configmaps",), namespace="team-a"), ""),
     (

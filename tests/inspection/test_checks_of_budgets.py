@@ -13,21 +13,13 @@ MAY_GO = {"labels": BATCH, "annotations": {PREEMPTIBLE: "true"}}
 
 def test_budgets():
     """A budget that covers nothing, and a pod that two budgets cover."""
-    cluster = observed(summary("a", labels=BATCH), summary("b", labels=BATCH), covering("one", **BATCH))
+    cluster = observed(summary("a", labels=BATCH), summary("b", labels=BATCH), covering("one", BATCH))
     for check in (budgets.covering_nothing, budgets.covering_twice):
         assert_finds(check, cluster, "")
-    cluster.budgets += [covering("two", **BATCH), covering("gone", app="old")]
+    cluster.budgets += [covering("two", BATCH), covering("gone", {"app": "old"})]
     assert_finds(budgets.covering_nothing, cluster, "warning: PodDisruptionBudget team-a/gone covers no running pod.")
     twice = "warning: 2 pods in team-a covered by 2 budgets, team-a/one, team-a/two: a, b."
     assert_finds(budgets.covering_twice, cluster, twice)
-
-
-def closed(budget, *, status=None, **spec):
-    """The budget with these members of its spec and status."""
-    for part, members in ((budget.spec, spec), (budget.status, status or {})):
-        for name, value in members.items():
-            setattr(part, name, value)
-    return budget
 
 
 SYNC_FAILED = Condition(type="DisruptionAllowed", reason="SyncFailed", message="jobs.batch has none")
@@ -37,7 +29,7 @@ TWO_OF_THREE = {"desired_healthy": 2, "expected_pods": 3}
 
 def one_budget(spec, status):
     pods = summary("a", **MAY_GO), summary("b", labels=BATCH)
-    return observed(LOW, *pods, closed(covering("one", **BATCH), status=status, **spec), manage("giveway-*"))
+    return observed(LOW, *pods, covering("one", BATCH, status, **spec), manage("giveway-*"))
 
 
 test_budgets_that_never_allow = finds(
@@ -79,6 +71,6 @@ test_budgets_that_never_allow = finds(
 def test_the_fix_for_a_closed_budget_opens_it(kind, fix):
     """A number of minAvailable if the pods' controllers have no scale: maxUnavailable would allow nothing."""
     pods = [summary(name, owner=("batch/v1", kind), **MAY_GO) for name in "ab"]
-    cluster = observed(LOW, *pods, closed(covering("one", **BATCH), max_unavailable=0), manage("giveway-*"))
+    cluster = observed(LOW, *pods, covering("one", BATCH, max_unavailable=0), manage("giveway-*"))
     [finding] = budgets.never_allowing(cluster)
     assert fix in finding.fix

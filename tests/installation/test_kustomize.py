@@ -7,16 +7,11 @@ import subprocess
 import pytest
 
 from tests.cases import cases
-from tests.manifests.objects import BASE, NAMESPACE, ROOT, documents
-from webhook.installation.kustomize import (
-    ManifestsError,
-    components,
-    manifests,
-    parse_image,
-    render,
-)
+from tests.manifests.objects import BASE, COMPONENTS, NAMESPACE, ROOT, documents
+from tests.manifests.rendering import by_key
+from webhook.installation.kustomize import ManifestsError, components, manifests, parse_image, render
 
-SHIPPED = sorted(path.parent for path in (ROOT / "manifests" / "components").glob("*/kustomization.yaml"))
+SHIPPED = sorted(path.parent for path in COMPONENTS.glob("*/kustomization.yaml"))
 KUBECTL = [
     pytest.mark.kubectl,
     pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed"),
@@ -34,13 +29,7 @@ def by_kubectl(directory, parts):
     output = directory / "rendered.yaml"
     with output.open("wb") as file:
         subprocess.run(["kubectl", "kustomize", directory], stdout=file, check=True, timeout=60)
-    return keyed(documents(output))
-
-
-def keyed(objects):
-    found = {(obj["kind"], obj["metadata"].get("namespace"), obj["metadata"]["name"]): obj for obj in objects}
-    assert len(found) == len(objects)
-    return found
+    return by_key(documents(output))
 
 
 @pytest.mark.parametrize(
@@ -56,7 +45,7 @@ def test_it_renders_what_kubectl_renders(parts, tmp_path):
 
     All together are all but the component that takes away what others change.
     """
-    rendered = keyed(render(BASE, parts, [parse_image(IMAGE)]))
+    rendered = by_key(render(BASE, parts, [parse_image(IMAGE)]))
     expected = by_kubectl(tmp_path, parts)
     assert rendered.keys() == expected.keys()
     for key, obj in expected.items():
@@ -66,7 +55,7 @@ def test_it_renders_what_kubectl_renders(parts, tmp_path):
 def test_the_shipped_components_are_found_by_name(tmp_path):
     """Others by their directory; what is neither is told with the names that there are."""
     assert manifests() == ROOT / "manifests"
-    assert components(("scan", str(tmp_path))) == [ROOT / "manifests" / "components" / "scan", tmp_path]
+    assert components(("scan", str(tmp_path))) == [COMPONENTS / "scan", tmp_path]
     with pytest.raises(ManifestsError, match=r"there is no component scam; there are .*network-policy.*scan"):
         components(("scam",))
 

@@ -10,11 +10,11 @@ from contextlib import AsyncExitStack
 import pytest
 
 from tests.installation.test_install import POLICY_MAP, done, everything, install, run
+from tests.installation.test_modes import ROLE
 from tests.manifests.objects import NAMESPACE
 from tests.workloads import pod, priority_class
 from webhook.kube import resources
 from webhook.kube.errors import ApiError
-from webhook.kube.resources import Resource
 from webhook.policy.model.values import DECISION, GIVEN, NOTICE_CONDITION, PLAN, POD_ANNOTATIONS, READY
 
 
@@ -111,11 +111,10 @@ async def test_one_that_was_killed_can_be_run_again_and_removed(bare):
         pass
     process.send_signal(signal.SIGKILL)
     await process.wait()
-    role = Resource("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", namespaced=False)
-    await bare.admin.get(role.path(name="giveway-scan"))
+    await bare.admin.get(ROLE.path(name="giveway-scan"))
     await install(bare)
     with pytest.raises(ApiError, match="not found"):
-        await bare.admin.get(role.path(name="giveway-scan"))
+        await bare.admin.get(ROLE.path(name="giveway-scan"))
     await done(bare, "uninstall", "--yes")
 
 

@@ -147,9 +147,6 @@ class Installed:
             return False
         return True
 
-    async def versions(self):
-        return [(await self.admin.get(path))["metadata"]["resourceVersion"] for path in CONFIGURATIONS]
-
     async def webhooks(self):
         """The entries of both configurations."""
         return [(await self.admin.get(path)).get("webhooks") or [] for path in CONFIGURATIONS]

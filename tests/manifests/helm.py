@@ -3,7 +3,6 @@
 import json
 import subprocess
 import tempfile
-from pathlib import Path
 
 from ruamel.yaml import YAML
 
@@ -23,12 +22,16 @@ def helm(*arguments):
         )
 
 
-def template(values, *, chart=CHART, namespace=NAMESPACE):
-    """What the chart renders with these values, by key."""
+def _rendering(values, chart=CHART, namespace=NAMESPACE):
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
         file.write(json.dumps(values))
         file.flush()
-        result = helm("template", "giveway", str(chart), "--namespace", namespace, "--values", file.name)
+        return helm("template", "giveway", str(chart), "--namespace", namespace, "--values", file.name)
+
+
+def template(values, **where):
+    """What the chart renders with these values, by key; another `chart` or `namespace` may be given."""
+    result = _rendering(values, **where)
     assert result.returncode == 0, result.stderr
     documents = YAML(typ="safe", pure=True).load_all(result.stdout)
     return by_key([document for document in documents if document])
@@ -36,9 +39,6 @@ def template(values, *, chart=CHART, namespace=NAMESPACE):
 
 def refusal(values):
     """Why helm does not take these values."""
-    with tempfile.TemporaryDirectory() as directory:
-        file = Path(directory) / "values.json"
-        file.write_text(json.dumps(values))
-        result = helm("template", "giveway", str(CHART), "--namespace", NAMESPACE, "--values", str(file))
+    result = _rendering(values)
     assert result.returncode != 0
     return result.stderr
