@@ -115,11 +115,7 @@ test_rights = finds(
     ("a person", bound(BOB), f"{STATUS}."),
     ("in a namespace", bound(BOB, namespace="team-a"), f"{STATUS} in team-a."),
     ("any status", bound(BOB, resources=("*/status",)), f"{STATUS}."),
-    (
-        "everybody",
-        bound("Group system:authenticated"),
-        "error: Everybody (Group system:auth*",
-    ),
+    ("everybody", bound("Group system:authenticated"), "error: Everybody (Group system:auth*"),
     ("the scheduler", bound("User system:kube-scheduler"), ""),
     ("kube-system", bound("ServiceAccount kube-system/x"), ""),
     ("ours", bound("ServiceAccount giveway-system/giveway-reconciler"), ""),
@@ -196,11 +192,7 @@ test_certificates = finds(
     ("serving over", trust(91), "error: *giveway-tls expired on *"),
     ("authority nearly over", trust(3645), ["error: *", "warning: The last authority*"]),
     ("no certificates", trust(1, bundle=b"x"), ["error: *holds no certificates.", "error: *trusts no authority*"]),
-    (
-        "another authority",
-        trust(1, bundle=OTHER),
-        "error: *",
-    ),
+    ("another authority", trust(1, bundle=OTHER), "error: *"),
 )
 
 
@@ -209,11 +201,7 @@ test_policies_that_match_nothing = finds(
     policies.matching_nothing,
     ("matches", make_policy("p", namespaces=("team-*",)), ""),
     ("mistyped", make_policy("p", namespaces=("tema-*",)), "warning: *matches no namespace*"),
-    (
-        "default class",
-        make_policy("p", make_rule("d", default_priority_class="none")),
-        "error: *gives*",
-    ),
+    ("default class", make_policy("p", make_rule("d", default_priority_class="none")), "error: *gives*"),
     (
         "allowed class",
         make_policy("p", make_rule("a", priority_classes=PriorityClasses(allow=("low", "x-*", "y")))),

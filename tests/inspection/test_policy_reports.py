@@ -70,11 +70,7 @@ def test_one_report_a_namespace():
         "properties": {"verdict": "refused if made again", "owner": "Deployment web", "objects": "3"},
     }
     (of_class,) = found[""]["results"]
-    assert of_class["resources"][0] == {
-        "apiVersion": "scheduling.k8s.io/v1",
-        "kind": "PriorityClass",
-        "name": "web-1",
-    }
+    assert of_class["resources"][0] == {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "name": "web-1"}
 
 
 def test_reports_are_bounded():

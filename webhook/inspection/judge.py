@@ -187,13 +187,6 @@ class Judge:
             if not all(way == policies for way in ways):
                 self._contexts[kind] = tuple(Context(Engine(way), lookup) for way in ways)
 
-    def use(self, lookup: Lookup) -> None:
-        """Judge by these objects from now on."""
-        self._contexts = {
-            kind: tuple(context.changed(lookup=lookup) for context in contexts)
-            for kind, contexts in self._contexts.items()
-        }
-
     def judge(self, existing: Existing, maker: Maker, settled: Collection[tuple[str, str]] | None = ()) -> Judged:
         """Judge one object. What is `settled` need not be looked up live: if the lookup lacks it, it is not there.
 

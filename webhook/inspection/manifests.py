@@ -101,7 +101,9 @@ def review_manifests(
             report.passed_over[verdict] = report.passed_over.get(verdict, 0) + 1
         else:
             report.judged.append(verdict)
-    report.assumed = _assumed(course.unsure)
+    for what, they in ((CLASSES, "PriorityClasses do not exist"), (NAMESPACES, "namespaces have no labels")):
+        if lacking := sorted(name for kind, name in course.unsure if kind == what):
+            report.assumed.append(f"these {they}: {names(lacking)}")
     return report
 
 
@@ -217,14 +219,6 @@ def _classes(part: dict[str, Any]) -> Iterator[str]:
             yield from filter(None, [_text(value)])
         elif field.lower().endswith("priorityclassnames") and isinstance(value, dict):
             yield from filter(None, map(_text, value.values()))
-
-
-def _assumed(unsure: set[tuple[str, str]]) -> list[str]:
-    """What the answers hinge on that is not among the objects."""
-    classes = sorted(name for what, name in unsure if what == CLASSES)
-    namespaces = sorted(name for what, name in unsure if what == NAMESPACES)
-    texts = [f"these PriorityClasses do not exist: {names(classes)}"] if classes else []
-    return texts + ([f"these namespaces have no labels: {names(namespaces)}"] if namespaces else [])
 
 
 def _text(value: Any) -> str:

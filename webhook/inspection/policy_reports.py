@@ -24,7 +24,6 @@ MOST_RESULTS = 500
 """Results in one report; the others are only counted."""
 _MESSAGE_LENGTH = 1024
 _MANAGER = "app.kubernetes.io/managed-by"
-_MANAGED_BY = {_MANAGER: "giveway"}
 _RESULTS = {"refused": ("fail", "high"), "warned": ("warn", "medium"), "audited": ("warn", "low")}
 """The result and the severity of a verdict. What cannot be judged is skipped."""
 _GROUPS = {kind: group for group, kind in KINDS.values()}
@@ -70,7 +69,11 @@ async def write_policy_reports(client: Client, report: Report, now: float) -> Wr
         source = {"source": "giveway"} if of_namespace.group == _OPEN_REPORTS else {}
         for namespace, body in reports.items():
             resource = of_namespace if namespace else of_cluster
-            metadata = {"name": NAME, "labels": _MANAGED_BY, **({"namespace": namespace} if namespace else {})}
+            metadata = {
+                "name": NAME,
+                "labels": {_MANAGER: "giveway"},
+                **({"namespace": namespace} if namespace else {}),
+            }
             head = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata}
             path = resource.path(namespace or None, NAME)
             applied = client.patch(path, {**head, **source, **body}, kind="apply", fieldManager=NAME, force="true")

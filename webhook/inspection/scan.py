@@ -110,7 +110,7 @@ class _Scan:
     """The course of one scan."""
 
     def __init__(self, client: Client, policies: Policies, own: str, progress: Progress) -> None:
-        self._client, self._own, self._progress = client, own, progress
+        self._client, self._policies, self._own, self._progress = client, policies, own, progress
         self._classes, self._namespaces = dict[str, PriorityClass](), dict[str, Namespace]()
         self._reach = frozenset[str]()
         self._judge = Judge(policies, Objects())
@@ -129,7 +129,7 @@ class _Scan:
         self._classes |= {priority_class.metadata.name: priority_class for priority_class in classes}
         self._namespaces |= {namespace.metadata.name: namespace for namespace in namespaces}
         self._reach = in_reach(self._namespaces.values(), self._own)
-        self._judge.use(Objects(self._classes.values(), self._namespaces.values()))
+        self._judge = Judge(self._policies, Objects(self._classes.values(), self._namespaces.values()))
 
     async def read_budgets(self) -> None:
         """Note the budgets that never let a pod go."""

@@ -201,10 +201,7 @@ def reserved(observed: Observed) -> Iterator[ClusterFinding]:
         for rule, verdict in verdicts(existing) if is_reserved(value) else ():
             # Who made a class is not stored: it may be by whom the rule lets
             who = "-of-somebody" if verdict == CANNOT_BE_JUDGED else ""
-            severity = _SEVERITIES.get(verdict, FindingSeverity.WARNING)
-            yield finding(
-                f"reserved-ranges.class{who}", severity=severity, name=name, value=value, rule=rule, verdict=verdict
-            )
+            yield finding(f"reserved-ranges.class{who}", name=name, value=value, **_judged(rule, verdict))
     counts: dict[tuple[str, str, str, int], Counter[str]] = defaultdict(Counter)
     for pod in observed.pods:
         namespace, spec = pod.metadata.namespace, pod.spec
@@ -220,8 +217,10 @@ def reserved(observed: Observed) -> Iterator[ClusterFinding]:
         for rule, verdict in verdicts(Existing(raw, "pods", namespace, "pod")):
             counts[rule, verdict, name, priority][namespace] += 1
     for (rule, verdict, class_name, priority), pods in sorted(counts.items()):
-        severity = _SEVERITIES.get(verdict, FindingSeverity.WARNING)
         by = f" (PriorityClass {class_name})" if class_name else ""
-        yield finding(
-            "reserved-ranges.pods", severity=severity, pods=pods, priority=priority, by=by, rule=rule, verdict=verdict
-        )
+        yield finding("reserved-ranges.pods", pods=pods, priority=priority, by=by, **_judged(rule, verdict))
+
+
+def _judged(rule: str, verdict: str) -> dict[str, Any]:
+    """What a rule says, and how much that matters."""
+    return {"rule": rule, "verdict": verdict, "severity": _SEVERITIES.get(verdict, FindingSeverity.WARNING)}
