@@ -4,7 +4,7 @@ The texts stand in `checks/findings.toml`, by check and finding.
 """
 
 import string
-from collections.abc import Callable, Collection, Iterable, Mapping, Sized
+from collections.abc import Callable, Collection, Iterable, Mapping
 from enum import StrEnum
 from importlib.resources import files
 from typing import Any, NamedTuple
@@ -51,9 +51,7 @@ class _Texts(string.Formatter):
     def format_field(self, value: Any, format_spec: str) -> Any:
         """A value in its place in a text."""
         if format_spec.startswith("#"):
-            total = (
-                sum(value.values()) if isinstance(value, Mapping) else len(value) if isinstance(value, Sized) else value
-            )
+            total = value if isinstance(value, int) else sum(value.values()) if isinstance(value, dict) else len(value)
             return counted(total, format_spec[2:]) if format_spec[2:] else str(total)
         if isinstance(value, list | tuple | set | frozenset | Mapping):
             return names(value)

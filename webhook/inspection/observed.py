@@ -61,6 +61,9 @@ _AS_DATA = (
 )
 
 
+_NOMINATED = b'"f:nominatedNodeName"'
+
+
 class _Managed(msgspec.Struct, rename="camel"):
     manager: str = ""
     time: str = ""
@@ -213,12 +216,9 @@ async def _read_pods(client: Client, observed: Observed, progress: Progress) -> 
         else:
             pod.spec.containers = pod.spec.init_containers = None  # what a pod asks for counts for groups alone
         if pod.status.nominated_node_name and not pod.spec.node_name:
-            writes = [
-                entry for entry in meta.managed_fields or () if b'"f:nominatedNodeName"' in bytes(entry.fields_v1)
-            ]
-            observed.nominated[key_of(pod)] = max(
-                (Nominated(entry.time, entry.manager) for entry in writes), default=Nominated()
-            )
+            fields = [entry for entry in meta.managed_fields or () if _NOMINATED in bytes(entry.fields_v1)]
+            writes = [Nominated(entry.time, entry.manager) for entry in fields]
+            observed.nominated[key_of(pod)] = max(writes, default=Nominated())
         # No check reads these; they would be a quarter of what is kept
         meta.managed_fields, meta.uid, meta.resource_version = None, "", ""
         node = pod.status.nominated_node_name

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from webhook.kube.client import Client
-from webhook.kube.errors import ApiError
+from webhook.kube.errors import ApiError, unless_absent
 from webhook.kube.objects.meta import key_of
 from webhook.kube.objects.pod import Pod
 from webhook.kube.resources import POD, Resource
@@ -47,13 +47,8 @@ async def told_of(client: Client, namespace: str, name: str, uid: str = "") -> l
     Without a `uid` the pod is gone, and Events of all pods that had the name are its.
     """
     selector = f"involvedObject.kind=Pod,involvedObject.name={name}"
-    try:
-        events, _ = await client.list(_EVENTS.path(namespace), fieldSelector=selector)
-    except ApiError as error:
-        if error.status == 403:
-            return []
-        raise
-    told = [_told(event, uid) for event in events]
+    listed = await unless_absent(client.list(_EVENTS.path(namespace), fieldSelector=selector), 403)
+    told = [_told(event, uid) for event in (listed[0] if listed else ())]
     return sorted((entry for entry in told if entry.by in _TELLING), key=lambda entry: entry.at)
 
 

@@ -14,7 +14,7 @@ from webhook.inspection.judge import UNKNOWN, Existing, Judge, Judged, Said, mak
 from webhook.inspection.reading import Progress, in_reach, items_of
 from webhook.kube import resources
 from webhook.kube.client import Client
-from webhook.kube.errors import ApiError
+from webhook.kube.errors import ApiError, unless_absent
 from webhook.kube.objects.cluster_scoped import Namespace, PriorityClass
 from webhook.kube.objects.meta import Condition, ObjectMeta
 from webhook.kube.objects.pod import Pod, PodDisruptionBudget
@@ -133,14 +133,12 @@ class _Scan:
 
     async def read_budgets(self) -> None:
         """Note the budgets that never let a pod go."""
-        try:
-            budgets, _ = await self._client.list(resources.POD_DISRUPTION_BUDGET.path(), PodDisruptionBudget)
-        except ApiError as error:
-            if error.status != 403:
-                raise
+        asked = self._client.list(resources.POD_DISRUPTION_BUDGET.path(), PodDisruptionBudget)
+        listed = await unless_absent(asked, 403)
+        if listed is None:
             self._problem("poddisruptionbudgets: not looked at, no right to list them")
             return
-        for namespace, rows in by_namespace(budgets).items():
+        for namespace, rows in by_namespace(listed[0]).items():
             self._closed[namespace] = [
                 (f"PodDisruptionBudget {budget.metadata.name} never lets it be evicted, because {why}", covers)
                 for budget, covers in rows

@@ -108,9 +108,8 @@ def led(observed: Observed) -> Iterator[ClusterFinding]:
         if not holder:
             yield finding("leader.free", lease=lease, logs=logs)
         elif own.lease_unchanged:
-            yield finding(
-                "leader.silent", lease=lease, logs=logs, holder=holder, ago=time_span(observed.now - renewed(own.lease))
-            )
+            ago = time_span(observed.now - renewed(own.lease))
+            yield finding("leader.silent", lease=lease, logs=logs, holder=holder, ago=ago)
     elif runs:
         yield finding("leader.none", lease=lease, logs=logs)
     elif there(observed) and (managed := _managed(observed)):

@@ -4,6 +4,7 @@ It errs towards room: what other pods or objects could change is not held agains
 topology spread, volumes and claims of devices. So what has no room here never gets any on these nodes.
 """
 
+from bisect import bisect_left
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -62,14 +63,12 @@ def room_for(
 
 def _most(snapshot: Snapshot, gang: Gang) -> int:
     """The largest number of these members that can be placed together."""
-    low, high = 0, len(gang.waiting)
-    while low < high:
-        middle = high if not low and high == len(gang.waiting) else (low + high + 1) // 2
-        if decide_gang(snapshot, gang._replace(minimum=middle), kubernetes_rules(), 0.0).placements:
-            low = middle
-        else:
-            high = middle - 1
-    return low
+
+    def lack_room(members: int) -> bool:
+        return not decide_gang(snapshot, gang._replace(minimum=members), kubernetes_rules(), 0.0).placements
+
+    numbers = range(1, len(gang.waiting) + 1)
+    return bisect_left(numbers, True, key=lack_room) if lack_room(len(numbers)) else len(numbers)
 
 
 def _by_itself(pod: Pod) -> Pod:

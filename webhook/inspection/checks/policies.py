@@ -21,16 +21,12 @@ from webhook.policy.reports import exceptions, removals
 
 def matching_nothing(observed: Observed) -> Iterator[ClusterFinding]:
     """Policies for namespaces or classes that do not exist, and default classes that do not."""
-    reached = {
-        name: namespace_labels(name, namespace)
-        for name, namespace in observed.namespaces.items()
-        if name in observed.reach
-    }
     for policy in observed.policies.priority:
         match = policy.match
         named = name_matcher((WILDCARD,) if match.namespaces is None else match.namespaces)
         selected = label_matcher(match.namespace_selector or LabelSelector())
-        if not any(named(name) and selected(labels) for name, labels in reached.items()):
+        reached = (name for name in observed.reach if named(name))
+        if not any(selected(namespace_labels(name, observed.namespaces[name])) for name in reached):
             yield finding("policies.no-namespace", policy=policy, file=PurePath(policy.source.file).name)
         for rule in policy.rules:
             name = rule.default_priority_class
@@ -45,11 +41,8 @@ def matching_nothing(observed: Observed) -> Iterator[ClusterFinding]:
     managing = {managed.policy.name for name in observed.classes if (managed := engine.managed(name)) is not None}
     for preemption in observed.policies.preemption:
         if preemption.name not in managing:
-            yield finding(
-                "policies.no-class",
-                policy=preemption,
-                classes=names(preemption.preemptors.priority_classes) or "it names none",
-            )
+            classes = names(preemption.preemptors.priority_classes) or "it names none"
+            yield finding("policies.no-class", policy=preemption, classes=classes)
 
 
 _SHOWN = 3

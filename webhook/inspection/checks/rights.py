@@ -80,11 +80,9 @@ def unrecorded(observed: Observed) -> Iterator[ClusterFinding]:
             labels = not_recorded(annotations, labels_recorded(policies) or ())
             for what in [*(f"label {label}" for label in labels), *([] if CREATION in annotations else group)]:
                 pods[what][pod.metadata.namespace] += 1
-    who = _shown(_holders(observed, _STATUS) | _holders(observed, _PODS)) if pods else []
+    who = names(_shown(_holders(observed, _STATUS) | _holders(observed, _PODS))) if pods else ""
     for what, namespaces in sorted(pods.items()):
-        yield finding(
-            "not-recorded.pods", pods=namespaces, part=what, who=names(who) if who else "administrators alone"
-        )
+        yield finding("not-recorded.pods", pods=namespaces, part=what, who=who or "administrators alone")
 
 
 def _holders(observed: Observed, way: RbacRight) -> dict[str, set[str]]:
