@@ -4,8 +4,6 @@ Each test works in a sandbox of its own: a namespace, nodes that only its pods s
 in theirs. On a real cluster nobody runs pods on such nodes; with --kubelet-stand-in the tests play their kubelet.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import secrets

@@ -1,13 +1,11 @@
 """Installing on the cluster under test: stand-ins for a Service and the kubelet, and somebody who makes pods."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
-from typing import Any
+from typing import Any, Self
 
 from tests import quickened
 from tests.e2e.software import PATHS, SYSTEM, WEBHOOK, Process, Software
@@ -40,7 +38,7 @@ class Service:
         self._endpoints.remove(port)
 
     @asynccontextmanager
-    async def listening(self) -> AsyncIterator[Service]:
+    async def listening(self) -> AsyncIterator[Self]:
         server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
         self.port = server.sockets[0].getsockname()[1]
         try:
@@ -86,7 +84,7 @@ class Making:
         """For how long pods were refused, in all."""
 
     @asynccontextmanager
-    async def going_on(self, sandbox: Any) -> AsyncIterator[Making]:
+    async def going_on(self, sandbox: Any) -> AsyncIterator[Self]:
         """Make pods, which are not stored, in the sandbox."""
         task = asyncio.create_task(self._make(sandbox))
         try:

@@ -1,7 +1,5 @@
 """Compiled policies on the cluster under test; skips, visibly, if its API server has none."""
 
-from __future__ import annotations
-
 import copy
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable

@@ -3,8 +3,6 @@
 kube-scheduler allocates and kube-controller-manager takes back. Needs `resource.k8s.io/v1` (1.34 and newer).
 """
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """giveway on the cluster under test: real processes, with the rights and webhook configurations of manifests/base."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

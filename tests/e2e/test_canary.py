@@ -1,7 +1,5 @@
 """The canary of `giveway doctor` on this cluster (docs/kubernetes-behaviour.md K8, K12)."""
 
-from __future__ import annotations
-
 from webhook.inspection.doctor import LABEL, examine_nominations
 from webhook.kube.resources import POD, PRIORITY_CLASS
 

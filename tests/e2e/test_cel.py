@@ -1,7 +1,5 @@
 """CEL's functions at their ends in a real API server: the table that the webhook's are held against, by dry runs."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

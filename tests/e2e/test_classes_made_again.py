@@ -1,7 +1,5 @@
 """Whoever has rights on priorityclasses decides about nobody else's pods: who makes a class again, and what it says."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from typing import Any

@@ -3,8 +3,6 @@
 It needs one that was started with `--admission-control-config-file`, which the embedded one has not (CONTRIBUTING.md).
 """
 
-from __future__ import annotations
-
 import os
 import ssl
 from pathlib import Path

@@ -4,8 +4,6 @@ A real kube-controller-manager is the truth of both (`tests/clusters/test_driver
 views). Pods end at once here, so of what is seen while they are leaving only the last view is asked for.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 from contextlib import suppress

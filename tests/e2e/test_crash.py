@@ -1,7 +1,5 @@
 """kill -9 at every step of a plan, then a new leader: no victim too many, no nomination leaked, the preemptor bound."""
 
-from __future__ import annotations
-
 import asyncio
 import signal
 

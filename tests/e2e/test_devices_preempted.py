@@ -4,8 +4,6 @@ On the real scheduler and the real controller; run with `--kubelet-stand-in` whe
 `resource.k8s.io/v1` is not served.
 """
 
-from __future__ import annotations
-
 import asyncio
 import signal
 from typing import Any

@@ -1,7 +1,5 @@
 """The eviction sub-resource: budgets, preconditions, what a victim is told (docs/kubernetes-behaviour.md K16, K17)."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,7 +1,5 @@
 """Who goes next beside a stock kube-scheduler: evictions in turn, and signals with an end."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.e2e.software import policies

@@ -1,7 +1,5 @@
 """giveway through ten failures, one after the other, and what `giveway doctor` says of each: what, why, and the fix."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import signal

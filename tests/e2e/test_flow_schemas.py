@@ -1,7 +1,5 @@
 """The FlowSchemas of manifests/components: the API server takes them, and has the levels that they name."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.manifests.objects import ROOT, documents

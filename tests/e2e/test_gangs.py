@@ -4,8 +4,6 @@ Pods say themselves that they belong together, as Kueue's do. Where the API serv
 `tests/e2e/test_pod_groups.py`, the same is tried with one of those, which kube-scheduler schedules as a gang.
 """
 
-from __future__ import annotations
-
 import asyncio
 import signal
 from typing import Any

@@ -1,7 +1,5 @@
 """Installing, upgrading and removing with kubectl and helm while pods are made: nobody is locked out."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 from collections.abc import AsyncIterator

@@ -1,7 +1,5 @@
 """PriorityClasses that a PreemptionPolicy manages, made and applied with kubectl while the webhook is at work."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 
 import pytest

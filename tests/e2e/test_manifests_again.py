@@ -1,7 +1,5 @@
 """A bare pod whose class has a twin, with kubectl: applied, replaced and diffed again, as a team's pipeline does it."""
 
-from __future__ import annotations
-
 import json
 from contextlib import AbstractAsyncContextManager, suppress
 from itertools import product

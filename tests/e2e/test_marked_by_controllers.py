@@ -1,7 +1,5 @@
 """A tenant's controller that selects its pods by giveway's mark makes no pods without end, in either mode."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Compiled policies in a real API server, with no webhook: accepted, the same verdicts, the attacks, and the cost."""
 
-from __future__ import annotations
-
 import time
 from contextlib import suppress
 from typing import Any

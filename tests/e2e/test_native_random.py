@@ -5,8 +5,6 @@ of it: for clusters of your own. `GIVEWAY_RANDOM_REQUESTS=5000` asks as many; 20
 how many requests ended in which way.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import re

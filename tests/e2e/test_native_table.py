@@ -1,7 +1,5 @@
 """A table of classes that is old, in a real API server: no pod is refused for it, and nobody writes past it."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A pod made of a template is completed in a simulation as the API server completes it: on any cluster."""
 
-from __future__ import annotations
-
 import asyncio
 import copy
 from typing import Any

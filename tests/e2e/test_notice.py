@@ -1,7 +1,5 @@
 """Victims are told before they are asked to leave, beside a stock kube-scheduler: on any kubeconfig."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import signal

@@ -1,7 +1,5 @@
 """What is evicted ends in a bound pod (docs/semantics.md E9): what once emptied nodes for nothing, on a cluster."""
 
-from __future__ import annotations
-
 from tests.e2e.conftest import LABEL
 from tests.e2e.software import policies
 from tests.workloads import deployment, eventually

@@ -1,7 +1,5 @@
 """An object whose review is too large to be read is refused by a verdict, and not by an error."""
 
-from __future__ import annotations
-
 from tests.workloads import until_refused
 from webhook.kube.resources import PRIORITY_CLASS
 

@@ -1,7 +1,5 @@
 """Where kube-scheduler places a pod of the default profile, foretold by the scores: on any cluster."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

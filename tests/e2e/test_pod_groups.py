@@ -4,8 +4,6 @@ Kubernetes 1.36 serves them with the gates GenericWorkload, GangScheduling and W
 `--runtime-config=scheduling.k8s.io/v1alpha2=true`; elsewhere these tests are skipped.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 from typing import Any

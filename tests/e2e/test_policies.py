@@ -1,7 +1,5 @@
 """The policies on a cluster: what cannot be used is refused when it is applied, a restart finds what was in force."""
 
-from __future__ import annotations
-
 import signal
 from contextlib import suppress
 

@@ -3,8 +3,6 @@
 By the webhook with the configurations of manifests/base, and by the API server alone.
 """
 
-from __future__ import annotations
-
 import json
 from contextlib import suppress
 from typing import Any

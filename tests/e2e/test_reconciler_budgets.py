@@ -1,7 +1,5 @@
 """A budget of five and thirty preemptors: never more than five disrupted at once, and nobody is forgotten."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """The webhook configurations on a cluster: who is refused while the server works, is gone, and is taken away."""
 
-from __future__ import annotations
-
 import signal
 from contextlib import suppress
 from pathlib import Path

@@ -3,8 +3,6 @@
 Skipped where pods have no sub-resource `resize` (before 1.33, and on the embedded control plane).
 """
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

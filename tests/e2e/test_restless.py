@@ -1,7 +1,5 @@
 """A pod is not kept by changing it all the time, nor by annotations that leave no room: on any kubeconfig."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """`giveway run`: webhook and reconciler in one process, with one private port."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import urllib.error

@@ -1,7 +1,5 @@
 """Gödel's six quickstart scenarios (docs/semantics.md G), with real processes under the rights of manifests/base."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import AsyncIterator

@@ -1,7 +1,5 @@
 """What an outside preemptor relies on in kube-scheduler (docs/kubernetes-behaviour.md K7 to K15, K57)."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -4,8 +4,6 @@ The same pods are placed on the same nodes, the same victims go, plans are made 
 by no more than what API, scheduler and kubelet take. On any cluster with kube-scheduler's default profile.
 """
 
-from __future__ import annotations
-
 import asyncio
 import random
 import time

@@ -3,8 +3,6 @@
 `make soak` runs ten minutes; GIVEWAY_SOAK_SECONDS makes it shorter.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import random

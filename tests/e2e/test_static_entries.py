@@ -1,7 +1,5 @@
 """The component static-entries: an administrator applies the entries, and giveway may not change them."""
 
-from __future__ import annotations
-
 import json
 from io import StringIO
 

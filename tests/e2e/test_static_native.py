@@ -1,7 +1,5 @@
 """Native policies without the keeper: an administrator applies them, and `giveway doctor` tells when they are old."""
 
-from __future__ import annotations
-
 import json
 from io import StringIO
 

@@ -3,8 +3,6 @@
 Nothing that they write is refused: controllers relabel running pods all the time. It decides nothing.
 """
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any

@@ -3,8 +3,6 @@
 Tenants, operators and controllers are played by impersonation, which an administrator may do on any cluster.
 """
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -3,8 +3,6 @@
 Of each case those pods go that have to by the policy, which are not those that Kubernetes would take, and nobody else.
 """
 
-from __future__ import annotations
-
 import asyncio
 import signal
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """People without cluster-wide rights, by impersonation, which an administrator may do on any cluster."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
