@@ -31,9 +31,8 @@ LONGEST = (
     "installation/test_install.py",
     "installation/test_uninstall.py",
     "installation/test_modes.py",
-    "e2e/test_evictions_in_turn.py",
+    "e2e/test_plans.py",
     "clusters/test_drivers.py",
-    "e2e/test_crash.py",
     "e2e/test_notice.py",
     "manifests/test_chart.py",
 )

@@ -5,30 +5,35 @@ in theirs. On a real cluster nobody runs pods on such nodes; with --kubelet-stan
 """
 
 import asyncio
+import json
 import os
 import secrets
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.e2e.software import Software, installed
-from tests.workloads import Json, budget, condition, eventually, pod, priority_class, refusal
+from tests.e2e.software import Software
+from tests.inspection import command
+from tests.workloads import Json, budget, condition, deployment, eventually, namespace, pod, priority_class, refusal
 from webhook.clusters.acting.kubelet import Kubelet
 from webhook.clusters.embedded.embedded_cluster import node
 from webhook.clusters.embedded.standins.controller_manager import StandInInformers, context_of
 from webhook.kube.client import Client
-from webhook.kube.errors import ApiError
-from webhook.kube.resources import EVENT, NAMESPACE, NODE, POD, POD_DISRUPTION_BUDGET, PRIORITY_CLASS
-from webhook.policy.model.values import CAN_BE_PREEMPTED, MANAGED, MARK
+from webhook.kube.errors import ApiError, unless_absent
+from webhook.kube.resources import EVENT, NAMESPACE, NODE, POD, POD_DISRUPTION_BUDGET, PRIORITY_CLASS, Resource
+from webhook.policy.model.values import CAN_BE_PREEMPTED, MANAGED, MARK, PLAN
 
 LABEL = "giveway.dev/e2e"
 MAY_GO = {CAN_BE_PREEMPTED: "true"}
+TOLERANT = [{"operator": "Exists"}]
+PLAYED = [{"key": f"node.kubernetes.io/{state}", "operator": "Exists"} for state in ("not-ready", "unreachable")]
+"""Tolerations of whatever a node may be, and of what one without a kubelet may be, but not of a cordon."""
 MEMORY = "8Gi"
 
 
@@ -40,11 +45,8 @@ async def class_is_usable(client: Client, name: str, namespace: str = "default")
     """
 
     async def usable() -> bool:
-        try:
-            await client.create(POD.path(namespace), pod("probe", priorityClassName=name), dryRun="All")
-        except ApiError as error:
-            return f"no PriorityClass with name {name} was found" not in error.message
-        return True
+        made = client.create(POD.path(namespace), pod("probe", priorityClassName=name), dryRun="All")
+        return f"no PriorityClass with name {name} was found" not in await refusal(made)
 
     await eventually(usable, 20, f"PriorityClass {name} can be used")
 
@@ -93,16 +95,25 @@ class Sandbox:
         self._cluster_wide: list[str] = []
 
     async def begin(self) -> None:
-        body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.id}}
-        await self.client.create(NAMESPACE.path(), body)
-        self._cluster_wide.append(NAMESPACE.path(None, self.id))
-        await eventually(self._takes_pods, what="the new namespace has its service account and takes pods")
+        await self.namespace(self.id)
+        await self.nothing_holds()
 
-    async def _takes_pods(self) -> bool:
-        """A real cluster refuses pods until a controller has made the namespace's default ServiceAccount."""
-        said = await refusal(self.client.create(self.pods, pod("probe"), dryRun="All"))
-        assert not said or "serviceaccount" in said
-        return not said
+    async def nothing_holds(self) -> None:
+        """Wait until the namespace takes pods, and nothing of an earlier giveway judges them.
+
+        A real cluster refuses pods until a controller has made the namespace's default ServiceAccount. What was in
+        force goes on for a moment, and what refuses longer than what changes. So a new pod has to keep a forged plan:
+        nobody refuses the annotation any more, and nobody takes it off.
+        """
+        forged = pod("forged")
+        forged["metadata"]["annotations"] = {PLAN: "{}"}
+
+        async def taken() -> bool:
+            with suppress(ApiError):
+                return PLAN in (await self.dry(forged))["metadata"].get("annotations", {})
+            return False
+
+        await eventually(taken, 30, "the namespace takes pods, and no policies of another test hold")
 
     async def end(self) -> None:
         pods, _ = await self.client.list(self.pods, dict)
@@ -111,21 +122,36 @@ class Sandbox:
         for path in reversed(self._cluster_wide):
             await self._delete(path)
 
+    async def create(self, resource: Resource, body: Json) -> None:
+        """Add a cluster-wide object."""
+        await self.client.create(resource.path(), body)
+        self.cleans_up(resource.path(None, body["metadata"]["name"]))
+
+    def cleans_up(self, path: str) -> None:
+        """Delete this object at the end; it is outside the sandbox's namespace."""
+        self._cluster_wide.append(path)
+
+    async def namespace(self, name: str) -> None:
+        """Add a namespace of this full name."""
+        await self.create(NAMESPACE, namespace(name))
+
     async def node(self, name: str, cpu: str = "4") -> str:
         """Add a node for this test's pods; its full name."""
         full = f"{self.id}-{name}"
         body: Any = node(full, cpu, MEMORY)
         body["metadata"]["labels"][LABEL] = self.id
-        await self.client.create(NODE.path(), body)
+        await self.create(NODE, body)
         await self.client.patch(NODE.path(None, full, "status"), {"status": body["status"]})
-        self._cluster_wide.append(NODE.path(None, full))
         return full
 
-    async def priority_class(self, name: str, value: int, **fields: Any) -> str:
+    async def priority_class(
+        self, name: str, value: int, annotations: dict[str, str] | None = None, **fields: Any
+    ) -> str:
         """Add a PriorityClass and wait until pods may name it; its full name."""
         full = f"{self.id}-{name}"
-        await self.client.create(PRIORITY_CLASS.path(), priority_class(full, value, **fields))
-        self._cluster_wide.append(PRIORITY_CLASS.path(None, full))
+        body = priority_class(full, value, **fields)
+        body["metadata"]["annotations"] = annotations or {}
+        await self.create(PRIORITY_CLASS, body)
         await class_is_usable(self.client, full, self.id)
         return full
 
@@ -143,12 +169,28 @@ class Sandbox:
         """
         body = pod(name, **fields)
         body["spec"].setdefault("nodeSelector", {LABEL: self.id})
-        body["spec"].setdefault("tolerations", [{"operator": "Exists"}])
+        body["spec"].setdefault("tolerations", TOLERANT)
         body["metadata"]["annotations"] = annotations or {}
         if owner:
             reference = {"apiVersion": "example.com/v1", "kind": "Training", "name": owner, "uid": owner}
             body["metadata"]["ownerReferences"] = [{**reference, "controller": True}]
         return await self.client.create(self.pods, body)
+
+    async def workload(
+        self, name: str, replicas: int, cpu: str, class_name: str, kind: str = "Deployment", **more: Any
+    ) -> None:
+        """Create a workload whose pods may be evicted; `more` are annotations and labels of them, or of their spec."""
+        body = deployment(name, replicas, cpu, kind)
+        template = body["spec"]["template"]
+        template["metadata"]["annotations"] = more.pop("annotations", MAY_GO)
+        template["metadata"]["labels"] |= more.pop("labels", {})
+        where = {"nodeSelector": {LABEL: self.id}, "tolerations": PLAYED}
+        template["spec"] |= {"priorityClassName": class_name, **where, **more}
+        await self.client.create(f"/apis/apps/v1/namespaces/{self.id}/{kind.lower()}s", body)
+
+    async def dry(self, body: Json) -> Json:
+        """The pod as it would be stored."""
+        return await self.client.create(self.pods, body, dryRun="All")
 
     async def run(self, name: str, cpu: str = "2", **fields: Any) -> str:
         """Create a pod and wait until it is Ready; its node."""
@@ -169,6 +211,26 @@ class Sandbox:
         labels = {MARK: MANAGED, "app": app}
         await self.pod(name, cpu=cpu, priorityClassName=class_name, labels=labels, **fields)
 
+    async def evict(self, name: str, **options: Any) -> None:
+        """Ask for a pod's eviction, as somebody who may."""
+        body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name, "namespace": self.id}}
+        await self.client.create(f"{self.pods}/{name}/eviction", {**body, "deleteOptions": options})
+
+    @asynccontextmanager
+    async def held(self, *names: str) -> AsyncIterator[None]:
+        """These pods stay when they are deleted, until they are let go, at the end at the latest."""
+        for name in names:
+            await self.client.patch(f"{self.pods}/{name}", {"metadata": {"finalizers": ["giveway.dev/held"]}})
+        try:
+            yield
+        finally:
+            for name in names:
+                await unless_absent(self.let_go(name))
+
+    async def let_go(self, name: str) -> None:
+        """Let the pod go that was held."""
+        await self.client.patch(f"{self.pods}/{name}", {"metadata": {"finalizers": None}})
+
     async def here(self) -> set[str]:
         """The pods that are neither gone nor leaving."""
         pods, _ = await self.client.list(self.pods, dict)
@@ -187,10 +249,6 @@ class Sandbox:
             )
 
         await eventually(check, seconds, f"an Event {reason} on {name or 'a pod'} says {words!r}")
-
-    def cleans_up(self, path: str) -> None:
-        """Delete this object at the end; it is outside the sandbox's namespace."""
-        self._cluster_wide.append(path)
 
     async def budget(self, name: str, labels: dict[str, str], **spec: Any) -> None:
         """Create a PodDisruptionBudget and wait until its status is current."""
@@ -291,15 +349,35 @@ async def sandbox(client: Client, request: pytest.FixtureRequest) -> AsyncIterat
 @pytest.fixture
 async def giveway(sandbox: Sandbox, kubeconfig: str, tmp_path: Path) -> AsyncIterator[Software]:
     """The rights of giveway on the cluster, ready to be started; its processes end before the sandbox does."""
-    async with installed(sandbox.client, kubeconfig, tmp_path) as software:
+    software = Software(sandbox.client, kubeconfig, tmp_path)
+    await software.install()
+    try:
         yield software
+    finally:
+        await software.end()
+
+
+@pytest.fixture
+def doctor(kubeconfig: str) -> Callable[..., Awaitable[list[Json]]]:
+    """What `giveway doctor` finds by these checks on the cluster under test; `policies` are a directory."""
+
+    async def findings(*checks: str, policies: Path | None = None) -> list[Json]:
+        arguments = ["--policies", policies] if policies else []
+        said = await command.giveway("doctor", "--kubeconfig", kubeconfig, "--format=json", *arguments)
+        return [row for row in json.loads(said.stdout)["findings"] if row["check"] in checks]
+
+    return findings
 
 
 @pytest.fixture
 def kubectl(kubeconfig: str):
-    """Run kubectl against the cluster under test: arguments to its output; `code` is what it must exit with."""
+    """Run kubectl against the cluster under test: arguments to its output; `code` is what it must exit with.
 
-    async def run(*arguments: str, code: int = 0, stdin: str = "") -> str:
+    The standard input is a text, or an object.
+    """
+
+    async def run(*arguments: str, code: int = 0, stdin: str | Json = "") -> str:
+        text = stdin if isinstance(stdin, str) else json.dumps(stdin)
         process = await asyncio.create_subprocess_exec(
             "kubectl",
             *arguments,
@@ -308,7 +386,7 @@ def kubectl(kubeconfig: str):
             stderr=subprocess.STDOUT,
             env={**os.environ, "KUBECONFIG": kubeconfig},
         )
-        output, _ = await asyncio.wait_for(process.communicate(stdin.encode()), 30)
+        output, _ = await asyncio.wait_for(process.communicate(text.encode()), 30)
         assert process.returncode == code, output.decode()
         return output.decode()
 

@@ -7,17 +7,18 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Self
 
-from tests import quickened
-from tests.e2e.software import PATHS, SYSTEM, WEBHOOK, Process, Software
+from tests.e2e.software import Process, Software
 from tests.manifests.objects import POLICIES
+from tests.manifests.rendering import rendered
 from tests.ports import free_port
-from tests.workloads import Json, eventually, pod
+from tests.workloads import Json, eventually, is_there, pod
+from webhook.component_base.own_names import SYSTEM_NAMESPACE, WEBHOOK
+from webhook.kube import resources
 from webhook.kube.client import Client
 from webhook.kube.errors import ApiError, unless_absent
 
-DEPLOYMENT = f"/apis/apps/v1/namespaces/{SYSTEM}/deployments/{WEBHOOK}"
-NAMESPACE = f"{PATHS['Namespace']}/{SYSTEM}"
-CONFIGURATIONS = [f"{PATHS[kind]}/giveway" for kind in PATHS if kind.endswith("WebhookConfiguration")]
+DEPLOYMENT = resources.DEPLOYMENT.path(SYSTEM_NAMESPACE, WEBHOOK)
+NAMESPACE = resources.NAMESPACE.path(name=SYSTEM_NAMESPACE)
 _PAUSE = 0.05
 """Seconds between two pods that are made."""
 
@@ -94,6 +95,11 @@ class Making:
             outcome = (await asyncio.gather(task, return_exceptions=True))[0]
         assert isinstance(outcome, asyncio.CancelledError), outcome
 
+    async def goes_on(self) -> None:
+        """Wait until some more pods are made."""
+        made = self.made
+        await eventually(lambda: self.made > made + 10)
+
     async def _make(self, sandbox: Any) -> None:
         while True:
             begun = time.monotonic()
@@ -119,35 +125,26 @@ class Installation:
 
     async def apply_in_order(self, parts: Iterable[list[Json]]) -> None:
         """One part after the other; what cannot be made yet is tried again after the rest, as GitOps tools do."""
-        waiting, tries = list(parts), 0
-        while waiting:
-            tries += 1
-            assert tries < 5, waiting
+        waiting = list(parts)
+        for _ in range(4):
             later = []
             for one in waiting:
                 try:
                     await self.apply(one)
                 except AssertionError as error:
-                    assert f'namespaces "{SYSTEM}" not found' in str(error)  # noqa: PT017 - what kubectl prints
+                    assert f'namespaces "{SYSTEM_NAMESPACE}" not found' in str(error)  # noqa: PT017 - what kubectl prints
                     later.append(one)
             waiting = later
+        assert not waiting
 
     async def delete(self, objects: Iterable[Json]) -> None:
         await self._kubectl("delete", "--ignore-not-found", "--wait=false", "-f", "-", stdin=_documents(objects))
 
     async def start(self, *arguments: str) -> tuple[Process, int]:
         """Start a webhook of this installation and send reviews to it once it is ready."""
-        port = free_port()
-        options = (*self.software.listening(port), f"--url=https://127.0.0.1:{self.service.port}", "--entries=keep")
-        process = await self.software.start(
-            "serve",
-            f"--policies={POLICIES}",
-            *options,
-            *arguments,
-            account=WEBHOOK,
-            environment={quickened.DEPLOYMENT: WEBHOOK},
-        )
-        await eventually(lambda: answers(port), 30, "the webhook listens")
+        port, url = free_port(), f"https://127.0.0.1:{self.service.port}"
+        process = await self.software.webhook(POLICIES, port, url, *arguments, deployment=WEBHOOK)
+        await eventually(lambda: process.says("serving on port"), 30, "the webhook listens")
         self.service.add(port)
         return process, port
 
@@ -155,6 +152,18 @@ class Installation:
         """End a webhook as the kubelet ends a pod: nothing new goes to it, and it is told."""
         self.service.remove(port)
         assert await process.stop() == 0
+
+    async def begin(self) -> tuple[Process, int]:
+        """Apply everything, and start a webhook that is in force."""
+        await self.apply(rendered().values())
+        started = await self.start()
+        await self.until_in_force()
+        return started
+
+    async def leave(self, process: Process, port: int) -> None:
+        """Take the configurations away, and end the webhook."""
+        await self.software.unregister()
+        await self.stop(process, port)
 
     @asynccontextmanager
     async def kubelet(self, process: Process, port: int) -> AsyncIterator[None]:
@@ -173,38 +182,24 @@ class Installation:
 
     async def entries(self) -> list[str]:
         """The names of the entries of both configurations, as far as these exist."""
-        found = [await self.find(path) for path in CONFIGURATIONS]
-        return sorted(entry["name"] for one in found for entry in (one or {}).get("webhooks") or ())
+        return sorted(entry["name"] for entries in await self.software.entries() for entry in entries)
 
-    async def in_force(self) -> bool:
-        """Whether both configurations, which are written one after the other, have more than the entry that probes."""
-        found = [await self.find(path) for path in CONFIGURATIONS]
-        return all(len((one or {}).get("webhooks") or ()) > 1 for one in found)
-
-    async def find(self, path: str) -> Json | None:
-        return await unless_absent(self.client.get(path))
+    async def until_in_force(self) -> None:
+        """Wait until both configurations have more than the entry that probes."""
+        await eventually(self.software.in_force, 30)
 
     async def gone(self) -> None:
         """Wait until the namespace and what was in it are gone."""
 
         async def is_gone() -> bool:
-            return await self.find(NAMESPACE) is None
+            return not await is_there(self.client, NAMESPACE)
 
-        await eventually(is_gone, 60, f"the namespace {SYSTEM} is gone")
+        await eventually(is_gone, 60, f"the namespace {SYSTEM_NAMESPACE} is gone")
 
     async def _is_unwanted(self) -> bool:
-        namespace = await self.find(NAMESPACE)
-        return namespace is None or "deletionTimestamp" in namespace["metadata"] or await self.find(DEPLOYMENT) is None
-
-
-async def answers(port: int) -> bool:
-    """Whether somebody listens on a port of this machine."""
-    try:
-        _, writer = await asyncio.open_connection("127.0.0.1", port)
-    except OSError:
-        return False
-    writer.close()
-    return True
+        namespace = await unless_absent(self.client.get(NAMESPACE))
+        gone = namespace is None or "deletionTimestamp" in namespace["metadata"]
+        return gone or not await is_there(self.client, DEPLOYMENT)
 
 
 def _documents(objects: Iterable[Json]) -> str:

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from tests.e2e.software import Software
-from tests.workloads import eventually, pod, served
+from tests.native.comparing import SETTINGS
+from tests.workloads import Json, eventually, served
 from webhook.kube.client import Client
 from webhook.kube.errors import ApiError
 from webhook.kube.objects.cluster_scoped import PriorityClass
@@ -20,13 +21,9 @@ from webhook.kube.resources import (
     VALIDATING_ADMISSION_POLICY_BINDING,
 )
 from webhook.native.compiler import compile_policies
-from webhook.native.objects import Settings
 from webhook.policy.files.loading import load_texts
 from webhook.policy.model.policies import Policies
-from webhook.policy.model.values import PLAN
 
-Json = dict[str, Any]
-SETTINGS = Settings(namespace="giveway-system", reconciler="system:serviceaccount:giveway-system:giveway-reconciler")
 RESOURCES = {
     resource.kind: resource
     for resource in (
@@ -101,27 +98,13 @@ async def enforced(
     native: bool,
     classes: Collection[PriorityClass] = (),
 ) -> AsyncIterator[None]:
-    """The policies hold for the sandbox, by the API server alone or by the webhook; `holds` says when.
-
-    What another test had in force may go on for a moment, and what refuses longer than what changes. So the webhook
-    begins when a new pod keeps a forged plan: nobody refuses the annotation any more, and nobody takes it off.
-    """
+    """The policies hold for the sandbox, by the API server alone or by the webhook; `holds` says when."""
     if native:
         async with natively(sandbox, load_texts([("e2e.yaml", documents)]).policies, classes):
             await eventually(holds, 60, "the policies are in force")
             yield
         return
-
-    forged = pod("forged")
-    forged["metadata"]["annotations"] = {PLAN: "{}"}
-
-    async def nothing_holds() -> bool:
-        with suppress(ApiError):
-            made = await sandbox.client.create(sandbox.pods, forged, dryRun="All")
-            return PLAN in made["metadata"].get("annotations", {})
-        return False
-
-    await eventually(nothing_holds, 30, "the policies of another test are gone")
+    await sandbox.nothing_holds()
     await giveway.serve(documents)
     await eventually(holds, 20, "the webhook is at work")
     yield

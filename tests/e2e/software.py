@@ -3,8 +3,8 @@
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType
@@ -16,41 +16,28 @@ from ruamel.yaml import YAML
 from certs.files import maintain_files
 from certs.rotation import CertificateSettings
 from tests.killing import KILL_AT
+from tests.manifests.rendering import rendered
 from tests.ports import free_port
 from tests.processes import GivewayProcess, start_giveway
 from tests.quickened import DEPLOYMENT
-from tests.workloads import eventually
+from tests.workloads import Json, deployment, eventually, pod
+from webhook.component_base import own_names
+from webhook.component_base.own_names import RECONCILER, WEBHOOK
+from webhook.component_base.own_names import SYSTEM_NAMESPACE as SYSTEM
+from webhook.installation.applier import ObjectApplier, ordered
+from webhook.kube import resources
 from webhook.kube.client import Client
-from webhook.kube.errors import ApiError
-from webhook.kube.resources import CONFIG_MAP
+from webhook.kube.errors import unless_absent
 
-IN_FORCE = CONFIG_MAP.path("giveway-system", "giveway-policies-in-force")
-BASE = Path(__file__).parents[2] / "manifests" / "base"
-SYSTEM = "giveway-system"
-RECONCILER, WEBHOOK = "giveway-reconciler", "giveway-webhook"
-PATHS = {
-    "Namespace": "/api/v1/namespaces",
-    "ServiceAccount": f"/api/v1/namespaces/{SYSTEM}/serviceaccounts",
-    "ConfigMap": f"/api/v1/namespaces/{SYSTEM}/configmaps",
-    "Secret": f"/api/v1/namespaces/{SYSTEM}/secrets",
-    "ResourceQuota": f"/api/v1/namespaces/{SYSTEM}/resourcequotas",
-    "ClusterRole": "/apis/rbac.authorization.k8s.io/v1/clusterroles",
-    "ClusterRoleBinding": "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
-    "Role": f"/apis/rbac.authorization.k8s.io/v1/namespaces/{SYSTEM}/roles",
-    "RoleBinding": f"/apis/rbac.authorization.k8s.io/v1/namespaces/{SYSTEM}/rolebindings",
-    "MutatingWebhookConfiguration": "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations",
-    "ValidatingWebhookConfiguration": "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations",
-}
-FORBIDDEN_IMAGE = """
-apiVersion: giveway.dev/v1alpha1
-kind: PriorityPolicy
-metadata: {name: e2e}
-spec:
-  rules:
-  - name: no-image
-    validate: {expression: "!object.spec.containers.exists(c, c.image == 'forbidden')"}
-"""
-"""A policy that refuses pods with the image `forbidden`."""
+CONFIGURATIONS = [
+    resources.MUTATING_WEBHOOK_CONFIGURATION.path(name=own_names.CONFIGURATION),
+    resources.VALIDATING_WEBHOOK_CONFIGURATION.path(name=own_names.CONFIGURATION),
+]
+APPLIED, IN_FORCE = (resources.CONFIG_MAP.path(SYSTEM, name) for name in (own_names.APPLIED, own_names.IN_FORCE))
+ACCOUNTS = f"/api/v1/namespaces/{SYSTEM}/serviceaccounts"
+WRITTEN = (APPLIED, IN_FORCE, resources.LEASE.path(SYSTEM, RECONCILER))
+"""What people and processes of giveway write into its namespace."""
+NO_IMAGE = "!object.spec.containers.exists(c, c.image == 'forbidden')"
 
 
 class Process:
@@ -63,19 +50,26 @@ class Process:
         """Its exit code, once it has ended by itself."""
         return await asyncio.wait_for(self._process.wait(), seconds)
 
+    async def killed(self) -> None:
+        """Wait until it has been killed at the step that it was started for."""
+        assert await self.ended() == -signal.SIGKILL
+
     async def stop(self, number: int = signal.SIGTERM) -> int:
         """End it; its exit code."""
-        with suppress(ProcessLookupError):
-            self._process.send_signal(number)
+        self._process.send_signal(number)
         return await self.ended()
 
-    def lines(self, message: str = "") -> list[dict[str, Any]]:
+    def lines(self, message: str = "") -> list[Json]:
         """Its log lines, those with that message."""
         found = []
         for line in self.log.read_bytes().splitlines():
             with suppress(msgspec.DecodeError):
                 found.append(msgspec.json.decode(line))
         return [line for line in found if not message or line.get("message") == message]
+
+    def says(self, words: str) -> bool:
+        """Whether a log line has these words."""
+        return any(words in line.get("message", "") for line in self.lines())
 
 
 class Software:
@@ -84,15 +78,22 @@ class Software:
     def __init__(self, client: Client, kubeconfig: str, directory: Path) -> None:
         self.client, self._kubeconfig, self.directory = client, kubeconfig, directory
         self._processes: list[Process] = []
-        self.configurations: list[str] = []
         self._more: list[str] = []
 
     async def install(self) -> None:
-        """Apply namespace, service accounts and rights of manifests/base."""
-        for name in ("namespace.yaml", "reconciler-rights.yaml", "webhook-rights.yaml"):
-            for document in documents(BASE / name):
-                with suppress_existing():
-                    await self.client.create(PATHS[document["kind"]], document)
+        """Apply namespace, service accounts and rights of manifests/base; what giveway wrote before is gone."""
+        await self._apply(lambda kind, _: kind in {"Namespace", "ResourceQuota", "ServiceAccount"} or "Role" in kind)
+        await self._delete(*WRITTEN)
+
+    async def register(self) -> None:
+        """Apply the configurations of manifests/base, for a server to fill in."""
+        await self._apply(lambda _, name: name in {own_names.CONFIGURATION, "giveway-probe"})
+
+    async def _apply(self, wanted: Callable[[str, str], bool]) -> None:
+        applier = ObjectApplier(self.client)
+        for obj in ordered(rendered().values()):
+            if wanted(obj["kind"], obj["metadata"]["name"]):
+                await applier.apply(obj, lambda *_: None)
 
     async def start(
         self,
@@ -111,13 +112,17 @@ class Software:
         self._processes.append(process)
         return process
 
+    def policies(self, directory: str, text: str) -> Path:
+        """The file of that directory with these policies."""
+        file = self.directory / directory / "policies.yaml"
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(text)
+        return file
+
     async def reconcile(self, policies: str, *arguments: str, kill_at: str = "") -> Process:
         """Start `giveway reconcile` with these policies and a lease that lapses within seconds; killed at a step."""
-        directory = self.directory / "policies"
-        directory.mkdir(exist_ok=True)
-        (directory / "policies.yaml").write_text(policies)
         ports = ("--bind-address=127.0.0.1", "--health-port=0", "--debug-port=0")
-        words = (f"--policies={directory}", *ports, *arguments)
+        words = (f"--policies={self.policies('policies', policies).parent}", *ports, *arguments)
         return await self.start("reconcile", *words, account=RECONCILER, environment={KILL_AT: kill_at})
 
     async def serve(self, policies: str, *arguments: str, reached: bool = True, deployment: str = "") -> Process:
@@ -126,24 +131,17 @@ class Software:
         One that the API server does not reach is waited for only until it probes.
         """
         await self.register()
-        directory = self.directory / "served"
-        directory.mkdir(exist_ok=True)
-        (directory / "policies.yaml").write_text(policies)
-        port = free_port()
-        options = (*self.listening(port), "--entries=keep", f"--url=https://127.0.0.1:{port}")
-        process = await self.start(
-            "serve",
-            f"--policies={directory}",
-            *options,
-            *arguments,
-            account=WEBHOOK,
-            environment={DEPLOYMENT: deployment},
-        )
+        port, directory = free_port(), self.policies("served", policies).parent
+        url = f"https://127.0.0.1:{port}"
+        process = await self.webhook(directory, port, url, *arguments, deployment=deployment)
         what = "the webhook has filled in its configurations"
-        await eventually(
-            lambda: self.in_force(f"https://127.0.0.1:{port}/") if reached else self.probed(), 30, what=what
-        )
+        await eventually(lambda: self.in_force(f"{url}/") if reached else self.probed(), 30, what)
         return process
+
+    async def webhook(self, directory: Path, port: int, url: str, *arguments: str, deployment: str) -> Process:
+        """Start `giveway serve` on this port of the loopback, reached by that URL."""
+        options = (f"--policies={directory}", *self.listening(port), f"--url={url}", "--entries=keep", *arguments)
+        return await self.start("serve", *options, account=WEBHOOK, environment={DEPLOYMENT: deployment})
 
     def listening(self, port: int) -> list[str]:
         """The options of a webhook on this port of the loopback, with a certificate that it is given here."""
@@ -158,85 +156,66 @@ class Software:
             "--health-port=0",
         ]
 
-    async def register(self) -> None:
-        """Apply the configurations of manifests/base, for a server to fill in."""
-        self.configurations = []
-        for document in documents(BASE / "webhook-configurations.yaml"):
-            path = PATHS[document["kind"]]
-            with suppress_existing():
-                await self.client.create(path, document)
-            if "Webhook" in document["kind"]:
-                self.configurations.append(f"{path}/{document['metadata']['name']}")
+    async def entries(self) -> list[list[Json]]:
+        """The entries of both configurations, as far as these exist."""
+        found = [await unless_absent(self.client.get(path)) for path in CONFIGURATIONS]
+        return [(one or {}).get("webhooks") or [] for one in found]
 
-    async def in_force(self, url: str) -> bool:
+    async def in_force(self, url: str = "") -> bool:
         """Whether both configurations hold more than the entry that probes, and lead there."""
-        found = [(await self.client.get(path)).get("webhooks") or () for path in self.configurations]
-        return all(len(entries) > 1 and entries[0]["clientConfig"]["url"].startswith(url) for entries in found)
+        return all(
+            len(entries) > 1 and entries[0]["clientConfig"]["url"].startswith(url) for entries in await self.entries()
+        )
 
     async def probed(self) -> bool:
         """Whether both configurations hold the entry that probes."""
-        return all([(await self.client.get(path)).get("webhooks") for path in self.configurations])
+        return all(await self.entries())
 
     async def kubeconfig_of(self, account: str) -> str:
         """A kubeconfig with a token of a service account."""
         body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"audiences": None}}
-        answer = await self.client.create(f"{PATHS['ServiceAccount']}/{account}/token", body)
+        answer = await self.client.create(f"{ACCOUNTS}/{account}/token", body)
         config = YAML(typ="safe").load(Path(self._kubeconfig))
         config["users"] = [{"name": account, "user": {"token": answer["status"]["token"]}}]
         cluster = config["clusters"][0]["name"]
         config["contexts"] = [{"name": account, "context": {"cluster": cluster, "user": account}}]
         config["current-context"] = account
         file = self.directory / f"{account}.kubeconfig"
-        with file.open("w") as out:
-            YAML(typ="safe").dump(config, out)
+        file.write_bytes(msgspec.json.encode(config))
         return str(file)
 
-    async def account(self, name: str) -> None:
-        """Add a ServiceAccount, which goes when this does."""
-        await self.client.create(PATHS["ServiceAccount"], {"metadata": {"name": name}})
-        self._more.append(f"{PATHS['ServiceAccount']}/{name}")
+    async def account(self, name: str) -> Json:
+        """Add a ServiceAccount, which goes when this does; it as the subject of a right."""
+        await self.client.create(ACCOUNTS, {"metadata": {"name": name}})
+        self._more.append(f"{ACCOUNTS}/{name}")
+        return {"kind": "ServiceAccount", "name": name, "namespace": SYSTEM}
 
-    async def deployment(self, replicas: int) -> None:
-        """Add the webhook's Deployment, or scale it; its pods run nowhere, because the tests start the process."""
-        path, labels = f"/apis/apps/v1/namespaces/{SYSTEM}/deployments", {"app": WEBHOOK}
-        template = {
-            "metadata": {"labels": labels},
-            "spec": {"containers": [{"name": "c", "image": "none"}], "nodeSelector": {"giveway.dev/none": ""}},
-        }
-        spec = {"replicas": replicas, "selector": {"matchLabels": labels}, "template": template}
-        if f"{path}/{WEBHOOK}" in self._more:
-            await self.client.patch(f"{path}/{WEBHOOK}", {"spec": {"replicas": replicas}})
+    async def deployment(self, replicas: int, name: str = WEBHOOK) -> None:
+        """Add a Deployment of giveway, or scale it; its pods run nowhere, because the tests start the process."""
+        path = resources.DEPLOYMENT.path(SYSTEM, name)
+        if path in self._more:
+            await self.client.patch(path, {"spec": {"replicas": replicas}})
             return
-        await self.client.create(path, {"metadata": {"name": WEBHOOK}, "spec": spec})
-        self._more.append(f"{path}/{WEBHOOK}")
+        body = deployment(name, replicas)
+        body["metadata"]["labels"] = {"app.kubernetes.io/name": "giveway"}
+        body["spec"]["template"]["spec"]["nodeSelector"] = {"giveway.dev/none": ""}
+        await self.client.create(resources.DEPLOYMENT.path(SYSTEM), body)
+        self._more.append(path)
 
     async def unregister(self) -> None:
         """Take the webhook configurations away."""
-        for path in self.configurations:
-            with suppress(ApiError):
-                await self.client.delete(path)
+        await self._delete(*CONFIGURATIONS)
 
     async def end(self) -> None:
-        """Take the webhook configurations away, then end the processes."""
-        await self.unregister()
-        for path in self._more:
-            with suppress(ApiError):
-                await self.client.delete(path)
+        """Take the webhook configurations away, then end the processes; what they wrote goes, too."""
+        await self._delete(*CONFIGURATIONS, *self._more)
         for process in self._processes:
             await process.stop()
-        with suppress(ApiError):
-            await self.client.delete(IN_FORCE)
+        await self._delete(*WRITTEN)
 
-
-@asynccontextmanager
-async def installed(client: Client, kubeconfig: str, directory: Path) -> AsyncIterator[Software]:
-    """The rights of giveway on the cluster, ready to be started."""
-    software = Software(client, kubeconfig, directory)
-    await software.install()
-    try:
-        yield software
-    finally:
-        await software.end()
+    async def _delete(self, *paths: str) -> None:
+        for path in paths:
+            await unless_absent(self.client.delete(path))
 
 
 def manifest(**specs: Any) -> str:
@@ -252,20 +231,16 @@ def policies(class_name: str, **spec: Any) -> str:
     return manifest(PreemptionPolicy=body)
 
 
-def documents(file: Path) -> list[dict[str, Any]]:
-    """The objects of a manifest, in the system's namespace where they need one."""
-    found = [document for document in YAML(typ="safe").load_all(file.read_text()) if document]
-    for document in found:
-        if SYSTEM in PATHS.get(document["kind"], ""):
-            document["metadata"]["namespace"] = SYSTEM
-    return found
+def rule(name: str, **body: Any) -> str:
+    """A PriorityPolicy of one rule."""
+    return manifest(PriorityPolicy={"rules": [{"name": name, **body}]})
 
 
-@contextmanager
-def suppress_existing() -> Iterator[None]:
-    """Pass over an object that is there already."""
-    try:
-        yield
-    except ApiError as error:
-        if error.reason != "AlreadyExists":
-            raise
+def policy_map(text: str) -> Json:
+    """The ConfigMap in which people apply policies."""
+    return {"metadata": {"name": own_names.APPLIED}, "data": {"policies.yaml": text}}
+
+
+FORBIDDEN_IMAGE = rule("no-image", validate={"expression": NO_IMAGE})
+FORBIDDEN_POD = pod("forbidden", containers=[{"name": "c", "image": "forbidden"}])
+"""A policy that refuses pods with the image `forbidden`, and one of these."""

@@ -5,13 +5,13 @@ views). Pods end at once here, so of what is seen while they are leaving only th
 """
 
 import asyncio
+import copy
 import json
 from contextlib import suppress
-from typing import Any
 
 import pytest
 
-from tests.clusters.both_drivers import NODES, RESOURCES, Cluster, Json, Scenario, reaches
+from tests.clusters.both_drivers import NODES, RESOURCES, Cluster, Json, reaches
 from tests.clusters.test_drivers import SCENARIOS
 from tests.e2e.conftest import LABEL, Sandbox
 from webhook.clusters.embedded.embedded_cluster import node
@@ -39,13 +39,10 @@ class SandboxCluster(Cluster):
         for shared in (*NODES, "node-3", "node-4"):
             body = json.loads(json.dumps(body).replace(f'"{shared}"', f'"{self.namespace}-{shared}"'))
         resource = RESOURCES[body["kind"]]
-        if not resource.namespaced:
-            self._sandbox.cleans_up(resource.path(None, body["metadata"]["name"]))
         if body["kind"] == "Node":
             body["metadata"]["labels"][LABEL] = self.namespace
-            await self.admin.create(resource.path(), body)
-            path = resource.path(None, body["metadata"]["name"], "status")
-            await self.admin.patch(path, {"status": body["status"]})
+            await self._sandbox.create(resource, body)
+            await self.admin.patch(resource.path(None, body["metadata"]["name"], "status"), {"status": body["status"]})
             return
         pod = body if body["kind"] == "Pod" else (body.get("spec") or {}).get("template")
         if pod is not None:
@@ -75,17 +72,12 @@ async def test_a_control_plane_does_it(another_cluster, sandbox, name):
     for name_of_node in NODES:
         await cluster.apply(node(name_of_node))
     for verb, what, views in scenario.steps:
-        await getattr(cluster, verb)(copied(what))
+        await getattr(cluster, verb)(copy.deepcopy(what))
         await reaches(cluster, views[-1], SECONDS)
         await asyncio.sleep(0.5)
         assert await cluster.look() == views[-1]
 
 
-def copied(what: Any) -> Any:
-    return json.loads(json.dumps(what)) if isinstance(what, dict) else what
-
-
 def test_every_scenario_is_played_or_named():
     """What is left out is among the scenarios."""
     assert SCENARIOS.keys() >= UNPLAYABLE
-    assert all(isinstance(scenario, Scenario) for scenario in SCENARIOS.values())

@@ -5,17 +5,17 @@ Pods say themselves that they belong together, as Kueue's do. Where the API serv
 """
 
 import asyncio
-import signal
 from typing import Any
 
 import pytest
 
-from tests.e2e.software import policies, suppress_existing
+from tests.e2e.software import policies
 from tests.killing import STEPS
 from tests.workloads import served
+from webhook.kube.errors import unless_absent
+from webhook.kube.resources import POD_GROUP
 from webhook.policy.model.values import MANAGED, MARK, PLAN
 
-ROOT = "/apis/scheduling.k8s.io/v1alpha2"
 BY = ("annotations", "PodGroup")
 
 
@@ -31,7 +31,7 @@ class Room:
         """Make nodes, and on each of them so many victims, all of which have to go; `victims` are fields of them."""
         sandbox = self.sandbox
         if self.by == "PodGroup":
-            await served(sandbox.client.get(ROOT), "PodGroups")
+            await served(sandbox.client.list(POD_GROUP.path(), dict), "PodGroups")
         self.nodes = [await sandbox.node(f"n{number}", cpu="4") for number in range(nodes)]
         self.low, self.high = await sandbox.classes()
         for number, node in enumerate(self.nodes):
@@ -41,20 +41,19 @@ class Room:
     async def gang(self, name: str, minimum: int, *numbers: int, class_name: str = "", **spec: Any) -> list[str]:
         """Make the members of these numbers of a gang; their names."""
         sandbox, class_name = self.sandbox, class_name or self.high
-        labels, annotations, more = {MARK: MANAGED}, {}, dict(spec)
+        labels, annotations, more = {MARK: MANAGED}, dict[str, str](), dict(spec)
         if self.by == "PodGroup":
             more["schedulingGroup"] = {"podGroupName": name}
             policy = {"schedulingPolicy": {"gang": {"minCount": minimum}}, "priorityClassName": class_name}
-            body = {"apiVersion": "scheduling.k8s.io/v1alpha2", "kind": "PodGroup", "metadata": {"name": name}}
-            with suppress_existing():
-                await sandbox.client.create(f"{ROOT}/namespaces/{sandbox.id}/podgroups", {**body, "spec": policy})
+            body = {"metadata": {"name": name}, "spec": policy}
+            await unless_absent(sandbox.client.create(POD_GROUP.path(sandbox.id), body), 409)
         else:
             labels["kueue.x-k8s.io/pod-group-name"] = name
             annotations["kueue.x-k8s.io/pod-group-total-count"] = str(minimum)
         names = [f"{name}-{number}" for number in numbers]
+        fields = {"cpu": "3", "priorityClassName": class_name, "labels": labels, "annotations": annotations, **more}
         for one in names:
-            fields = {"cpu": "3", "priorityClassName": class_name, "labels": labels, **more}
-            await sandbox.pod(one, annotations=annotations, **fields)
+            await sandbox.pod(one, **fields)
         return names
 
     async def victims(self) -> set[str]:
@@ -65,7 +64,6 @@ class Room:
         """Wait until all of them have nodes of their own, and no plan is left on them."""
         nodes = await asyncio.gather(*(self.sandbox.bound(name, seconds) for name in names))
         assert len(set(nodes)) == len(names)
-
         for name in names:
             await self.sandbox.without(PLAN, name)
 
@@ -76,31 +74,30 @@ def room(sandbox, request) -> Room:
 
 
 async def test_room_for_all(room, giveway):
-    """Three victims go for three members, and all are bound."""
-    await room.begin(4)
+    """Three victims go for three members, and all are bound; beyond the minimum a further one is placed by itself."""
+    await room.begin(5)
     await giveway.reconcile(policies(room.high))
-    await room.bound(await room.gang("gang", 3, 0, 1, 2))
+    names = await room.gang("gang", 3, 0, 1, 2)
+    await room.bound(names)
+    assert len(await room.victims()) == 2
+    await room.bound(names + await room.gang("gang", 3, 3))
     assert len(await room.victims()) == 1
 
 
-async def test_nobody_goes_for_a_part(room, giveway):
-    """While a member is missing nobody goes; when it has come, all are placed."""
+@pytest.mark.parametrize("gated", [False, True], ids=["missing", "held back by a gate"])
+async def test_nobody_goes_for_a_part(room, giveway, gated):
+    """While a member is missing, or a scheduling gate holds it back, nobody goes; when it has come, all are placed."""
     await room.begin(3)
     await giveway.reconcile(policies(room.high))
-    first = await room.gang("gang", 3, 0, 1)
+    names = await room.gang("gang", 3, 0, 1)
+    if gated:
+        names += await room.gang("gang", 3, 2, schedulingGates=[{"name": "e2e/wait"}])
     await asyncio.sleep(5)
     assert len(await room.victims()) == 3
-    await room.bound(first + await room.gang("gang", 3, 2))
-
-
-async def test_gated_members_are_waited_for(room, giveway):
-    """A member that a scheduling gate holds back is waited for."""
-    await room.begin(2)
-    await giveway.reconcile(policies(room.high))
-    names = await room.gang("gang", 2, 0) + await room.gang("gang", 2, 1, schedulingGates=[{"name": "e2e/wait"}])
-    await asyncio.sleep(5)
-    assert len(await room.victims()) == 2
-    await room.sandbox.client.patch(f"{room.sandbox.pods}/gang-1", {"spec": {"schedulingGates": None}})
+    if gated:
+        await room.sandbox.client.patch(f"{room.sandbox.pods}/gang-2", {"spec": {"schedulingGates": None}})
+    else:
+        names += await room.gang("gang", 3, 2)
     await room.bound(names)
 
 
@@ -129,16 +126,6 @@ async def test_groups_go_whole(room, giveway):
     assert await room.victims() == {"v2a", "v2b", "v3a", "v3b"}
 
 
-async def test_a_member_that_comes_later_joins(room, giveway):
-    """Beyond the minimum a further member is placed by itself."""
-    await room.begin(3)
-    await giveway.reconcile(policies(room.high))
-    names = await room.gang("gang", 2, 0, 1)
-    await room.bound(names)
-    assert len(await room.victims()) == 1
-    await room.bound(names + await room.gang("gang", 2, 2))
-
-
 async def test_two_gangs_for_one_room(room, giveway):
     """The more important gang gets the room, whoever came first; nobody goes for the other one."""
     await room.begin(3)
@@ -146,8 +133,7 @@ async def test_two_gangs_for_one_room(room, giveway):
     lesser = await room.gang("lesser", 2, 0, 1)
     greater = await room.gang("greater", 3, 0, 1, 2, class_name=urgent)
     await asyncio.gather(*(room.sandbox.unschedulable(name) for name in (*lesser, *greater)))
-    spec = {"preemptors": {"priorityClasses": [room.high, urgent]}}
-    await giveway.reconcile(policies(room.high, **spec))
+    await giveway.reconcile(policies("", preemptors={"priorityClasses": [room.high, urgent]}))
     await room.bound(greater)
     await asyncio.sleep(2)
     found = [await room.sandbox.get(name) for name in lesser]
@@ -160,7 +146,7 @@ async def test_kill_at_every_step(another_cluster, room, giveway, step):
     await room.begin(4, each=2)
     first = await giveway.reconcile(policies(room.high), kill_at=step)
     names = await room.gang("gang", 3, 0, 1, 2)
-    assert await first.ended() == -signal.SIGKILL
+    await first.killed()
     second = await giveway.reconcile(policies(room.high))
     await room.bound(names)
     assert len(await room.victims()) == 2, second.log.read_text()

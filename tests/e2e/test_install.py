@@ -6,12 +6,13 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.e2e.installing import CONFIGURATIONS, Installation, Making, Service
-from tests.e2e.software import SYSTEM, Software
+from tests.cases import cases
+from tests.e2e.installing import Installation, Making, Service
+from tests.e2e.software import CONFIGURATIONS, SYSTEM, Software
 from tests.manifests.objects import ROOT
 from tests.manifests.rendering import rendered
 from tests.tools import needed
-from tests.workloads import eventually
+from tests.workloads import eventually, is_there
 from webhook.registration.entries import PROBES
 
 pytestmark = pytest.mark.kubectl
@@ -68,8 +69,7 @@ def objects_of(name):
 async def test_an_image_that_cannot_be_pulled_refuses_nobody(another_cluster, installation, making):
     """All objects at once, and no pod of giveway ever runs: nothing is sent to anybody, pods are made."""
     await installation.apply(rendered().values())
-    made = making.made
-    await eventually(lambda: making.made > made + 10)
+    await making.goes_on()
     assert await installation.entries() == []
     assert making.refusals == []
 
@@ -79,15 +79,13 @@ async def test_any_order_refuses_nobody(installation, making, order):
     """The parts come in whatever order, and again by server-side apply; pods are made all the time."""
     await installation.apply_in_order(objects_of(name) for name in order)
     process, port = await installation.start()
-    await eventually(installation.in_force, 30)
+    await installation.until_in_force()
     before = await installation.entries()
     await installation.apply(rendered().values(), "--server-side", "--force-conflicts")
     assert await installation.entries() == before
-    made = making.made
-    await eventually(lambda: making.made > made + 10)
+    await making.goes_on()
     assert making.refusals == []
-    await installation.delete(objects_of("configurations"))
-    await installation.stop(process, port)
+    await installation.leave(process, port)
 
 
 async def test_a_server_that_is_not_reached_refuses_nobody(another_cluster, installation, making):
@@ -96,13 +94,11 @@ async def test_a_server_that_is_not_reached_refuses_nobody(another_cluster, inst
     process, port = await installation.start()
     installation.service.remove(port)
     await eventually(lambda: has_entries(installation, PROBES), 30)
-    made = making.made
-    await eventually(lambda: making.made > made + 10)
+    await making.goes_on()
     installation.service.add(port)
-    await eventually(installation.in_force, 30)
+    await installation.until_in_force()
     assert making.refusals == []
-    await installation.delete(objects_of("configurations"))
-    await installation.stop(process, port)
+    await installation.leave(process, port)
 
 
 async def has_entries(installation, names) -> bool:
@@ -111,9 +107,7 @@ async def has_entries(installation, names) -> bool:
 
 async def test_two_versions_side_by_side_refuse_nobody(installation, making):
     """Upgrade and rollback, each with a while in which both answer and want different entries."""
-    await installation.apply(rendered().values())
-    old = await installation.start()
-    await eventually(installation.in_force, 30)
+    old = await installation.begin()
     before = await installation.entries()
 
     new = await installation.start(OTHER)
@@ -126,12 +120,10 @@ async def test_two_versions_side_by_side_refuse_nobody(installation, making):
     again = await installation.start()
     await eventually(lambda: has_entries(installation, before), 30)
     await installation.stop(*new)
-    made = making.made
-    await eventually(lambda: making.made > made + 10)
+    await making.goes_on()
     assert await installation.entries() == before
     assert making.refusals == []
-    await installation.delete(objects_of("configurations"))
-    await installation.stop(*again)
+    await installation.leave(*again)
 
 
 async def changed(installation, before) -> bool:
@@ -140,26 +132,23 @@ async def changed(installation, before) -> bool:
 
 @pytest.mark.parametrize(
     "order",
-    [
-        pytest.param(GROUPS[::-1], id="deployments-first"),
-        pytest.param(GROUPS, id="namespace-first"),
-        pytest.param(("rights", "deployments", "rest", "namespace", "configurations"), id="rights-first"),
-        pytest.param(("configurations", "rights", "namespace", "deployments", "rest"), id="configurations-first"),
-        pytest.param(("rest", "deployments", "rights", "configurations", "namespace"), id="services-first"),
-    ],
+    cases(
+        ("deployments-first", GROUPS[::-1]),
+        ("namespace-first", GROUPS),
+        ("rights-first", ("rights", "deployments", "rest", "namespace", "configurations")),
+        ("configurations-first", ("configurations", "rights", "namespace", "deployments", "rest")),
+        ("services-first", ("rest", "deployments", "rights", "configurations", "namespace")),
+    ),
 )
 async def test_removal_in_any_order_refuses_for_seconds_at_most(installation, making, order):
     """Whatever goes first, pods are refused for some seconds at most, and in the end nothing is left that asks."""
-    await installation.apply(rendered().values())
-    started = await installation.start()
-    await eventually(installation.in_force, 30)
+    started = await installation.begin()
     async with installation.kubelet(*started):
         for name in order:
             await installation.delete(objects_of(name))
     assert making.seconds < SECONDS, making.refusals[-1]
-    assert [await installation.find(path) for path in CONFIGURATIONS] == [None, None]
-    made = making.made
-    await eventually(lambda: making.made > made + 10)
+    assert not [path for path in CONFIGURATIONS if await is_there(installation.client, path)]
+    await making.goes_on()
 
 
 async def test_helm_installs_upgrades_rolls_back_and_removes(helm_program, installation, making, kubeconfig, tmp_path):
@@ -181,14 +170,13 @@ async def test_helm_installs_upgrades_rolls_back_and_removes(helm_program, insta
     await helm("install", "giveway", chart, "--create-namespace")
     assert await installation.entries() == []
     started = await installation.start()
-    await eventually(installation.in_force, 30)
-    before = [await installation.find(path) for path in CONFIGURATIONS]
+    await installation.until_in_force()
+    before = await installation.software.entries()
     await helm("upgrade", "giveway", chart, "--set", "webhook.replicas=3")
     await helm("rollback", "giveway", "1")
-    found = [await installation.find(path) for path in CONFIGURATIONS]
-    assert [one["webhooks"] for one in found] == [one["webhooks"] for one in before]
+    assert await installation.software.entries() == before
     assert making.refusals == []
     async with installation.kubelet(*started):
         await helm("uninstall", "giveway")
     assert making.seconds < SECONDS
-    assert [await installation.find(path) for path in CONFIGURATIONS] == [None, None]
+    assert not [path for path in CONFIGURATIONS if await is_there(installation.client, path)]

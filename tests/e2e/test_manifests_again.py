@@ -1,20 +1,17 @@
 """A bare pod whose class has a twin, with kubectl: applied, replaced and diffed again, as a team's pipeline does it."""
 
-import json
 from contextlib import AbstractAsyncContextManager, suppress
 from itertools import product
 from typing import Any
 
 import pytest
 
-from tests.e2e.conftest import LABEL
 from tests.e2e.native import BY, enforced
 from tests.e2e.software import Software, manifest
-from tests.workloads import pod
+from tests.workloads import Json, pod
 from webhook.kube.errors import ApiError
 from webhook.kube.objects.cluster_scoped import PriorityClass
 from webhook.kube.objects.meta import ObjectMeta
-from webhook.kube.resources import PRIORITY_CLASS
 from webhook.policy.model.values import CAN_BE_PREEMPTED, GIVEN, MANAGED, MARK, POD_SCALE_UP_DELAY
 
 pytestmark = pytest.mark.kubectl
@@ -46,10 +43,9 @@ def moved(sandbox: Any, giveway: Software, old: str, *, native: bool) -> Abstrac
 
 async def at_work(sandbox: Any, class_name: str) -> bool:
     """Whether new pods are moved by now, and updates put right."""
-    body = pod("probe", nodeSelector={LABEL: sandbox.id}, schedulerName="nobody", priorityClassName=class_name)
     path = f"{sandbox.pods}/probe"
     try:
-        made = await sandbox.client.create(sandbox.pods, body)
+        made = await sandbox.pod("probe", schedulerName="nobody", priorityClassName=class_name)
         await sandbox.client.patch(path, {"spec": {"priorityClassName": class_name}}, dryRun="All")
     except ApiError:
         return False
@@ -63,33 +59,25 @@ async def at_work(sandbox: Any, class_name: str) -> bool:
 async def test_a_pod_is_applied_again(sandbox, giveway, kubectl, native):
     """The diff is empty, apply takes a change beside, and replace keeps what the pod was given."""
     old = await sandbox.priority_class("old", 100)
-    twin = await sandbox.priority_class("twin", 100, preemptionPolicy="Never")
-    await sandbox.client.patch(
-        PRIORITY_CLASS.path(name=twin), {"metadata": {"annotations": {CAN_BE_PREEMPTED: "true"}}}
-    )
+    twin = await sandbox.priority_class("twin", 100, {CAN_BE_PREEMPTED: "true"}, preemptionPolicy="Never")
     spellings = [{}, {"preemptionPolicy": "PreemptLowerPriority"}]
     async with moved(sandbox, giveway, old, native=native):
         for number, (how, spelled) in enumerate(product([(), BY_SERVER], spellings)):
             name, here = f"tp{number}", ("-n", sandbox.id, "-f", "-")
             body = pod(name, schedulerName="nobody", priorityClassName=old, **PLAIN, **spelled)
-            manifest = json.dumps(body)
-            await kubectl("apply", *how, *here, stdin=manifest)
+            await kubectl("apply", *how, *here, stdin=body)
             first = await sandbox.get(name)
             assert (first["spec"]["priorityClassName"], first["metadata"]["labels"][MARK]) == (twin, MANAGED)
             assert {CAN_BE_PREEMPTED, GIVEN, POD_SCALE_UP_DELAY} <= first["metadata"]["annotations"].keys()
-            assert await kubectl("diff", *how, *here, stdin=manifest) == ""
-            await kubectl("apply", *how, *here, stdin=manifest)
-            assert changed_since(first, await sandbox.get(name)) == {}
-            changed = json.dumps({**body, "metadata": {**body["metadata"], "labels": {"app": "other"}}})
+            assert await kubectl("diff", *how, *here, stdin=body) == ""
+            await kubectl("apply", *how, *here, stdin=body)
+            assert parts(await sandbox.get(name)) == parts(first)
+            changed = {**body, "metadata": {**body["metadata"], "labels": {"app": "other"}}}
             await kubectl("apply", *how, *here, stdin=changed)
             assert (await sandbox.get(name))["metadata"]["labels"] == {"app": "other", MARK: MANAGED}
             await sandbox.client.patch(f"{sandbox.pods}/{name}", {"metadata": {"labels": {"app": None}}})
-            await kubectl("replace", *here, stdin=manifest)
-            again = await sandbox.get(name)
-            assert again["spec"] == first["spec"]
-            for key in (GIVEN, CAN_BE_PREEMPTED, POD_SCALE_UP_DELAY):
-                assert again["metadata"]["annotations"][key] == first["metadata"]["annotations"][key]
-            assert again["metadata"]["labels"][MARK] == MANAGED
+            await kubectl("replace", *here, stdin=body)
+            assert kept(await sandbox.get(name)) == kept(first)
             refused = await kubectl("label", "pod", name, "-n", sandbox.id, f"{MARK}-", code=1)
             assert "builtin/mark" in refused
 
@@ -100,29 +88,31 @@ async def test_a_pod_whose_twin_left_the_policy_is_applied_again(sandbox, givewa
     """Its manifest with the class of which it had the twin stays what it is: no difference, and no refusal."""
     old = await sandbox.priority_class("old", 100)
     twin = await sandbox.priority_class("twin", 100, preemptionPolicy="Never")
-    manifest = json.dumps(pod("tp", schedulerName="nobody", priorityClassName=old, **PLAIN))
+    body = pod("tp", schedulerName="nobody", priorityClassName=old, **PLAIN)
     here = ("-n", sandbox.id, "-f", "-")
     async with moved(sandbox, giveway, old, native=native):
-        await kubectl("apply", *here, stdin=manifest)
+        await kubectl("apply", *here, stdin=body)
         first = await sandbox.get("tp")
         assert first["spec"]["priorityClassName"] == twin
 
     async def no_difference() -> bool:
         with suppress(AssertionError):
-            return await kubectl("diff", *here, stdin=manifest) == ""
+            return await kubectl("diff", *here, stdin=body) == ""
         return False
 
     async with enforced(sandbox, giveway, of_sandbox(sandbox, later), no_difference, native=native):
         for command in (("apply",), ("apply", *BY_SERVER), ("replace",)):
-            await kubectl(*command, *here, stdin=manifest)
-            now = await sandbox.get("tp")
-            assert now["spec"] == first["spec"]
-            assert now["metadata"]["labels"] == first["metadata"]["labels"]
-            assert now["metadata"]["annotations"][GIVEN] == first["metadata"]["annotations"][GIVEN]
+            await kubectl(*command, *here, stdin=body)
+            assert kept(await sandbox.get("tp")) == kept(first)
 
 
-def changed_since(first: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
-    """The parts of a pod that differ, without what the API server counts."""
-    parts = {"spec": (first["spec"], now["spec"])}
-    parts |= {key: (first["metadata"].get(key), now["metadata"].get(key)) for key in ("labels", "annotations")}
-    return {key: pair for key, pair in parts.items() if pair[0] != pair[1]}
+def parts(pod: Json) -> list[Any]:
+    """A pod without what the API server counts."""
+    return [pod["spec"], *(pod["metadata"].get(key) for key in ("labels", "annotations"))]
+
+
+def kept(pod: Json) -> list[Any]:
+    """Of a pod what giveway gave it, and the spec."""
+    spec, labels, annotations = parts(pod)
+    keys = (GIVEN, CAN_BE_PREEMPTED, POD_SCALE_UP_DELAY)
+    return [spec, labels[MARK], *(annotations.get(key) for key in keys)]

@@ -10,7 +10,6 @@ import os
 import re
 from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,28 +19,27 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 from tests.e2e.native import RESOURCES, need_admission_policies
-from tests.native.comparing import SETTINGS, Both, Result, forged, pod_request, told
+from tests.e2e.users import granted, group
+from tests.native.comparing import Both, Result, forged, pod_request, readable, told
 from tests.native.strategies import CLASS_NAMES, NAMESPACES, annotation_sets, clusters, labels, pods, policy_sets, users
+from tests.native.test_random import KEPT
+from tests.workloads import Json
 from webhook.installation.install import TAKES_EFFECT
 from webhook.kube.client import Client
-from webhook.kube.errors import ApiError
+from webhook.kube.errors import unless_absent
 from webhook.kube.resources import NAMESPACE, PRIORITY_CLASS
-from webhook.native.objects import Settings
 from webhook.policy.files.loading import load_or_raise
 from webhook.policy.model.policies import Policies
 from webhook.policy.model.values import GIVEN
 
-Json = dict[str, Any]
 REQUESTS = int(os.environ.get("GIVEWAY_RANDOM_REQUESTS", "200"))
 EACH = 100
 """Requests to one policy set."""
-KEPT = Settings(namespace=SETTINGS.namespace, reconciler=SETTINGS.reconciler, kept=True)
 ROOT = Path(__file__).parents[2] / "policies"
 SHIPPED = [ROOT, *sorted(one for one in (ROOT / "examples").iterdir() if one.is_dir())]
 SPACES = NAMESPACES[:3]
 NAMES = [name for name in CLASS_NAMES if not name.startswith("system-")]
 _DENIED = re.compile(r"denied request: (.*)", re.DOTALL)
-_GROUP = "/apis/rbac.authorization.k8s.io/v1"
 
 
 def drawn(strategy: st.SearchStrategy[Any], count: int, number: int) -> list[Any]:
@@ -90,26 +88,21 @@ class Cluster:
         """Have these classes, namespaces and policies, and no others; wait until they are in force."""
         await self.clear()
         for one in objects:
-            if one["kind"] == "Namespace" and one["metadata"]["name"] in SPACES:
-                path, name = NAMESPACE.path(), one["metadata"]["name"]
-                now = (await self._client.get(f"{path}/{name}"))["metadata"].get("labels") or {}
+            name, labels = one["metadata"]["name"], one["metadata"].get("labels") or {}
+            if one["kind"] == "Namespace" and name in SPACES:
+                path = NAMESPACE.path(name=name)
+                now = (await self._client.get(path))["metadata"].get("labels") or {}
                 gone = {key: None for key in now if not key.startswith("kubernetes.io/")}
-                wanted = one["metadata"].get("labels") or {}
-                await self._client.patch(f"{path}/{name}", {"metadata": {"labels": gone | wanted}}, kind="merge")
-            elif one["kind"] == "PriorityClass":
-                await self._create(PRIORITY_CLASS.path(), one)
-        for one in both.compiled.objects:
-            await self._create(RESOURCES[one["kind"]].path(), one)
+                await self._client.patch(path, {"metadata": {"labels": gone | labels}}, kind="merge")
+        for one in [*(one for one in objects if one["kind"] == PRIORITY_CLASS.kind), *both.compiled.objects]:
+            path = {**RESOURCES, PRIORITY_CLASS.kind: PRIORITY_CLASS}[one["kind"]].path()
+            await self._client.create(path, one)
+            self._made.append(f"{path}/{one['metadata']['name']}")
         await asyncio.sleep(2 * TAKES_EFFECT)
-
-    async def _create(self, path: str, obj: Json) -> None:
-        await self._client.create(path, obj)
-        self._made.append(f"{path}/{obj['metadata']['name']}")
 
     async def clear(self) -> None:
         for path in reversed(self._made):
-            with suppress(ApiError):
-                await self._client.delete(path)
+            await unless_absent(self._client.delete(path))
         self._made.clear()
         await asyncio.sleep(TAKES_EFFECT)
 
@@ -124,20 +117,18 @@ class Cluster:
 
 
 @pytest.fixture
-async def cluster(another_cluster: None, client: Client) -> AsyncIterator[Cluster]:
+async def cluster(another_cluster: None, sandbox: Any) -> AsyncIterator[Cluster]:
     """Three namespaces, and everybody may make pods, classes and Bindings."""
+    client: Client = sandbox.client
     await need_admission_policies(client)
     there = {one["metadata"]["name"] for one in (await client.list(NAMESPACE.path(), dict))[0]}
     if there.intersection(SPACES):
         pytest.skip(f"the cluster has a namespace {' or '.join(sorted(there.intersection(SPACES)))} already")
     rule = {"apiGroups": ["", "scheduling.k8s.io"], "resources": ["pods", "pods/binding", "priorityclasses"]}
-    name = {"metadata": {"name": "giveway-random"}}
-    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "giveway-random"}
-    everybody = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "system:authenticated"}
-    await client.create(f"{_GROUP}/clusterroles", {**name, "rules": [{**rule, "verbs": ["create"]}]})
-    await client.create(f"{_GROUP}/clusterrolebindings", {**name, "roleRef": role, "subjects": [everybody]})
+    everybody = [group("system:authenticated")]
+    await granted(sandbox, "giveway-random", everybody, rules=[{**rule, "verbs": ["create"]}])
     for space in SPACES:
-        await client.create(NAMESPACE.path(), {"metadata": {"name": space}})
+        await sandbox.namespace(space)
     endpoint = client._transport.endpoint
     headers = {"Authorization": endpoint.authorization} if endpoint.authorization else {}
     connector = aiohttp.TCPConnector(ssl=endpoint.tls) if endpoint.tls else None
@@ -147,10 +138,6 @@ async def cluster(another_cluster: None, client: Client) -> AsyncIterator[Cluste
             yield found
         finally:
             await found.clear()
-            for space in SPACES:
-                await client.delete(NAMESPACE.path(None, space))
-            for kind in ("clusterrolebindings", "clusterroles"):
-                await client.delete(f"{_GROUP}/{kind}/giveway-random")
 
 
 def brief(obj: Json) -> Json:
@@ -186,15 +173,11 @@ def difference(request: Json, webhook: Result, status: int, answer: Json) -> str
     assert status == 201, answer
     if answer["kind"] == "Status":
         return "accepted"
-    stored, wanted = brief(_readable(answer)), brief(webhook.object)
+    stored, wanted = brief(readable(answer)), brief(webhook.object)
     sent = request["object"]["metadata"].get("annotations") or {}
     for one in (stored, wanted) if GIVEN in sent or forged(request["object"]) else ():
         del one["annotations"]
     return "accepted" if stored == wanted else None
-
-
-def _readable(obj: Json) -> Json:
-    return Result(obj).object
 
 
 async def test_the_same_as_the_webhook(cluster):
@@ -218,7 +201,7 @@ async def test_the_same_as_the_webhook(cluster):
             how = difference(request, webhook, status, answer)
             if how is None:
                 # A busy API server takes policies and classes into use later: what stays different is different
-                early = f"{status} {answer.get('message') or brief(_readable(answer))}"
+                early = f"{status} {answer.get('message') or brief(readable(answer))}"
                 await asyncio.sleep(4 * TAKES_EFFECT)
                 status, answer = await cluster.ask(request)
                 how = "late" if difference(request, webhook, status, answer) else None

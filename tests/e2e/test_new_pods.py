@@ -80,7 +80,6 @@ PAIRS += [("its own tolerations", "a largest amount"), ("limits alone", "a large
 @pytest.mark.parametrize(("name", "limit_range"), PAIRS, ids=map(", ".join, PAIRS))
 async def test_a_template_makes_the_same_pod(another_cluster, sandbox, name, limit_range):
     """By amounts, overhead, nodes, tolerations and ports."""
-    template, limits = TEMPLATES[name], RANGES[limit_range]
     kata = {
         "apiVersion": "node.k8s.io/v1",
         "kind": "RuntimeClass",
@@ -90,17 +89,18 @@ async def test_a_template_makes_the_same_pod(another_cluster, sandbox, name, lim
         "scheduling": {"nodeSelector": {"kata": "yes"}, "tolerations": [{"key": "kata", "operator": "Exists"}]},
     }
     workload = deployment("web", 1, kind="ReplicaSet")
-    workload["spec"]["template"]["spec"] = copy.deepcopy(template)
-    if "runtimeClassName" in template:
+    workload["spec"]["template"]["spec"] = copy.deepcopy(TEMPLATES[name])
+    if "runtimeClassName" in TEMPLATES[name]:
         workload["spec"]["template"]["spec"]["runtimeClassName"] = kata["metadata"]["name"]
-    objects = [kata, workload]
-    if limits:
+    namespaced = [(REPLICA_SET, workload)]
+    if limits := RANGES[limit_range]:
         spec = {"limits": [{"type": "Container", **limits}]}
-        objects.insert(0, {"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "lr"}, "spec": spec})
-    for body in objects:
-        resource = {"LimitRange": LIMIT_RANGE, "RuntimeClass": RUNTIME_CLASS, "ReplicaSet": REPLICA_SET}[body["kind"]]
-        await sandbox.client.create(resource.path(sandbox.id if resource.namespaced else None), body)
-    sandbox.cleans_up(RUNTIME_CLASS.path(None, kata["metadata"]["name"]))
+        body = {"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "lr"}, "spec": spec}
+        namespaced.insert(0, (LIMIT_RANGE, body))
+    await sandbox.create(RUNTIME_CLASS, kata)
+    for resource, body in namespaced:
+        await sandbox.client.create(resource.path(sandbox.id), body)
+        body["metadata"]["namespace"] = sandbox.id
 
     async def made() -> list[Pod]:
         return list((await sandbox.client.list(sandbox.pods, Pod))[0])
@@ -109,10 +109,7 @@ async def test_a_template_makes_the_same_pod(another_cluster, sandbox, name, lim
     cluster = ClusterObjects(NOW)
     added(cluster, "Namespace", {"metadata": {"name": sandbox.id}})
     added(cluster, "Node", node("n"))
-    for body in objects:
-        if body["kind"] != "RuntimeClass":
-            body["metadata"]["namespace"] = sandbox.id
-    steps = [Apply(0.0, "test", tuple(objects))]
+    steps = [Apply(0.0, "test", (kata, *(body for _, body in namespaced)))]
     result = await asyncio.to_thread(simulate, cluster, Policies(), steps)
     [simulated] = result.tracker.all("Pod").values()
     assert traits(simulated) == traits(real)

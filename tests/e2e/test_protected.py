@@ -3,22 +3,23 @@
 By the webhook with the configurations of manifests/base, and by the API server alone.
 """
 
+import asyncio
 import json
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from typing import Any
 
 import pytest
 
 from tests.clusters.embedded.webhook_server import WebhookServer, configuration, patching, set_field
-from tests.e2e.conftest import LABEL
 from tests.e2e.native import BY, enforced
-from tests.e2e.software import PATHS, RECONCILER, manifest
-from tests.inspection import command
+from tests.e2e.software import Software, manifest, policies
+from tests.e2e.users import granted, user
 from tests.workloads import Json, deployment, eventually, pod, refusal, refused
+from webhook.component_base.own_names import RECONCILER
 from webhook.kube.client import Client
 from webhook.kube.errors import ApiError
 from webhook.kube.pods import POD_DELETION_COST
-from webhook.kube.resources import DEPLOYMENT
+from webhook.kube.resources import DEPLOYMENT, MUTATING_WEBHOOK_CONFIGURATION
 from webhook.policy.model.values import (
     CAN_BE_PREEMPTED,
     CREATION,
@@ -58,9 +59,9 @@ def documents(sandbox: Any) -> str:
     return manifest(PreemptionPolicy=managed, PriorityPolicy={"match": {"namespaces": [sandbox.id]}, "rules": rules})
 
 
-def lasting(sandbox: Any, name: str, seconds: int) -> Json:
+def lasting(name: str, seconds: int) -> Json:
     """A preemptible pod with a grace period."""
-    body = pod(name, nodeSelector={LABEL: sandbox.id}, terminationGracePeriodSeconds=seconds)
+    body = pod(name, terminationGracePeriodSeconds=seconds)
     body["metadata"]["annotations"] = {CAN_BE_PREEMPTED: "true"}
     return body
 
@@ -74,19 +75,23 @@ def binding(sandbox: Any, node: str, **metadata: Any) -> Json:
 
 async def shields(sandbox: Any) -> bool:
     """Whether it holds what giveway alone writes: an API server takes one configuration after the other into use."""
-    probe, stray = pod("probe", nodeSelector={LABEL: sandbox.id}), binding(sandbox, "none", annotations=OWN)
+    probe, stray = pod("probe"), binding(sandbox, "none", annotations=OWN)
     probe["metadata"]["annotations"] = OWN
     said = await refusal(sandbox.client.create(f"{sandbox.pods}/bare/binding", stray, dryRun="All"))
     with suppress(ApiError):  # what takes them off a new pod comes into use after what refuses them, or before
-        made = await sandbox.client.create(sandbox.pods, probe, dryRun="All")
+        made = await sandbox.dry(probe)
         return "builtin/own-annotations" in said and PLAN not in made["metadata"].get("annotations", {})
     return False
 
 
 async def at_work(sandbox: Any) -> bool:
     """Whether the rule holds, too."""
-    long = sandbox.client.create(sandbox.pods, lasting(sandbox, "probe", 601), dryRun="All")
-    return "e2e/grace" in await refusal(long) and await shields(sandbox)
+    return "e2e/grace" in await refusal(sandbox.dry(lasting("probe", 601))) and await shields(sandbox)
+
+
+def judged(sandbox: Any, giveway: Software, *, native: bool) -> AbstractAsyncContextManager[None]:
+    """The policies hold."""
+    return enforced(sandbox, giveway, documents(sandbox), lambda: at_work(sandbox), native=native)
 
 
 @BY
@@ -97,11 +102,9 @@ async def test_nobody_writes_protected_keys(sandbox, giveway, native):
     """
     client, node = sandbox.client, await sandbox.node("n1")
     await sandbox.pod("bare", schedulerName="nobody")
-    path, ways = (
-        f"{sandbox.pods}/bare",
-        (f"{sandbox.pods}/bare/binding", f"{sandbox.pods.removesuffix('pods')}bindings"),
-    )
-    async with enforced(sandbox, giveway, documents(sandbox), lambda: at_work(sandbox), native=native):
+    path = f"{sandbox.pods}/bare"
+    ways = (f"{path}/binding", f"{sandbox.pods.removesuffix('pods')}bindings")
+    async with judged(sandbox, giveway, native=native):
         full = pod("full", schedulerName="nobody")
         full["metadata"]["annotations"] = WRITTEN
         await client.create(sandbox.pods, full)
@@ -138,20 +141,18 @@ async def test_nobody_writes_protected_keys(sandbox, giveway, native):
 @BY
 async def test_what_a_new_pod_may_say(sandbox, giveway, native):
     """A template and a pod keep what their author says, and a copied manifest loses what giveway writes."""
-    async with enforced(sandbox, giveway, documents(sandbox), lambda: at_work(sandbox), native=native):
+    async with judged(sandbox, giveway, native=native):
         template = deployment("d", 0)
         template["spec"]["template"]["metadata"]["annotations"] = WRITTEN
         await sandbox.client.create(DEPLOYMENT.path(sandbox.id), template, dryRun="All")
-        body = pod("p", labels={MARK: MANAGED, "app": "p"}, nodeSelector={LABEL: sandbox.id})
-        body["metadata"]["annotations"] = {**OWN, **WRITTEN}
-        await sandbox.client.create(sandbox.pods, body)
-        found = (await sandbox.get("p"))["metadata"]
+        body = {"labels": {MARK: MANAGED, "app": "p"}, "annotations": {**OWN, **WRITTEN}}
+        found = (await sandbox.pod("p", **body))["metadata"]
         assert not {PLAN, DECISION, GIVEN} & found["annotations"].keys()
         assert found["annotations"].get(CREATION) != "{}"
         assert WRITTEN.items() <= found["annotations"].items()
         assert found["labels"] == {"app": "p"}
-        await refused(sandbox.client.create(sandbox.pods, lasting(sandbox, "long", 601)), "e2e/grace")
-        await sandbox.client.create(sandbox.pods, lasting(sandbox, "short", 600), dryRun="All")
+        await refused(sandbox.client.create(sandbox.pods, lasting("long", 601)), "e2e/grace")
+        await sandbox.dry(lasting("short", 600))
 
 
 @pytest.mark.kubectl
@@ -160,7 +161,7 @@ async def test_kubectl_says_why(sandbox, giveway, kubectl, native):
     """`kubectl patch --subresource=status` is refused like `kubectl annotate`, with the rule's name."""
     await sandbox.pod("bare", schedulerName="nobody")
     here = ("pod", "bare", "-n", sandbox.id)
-    async with enforced(sandbox, giveway, documents(sandbox), lambda: at_work(sandbox), native=native):
+    async with judged(sandbox, giveway, native=native):
         body = json.dumps({"metadata": {"annotations": {CAN_BE_PREEMPTED: "true"}}})
         output = await kubectl("patch", *here, "--subresource=status", "--type=merge", "-p", body, code=1)
         done = "changed" if native else 'set to "true"'
@@ -172,10 +173,7 @@ async def test_kubectl_says_why(sandbox, giveway, kubectl, native):
 async def test_what_giveway_gave_follows_a_class_that_another_webhook_sets(sandbox, giveway, tmp_path):
     """A later webhook makes a managed pod one of a plain class: mark and copies go, and nobody is blamed for them."""
     offline = {CAN_BE_PREEMPTED: "true", PROTECTION_DURATION: "30"}
-    managed = await sandbox.priority_class("managed", 100, preemptionPolicy="Never")
-    await sandbox.client.patch(
-        f"/apis/scheduling.k8s.io/v1/priorityclasses/{managed}", {"metadata": {"annotations": offline}}
-    )
+    managed = await sandbox.priority_class("managed", 100, offline, preemptionPolicy="Never")
     plain = await sandbox.priority_class("plain", 200)
     other = WebhookServer(
         tmp_path,
@@ -185,37 +183,32 @@ async def test_what_giveway_gave_follows_a_class_that_another_webhook_sets(sandb
             set_field("/spec/preemptionPolicy", "PreemptLowerPriority"),
         ),
     )
-    async with enforced(sandbox, giveway, documents(sandbox), lambda: at_work(sandbox), native=False), other:
-        await sandbox.pod("before", priorityClassName=managed)
-        found = (await sandbox.get("before"))["metadata"]
-        assert offline.items() <= found["annotations"].items()
-        assert found["labels"][MARK] == MANAGED
+    async with judged(sandbox, giveway, native=False), other:
+        made = await sandbox.pod("before", priorityClassName=managed)
+        assert offline.items() <= made["metadata"]["annotations"].items()
+        assert made["metadata"]["labels"][MARK] == MANAGED
         mine = {"matchLabels": {"kubernetes.io/metadata.name": sandbox.id}}
-        hook = other.hook(namespaceSelector=mine)
-        path = PATHS["MutatingWebhookConfiguration"]
-        await sandbox.client.create(path, configuration("Mutating", f"zz-{sandbox.id}", hook))
+        path, name = MUTATING_WEBHOOK_CONFIGURATION.path(), f"zz-{sandbox.id}"
+        await sandbox.client.create(path, configuration("Mutating", name, other.hook(namespaceSelector=mine)))
         try:
-            body = pod("after", priorityClassName=managed, nodeSelector={LABEL: sandbox.id})
-            body["metadata"]["annotations"] = {PROTECTION_DURATION: "60"}
 
             async def asked() -> bool:
-                await sandbox.client.create(sandbox.pods, pod("probe"), dryRun="All")
+                await sandbox.dry(pod("probe"))
                 return bool(other.reviews)
 
             await eventually(asked, 20, "the other webhook is asked")
-            await sandbox.client.create(sandbox.pods, body)
+            found = await sandbox.pod("after", priorityClassName=managed, annotations={PROTECTION_DURATION: "60"})
         finally:
-            await sandbox.client.delete(f"{path}/zz-{sandbox.id}")
-        found = await sandbox.get("after")
+            await sandbox.client.delete(f"{path}/{name}")
         assert (found["spec"]["priorityClassName"], found["spec"]["priority"]) == (plain, 200)
         own = {key: value for key, value in found["metadata"]["annotations"].items() if key in offline}
         assert own == {PROTECTION_DURATION: "60"}
         assert MARK not in found["metadata"]["labels"]
 
 
-async def test_a_budget_that_never_allows_anything_is_told(sandbox, kubeconfig, tmp_path):
+async def test_a_budget_that_never_allows_anything_is_told(sandbox, giveway, doctor):
     """`giveway doctor` names the budget over preemptible pods that nobody can ever evict, and not another one."""
-    (tmp_path / "policies.yaml").write_text(documents(sandbox))
+    policies = giveway.policies("policies", documents(sandbox)).parent
     await sandbox.node("n1")
     low = await sandbox.priority_class("low", 80)
     await sandbox.budget("never", {"app": "kept"}, maxUnavailable=0)
@@ -224,8 +217,97 @@ async def test_a_budget_that_never_allows_anything_is_told(sandbox, kubeconfig, 
         await sandbox.victim(app, low, "100m")
 
     async def told() -> bool:
-        said = await command.giveway("doctor", "--kubeconfig", kubeconfig, "--policies", str(tmp_path), "--format=json")
-        findings = [one for one in json.loads(said.stdout)["findings"] if one["check"] == "budgets-never-allowing"]
-        return f"{sandbox.id}/never" in str(findings) and f"{sandbox.id}/sometimes" not in str(findings)
+        found = str(await doctor("budgets-never-allowing", policies=policies))
+        return f"{sandbox.id}/never" in found and f"{sandbox.id}/sometimes" not in found
 
     await eventually(told, 20, "the doctor tells of the budget")
+
+
+def marked(body: dict[str, Any], **meta: Any) -> dict[str, Any]:
+    """A pod or template with the mark and further metadata."""
+    body["metadata"] |= meta | {"labels": {**body["metadata"].get("labels", {}), MARK: MANAGED}}
+    return body
+
+
+@pytest.mark.kubectl
+@BY
+async def test_nothing_runs_away(sandbox, giveway, kubectl, native):
+    """A tenant's controller that selects its pods by giveway's mark makes no pods without end.
+
+    What the tenant makes with the mark: a ReplicaSet, a pod of a custom resource, and a copy of a pod. The webhook
+    refuses the template. Natively templates are not judged, so it gets in, and its pods are refused.
+    """
+    await granted(sandbox, f"{sandbox.id}-editor", [user("e2e-tenant")], role="edit", where=sandbox.id)
+    probe = marked(pod("probe", schedulerName="nobody"))
+
+    async def holds() -> bool:
+        with suppress(ApiError):
+            return MARK not in (await sandbox.dry(probe))["metadata"].get("labels", {})
+        return False
+
+    async with enforced(sandbox, giveway, policies(f"{sandbox.id}-managed*"), holds, native=native):
+        here = ("-f", "-", "-n", sandbox.id, "--as", "e2e-tenant")
+        replicas = deployment("runaway", 1, kind="ReplicaSet")
+        marked(replicas["spec"]["template"])["spec"]["schedulerName"] = "nobody"
+        replicas["spec"]["selector"] = {"matchLabels": {MARK: MANAGED}}
+        said = await kubectl("create", *here, stdin=replicas, code=0 if native else 1)
+        assert ("builtin/mark" in said) != native
+        await asyncio.sleep(2)
+        assert len(await sandbox.here()) <= 1
+        body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "owner"}}
+        owner = json.loads(await kubectl("create", *here, "-o", "json", stdin=body))["metadata"]
+        reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner["uid"], "controller": True}
+        made = marked(pod("made", schedulerName="nobody"), ownerReferences=[reference])
+        assert "builtin/mark" in await kubectl("create", *here, stdin=made, code=1)
+        await kubectl("create", *here, stdin=marked(pod("copy", schedulerName="nobody")))
+        assert MARK not in (await sandbox.get("copy"))["metadata"]["labels"]
+
+
+JOB_SET, VOLCANO = "jobset.sigs.k8s.io/jobset-name", "scheduling.k8s.io/group-name"
+WRITTEN_ANYWAY: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "labels": ({"metadata": {"labels": {"tier": "batch"}}}, {"metadata": {"labels": {"tier": "web"}}}),
+    "groups": (
+        {"metadata": {"labels": {"tier": "batch"}}},
+        {"metadata": {"labels": {JOB_SET: "a"}, "annotations": {VOLCANO: "g"}}},
+    ),
+    "starts": (
+        {"status": {"startTime": "2000-01-01T00:00:00Z"}},
+        {"status": {"startTime": "2099-01-01T00:00:00Z"}},
+    ),
+}
+"""What is written on the pod that stays, and on the one that goes."""
+
+
+@pytest.mark.parametrize("what", WRITTEN_ANYWAY)
+@BY
+async def test_what_is_written_into_the_status_decides_nothing(sandbox, giveway, native, what):
+    """Who may patch `pods/status` and nothing else makes no victim of a running pod, and keeps none.
+
+    Nothing that they write is refused: controllers relabel running pods all the time. Of two pods the one goes that
+    went without it: by its label, its group, the end of its protection.
+    """
+    name, right = f"{sandbox.id}-status", {"apiGroups": [""], "resources": ["pods/status"], "verbs": ["patch"]}
+    await granted(sandbox, name, [await giveway.account(name)], rules=[right], where=sandbox.id)
+    kubeconfig = await giveway.kubeconfig_of(name)
+    low, high = await sandbox.classes()
+    by_label = [{"victims": {"labels": {"matchLabels": {"tier": "batch"}}}}]
+    victims = {"mode": "opt-out"} | ({} if what == "starts" else {"pairs": by_label})
+    given = policies(high, victims=victims, groups={"disruption": "Never"})
+
+    async def recorded() -> bool:
+        return CREATION in (await sandbox.dry(pod("probe")))["metadata"].get("annotations", {})
+
+    async with enforced(sandbox, giveway, given, recorded, native=native), await Client.connect(kubeconfig) as writer:
+        for name, tier, seconds in (("stays", "web", "3600"), ("goes", "batch", "1")):
+            await sandbox.node(f"for-{name}")
+            annotations = {PROTECTION_DURATION: seconds} if what == "starts" else {}
+            await sandbox.run(name, "3", annotations=annotations, labels={"tier": tier}, priorityClassName=low)
+        await giveway.reconcile(given)
+        await refused(writer.patch(f"{sandbox.pods}/stays", {"metadata": {"labels": {"a": "b"}}}), "forbidden")
+        for name, written in zip(("stays", "goes"), WRITTEN_ANYWAY[what], strict=True):
+            await writer.patch(f"{sandbox.pods}/{name}/status", written)
+        await sandbox.pod("preemptor", cpu="3", priorityClassName=high)
+        await sandbox.bound("preemptor", 30)
+        await sandbox.gone("goes")
+        await asyncio.sleep(2)
+        assert "stays" in await sandbox.here()

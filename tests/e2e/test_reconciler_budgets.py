@@ -6,11 +6,12 @@ from contextlib import asynccontextmanager
 
 from tests.e2e.conftest import LABEL
 from tests.e2e.software import policies
-from tests.workloads import deployment, eventually
+from tests.workloads import eventually
+from webhook.clusters.model.pods import is_ready
 from webhook.kube.informer import Informer
 from webhook.kube.objects.pod import Pod
-from webhook.kube.resources import DEPLOYMENT, NODE, POD
-from webhook.policy.model.values import CAN_BE_PREEMPTED, PLAN
+from webhook.kube.resources import NODE, POD
+from webhook.policy.model.values import PLAN
 
 POOL = "giveway.dev/e2e-pool"
 REPLICAS, PREEMPTORS, UNAVAILABLE = 40, 30, 5
@@ -38,26 +39,17 @@ class Watched:
             self.fewest = min(self.fewest if self.fewest >= 0 else REPLICAS, self.healthy())
 
 
-def is_ready(pod: Pod) -> bool:
-    return any(row.type == "Ready" and row.status == "True" for row in pod.status.conditions or ())
-
-
 @asynccontextmanager
 async def crowded(sandbox, giveway, spare: int) -> AsyncIterator[Watched]:
     """Ten nodes full of the deployment's pods, the budget, spare nodes for replacements only, and thirty preemptors."""
-    low = await sandbox.priority_class("low", 80)
-    high = await sandbox.priority_class("high", 100, preemptionPolicy="Never")
+    low, high = await sandbox.classes()
     for number in range(10 + spare):
         name = await sandbox.node(f"n{number}", cpu="8")
         pool = "spare" if number >= 10 else "main"
         change = {"metadata": {"labels": {POOL: pool}}, "spec": {"unschedulable": pool == "spare" or None}}
         await sandbox.client.patch(NODE.path(name=name), change)
-    body = deployment("web", REPLICAS, "2")
-    template = body["spec"]["template"]
-    template["metadata"]["annotations"] = {CAN_BE_PREEMPTED: "true"}
-    template["spec"] |= {"priorityClassName": low, "nodeSelector": {LABEL: sandbox.id}}
     watched = Watched(sandbox)
-    await sandbox.client.create(DEPLOYMENT.path(sandbox.id), body)
+    await sandbox.workload("web", REPLICAS, "2", low)
     await eventually(lambda: watched.healthy() == REPLICAS, 60, "the deployment is up")
     await sandbox.budget("web", {"app": "web"}, maxUnavailable=UNAVAILABLE)
     for number in range(10, 10 + spare):
@@ -85,6 +77,5 @@ async def test_the_others_wait_where_replacements_find_no_room(sandbox, giveway)
         assert watched.fewest == REPLICAS - UNAVAILABLE
         waiting = watched.preemptors(bound=False)
         assert len(waiting) == PREEMPTORS - UNAVAILABLE
-        assert not [
-            one for one in waiting if one.status.nominated_node_name or PLAN in (one.metadata.annotations or {})
-        ]
+        promised = [one for one in waiting if one.status.nominated_node_name]
+        assert not [*promised, *(one for one in waiting if PLAN in (one.metadata.annotations or {}))]

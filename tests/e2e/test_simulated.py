@@ -5,21 +5,20 @@ by no more than what API, scheduler and kubelet take. On any cluster with kube-s
 """
 
 import asyncio
+import copy
 import random
 import time
 from pathlib import Path
-from typing import Any
 
-import msgspec
 import pytest
 
-from tests.e2e.conftest import LABEL, Sandbox
+from tests.e2e.conftest import LABEL, MAY_GO, TOLERANT, Sandbox
 from tests.e2e.software import policies
-from tests.workloads import condition, deployment, eventually, pod
+from tests.workloads import Json, condition, eventually, pod
 from webhook.clusters.simulated.objects import ClusterObjects
 from webhook.kube.instants import epoch
-from webhook.kube.objects.meta import key_of
-from webhook.kube.resources import NODE, POD, REPLICA_SET
+from webhook.kube.objects.meta import ObjectMeta, key_of
+from webhook.kube.resources import NODE
 from webhook.policy.files.loading import load_texts
 from webhook.policy.model.policies import Policies
 from webhook.policy.model.values import CAN_BE_PREEMPTED, MANAGED, MARK, PROTECTION_DURATION
@@ -33,7 +32,6 @@ TERMINATION = 0.2
 TOLERANCE = 2.5
 """Seconds by which real times may differ: instants in objects are whole seconds, and every step takes its time."""
 LONGEST = 60.0
-Json = dict[str, Any]
 
 
 class Real:
@@ -48,7 +46,6 @@ class Real:
     async def prepare(self) -> None:
         """Full nodes, room elsewhere for some of the victims, and workloads with budgets and windows."""
         dice, sandbox = self.dice, self.sandbox
-        annotations = {CAN_BE_PREEMPTED: "true"}
         self.low = await sandbox.priority_class("low", 10, preemptionPolicy="Never")
         self.high = [await sandbox.priority_class(f"high{n}", 100 + n, preemptionPolicy="Never") for n in range(2)]
         self.policies = self._policies()
@@ -59,31 +56,18 @@ class Real:
         first = dice.randint(2, count - 2)
         for name, replicas in (("a", first), ("b", count - first)):
             window = {PROTECTION_DURATION: str(dice.randint(3, 9))} if dice.random() < 0.3 else {}
-            await self._workload(name, replicas, {**annotations, **window})
+            grace = dice.choice((1, 30))
+            more = {"annotations": MAY_GO | window, "terminationGracePeriodSeconds": grace}
+            await sandbox.workload(name, replicas, "1", self.low, "ReplicaSet", **more)
             if dice.random() < 0.4:
                 await sandbox.budget(name, {"app": name}, maxUnavailable=dice.randint(1, 2))
-        await eventually(self._settled(count), 30, "all pods of the workloads run")
+        await eventually(lambda: self._settled(count), 30, "all pods of the workloads run")
         if dice.random() < 0.7:
             await sandbox.node("spare", cpu=str(dice.randint(1, 4)))
 
-    async def _workload(self, name: str, replicas: int, annotations: dict[str, str]) -> None:
-        template = pod(name, cpu="1", priorityClassName=self.low, nodeSelector={LABEL: self.sandbox.id})
-        template["spec"]["tolerations"] = [{"operator": "Exists"}]
-        template["spec"]["terminationGracePeriodSeconds"] = self.dice.choice((1, 30))
-        body = deployment(name, replicas, kind="ReplicaSet")
-        body["spec"]["template"] = {
-            "metadata": {"labels": {"app": name}, "annotations": annotations},
-            "spec": template["spec"],
-        }
-        await self.sandbox.client.create(REPLICA_SET.path(self.sandbox.id), body)
-
-    def _settled(self, count: int) -> Any:
-        async def settled() -> bool:
-            pods, _ = await self.sandbox.client.list(self.sandbox.pods, dict)
-            ready = [one for one in pods if condition(one, "Ready").get("status") == "True"]
-            return len(ready) == count
-
-        return settled
+    async def _settled(self, count: int) -> bool:
+        pods, _ = await self.sandbox.client.list(self.sandbox.pods, dict)
+        return sum(condition(one, "Ready").get("status") == "True" for one in pods) == count
 
     def _policies(self) -> Policies:
         dice, limits = self.dice, {}
@@ -105,31 +89,30 @@ class Real:
         with file.open("wb") as stream:
             await collect(self.sandbox.client, stream, {CAN_BE_PREEMPTED, PROTECTION_DURATION}, None, lambda *_: None)
         found = read_cluster([file])
-        for kind, objects in found.objects.items():
-            if kind == "Node":
-                kept = {
-                    key: one
-                    for key, one in objects.items()
-                    if (one.metadata.labels or {}).get(LABEL) == self.sandbox.id
-                }
-            elif kind in {"Namespace", "PriorityClass", "StorageClass"}:
-                kept = objects
-            else:
-                kept = {key: one for key, one in objects.items() if one.metadata.namespace == self.sandbox.id}
-            found.objects[kind] = kept
+        for kind in found.objects.keys() - {"Namespace", "PriorityClass", "StorageClass"}:
+            objects = found.objects[kind]
+            found.objects[kind] = {key: one for key, one in objects.items() if self._is_here(one.metadata)}
         self.taken_at = found.taken_at = time.time()
         return found
+
+    def _is_here(self, metadata: ObjectMeta) -> bool:
+        return self.sandbox.id in (metadata.namespace, (metadata.labels or {}).get(LABEL))
 
     async def live(self) -> None:
         """Let preemptors come, and wait until nothing has happened for a while."""
         for number in range(self.dice.randint(1, 4)):
             name, cpu = f"p{number}", self.dice.choice((1, 1, 2, 3))
-            body = pod(name, cpu=str(cpu), priorityClassName=self.dice.choice(self.high))
-            body["spec"] |= {"nodeSelector": {LABEL: self.sandbox.id, "pool": "main"}}
-            body["metadata"] |= {"labels": {"app": name, MARK: MANAGED}, "namespace": self.sandbox.id}
-            body["spec"]["tolerations"] = [{"operator": "Exists"}]
-            self.arrivals.append((time.time() - self.taken_at, msgspec.json.decode(msgspec.json.encode(body))))
-            await self.sandbox.client.create(POD.path(self.sandbox.id), body)
+            body = pod(
+                name,
+                cpu=str(cpu),
+                labels={"app": name, MARK: MANAGED},
+                priorityClassName=self.dice.choice(self.high),
+                nodeSelector={LABEL: self.sandbox.id, "pool": "main"},
+                tolerations=TOLERANT,
+            )
+            body["metadata"]["namespace"] = self.sandbox.id
+            self.arrivals.append((time.time() - self.taken_at, copy.deepcopy(body)))
+            await self.sandbox.client.create(self.sandbox.pods, body)
             await asyncio.sleep(self.dice.choice((0.6, 1.5)))
         end, changed, before = time.monotonic() + LONGEST, time.monotonic(), ""
         while time.monotonic() < end and time.monotonic() - changed < 12.0:
@@ -143,23 +126,15 @@ class Real:
 
     async def _versions(self) -> str:
         pods, _ = await self.sandbox.client.list(self.sandbox.pods, dict)
-        self.placed = {
-            one["metadata"]["name"]: one["spec"].get("nodeName", "")
-            for one in pods
-            if one["metadata"]["name"].startswith("p") and len(one["metadata"]["name"]) == 2
-        }
+        preemptors = {one["metadata"]["name"]: one for one in pods if one["metadata"]["name"].startswith("p")}
+        self.placed = {name: one["spec"].get("nodeName", "") for name, one in preemptors.items()}
         self.bound = {
-            one["metadata"]["name"]: epoch(condition(one, "PodScheduled")["lastTransitionTime"]) - self.taken_at
-            for one in pods
-            if one["metadata"]["name"] in self.placed and one["spec"].get("nodeName")
+            name: epoch(condition(preemptors[name], "PodScheduled")["lastTransitionTime"]) - self.taken_at
+            for name, node in self.placed.items()
+            if node
         }
         self.alive = {one["metadata"]["uid"] for one in pods if not one["metadata"].get("deletionTimestamp")}
         return str(sorted((one["metadata"]["uid"], one["metadata"]["resourceVersion"]) for one in pods))
-
-
-def simulated(real: Real, objects: ClusterObjects) -> Running:
-    steps = [Apply(at, "preemptor", (body,)) for at, body in real.arrivals]
-    return simulate(objects, real.policies, steps, Options(until=600.0, termination=TERMINATION))
 
 
 async def holds(sandbox: Sandbox, seed: int, file: Path) -> None:
@@ -180,49 +155,42 @@ async def holds(sandbox: Sandbox, seed: int, file: Path) -> None:
     finally:
         acting.cancel()
         await asyncio.gather(acting, return_exceptions=True)
-    result = await asyncio.to_thread(simulated, real, objects)
+    steps = [Apply(at, "preemptor", (body,)) for at, body in real.arrivals]
+    result = await asyncio.to_thread(
+        simulate, objects, real.policies, steps, Options(until=600.0, termination=TERMINATION)
+    )
     assert not result.errors, result.errors
     decided = [(at - real.taken_at, line) for at, line in lines if line["message"] == "decision"]
+    compared(real, decided, objects, result, f"seed {seed}")
+
+
+def compared(
+    real: Real, decided: list[tuple[float, Json]], objects: ClusterObjects, result: Running, what: str
+) -> None:
+    """Plans in their order and at their times, victims, and who was placed where and when are the same."""
     told = [(round(at, 1), one["preemptor"], one["node"]) for at, one in decided]
-    story = f"seed {seed}: {told} not {[(at, _plan(line)) for at, line in result.history.decisions]}"
-    within = [
-        (at, line)
-        for at, line in result.history.decisions
-        if at < time.time() - real.taken_at - 12.0 or at <= _last(decided)
-    ]
-    assert [_plan(line) for _, line in decided] == [_plan(line) for _, line in within], story
-    for (at, _), (simulated_at, _) in zip(decided, within, strict=True):
+    story = f"{what}: {told} not {[(at, _plan(line)) for at, line in result.history.decisions]}"
+    last = max((at for at, _ in decided), default=0.0)
+    seen = max(last, time.time() - real.taken_at - 12.0)
+    foretold = [(at, line) for at, line in result.history.decisions if at <= seen]
+    assert [_plan(line) for _, line in decided] == [_plan(line) for _, line in foretold], story
+    for (at, _), (simulated_at, _) in zip(decided, foretold, strict=True):
         assert abs(at - simulated_at) <= TOLERANCE, story
     gone = {key for key, one in objects.of("Pod").items() if one.metadata.uid not in real.alive}
-    victims = {
-        key_of(row.pod)
-        for row in result.history.pods.values()
-        if row.eviction and row.eviction.at <= _last(decided) + TOLERANCE
+    pods = result.history.pods.values()
+    assert gone == {key_of(row.pod) for row in pods if row.eviction and row.eviction.at <= last + TOLERANCE}, story
+    placed = {
+        row.pod.metadata.name: row for row in pods if row.placed is not None and (row.pod.spec.priority or 0) >= 100
     }
-    assert gone == victims, story
-    placed = {key.partition("/")[2]: one for key, one in _placed(result).items()}
     assert {name: node for name, node in real.placed.items() if node} == {
-        name: node for name, (_, node) in placed.items()
+        name: row.pod.spec.node_name for name, row in placed.items()
     }, story
     for name, at in real.bound.items():
-        assert abs(at - placed[name][0]) <= TOLERANCE, (name, at, placed[name], story)
-
-
-def _last(decided: list[tuple[float, Json]]) -> float:
-    return max((at for at, _ in decided), default=0.0)
+        assert abs(at - placed[name].placed) <= TOLERANCE, (name, at, placed[name].placed, story)
 
 
 def _plan(line: Json) -> tuple[str, str, list[str]]:
     return line["preemptor"], line["node"], sorted(victim["pod"] for victim in line.get("victims", ()))
-
-
-def _placed(result: Running) -> dict[str, tuple[float, str]]:
-    """When and on which node each preemptor was placed."""
-    return {
-        key_of(row.pod): (row.placed, row.pod.spec.node_name)
-        for row in result.history.pods.values()
-        if row.placed is not None and (row.pod.spec.priority or 0) >= 100
-    }
 
 
 @pytest.mark.parametrize("seed", range(3))

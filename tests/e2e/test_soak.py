@@ -13,9 +13,9 @@ from contextlib import suppress
 
 import pytest
 
-from tests.e2e.conftest import LABEL
 from tests.e2e.software import SYSTEM, policies
-from tests.workloads import deployment, eventually
+from tests.workloads import eventually
+from webhook.clusters.model.pods import is_ready
 from webhook.kube.errors import ApiError
 from webhook.kube.informer import Informer
 from webhook.kube.instants import epoch
@@ -48,9 +48,8 @@ class Watch:
         self.kept.append((time.monotonic(), replicas))
 
     def healthy(self) -> int:
-        return sum(
-            _is_healthy(pod) for pod in self.cache.items().values() if (pod.metadata.labels or {}).get("app") == "web"
-        )
+        pods = [pod for pod in self.cache.items().values() if (pod.metadata.labels or {}).get("app") == "web"]
+        return sum(is_ready(pod) and not pod.metadata.deletion_timestamp for pod in pods)
 
     def _look(self, change: Change[Pod]) -> None:
         old, new = change.old, change.new
@@ -68,14 +67,8 @@ class Watch:
         if (new.metadata.labels or {}).get("app") == "web":
             recent = [replicas for at, replicas in self.kept if at > time.monotonic() - 5] or [self.kept[-1][1]]
             if self.healthy() < min(*recent, self.kept[-1][1]):
-                self.broken.append(
-                    f"{change.key} went though its budget keeps {min(recent)} and {self.healthy()} are left"
-                )
-
-
-def _is_healthy(pod: Pod) -> bool:
-    ready = any(row.type == "Ready" and row.status == "True" for row in pod.status.conditions or ())
-    return ready and not pod.metadata.deletion_timestamp
+                left = f"keeps {min(recent)} and {self.healthy()} are left"
+                self.broken.append(f"{change.key} went though its budget {left}")
 
 
 class Load:
@@ -91,10 +84,7 @@ class Load:
             await self.sandbox.node(f"n{number}", cpu="8")
         self.low = await self.sandbox.priority_class("low", 80)
         self.high = [await self.sandbox.priority_class(f"high{n}", 100 + n, preemptionPolicy="Never") for n in range(3)]
-        body = deployment("web", 6, "2")
-        body["spec"]["template"]["metadata"]["annotations"] = {CAN_BE_PREEMPTED: "true"}
-        body["spec"]["template"]["spec"] |= {"priorityClassName": self.low, "nodeSelector": {LABEL: self.sandbox.id}}
-        await self.sandbox.client.create(DEPLOYMENT.path(self.sandbox.id), body)
+        await self.sandbox.workload("web", 6, "2", self.low)
         await self.sandbox.budget("web", {"app": "web"}, minAvailable=3)
         self.watch.keep(3)
 

@@ -4,12 +4,13 @@ Tenants, operators and controllers are played by impersonation, which an adminis
 """
 
 import json
+from contextlib import suppress
 
 import pytest
 
-from tests.e2e.users import granted
+from tests.e2e.users import granted, group
 from tests.workloads import deployment, eventually, pod, until_refused
-from webhook.kube.resources import NAMESPACE
+from webhook.kube.resources import CONFIG_MAP, POD, REPLICA_SET
 
 pytestmark = pytest.mark.kubectl
 
@@ -65,14 +66,10 @@ class Tenancy:
         self.controller = ("--as", CONTROLLER)
 
     async def begin(self) -> None:
-        client, where = self.sandbox.client, self.urgent_space
-        await client.create(NAMESPACE.path(), {"metadata": {"name": where}})
-        self.sandbox.cleans_up(NAMESPACE.path(None, where))
-        for space in (self.id, where):
-            subjects = [{"kind": "Group", "apiGroup": "rbac.authorization.k8s.io", "name": f"{self.id}-people"}]
-            subjects += [
-                {"kind": "ServiceAccount", "namespace": self.id, "name": one} for one in ("operator", "runner")
-            ]
+        await self.sandbox.namespace(self.urgent_space)
+        subjects = [group(f"{self.id}-people")]
+        subjects += [{"kind": "ServiceAccount", "namespace": self.id, "name": one} for one in ("operator", "runner")]
+        for space in (self.id, self.urgent_space):
             await granted(self.sandbox, "people", subjects, role="edit", where=space)
             await eventually(lambda space=space: self._open(space), 20, "the namespace takes pods of the operator")
         self.urgent = await self.sandbox.priority_class("urgent", VALUE)
@@ -80,22 +77,19 @@ class Tenancy:
 
     async def _open(self, space: str) -> bool:
         """A real cluster needs a moment until the namespace has its service account and the binding is known."""
-        arguments = ("create", "-f", "-", "-n", space, "--dry-run=server", *self.operator)
-        try:
-            await self._kubectl(*arguments, stdin=json.dumps(pod("probe")))
-        except AssertionError:
-            return False
-        return True
+        with suppress(AssertionError):
+            await self.create((*self.operator, "--dry-run=server"), pod("probe"), space)
+            return True
+        return False
 
     async def create(self, who, body, space: str = "", code: int = 0) -> str:
         """What kubectl prints when this user creates the object."""
-        arguments = ("create", "-f", "-", "-n", space or self.id, *who)
-        return await self._kubectl(*arguments, stdin=json.dumps(body), code=code)
+        return await self._kubectl("create", "-f", "-", "-n", space or self.id, *who, stdin=body, code=code)
 
     async def owned(self, name: str, class_name: str, space: str = "") -> dict:
         """A pod that names an object of the namespace as its controller."""
-        path = f"/api/v1/namespaces/{space or self.id}/configmaps"
-        owner = await self.sandbox.client.create(path, {"metadata": {"name": f"owner-of-{name}"}})
+        path, body = CONFIG_MAP.path(space or self.id), {"metadata": {"name": f"owner-of-{name}"}}
+        owner = await self.sandbox.client.create(path, body)
         body = pod(name, priorityClassName=class_name)
         reference = {"apiVersion": "v1", "kind": "ConfigMap", "controller": True}
         reference |= {key: owner["metadata"][key] for key in ("name", "uid")}
@@ -104,7 +98,7 @@ class Tenancy:
 
     async def pods(self, space: str = "") -> list[str]:
         """The names of the pods there."""
-        found, _ = await self.sandbox.client.list(f"/api/v1/namespaces/{space or self.id}/pods", dict)
+        found, _ = await self.sandbox.client.list(POD.path(space or self.id), dict)
         return [one["metadata"]["name"] for one in found]
 
 
@@ -126,9 +120,7 @@ async def serve(giveway, tenancy) -> None:
     """Start the webhook and wait until it judges."""
     await giveway.serve(POLICIES.format(id=tenancy.id))
     probe = pod("probe", priorityClassName=tenancy.urgent)
-
-    client, pods = tenancy.sandbox.client, tenancy.sandbox.pods
-    await until_refused(lambda: client.create(pods, probe, dryRun="All"), "bands/urgent", 20)
+    await until_refused(lambda: tenancy.sandbox.dry(probe), "bands/urgent", 20)
 
 
 async def test_a_workload_that_nobody_judged_gains_nothing(tenancy, giveway):
@@ -138,7 +130,7 @@ async def test_a_workload_that_nobody_judged_gains_nothing(tenancy, giveway):
         await tenancy.create(tenancy.tenant, workload("web", tenancy.urgent, 0, "ReplicaSet"), space)
     await serve(giveway, tenancy)
     for space in (tenancy.id, tenancy.urgent_space):
-        await client.patch(f"/apis/apps/v1/namespaces/{space}/replicasets/web", {"spec": {"replicas": 1}})
+        await client.patch(REPLICA_SET.path(space, "web"), {"spec": {"replicas": 1}})
     await eventually(lambda: tenancy.pods(tenancy.urgent_space), 20, "the namespace with the right gets its pod")
     body = await tenancy.owned("as-the-controller", tenancy.urgent)
     refused = await tenancy.create(tenancy.controller, body, code=1)
@@ -176,8 +168,7 @@ ROWS = [
 async def test_who_may_make_what(tenancy, giveway):
     """Each row comes out as it says, and a controller makes the pods where the namespace has the right."""
     await serve(giveway, tenancy)
-    for number, row in enumerate(ROWS):
-        who, what, of, where, words = row
+    for number, (who, what, of, where, words) in enumerate(ROWS):
         name, class_name = f"{what}-{number}", getattr(tenancy, of)
         space = tenancy.urgent_space if where else ""
         if what == "owned":
@@ -186,8 +177,8 @@ async def test_who_may_make_what(tenancy, giveway):
             body = workload(name, class_name) if what == "workload" else pod(name, priorityClassName=class_name)
         refused = words in (BAND, CLASSES)
         said = await tenancy.create(getattr(tenancy, who), body, space, code=int(refused))
-        assert words in said, row
-        assert ("Warning" in said) == ("Warning" in words), row
+        assert words in said, ROWS[number]
+        assert ("Warning" in said) == ("Warning" in words), ROWS[number]
 
     async def made() -> bool:
         return any(name.startswith("workload-") for name in await tenancy.pods(tenancy.urgent_space))

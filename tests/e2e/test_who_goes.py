@@ -4,19 +4,19 @@ Of each case those pods go that have to by the policy, which are not those that 
 """
 
 import asyncio
-import signal
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import pytest
 
 from tests.e2e.conftest import MAY_GO
+from tests.e2e.native import RESOURCES
 from tests.e2e.software import policies
 from tests.workloads import Json, eventually, served, until_refused
 from webhook.kube.pods import POD_DELETION_COST
-from webhook.kube.resources import NODE, PERSISTENT_VOLUME, PERSISTENT_VOLUME_CLAIM
+from webhook.kube.resources import NODE, PERSISTENT_VOLUME, PERSISTENT_VOLUME_CLAIM, VALIDATING_ADMISSION_POLICY
+from webhook.native.objects import Validation, validating_policy
 
-_POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
 KARPENTER, SAVED = "karpenter.sh/do-not-disrupt", "example.com/saved-at"
 TRAIN = {"jobset.sigs.k8s.io/jobset-name": "train"}
 ZONE = "e2e.example.com/zone"
@@ -169,7 +169,7 @@ async def test_who_goes(sandbox, giveway, case):
     process = await giveway.reconcile(policies(high, **case.policy), kill_at=case.kill)
     await sandbox.preemptor(high, **case.wants)
     if case.kill:
-        assert await process.ended() == -signal.SIGKILL
+        await process.killed()
         process = await giveway.reconcile(policies(high, **case.policy))
     there = {pod["name"] for pod in case.pods}
     if case.front or not case.on:
@@ -212,32 +212,21 @@ async def claim(sandbox: Any) -> None:
     spec = {"accessModes": ["ReadWriteOncePod"], "storageClassName": "", "volumeMode": "Filesystem"}
     size, source = {"storage": "1Gi"}, {"driver": "e2e.example.com", "volumeHandle": sandbox.id}
     volume = {"metadata": {"name": sandbox.id}, "spec": {**spec, "capacity": size, "csi": source}}
-    await sandbox.client.create(PERSISTENT_VOLUME.path(), {"apiVersion": "v1", "kind": "PersistentVolume", **volume})
-    sandbox.cleans_up(PERSISTENT_VOLUME.path(None, sandbox.id))
+    await sandbox.create(PERSISTENT_VOLUME, volume)
     metadata = {"name": "data", "annotations": {"pv.kubernetes.io/bind-completed": "yes"}}
     spec |= {"volumeName": sandbox.id, "resources": {"requests": size}}
-    body = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec}
-    await sandbox.client.create(PERSISTENT_VOLUME_CLAIM.path(sandbox.id), body)
+    await sandbox.client.create(PERSISTENT_VOLUME_CLAIM.path(sandbox.id), {"metadata": metadata, "spec": spec})
 
 
 async def denied(sandbox: Any, name: str) -> None:
     """An admission policy that denies the eviction of one pod, in force."""
-    full = f"{sandbox.id}-keeps"
+    await served(sandbox.client.list(VALIDATING_ADMISSION_POLICY.path(), dict), "admission policies")
     rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods/eviction"]}
-    expression = f"request.namespace != '{sandbox.id}' || request.name != '{name}'"
-    spec: Json = {
-        "failurePolicy": "Fail",
-        "matchConstraints": {"resourceRules": [rule]},
-        "validations": [{"expression": expression, "message": "it is kept"}],
-    }
-    binding = {"policyName": full, "validationActions": ["Deny"]}
-    for path, body in ((_POLICIES, spec), (f"{_POLICIES.removesuffix('ies')}ybindings", binding)):
-        made = sandbox.client.create(path, {"metadata": {"name": full}, "spec": body})
-        await served(made, "admission policies")
-        sandbox.cleans_up(f"{path}/{full}")
-    body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name, "namespace": sandbox.id}}
-    path = f"{sandbox.pods}/{name}/eviction"
-    await until_refused(lambda: sandbox.client.create(path, body, dryRun="All"), "it is kept")
+    kept = Validation("e2e", f"request.namespace != '{sandbox.id}' || request.name != '{name}'", "it is kept")
+    where = {"resourceRules": [rule]}
+    for one in validating_policy("e2e", f"{sandbox.id}-keeps", "enforce", constraints=where, validations=[kept]):
+        await sandbox.create(RESOURCES[one["kind"]], one)
+    await until_refused(lambda: sandbox.evict(name, dryRun=["All"]), "it is kept")
 
 
 @pytest.mark.parametrize("spec", [apart_from("apart"), spread_over("apart")], ids=["anti-affinity", "spread"])

@@ -35,12 +35,21 @@ def set_field(path: str, value: Any) -> Json:
 
 
 class WebhookServer:
-    """`reviews` holds every AdmissionReview received; `answer` makes the response, `delay` is in seconds."""
+    """`reviews` holds every AdmissionReview received; `answer` makes the response, `delay` is in seconds.
 
-    def __init__(self, directory: Path, answer: Answer = allow, service: str = "hook.default.svc") -> None:
+    Its certificate is good for a day from `made` on, or from now on.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        answer: Answer = allow,
+        service: str = "hook.default.svc",
+        made: dt.datetime | None = None,
+    ) -> None:
         now, day = dt.datetime.now(dt.UTC), dt.timedelta(days=1)
         authority = make_authority(now, day)
-        serving = make_serving(authority, ["127.0.0.1", service], now, day)
+        serving = make_serving(authority, ["127.0.0.1", service], made or now, day)
         cert, key = directory / "hook.crt", directory / "hook.key"
         cert.write_bytes(pem(serving.certificate))
         key.write_bytes(serving.key_pem())
