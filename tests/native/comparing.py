@@ -233,6 +233,26 @@ def agreed(results: tuple[Result, Result]) -> set[str]:
     return native.denied
 
 
+def assert_same(webhook: Result, native: Result) -> None:
+    """The same refusals, warnings and object; mutation warns in the webhook alone.
+
+    An expression that fails is refused by both, in words of their own.
+
+    Two differences are known (docs/native-policies.md). If a condition of a policy with rules of several enforcements
+    fails, the strictest counts in the webhook, and natively that of the rules that the request concerns. If a manifest
+    carries the record itself, the pod may natively be left without one.
+    """
+    assert native.refused_in_tree == webhook.refused_in_tree
+    assert native.failed == webhook.failed or (webhook.failed and webhook.mixed)
+    assert native.denied == webhook.denied
+    if not webhook.failed:
+        assert {text for text in native.warned if "no usable twin" not in text} == webhook.warned
+    annotations = webhook.object.get("metadata", {}).get("annotations", {})
+    if forged(native.object) and GIVEN not in native.object["metadata"].get("annotations", {}):
+        annotations.pop(GIVEN, None)
+    assert native.object == webhook.object
+
+
 def make_class(name: str, value: int = 0, policy: str | None = None, **more: Any) -> Json:
     """A PriorityClass as JSON; `more` are annotations, if their keys are such, or else fields."""
     said = {key: more.pop(key) for key in list(more) if "/" in key}

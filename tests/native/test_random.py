@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 
-from tests.native.comparing import SETTINGS, Both, agreed, forged, pod_request
+from tests.native.comparing import SETTINGS, Both, agreed, assert_same, forged, pod_request
 from tests.native.strategies import (
     CLASS_NAMES,
     KEYS,
@@ -34,24 +34,6 @@ often = settings(
     phases=(Phase.generate,),
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
-
-
-def assert_same(webhook: Any, native: Any) -> None:
-    """The same refusals, warnings and object. An expression that fails is refused by both, in words of their own.
-
-    Two differences are known (docs/native-policies.md). If a condition of a policy with rules of several enforcements
-    fails, the strictest counts in the webhook, and natively that of the rules that the request concerns. If a manifest
-    carries the record itself, the pod may natively be left without one.
-    """
-    assert native.refused_in_tree == webhook.refused_in_tree
-    assert native.failed == webhook.failed or (webhook.failed and webhook.mixed)
-    assert native.denied == webhook.denied
-    if not webhook.failed:
-        assert {text for text in native.warned if "no usable twin" not in text} == webhook.warned
-    annotations = webhook.object.get("metadata", {}).get("annotations", {})
-    if forged(native.object) and GIVEN not in native.object["metadata"].get("annotations", {}):
-        annotations.pop(GIVEN, None)
-    assert native.object == webhook.object
 
 
 def counts_own_annotations(policies: Policies, pod: dict[str, Any]) -> bool:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.native.comparing import Both, pod_request
+from tests.native.comparing import Both, assert_same, pod_request
 from webhook.admission.policytest import find
 from webhook.native.compiler import compile_policies
 from webhook.native.objects import Settings
@@ -47,15 +47,6 @@ def both_of(file, test):
     if key not in _BOTH:
         _BOTH[key] = Both(load_or_raise(directory), test.spec.objects)
     return _BOTH[key]
-
-
-def assert_same(webhook, native):
-    """The same refusals and warnings, and the same object; mutation warns in the webhook alone."""
-    assert native.refused_in_tree == webhook.refused_in_tree
-    assert native.denied == webhook.denied
-    assert native.failed == webhook.failed
-    assert {text for text in native.warned if "no usable twin" not in text} == webhook.warned
-    assert native.object == webhook.object
 
 
 @pytest.mark.parametrize(("file", "test", "case"), CASES)
