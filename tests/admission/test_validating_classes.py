@@ -8,7 +8,6 @@ from tests.admission.builders import (
     judged,
     make_class,
     make_context,
-    make_pod,
     make_policy,
     make_rule,
     manage,
@@ -70,20 +69,12 @@ def test_a_managed_class_that_is_not_never_is_warned_about():
     assert "make it again" in answer["warnings"][0]
 
 
-@pytest.mark.parametrize(("user", "allowed"), [("alice", False), ("root", True)])
-def test_a_reserved_range_is_defined_by_those_it_is_for(user, allowed):
-    """Classes in a band of a platform team are made by that team."""
-    band = Reserve(from_=900, to=1000, define=(Definers(subjects=(Subject("User", "root"),)),))
-    context = make_context(policies=(make_policy("bands", make_rule("platform", reserve=band)),))
-    answer = judged(context, make_body(value=950), user=user)
-    assert answer["allowed"] is allowed
-    if not allowed:
-        assert "bands/platform" in message_of(answer)
-
-
 COLLECTOR = "system:serviceaccount:kube-system:generic-garbage-collector"
 GONE = {"apiVersion": "v1", "kind": "ConfigMap", "name": "gone", "uid": "u1"}
 OWNED = {"ownerReferences": [GONE]}
+BAND = make_rule(
+    "platform", reserve=Reserve(from_=900, to=1000, define=(Definers(subjects=(Subject("User", "root"),)),))
+)
 
 
 def of_band(*, going=False, **metadata):
@@ -94,9 +85,8 @@ def of_band(*, going=False, **metadata):
 
 def guarded(**match):
     """The band, beside an expression over classes and a condition that fail on every request that they see."""
-    band = Reserve(from_=900, to=1000, define=(Definers(subjects=(Subject("User", "root"),)),))
     fails = Validate(expression="object.nothing == 1", resources=("priorityclasses",))
-    policy = make_policy("bands", make_rule("platform", reserve=band), make_rule("fails", validate=fails), **match)
+    policy = make_policy("bands", BAND, make_rule("fails", validate=fails), **match)
     failing = MatchCondition(name="fails", source=HERE, expression="object.nothing == 1")
     return make_context(policies=(msgspec.structs.replace(policy, conditions=(failing,)),))
 
@@ -148,10 +138,8 @@ def test_the_refusal_of_a_deletion_names_who_may():
 )
 def test_an_owner_of_a_class_is_added_by_those_who_may_define_it(before, after, allowed):
     """Garbage collection deletes a class whose owner does not exist, so an owner is judged like a deletion."""
-    band = Reserve(from_=900, to=1000, define=(Definers(subjects=(Subject("User", "root"),)),))
-    policy = make_policy("bands", make_rule("platform", reserve=band))
     never = MatchCondition(name="never", source=HERE, expression="false")
-    context = make_context(policies=(msgspec.structs.replace(policy, conditions=(never,)),))
+    context = make_context(policies=(msgspec.structs.replace(make_policy("bands", BAND), conditions=(never,)),))
     old, new = of_band(ownerReferences=before), of_band(ownerReferences=after)
     assert judged(context, new, old)["allowed"] is allowed
     assert judged(context, new, old, user="root")["allowed"] is True
@@ -189,12 +177,3 @@ def test_annotations_of_classes_are_protected(before, after, user, allowed, goin
     if not allowed:
         assert "rule p/guard leaves that to User root" in message_of(answer)
         assert message_of(answer).endswith("; leave it out" if before is None else "; leave it as it is")
-
-
-def test_pods_have_the_annotations_of_their_own_rules():
-    """A rule about PriorityClasses protects nothing on pods."""
-    rule = make_rule("guard", protect_annotations=ProtectAnnotations(keys=(KEY,), resources=("priorityclasses",)))
-    context = make_context(policies=(make_policy("p", rule),))
-    spec = {"priority": 0, "preemptionPolicy": "PreemptLowerPriority"}
-    old, new = make_pod(**spec), make_pod(meta={"annotations": {KEY: "true"}}, **spec)
-    assert judged(context, new, old)["allowed"] is True

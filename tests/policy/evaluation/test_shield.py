@@ -23,6 +23,7 @@ SHIELD = f"{{name: s, protectAnnotations: {{keys: [{KEY}], allow: {{subjects: [{
 LEADS, OWNERS = rules(SHIELD), rules(SHIELD.replace("leads", "owners"))
 ELSEWHERE, TRIAL = rules(SHIELD, match="{namespaces: [other]}"), rules(SHIELD, enforcement="warn")
 AT_CREATE = rules(SHIELD.replace("allow:", "operations: [CREATE, UPDATE], allow:"))
+OF_CLASSES = rules(SHIELD.replace("allow:", "resources: [priorityclasses], allow:"))
 LEAD = user("lena", "leads")
 SPELLING = "volcano.sh/preemptable"
 READ = f"preemptors: {{priorityClasses: [a]}}\nvictims: {{annotations: {{preemptible: [{SPELLING}]}}}}"
@@ -86,6 +87,7 @@ SAID = {
     "a pod that says nothing": ((AT_CREATE,), create(pod()), {}),
     "what the class says may be said by the pod": ((AT_CREATE,), new(priority_class=BATCH), {}),
     "and nothing else": ((AT_CREATE,), new("false", priority_class=BATCH), DENIED),
+    "a rule about classes says nothing of pods": ((OF_CLASSES,), change("true", "false", user=LEAD), BUILTIN),
     "what is no text counts as absent": (
         (NONE,),
         update(pod(annotations={KEY: "true"}), pod(annotations={KEY: ["true"]})),
