@@ -41,18 +41,13 @@ class Select(msgspec.Struct, frozen=True):
 class FunctionCall(msgspec.Struct, frozen=True):
     """A function or operator, its target first; `scalar` if its value is a number, a bool or an instant.
 
-    A message written out, `google.protobuf.ListValue{values: object.l}`, is the call of its name on its fields' values.
+    A message written out, `google.protobuf.ListValue{values: object.l}`, is the call of its name on its fields' values,
+    a list or a map the call of LIST on its elements, or on its keys and values in turn.
     """
 
     function: str
     arguments: tuple[Tree, ...]
-    scalar: bool
-
-
-class ListOrMap(msgspec.Struct, frozen=True):
-    """A list or a map written out; of a map, the keys and values in turn."""
-
-    elements: tuple[Tree, ...]
+    scalar: bool = False
 
 
 class Comprehension(msgspec.Struct, frozen=True):
@@ -70,7 +65,9 @@ class Comprehension(msgspec.Struct, frozen=True):
     result: Tree
 
 
-Tree: TypeAlias = Constant | Identifier | Select | FunctionCall | ListOrMap | Comprehension
+Tree: TypeAlias = Constant | Identifier | Select | FunctionCall | Comprehension
+LIST = "[]"
+EMPTY = FunctionCall(LIST, ())
 
 _Fields: TypeAlias = dict[int, list[int | bytes]]
 _FIXED = (protobuf_wire.FIXED32, protobuf_wire.FIXED64)
@@ -113,12 +110,10 @@ def _tree(node: _Fields, scalars: set[int]) -> Tree:
             arguments = tuple(_tree(operand, scalars) for operand in operands)
             return FunctionCall(plain(_text(body, 2)), arguments, _number(node, 2) in scalars)
         case 7:
-            return ListOrMap(tuple(_tree(element, scalars) for element in _messages(body, 1)))
+            return FunctionCall(LIST, tuple(_tree(element, scalars) for element in _messages(body, 1)))
         case 8:
             parts = [part for entry in _messages(body, 2) for field in (3, 4) for part in _messages(entry, field)]
-            made = tuple(_tree(part, scalars) for part in parts)
-            message = _text(body, 1)
-            return FunctionCall(message, made, scalar=False) if message else ListOrMap(made)
+            return FunctionCall(_text(body, 1) or LIST, tuple(_tree(part, scalars) for part in parts))
         case _:
             loop = [_tree(_message(body, field), scalars) for field in (2, 4, 5, 6, 7)]
             return Comprehension(_text(body, 1), loop[0], _text(body, 3), *loop[1:])

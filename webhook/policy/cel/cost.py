@@ -18,7 +18,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from webhook.policy.cel.ast import Comprehension, Constant, FunctionCall, Identifier, ListOrMap, Select, Tree
+from webhook.policy.cel.ast import EMPTY, LIST, Comprehension, Constant, FunctionCall, Identifier, Select, Tree
 from webhook.policy.cel.string_functions import DECLARED
 
 BUDGET = 20_000_000
@@ -165,10 +165,6 @@ class _Estimate:
                 return scope.get(name, self._input)
             case Select(operand):
                 return self._value(operand, scope)
-            case ListOrMap(parts):
-                values = [self._value(part, scope) for part in parts]
-                most = max([float(len(parts)), *(value.elements for value in values)])
-                return _Value(self._sum(*(value.size for value in values), (2.0 * len(parts),)), most)
             case FunctionCall():
                 return self._call(tree, [self._value(part, scope) for part in tree.arguments])
             case Comprehension():
@@ -177,6 +173,9 @@ class _Estimate:
     def _call(self, call: FunctionCall, values: list[_Value]) -> _Value:
         """The value of a function or operator; its result is as long as its arguments together unless known better."""
         name, sizes = call.function, [value.size for value in values]
+        if name == LIST:
+            most = max([float(len(values)), *(value.elements for value in values)])
+            return _Value(self._sum(*sizes, (2.0 * len(values),)), most)
         result = _Value(self._sum(*sizes), sum(value.elements for value in values))
         if name == "_+_" and values[0] is _COLLECTED and not call.scalar:
             return result
@@ -222,7 +221,7 @@ class _Estimate:
     def _comprehension(self, loop: Comprehension, scope: _Scope) -> _Value:
         """What a loop costs: its range once, and its step for every element."""
         range_, init = self._value(loop.range, scope), self._value(loop.init, scope)
-        if loop.range == ListOrMap(()):
+        if loop.range == EMPTY:
             return self._value(loop.result, {**scope, loop.accumulator: init})
         steps, size, outside = min(range_.elements, float(_ITERATIONS)), self._here(range_.size), self._repeated
         often = (min(count * steps, all_ / _SMALLEST_ELEMENT) for count, all_ in zip(outside, size, strict=True))
@@ -231,7 +230,9 @@ class _Estimate:
         inner = {**scope, loop.variable: element, loop.accumulator: _COLLECTED}
         self._value(loop.condition, inner)
         value, made = self._value(loop.step, inner), _NUMBER
-        if isinstance(loop.init, ListOrMap):  # `map` and `filter` put each element behind those that they have
+        if (
+            isinstance(loop.init, FunctionCall) and loop.init.function == LIST
+        ):  # `map` and `filter` put each element behind those that they have
             self._charge((_COPY * steps,))
             made = _Value(self._here(value.size)[:-1], max(steps, value.elements))
         self._repeated = outside

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from webhook.policy.cel.ast import Comprehension, Constant, FunctionCall, Identifier, ListOrMap, Select, Tree
+from webhook.policy.cel.ast import EMPTY, Comprehension, Constant, FunctionCall, Identifier, Select, Tree
 
 _KINDS = {"pods": "Pod", "priorityclasses": "PriorityClass"}
 _INDEXES = frozenset(("_[_]", "_[?_]", "_?._"))
@@ -166,9 +166,6 @@ class _Walk:
                 return _elements(value)
             case FunctionCall(name, parts):
                 return self._call(name, parts, scope)
-            case ListOrMap(parts):
-                for part in parts:
-                    self._whole(part, scope)
             case Comprehension():
                 return self._comprehension(tree, scope)
         return _Value()
@@ -207,7 +204,7 @@ class _Walk:
         """A macro: its variable is an element of the range; `cel.bind` is one whose range is empty."""
         range_ = self._whole(loop.range, scope)
         init = self._value(loop.init, scope)
-        bound = isinstance(loop.range, ListOrMap) and not loop.range.elements
+        bound = loop.range == EMPTY
         inner = {**scope, loop.variable: _elements(range_), loop.accumulator: init if bound else _Value()}
         for part in () if bound else (loop.condition, loop.step):
             self._whole(part, inner)
