@@ -15,7 +15,10 @@ _SYSTEM_PREFIX = "system-"
 def validate_class(context: Context, review: Review, answer: Answer) -> None:
     """Judge a PriorityClass as it would be stored, in the API server's words (docs/kubernetes-behaviour.md K4)."""
     if review.operation == "DELETE":
-        _validate_deletion(context, review, answer)
+        # The garbage collector deletes for an owner; a new owner is judged when the reference to it is added
+        owned = bool(review.typed(PriorityClass, old=True).metadata.owner_references)
+        if not (owned and review.user.username in GARBAGE_COLLECTORS):
+            answer.add(context.engine.judge_definition(context.request(review, review.old_object or {})))
         return
     priority_class = review.typed(PriorityClass)
     if priority_class.metadata.deletion_timestamp and review.has_old:
@@ -62,13 +65,3 @@ def validate_class(context: Context, review: Review, answer: Answer) -> None:
     request = context.request(review)
     request.priority_class, request.priority = priority_class, value
     answer.add(context.engine.judge(request, context.trace))
-
-
-def _validate_deletion(context: Context, review: Review, answer: Answer) -> None:
-    """Judge who deletes a class: whoever may define it, and the garbage collector if the class has an owner.
-
-    A new owner is judged when the reference to it is added.
-    """
-    owned = bool(review.typed(PriorityClass, old=True).metadata.owner_references)
-    if not (owned and review.user.username in GARBAGE_COLLECTORS):
-        answer.add(context.engine.judge_definition(context.request(review, review.old_object or {})))

@@ -14,7 +14,6 @@ from contextlib import suppress
 from webhook.kube.client import Client
 from webhook.kube.errors import ApiError, unless_absent
 from webhook.kube.informer import Informer
-from webhook.kube.object_cache import Change
 from webhook.kube.objects.cluster_scoped import PriorityClass
 from webhook.kube.resources import MUTATING_ADMISSION_POLICY, PRIORITY_CLASS, VALIDATING_ADMISSION_POLICY
 from webhook.native.compiler import compile_policies
@@ -47,8 +46,8 @@ class PolicyKeeper:
         self._client, self._policies, self._settings = client, policies, settings
         self._period, self._clock = period, clock
         self._classes = Informer(client, PRIORITY_CLASS.path(), PriorityClass)
-        self._classes.handlers.append(self._changed)
         self._woken = asyncio.Event()
+        self._classes.handlers.append(lambda _: self._woken.set())
         self._told: set[Inexpressible] = set()
         self.note = "not looked at yet"
 
@@ -101,7 +100,3 @@ class PolicyKeeper:
         if note != self.note:
             log.log(logging.INFO if note == "in step" else logging.WARNING, "native policies: %s", note)
         self.note = note
-
-    def _changed(self, change: Change[PriorityClass]) -> None:
-        del change
-        self._woken.set()
