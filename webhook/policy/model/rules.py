@@ -219,14 +219,12 @@ class Validate(Checked, frozen=True, kw_only=True):
         return Declaration(about=self.resources, expressions=(self.expression,))
 
 
-def _rule(values: Values, source: SourcePosition) -> Values:
-    """The rule's values; the policy, which knows the enforcement, makes the rule of them."""
-    return {**values, "source": source}
-
-
-@mapping("rule", build=_rule, alternatives=True)
+@mapping("rule", build=lambda values, source: {**values, "source": source}, alternatives=True)
 class PriorityRule(msgspec.Struct, frozen=True, kw_only=True):
-    """One rule: a name, and exactly one body."""
+    """One rule: a name, and exactly one body.
+
+    Of a file its values are read, of which the policy, which knows the enforcement, makes the rule.
+    """
 
     name: Annotated[Name, "The rule's name in messages, logs and tests."]
     source: SourcePosition
