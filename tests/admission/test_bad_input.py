@@ -22,7 +22,6 @@ from webhook.admission.own_reviews import RESOURCES
 from webhook.admission.webhook import HANDLED
 
 CONTEXT = make_context(make_class("high", 100))
-NO_REVIEW = "the body is no AdmissionReview"
 GOOD = make_review(make_pod(priorityClassName="high"))
 
 
@@ -43,29 +42,31 @@ def error(message, uid=UID, code=400, reason="BadRequest"):
     return {"uid": uid, "allowed": False, "status": status}
 
 
+def no_review(said, uid=UID):
+    return error(f"the body is no AdmissionReview: {said}", uid)
+
+
 BAD = {
     "empty": (b"", error("the body is empty; an AdmissionReview was expected", "")),
     "blank": (b" \n", error("the body is empty; an AdmissionReview was expected", "")),
-    "not JSON": (b"hello", error(f"{NO_REVIEW}: JSON is malformed: invalid character (byte 0)", "")),
-    "not an object": (b"[]", error("the body is no AdmissionReview: Expected `object`, got `array`", "")),
-    "truncated": (json.dumps(GOOD).encode()[:300], error(f"{NO_REVIEW}: Input data was truncated")),
+    "not JSON": (b"hello", no_review("JSON is malformed: invalid character (byte 0)", "")),
+    "not an object": (b"[]", no_review("Expected `object`, got `array`", "")),
+    "truncated": (json.dumps(GOOD).encode()[:300], no_review("Input data was truncated")),
     "not UTF-8": (b'{"kind": "\xff\xfe"}', None),
-    "wrong kind": (having("Pod", "kind"), error("kind is 'Pod'; AdmissionReview was expected")),
-    "v1beta1": (
-        having("admission.k8s.io/v1beta1", "apiVersion"),
-        error(
-            "apiVersion is 'admission.k8s.io/v1beta1'; only admission.k8s.io/v1 is served"
-            " (set admissionReviewVersions: [v1] in the webhook configuration)"
-        ),
+    "wrong kind": (having("Pod", "kind"), no_review("Invalid enum value 'Pod' - at `.kind`")),
+    "v1beta1": (having("v1beta1", "apiVersion"), no_review("Invalid enum value 'v1beta1' - at `.apiVersion`")),
+    "no request": (having(..., "request"), no_review("Object missing required field `request`", "")),
+    "request null": (having(None, "request"), no_review("Expected `object`, got `null` - at `.request`", "")),
+    "no uid": (having(..., "request.uid"), no_review("Object missing required field `uid` - at `.request`", "")),
+    "uid a number": (having(7, "request.uid"), no_review("Expected `str`, got `int` - at `.request.uid`", "")),
+    "long uid": (
+        having("u" * 129, "request.uid"),
+        no_review("Expected `str` of length <= 128 - at `.request.uid`", ""),
     ),
-    "no request": (having(..., "request"), error("request is missing", "")),
-    "request null": (having(None, "request"), error("request is missing", "")),
-    "no uid": (having(..., "request.uid"), error("request.uid is missing", "")),
-    "uid a number": (
-        having(7, "request.uid"),
-        error(f"{NO_REVIEW}: Expected `str`, got `int` - at `.request.uid`", ""),
+    "no resource": (
+        having(..., "request.resource"),
+        no_review("Object missing required field `resource` - at `.request`"),
     ),
-    "no resource": (having(..., "request.resource"), error("request.resource is missing")),
     "object null": (having(None, "request.object"), error("request.object is null in a CREATE")),
     "object a list": (having([], "request.object"), error("request.object: Expected `object`, got `array`")),
     "annotations not strings": (
@@ -78,7 +79,7 @@ BAD = {
     ),
     "groups a number": (
         having(5, "request.userInfo.groups"),
-        error("the body is no AdmissionReview: Expected `array`, got `int` - at `.request.userInfo.groups`"),
+        no_review("Expected `array`, got `int` - at `.request.userInfo.groups`"),
     ),
 }
 

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable
 from contextlib import suppress
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 
@@ -98,8 +98,8 @@ class PodView(ObjectView):
 
 
 class _Resource(ObjectView):
+    resource: Annotated[str, msgspec.Meta(min_length=1)]
     group: str = ""
-    resource: str = ""
 
 
 _NULL = msgspec.Raw(b"null")
@@ -108,8 +108,8 @@ _NULL = msgspec.Raw(b"null")
 class _Request(ObjectView):
     """The envelope; the objects in it are decoded by kind, later, and mostly in part."""
 
-    uid: str = ""
-    resource: _Resource | None = None
+    uid: Annotated[str, msgspec.Meta(min_length=1, max_length=LONGEST_UID)]
+    resource: _Resource
     sub_resource: str | None = None
     operation: str | None = None
     namespace: str | None = None
@@ -130,9 +130,11 @@ _OBJECTS = frozenset({"object", "oldObject"})
 
 
 class _AdmissionReview(ObjectView):
-    kind: str | None = None
-    api_version: str | None = None
-    request: _Request | None = None
+    """What is answered, in the one version that webhook configurations name (`admissionReviewVersions`)."""
+
+    kind: Literal["AdmissionReview"]
+    api_version: Literal["admission.k8s.io/v1"]
+    request: _Request
 
 
 _json: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
@@ -151,11 +153,11 @@ class Review:
     without them.
     """
 
-    def __init__(self, body: bytes, request: _Request, resource: _Resource) -> None:
+    def __init__(self, body: bytes, request: _Request) -> None:
         self._body, self._object, self._old = body, request.object, request.old_object
         self._views: dict[tuple[type[Any], bool], Any] = {}
         self.uid = request.uid
-        self.group, self.resource = resource.group, resource.resource
+        self.group, self.resource = request.resource.group, request.resource.resource
         self.kind = self.group, self.resource
         self.subresource = request.sub_resource or ""
         self.operation = request.operation or ""
@@ -238,30 +240,10 @@ def decode(body: bytes) -> Review:
         text = f"the review has more than {MOST_VALUES} values, so giveway refuses it unread; make the object smaller"
         raise BadReviewError(text, uid=uid_of(body), rule="size")
     try:
-        review = _review.decode(body)
+        return Review(body, _review.decode(body).request)
     except UNREADABLE as error:
         text = f"the body is no AdmissionReview: {_readable(error)}"
         raise BadReviewError(text, uid=uid_of(body), rule=_rule(error)) from None
-    request = review.request
-    uid = request.uid if request else ""
-    if review.kind != "AdmissionReview":
-        kind = bounded(review.kind or "")
-        raise BadReviewError(f"kind is {kind!r}; AdmissionReview was expected", uid=uid)
-    if review.api_version != API_VERSION:
-        raise BadReviewError(
-            f"apiVersion is {bounded(review.api_version or '')!r}; only {API_VERSION} is served"
-            " (set admissionReviewVersions: [v1] in the webhook configuration)",
-            uid=uid,
-        )
-    if request is None:
-        raise BadReviewError("request is missing")
-    if not uid:
-        raise BadReviewError("request.uid is missing")
-    if len(uid) > LONGEST_UID:
-        raise BadReviewError(f"request.uid has {len(uid)} characters; at most {LONGEST_UID} are read")
-    if request.resource is None or not request.resource.resource:
-        raise BadReviewError("request.resource is missing", uid=uid)
-    return Review(body, request, request.resource)
 
 
 def values(body: bytes) -> int:
@@ -287,7 +269,7 @@ def _rule(error: Exception) -> str:
 def _readable(error: Exception) -> str:
     if isinstance(error, RecursionError):
         return "it is nested too deeply"
-    return str(error).replace("`$", "`")
+    return bounded(str(error).replace("`$", "`"))
 
 
 Operation = dict[str, Any]
