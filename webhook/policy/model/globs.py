@@ -1,5 +1,6 @@
 """Names with `*` in them: compiled once, matched in time linear in the name."""
 
+import re
 from collections.abc import Callable, Iterable
 
 WILDCARD = "*"
@@ -12,32 +13,15 @@ def name_matcher(patterns: Iterable[str]) -> Callable[[str], bool]:
     literals = frozenset(pattern for pattern in patterns if WILDCARD not in pattern)
     if literals.issuperset(patterns):
         return literals.__contains__
-    pieces = [pattern.split(WILDCARD) for pattern in patterns if WILDCARD in pattern]
-    globs = [(first, list(filter(None, middle)), last) for first, *middle, last in pieces]
-
-    def matches(name: str) -> bool:
-        if name in literals:
-            return True
-        for first, middle, last in globs:
-            if name.startswith(first) and name.endswith(last) and _in_order(name, first, middle, last):
-                return True
-        return False
-
-    return matches
+    globs = "|".join(_expression(pattern) for pattern in patterns if WILDCARD in pattern)
+    fits = re.compile(globs, re.DOTALL).fullmatch
+    return lambda name: name in literals or fits(name) is not None
 
 
-def _in_order(name: str, first: str, middle: list[str], last: str) -> bool:
-    """Whether the middle pieces of a glob stand in the name in turn, between the first and the last one.
-
-    The leftmost place of each is always good enough.
-    """
-    at = len(first)
-    for piece in middle:
-        place = name.find(piece, at)
-        if place < 0:
-            return False
-        at = place + len(piece)
-    return len(name) - at >= len(last)
+def _expression(glob: str) -> str:
+    """A glob as a regular expression. The leftmost place of each piece is good enough, so none is tried again."""
+    first, *middle, last = map(re.escape, glob.split(WILDCARD))
+    return first + "".join(f"(?>.*?{piece})" for piece in filter(None, middle)) + f".*{last}"
 
 
 def literal_prefix(pattern: str) -> str:
