@@ -88,6 +88,7 @@ KNOWN_ANNOTATIONS = [
 """The annotations about preemption that are known, which editors offer."""
 
 _SUBDOMAIN = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
+_QUALIFIED = re.compile(rf"({_SUBDOMAIN}/)?[A-Za-z0-9]([-A-Za-z0-9_.]{{0,61}}[A-Za-z0-9])?", re.ASCII)
 _GLOB = r"[-a-z0-9.*]+"
 
 
@@ -173,9 +174,7 @@ def _key(what: str, longest: int, *, recognises: bool | None = None, **described
             raise ShapeError(
                 f"{text} is giveway's own: it is protected always, and no policy reads, copies or allows it"
             )
-        prefix, slash, last = text.rpartition("/")
-        fits = re.fullmatch(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?", last, re.ASCII)
-        if not fits or (slash and not re.fullmatch(_SUBDOMAIN, prefix, re.ASCII)):
+        if not _QUALIFIED.fullmatch(text):
             raise ShapeError(f'"{text[:80]}" is not {what} such as {CAN_BE_PREEMPTED}')
         if recognises is not None:
             reader.annotations.append((text, scalar, recognises))
