@@ -8,21 +8,16 @@ from functools import partial
 import pytest
 
 from tests.policy.builders import table
+from tests.policy.cel.test_program import inputs
 from tests.processor_time import within
 from webhook.policy.cel.ast import parse
 from webhook.policy.cel.cost import BUDGET
-from webhook.policy.cel.program import CelError, CelRuntimeError, Inputs, compile_bool
+from webhook.policy.cel.program import CelError, CelRuntimeError, compile_bool
 
 REFERENCE = 6_000_000
 """Nanoseconds that `reference` takes on a machine on which the estimates hold as they are."""
-EMPTY = dict.fromkeys(("object", "oldObject", "request", "namespaceObject", "priorityClass"))
 EVERY_VALUE = "object.spec.containers.all(c, c.env.all(e, object.spec.volumes.all(v, !e.value.contains(v.name))))"
 IMAGES = "object.spec.containers.all(c, c.image.matches('^registry.example/[a-z0-9/.-]+:v[0-9]+$'))"
-
-
-def inputs(**variables):
-    """Inputs with these variables, the others null."""
-    return Inputs(lambda: EMPTY | variables)
 
 
 def pod(containers=1, variables=1, volumes=1, value="v"):
