@@ -1,10 +1,28 @@
-"""Who asks for a pod: people are told apart by `subjects`, what controllers make by namespace only."""
+"""Who asks for a pod: people are told apart by `subjects`, what controllers make by namespace only.
+
+And which rights, and which `match` by subjects, are refused because they would be everybody's.
+"""
 
 import pytest
 
-from tests.policy.builders import create, define, deployment, namespace, outcomes, pod, rules, table, update, user
+from tests.policy.builders import (
+    create,
+    define,
+    deployment,
+    document,
+    loaded,
+    namespace,
+    outcomes,
+    pod,
+    rules,
+    table,
+    update,
+    user,
+)
 from tests.policy.builders import engine as judging
+from webhook.policy.files.loading import load_or_raise
 from webhook.policy.model.values import CAN_BE_PREEMPTED as KEY
+from webhook.policy.shapes.findings import PolicyError, Severity
 
 CONTROLLER = user("system:serviceaccount:kube-system:replicaset-controller", "system:serviceaccounts")
 OPERATOR = user("system:serviceaccount:operators:spark-operator", "system:serviceaccounts")
@@ -204,3 +222,110 @@ def test_who_acts_for_themselves(spec, request_, outcome):
     What is no list of owners is left to the API server.
     """
     assert outcomes(judging(spec), request_) == ({} if outcome is None else {"p/r": outcome})
+
+
+ABOUT_CLASSES = "rules:\n- {name: v, validate: {expression: 'true', message: m, resources: [priorityclasses]}}"
+VALIDATED = ABOUT_CLASSES.replace("priorityclasses", "pods")
+DEFAULT = "rules:\n- {name: d, defaultPriorityClass: standard}"
+IN_PLATFORM = f"{{{PLATFORM}}}"
+
+
+def use(right):
+    """A spec whose one right is this."""
+    return f"rules:\n- {{name: r, reserve: {{from: 1, to: 9, use: {right}}}}}"
+
+
+def account(namespace, name):
+    """A right of service accounts."""
+    return f"{{subjects: [{{kind: ServiceAccount, namespace: {namespace}, name: '{name}'}}]}}"
+
+
+def group(name):
+    """A right of a group."""
+    return f"{{subjects: [{{kind: Group, name: '{name}'}}]}}"
+
+
+def told(spec):
+    """Severity and words of each finding."""
+    return [(one.severity, one.message) for one in loaded(spec).findings]
+
+
+OF_CONTROLLERS = [
+    pytest.param(account("kube-system", "*-controller"), id="what was recommended once"),
+    pytest.param(account("kube-system", "replicaset-controller"), id="one controller"),
+    pytest.param(account("kube-system", "ttl-controller"), id="anything called a controller"),
+    pytest.param(account("kube-system", "*"), id="all of kube-system"),
+    pytest.param(account("'*'", "job-controller"), id="any namespace"),
+    pytest.param(account("'*'", "*"), id="every service account"),
+    pytest.param(group("system:serviceaccounts"), id="their group"),
+    pytest.param(group("system:serviceaccounts:kube-system"), id="the group of kube-system"),
+    pytest.param(group("system:authenticated"), id="everybody"),
+    pytest.param(group("system:*"), id="group glob"),
+    pytest.param(group("*"), id="any group"),
+    pytest.param("{subjects: [{kind: User, name: '*'}]}", id="any user"),
+    pytest.param("{subjects: [{kind: User, name: 'system:kube-controller-manager'}]}", id="kube-controller-manager"),
+    pytest.param("{subjects: [{kind: User, name: 'system:serviceaccount:kube-system:*'}]}", id="user glob"),
+    pytest.param("{subjects: [{kind: Group, name: platform}, {kind: Group, name: '*'}]}", id="beside others"),
+    pytest.param("{namespaces: ['*'], " + group("*")[1:], id="every namespace by name"),
+    pytest.param("{namespaceSelector: {}, " + group("*")[1:], id="every namespace by selector"),
+    pytest.param("{objectSelector: {matchLabels: {a: b}}, " + group("*")[1:], id="a label does not guard it"),
+]
+
+
+@pytest.mark.parametrize("right", OF_CONTROLLERS)
+@pytest.mark.parametrize(
+    "spec", [use, lambda right: shield(right, operations="[CREATE, UPDATE]")], ids=["reserve", "protectAnnotations"]
+)
+def test_a_right_of_controllers_is_refused(spec, right, tmp_path):
+    """It would be the right of whoever makes a workload; serve does not load it, and the text names the mend."""
+    ((severity, text),) = told(spec(right))
+    assert severity is Severity.ERROR
+    assert "whoever makes a workload" in text
+    assert 'add "namespaces" or "namespaceSelector"' in text
+    (tmp_path / "p.yaml").write_text(document(spec(right)))
+    with pytest.raises(PolicyError):
+        load_or_raise(tmp_path)
+
+
+@table(
+    "spec",
+    {
+        "by namespace": use("{namespaces: [ingress]}"),
+        "people of a namespace": use("{namespaces: [ingress], " + IN_PLATFORM[1:]),
+        "by namespace label": use("{namespaceSelector: {matchLabels: {a: b}}, " + group("*")[1:]),
+        "labels in a namespace": use("{namespaces: [x], objectSelector: {matchLabels: {a: b}}}"),
+        "everybody, plainly": use("{}"),
+        "who may change a pod that runs": shield(IN_PLATFORM),
+        "everybody may change a pod that runs": shield(group("system:authenticated")),
+        "updates": "match: {subjects: [{kind: Group, name: g}], operations: [UPDATE]}\n" + DEFAULT,
+        "only pods that run are meant": shield("{}", IN_PLATFORM),
+        "only classes are meant": f"match: {IN_PLATFORM}\n{ABOUT_CLASSES}",
+        "by both": "exclude: {namespaces: [a], subjects: [{kind: Group, name: g}]}\n" + DEFAULT,
+    },
+)
+def test_nothing_is_said_of_what_holds_for_author_and_pods(spec):
+    """Namespaces survive everything, and a change is made by who asks for it."""
+    assert told(spec) == []
+
+
+ALL_ACCOUNTS = "{kind: Group, name: 'system:serviceaccounts'}"
+MEANING_ALL = IN_PLATFORM.replace("]", f", {ALL_ACCOUNTS}]")
+
+
+@table(
+    "rule",
+    {
+        "allow-list": "{name: r, priorityClasses: {allow: [low]}}",
+        "range": "{name: r, reserve: {from: 1, to: 9}}",
+        "annotations": f"{{name: r, protectAnnotations: {{keys: [{KEY}], operations: [CREATE]}}}}",
+        "expression": "{name: r, validate: {expression: 'false', message: m}}",
+    },
+)
+def test_a_match_by_subjects_alone_must_say_that_it_means_controllers(rule):
+    """Otherwise it refuses the pods of everybody's workloads, so it is not loaded, and the text says what to write."""
+    ((severity, text),) = told(f"match: {IN_PLATFORM}\n{rules(rule)}")
+    assert severity is Severity.ERROR
+    assert "would refuse the pods of everybody's Deployments" in text
+    for mend in ('"namespaces" or "namespaceSelector"', '"operations: [UPDATE]"', ALL_ACCOUNTS.replace("'", "")):
+        assert mend in text
+    assert told(f"match: {MEANING_ALL}\n{rules(rule)}") == []
