@@ -7,7 +7,7 @@ import pytest
 from tests.admission.builders import make_pod
 from tests.native import apiserver
 from tests.native.comparing import Both, agreed, make_class, make_namespace, pod_request
-from tests.native.test_random import KEPT
+from tests.native.test_same_verdicts import KEPT
 from tests.policy.builders import engine, rules, table
 from webhook.native import objects
 from webhook.policy.model.values import CAN_BE_PREEMPTED
