@@ -19,7 +19,7 @@ from tests.kube.server import Server, answer
 from tests.manifests.at_work import with_base
 from tests.manifests.objects import COMPONENTS, NAMESPACE, POLICIES, documents
 from tests.manifests.rendering import rules_of
-from tests.native.test_keeper import RESOURCES
+from tests.native.test_drift import RESOURCES
 from tests.rights import UsedRights, unused
 from tests.workloads import eventually, namespace, pod, priority_class
 from webhook.clusters.embedded.access.users import allows
