@@ -33,16 +33,12 @@ def both(first: str, second: str) -> Files:
     return {"a.yaml": first, "b.yaml": second}
 
 
-def softer(enforcement: str) -> Files:
-    """What is in force, with a rule that refuses less."""
-    return KEEP | {"teams.yaml": policy(f"{DENY}, {OTHER[:-1]}, enforcement: {enforcement}}}")}
-
-
 DENY, OTHER = "{name: a, priorityClasses: {deny: [x]}}", "{name: b, priorityClasses: {deny: [y]}}"
 RESERVE = "{{name: {}, reserve: {{from: {}, to: 9}}}}"
 MANAGING = policy("batch", "m", "PreemptionPolicy")
 IN_FORCE = {"teams.yaml": policy(f"{DENY}, {OTHER}"), "m.yaml": MANAGING}
 KEEP = {"m.yaml": MANAGING}
+SOFTER = KEEP | {"teams.yaml": policy(f"{DENY}, {OTHER[:-1]}, enforcement: warn}}")}
 OTHER_RULES = KEEP | {"teams.yaml": policy("{name: c, priorityClasses: {}}")}
 SHARED = ", ".join(f"{{name: r{n}, priorityClasses: {{deny: *d}}}}" for n in range(199))
 """More is read of the aliases than stands in the file."""
@@ -61,7 +57,7 @@ REMOVALS: dict[str, tuple[Files, dict[str, Any], str, str]] = {
     ),
     "two rules": (OTHER_RULES, {}, "p/a: the rule is gone; p/b: the rule is gone", "p/a p/b"),
     "a rule beside another one that may go": (OTHER_RULES, {"allowed": "p/b"}, "p/a: the rule is gone", "p/a"),
-    "a rule that refuses less": (softer("warn"), {}, "p/b: enforcement enforce becomes warn", "p/b"),
+    "a rule that refuses less": (SOFTER, {}, "p/b: enforcement enforce becomes warn", "p/b"),
     "a rule of another kind": (
         KEEP | {"teams.yaml": policy(f"{DENY}, {{name: b, defaultPriorityClass: y}}")},
         {},

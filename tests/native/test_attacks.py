@@ -45,12 +45,6 @@ def pod(name=None, *, meta=None, **spec):
     return make_pod(meta=meta, **spec, **({} if name is None else {"priorityClassName": name}))
 
 
-def owned(*keys):
-    """ManagedFields of a client that set these annotations itself."""
-    fields = {"f:metadata": {"f:annotations": {f"f:{key}": {} for key in keys}}, "f:spec": {"f:containers": {}}}
-    return [{"manager": "kubectl", "fieldsV1": fields}]
-
-
 @pytest.mark.parametrize(
     ("user", "groups", "owner"),
     [
@@ -143,7 +137,9 @@ def test_a_binding_brings_no_protected_key(both, resource, key):
 def test_a_copied_manifest_loses_what_only_giveway_writes(both):
     """Plan, decision, a record of what was given, and a stray mark are taken off a new pod, and it gets in."""
     keys = {PLAN: FORGED, DECISION: FORGED, GIVEN: '{"class":"giveway-offline","copied":{}}', "example.com/a": "b"}
-    meta = {"labels": {MARK: MANAGED, "app": "a"}, "annotations": keys, "managedFields": owned(*keys)}
+    fields = {"f:metadata": {"f:annotations": {f"f:{key}": {} for key in keys}}, "f:spec": {"f:containers": {}}}
+    claimed = [{"manager": "kubectl", "fieldsV1": fields}]
+    meta = {"labels": {MARK: MANAGED, "app": "a"}, "annotations": keys, "managedFields": claimed}
     webhook, native = both.create(pod_request(pod("plain", meta=meta)))
     assert native.object == webhook.object
     assert native.denied == set()
