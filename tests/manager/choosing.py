@@ -7,7 +7,7 @@ from webhook.kube.resources import CONFIG_MAP
 from webhook.manager.kept_policies import KeptPolicies
 from webhook.manager.policy_chooser import PolicyChooser
 from webhook.manager.policy_metrics import PolicyMetrics
-from webhook.policy.files.sources import PolicySource, texts_in
+from webhook.policy.files.loading import PolicySource, texts_in
 
 SYSTEM = "giveway-system"
 KEPT = CONFIG_MAP.path(SYSTEM, "giveway-policies-in-force")

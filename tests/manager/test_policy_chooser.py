@@ -13,7 +13,7 @@ from webhook.kube.errors import ApiError
 from webhook.manager.kept_policies import KeptPolicies, files_by_key
 from webhook.manager.policy_chooser import PolicyChooser
 from webhook.manager.policy_metrics import PolicyMetrics
-from webhook.policy.files.sources import PolicySource, PolicyTexts, texts_of
+from webhook.policy.files.loading import PolicySource, PolicyTexts, texts_of
 from webhook.policy.shapes.findings import PolicyError
 
 

@@ -12,8 +12,7 @@ from importlib.metadata import version
 from webhook.admission.context import Context
 from webhook.admission.review import Answer, Review
 from webhook.policy.cel.program import AllowanceError
-from webhook.policy.files.loading import load_texts
-from webhook.policy.files.sources import texts_of
+from webhook.policy.files.loading import load_texts, texts_of
 from webhook.policy.model.globs import name_matcher
 from webhook.policy.model.policies import Policies
 from webhook.policy.reports import Removal, removals

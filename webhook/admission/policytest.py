@@ -19,8 +19,7 @@ from webhook.kube.instants import InstantError, epoch
 from webhook.kube.json_patch import apply_json_patch, escape
 from webhook.policy.evaluation.engine import Engine
 from webhook.policy.evaluation.rules import BUILTIN
-from webhook.policy.files.loading import load_or_raise
-from webhook.policy.files.sources import SUFFIXES
+from webhook.policy.files.loading import SUFFIXES, load_or_raise
 from webhook.policy.model.policies import Policies
 from webhook.policy.model.values import WEBHOOK_ANNOTATIONS
 from webhook.policy.shapes.findings import PolicyError

@@ -14,8 +14,7 @@ from webhook.kube.objects.cluster_scoped import Namespace
 from webhook.kube.objects.meta import LabelSelector
 from webhook.kube.resources import CONFIG_MAP, VALIDATING_WEBHOOK_CONFIGURATION, Resource
 from webhook.kube.selectors import label_matcher
-from webhook.policy.files.loading import load_or_raise, load_texts
-from webhook.policy.files.sources import texts_of
+from webhook.policy.files.loading import load_or_raise, load_texts, texts_of
 from webhook.policy.model.policies import Policies
 from webhook.policy.shapes.findings import PolicyError
 from webhook.registration.entries import VALIDATING, WebhookTarget, entries

@@ -24,8 +24,7 @@ from webhook.kube import resources
 from webhook.kube.client import Client
 from webhook.kube.errors import ApiError, unless_absent
 from webhook.kube.rollouts import pod_selector, unready
-from webhook.policy.files.loading import load_or_raise
-from webhook.policy.files.sources import texts_in
+from webhook.policy.files.loading import load_or_raise, texts_in
 from webhook.policy.model.values import NOTICE, PLAN, POD_ANNOTATIONS
 from webhook.reconciler.evictions.store import evictions_lease
 from webhook.reconciler.state.notices import withdrawn_condition

@@ -30,8 +30,7 @@ from webhook.native.objects import Settings
 from webhook.native.sink import Inexpressible
 from webhook.policy.evaluation.engine import Engine
 from webhook.policy.evaluation.rules import Verdict
-from webhook.policy.files.loading import load_texts
-from webhook.policy.files.sources import texts_of
+from webhook.policy.files.loading import load_texts, texts_of
 from webhook.policy.model.policies import Policies
 from webhook.policy.shapes.findings import PolicyError
 from webhook.registration.entries import EXEMPT

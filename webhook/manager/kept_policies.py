@@ -15,7 +15,7 @@ from webhook.kube.client import Client
 from webhook.kube.errors import ApiError, unless_absent
 from webhook.kube.objects.meta import ObjectMeta
 from webhook.kube.resources import CONFIG_MAP
-from webhook.policy.files.sources import SUFFIXES
+from webhook.policy.files.loading import SUFFIXES
 
 log = logging.getLogger(__name__)
 

@@ -22,7 +22,7 @@ from webhook.manager.kept_policies import KeptPolicies
 from webhook.manager.policy_chooser import PolicyChooser
 from webhook.manager.policy_metrics import PolicyMetrics
 from webhook.policy.evaluation.engine import Engine
-from webhook.policy.files.sources import PolicySource, texts_in
+from webhook.policy.files.loading import PolicySource, texts_in
 from webhook.policy.model.policies import Policies
 
 log = logging.getLogger(__name__)

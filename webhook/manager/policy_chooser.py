@@ -3,7 +3,7 @@
 Three sets can differ: what the source offers now, the set that is kept, and the set in use. `_choose` says which one is
 to be used; everything else here brings that about. A broken offer, and one that gives up rules without anybody having
 said that it is meant, leave the set in force where it is. Where the policies come from makes no difference here
-(`webhook.policy.files.sources`).
+(`webhook.policy.files.loading`).
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ from webhook.manager.kept_policies import KeptPolicies, files_by_key
 from webhook.manager.policy_metrics import PolicyMetrics
 from webhook.manager.policy_uses import USES
 from webhook.policy.evaluation.engine import Engine
-from webhook.policy.files.loading import Loaded, load_texts
-from webhook.policy.files.sources import PolicySource, texts_of
+from webhook.policy.files.loading import Loaded, PolicySource, load_texts, texts_of
 from webhook.policy.model.policies import Policies
 from webhook.policy.reports import ended_findings, removals
 from webhook.policy.shapes.findings import Finding, PolicyError, Severity

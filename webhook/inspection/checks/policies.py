@@ -13,8 +13,7 @@ from webhook.kube.instants import epoch
 from webhook.kube.objects.meta import LabelSelector
 from webhook.kube.selectors import label_matcher
 from webhook.policy.evaluation.engine import Engine
-from webhook.policy.files.loading import load_texts
-from webhook.policy.files.sources import texts_of
+from webhook.policy.files.loading import load_texts, texts_of
 from webhook.policy.model.globs import WILDCARD, name_matcher
 from webhook.policy.reports import exceptions, removals
 

@@ -1,17 +1,21 @@
-"""Loading a directory of policy files: everything in them that is wrong, at once, and the policies that are right."""
+"""Loading policies: where they come from, everything in them that is wrong, at once, and the policies that are right.
+
+A source gives texts with names; whoever chooses a policy set need not know which it is. It is read at once, from the
+disk or from what a watch has shown last. Policies as custom resources would be one more function here: each object a
+text, named as `kubectl` names it.
+"""
 
 import math
 import time
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from webhook.policy.files.consistency import check_together
 from webhook.policy.files.first_use import INSTEAD, Uses, use_once
 from webhook.policy.files.schema import API_VERSION, DOCUMENTS, TEST_KIND
-from webhook.policy.files.sources import about, texts_in, too_large
 from webhook.policy.files.yamltree import LARGEST_FILE, LARGEST_SET, MOST_FILES, YamlError, documents
 from webhook.policy.model.policies import Policies
 from webhook.policy.model.preemption import PreemptionPolicy
@@ -19,6 +23,90 @@ from webhook.policy.model.priority import PriorityPolicy
 from webhook.policy.shapes.findings import Finding, PolicyError, Reader, Severity
 from webhook.policy.shapes.shapes import INVALID
 from webhook.policy.shapes.yaml_nodes import SourcePosition, YamlMap, YamlNode, YamlScalar, kind
+
+SUFFIXES = (".yaml", ".yml")
+"""How the names of policy files end, and of those with their tests."""
+
+
+class PolicyTexts(NamedTuple):
+    """Policies as texts, each with the name by which findings call it, and what keeps others from being read."""
+
+    texts: list[tuple[str, str]]
+    findings: list[Finding]
+
+
+class PolicySource(NamedTuple):
+    """What gives policies as texts, and its name in messages.
+
+    `read` gives them as they are now. It may block on a disk, never on the network; nothing is raised.
+    """
+
+    name: str
+    read: Callable[[], PolicyTexts]
+
+
+def texts_in(directory: Path) -> PolicyTexts:
+    """The `*.yaml` and `*.yml` files directly in a directory, in the order of their names, or one file, by their paths.
+
+    Files are regular ones, also through links as in a ConfigMap mount, whose own `..data` entries are hidden by their
+    dot.
+    """
+    result = PolicyTexts([], [])
+    try:
+        entries = sorted(directory.iterdir()) if directory.is_dir() else ()
+        files = [path for path in entries if path.suffix in SUFFIXES and path.name[0] != "." and not path.is_dir()]
+        paths = files if directory.is_dir() else [directory]
+    except OSError as error:
+        return PolicyTexts([], [_about(directory, f"cannot be read: {error.strerror or error}")])
+    if not paths:
+        nothing = "holds no *.yaml file: only the built-in rules hold"
+        result.findings.append(_about(directory, nothing, Severity.WARNING))
+    for path in paths:
+        text = _text(path)
+        if isinstance(text, str):
+            result.texts.append((str(path), text))
+        else:
+            result.findings.append(text)
+    return result
+
+
+def texts_of(name: str, data: Mapping[str, Any], binary: Iterable[str] = ()) -> PolicyTexts:
+    """The policy files in the data of a ConfigMap that messages call by this name, in the order of their keys.
+
+    Whatever else is in the data is no policy file, also what no API server has checked yet. `binary` are the keys of
+    `binaryData`, in which kubectl puts a file that is not UTF-8.
+    """
+    unread = "this is binaryData, in which a file is that is not UTF-8; save the file as UTF-8"
+    files = sorted((key, text) for key, text in data.items() if key.endswith(SUFFIXES) and isinstance(text, str))
+    findings = [_about(Path(name, key), unread) for key in binary if key.endswith(SUFFIXES)]
+    return PolicyTexts([(f"{name}/{key}", text) for key, text in files], findings)
+
+
+def _about(path: Path, message: str, severity: Severity = Severity.ERROR) -> Finding:
+    """A finding about a file as a whole."""
+    return Finding(severity=severity, source=SourcePosition(str(path)), message=message)
+
+
+def _too_large(size: int) -> str:
+    """Why a file of so many bytes is not read."""
+    return f"has {size} bytes; a policy file has at most {LARGEST_FILE}: split it"
+
+
+def _text(path: Path) -> str | Finding:
+    """The text of a policy file, or why there is none."""
+    if path.exists() and not path.is_file():
+        return _about(path, "is no regular file")
+    try:
+        with path.open("rb") as file:
+            data = file.read(LARGEST_FILE + 1)
+        return _about(path, _too_large(path.stat().st_size)) if len(data) > LARGEST_FILE else data.decode("utf-8-sig")
+    except OSError as error:
+        return _about(path, f"cannot be read: {error.strerror or error}")
+    except UnicodeDecodeError as error:
+        before = data[: error.start]
+        source = SourcePosition(str(path), before.count(b"\n") + 1, error.start - (before.rfind(b"\n") + 1) + 1)
+        text = f"byte 0x{data[error.start]:02x} is not UTF-8; save the file as UTF-8"
+        return Finding(severity=Severity.ERROR, source=source, message=text)
 
 
 class Loaded(msgspec.Struct, frozen=True):
@@ -76,7 +164,7 @@ def load_texts(
         if time.thread_time() > end:
             wrong = f"is not read: the files before it took more than {seconds:g} s; make them smaller or fewer"
         elif own > LARGEST_FILE:
-            wrong = too_large(own)
+            wrong = _too_large(own)
         elif size > LARGEST_SET:
             wrong = (
                 f"with this file the policies have {size} bytes; a set has at most {LARGEST_SET}, because it is kept in"
@@ -88,7 +176,7 @@ def load_texts(
             readers[name] = Reader(name, text)
             read += _policies(text, readers[name])
             continue
-        unread.append(about(Path(name), wrong))
+        unread.append(_about(Path(name), wrong))
         break
     policies = Policies(
         priority=tuple(policy for policy in read if isinstance(policy, PriorityPolicy)),
