@@ -7,8 +7,7 @@ from typing import Any
 from jsonpatch import apply_patch
 
 from webhook.admission.context import Context, Objects
-from webhook.admission.own_reviews import review_of
-from webhook.admission.webhook import Reviewed, review
+from webhook.admission.webhook import Reviewed, review, review_of
 from webhook.kube.objects.cluster_scoped import Namespace, PriorityClass
 from webhook.kube.objects.meta import ObjectMeta
 from webhook.policy.evaluation.engine import Engine

@@ -25,9 +25,8 @@ from tests.admission.builders import (
 )
 from tests.policy.builders import table
 from webhook.admission import mutating
-from webhook.admission.own_reviews import RESOURCES
 from webhook.admission.review import MOST_VALUES, values
-from webhook.admission.webhook import HANDLED, review
+from webhook.admission.webhook import HANDLED, RESOURCES, review
 from webhook.policy.model.rules import PriorityClasses
 from webhook.policy.model.values import CAN_BE_PREEMPTED, GIVEN, MARK, PLAN
 

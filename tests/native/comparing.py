@@ -12,8 +12,8 @@ import msgspec
 
 from tests.native import apiserver
 from webhook.admission.context import Context, Objects
-from webhook.admission.own_reviews import ask, review_of
 from webhook.admission.review import Answer, enveloped, say
+from webhook.admission.webhook import ask, review_of
 from webhook.kube.instants import rfc3339
 from webhook.kube.json_patch import apply_json_patch
 from webhook.kube.objects.cluster_scoped import Namespace, PriorityClass

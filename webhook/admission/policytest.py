@@ -12,9 +12,8 @@ import msgspec
 from webhook.admission.context import Context
 from webhook.admission.kubectl_yaml import YamlDocument, read_yaml
 from webhook.admission.objectfiles import ObjectsError, documents_in, objects_of, readable
-from webhook.admission.own_reviews import ask, review_of
 from webhook.admission.review import Answer, Operation
-from webhook.admission.webhook import Phase
+from webhook.admission.webhook import Phase, ask, review_of
 from webhook.kube.instants import InstantError, epoch
 from webhook.kube.json_patch import apply_json_patch, escape
 from webhook.policy.evaluation.engine import Engine

@@ -1,17 +1,22 @@
-"""One review from bytes to bytes: decode, dispatch by resource, answer. Pure: no clock, no I/O, no request context."""
+"""One review from bytes to bytes: decode, dispatch by resource, answer. Pure: no clock, no I/O, no request context.
+
+PolicyTests, scans, trials and simulations ask as an API server would: there is one maker of their reviews, so each asks
+about every kind that is judged, in the same words.
+"""
 
 from binascii import b2a_base64
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 import msgspec
 
 from webhook.admission import classes, configmaps, mutating, validating
 from webhook.admission.context import NAMESPACES, Context
-from webhook.admission.review import API_VERSION, Answer, BadReviewError, Review, decode
+from webhook.admission.review import API_VERSION, Answer, BadReviewError, Review, decode, enveloped
 from webhook.kube.bounded import bounded
 from webhook.kube.pods import WORKLOADS
 from webhook.policy.cel.program import AllowanceError
+from webhook.policy.evaluation.request import UserInfo
 
 Phase = Literal["mutate", "validate", "mutate-priority", "validate-priority"]
 """What is asked, which is the path of the URL as well. Those of `priority` do what the Priority plugin does."""
@@ -39,6 +44,16 @@ HANDLERS: dict[tuple[Phase, str, str, str], Handler] = {
 HANDLED = frozenset((group, resource) for _, group, resource, _ in HANDLERS)
 """The groups and resources that some handler knows."""
 
+RESOURCES: dict[str, tuple[str, str]] = {
+    "ConfigMap": ("", "configmaps"),
+    "Pod": ("", "pods"),
+    "PodGroup": ("scheduling.k8s.io", "podgroups"),
+    "PriorityClass": ("scheduling.k8s.io", "priorityclasses"),
+    "Workload": ("scheduling.k8s.io", "workloads"),
+    **{workload.kind: resource for resource, workload in WORKLOADS.items()},
+}
+"""Kind to group and plural of what the webhook judges."""
+Json = dict[str, Any]
 _REASONS = {
     400: "BadRequest",
     403: "Forbidden",
@@ -98,6 +113,44 @@ def review(context: Context, phase: Phase, body: bytes) -> Reviewed:
         text = f"giveway failed on this review: {type(raised).__name__}; its log has the details"
         answer = Answer(code=500, message=text)
     return Reviewed(body=complete(uid, answer), answer=answer, uid=uid, asked=asked, error=error)
+
+
+def review_of(
+    kind: str,
+    obj: Any,
+    user: UserInfo | Mapping[str, Any],
+    *,
+    operation: str = "CREATE",
+    old_object: Any = None,
+    namespace: str = "",
+    name: str = "",
+    dry_run: bool = False,
+    uid: str = "giveway",
+) -> Json:
+    """The AdmissionReview (v1) that asks about an object.
+
+    `obj` and `old_object` are JSON data or `msgspec.Raw`; `user` is the `userInfo`. A kind that is not in RESOURCES
+    counts as one of the core group.
+    """
+    group, plural = RESOURCES.get(kind, ("", f"{kind.lower()}s"))
+    request = {
+        "uid": uid,
+        "kind": {"group": group, "version": "v1", "kind": kind},
+        "resource": {"group": group, "version": "v1", "resource": plural},
+        "operation": operation,
+        "namespace": namespace,
+        "name": name,
+        "userInfo": user,
+        "object": obj,
+        "oldObject": old_object,
+        "dryRun": dry_run,
+    }
+    return enveloped(request)
+
+
+def ask(context: Context, phase: Phase, body: Json) -> Answer:
+    """What the webhook answers to a review."""
+    return review(context, phase, _encode(body)).answer
 
 
 def refuse(code: int, message: str, uid: str = "") -> Reviewed:

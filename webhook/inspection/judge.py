@@ -12,9 +12,8 @@ from typing import Any
 import msgspec
 
 from webhook.admission.context import Context, Lookup
-from webhook.admission.own_reviews import ask, review_of
 from webhook.admission.review import Answer, say
-from webhook.admission.webhook import Phase
+from webhook.admission.webhook import Phase, ask, review_of
 from webhook.kube.json_patch import apply_json_patch
 from webhook.kube.objects.meta import ObjectMeta
 from webhook.kube.pods import WORKLOADS, controller_of

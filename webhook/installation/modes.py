@@ -12,8 +12,8 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from webhook.admission.context import Context, Objects
-from webhook.admission.own_reviews import ask, review_of
 from webhook.admission.review import say
+from webhook.admission.webhook import ask, review_of
 from webhook.component_base.own_names import SYSTEM_NAMESPACE, reconciler_user
 from webhook.installation.applier import ObjectApplier, key_of, within
 from webhook.installation.install import TAKES_EFFECT, policies_in

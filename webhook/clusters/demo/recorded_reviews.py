@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 
 from webhook.admission.context import Context, Objects
-from webhook.admission.own_reviews import ask
-from webhook.admission.webhook import Phase
+from webhook.admission.webhook import Phase, ask
 from webhook.kube.objects.cluster_scoped import Namespace, PriorityClass
 from webhook.kube.objects.meta import ObjectMeta
 from webhook.policy.evaluation.engine import Engine

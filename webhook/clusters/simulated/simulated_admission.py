@@ -9,9 +9,8 @@ from typing import Any
 import msgspec
 
 from webhook.admission.context import Context, Objects
-from webhook.admission.own_reviews import RESOURCES, ask, review_of
 from webhook.admission.review import Answer, say
-from webhook.admission.webhook import Phase
+from webhook.admission.webhook import RESOURCES, Phase, ask, review_of
 from webhook.clusters.model.new_pods import apply_limit_ranges, apply_runtime_class, default_pod, default_tolerations
 from webhook.clusters.simulated.clock import VirtualClock
 from webhook.clusters.simulated.tracker import ObjectTracker
