@@ -6,6 +6,7 @@ from typing import Any
 
 from jsonpatch import apply_patch
 
+from tests.policy.builders import document, policies, rules
 from webhook.admission.context import Context, Objects
 from webhook.admission.webhook import Reviewed, review, review_of
 from webhook.kube.objects.cluster_scoped import Namespace, PriorityClass
@@ -39,6 +40,11 @@ def make_rule(name: str, enforcement: Enforcement = Enforcement.ENFORCE, **body:
 
 def make_policy(name: str, *rules: PriorityRule, **match: Any) -> PriorityPolicy:
     return PriorityPolicy(name=name, source=HERE, rules=rules, match=RequestMatch(**match))
+
+
+def policy(name: str, *rows: str, **parts: str) -> PriorityPolicy:
+    """A PriorityPolicy of these rules and further parts, each in flow style."""
+    return policies(document(rules(*rows, **parts), name=name)).priority[0]
 
 
 def manage(*classes: str, **twins: str) -> PreemptionPolicy:

@@ -10,14 +10,13 @@ from tests.admission.builders import (
     judged,
     make_class,
     make_context,
-    make_policy,
     make_review,
-    make_rule,
     make_workload,
     manage,
     mutated,
     patch_of,
     pod_of,
+    policy,
     response,
 )
 from tests.policy.builders import table
@@ -26,15 +25,11 @@ from webhook.admission.review import PodSpecView, PodView
 from webhook.kube.json_patch import apply_json_patch
 from webhook.kube.objects.cluster_scoped import Namespace
 from webhook.kube.objects.meta import ObjectMeta
-from webhook.policy.model.match import RequestMatch, Subject
-from webhook.policy.model.rules import PriorityClasses, ProtectAnnotations, Reserve, Validate
 
 HIGH, LOW = make_class("high", 950), make_class("low", 10)
 BATCH = make_class("batch", 500, never=True)
-BAND = make_policy(
-    "band", make_rule("top", reserve=Reserve(from_=900, to=1000, use=(RequestMatch(namespaces=("ops",)),)))
-)
-LISTED = make_policy("listed", make_rule("allowed", priority_classes=PriorityClasses(allow=("low", "batch"))))
+BAND = policy("band", "{name: top, reserve: {from: 900, to: 1000, use: {namespaces: [ops]}}}")
+LISTED = policy("listed", "{name: allowed, priorityClasses: {allow: [low, batch]}}")
 
 
 def group(version="v1alpha2", **spec):
@@ -110,23 +105,21 @@ def test_an_update_is_judged_and_what_goes_is_not(make):
 
 def test_what_reads_a_pod_says_nothing_of_a_group():
     """Expressions over pods and protected annotations are about pods; a group has neither containers nor victims."""
-    expression = make_policy("cel", make_rule("few", validate=Validate(expression="object.spec.containers.size() < 1")))
-    shield = ProtectAnnotations(keys=("a/b",), operations=("CREATE",))
+    expression = policy("cel", "{name: few, validate: {expression: object.spec.containers.size() < 1}}")
+    shield = policy("s", "{name: s, protectAnnotations: {keys: [a/b], operations: [CREATE]}}")
     body = group(priorityClassName="low", priority=10)
     body["metadata"]["annotations"] = {"a/b": "x"}
-    assert verdict(body, expression, make_policy("s", make_rule("s", protect_annotations=shield)))["allowed"]
+    assert verdict(body, expression, shield)["allowed"]
 
 
 def test_the_author_of_a_workload_is_told_what_its_groups_will_meet():
     """A controller makes the groups, as it makes pods."""
-    policy = make_policy(
-        "p", make_rule("r", reserve=Reserve(from_=1, to=20, use=(RequestMatch(subjects=(Subject("User", "alice"),)),)))
-    )
-    (warning,) = verdict(templates({"priorityClassName": "low"}), policy)["warnings"]
+    band = policy("p", "{name: r, reserve: {from: 1, to: 20, use: {subjects: [{kind: User, name: alice}]}}}")
+    (warning,) = verdict(templates({"priorityClassName": "low"}), band)["warnings"]
     assert "a controller makes the PodGroups, and rule p/r will refuse them" in warning
 
 
-DEFAULT = make_policy("p", make_rule("d", default_priority_class="low"))
+DEFAULT = policy("p", "{name: d, defaultPriorityClass: low}")
 
 
 @table(

@@ -12,24 +12,22 @@ from tests.admission.builders import (
     make_class,
     make_context,
     make_pod,
-    make_policy,
     make_review,
-    make_rule,
     manage,
     mutated,
     patch_of,
+    policy,
     response,
 )
 from tests.policy.builders import table
-from webhook.policy.model.rules import Validate
 from webhook.policy.model.values import CAN_BE_PREEMPTED, GIVEN, MARK, POD_SCALE_UP_DELAY, PROTECTION_DURATION
 
 PREEMPT = "PreemptLowerPriority"
 HIGH = make_class("high", 100)
 BATCH = make_class("batch", 10, never=True, preemptible="true", protection="30")
 ONLINE, TWIN = make_class("online", 500), make_class("online-managed", 500, never=True)
-DEFAULTS = make_policy("teams", make_rule("default", default_priority_class="batch"), namespaces=("team-*",))
-COPIES = make_policy("copy", make_rule("both", copy_annotations=(CAN_BE_PREEMPTED, PROTECTION_DURATION)))
+DEFAULTS = policy("teams", "{name: default, defaultPriorityClass: batch}", match="{namespaces: [team-*]}")
+COPIES = policy("copy", f"{{name: both, copyAnnotations: [{CAN_BE_PREEMPTED}, {PROTECTION_DURATION}]}}")
 
 
 def priority_of(pod: dict[str, Any]) -> tuple[Any, Any, Any]:
@@ -316,7 +314,7 @@ def test_the_manifest_of_a_class_that_was_made_never_can_be_applied_again(applie
 def test_a_policy_with_an_expression_changes_nothing_else(phase):
     """Where expressions may read any field, objects are decoded in full, and every other answer stays the same."""
     policies = (DEFAULTS, COPIES, manage("batch", online="online-managed"))
-    always = make_policy("cel", make_rule("true", validate=Validate(expression="object.spec.containers.size() > 0")))
+    always = policy("cel", "{name: 'true', validate: {expression: object.spec.containers.size() > 0}}")
     plain = make_context(HIGH, BATCH, ONLINE, TWIN, policies=policies)
     whole = make_context(HIGH, BATCH, ONLINE, TWIN, policies=(*policies, always))
     assert (plain.reads_everything, whole.reads_everything) == (False, True)

@@ -12,11 +12,10 @@ from tests.admission.builders import (
     make_class,
     make_context,
     make_pod,
-    make_policy,
-    make_rule,
     manage,
     mutated,
     patch_of,
+    policy,
 )
 from tests.policy.builders import table
 from webhook.policy.model.values import (
@@ -35,8 +34,8 @@ OTHER = make_class("other", 20, preemptible="false")
 PROD = make_class("prod", 1000)
 ONLINE, TWIN = make_class("online", 500), make_class("online-managed", 500, never=True)
 STANDARD = make_class("standard", 7, default=True)
-COPIES = make_policy("copy", make_rule("both", copy_annotations=(CAN_BE_PREEMPTED, PROTECTION_DURATION)))
-DEFAULTS = make_policy("teams", make_rule("default", default_priority_class="offline"))
+COPIES = policy("copy", f"{{name: both, copyAnnotations: [{CAN_BE_PREEMPTED}, {PROTECTION_DURATION}]}}")
+DEFAULTS = policy("teams", "{name: default, defaultPriorityClass: offline}")
 CONTEXT = make_context(
     OFFLINE,
     OTHER,

@@ -5,12 +5,11 @@ from tests.admission.builders import (
     make_class,
     make_context,
     make_pod,
-    make_policy,
     make_review,
-    make_rule,
     make_workload,
     manage,
     patch_of,
+    policy,
     response,
 )
 from tests.policy.builders import table
@@ -23,7 +22,7 @@ HIGH = make_class("high", 100)
 DEFAULT = make_class("dflt", 3, default=True)
 NEW_DEFAULT = {"kind": "PriorityClass", "metadata": {"name": "mine"}, "value": 5, "globalDefault": True}
 NONE = {"priority": 0, "preemptionPolicy": PREEMPT}
-POLICY_DEFAULT = make_policy("teams", make_rule("default", default_priority_class="batch"))
+POLICY_DEFAULT = policy("teams", "{name: default, defaultPriorityClass: batch}")
 
 HINGES = {
     "unknown class, mutation": ("mutate", make_pod(priorityClassName="new"), (), "new"),

@@ -1,22 +1,16 @@
 """What validation says of PriorityClasses."""
 
-import msgspec
 import pytest
 
 from tests.admission.builders import (
-    HERE,
     judged,
     make_class,
     make_context,
-    make_policy,
-    make_rule,
     manage,
     message_of,
+    policy,
 )
 from tests.policy.builders import table
-from webhook.policy.model.match import RequestMatch, Subject
-from webhook.policy.model.priority import MatchCondition
-from webhook.policy.model.rules import Definers, ProtectAnnotations, Reserve, Validate
 
 
 def make_body(name="mine", value=5, **more):
@@ -72,9 +66,7 @@ def test_a_managed_class_that_is_not_never_is_warned_about():
 COLLECTOR = "system:serviceaccount:kube-system:generic-garbage-collector"
 GONE = {"apiVersion": "v1", "kind": "ConfigMap", "name": "gone", "uid": "u1"}
 OWNED = {"ownerReferences": [GONE]}
-BAND = make_rule(
-    "platform", reserve=Reserve(from_=900, to=1000, define=(Definers(subjects=(Subject("User", "root"),)),))
-)
+BAND = "{name: platform, reserve: {from: 900, to: 1000, define: {subjects: [{kind: User, name: root}]}}}"
 
 
 def of_band(*, going=False, **metadata):
@@ -85,10 +77,9 @@ def of_band(*, going=False, **metadata):
 
 def guarded(**match):
     """The band, beside an expression over classes and a condition that fail on every request that they see."""
-    fails = Validate(expression="object.nothing == 1", resources=("priorityclasses",))
-    policy = make_policy("bands", BAND, make_rule("fails", validate=fails), **match)
-    failing = MatchCondition(name="fails", source=HERE, expression="object.nothing == 1")
-    return make_context(policies=(msgspec.structs.replace(policy, conditions=(failing,)),))
+    fails = "{name: fails, validate: {expression: object.description == 1, resources: [priorityclasses]}}"
+    failing = "[{name: failing, expression: object.description == 1}]"
+    return make_context(policies=(policy("bands", BAND, fails, conditions=failing, **match),))
 
 
 @table(
@@ -123,7 +114,7 @@ def test_the_refusal_of_a_deletion_names_who_may():
         'value 950 of PriorityClass "mine" lies in the range 900 to 1000, which rule bands/platform reserves: classes'
         " there may be defined by User root; leave the class as it is, or ask one of these to delete it"
     )
-    others = guarded(subjects=(Subject("User", "bob"),))
+    others = guarded(match="{subjects: [{kind: User, name: bob}, {kind: Group, name: 'system:serviceaccounts'}]}")
     assert judged(others, None, of_band(), operation="DELETE")["allowed"] is True
 
 
@@ -138,8 +129,7 @@ def test_the_refusal_of_a_deletion_names_who_may():
 )
 def test_an_owner_of_a_class_is_added_by_those_who_may_define_it(before, after, allowed):
     """Garbage collection deletes a class whose owner does not exist, so an owner is judged like a deletion."""
-    never = MatchCondition(name="never", source=HERE, expression="false")
-    context = make_context(policies=(msgspec.structs.replace(make_policy("bands", BAND), conditions=(never,)),))
+    context = make_context(policies=(policy("bands", BAND, conditions="[{name: never, expression: 'false'}]"),))
     old, new = of_band(ownerReferences=before), of_band(ownerReferences=after)
     assert judged(context, new, old)["allowed"] is allowed
     assert judged(context, new, old, user="root")["allowed"] is True
@@ -163,12 +153,13 @@ KEY = "example.com/may-go"
 @pytest.mark.parametrize("going", [False, True])
 def test_annotations_of_classes_are_protected(before, after, user, allowed, going):
     """Outside every range, too, a class opens its running pods only by those who may; a namespace has no such right."""
-    rights = RequestMatch(subjects=(Subject("User", "root"),)), RequestMatch(namespaces=("*",))
-    protected = {"keys": (KEY,), "allow": rights, "operations": ("CREATE", "UPDATE")}
-    about = ("priorityclasses",)
-    rule = make_rule("guard", protect_annotations=ProtectAnnotations(**protected, resources=about))
-    of_pods = make_rule("pods", protect_annotations=ProtectAnnotations(**{**protected, "allow": ()}))
-    context = make_context(policies=(make_policy("p", rule, of_pods),))
+    keys = f"keys: [{KEY}], operations: [CREATE, UPDATE]"
+    rights = "allow: [{subjects: [{kind: User, name: root}]}, {namespaces: ['*']}], resources: [priorityclasses]"
+    of_classes, of_pods = (
+        f"{{name: {name}, protectAnnotations: {{{body}}}}}"
+        for name, body in (("guard", f"{keys}, {rights}"), ("pods", keys))
+    )
+    context = make_context(policies=(policy("p", of_classes, of_pods),))
     gone = {"deletionTimestamp": "2026-01-01T00:00:00Z"} if going and before is not None else {}
     old = None if before is None else make_body(metadata={"name": "mine", "annotations": before, **gone})
     new = make_body(metadata={"name": "mine", "annotations": after, **gone})

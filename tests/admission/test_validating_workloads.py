@@ -9,32 +9,29 @@ from tests.admission.builders import (
     make_class,
     make_context,
     make_pod,
-    make_policy,
-    make_rule,
     make_workload,
     manage,
     message_of,
     patch_of,
     pod_of,
+    policy,
 )
 from tests.policy.builders import table
-from webhook.policy.model.match import RequestMatch, Subject
-from webhook.policy.model.rules import PriorityClasses, Reserve, Validate
 from webhook.policy.model.values import MARK
 
 HIGH, BATCH, URGENT = make_class("high", 100), make_class("batch", 10, never=True), make_class("urgent", 950)
-NO_HIGH = make_policy("teams", make_rule("allowed", priority_classes=PriorityClasses(allow=("batch",))))
+NO_HIGH = policy("teams", "{name: allowed, priorityClasses: {allow: [batch]}}")
 KINDS = ["Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "ReplicationController", "Job", "CronJob"]
 CONTROLLER = "system:serviceaccount:kube-system:replicaset-controller"
 RUNNER = "system:serviceaccount:ci:runner"
-DEV = (Subject("Group", "dev"),)
+DEV = "subjects: [{kind: Group, name: dev}]"
 """Alice and everyone else."""
 OWNED = {"ownerReferences": [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "w", "controller": True}]}
 
 
-def band(*rights, start=900):
+def band(right="[]", start=900):
     """A policy that reserves a range."""
-    return make_policy("bands", make_rule("urgent", reserve=Reserve(from_=start, to=1000, use=rights)))
+    return policy("bands", f"{{name: urgent, reserve: {{from: {start}, to: 1000, use: {right}}}}}")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -94,7 +91,7 @@ def test_a_template_needs_no_resolved_priority(kind):
 
 def test_a_template_without_class_is_judged_by_the_class_its_pods_get():
     """The policy's default counts for a template as it will for its pods, before the global default."""
-    default = make_policy("teams", make_rule("default", default_priority_class="batch"))
+    default = policy("teams", "{name: default, defaultPriorityClass: batch}")
     context = make_context(make_class("std", 7, default=True), BATCH, policies=(default, NO_HIGH))
     assert judged(context, make_workload("Deployment"))["allowed"] is True
 
@@ -108,7 +105,7 @@ def test_there_is_nothing_to_judge_without_a_template(spec):
     assert answer == {"uid": answer["uid"], "allowed": True}
 
 
-EXPRESSION = make_policy("cel", make_rule("true", validate=Validate(expression="object.spec.containers.size() > 0")))
+EXPRESSION = policy("cel", "{name: 'true', validate: {expression: object.spec.containers.size() > 0}}")
 
 
 @pytest.mark.parametrize("more", [(), (EXPRESSION,)], ids=["read in part", "read in full"])
@@ -122,15 +119,15 @@ EXPRESSION = make_policy("cel", make_rule("true", validate=Validate(expression="
 )
 def test_who_made_the_pod_is_read_from_the_review(more, user, meta, allowed):
     """User and ownerReferences of a review tell who made the pod, however much of it is decoded."""
-    right = RequestMatch(subjects=(Subject("ServiceAccount", "runner", "ci"),))
-    context = make_context(URGENT, policies=(band(right), *more))
+    right = band("{subjects: [{kind: ServiceAccount, namespace: ci, name: runner}]}")
+    context = make_context(URGENT, policies=(right, *more))
     assert judged(context, pod_of(URGENT, meta=meta), user=user)["allowed"] is allowed
 
 
 @pytest.mark.parametrize("kind", ["Deployment", "Job", "CronJob"])
 def test_an_author_is_told_that_the_pods_will_be_refused(kind):
     """A right by subjects lets the workload in; its author learns at once that a controller's pods lack it."""
-    context = make_context(URGENT, policies=(band(RequestMatch(subjects=DEV)),))
+    context = make_context(URGENT, policies=(band(f"{{{DEV}}}"),))
     answer = judged(context, make_workload(kind, priorityClassName="urgent"))
     assert answer["allowed"] is True
     (warning,) = answer["warnings"]
@@ -140,7 +137,7 @@ def test_an_author_is_told_that_the_pods_will_be_refused(kind):
 
 def test_a_right_by_namespace_is_the_same_for_author_and_controllers():
     """Nobody is told anything; what a controller writes for a workload is judged like its pods."""
-    context = make_context(URGENT, policies=(band(RequestMatch(namespaces=("team-a",), subjects=DEV)),))
+    context = make_context(URGENT, policies=(band(f"{{namespaces: [team-a], {DEV}}}"),))
     deployments = "system:serviceaccount:kube-system:deployment-controller"
     for obj, user in (
         (make_workload("Deployment", priorityClassName="urgent"), "alice"),
@@ -154,14 +151,14 @@ def test_a_right_by_namespace_is_the_same_for_author_and_controllers():
 @table(
     "match, refused",
     {
-        "by namespace": ({"namespaces": ("team-a",), "subjects": (Subject("Group", "other"),)}, True),
-        "by subjects": ({"subjects": DEV}, False),
-        "of new pods": ({"operations": ("CREATE",)}, True),
+        "by namespace": ("{namespaces: [team-a], subjects: [{kind: Group, name: other}]}", True),
+        "by subjects": (f"{{{DEV}}}", False),
+        "of new pods": ("{operations: [CREATE]}", True),
     },
 )
 def test_a_template_is_judged_by_the_default_that_its_pods_get(match, refused):
     """The default of a template, new or changed, is what a controller's pods will get, not the author's own."""
-    default = make_policy("teams", make_rule("default", default_priority_class="urgent"), **match)
+    default = policy("teams", "{name: default, defaultPriorityClass: urgent}", match=match)
     context = make_context(URGENT, policies=(default, band()))
     for old in (None, make_workload("Deployment", meta={"labels": {"a": "b"}})):
         assert judged(context, make_workload("Deployment"), old)["allowed"] is not refused
