@@ -5,38 +5,32 @@ import re
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from tests.admission.builders import (
-    HERE,
     ask,
     make_class,
     make_context,
     make_pod,
-    make_policy,
     make_review,
-    make_rule,
     make_workload,
     manage,
     message_of,
+    policy,
     response,
 )
 from webhook.admission import classes, validating
 from webhook.admission.context import Context, Objects
 from webhook.admission.review import PodSpecView, PodView
 from webhook.kube.objects.cluster_scoped import Namespace
-from webhook.kube.objects.meta import LabelSelector, ObjectMeta
-from webhook.policy.model.match import RequestMatch, Subject
-from webhook.policy.model.priority import MatchCondition
-from webhook.policy.model.rules import Definers, PriorityClasses, ProtectAnnotations, Reserve, Validate
+from webhook.kube.objects.meta import ObjectMeta
 from webhook.policy.model.values import CAN_BE_PREEMPTED, GIVEN, MARK, PLAN
 
 NEVER, PREEMPT = "Never", "PreemptLowerPriority"
-LEADS = Subject(kind="Group", name="leads")
-IN_TEAM = RequestMatch(namespaces=("team-a",), subjects=(LEADS,))
-GOLD = RequestMatch(object_selector=LabelSelector(match_labels={"tier": "gold"}), subjects=(LEADS,))
-OPS = RequestMatch(namespaces=("ops",))
+LEADS = "subjects: [{kind: Group, name: leads}]"
+IN_TEAM = f"{{namespaces: [team-a], {LEADS}}}"
+GOLD = f"{{objectSelector: {{matchLabels: {{tier: gold}}}}, {LEADS}}}"
+OPS = "{namespaces: [ops]}"
 CONTROLLED = [{"kind": "ReplicaSet", "name": "web", "controller": True}]
 CLASSES = [
     make_class("low", 10),
@@ -48,19 +42,19 @@ CLASSES = [
 ]
 
 
-def context(*rules: Any, conditions: tuple[MatchCondition, ...] = ()) -> Context:
+def context(*rules: str, **parts: str) -> Context:
     """The classes, and one policy `p` with these rules; pods of `frontend` are moved to its twin."""
-    policy = [msgspec.structs.replace(make_policy("p", *rules), conditions=conditions)] if rules else []
-    return make_context(*CLASSES, policies=(*policy, manage("batch", frontend="giveway-frontend")))
+    made = [policy("p", *rules, **parts)] if rules else []
+    return make_context(*CLASSES, policies=(*made, manage("batch", frontend="giveway-frontend")))
 
 
-def reserved(*use: RequestMatch, define: tuple[Definers, ...] = ()) -> Context:
-    return context(make_rule("band", reserve=Reserve(from_=500, to=900, use=use, define=define)))
+def reserved(*use: str, define: str = "[]") -> Context:
+    return context(f"{{name: band, reserve: {{from: 500, to: 900, use: [{', '.join(use)}], define: {define}}}}}")
 
 
-def guarded(*allow: RequestMatch, operations: tuple[str, ...] = ("UPDATE",)) -> Context:
-    body = ProtectAnnotations(keys=(CAN_BE_PREEMPTED,), allow=allow, operations=operations)
-    return context(make_rule("guard", protect_annotations=body))
+def guarded(allow: str, operations: str = "UPDATE") -> Context:
+    keys = f"keys: [{CAN_BE_PREEMPTED}], operations: [{operations}]"
+    return context(f"{{name: guard, protectAnnotations: {{{keys}, allow: {allow}}}}}")
 
 
 def pod(name: str = "band", value: int = 700, policy: str = PREEMPT, **meta: Any) -> dict[str, Any]:
@@ -131,36 +125,36 @@ REFUSALS: dict[str, tuple[Context, dict[str, Any], str]] = {
         f"{IN_RANGE} namespace team-a with Group leads (who asks is not one of Group leads){OUTSIDE}",
     ),
     "define, a new class": (
-        reserved(define=(Definers(subjects=(LEADS,)),)),
+        reserved(define=f"{{{LEADS}}}"),
         make_review(a_class()),
         f'value 700 of PriorityClass "mine" {DEFINED} Group leads; choose a value outside that range',
     ),
     "define, under the right name": (
-        reserved(define=(Definers(names=("mine*",), subjects=(LEADS,)),)),
+        reserved(define=f"{{names: [mine*], {LEADS}}}"),
         make_review(a_class()),
         (f'value 700 of PriorityClass "mine" {DEFINED} Group leads under a name mine*'
         " (who asks is not one of Group leads); choose a value outside that range"),
     ),
     "define, an annotation of a class that is there": (
-        reserved(define=(Definers(subjects=(LEADS,)),)),
+        reserved(define=f"{{{LEADS}}}"),
         make_review(a_class(annotations={"a": "b"}), a_class()),
         f'value 700 of PriorityClass "mine" {DEFINED} Group leads; {KEEP}',
     ),
     # Which classes may be used
     "a class that is not allowed": (
-        context(make_rule("allowed", priority_classes=PriorityClasses(allow=("low",)))),
+        context("{name: allowed, priorityClasses: {allow: [low]}}"),
         make_review(pod("batch", 20, NEVER)),
         'PriorityClass "batch" may not be used in namespace team-a: rule p/allowed allows low',
     ),
     "a class that nobody wrote: the twin of one that is not allowed": (
-        context(make_rule("allowed", priority_classes=PriorityClasses(allow=("low",)))),
+        context("{name: allowed, priorityClasses: {allow: [low]}}"),
         make_review(pod("giveway-frontend", 50, NEVER, labels={MARK: "managed"})),
         ('PriorityClass "giveway-frontend" (the twin of frontend) may not be used in namespace team-a: rule p/allowed'
         " allows low"),
     ),
     # Protected annotations
     "set at creation": (
-        guarded(RequestMatch(subjects=(LEADS,)), operations=("CREATE",)),
+        guarded(f"{{{LEADS}}}", "CREATE"),
         make_review(annotated("true")),
         f'{KEY} set to "true": rule p/guard leaves that to Group leads; leave it out',
     ),
@@ -189,12 +183,12 @@ REFUSALS: dict[str, tuple[Context, dict[str, Any], str]] = {
     ),
     # Expressions
     "an expression that is false": (
-        context(make_rule("v", validate=Validate(expression="false", message="no pods today"))),
+        context("{name: v, validate: {expression: 'false', message: no pods today}}"),
         make_review(pod("low", 10)),
         "no pods today (rule p/v)",
     ),
     "a pod that is too large": (
-        context(make_rule("v", validate=Validate(expression=ALL))),
+        context(f"{{name: v, validate: {{expression: {ALL!r}}}}}"),
         make_review(pod("low", 10, annotations=LONG | {f"k{n}": "x" * 200 for n in range(600)})),
         (f"rule p/v could not be evaluated: expression {ALL!r}: make the object smaller: it reads SIZE bytes; an"
         " expression may read at most 524288; set what it reads, or tell whoever keeps the policy"),
@@ -340,7 +334,7 @@ def beside_a_group() -> Context:
 
 LOSES_THE_MARK = make_workload("ReplicaSet", meta={"labels": {"app": "w"}}, priorityClassName="batch")
 LOSES_THE_MARK["spec"]["selector"] = {"matchExpressions": [{"key": MARK, "operator": "DoesNotExist"}]}
-CONDITION = MatchCondition(name="odd", expression="object.spec.nothing == 1", source=HERE)
+ODD = "[{name: odd, expression: object.spec.nothing == 1}]"
 REFUSALS |= {
     "a pod of another priority than its group": (
         beside_a_group(),
@@ -368,7 +362,7 @@ REFUSALS |= {
         ),
     ),
     "a condition that fails": (
-        context(make_rule("v", validate=Validate(expression="false")), conditions=(CONDITION,)),
+        context("{name: v, validate: {expression: 'false'}}", conditions=ODD),
         make_review(pod("low", 10)),
         (
             "rule p/odd: condition odd of policy p could not be evaluated: expression 'object.spec.nothing == 1': Key"
