@@ -110,7 +110,8 @@ def _check_requesters(match: RequestMatch, rules: tuple[PriorityRule, ...], node
     if match.subjects is None or match.by_namespace or "CREATE" not in (match.operations or ("CREATE",)):
         return
     enforced = [rule for rule in rules if rule.enforcement is Enforcement.ENFORCE and rule.declaration.refuses]
-    of_new_pods = any(rule.declaration.of_new_pods for rule in rules)
+    declared = [rule.declaration for rule in rules]
+    of_new_pods = any("pods" in row.about and "CREATE" in row.operations for row in declared)
     if enforced and of_new_pods and not any(row.covers_controllers for row in match.subjects):
         reader.error(
             nodes["match"],

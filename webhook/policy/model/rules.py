@@ -73,11 +73,6 @@ class Declaration(msgspec.Struct, frozen=True, kw_only=True):
         """Whether the body judges PodGroups, too, of which nothing is known but a priority."""
         return "pods" in self.about and not self.expressions and self.fields <= FIELDS_OF_PRIORITY
 
-    @property
-    def of_new_pods(self) -> bool:
-        """Whether the body judges pods that are made."""
-        return "pods" in self.about and "CREATE" in self.operations
-
 
 _FILLS_IN = Declaration(about=_PODS, fields=FIELDS_OF_PRIORITY, always_asked=False, refuses=False)
 """What fills something in where a pod is made, and refuses nothing."""
