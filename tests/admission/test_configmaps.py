@@ -15,9 +15,8 @@ from webhook.admission.configmaps import ALLOW_REMOVAL, POLICIES, PROBE, answers
 from webhook.admission.context import Context
 from webhook.policy.cel.program import AllowanceError
 from webhook.policy.evaluation.engine import Engine
-from webhook.policy.files import first_use, loading
-from webhook.policy.files.first_use import Uses
-from webhook.policy.files.loading import load_texts
+from webhook.policy.files import loading
+from webhook.policy.files.loading import Uses, load_texts
 
 Files = dict[str, str]
 KINDS = {"PriorityPolicy": "rules: [{}]", "PreemptionPolicy": "preemptors: {{priorityClasses: [{}]}}"}
@@ -270,7 +269,7 @@ def test_five_of_many_mistakes_are_shown():
 
 RAISING = {
     "while it is read": (loading, "_document", "1:1: error: this policy cannot be read: OverflowError: odd"),
-    "in its first use": (first_use, "rights_of", "5:11: error: this cannot be used: OverflowError: odd"),
+    "in its first use": (loading, "rights_of", "5:11: error: this cannot be used: OverflowError: odd"),
 }
 
 

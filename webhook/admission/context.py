@@ -20,7 +20,7 @@ from webhook.kube.objects.scheduling import PodGroup
 from webhook.policy.evaluation.engine import Engine
 from webhook.policy.evaluation.request import PolicyRequest
 from webhook.policy.evaluation.rules import Verdict
-from webhook.policy.files.first_use import Uses
+from webhook.policy.files.loading import Uses
 from webhook.policy.model.policies import Policies
 from webhook.policy.model.rules import PriorityRule
 
@@ -94,7 +94,7 @@ class Context:
     """What a review is judged by: the compiled policies, the cluster's objects, and where to say why, if anywhere.
 
     `reconciler` is the user name under which the reconciler writes giveway's own annotations, `namespace` giveway's
-    own, in which the policies are applied; `uses` is what else is made of these (`webhook.policy.files.first_use`).
+    own, in which the policies are applied; `uses` is what else is made of these (`webhook.policy.files.loading`).
     `allowance` is how many nanoseconds the expressions may take by their estimates before the review is given up with
     AllowanceError; None for any number. `clock` gives the time of a request, by which exceptions end, in seconds since
     the epoch.

@@ -1,4 +1,4 @@
-"""What is made of a policy set outside `webhook.policy`: the rest of its first use (`webhook.policy.files.first_use`).
+"""What is made of a policy set outside `webhook.policy`: the rest of its first use (`webhook.policy.files.loading`).
 
 It is all used in every process, so that the webhook puts no set into force of which the reconciler, or the keeper of
 native policies, can make nothing.
@@ -10,7 +10,7 @@ from webhook.kube.objects.cluster_scoped import PriorityClass
 from webhook.kube.objects.meta import ObjectMeta
 from webhook.native.compiler import compile_policies
 from webhook.native.objects import Settings
-from webhook.policy.files.first_use import Use
+from webhook.policy.files.loading import Use
 from webhook.policy.model.policies import Policies
 from webhook.preemption.snapshot.pod_view import Profile
 from webhook.preemption.victims.rules import compile_rules

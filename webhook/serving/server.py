@@ -20,7 +20,7 @@ from webhook.component_base.supervision import Supervisor, cancelled
 from webhook.kube.instants import rfc3339
 from webhook.page.model import Certificate
 from webhook.policy.evaluation.engine import Engine
-from webhook.policy.files.first_use import Use
+from webhook.policy.files.loading import Use
 from webhook.serving.cluster_objects import ObjectSource
 from webhook.serving.connections import Connections
 from webhook.serving.metrics import AdmissionMetrics

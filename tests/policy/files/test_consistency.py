@@ -9,7 +9,7 @@ from tests.policy.builders import document, loaded, rules, table
 from webhook.kube.instants import LAST_SECOND, epoch
 from webhook.policy.evaluation import engine
 from webhook.policy.evaluation import rules as rules_module
-from webhook.policy.files import first_use
+from webhook.policy.files import loading
 from webhook.policy.files.loading import load_texts
 from webhook.policy.model.policies import Policies
 from webhook.policy.model.schedule import Schedule
@@ -151,7 +151,7 @@ def test_what_can_be_used_is_used_without_a_word():
 @table(
     "owner, name, spec, line",
     {
-        "the text of an exception": (first_use, "excepted_text", SPEC, 5),
+        "the text of an exception": (loading, "excepted_text", SPEC, 5),
         "a range": (rules_module, "rights_text", SPEC, 7),
         "an expression": (engine.CompiledRule, "evaluate", SPEC, 8),
         "a schedule in words": (Schedule, "when", NIGHTLY, 1),
