@@ -74,20 +74,18 @@ class Both:
         table = [msgspec.convert(one, PriorityClass) for one in known if one["kind"] == "PriorityClass"]
         self.compiled: Compiled = compile_policies(policies, table, settings, self.now)
 
-    def create(self, request: Json) -> "tuple[Result, Result]":
-        """A CREATE of a pod, a PriorityClass or a Binding through both chains: mutation, the plugin, validation."""
-        return self.create_twice(request, None)
+    def create(self, request: Json, meddle: Callable[[Json], Json] | None = None) -> "tuple[Result, Result]":
+        """A CREATE of a pod, a PriorityClass or a Binding through both chains: mutation, the plugin, validation.
+
+        With `meddle` somebody else changes the object after the first round of mutation.
+        """
+        request = self._as_sent(request)
+        by_webhook = self._chain(request, meddle, self._mutated, self._answered)
+        return by_webhook, self._chain(request, meddle, self._patched, self._judge)
 
     def webhook(self, request: Json) -> "Result":
         """A CREATE through the webhook alone."""
         return self._chain(self._as_sent(request), None, self._mutated, self._answered)
-
-    def create_twice(self, request: Json, meddle: Callable[[Json], Json] | None) -> "tuple[Result, Result]":
-        """The same, and somebody else changes the object after the first round of mutation."""
-        request = self._as_sent(request)
-        return self._chain(request, meddle, self._mutated, self._answered), self._chain(
-            request, meddle, self._patched, self._judge
-        )
 
     def beside(self, request: Json) -> "tuple[Result, Result, Result]":
         """The webhook alone; and both, the API server's own policies first: what either of them says of the result."""

@@ -232,5 +232,5 @@ def test_it_goes_with_the_mark():
             found["spec"].pop(field, None)
         return found | {"spec": {**found["spec"], "priorityClassName": "plain"}}
 
-    for result in both().create_twice(pod_request(sent("giveway-a")), meddle):
+    for result in both().create(pod_request(sent("giveway-a")), meddle):
         assert POD_SCALE_UP_DELAY not in result.object["metadata"].get("annotations", {})

@@ -278,7 +278,7 @@ def test_called_again_after_somebody_changed_the_class(both, pod, who, name, key
             changed["metadata"].setdefault("annotations", {})[key] = "set by another"
         return changed
 
-    webhook, native = both.create_twice(request(pod, who), meddle)
+    webhook, native = both.create(request(pod, who), meddle)
     if forged(native.object):  # whether its pod still has a record then differs (docs/native-policies.md)
         for found in (webhook, native):
             found.object.get("metadata", {}).get("annotations", {}).pop(GIVEN, None)
