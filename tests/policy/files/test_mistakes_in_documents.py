@@ -17,6 +17,7 @@ POLICY = HEAD + "  rules:\n  - {name: d, defaultPriorityClass: standard}\n"
         "spec": (POLICY.replace("spec:", "sepc:"), 'did you mean "spec"?'),
         "status": (POLICY + "status: {}\n", 'unknown field "status"'),
         "tab": ("a: b\n\tc: d\n", "a tab where YAML wants spaces"),
+        "indented less than its first line": ("  a: b\nc: d\n", "a document has ended: `---` is missing before this"),
         "two commas": ("a: [b,,]\n", "YAML: a value is missing before ,"),
         "alias to itself": ("a: &b [*b]\n", "alias *b refers to no anchor &b"),
     },

@@ -58,7 +58,7 @@ _MESSAGES = (
     (r"found unexpected end of stream \(while scanning a quoted scalar\)", "a quote is not closed"),
     (r"found character '(.+)' that cannot start any token.*", r'a text that begins with "\1" needs quotes'),
     (r"could not find expected ':'.*", 'a ":" is missing after the name of a field, here or just above'),
-    (r"did not find expected <document start>.*", "a document has ended: `---` is missing before this"),
+    (r"(?:did not find )?expected '?<document start>.*", "a document has ended: `---` is missing before this"),
     (r"found character that cannot start any token.*", "a text that begins with this needs quotes"),
     (
         r"(?:did not find )?expected alphabetic or numeric character.*",
