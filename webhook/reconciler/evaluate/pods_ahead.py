@@ -7,9 +7,8 @@ the victims there that another plan has yet to ask. It does not fit beside a pod
 that only one pod may use, or that anti-affinity keeps from it.
 
 A nomination reserves no devices, and they come free claim by claim (docs/reconciler.md#devices). As long as something
-is missing the preemptor gets nothing, and a pod that wants less takes what is free. That is a waiting pod, of whatever
-priority and scheduler, or the pod that a controller puts in a victim's place at once (docs/kubernetes-behaviour.md
-K43).
+is missing the preemptor gets nothing, and who wants less takes what is free: one that waits, of whatever priority and
+scheduler, or the one that a controller puts in a victim's place at once (docs/kubernetes-behaviour.md K43).
 """
 
 from __future__ import annotations
@@ -150,22 +149,25 @@ class PodsAhead:
         beside = kept_for_equals(snapshot, candidates, incoming) + kept + own[:, None]
         crowded = (free_without(snapshot, candidates) < beside).any(axis=0)
         self._note_lost(codes, crowded & np.isin(np.arange(len(codes)), list(lowest)), lowest)
-        # 2. Pods of higher priority are placed first. Those between the preemptor and one of lower priority come after
-        #    it, and leave that one its room.
+        # 2. Pods of higher priority are placed first, whichever of them the scheduler tries first. Those between the
+        #    preemptor and one of lower priority come after it, and leave that one its room.
         coming = list(self._coming(candidates, lowest))
         for free, gone in self._rooms(candidates):
-            room, nominated = free.copy(), np.zeros_like(free)
-            for ahead in coming:
-                example, is_first = ahead.group.example, ahead.group.priority > _priority_of(self._pod)
-                count = self._count(ahead, candidates, gone, room if is_first else room - own[:, None])
-                room -= ahead.need[:, None] * count
-                if is_first:
-                    nominated += ahead.need[:, None] * np.maximum(ahead.there - count, 0)
-                short, comes = (room - nominated < beside).any(axis=0), count > 0
-                if is_first:
-                    comes |= ahead.there > 0
-                    short |= share_no_node(snapshot, incoming, example, candidates.nodes)
-                self._note_lost(codes, short & comes, dict.fromkeys(range(len(codes)), example) if is_first else lowest)
+            for order in (coming, coming[::-1]):
+                room, nominated = free.copy(), np.zeros_like(free)
+                for ahead in order:
+                    example, is_first = ahead.group.example, ahead.group.priority > _priority_of(self._pod)
+                    count = self._count(ahead, candidates, gone, room if is_first else room - own[:, None])
+                    room -= ahead.need[:, None] * count
+                    if is_first:
+                        nominated += ahead.need[:, None] * np.maximum(ahead.there - count, 0)
+                    short, comes = (room - nominated < beside).any(axis=0), count > 0
+                    if is_first:
+                        comes |= ahead.there > 0
+                        short |= share_no_node(snapshot, incoming, example, candidates.nodes)
+                    self._note_lost(
+                        codes, short & comes, dict.fromkeys(range(len(codes)), example) if is_first else lowest
+                    )
         return codes
 
     def _note_lost(self, codes: NDArray[np.int8], lost: Mask, to: Mapping[int, Pod]) -> None:
