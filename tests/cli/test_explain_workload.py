@@ -16,8 +16,7 @@ from webhook.policy.model.policies import Policies
 from webhook.policy.model.preemption import PreemptionPolicy, Preemptors
 from webhook.policy.shapes.yaml_nodes import SourcePosition
 from webhook.reconciler.evictions.log import LoggedEviction, PodEviction
-from webhook.reconciler.evictions.record import NOTHING, EvictionRecord, encode
-from webhook.reconciler.evictions.store import EVICTIONS
+from webhook.reconciler.evictions.store import EVICTIONS, NOTHING, EvictionRecord, encode
 
 API = "Deployment/shop/api"
 

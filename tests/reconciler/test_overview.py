@@ -28,7 +28,7 @@ from webhook.reconciler.debug import queue_rows
 from webhook.reconciler.decision_history import DecisionHistory, Known
 from webhook.reconciler.evictions.backoff import EvictionBackoff
 from webhook.reconciler.evictions.log import EvictionLog
-from webhook.reconciler.evictions.record import record_of
+from webhook.reconciler.evictions.store import record_of
 from webhook.reconciler.overview.overview import (
     Surroundings,
     _under_way,

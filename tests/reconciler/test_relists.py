@@ -8,7 +8,7 @@ import pytest
 from tests.reconciler.builders import Desk, Setting, node, pod, policy, preemptor
 from webhook.kube.objects.meta import Condition
 from webhook.policy.model.preemption import EvictionMode
-from webhook.reconciler.plans.endings import Ending
+from webhook.reconciler.plans.actions import Ending
 
 pytestmark = pytest.mark.skipped_waits
 

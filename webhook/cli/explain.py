@@ -40,8 +40,7 @@ from webhook.reconciler.evaluate.gang_evaluator import GangMembers, Together, ev
 from webhook.reconciler.evaluate.outcomes import Asks, Evicts, Fits, Outcome, Promised, Unschedulable
 from webhook.reconciler.evaluate.victim_exclusions import decide_with_exclusions, immovable
 from webhook.reconciler.evictions.log import KEPT_SECONDS, EvictionLog
-from webhook.reconciler.evictions.record import NOTHING, EvictionRecord, decode
-from webhook.reconciler.evictions.store import EVICTIONS, evictions_lease
+from webhook.reconciler.evictions.store import EVICTIONS, NOTHING, EvictionRecord, decode, evictions_lease
 from webhook.reconciler.plans.adoption import recall_evictions
 from webhook.reconciler.possible_evictions import possible_evictions
 from webhook.reconciler.preemptors import PolicySet, ineligible_reason, is_marked

@@ -23,8 +23,18 @@ from webhook.preemption.snapshot.pod_groups import GroupKey, group_of
 from webhook.reconciler.evaluate.evaluator import Evaluator
 from webhook.reconciler.evaluate.extender_client import ExtenderClient
 from webhook.reconciler.evaluate.gang_evaluator import GangMembers, Together, evaluate_gang
-from webhook.reconciler.evaluate.outcomes import Asks, Evicts, Fits, Outcome, Unschedulable, Waits, without_nodes
-from webhook.reconciler.evaluate.verdicts import Key, Moment, Verdicts
+from webhook.reconciler.evaluate.outcomes import (
+    Asks,
+    Evicts,
+    Fits,
+    Key,
+    Moment,
+    Outcome,
+    Unschedulable,
+    Verdicts,
+    Waits,
+    without_nodes,
+)
 from webhook.reconciler.plans.next_action import missing_member
 from webhook.reconciler.plans.plan import Plan
 from webhook.reconciler.plans.plan_manager import PlanManager

@@ -30,11 +30,9 @@ from webhook.reconciler.evaluate.extender_client import ExtenderAnswered, Extend
 from webhook.reconciler.evict.executor import Displaced, Executor, Performed
 from webhook.reconciler.evict.writer import Writer
 from webhook.reconciler.evictions.log import EvictionLog
-from webhook.reconciler.evictions.record import EvictionRecord, record_of
-from webhook.reconciler.evictions.store import EvictionStore
-from webhook.reconciler.plans.actions import End, Promise, Spare, Wait
+from webhook.reconciler.evictions.store import EvictionRecord, EvictionStore, record_of
+from webhook.reconciler.plans.actions import ENDINGS, End, Ending, Promise, Spare, Wait
 from webhook.reconciler.plans.adoption import Adopted, TakeOff, adopt, recall_evictions
-from webhook.reconciler.plans.endings import ENDINGS, Ending
 from webhook.reconciler.plans.plan import Plan
 from webhook.reconciler.plans.plan_manager import PlanManager
 from webhook.reconciler.preempting import Preempting

@@ -22,7 +22,7 @@ from webhook.policy.model.values import READY
 from webhook.preemption.snapshot.pod_groups import group_of
 from webhook.reconciler.evaluate.outcomes import Evicts, Outcome, Unschedulable, Waits
 from webhook.reconciler.metrics import ReconcilerMetrics
-from webhook.reconciler.plans.endings import Ending
+from webhook.reconciler.plans.actions import Ending
 from webhook.reconciler.plans.plan import Plan
 from webhook.reconciler.preemptors import PolicySet
 from webhook.reconciler.queue.node_backoff import LeftOut

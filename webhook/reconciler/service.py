@@ -20,8 +20,7 @@ from webhook.kube.owner_events import OwnerEvents
 from webhook.policy.model.policies import Policies
 from webhook.reconciler.clock import MeasuringClock, SteadyClock
 from webhook.reconciler.decision_history import DecisionHistory
-from webhook.reconciler.evictions.record import NOTHING, EvictionRecord
-from webhook.reconciler.evictions.store import EvictionStore, evictions_lease
+from webhook.reconciler.evictions.store import NOTHING, EvictionRecord, EvictionStore, evictions_lease
 from webhook.reconciler.metrics import ReconcilerMetrics
 from webhook.reconciler.preemptors import PolicySet
 from webhook.reconciler.reconciler import Reconciler

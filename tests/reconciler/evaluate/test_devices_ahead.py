@@ -11,10 +11,9 @@ from webhook.kube.objects.cluster_scoped import Node
 from webhook.kube.objects.devices import DeviceClass
 from webhook.kube.resources import DEVICE_CLASS
 from webhook.preemption.snapshot.device_index import DeviceId
-from webhook.reconciler.evaluate.budget_checks import BEYOND_BUDGET
+from webhook.reconciler.evaluate.limits import _NEVER, BEYOND_BUDGET, NOT_NOW
 from webhook.reconciler.evaluate.outcomes import Evicts, Fits, Promised, Unschedulable
 from webhook.reconciler.evaluate.pods_ahead import AHEAD
-from webhook.reconciler.evaluate.rates import _NEVER, NOT_NOW
 
 
 def whole_node(count: int) -> Devices:

@@ -6,8 +6,8 @@ import pytest
 from tests.reconciler.builders import Setting, node, pod, policy, preemptor
 from webhook.policy.model.limits import LabelRate, Limits, Rate, WorkloadLimit
 from webhook.policy.shapes.object_shape import yaml_name
+from webhook.reconciler.evaluate.limits import _NEVER, NOT_NOW
 from webhook.reconciler.evaluate.outcomes import Evicts, Unschedulable
-from webhook.reconciler.evaluate.rates import _NEVER, NOT_NOW
 
 OTHER = {"cycles": "which of two workloads stays", "attempts_per_preemptor": "how often it is tried, not how much"}
 """The fields of `Limits` that are no rate, and what they say instead."""

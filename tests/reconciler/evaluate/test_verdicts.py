@@ -7,8 +7,7 @@ from webhook.kube.objects.meta import LabelSelector
 from webhook.policy.model.limits import Limits
 from webhook.policy.model.victims import PodsMatch, PreemptionPair, Victims
 from webhook.preemption.snapshot.snapshot import Snapshot
-from webhook.reconciler.evaluate.outcomes import Fits, Unschedulable
-from webhook.reconciler.evaluate.verdicts import Moment, Verdicts
+from webhook.reconciler.evaluate.outcomes import Fits, Moment, Unschedulable, Verdicts
 from webhook.reconciler.state.waiting_pods import WaitingPods
 
 CLAIM = {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "c"}}]}

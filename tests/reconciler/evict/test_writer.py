@@ -17,8 +17,7 @@ from webhook.kube.objects.pod import Pod, PodSpec, PodStatus
 from webhook.kube.pods import RESIZE_PENDING
 from webhook.kube.resources import POD
 from webhook.policy.model.values import PLAN
-from webhook.reconciler.evict.fenced_requests import DeposedError, StaleError
-from webhook.reconciler.evict.writer import EvictionResult, Writer
+from webhook.reconciler.evict.writer import DeposedError, EvictionResult, StaleError, Writer
 from webhook.reconciler.state.annotations import DecisionRecord, PlanRecord, PlanVictim, encode
 
 VICTIM = PlanVictim("default", "v", "u")

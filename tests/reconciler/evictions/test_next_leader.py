@@ -10,8 +10,7 @@ from tests.workloads import eventually
 from tests.workloads import pod as pod_body
 from webhook.kube.resources import LEASE
 from webhook.policy.model.limits import Limits, WorkloadLimit
-from webhook.reconciler.evictions.record import decode
-from webhook.reconciler.evictions.store import EVICTIONS
+from webhook.reconciler.evictions.store import EVICTIONS, decode
 
 
 async def owned(play: Any, name: str, on: str, cpu: str = "6") -> None:

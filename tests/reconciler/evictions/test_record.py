@@ -16,7 +16,7 @@ from webhook.policy.model.values import CREATION
 from webhook.reconciler.clock import Now
 from webhook.reconciler.evictions.backoff import EvictionBackoff, ReturningOwner
 from webhook.reconciler.evictions.log import MOST_WORKLOADS, EvictionLog, PodEviction
-from webhook.reconciler.evictions.record import NOTHING, EvictionRecord, decode, encode, recall, record_of
+from webhook.reconciler.evictions.store import NOTHING, EvictionRecord, decode, encode, recall, record_of
 
 WEB, API = "Deployment/default/web", "Deployment/default/api"
 LABELS = (("team", "x"),)

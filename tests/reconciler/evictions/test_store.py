@@ -17,8 +17,15 @@ from webhook.kube.transport import BEFORE_SENDING
 from webhook.policy.model.limits import LabelRate, Limits
 from webhook.reconciler.clock import Now
 from webhook.reconciler.evictions.log import KEPT_SECONDS, PodEviction
-from webhook.reconciler.evictions.record import NOTHING, EvictionRecord, decode, encode, record_of
-from webhook.reconciler.evictions.store import EVICTIONS, EvictionStore
+from webhook.reconciler.evictions.store import (
+    EVICTIONS,
+    NOTHING,
+    EvictionRecord,
+    EvictionStore,
+    decode,
+    encode,
+    record_of,
+)
 from webhook.reconciler.plans.adoption import recall_evictions
 
 LIMITS = Limits(per_label=LabelRate("team", 9, 3600.0))

@@ -7,8 +7,7 @@ from webhook.kube.objects.scheduling import PodGroup
 from webhook.policy.model.preemption import GroupDisruption, Groups
 from webhook.preemption.snapshot.kinds import POD_GROUPS
 from webhook.preemption.snapshot.pod_groups import COSCHEDULING
-from webhook.reconciler.plans.actions import End, Try, Wait
-from webhook.reconciler.plans.endings import Ending
+from webhook.reconciler.plans.actions import End, Ending, Try, Wait
 
 GANG = "scheduling.x-k8s.io/pod-group"
 

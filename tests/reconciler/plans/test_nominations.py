@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.reconciler.builders import Desk, Setting, node, pod, preemptor
-from webhook.reconciler.plans.actions import Ask, Displace
-from webhook.reconciler.plans.endings import ENDINGS, Ending
+from webhook.reconciler.plans.actions import ENDINGS, Ask, Displace, Ending
 from webhook.reconciler.plans.plan import Plan, to_displace
 from webhook.reconciler.state.annotations import PlanRecord
 

@@ -12,8 +12,7 @@ from webhook.kube.object_cache import Change
 from webhook.policy.model.policies import Policies
 from webhook.policy.model.values import CAN_BE_PREEMPTED, NOTICE, READY
 from webhook.policy.model.victims import Victims
-from webhook.reconciler.plans.actions import Nominate, Notify, Try, Wait
-from webhook.reconciler.plans.endings import Ending
+from webhook.reconciler.plans.actions import Ending, Nominate, Notify, Try, Wait
 from webhook.reconciler.plans.notices import Notices, askable, not_told
 from webhook.reconciler.plans.plan import Plan, PlanIndex
 from webhook.reconciler.plans.plan_manager import PlanManager

@@ -11,8 +11,7 @@ from webhook.preemption.snapshot.device_index import DeviceId
 from webhook.preemption.snapshot.kinds import PODS
 from webhook.reconciler.evaluate.outcomes import Evicts, Fits, Unschedulable, Waits
 from webhook.reconciler.plans import next_action
-from webhook.reconciler.plans.actions import Ask, End, Wait
-from webhook.reconciler.plans.endings import Ending
+from webhook.reconciler.plans.actions import Ask, End, Ending, Wait
 from webhook.reconciler.plans.plan import Plan
 
 

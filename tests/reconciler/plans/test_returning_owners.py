@@ -8,8 +8,7 @@ import pytest
 from tests.reconciler.builders import START, Setting, node, pod, preemptor
 from tests.reconciler.device_settings import all_asked, begun
 from webhook.kube.instants import rfc3339
-from webhook.reconciler.plans.actions import End, Wait
-from webhook.reconciler.plans.endings import Ending
+from webhook.reconciler.plans.actions import End, Ending, Wait
 
 
 @dataclass

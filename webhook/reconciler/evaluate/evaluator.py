@@ -24,8 +24,8 @@ from webhook.preemption.victims.candidates import Candidate, CandidateFilter
 from webhook.preemption.victims.eligible import protection_ends
 from webhook.preemption.victims.rules import EXPENDABLE, Rules
 from webhook.reconciler.clock import MeasuringClock, Now
-from webhook.reconciler.evaluate.budget_checks import BEYOND_BUDGET, within_budgets
 from webhook.reconciler.evaluate.extender_client import UnaskedError
+from webhook.reconciler.evaluate.limits import BEYOND_BUDGET, NOT_NOW, PastEvictions, Rates, too_large, within_budgets
 from webhook.reconciler.evaluate.outcomes import (
     NOTHING_PROMISED,
     Asks,
@@ -36,9 +36,7 @@ from webhook.reconciler.evaluate.outcomes import (
     Unschedulable,
     Waits,
 )
-from webhook.reconciler.evaluate.past_evictions import PastEvictions
 from webhook.reconciler.evaluate.pods_ahead import AHEAD, PodsAhead, blocked_text
-from webhook.reconciler.evaluate.rates import NOT_NOW, Rates, too_large
 from webhook.reconciler.evaluate.room import KnownRoom, rows_with, rows_without
 from webhook.reconciler.evaluate.scheduler_activity import SchedulerActivity
 from webhook.reconciler.evaluate.victim_exclusions import (

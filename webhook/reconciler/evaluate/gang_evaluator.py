@@ -25,10 +25,9 @@ from webhook.preemption.victims.candidates import Candidates
 from webhook.preemption.victims.rules import Rules
 from webhook.reconciler.clock import Now
 from webhook.reconciler.evaluate.evaluator import Evaluator, schedule_begins, unnominated
+from webhook.reconciler.evaluate.limits import NOT_NOW, PastEvictions, Rates
 from webhook.reconciler.evaluate.outcomes import Evicts, Fits, Promised, Unschedulable, Waits
-from webhook.reconciler.evaluate.past_evictions import PastEvictions
 from webhook.reconciler.evaluate.pods_ahead import ONE_BY_ONE, blocked_text
-from webhook.reconciler.evaluate.rates import NOT_NOW, Rates
 from webhook.reconciler.evaluate.room import rows_without
 from webhook.reconciler.evaluate.victim_exclusions import LimitsNow, among_last_resort, excluded_now, last_resort
 

@@ -25,9 +25,8 @@ from webhook.preemption.result import Decision
 from webhook.preemption.victims.candidates import CandidateFilter, Candidates
 from webhook.preemption.victims.eligible import static_pods
 from webhook.preemption.victims.rules import Rules
+from webhook.reconciler.evaluate.limits import NOT_NOW, PastEvictions, Rates
 from webhook.reconciler.evaluate.outcomes import Unschedulable
-from webhook.reconciler.evaluate.past_evictions import PastEvictions
-from webhook.reconciler.evaluate.rates import NOT_NOW, Rates
 from webhook.reconciler.evaluate.room import rows_without
 from webhook.reconciler.evictions.log import Remaining
 from webhook.reconciler.state.state import State

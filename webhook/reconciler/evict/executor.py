@@ -17,13 +17,10 @@ from typing import Any, NamedTuple
 from webhook.kube.errors import ApiError
 from webhook.kube.objects.meta import key_of
 from webhook.kube.objects.pod import Pod
-from webhook.reconciler.evict.fenced_requests import DeposedError, StaleError
-from webhook.reconciler.evict.notice_writer import NoticeWriter
 from webhook.reconciler.evict.victim_requests import VictimRequests
-from webhook.reconciler.evict.writer import Writer
+from webhook.reconciler.evict.writer import DeposedError, StaleError, Writer
 from webhook.reconciler.evictions.store import EvictionStore
-from webhook.reconciler.plans.actions import Displace, Nominate, Step, Try
-from webhook.reconciler.plans.endings import Ending
+from webhook.reconciler.plans.actions import Displace, Ending, Nominate, Step, Try
 from webhook.reconciler.plans.plan import Plan
 from webhook.reconciler.plans.plan_manager import PlanManager
 from webhook.reconciler.plans.tries import Tries
@@ -79,8 +76,7 @@ class Executor:
         self._reporter = reporter
         self._store = store
         self._news = news
-        self._notices = NoticeWriter(writer, manager, reporter)
-        self._victims = VictimRequests(writer, self._notices, manager, reporter, store)
+        self._victims = VictimRequests(writer, manager, reporter, store)
         self._tasks: set[asyncio.Task[None]] = set()
         self._task_of: dict[str, asyncio.Task[None]] = {}
         """Plan's id to the task that does a step of it."""
@@ -108,8 +104,8 @@ class Executor:
 
     def withdraw(self, key: str) -> None:
         """Take the notice off a pod, unless that is being done."""
-        if key not in self._notices.withdrawing:
-            self._start(self._notices.withdraw(key))
+        if key not in self._victims.withdrawing:
+            self._start(self._victims.withdraw(key))
 
     async def stop(self) -> None:
         """End every task without writing: this process leads no more. One may not even have begun."""

@@ -1,46 +1,60 @@
 """The requests about victims: whether they would go, what they are told, and that they leave (docs/semantics.md E3).
 
 Each is made once. What it came to is noted on the plan, and the next look at that says whether it is made again.
+
+A notice is written, and taken off once no plan stands behind it (docs/notice.md), by one PATCH of a pod's status with
+its resourceVersion. So one that another plan has written meanwhile is not taken off, and one that is taken off late is
+not written again. For a pod that has changed meanwhile it is one with its uid alone: nobody keeps a pod, or a notice,
+by changing the pod all the time.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Awaitable, Callable
+from weakref import WeakValueDictionary
 
 from webhook.kube.errors import ApiError
+from webhook.kube.instants import epoch, rfc3339
 from webhook.kube.objects.meta import key_of
 from webhook.kube.objects.pod import Pod
 from webhook.policy.model.preemption import EvictionMode, PreemptionPolicy
-from webhook.reconciler.evict.fenced_requests import DeposedError, StaleError
-from webhook.reconciler.evict.notice_writer import NoticeWriter
-from webhook.reconciler.evict.writer import EvictionResult, Writer
+from webhook.reconciler.evict.writer import DeposedError, EvictionResult, StaleError, Writer
 from webhook.reconciler.evictions.store import EvictionStore
-from webhook.reconciler.plans.actions import AboutVictims, Ask, Notify, Prepare, Try
-from webhook.reconciler.plans.endings import Ending
+from webhook.reconciler.plans.actions import AboutVictims, Ask, Ending, Notify, Prepare, Try
 from webhook.reconciler.plans.next_action import policy_for
 from webhook.reconciler.plans.plan import Plan, is_leaving, is_there
 from webhook.reconciler.plans.plan_manager import PlanManager
 from webhook.reconciler.plans.tries import Tries, may_pass
 from webhook.reconciler.reporting import Reporter
 from webhook.reconciler.state.annotations import PlanVictim, not_own
+from webhook.reconciler.state.notices import (
+    NoticeRecord,
+    has_notice,
+    notice_annotations,
+    notice_condition,
+    notice_of,
+    withdrawn_condition,
+)
 
 log = logging.getLogger(__name__)
 
 _AGAIN = 5.0
-"""Seconds before a server that did not say what became of a victim is asked again."""
+"""Seconds before a server that did not say what became of a victim, or take off its notice, is asked again."""
 
 
 class VictimRequests:
     """Asks the API server about victims; methods raise DeposedError if this process does not lead."""
 
-    def __init__(
-        self, writer: Writer, notices: NoticeWriter, manager: PlanManager, reporter: Reporter, store: EvictionStore
-    ) -> None:
-        self._writer, self._notices, self._manager = writer, notices, manager
+    def __init__(self, writer: Writer, manager: PlanManager, reporter: Reporter, store: EvictionStore) -> None:
+        self._writer, self._manager = writer, manager
         self._state, self._evaluator = manager.evaluator.state, manager.evaluator
         self._reporter, self._store = reporter, store
+        self.withdrawing: set[str] = set()
+        """Pods, by `namespace/name`, whose notice is being taken off."""
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def request(self, plan: Plan, victim: PlanVictim, step: AboutVictims) -> Ending | None:
         """Make one request about a victim; why the plan must end, None if it goes on."""
@@ -86,7 +100,7 @@ class VictimRequests:
         clock, again = self._manager.clock, victim.uid in plan.tries
 
         async def tell() -> EvictionResult:
-            until = await self._notices.tell(plan, victim, pod, seconds, again=again)
+            until = await self._notify(plan, victim, pod, seconds, again=again)
             plan.note_told(victim.uid, until - clock.wall() + clock.monotonic())
             return EvictionResult.UNKNOWN
 
@@ -217,6 +231,73 @@ class VictimRequests:
                     raise
             await asyncio.sleep(_AGAIN)
         return EvictionResult.GONE
+
+    def _alone(self, key: str) -> asyncio.Lock:
+        """Held while the notice of a pod is written or taken off, so that neither undoes the other."""
+        return self._locks.setdefault(key, asyncio.Lock())
+
+    async def _notify(self, plan: Plan, victim: PlanVictim, pod: Pod, seconds: float, *, again: bool) -> float:
+        """Write on a victim that it is asked to leave in so many seconds; until when, in seconds since the epoch.
+
+        If it is tried `again` the pod is read before: it may have the notice though the answer was lost, and it is told
+        whatever it is by then. One whose annotations have no room for it is told by the Event alone.
+        Raises StaleError if it is gone, ApiError if the API refuses.
+        """
+        if again:
+            pod = await self._writer.read(victim)
+            if (known := notice_of(pod)) is not None and known.plan == plan.record.id:
+                self._reporter.told(plan, pod, known)
+                return epoch(known.by)
+        now = self._manager.clock.wall()
+        until = float(math.ceil(now + seconds))  # an instant of whole seconds, and not one too few
+        whom = self._reporter.preemptor_shown(plan, pod)
+        record = NoticeRecord(
+            plan=plan.record.id, by=rfc3339(until), preemptor=whom, uid=plan.uid, priority=plan.priority
+        )
+        text = f"asked to leave by {record.by} for pod {whom or plan.uid} of priority {plan.priority}"
+        annotations, condition = notice_annotations(record), notice_condition(text, now)
+        try:
+            async with self._alone(victim.key):
+                await self._writer.patch_as_it_is("notice", pod, annotations, condition, whatever=again)
+        except ApiError as error:
+            if error.status != 422:
+                raise
+            log.warning("plan %s: only an Event tells %s: %s", plan.record.id, victim.key, error)
+        self._reporter.told(plan, pod, record)
+        return until
+
+    async def withdraw(self, key: str) -> None:
+        """Take a notice off a pod as long as no plan stands behind it; on an error tried again every few seconds."""
+        known = self._state.pods.get(key)
+        if known is None:
+            return
+        self.withdrawing.add(key)
+        try:
+            await self._take_notice_off(known)
+        except (StaleError, DeposedError):
+            return
+        except Exception:
+            log.exception("the notice of %s could not be taken off", key)
+        finally:
+            self.withdrawing.discard(key)
+
+    async def _take_notice_off(self, pod: Pod) -> None:
+        """Take the notice off this pod. Raises StaleError if it is gone."""
+        off = notice_annotations(None)
+
+        async def write(current: Pod) -> None:
+            if has_notice(current) and not self._manager.notices.stands(current):
+                condition, whatever = withdrawn_condition(self._manager.clock.wall()), current is not pod
+                await self._writer.patch_as_it_is("withdraw", current, off, condition, whatever=whatever)
+                self._reporter.withdrawn(current)
+
+        while True:
+            try:
+                async with self._alone(key_of(pod)):
+                    return await self._writer.until_written(pod, write, patient=True)
+            except ApiError as error:
+                log.warning("the notice of %s cannot be taken off yet: %s", key_of(pod), error)
+                await asyncio.sleep(_AGAIN)
 
 
 def _version(plan: Plan, pod: Pod) -> str:

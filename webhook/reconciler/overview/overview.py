@@ -28,7 +28,7 @@ from webhook.policy.model.policies import Policies
 from webhook.preemption.ranking import how_compared
 from webhook.reconciler.decision_history import Known
 from webhook.reconciler.evictions.log import BARE
-from webhook.reconciler.evictions.record import EvictionRecord
+from webhook.reconciler.evictions.store import EvictionRecord
 from webhook.reconciler.overview.plans_shown import UnderWay, by_gang, shown_as_one
 from webhook.reconciler.overview.priorities import ladder
 from webhook.reconciler.plans.plan import Plan

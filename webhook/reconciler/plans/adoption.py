@@ -21,10 +21,10 @@ from webhook.preemption.snapshot.amounts import ClusterError
 from webhook.preemption.victims.rules import Rules
 from webhook.reconciler.clock import Now
 from webhook.reconciler.evaluate.evaluator import Evaluator
-from webhook.reconciler.evictions.record import EvictionRecord, recall
+from webhook.reconciler.evictions.store import EvictionRecord, recall
 from webhook.reconciler.plans.plan import Plan, group_names
 from webhook.reconciler.plans.plan_manager import PlanManager
-from webhook.reconciler.plans.plan_times import time_for
+from webhook.reconciler.plans.recheck import time_for
 from webhook.reconciler.preemptors import PolicySet, lacks_post_filter
 from webhook.reconciler.state.annotations import (
     PlanRecord,

@@ -16,8 +16,19 @@ from webhook.policy.model.preemption import EvictionMode, PreemptionPolicy
 from webhook.preemption.decision import refusal_of
 from webhook.preemption.gangs.gang import form_gang
 from webhook.reconciler.clock import Now
-from webhook.reconciler.plans.actions import Action, Ask, Displace, End, Nominate, Notify, Prepare, Promise, Try, Wait
-from webhook.reconciler.plans.endings import Ending
+from webhook.reconciler.plans.actions import (
+    Action,
+    Ask,
+    Displace,
+    End,
+    Ending,
+    Nominate,
+    Notify,
+    Prepare,
+    Promise,
+    Try,
+    Wait,
+)
 from webhook.reconciler.plans.notices import askable, not_told
 from webhook.reconciler.plans.plan import Plan, remaining, to_displace
 from webhook.reconciler.plans.plan_devices import asked_in_step, claims_in_the_way, taken_text

@@ -15,7 +15,7 @@ from webhook.preemption.snapshot.device_index import DeviceId
 from webhook.preemption.snapshot.pod_groups import group_of, with_all_of
 from webhook.preemption.victims.rules import VictimReason
 from webhook.reconciler.evaluate.room import rows_with
-from webhook.reconciler.plans.endings import Ending
+from webhook.reconciler.plans.actions import Ending
 from webhook.reconciler.plans.tries import Tries
 from webhook.reconciler.state.annotations import DecisionRecord, PlanRecord, PlanVictim
 from webhook.reconciler.state.creations import ServerTime

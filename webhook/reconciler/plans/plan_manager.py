@@ -23,15 +23,19 @@ from webhook.reconciler.clock import Now
 from webhook.reconciler.evaluate.evaluator import Evaluator
 from webhook.reconciler.evaluate.outcomes import Evicts, Promised, Waits
 from webhook.reconciler.evictions.log import BARE, PodEviction, name_of
-from webhook.reconciler.plans.actions import Action, Promise, Spare
-from webhook.reconciler.plans.endings import ENDINGS, Ending
+from webhook.reconciler.plans.actions import ENDINGS, Action, Ending, Promise, Spare
 from webhook.reconciler.plans.next_action import next_action, over, policy_for, unasked, was_cleared
 from webhook.reconciler.plans.notices import Notices
 from webhook.reconciler.plans.plan import Plan, PlanIndex, group_names, is_leaving
 from webhook.reconciler.plans.plan_devices import awaits_deallocation, claims_in_the_way, concerns, devices_for
-from webhook.reconciler.plans.plan_times import fits_elsewhere, time_for, time_limit
-from webhook.reconciler.plans.recheck import PlanContext, approval
-from webhook.reconciler.plans.returning_owners import returning_owners
+from webhook.reconciler.plans.recheck import (
+    PlanContext,
+    approval,
+    fits_elsewhere,
+    returning_owners,
+    time_for,
+    time_limit,
+)
 from webhook.reconciler.preemptors import PolicySet, grace_under, lacks_post_filter
 from webhook.reconciler.queue.event_handlers import makes_company, node_helps
 from webhook.reconciler.state.annotations import GangRecord, PlanDevice, PlanRecord, as_victims, carries
@@ -179,7 +183,7 @@ class PlanManager:
         policy = policy_for(self._state.pods.get(plan.key) or victim, self.context.policy_set)
         ends = now + (grace_under(policy, victim) if policy is not None else grace_of(victim))
         self.evaluator.log.asked(uid, self._eviction(plan, victim), now)
-        plan.note_asked(uid, ends, self._state.creations.now())
+        plan.note_asked(uid, ends, plan.evicting or self._state.creations.now())
 
     def acted(self, plan: Plan) -> None:
         """What the last look at a plan found has been done: it is looked at again, and so are those of its gang."""

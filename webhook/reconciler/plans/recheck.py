@@ -1,26 +1,30 @@
-"""Whether the victims that are left may go by the newest state, and which of them need not. Pure."""
+"""Whether the rest of a plan is right by the newest state, how long it may take, and who put pods back. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import math
+from collections.abc import Collection, Iterable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
 
+from webhook.kube.objects.meta import key_of
 from webhook.kube.objects.pod import Pod
+from webhook.kube.pods import workload_of
 from webhook.policy.model.preemption import PreemptionPolicy
 from webhook.preemption.decision import fits, victims_needed
 from webhook.preemption.snapshot.pod_info import compile_pod
+from webhook.preemption.snapshot.pod_view import grace_of
 from webhook.preemption.victims.eligible import potential_victims
 from webhook.reconciler.clock import Now
-from webhook.reconciler.evaluate.budget_checks import beyond_budget
 from webhook.reconciler.evaluate.evaluator import Evaluator
-from webhook.reconciler.evaluate.room import rows_without
-from webhook.reconciler.plans.actions import End, Spare
-from webhook.reconciler.plans.endings import Ending
+from webhook.reconciler.evaluate.limits import beyond_budget
+from webhook.reconciler.evaluate.room import rows_with, rows_without
+from webhook.reconciler.plans.actions import End, Ending, Spare
 from webhook.reconciler.plans.plan import Approval, Plan, PlanIndex, remaining
-from webhook.reconciler.preemptors import PolicySet
+from webhook.reconciler.plans.plan_devices import awaits_deallocation, takers
+from webhook.reconciler.preemptors import PolicySet, grace_under
 from webhook.reconciler.state.annotations import PlanVictim
 
 _MOMENT = 1.0
@@ -174,3 +178,103 @@ def _not_answered_for(plan: Plan, context: PlanContext) -> set[str]:
         victim for other in context.unanswered.values() for victim in other.record.victims if victim.uid in other.asking
     ]
     return expected | {victim.key for victim in over}
+
+
+def returning_owners(evaluator: Evaluator, plan: Plan, index: PlanIndex) -> set[str]:
+    """The owners (`workload_of`) of victims of the plan that have put pods back in their place.
+
+    Such a pod was made after the plan began to evict. It has devices of the plan, or is on the node, and the preemptor
+    would fit there without it. If something else keeps the preemptor from the node, such as another owner's pod, nobody
+    has put anything back.
+    """
+    state, node, victims = evaluator.state, plan.record.node, {victim.uid for victim in plan.record.victims}
+    preemptor, snapshot = state.pods.get(plan.key), evaluator.state.snapshot
+    keys = [known.key for known in state.pods_on(node)]
+    keys += [key for owner in plan.owners for key in state.index.owned.get(owner, ())] if plan.room else []
+    there = [pod for key in keys if (pod := state.pods.get(key)) is not None]
+    others, evicting = later_equals(plan, index), plan.evicting
+
+    def is_put_back(pod: Pod) -> bool:
+        came = evicting is not None and evicting.is_before(pod)
+        return came and pod.metadata.uid not in victims and workload_of(pod) in plan.owners
+
+    owners = {workload_of(pod) for pod in takers(state, plan) if is_put_back(pod)}
+    back = {key_of(pod): pod for pod in there if is_put_back(pod)}
+    if preemptor is None or not back or not evaluator.has_room(preemptor, node, but=[*others, *back]):
+        return owners
+    gone = rows_with(snapshot.pods.leaving(), snapshot.pod_rows(others))
+    needed = victims_needed(snapshot, preemptor, node, snapshot.pod_rows(back), without=gone)
+    names, namespaces = snapshot.pods.names, snapshot.pods.namespaces
+    return owners | {workload_of(back[f"{namespaces[row]}/{names[row]}"]) for row in needed.tolist()}
+
+
+def time_for(victims: Iterable[Pod], policy: PreemptionPolicy) -> float:
+    """Seconds a plan may take: the policy's, from when notices are over and the last victim has had its time to end.
+
+    If it were given up earlier, they would have ended for nothing, and others after them.
+    """
+    graces = [grace_under(policy, victim) for victim in victims]
+    return policy.plan_timeout + (policy.victims.notice + max(graces) if graces else 0.0)
+
+
+def time_limit(plan: Plan, context: PlanContext, timeout: float) -> float:
+    """When a plan is given up if nothing happens, in monotonic seconds; infinite if others have to act first.
+
+    These are the preemptor's scheduler, and kube-controller-manager while it has not taken a victim's devices back.
+
+    The time counts from when the room was there, and only while the preemptor's scheduler is seen at work: if that is
+    away, no node is to blame. Before, it counts from when the last notice is over, when the last pod that leaves the
+    node has had its time to end.
+    """
+    state = context.evaluator.state
+    if awaits_deallocation(state, plan):
+        return math.inf
+    if math.isfinite(plan.roomy) and any(math.isinf(sibling.roomy) for sibling in context.plans.siblings(plan)):
+        return math.inf  # it waits for the room of another member, whose time counts
+    if math.isinf(plan.roomy):
+        beside = [plan, *context.plans.on_node(plan.record.node)]
+        asked = [
+            (victim, other.ends[victim.uid])
+            for other in beside
+            for victim in other.record.victims
+            if victim.uid in other.ends
+        ]
+        ends = [end for victim, end in asked if state.pod_of(victim.key, victim.uid) is not None]
+        told = [until for uid, until in plan.notices.items() if plan.needs(uid)]
+        return max(plan.started, _room_comes(plan, context), *ends, *told) + timeout
+    pod = state.pods.get(plan.key)
+    if plan.record.resize:
+        return plan.roomy + timeout  # the kubelet tries again as soon as a pod has left
+    return context.evaluator.schedulers.chance(pod, plan.roomy, timeout) + timeout if pod is not None else math.inf
+
+
+def fits_elsewhere(plan: Plan, context: PlanContext) -> bool:
+    """Whether its scheduler finds room for the preemptor now, though none comes up on the node of its plan."""
+    evaluator, pod = context.evaluator, context.evaluator.state.pods.get(plan.key)
+    evicted = context.plans.have_evicted(plan)
+    if pod is None or plan.record.resize or not evicted or evaluator.has_room(pod, plan.record.node):
+        return False
+    return not plan.left_out.issuperset(fits(evaluator.state.snapshot, pod))
+
+
+def _room_comes(plan: Plan, context: PlanContext) -> float:
+    """When the last pod that leaves a plan's node has had its time to end, in monotonic seconds; -inf if none does.
+
+    Its deletionTimestamp is by the API server's clock, and this one may be ahead. So it has at least its grace period
+    from when the plan first saw it leave.
+    """
+    evaluator = context.evaluator
+    state, now = evaluator.state, Now.by(evaluator.clock)
+    pods, rows = state.snapshot.pods, evaluator.leaving_within(math.inf, now)
+    last = -math.inf
+    for row in rows[pods.node[rows] == state.snapshot.nodes.find(plan.record.node)].tolist():
+        last = max(last, float(pods.gone_at[row]) - now.wall + now.monotonic)
+        if (pod := state.pods.get(f"{pods.namespaces[row]}/{pods.names[row]}")) is not None:
+            last = max(last, _end_by_own_clock(plan, pod, now.monotonic))
+    return last
+
+
+def _end_by_own_clock(plan: Plan, pod: Pod, now: float) -> float:
+    """By when a pod that leaves has had its time, since the plan first saw it leave; all in monotonic seconds."""
+    written = pod.metadata.deletion_grace_period_seconds
+    return plan.leaving.setdefault(pod.metadata.uid, now + (grace_of(pod) if written is None else written))

@@ -1,19 +1,27 @@
-"""Which candidates the rates of a policy allow, given what recent evictions have left of them."""
+"""What keeps pods from going that the rules let go: rates, disruption budgets, and whose evictor it would evict. Pure.
+
+A rate allows what recent evictions have left of it. Budgets are counted without what a plan itself has reserved.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from webhook.kube.pods import workload_name
-from webhook.policy.model.limits import Limits
+from webhook.kube.objects.pod import Pod, PodDisruptionBudget
+from webhook.kube.pods import workload_name, workload_of
+from webhook.policy.model.limits import CycleKeeper, Limits
+from webhook.policy.model.preemption import BudgetMode, EvictionMode, PreemptionPolicy
 from webhook.preemption.snapshot.pod_view import Identity, Owner
 from webhook.preemption.victims.candidates import Candidates
-from webhook.reconciler.evictions.log import AnyRate, Remaining, label, rates_of
+from webhook.reconciler.evaluate.outcomes import Asks, Evicts, Fits, Outcome, Unschedulable, Waits
+from webhook.reconciler.evictions.log import BARE, AnyRate, EvictionLog, Remaining, label, name_of, rates_of
+from webhook.reconciler.state.annotations import PlanVictim
 from webhook.reconciler.state.state import State
 
 Ints = NDArray[np.int64]
@@ -23,6 +31,11 @@ NOT_NOW = 1
 """Rejected because of the recent evictions: it may stand once they have left their windows."""
 _NEVER = {2: "perOwner", 3: "perNode", 4: "perCluster", 5: "perWorkload", 6: "perNamespace", 7: "perLabel"}
 """Rejected for good: these victims are more than the rate allows in a whole window. Other filters have other codes."""
+
+
+BEYOND_BUDGET = 8
+"""The code of candidates with a victim that the Eviction API would refuse."""
+_SHOWN = 3
 
 
 class _Counted(NamedTuple):
@@ -154,3 +167,117 @@ def too_large(rejections: frozenset[int]) -> str:
     """Which rates no candidate can ever keep, if all of them are rejected by these codes; empty if one may yet."""
     names = [name for code, name in _NEVER.items() if code in rejections]
     return " and ".join(names) if rejections <= _NEVER.keys() else ""
+
+
+def within_budgets(candidates: Candidates) -> NDArray[np.int8]:
+    """0 for every candidate that violates no budget, else BEYOND_BUDGET (a `CandidateFilter`)."""
+    return np.where(candidates.violations > 0, BEYOND_BUDGET, 0).astype(np.int8)
+
+
+def beyond_budget(state: State, policy: PreemptionPolicy, victims: Sequence[PlanVictim]) -> str:
+    """Which budget keeps one of the victims, if all of them are to go; empty if none does.
+
+    Through the Eviction API every budget counts, whatever the policy says of choosing victims (docs/semantics.md D4).
+    """
+    evicts = policy.eviction is EvictionMode.EVICT
+    if not (evicts or policy.budgets is BudgetMode.STRICT) or not state.budgets.items():
+        return ""
+    rows = state.snapshot.pod_rows([victim.key for victim in victims])
+    unguarded = rows[state.snapshot.budgets.unguarded(rows)].tolist() if evicts else ()
+    users: dict[str, set[str]] = {}
+    for victim in victims:
+        pod, row = state.pods.get(victim.key), state.snapshot.pods.find(victim.namespace, victim.name)
+        keys = state.pending.covering(pod) if pod is not None and row not in unguarded else []
+        if evicts and len(keys) > 1:
+            return f"the Eviction API does not let {victim.key} go, which several budgets cover: {', '.join(keys)}"
+        for key in keys:
+            users.setdefault(key, set()).add(victim.name)
+    for key, names in users.items():
+        budget = state.budgets.get(key)
+        if budget is not None and _needed(budget, names) > _left(state, key, budget, names):
+            return f"disruption budget {key} does not let {', '.join(sorted(names))} go"
+    return ""
+
+
+def _needed(budget: PodDisruptionBudget, names: set[str]) -> int:
+    """How many disruptions the pods of these names use. A pod that the status names has used its own already."""
+    return len(names - (budget.status.disrupted_pods or {}).keys())
+
+
+def _left(state: State, key: str, budget: PodDisruptionBudget, names: set[str]) -> int:
+    """How many disruptions the budget has for these pods, without those that others are expected to use."""
+    stale = (budget.status.observed_generation or 0) < (budget.metadata.generation or 0)
+    return 0 if stale else budget.status.disruptions_allowed - len(state.pending.spending(key) - names)
+
+
+class PastEvictions:
+    """The log of evictions as a decision under a policy counts it; `now` is in monotonic seconds.
+
+    `pods` is the preemptor, or the members of a gang that are placed together. A preemptor of workload A closes a cycle
+    if pods of A were evicted for B within the policy's window, and it would evict pods of B. The chain may be longer:
+    pods of B were evicted for C, and it would evict pods of C. `stay` are the pods, by row, that the policy keeps
+    because of that, None if there are none.
+    """
+
+    def __init__(
+        self, state: State, log: EvictionLog, pods: Iterable[Pod], policy: PreemptionPolicy, now: float
+    ) -> None:
+        self._state, self._log, self._now = state, log, now
+        self._recent, self._within = policy.victims.cost.recent_evictions, policy.limits.cycles.window
+        own = dict.fromkeys(workload for pod in pods if (workload := workload_of(pod)))
+        self._evictors: dict[str, str] = {}
+        for workload in own:
+            evictors = log.evictors(workload, self._within, now)
+            self._evictors |= {
+                key: evicted for key, evicted in evictors.items() if key not in {**own, **self._evictors}
+            }
+        self.stay: NDArray[np.bool_] | None = None
+        if self._evictors and policy.limits.cycles.keep is CycleKeeper.EVICTOR:
+            self.stay = np.zeros(state.snapshot.pods.rows, np.bool_)
+            for evictor in self._evictors:
+                self.stay[state.snapshot.pod_rows(self._pods_of(evictor))] = True
+
+    def _pods_of(self, evictor: str) -> list[str]:
+        """The pods of an evictor by `namespace/name`: those of a workload, or the bare pod of that name."""
+        bare = [evictor.removeprefix(BARE)] if evictor.startswith(BARE) else []
+        return [*self._state.index.owned.get(evictor, ()), *bare]
+
+    def evicted_lately(self) -> NDArray[np.int64] | None:
+        """How often the workload of each pod, by row, was evicted recently; None if the policy does not count it."""
+        if self._recent is None:
+            return None
+        snapshot = self._state.snapshot
+        column = np.zeros(snapshot.pods.rows, np.int64)
+        for workload, count in self._log.counts(self._recent, self._now).items():
+            column[snapshot.pod_rows(self._state.index.owned.get(workload, ()))] = count
+        return column
+
+    def closed_by(self, outcome: Evicts) -> Evicts:
+        """The outcome with the cycles that it closes, if it closes any."""
+        closed = sorted(set(map(name_of, outcome.victims)) & self._evictors.keys())
+        return replace(outcome, cycles=tuple(map(self._cycle, closed))) if closed else outcome
+
+    def kept_from(self, outcome: Unschedulable) -> Unschedulable:
+        """The outcome. If pods stay so that no cycle is closed, it says so."""
+        if self.stay is None or not self.stay.any():
+            return outcome
+        names = ", ".join(list(self._evictors)[:_SHOWN])
+        why = f"pods of {names} stay, for which pods of its own workload were evicted within {self._within:g} s"
+        return replace(outcome, reason=f"{outcome.reason.rstrip('.')}; {why}", limited=True)
+
+    def told_of(self, outcome: Outcome) -> Outcome:
+        """The outcome for one preemptor, with what there is to tell of cycles."""
+        match outcome:
+            case Evicts():
+                return self.closed_by(outcome)
+            case Unschedulable():
+                return self.kept_from(outcome)
+            case Fits() | Waits() | Asks():
+                return outcome
+
+    def _cycle(self, evictor: str) -> tuple[str, ...]:
+        """From an evictor back to the preemptor's own workload, each evicted for the one before."""
+        cycle = [evictor]
+        while evicted := self._evictors.get(cycle[-1]):
+            cycle.append(evicted)
+        return tuple(cycle)
