@@ -35,7 +35,7 @@ from webhook.reconciler.evaluate.outcomes import (
     Waits,
     without_nodes,
 )
-from webhook.reconciler.plans.next_action import missing_member
+from webhook.reconciler.plans.next_action import too_few
 from webhook.reconciler.plans.plan import Plan
 from webhook.reconciler.plans.plan_manager import PlanManager
 from webhook.reconciler.preemptors import PolicySet, unschedulable_since
@@ -206,8 +206,8 @@ class Preempting:
 
     def _secured(self, key: GroupKey) -> list[Plan]:
         """The plans for members of a group that go on: not those that lack a member, and will find that."""
-        known = (self._manager.plans.get(key_of(member)) for member in self._state.waiting_members(key))
-        return [plan for plan in known if plan is not None and not missing_member(plan, self._manager.context)]
+        known = [(member, self._manager.plans.get(key_of(member))) for member in self._state.waiting_members(key)]
+        return [plan for pod, plan in known if plan is not None and not too_few(plan, pod, self._manager.context)]
 
     def _record(self, key: GroupKey, placed: Sequence[tuple[Pod, Evicts | Waits]]) -> GangRecord:
         """The gang of these members: the one that others of their group are in already, if there is one."""

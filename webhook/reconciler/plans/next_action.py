@@ -63,8 +63,8 @@ def _next_step(situation: Situation) -> Action:
     """Write the nomination, tell the victims, ask them, and wait for the room; each once all before it is done."""
     plan, left, now = situation.plan, situation.left, situation.now
     # 1. Before anything else the nomination is written. Nobody goes for a gang before all its members are nominated.
-    if (gap := _gap(situation)) is not None:
-        return gap
+    if why := too_few(plan, situation.pod, situation.context):
+        return Wait(now + _ASSEMBLY_PAUSE) if situation.context.unseen else End(Ending.GANG, why)
     if not plan.nominated:
         return Nominate(_to_try(situation) if _go_several(situation) else ())
     if any(not sibling.nominated for sibling in situation.siblings):
@@ -88,48 +88,19 @@ def _next_step(situation: Situation) -> Action:
     return _evict(situation, policy)
 
 
-def _gap(situation: Situation) -> Action | None:
-    """What to do for a gang of which a member has neither a plan nor a node; None if all have one."""
-    plan, context, now = situation.plan, situation.context, situation.now
-    if not (key := missing_member(plan, context)):
-        return None
-    if context.unseen:
-        return Wait(now + _ASSEMBLY_PAUSE)
-    return End(Ending.GANG, f"{key}, of the same gang, is not nominated")
-
-
-def missing_member(plan: Plan, context: PlanContext) -> str:
-    """A member of a plan's gang, `namespace/name`, that has neither a plan of it nor a node; empty if all have one."""
-    known = {plan.key, *(sibling.key for sibling in context.plans.siblings(plan))}
-    for name in plan.record.gang.members if plan.record.gang else ():
-        key = f"{plan.key.partition('/')[0]}/{name}"
-        member = context.evaluator.state.pods.get(key)
-        if key not in known and not (member is not None and member.spec.node_name):
-            return key
-    return ""
-
-
-def _too_few(situation: Situation) -> Action | None:
-    """What to do for a gang that needs more members by now than are nominated and bound; None if it does not."""
-    plan, context, pod, (now, _), *_ = situation
+def too_few(plan: Plan, pod: Pod, context: PlanContext) -> str:
+    """Why the gang of this plan's preemptor must not go on: it needs more members than are nominated and bound."""
     if not plan.record.gang:
-        return None
+        return ""
     nodes = [member.record.node for member in (plan, *context.plans.siblings(plan))]
     gang = form_gang(context.evaluator.state.snapshot, [pod], nodes)
-    if len(gang.secured) >= gang.minimum:
-        return None
-    if context.unseen:
-        return Wait(now + _ASSEMBLY_PAUSE)
-    return End(Ending.GANG, f"{gang.key} needs {gang.minimum} pods, and {len(gang.secured)} are nominated or bound")
+    missing = len(gang.secured) < gang.minimum
+    return f"{gang.key} needs {gang.minimum} pods, and {len(gang.secured)} are nominated or bound" if missing else ""
 
 
 def _look_again(situation: Situation) -> PreemptionPolicy | Action:
     """The policy by which the victims that are left may be told and asked now; if they may not, what to do instead."""
     plan, context = situation.plan, situation.context
-    # 1. Nobody goes for a gang that is too small by now.
-    if (too_few := _too_few(situation)) is not None:
-        return too_few
-    # 2. By the rules of now, the rest of it still has to be right.
     if (policy := policy_for(situation.pod, context.policy_set)) is None:
         return End(Ending.OUTDATED, "no policy lets the reconciler preempt for it any more")
     bound = plan.bound_to_go()
