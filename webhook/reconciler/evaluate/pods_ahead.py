@@ -1,10 +1,10 @@
 """Who else comes to a candidate: kube-scheduler places pods of higher priority first (docs/semantics.md D11).
 
 A nomination keeps room from pods of equal and lower priority. A waiting pod of higher priority takes what is emptied as
-soon as it fits there, whoever preempts for it. So the preemptor has to fit beside all of those that come when its
-victims are gone. It has to fit in three states: with the pods there that leave the node anyway, without these, and with
-the victims there that another plan has yet to ask. It does not fit beside a pod that takes its host port, its claim
-that only one pod may use, or that anti-affinity keeps from it.
+soon as it fits there. So the preemptor has to fit beside all of those that come when its victims are gone, in three
+states: with the pods there that leave the node anyway, without these, and with the victims there that another plan has
+yet to ask. It does not fit beside a pod that takes its host port, its claim that only one pod may use, or that
+anti-affinity keeps from it.
 
 A nomination reserves no devices, and they come free claim by claim (docs/reconciler.md#devices). As long as something
 is missing the preemptor gets nothing, and who wants less takes what is free: one that waits, of whatever priority and
@@ -33,6 +33,7 @@ from webhook.preemption.snapshot.claim_index import devices_of
 from webhook.preemption.snapshot.device_index import DeviceId
 from webhook.preemption.snapshot.pod_groups import group_of
 from webhook.preemption.snapshot.pod_info import PodInfo, compile_pod, for_any_node, node_of
+from webhook.preemption.snapshot.pod_view import priority_of
 from webhook.preemption.victims.candidates import Candidate, Candidates
 from webhook.preemption.victims.selection import fits_without
 from webhook.reconciler.evaluate.room import (
@@ -55,10 +56,8 @@ _Taking = tuple[str, Pod | None, Collection[DeviceId], Collection[str]]
 """Who takes devices, the pod if it comes before the preemptor, which they are, and the named claims that have them."""
 AHEAD = 9
 """The code of candidates that pods of higher priority would take."""
-_GROUPS, _DEVICE_GROUPS = 100, 16
-"""Groups of waiting pods that are looked at, and of those that ask for devices."""
-_CANDIDATES = 16
-"""The best candidates, which are looked at one by one for devices."""
+_GROUPS, _DEVICE_GROUPS, _CANDIDATES = 100, 16, 16
+"""Groups of waiting pods that are looked at, and of those that ask for devices; candidates that are for those."""
 _OVERLOOKED = 60.0
 """If no scheduler has said anything of a pod for so many seconds, none is taken to look at it."""
 _AT_ONCE = frozenset({"DaemonSet", "ReplicaSet", "ReplicationController", "StatefulSet"})
@@ -91,8 +90,7 @@ class PodsAhead:
     `is_overdue` is told whether a pod fits somewhere, and says whether its scheduler does not want to place it. `held`
     are preemptors of lower priority, by node, for which pods were evicted there: they get the room made for them.
     `leaving` are the rows of the pods that leave anyway: how long they take is not known, at most their grace period.
-    Plans of its `own`, by id, ask their victims together, and the pods `together` take nothing from one another. `now`
-    is in seconds since the epoch.
+    Plans of its `own`, by id, ask their victims together; pods `together` take nothing from one another (`now`: epoch).
     """
 
     def __init__(
@@ -156,7 +154,7 @@ class PodsAhead:
             for order in (coming, coming[::-1]):
                 room, nominated = free.copy(), np.zeros_like(free)
                 for ahead in order:
-                    example, is_first = ahead.group.example, ahead.group.priority > _priority_of(self._pod)
+                    example, is_first = ahead.group.example, ahead.group.priority > priority_of(self._pod)
                     count = self._count(ahead, candidates, gone, room if is_first else room - own[:, None])
                     room -= ahead.need[:, None] * count
                     if is_first:
@@ -185,13 +183,13 @@ class PodsAhead:
                 need = needed_by(snapshot, compile_pod(pod))
                 if need is not None and pod.metadata.uid != self._pod.metadata.uid:
                     kept[:, place] += need
-                    lowest[place] = min(lowest.get(place, pod), pod, key=_priority_of)
+                    lowest[place] = min(lowest.get(place, pod), pod, key=priority_of)
         return lowest, kept
 
     def _coming(self, candidates: Candidates, lowest: Mapping[int, Pod]) -> Iterator[_Ahead]:
         """The groups that come before the preemptor, or before one for which room is held, the most important first."""
-        snapshot, size, own = self._state.snapshot, len(candidates.nodes), _priority_of(self._pod)
-        columns, last = columns_of(snapshot, candidates), min([self._pod, *lowest.values()], key=_priority_of)
+        snapshot, size, own = self._state.snapshot, len(candidates.nodes), priority_of(self._pod)
+        columns, last = columns_of(snapshot, candidates), min([self._pod, *lowest.values()], key=priority_of)
         for group in self._state.waiting.ahead_of(last, _GROUPS):
             try:
                 pod = compile_pod(for_any_node(group.example))
@@ -199,14 +197,14 @@ class PodsAhead:
                 continue
             if pod.beyond or (need := needed_by(snapshot, pod)) is None:
                 continue  # nobody can say where it fits, or no node has what it needs
-            nominations = [pod.status.nominated_node_name for pod in group.pods.values()]
             others = [pod for key, pod in group.pods.items() if key != key_of(self._pod)]
             most = np.full(size, len(others))
             if node_of(group.example):
                 most = pods_there(snapshot, columns, map(node_of, others), size)
             if group.priority <= own:
-                lower = [place for place, pod in lowest.items() if _priority_of(pod) < group.priority]
+                lower = [place for place, pod in lowest.items() if priority_of(pod) < group.priority]
                 most = np.where(np.isin(np.arange(size), lower), most, 0)
+            nominations = (pod.status.nominated_node_name for pod in group.pods.values())
             there, fewest = pods_there(snapshot, columns, nominations, size), 1
             if group.example.spec.scheduling_group:
                 fewest = form_gang(snapshot, self._state.waiting_members(group_of(group.example))).missing
@@ -230,9 +228,8 @@ class PodsAhead:
         pods, state = self._state.snapshot.pods, self._state
 
         rows = candidates.pods[candidates.here() & np.isin(candidates.pods, self._leaving)]
-        keys = {row: f"{pods.namespaces[row]}/{pods.names[row]}" for row in rows.tolist()}
-        planned = [row for row, key in keys.items() if not state.pending.leaves_for(key) <= set(self._own)]
-        return np.array(planned, np.intp)
+        keys = [f"{pods.namespaces[row]}/{pods.names[row]}" for row in rows.tolist()]
+        return rows[[not state.pending.leaves_for(key) <= set(self._own) for key in keys]] if keys else rows
 
     def _count(self, ahead: _Ahead, candidates: Candidates, gone: Rows, room: Ints) -> Ints:
         """How many pods of a group come, by candidate, if so much is free there."""
@@ -247,8 +244,7 @@ class PodsAhead:
         return np.zeros_like(count) if count.any() and self._is_late(ahead.group.example, ahead.pod) else count
 
     def _is_late(self, example: Pod, pod: PodInfo) -> bool:
-        uid = example.metadata.uid
-        if uid not in self._late:
+        if (uid := example.metadata.uid) not in self._late:
             fits = run_filters(prefilter(self._state.snapshot, pod)).fits
             self._late[uid] = self._is_overdue(example, bool(len(fits)))
         return self._late[uid]
@@ -292,17 +288,18 @@ class PodsAhead:
         return None, "" if self.blocking is not None else ONE_BY_ONE.format(first)
 
     @cached_property
-    def _device_users(self) -> list[tuple[Pod, int, DeviceFilter]]:
-        """The waiting pods for which no plan holds devices that ask for some, the most important first.
+    def _device_users(self) -> list[tuple[Pod, Collection[Pod], DeviceFilter]]:
+        """The groups of waiting pods that ask for devices, the most important first: one of them, all, what each needs.
 
-        One of each group, how many pods that has, and what each needs.
+        If no plan holds devices for some of them it is such a one.
         """
-        users, planned_for = list[tuple[Pod, int, DeviceFilter]](), self._state.snapshot.device_claims.planned_for
+        users: list[tuple[Pod, Collection[Pod], DeviceFilter]] = []
+        planned_for = self._state.snapshot.device_claims.planned_for
         for group in sorted(self._state.waiting.groups(), key=lambda group: -group.priority):
-            others = (pod for pod in group.pods.values() if pod.metadata.uid not in self._served)
-            example = next((pod for pod in others if not planned_for(pod.metadata.uid)), None)
+            others = [pod for pod in group.pods.values() if pod.metadata.uid not in self._served]
+            example = min(others, key=lambda pod: bool(planned_for(pod.metadata.uid)), default=None)
             if example is not None and (needs := self._needs(example)) is not None:
-                users.append((example, len(group.pods), needs))
+                users.append((example, others, needs))
             if len(users) == _DEVICE_GROUPS:
                 break
         return users
@@ -321,25 +318,26 @@ class PodsAhead:
         Pods in front, and those of lower priority for which others were evicted, get theirs once all victims are gone.
         With `parts` others count that take one before that.
         """
-        snapshot, own = self._state.snapshot, self._needs(self._pod)
+        snapshot, pods, own = self._state.snapshot, self._state.snapshot.pods, self._needs(self._pod)
         if (node := snapshot.nodes.find(host)) is None or own is None:
             return ""
-        pods, leaving = snapshot.pods, snapshot.pods.leaving()
+        leaving = pods.leaving()
         rows = np.union1d(victims, leaving[pods.node[leaving] == node]).astype(np.intp)
-        gone = {pods.uids[row]: row for row in rows.tolist()}
+        gone = {pods.uids[row] for row in rows.tolist()}
         holders = [uid for uid in gone if snapshot.device_claims.used_by(uid)]
-        incomplete = [gone.keys() - {last} for last in holders] if parts and len(holders) > 1 else []
+        incomplete = [gone - {last} for last in holders] if parts and len(holders) > 1 else []
         incomplete = [part for part in incomplete if own.allocation(node, part) is None]
-        for who, pod, devices, settled in self._takings(host, rows, incomplete):
+        for who, pod, devices, settled in self._takings(host, rows, gone, incomplete):
             if own.allocation(node, gone, devices, settled) is None:
                 self.blocking = self.blocking or pod
                 return who
         return ""
 
-    def _takings(self, host: str, rows: Rows, parts: Sequence[Collection[str]]) -> Iterator[_Taking]:
+    def _takings(self, host: str, rows: Rows, gone: set[str], parts: Sequence[Collection[str]]) -> Iterator[_Taking]:
         """Who may take which devices before the preemptor once the pods in these rows, or `parts` of them, have left.
 
-        A pod that waits and has no room beside the preemptor takes no part: the nomination keeps the room.
+        Those are `gone` by uid, and then pods in front: what plans hold for them, they take here. A pod that waits and
+        has no room beside the preemptor takes no part: the nomination keeps the room.
         """
         snapshot, need = self._state.snapshot, needed_by(self._state.snapshot, compile_pod(self._pod))
         pods, claims, node = snapshot.pods, snapshot.device_claims, snapshot.nodes.find(host)
@@ -347,50 +345,54 @@ class PodsAhead:
             return
         free = free_now(snapshot, np.array([node]))
         add_amounts(free, pods.amounts, rows, np.zeros(len(rows), np.intp))
-        gone, beside = {pods.uids[row]: row for row in rows.tolist()}, free[:, 0] - need
+        beside = free[:, 0] - need
         lower = [pod for pod in self._held.get(host, ()) if pod.metadata.uid != self._pod.metadata.uid]
         taken = {device for pod in lower for device in claims.planned_for(pod.metadata.uid)}
         settled: set[str] = set()
         """Claims with a name that are allocated for a pod in front: all who name them share them."""
         if taken:
             yield _waiting(lower[0]), lower[0], taken, settled
-        for example, count, needs in self._device_users:
+        for example, alike, needs in self._device_users:
             other = needed_by(snapshot, compile_pod(example))
             if other is None or not fits_on(snapshot, example, host, without=rows):
                 continue
-            if self._is_in_front(example):
+            same = example.spec.scheduler_name == self._pod.spec.scheduler_name
+            if same and priority_of(example) > priority_of(self._pod):
                 names = [entry.get("resourceClaimName") for entry in example.spec.resource_claims or ()]
-                for _ in range(0 if self._is_late(example, compile_pod(example)) else count):
+                if self._is_late(example, compile_pod(example)):
+                    continue
+                gone |= {pod.metadata.uid for pod in alike}
+                for _ in alike:
                     if not (devices := needs.allocation(node, gone, taken, settled)):
                         break
                     taken |= set(devices)
                     settled |= {f"{example.metadata.namespace}/{name}" for name in names if name}
                 if taken:
                     yield _waiting(example), example, taken, settled
-            elif (other <= beside).all() and (
-                unschedulable_since(example) is not None
-                or self._now - epoch_or(example.metadata.creation_timestamp, 0.0) < _OVERLOOKED
+            elif (
+                (other <= beside).all()
+                and not claims.planned_for(example.metadata.uid)
+                and (
+                    unschedulable_since(example) is not None
+                    or self._now - epoch_or(example.metadata.creation_timestamp, 0.0) < _OVERLOOKED
+                )
             ):
                 for part in parts:
                     if theirs := needs.allocation(node, part, taken, settled):
                         yield _waiting(example), None, taken.union(theirs), settled
-        for uid in filter(claims.used_by, gone if parts else ()):
-            owner, used = pods.owners.values[pods.owner[gone[uid]]], pods.amounts[:, gone[uid]]
-            if owner is not None and owner.kind in _AT_ONCE and (used <= beside[1 : 1 + len(used)]).all():
-                held = {device for key in claims.used_by(uid) for device in devices_of(claims.claims[key])}
+        for row in rows.tolist() if parts else ():
+            owner, used, mine = (
+                pods.owners.values[pods.owner[row]],
+                pods.amounts[:, row],
+                claims.used_by(pods.uids[row]),
+            )
+            if mine and owner and owner.kind in _AT_ONCE and (used <= beside[1 : 1 + len(used)]).all():
+                held = {device for key in mine for device in devices_of(claims.claims[key])}
                 yield f"the pod that {owner.kind} {owner.name} puts in place of a victim", None, held, ()
-
-    def _is_in_front(self, other: Pod) -> bool:
-        same = other.spec.scheduler_name == self._pod.spec.scheduler_name
-        return same and _priority_of(other) > _priority_of(self._pod)
-
-
-def _priority_of(pod: Pod) -> int:
-    return pod.spec.priority or 0
 
 
 def _waiting(pod: Pod) -> str:
-    return f"{key_of(pod)} of priority {_priority_of(pod)}, which waits,"
+    return f"{key_of(pod)} of priority {priority_of(pod)}, which waits,"
 
 
 def blocked_text(blocking: Pod | None) -> str:

@@ -36,6 +36,10 @@ class Creations:
         if made == self._made:
             self._known.add(pod.metadata.uid)
 
+    def forget(self, pod: Pod) -> None:
+        """A pod is gone."""
+        self._known.discard(pod.metadata.uid)
+
     def now(self) -> ServerTime:
         """This moment: pods that have been seen are not younger."""
         return ServerTime(self._made, frozenset(self._known))

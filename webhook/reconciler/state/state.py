@@ -247,6 +247,8 @@ class State:
             old, new = change.old, change.new
             if new is not None:
                 _keep_start(old, new)
+            if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
+                self.creations.forget(old)
             if new is not None and (old is None or new.metadata.uid != old.metadata.uid):
                 self.creations.note(new)
             self._take_again(BUDGETS, self.pending.pod_changed(change.key, new))
