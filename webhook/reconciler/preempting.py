@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import uuid
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from webhook.kube.objects.meta import key_of
@@ -168,8 +168,11 @@ class Preempting:
         if isinstance(outcome, Fits) and (until := entry.nodes.wherever_it_fits(now)) is not None:
             left_out |= dict.fromkeys(outcome.nodes, until)
             outcome = decide(left_out=left_out)
-        if isinstance(outcome, Fits) and self._manager.dry_run and self._is_rehearsed(outcome.nodes):
-            return Waits(outcome.nodes[0], 0)
+        if isinstance(outcome, Fits) and self._manager.dry_run:
+            # Where only rehearsed plans make the room kube-scheduler will bind nothing.
+            made = {plan.record.node for plan in self._manager.plans.values() if math.isinf(plan.emptied)}
+            if made.issuperset(outcome.nodes):
+                return Waits(outcome.nodes[0], 0)
         entry.left_out = frozenset(left_out)
         return without_nodes(outcome, left_out)
 
@@ -229,12 +232,6 @@ class Preempting:
         return now if left else more
 
     def _report(self, evaluation: Evaluation) -> None:
-        wall, dry_run = self._evaluator.clock.wall(), self._manager.dry_run
-        decision = self._reporter.evaluated(evaluation, wall, dry_run=dry_run)
+        decision = self._reporter.evaluated(evaluation, self._evaluator.clock.wall(), dry_run=self._manager.dry_run)
         if evaluation.plan is not None:
             evaluation.plan.decision = decision
-
-    def _is_rehearsed(self, nodes: Collection[str]) -> bool:
-        """Whether only rehearsed plans make the room on these nodes: kube-scheduler will bind nothing there."""
-        made = {plan.record.node for plan in self._manager.plans.values() if math.isinf(plan.emptied)}
-        return made.issuperset(nodes)

@@ -209,8 +209,12 @@ class Reconciler:
             # What a list shows of a pod that is there may have been said long before.
             if change.new is None or self.state.pods.whole.is_set():
                 self.evaluator.schedulers.observe(change, self.clock.monotonic())
-            # 1. The pod's plan may be over by that: it is bound, for one.
-            self._preemptor_changed(key, change.new)
+            # 1. The pod's plan may be over by that: it is bound, for one. Or it stands without a nomination.
+            if (plan := self.plans.get(key)) is not None:
+                if (ending := self.plan_manager.preemptor_changed(plan, change.new)) is not None:
+                    self._end(plan, ending)
+                elif change.new and plan.seen and self.plan_manager.observe_nomination(plan, change.new):
+                    self.reporter.nomination_cleared(plan, change.new)
             # 2. Who could be helped by the change is tried again, and the pod comes to the queue or leaves it.
             work |= self.event_handlers.pod_changed(change, has_plan=key in self.plans)
             # 3. An earlier leader may have written a plan on it.
@@ -330,15 +334,6 @@ class Reconciler:
             log.exception("news could not be taken in: %s", news)
 
     # The way of a plan.
-
-    def _preemptor_changed(self, key: str, pod: Pod | None) -> None:
-        """The plan of a pod may be over by what the watch showed of it, or stand without a nomination."""
-        if (plan := self.plans.get(key)) is None:
-            return
-        if (ending := self.plan_manager.preemptor_changed(plan, pod)) is not None:
-            self._end(plan, ending)
-        elif pod is not None and plan.seen and self.plan_manager.observe_nomination(plan, pod):
-            self.reporter.nomination_cleared(plan, pod)
 
     def _look(self, plan: Plan) -> None:
         """Do what is to be done next for a plan. While a task acts for it that is nothing, unless its time is over."""

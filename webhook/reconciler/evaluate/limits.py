@@ -194,14 +194,12 @@ def beyond_budget(state: State, policy: PreemptionPolicy, victims: Sequence[Plan
             users.setdefault(key, set()).add(victim.name)
     for key, names in users.items():
         budget = state.budgets.get(key)
-        if budget is not None and _needed(budget, names) > _left(state, key, budget, names):
+        # A pod that the status names has used its own disruption already.
+        if budget is not None and len(names - (budget.status.disrupted_pods or {}).keys()) > _left(
+            state, key, budget, names
+        ):
             return f"disruption budget {key} does not let {', '.join(sorted(names))} go"
     return ""
-
-
-def _needed(budget: PodDisruptionBudget, names: set[str]) -> int:
-    """How many disruptions the pods of these names use. A pod that the status names has used its own already."""
-    return len(names - (budget.status.disrupted_pods or {}).keys())
 
 
 def _left(state: State, key: str, budget: PodDisruptionBudget, names: set[str]) -> int:

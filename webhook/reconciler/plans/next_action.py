@@ -204,7 +204,8 @@ def _room(situation: Situation) -> Action:
             return End(Ending.NODE_CHANGED, refusal)
         if lost := claims_in_the_way(context.evaluator.state.snapshot, plan):
             return End(Ending.DEVICES_TAKEN, taken_text(lost))
-        return End(Ending.SPACE_TAKEN, _who_took(plan))
+        cleared = "" if plan.reserved else "; the scheduler cleared the nomination, so nothing was reserved"
+        return End(Ending.SPACE_TAKEN, f"{plan.newcomer} came to the node{cleared}" if plan.newcomer else "")
     return Wait(plan.deadline)
 
 
@@ -257,10 +258,3 @@ def _shared(situation: Situation) -> list[PlanVictim]:
     """The victims beside those that are left that are asked for other plans, and have not been answered for."""
     there = remaining(situation.context.evaluator.state, situation.plan)
     return [victim for victim in there if victim not in situation.left]
-
-
-def _who_took(plan: Plan) -> str:
-    if not plan.newcomer:
-        return ""
-    why = "" if plan.reserved else "; the scheduler cleared the nomination, so nothing was reserved"
-    return f"{plan.newcomer} came to the node{why}"

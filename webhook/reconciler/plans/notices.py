@@ -38,19 +38,14 @@ def askable(state: State, plan: Plan, left: Collection[PlanVictim], now: float) 
     Those of a group wait for one another, since a group goes at once, and so do all of a plan that holds devices, since
     these have to come free together.
     """
-    waiting = {
-        victim.uid for victim in left if plan.notices.get(victim.uid, now) > now and not _is_ready(state, plan, victim)
-    }
+    untimely = [victim for victim in left if plan.notices.get(victim.uid, now) > now]
+    pods = {victim.uid: state.pod_of(victim.key, victim.uid) for victim in untimely}
+    waiting = {uid for uid, pod in pods.items() if pod is None or not is_ready(pod, plan.record.id)}
     later = min((plan.notices[uid] for uid in waiting), default=math.inf)
     if waiting and plan.record.devices:
         return Askable([], later)
     groups = {victim.group for victim in left if victim.uid in waiting} - {0}
     return Askable([victim for victim in left if victim.uid not in waiting and victim.group not in groups], later)
-
-
-def _is_ready(state: State, plan: Plan, victim: PlanVictim) -> bool:
-    pod = state.pod_of(victim.key, victim.uid)
-    return pod is not None and is_ready(pod, plan.record.id)
 
 
 class Notices:

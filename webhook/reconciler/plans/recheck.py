@@ -270,11 +270,7 @@ def _room_comes(plan: Plan, context: PlanContext) -> float:
     for row in rows[pods.node[rows] == state.snapshot.nodes.find(plan.record.node)].tolist():
         last = max(last, float(pods.gone_at[row]) - now.wall + now.monotonic)
         if (pod := state.pods.get(f"{pods.namespaces[row]}/{pods.names[row]}")) is not None:
-            last = max(last, _end_by_own_clock(plan, pod, now.monotonic))
+            written = pod.metadata.deletion_grace_period_seconds
+            grace = grace_of(pod) if written is None else written
+            last = max(last, plan.leaving.setdefault(pod.metadata.uid, now.monotonic + grace))
     return last
-
-
-def _end_by_own_clock(plan: Plan, pod: Pod, now: float) -> float:
-    """By when a pod that leaves has had its time, since the plan first saw it leave; all in monotonic seconds."""
-    written = pod.metadata.deletion_grace_period_seconds
-    return plan.leaving.setdefault(pod.metadata.uid, now + (grace_of(pod) if written is None else written))

@@ -52,15 +52,6 @@ class FairOrder:
         self._last, self._most = 0.0, 0.0
         """What the namespace whose turn was last has had, and the one that has had most."""
 
-    def clear(self) -> None:
-        """Forget everything."""
-        self._levels.clear()
-        self._priorities.clear()
-        self._ready.clear()
-        self._had.clear()
-        self._tries.clear()
-        self._last = self._most = 0.0
-
     def join(self, namespace: str) -> None:
         """A namespace that had no pod has one: it begins where the others are, and not with what it did not take."""
         self._note(namespace, max(self._had.get(namespace, 0.0), self._last))

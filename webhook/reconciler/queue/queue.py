@@ -152,7 +152,7 @@ class Queue:
     def clear(self) -> None:
         """Forget every preemptor."""
         self._behind.clear()
-        self._active.clear()
+        self._active = FairOrder()
         self._of_namespace.clear()
         self._entries.clear()
         for entries in self._in_state.values():
