@@ -37,7 +37,7 @@ from webhook.reconciler.evaluate.outcomes import (
     Waits,
 )
 from webhook.reconciler.evaluate.pods_ahead import AHEAD, PodsAhead, blocked_text
-from webhook.reconciler.evaluate.room import KnownRoom, rows_with, rows_without
+from webhook.reconciler.evaluate.room import rows_with, rows_without
 from webhook.reconciler.evaluate.scheduler_activity import SchedulerActivity
 from webhook.reconciler.evaluate.victim_exclusions import (
     LimitsNow,
@@ -76,7 +76,6 @@ class Evaluator:
         self.eviction_backoff = EvictionBackoff()
         self.schedulers = SchedulerActivity()
         self.clock = clock
-        self._room = KnownRoom(state.snapshot)
 
     def evaluate(
         self,
@@ -125,11 +124,11 @@ class Evaluator:
         outcome: Outcome
         chosen, why = ahead.choose(decision)
         if chosen is not None:
-            outcome = limits.past.told_of(_evicts(self.state, decision, chosen, why, promised.planned))
+            outcome = limits.past.closed_by(_evicts(self.state, decision, chosen, why, promised.planned))
         elif why:
             outcome = Unschedulable(why, behind=True)
         else:
-            outcome = limits.past.told_of(self._unschedulable(pod, rules, decision, limits, ahead))
+            outcome = limits.past.kept_from(self._unschedulable(pod, rules, decision, limits, ahead))
         if isinstance(outcome, Evicts):
             outcome = limits.too_many(attempts) or outcome
         # 6. If nothing helps, a plan may wait as long as it lasts for pods that take longer to leave.
@@ -226,13 +225,13 @@ class Evaluator:
 
     def fits_on(self, pod: Pod, node: str) -> bool:
         """Whether the pod fits on the node now."""
-        return self._room.fits_on(pod, node)
+        return fits_on(self.state.snapshot, pod, node)
 
     def has_room(self, pod: Pod, node: str, *, but: Collection[str] = ()) -> bool:
         """Whether the pod fits on the node once every pod that is leaving is gone, and `but` for these pods."""
         snapshot = self.state.snapshot
         without = rows_with(snapshot.pods.leaving(), snapshot.pod_rows(but))
-        return self._room.fits_on(pod, node, without)
+        return fits_on(snapshot, pod, node, without=without)
 
     def _wait(
         self, pod: Pod, decision: Decision, leaving: Rows, planned: Collection[str], ahead: PodsAhead

@@ -19,7 +19,7 @@ from webhook.policy.model.limits import CycleKeeper, Limits
 from webhook.policy.model.preemption import BudgetMode, EvictionMode, PreemptionPolicy
 from webhook.preemption.snapshot.pod_view import Identity, Owner
 from webhook.preemption.victims.candidates import Candidates
-from webhook.reconciler.evaluate.outcomes import Asks, Evicts, Fits, Outcome, Unschedulable, Waits
+from webhook.reconciler.evaluate.outcomes import Evicts, Unschedulable, Waits
 from webhook.reconciler.evictions.log import BARE, AnyRate, EvictionLog, Remaining, label, name_of, rates_of
 from webhook.reconciler.state.annotations import PlanVictim
 from webhook.reconciler.state.state import State
@@ -250,8 +250,10 @@ class PastEvictions:
             column[snapshot.pod_rows(self._state.index.owned.get(workload, ()))] = count
         return column
 
-    def closed_by(self, outcome: Evicts) -> Evicts:
+    def closed_by(self, outcome: Evicts | Waits) -> Evicts | Waits:
         """The outcome with the cycles that it closes, if it closes any."""
+        if not isinstance(outcome, Evicts):
+            return outcome
         closed = sorted(set(map(name_of, outcome.victims)) & self._evictors.keys())
         return replace(outcome, cycles=tuple(map(self._cycle, closed))) if closed else outcome
 
@@ -262,16 +264,6 @@ class PastEvictions:
         names = ", ".join(list(self._evictors)[:_SHOWN])
         why = f"pods of {names} stay, for which pods of its own workload were evicted within {self._within:g} s"
         return replace(outcome, reason=f"{outcome.reason.rstrip('.')}; {why}", limited=True)
-
-    def told_of(self, outcome: Outcome) -> Outcome:
-        """The outcome for one preemptor, with what there is to tell of cycles."""
-        match outcome:
-            case Evicts():
-                return self.closed_by(outcome)
-            case Unschedulable():
-                return self.kept_from(outcome)
-            case Fits() | Waits() | Asks():
-                return outcome
 
     def _cycle(self, evictor: str) -> tuple[str, ...]:
         """From an evictor back to the preemptor's own workload, each evicted for the one before."""
