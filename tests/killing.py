@@ -50,7 +50,7 @@ def kill_at(step: str) -> None:
     from webhook.reconciler.evict.writer import Writer  # noqa: PLC0415 - imported in the fork server
 
     killer = Killer(step)
-    nominate, clear, patch = Writer.nominate, Writer.clear, Writer.patch_as_it_is
+    nominate, clear, patch, evict = Writer.nominate, Writer.clear, Writer.patch_as_it_is, Writer.evict
 
     async def nominating(self: Any, pod: Any, record: Any, *given: Any) -> None:
         killer.reach("decided")
@@ -71,15 +71,14 @@ def kill_at(step: str) -> None:
         else:
             killer.written(what, pod.metadata.uid, "first-told", "told")
 
-    def removing(remove: Any) -> Any:
-        async def removes(self: Any, victim: Any, *given: Any, **more: Any) -> Any:
+    async def evicting(self: Any, victim: Any, *given: Any, dry_run: bool = False, **more: Any) -> Any:
+        if not dry_run:
             killer.reach("displaced")
-            result = await remove(self, victim, *given, **more)
+        result = await evict(self, victim, *given, dry_run=dry_run, **more)
+        if not dry_run:
             killer.written("remove", victim.uid, "first-victim", "all-but-last", "evicted")
-            return result
+        return result
 
-        return removes
-
-    changed = {"nominate": nominating, "clear": clearing, "patch_as_it_is": patching}
-    for name, method in {**changed, "evict": removing(Writer.evict), "delete": removing(Writer.delete)}.items():
+    changed = {"nominate": nominating, "clear": clearing, "patch_as_it_is": patching, "evict": evicting}
+    for name, method in changed.items():
         setattr(Writer, name, method)

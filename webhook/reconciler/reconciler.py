@@ -355,7 +355,8 @@ class Reconciler:
 
     def _tell_if_all_asked(self, plan: Plan) -> None:
         """Tell once that all victims of a plan have been asked to leave."""
-        if plan.ended is None and plan.announce():
+        if plan.ended is None and plan.waiting and not plan.announced:
+            plan.announced = True
             self.store.write_soon()
             if (preemptor := self.state.pods.get(plan.key)) is not None:
                 self.reporter.evicted(plan, preemptor)

@@ -61,11 +61,11 @@ async def test_a_step_is_over_when_all_of_it_is(monkeypatch: pytest.MonkeyPatch)
         await asyncio.sleep(0.5)
         written.append(len(desk.lines("plan ended")))
 
-    async def would_leave(*_: object, **__: object) -> None:
+    async def evict(*_: object, **__: object) -> None:
         raise RuntimeError
 
     monkeypatch.setattr(desk.reconciler.executor._writer, "nominate", nominate)
-    monkeypatch.setattr(desk.reconciler.executor._writer, "would_leave", would_leave)
+    monkeypatch.setattr(desk.reconciler.executor._writer, "evict", evict)
     working = asyncio.create_task(desk.reconciler.work())
     await asyncio.sleep(1.0)
     assert (written, [line["ending"] for line in desk.lines("plan ended")]) == ([0], ["failed"])

@@ -47,7 +47,7 @@ from webhook.reconciler.evaluate.victim_exclusions import (
     immovable,
 )
 from webhook.reconciler.evictions.backoff import EvictionBackoff
-from webhook.reconciler.evictions.log import EvictionLog, has_rates
+from webhook.reconciler.evictions.log import EvictionLog
 from webhook.reconciler.state.annotations import Alternative
 from webhook.reconciler.state.state import State
 
@@ -148,7 +148,7 @@ class Evaluator:
         left = self.log.remaining(limits, now)
         past = PastEvictions(self.state, self.log, pods, policy, now)
         excluded = self.exclusions(now) if past.stay is None else self.exclusions(now) | past.stay
-        rates = Rates(self.state, limits, left) if has_rates(limits) else None
+        rates = Rates(self.state, limits, left) if left.left else None
         return LimitsNow(limits, excluded, self.eviction_backoff.next_end(now) is not None, left, rates, past, filters)
 
     def pods_ahead(

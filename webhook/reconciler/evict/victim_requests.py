@@ -14,6 +14,7 @@ import asyncio
 import logging
 import math
 from collections.abc import Awaitable, Callable
+from functools import partial
 from weakref import WeakValueDictionary
 
 from webhook.kube.errors import ApiError
@@ -89,7 +90,9 @@ class VictimRequests:
     async def _try(self, plan: Plan, victim: PlanVictim, policy: PreemptionPolicy) -> EvictionResult | None:
         """Ask without effect whether a victim would go."""
         delete, grace = policy.eviction is EvictionMode.DELETE, policy.grace_period_seconds
-        said = await self._said(plan, victim, lambda: self._writer.would_leave(victim, grace, delete=delete))
+        said = await self._said(
+            plan, victim, lambda: self._writer.evict(victim, grace, "", delete=delete, dry_run=True)
+        )
         if said is not None and said is not EvictionResult.REFUSED:
             plan.tries.pop(victim.uid, None)
             plan.tried[victim.uid] = said is not EvictionResult.UNKNOWN
@@ -138,8 +141,8 @@ class VictimRequests:
             plan.tries.setdefault(victim.uid, Tries()).changed(self._manager.clock.monotonic())
             return None  # the API spends a disruption before it compares versions (docs/kubernetes-behaviour.md K17)
         plan.evicting = plan.evicting or self._state.creations.now()
-        ask = self._writer.delete if delete else self._writer.evict
-        return await self._have_leave(plan, victim, pod, lambda: ask(victim, grace, version), version)
+        ask = partial(self._writer.evict, victim, grace, version, delete=delete)
+        return await self._have_leave(plan, victim, pod, ask, version)
 
     async def _said(
         self, plan: Plan, victim: PlanVictim, ask: Callable[[], Awaitable[EvictionResult]], version: str = ""

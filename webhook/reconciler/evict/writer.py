@@ -269,31 +269,39 @@ class Writer:
             raise StaleError(f"{key_of(pod)} was bound to {node} meanwhile")
         return displaced
 
-    async def evict(self, victim: PlanVictim, grace_period: int | None, version: str) -> EvictionResult:
-        """Ask a victim to leave through the Eviction API, which keeps budgets, if it is of that resourceVersion.
+    async def evict(
+        self, victim: PlanVictim, grace_period: int | None, version: str, *, delete: bool = False, dry_run: bool = False
+    ) -> EvictionResult:
+        """Ask a victim to leave if it is of that resourceVersion, without one whatever it is by now.
 
-        Without a version it is asked whatever it is by now. Raises ApiError if no answer says what becomes of it.
-        """
-        path = POD.path(victim.namespace, victim.name, "eviction")
-        body = _eviction(victim, _options(victim, version, grace_period))
-        return await _said(self.removing("evict", lambda: self._client.create(path, body)))
-
-    async def would_leave(self, victim: PlanVictim, grace_period: int | None, *, delete: bool) -> EvictionResult:
-        """Ask with `dryRun` whether a victim would go, by eviction or by delete (docs/kubernetes-behaviour.md K49).
-
-        Raises as `evict` does.
+        The Eviction API keeps budgets, and to `delete` asks none. With `dry_run` nothing happens
+        (docs/kubernetes-behaviour.md K49). Raises ApiError if no answer says what becomes of it.
         """
         path = POD.path(victim.namespace, victim.name)
-        options = _options(victim, "", grace_period)
-        body = {"apiVersion": "v1", "kind": "DeleteOptions", **options} if delete else _eviction(victim, options)
-        ask = self._client.delete if delete else self._client.create
-        path = path if delete else f"{path}/eviction"
+        query: dict[str, Any] = {"dryRun": "All"} if dry_run else {}
+        grace = {} if grace_period is None else {"gracePeriodSeconds": grace_period}
+        options: dict[str, Any] = {"preconditions": _known(victim, version), **grace}
+        deletion = {"apiVersion": "v1", "kind": "DeleteOptions", **options}
+        named = {"name": victim.name, "namespace": victim.namespace}
+        eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": named, "deleteOptions": options}
+
+        async def ask() -> None:
+            if delete:
+                await self._client.delete(path, deletion, **query)
+            else:
+                await self._client.create(f"{path}/eviction", eviction, **query)
+
         try:
-            return await _said(self.removing("try", lambda: ask(path, body, dryRun="All")))
+            await self.removing("try" if dry_run else "delete" if delete else "evict", ask)
         except ApiError as error:
-            if is_on_its_way(error) or (error.status == 400 and "dry run" in error.message):
+            if error.status == 404:
+                return EvictionResult.GONE
+            if error.status == 429 and "DisruptionBudget" in error.causes():
+                return EvictionResult.REFUSED
+            if dry_run and (is_on_its_way(error) or (error.status == 400 and "dry run" in error.message)):
                 return EvictionResult.UNKNOWN
             raise
+        return EvictionResult.ASKED
 
     async def mark(self, victim: PlanVictim, now: float, version: str) -> Pod:
         """Write the condition DisruptionTarget on a victim of that resourceVersion, or whatever it is without one."""
@@ -308,15 +316,6 @@ class Writer:
         patch = {"metadata": _known(victim, version), "status": {"conditions": [condition]}}
         return await self.removing("mark", lambda: self._client.patch(path, patch, kind="strategic", as_=Pod))
 
-    async def delete(self, victim: PlanVictim, grace_period: int | None, version: str) -> EvictionResult:
-        """Delete a victim of that resourceVersion, or whatever it is without one; budgets are not asked.
-
-        Raises as `evict` does.
-        """
-        path = POD.path(victim.namespace, victim.name)
-        options = {"apiVersion": "v1", "kind": "DeleteOptions", **_options(victim, version, grace_period)}
-        return await _said(self.removing("delete", lambda: self._client.delete(path, options)))
-
     async def fate(self, victim: PlanVictim) -> EvictionResult | None:
         """What became of a victim, by the server's own word; None if it is there and stays. Raises ApiError."""
         try:
@@ -326,33 +325,6 @@ class Writer:
         return EvictionResult.ASKED if pod.metadata.deletion_timestamp else None
 
 
-async def _said(request: Awaitable[Any]) -> EvictionResult:
-    """What the answer to a request to leave says. Raises ApiError if it says nothing of that."""
-    try:
-        await request
-    except ApiError as error:
-        if error.status == 404:
-            return EvictionResult.GONE
-        if error.status == 429 and "DisruptionBudget" in error.causes():
-            return EvictionResult.REFUSED
-        raise
-    return EvictionResult.ASKED
-
-
 def _known(victim: PlanVictim, version: str) -> dict[str, Any]:
     """This victim and no successor of its name, of that resourceVersion if there is one."""
     return {"uid": victim.uid, "resourceVersion": version} if version else {"uid": victim.uid}
-
-
-def _options(victim: PlanVictim, version: str, grace_period: int | None) -> dict[str, Any]:
-    grace = {} if grace_period is None else {"gracePeriodSeconds": grace_period}
-    return {"preconditions": _known(victim, version), **grace}
-
-
-def _eviction(victim: PlanVictim, options: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "apiVersion": "policy/v1",
-        "kind": "Eviction",
-        "metadata": {"name": victim.name, "namespace": victim.namespace},
-        "deleteOptions": options,
-    }

@@ -348,8 +348,3 @@ def rates_of(limits: Limits) -> Iterator[tuple[str, str, AnyRate]]:
     ):
         if rate is not None:
             yield field, kind, rate
-
-
-def has_rates(limits: Limits) -> bool:
-    """Whether the limits hold back evictions at all."""
-    return any(rates_of(limits))

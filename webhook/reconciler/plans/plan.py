@@ -164,16 +164,7 @@ class Plan:
         """Seconds until something may be asked about this victim again; 0 for at once."""
         return max(0.0, self.tries[uid].due - now) if uid in self.tries else 0.0
 
-    def notice_left(self, uid: str, now: float) -> float:
-        """Seconds until this victim may be asked, if it does not say that it is ready."""
-        return max(0.0, self.notices[uid] - now) if uid in self.notices else self.record.notice
-
     # What changes.
-
-    def announce(self) -> bool:
-        """Whether it is yet to be told that all victims have been asked; it is now."""
-        first, self.announced = self.waiting and not self.announced, self.announced or self.waiting
-        return first
 
     def rehearse(self, emptied: float) -> None:
         """Imagine that the victims have been asked, and are gone at `emptied`; it lasts as long as it may."""
