@@ -14,7 +14,7 @@ from tests.manifests.rendering import containers, find, rendered
 from tests.tools import needed
 from webhook.component_base.probes import ProcessMetrics
 from webhook.manager.policy_metrics import PolicyMetrics
-from webhook.reconciler.metrics import ReconcilerMetrics
+from webhook.reconciler.reporting import ReconcilerMetrics
 from webhook.serving.metrics import AdmissionMetrics
 
 COMPONENT = COMPONENTS / "prometheus"

@@ -22,11 +22,10 @@ from webhook.reconciler.clock import Now
 from webhook.reconciler.evaluate.evaluator import Evaluator
 from webhook.reconciler.evaluate.outcomes import Evicts
 from webhook.reconciler.evictions.log import EvictionLog, PodEviction
-from webhook.reconciler.metrics import ReconcilerMetrics
 from webhook.reconciler.plans.plan import Plan, PlanIndex
 from webhook.reconciler.preemptors import PolicySet
 from webhook.reconciler.reconciler import Reconciler
-from webhook.reconciler.reporting import Reporter
+from webhook.reconciler.reporting import ReconcilerMetrics, Reporter
 from webhook.reconciler.state.annotations import (
     DecidedVictim,
     DecisionRecord,

@@ -10,10 +10,9 @@ from webhook.policy.model.preemption import PreemptorNaming
 from webhook.policy.model.values import NOTICE, READY
 from webhook.preemption.victims.rules import VictimReason
 from webhook.reconciler.evaluate.outcomes import Unschedulable
-from webhook.reconciler.metrics import ReconcilerMetrics
 from webhook.reconciler.plans.plan import Plan
 from webhook.reconciler.preemptors import PolicySet
-from webhook.reconciler.reporting import Evaluation, Reporter
+from webhook.reconciler.reporting import Evaluation, ReconcilerMetrics, Reporter
 from webhook.reconciler.state.annotations import PlanRecord, PlanVictim
 from webhook.reconciler.state.creations import ServerTime
 from webhook.reconciler.state.notices import NoticeRecord, encode

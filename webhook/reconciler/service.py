@@ -21,10 +21,9 @@ from webhook.policy.model.policies import Policies
 from webhook.reconciler.clock import MeasuringClock, SteadyClock
 from webhook.reconciler.decision_history import DecisionHistory
 from webhook.reconciler.evictions.store import NOTHING, EvictionRecord, EvictionStore, evictions_lease
-from webhook.reconciler.metrics import ReconcilerMetrics
 from webhook.reconciler.preemptors import PolicySet
 from webhook.reconciler.reconciler import Reconciler
-from webhook.reconciler.reporting import CONTROLLER, Reporter, Tell
+from webhook.reconciler.reporting import CONTROLLER, ReconcilerMetrics, Reporter, Tell
 from webhook.reconciler.state.state import State
 
 _SHOWN = 50

@@ -20,11 +20,10 @@ from webhook.kube.objects.meta import key_of
 from webhook.policy.model.policies import Policies
 from webhook.preemption.snapshot.pod_groups import GroupKey
 from webhook.reconciler.evaluate.outcomes import Fits, Unschedulable
-from webhook.reconciler.metrics import ReconcilerMetrics
 from webhook.reconciler.preemptors import PolicySet
 from webhook.reconciler.queue.queue import QueueState
 from webhook.reconciler.reconciler import Reconciler
-from webhook.reconciler.reporting import Evaluation, Line, Reporter
+from webhook.reconciler.reporting import Evaluation, Line, ReconcilerMetrics, Reporter
 from webhook.reconciler.state.annotations import DecisionRecord
 from webhook.reconciler.state.state import State
 

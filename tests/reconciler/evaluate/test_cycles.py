@@ -13,11 +13,10 @@ from webhook.policy.model.victims import EvictionCost, Victims
 from webhook.reconciler.evaluate.extender_client import ExtenderClient
 from webhook.reconciler.evaluate.outcomes import Evicts, Unschedulable
 from webhook.reconciler.evictions.log import EvictionLog
-from webhook.reconciler.metrics import ReconcilerMetrics
 from webhook.reconciler.plans.plan_manager import PlanManager
 from webhook.reconciler.preempting import Preempting
 from webhook.reconciler.queue.queue import Queue
-from webhook.reconciler.reporting import Reporter
+from webhook.reconciler.reporting import ReconcilerMetrics, Reporter
 
 DB, CACHE, API = (f"StatefulSet/default/{name}" for name in ("db", "cache", "api"))
 

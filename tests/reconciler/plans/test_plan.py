@@ -5,9 +5,8 @@ import pytest
 from tests.reconciler.builders import START, Desk, Setting, budget, node, planned, pod, preemptor
 from webhook.kube.instants import rfc3339
 from webhook.reconciler.plans.actions import Action, Ask, Ending, Prepare, Wait
-from webhook.reconciler.plans.plan import Plan, PlanIndex
+from webhook.reconciler.plans.plan import Plan, PlanIndex, Tries
 from webhook.reconciler.plans.recheck import later_equals
-from webhook.reconciler.plans.tries import Tries
 from webhook.reconciler.state.annotations import PlanRecord, PlanVictim
 from webhook.reconciler.state.creations import ServerTime
 

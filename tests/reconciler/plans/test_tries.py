@@ -3,7 +3,7 @@
 import pytest
 
 from webhook.kube.errors import NO_ANSWER, ApiError
-from webhook.reconciler.plans.tries import TRIES, Tries
+from webhook.reconciler.plans.plan import TRIES, Tries
 
 THROTTLED = ApiError(429, "", "Too many requests, please try again later.", retry_after=3.0)
 REFUSED = ApiError(429, "TooManyRequests", "not today", details={"name": "v"})

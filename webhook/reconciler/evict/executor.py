@@ -2,7 +2,7 @@
 
 What the next step is says `plans.next_action`: nominate, displace lower nominations, try whether the victims would go,
 tell them, ask them. Each is one task, which holds no decision: it makes one request for each victim and reports. A
-request that came to nothing is made again by the next look, if that still wants it (`plans.tries`). Every step can be
+request that came to nothing is made again by the next look, if that still wants it (`plans.plan`). Every step can be
 the last one of this process: the plan written on the preemptor says to the next leader how to go on.
 """
 
@@ -21,9 +21,8 @@ from webhook.reconciler.evict.victim_requests import VictimRequests
 from webhook.reconciler.evict.writer import DeposedError, StaleError, Writer
 from webhook.reconciler.evictions.store import EvictionStore
 from webhook.reconciler.plans.actions import Displace, Ending, Nominate, Step, Try
-from webhook.reconciler.plans.plan import Plan
+from webhook.reconciler.plans.plan import Plan, Tries
 from webhook.reconciler.plans.plan_manager import PlanManager
-from webhook.reconciler.plans.tries import Tries
 from webhook.reconciler.preemptors import PolicySet
 from webhook.reconciler.reporting import Reporter
 

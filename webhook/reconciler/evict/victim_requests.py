@@ -26,9 +26,8 @@ from webhook.reconciler.evict.writer import DeposedError, EvictionResult, StaleE
 from webhook.reconciler.evictions.store import EvictionStore
 from webhook.reconciler.plans.actions import AboutVictims, Ask, Ending, Notify, Prepare, Try
 from webhook.reconciler.plans.next_action import policy_for
-from webhook.reconciler.plans.plan import Plan, is_leaving, is_there
+from webhook.reconciler.plans.plan import Plan, Tries, is_leaving, is_there, may_pass
 from webhook.reconciler.plans.plan_manager import PlanManager
-from webhook.reconciler.plans.tries import Tries, may_pass
 from webhook.reconciler.reporting import Reporter
 from webhook.reconciler.state.annotations import PlanVictim, not_own
 from webhook.reconciler.state.notices import (

@@ -22,7 +22,7 @@ from webhook.kube.pods import is_deferred
 from webhook.kube.resources import POD
 from webhook.kube.transport import BEFORE_SENDING
 from webhook.policy.model.values import DECISION, PLAN
-from webhook.reconciler.plans.tries import FIRST_PAUSE, LONGEST_PAUSE, TRIES, is_on_its_way, may_pass
+from webhook.reconciler.plans.plan import FIRST_PAUSE, LONGEST_PAUSE, TRIES, is_on_its_way, may_pass
 from webhook.reconciler.state.annotations import (
     DecisionRecord,
     PlanRecord,
@@ -105,13 +105,6 @@ class Writer:
             await asyncio.sleep(_DOUBT_PAUSE)  # whoever loses the lease is cancelled here
         return left
 
-    async def pause(self, error: ApiError, attempt: int, also: tuple[int, ...] = ()) -> None:
-        """Wait before another try if one may help; raise the error if none does or none is left."""
-        if not (may_pass(error) or error.status in also) or attempt >= TRIES - 1:
-            raise error
-        pause = FIRST_PAUSE * 3**attempt if attempt or error.status != 409 else 0.0
-        await asyncio.sleep(min(LONGEST_PAUSE, max(pause, error.retry_after or 0.0)))
-
     async def until_written(self, pod: Pod, write: Callable[[Pod], Awaitable[T]], *, patient: bool = False) -> T:
         """What `write` comes to for a pod as it is known, and after each failure for the pod as it is read again.
 
@@ -124,7 +117,11 @@ class Writer:
             except ApiError as error:
                 if error.status == 404:
                     raise StaleError(f"{key_of(pod)} is gone") from error
-                await self.pause(error, min(attempt, TRIES - 2) if patient else attempt, also=(409,))
+                tried = min(attempt, TRIES - 2) if patient else attempt
+                if not (may_pass(error) or error.status == 409) or tried >= TRIES - 1:
+                    raise
+                pause = FIRST_PAUSE * 3**tried if tried or error.status != 409 else 0.0
+                await asyncio.sleep(min(LONGEST_PAUSE, max(pause, error.retry_after or 0.0)))
         raise AssertionError("it is tried until it is written or fails")
 
     async def patch_status(self, what: str, pod: Pod, body: dict[str, Any]) -> Pod:
