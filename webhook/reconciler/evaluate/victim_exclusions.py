@@ -2,8 +2,8 @@
 
 A pod is excluded if its owner or its kubelet puts it back on the node, if the API server does not remove it, or if it
 leaves already, but too late. It is excluded if a rate that it counts in is used up, or if its workload evicted that of
-the preemptor and the policy keeps the evictor (`limits.PastEvictions`). If its replacement could run on no other node, it is
-taken only if nothing else helps.
+the preemptor and the policy keeps the evictor (`limits.PastEvictions`). If its replacement could run on no other node,
+it is taken only if nothing else helps.
 """
 
 from __future__ import annotations
