@@ -63,20 +63,20 @@ def test_a_template_is_known_by_what_it_says():
     assert template_hash(first) == template_hash(second) != template_hash(third)
 
 
-MANY = "BackoffLimitExceeded"
+MANY, DONE = "BackoffLimitExceeded", "CompletionsReached"
 
 
 @pytest.mark.parametrize(
     ("spec", "succeeded", "failed", "expected"),
     [
         pytest.param({}, 0, 0, (1, ""), id="one pod by default"),
-        pytest.param({}, 1, 0, (0, "Complete"), id="one is enough by default"),
+        pytest.param({}, 1, 0, (0, DONE), id="one is enough by default"),
         pytest.param({"parallelism": 3, "completions": 5}, 3, 0, (2, ""), id="no more than are left"),
         pytest.param(
             {"parallelism": 3, "completions": 5}, 3, 7, (0, "BackoffLimitExceeded"), id="seven failures are too many"
         ),
         pytest.param({"completions": 5, "backoffLimit": 0}, 0, 1, (0, MANY), id="one is, if none may fail"),
-        pytest.param({"parallelism": 3}, 1, 0, (0, "Complete"), id="a work queue is done when one has ended well"),
+        pytest.param({"parallelism": 3}, 1, 0, (0, DONE), id="a work queue is done when one has ended well"),
         pytest.param({"parallelism": 3, "completions": 5, "suspend": True}, 0, 0, (0, ""), id="suspended"),
     ],
 )

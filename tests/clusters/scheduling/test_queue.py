@@ -36,7 +36,7 @@ async def test_a_pod_backing_off_is_tried_early_unless_its_attempt_was_an_error(
     """When no active pod waits, one whose attempt failed is tried before its backoff ends; one that broke is not."""
     queue, _ = queue_of(("failed", 1), ("broke", 9))
     broke, failed = await queue.pop(), await queue.pop()
-    queue.broke(broke)
+    queue.failed(broke, error=True)
     queue.failed(failed)
     queue.wake(lambda entry: True)
     assert (await queue.pop()).key == "failed"

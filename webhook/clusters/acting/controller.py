@@ -21,6 +21,7 @@ from webhook.kube.objects.meta import OwnerReference
 from webhook.kube.objects.pod import Pod
 from webhook.kube.pods import controller_of
 from webhook.kube.resources import POD, Resource
+from webhook.preemption.snapshot.columns import take_out
 
 log = logging.getLogger(__name__)
 
@@ -51,15 +52,9 @@ class ControlledPods:
 
     def _notice(self, change: Change[Pod]) -> None:
         old, new = change.old, change.new
-        after = controller_of(new.metadata) if new is not None else None
-        before = after
-        if new is None or (old is not None and old.metadata.owner_references is not new.metadata.owner_references):
-            before = controller_of(old.metadata) if old is not None else None
+        before, after = (controller_of(pod.metadata) if pod is not None else None for pod in (old, new))
         if before is not None and (after is None or after.uid != before.uid):
-            rows = self._of.get(before.uid, {})
-            rows.pop(change.key, None)
-            if not rows:
-                self._of.pop(before.uid, None)
+            take_out(self._of, before.uid, change.key)
         if after is not None and new is not None:
             self._of.setdefault(after.uid, {})[change.key] = new
         owner = after or before

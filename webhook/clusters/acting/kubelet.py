@@ -122,8 +122,8 @@ class Kubelet(Controller):
         """What is said of a pod whose containers run, or (Succeeded) have all ended well."""
         runs, now = phase == "Running", rfc3339(self.context.clock.wall())
         status: dict[str, Any] = {"phase": phase}
-        same: dict[str, Any] = {"status": "True" if runs else "False", "lastProbeTime": None, "lastTransitionTime": now}
-        types: list[str] = ["Ready", "ContainersReady"]
+        same = {"status": str(runs), "lastProbeTime": None, "lastTransitionTime": now}
+        types = ["Ready", "ContainersReady"]
         state: dict[str, Any] = {"running": {"startedAt": now}}
         if runs:
             status["startTime"] = now

@@ -17,20 +17,19 @@ from webhook.kube.pods import is_terminal
 INDEX = "batch.kubernetes.io/job-completion-index"
 """The label and annotation of a pod that works on one index of a Job."""
 _BACKOFF_LIMIT = 6
-COMPLETE = "CompletionsReached", "Reached expected number of succeeded pods", ("SuccessCriteriaMet", "Complete")
-"""How a Job is told to be complete: reason, message and types of its conditions."""
-FAILURES = {
+_ENDINGS = {
+    "CompletionsReached": "Reached expected number of succeeded pods",
     "BackoffLimitExceeded": "Job has reached the specified backoff limit",
     "PodFailurePolicy": "A pod matches a FailJob rule",
 }
-"""Why a Job may fail: reasons with their messages."""
+"""How a Job may end: reasons of its conditions with their messages."""
 Json = dict[str, Any]
 
 
 class JobStep(NamedTuple):
     """The next step of a Job: the pods it makes, by index (None without), those it deletes, and how it has ended.
 
-    `ended` is `Complete`, why it has failed, or empty.
+    `ended` is the reason, empty if it goes on.
     """
 
     create: Sequence[int | None]
@@ -93,7 +92,7 @@ class JobProgress:
         if self.failed > (_BACKOFF_LIMIT if spec.backoff_limit is None else spec.backoff_limit):
             ended = ended or "BackoffLimitExceeded"
         if not ended and (left <= 0 if completions is not None else self.succeeded and not active):
-            ended = "Complete"
+            ended = "CompletionsReached"
         wanted = 0 if ended or spec.suspend else min(parallelism, left)
         if completions is None and self.succeeded:
             wanted = min(wanted, len(active))
@@ -131,9 +130,9 @@ def job_status(progress: JobProgress, step: JobStep, now: str) -> Json:
     }
     status: Json = {key: count for key, count in counts.items() if count}
     if step.ended:
-        failed = step.ended, FAILURES.get(step.ended), ("FailureTarget", "Failed")
-        reason, message, types = COMPLETE if step.ended == "Complete" else failed
-        says = {"status": "True", "lastTransitionTime": now, "reason": reason, "message": message}
+        is_complete = step.ended == "CompletionsReached"
+        types = ("SuccessCriteriaMet", "Complete") if is_complete else ("FailureTarget", "Failed")
+        says = {"status": "True", "lastTransitionTime": now, "reason": step.ended, "message": _ENDINGS[step.ended]}
         status["conditions"] = [{"type": type_, **says} for type_ in types]
     return status
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from webhook.kube.objects.meta import KubeStruct, ObjectMeta
+from webhook.kube.objects.meta import KubeObject, KubeStruct
 from webhook.kube.objects.pod import PodSpec
 
 
@@ -18,17 +18,10 @@ class TemplateSpec(PodSpec):
     runtime_class_name: str = ""
 
 
-class PodTemplate(KubeStruct):
+class PodTemplate(KubeObject):
     """What a workload's pods are made of."""
 
-    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     spec: TemplateSpec = msgspec.field(default_factory=TemplateSpec)
-
-
-class ClaimTemplate(KubeStruct):
-    """Which volume a StatefulSet's pods have of their own: `metadata.name`."""
-
-    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
 
 
 class WorkloadSpec(KubeStruct):
@@ -51,7 +44,8 @@ class WorkloadSpec(KubeStruct):
     """The same of a StatefulSet or a DaemonSet."""
     pod_management_policy: str | None = None
     ordinals: dict[str, Any] | None = None
-    volume_claim_templates: list[ClaimTemplate] | None = None
+    volume_claim_templates: list[KubeObject] | None = None
+    """Their names are those of the volumes that a StatefulSet's pods have of their own."""
     selector: dict[str, Any] | None = None
     """A LabelSelector, of a ReplicationController a plain map of labels."""
     template: Any = None
@@ -69,10 +63,9 @@ class WorkloadSpec(KubeStruct):
         return 1 if self.replicas is None else self.replicas
 
 
-class Workload(KubeStruct):
+class Workload(KubeObject):
     """A workload as controllers read it; two versions of its pods are told apart by `spec.template`."""
 
-    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     spec: WorkloadSpec = msgspec.field(default_factory=WorkloadSpec)
     status: Any = msgspec.field(default_factory=dict)
 

@@ -8,7 +8,7 @@ import logging
 from webhook.kube.client import Client
 from webhook.kube.errors import ApiError, unless_absent
 from webhook.kube.events import Occurrence, Recorder, reference
-from webhook.kube.instants import Clock, SystemClock, rfc3339
+from webhook.kube.instants import Clock, rfc3339
 from webhook.kube.objects.meta import ObjectMeta
 from webhook.kube.objects.pod import Pod
 from webhook.kube.resources import POD
@@ -28,11 +28,11 @@ CONFLICT = 409
 class Preemption:
     """Decides at once and carries out in the background; while a plan runs its preemptor gets no other."""
 
-    def __init__(self, client: Client, events: Recorder | None, clock: Clock | None = None) -> None:
+    def __init__(self, client: Client, events: Recorder, clock: Clock) -> None:
         self._client = client
         self._rules = kubernetes_rules()
         self._events = events
-        self._clock = clock or SystemClock()
+        self._clock = clock
         self._running: dict[str, asyncio.Task[None]] = {}
 
     @property
@@ -96,8 +96,6 @@ class Preemption:
         except ApiError as error:
             log.warning("victim %s: %s", victim.key, error)
             return False
-        if self._events is None:
-            return True
         metadata = ObjectMeta(namespace=victim.namespace, name=victim.name, uid=victim.uid)
         note = f"Preempted by pod {preemptor.metadata.uid} on node {victim.node}"
         regarding, related = reference(POD, metadata), reference(POD, preemptor.metadata)

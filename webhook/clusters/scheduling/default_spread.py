@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from webhook.kube.object_cache import Change
-from webhook.kube.objects.meta import KubeStruct, LabelSelector, ObjectMeta
+from webhook.kube.objects.meta import KubeObject, KubeStruct, LabelSelector
 from webhook.kube.objects.pod import Pod
 from webhook.kube.pods import controller_of
 from webhook.kube.resources import REPLICA_SET, REPLICATION_CONTROLLER, SERVICE, STATEFUL_SET, Resource
@@ -26,10 +26,9 @@ class SelectingSpec(KubeStruct):
     selector: dict[str, Any] | None = None
 
 
-class Selecting(KubeStruct):
+class Selecting(KubeObject):
     """As much of an object as tells which pods are its own; a Service's selector is a plain map of labels."""
 
-    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     spec: SelectingSpec = msgspec.field(default_factory=SelectingSpec)
 
 

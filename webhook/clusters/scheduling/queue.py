@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from webhook.kube.backoff import exponential
-from webhook.kube.instants import Clock, SystemClock
+from webhook.kube.instants import Clock
 from webhook.kube.objects.pod import Pod
 from webhook.preemption.snapshot.pod_info import PodInfo
 
@@ -65,11 +65,10 @@ class SchedulingQueue:
     attempt was an error.
     """
 
-    def __init__(self, clock: Clock | None = None) -> None:
-        self._clock = clock or SystemClock()
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
         self._entries: dict[str, Entry] = {}
         self._active: list[tuple[tuple[int, int], Entry]] = []
-        self._active_keys: set[str] = set()
         self._backing_off: dict[str, Entry] = {}
         self._unschedulable: dict[str, Entry] = {}
         self._order = itertools.count()
@@ -100,7 +99,6 @@ class SchedulingQueue:
     def remove(self, key: str) -> None:
         """Forget a pod: it is bound, deleted or over."""
         self._entries.pop(key, None)
-        self._active_keys.discard(key)
         self._backing_off.pop(key, None)
         self._unschedulable.pop(key, None)
 
@@ -109,17 +107,15 @@ class SchedulingQueue:
         for entry in [entry for entry in self._unschedulable.values() if helps(entry)]:
             self._move(entry)
 
-    def failed(self, entry: Entry) -> None:
-        """Put a pod back that fits nowhere: it waits for an event."""
-        self._count(entry, error=False)
-        if self._entries.get(entry.key) is entry:
+    def failed(self, entry: Entry, *, error: bool = False) -> None:
+        """Put a pod back: one that fits nowhere waits for an event, one whose attempt was an error for its backoff."""
+        entry.attempts += 1
+        entry.failed_at, entry.error = self._clock.monotonic(), error
+        if error:
+            self._entries[entry.key] = entry
+            self._move(entry)
+        elif self._entries.get(entry.key) is entry:
             self._unschedulable[entry.key] = entry
-
-    def broke(self, entry: Entry) -> None:
-        """Queue a pod again whose attempt ended in an error: it serves its backoff."""
-        self._entries[entry.key] = entry
-        self._count(entry, error=True)
-        self._move(entry)
 
     async def pop(self) -> Entry:
         """The next pod to try: the best active one, else the one whose backoff ends first; waits for one."""
@@ -129,8 +125,7 @@ class SchedulingQueue:
                 self._activate(entry)
             while self._active:
                 _, entry = heapq.heappop(self._active)
-                if entry.key in self._active_keys and self._entries.get(entry.key) is entry:
-                    self._active_keys.discard(entry.key)
+                if self._entries.get(entry.key) is entry:  # else it is gone, or another one by now
                     return entry
             early = [entry for entry in self._backing_off.values() if not entry.error]
             if early:
@@ -154,10 +149,6 @@ class SchedulingQueue:
             for entry in [entry for entry in self._unschedulable.values() if entry.failed_at < limit]:
                 self._move(entry)
 
-    def _count(self, entry: Entry, *, error: bool) -> None:
-        entry.attempts += 1
-        entry.failed_at, entry.error = self._clock.monotonic(), error
-
     def _move(self, entry: Entry) -> None:
         self._unschedulable.pop(entry.key, None)
         if entry.backoff_until > self._clock.monotonic():
@@ -169,7 +160,5 @@ class SchedulingQueue:
     def _activate(self, entry: Entry) -> None:
         self._backing_off.pop(entry.key, None)
         self._unschedulable.pop(entry.key, None)
-        if entry.key not in self._active_keys:
-            self._active_keys.add(entry.key)
-            heapq.heappush(self._active, (entry.rank, entry))
+        heapq.heappush(self._active, (entry.rank, entry))
         self._more.set()

@@ -9,7 +9,7 @@ from webhook.kube.object_cache import Change
 from webhook.kube.objects.cluster_scoped import Node
 from webhook.kube.objects.pod import Pod
 from webhook.kube.pods import is_terminal
-from webhook.preemption.snapshot.pod_info import PodClaims, claims_of
+from webhook.preemption.snapshot.pod_info import claims_of
 from webhook.preemption.snapshot.pod_view import priority_of
 from webhook.preemption.snapshot.snapshot import Snapshot
 
@@ -30,9 +30,9 @@ def after_pod_change(snapshot: Snapshot, change: Change[Pod]) -> Helps | None:
     """What another pod's change helps: its leaving, its coming, and its letting go of a nomination."""
     old, new = change.old, change.new
     if old is not None and old.spec.node_name and not is_terminal(old) and (new is None or is_terminal(new)):
-        anti, claims = bool(old.spec.affinity and old.spec.affinity.pod_anti_affinity), claims_of(old)
+        anti, claims = bool(old.spec.affinity and old.spec.affinity.pod_anti_affinity), _named_claims(old)
         has_room = _room_on(snapshot, old.spec.node_name)
-        return lambda entry: anti or entry.relative or _share_a_claim(claims, claims_of(entry.pod)) or has_room(entry)
+        return lambda entry: anti or entry.relative or bool(claims & _named_claims(entry.pod)) or has_room(entry)
     if old is not None and _reserved(old) and _reserved(old) != (_reserved(new) if new else ""):
         priority = priority_of(old)
         return lambda entry: entry.incoming.priority <= priority
@@ -46,8 +46,9 @@ def after_volume_change(entry: Entry) -> bool:
     return claims_of(entry.pod) is not None
 
 
-def _share_a_claim(claims: PodClaims | None, others: PodClaims | None) -> bool:
-    return bool(claims and others and claims.named & others.named)
+def _named_claims(pod: Pod) -> frozenset[str]:
+    claims = claims_of(pod)
+    return claims.named if claims else frozenset()
 
 
 def is_reshaped(old: Pod, new: Pod) -> bool:

@@ -22,7 +22,7 @@ from webhook.clusters.scheduling.scores import best_node
 from webhook.kube.client import Client
 from webhook.kube.errors import ApiError
 from webhook.kube.events import EventType, Occurrence, Recorder, reference
-from webhook.kube.instants import Clock, SystemClock, rfc3339
+from webhook.kube.instants import Clock, rfc3339
 from webhook.kube.object_cache import Change
 from webhook.kube.objects.pod import Pod
 from webhook.kube.resources import (
@@ -60,15 +60,15 @@ class Scheduler:
         informers: Informers,
         client: Client,
         preemption: Preemption | None,
-        events: Recorder | None = None,
-        clock: Clock | None = None,
+        events: Recorder,
+        clock: Clock,
         *,
         everybody: bool = False,
     ) -> None:
         self._client = client
         self._preemption = preemption
-        self._clock = clock or SystemClock()
-        self._queue = SchedulingQueue(self._clock)
+        self._clock = clock
+        self._queue = SchedulingQueue(clock)
         self._state = ClusterState(informers, self._pod_changed, self._other_changed)
         self._events = events
         self._everybody = everybody
@@ -138,7 +138,7 @@ class Scheduler:
                 return  # it is gone, or has a node
             log.info("binding %s: %s", entry.key, error)
             if self._queue.get(entry.key) is None and known.metadata.uid == pod.metadata.uid:
-                self._queue.broke(entry)
+                self._queue.failed(entry, error=True)
             return
         self._event(pod, "Normal", "Scheduled", "Binding", f"Successfully assigned {entry.key} to {node}")
 
@@ -179,8 +179,7 @@ class Scheduler:
         self._event(pod, "Warning", "FailedScheduling", "Scheduling", message)
 
     def _event(self, pod: Pod, type_: EventType, reason: str, action: str, note: str) -> None:
-        if self._events is not None:
-            self._events.event(Occurrence(reference(POD, pod.metadata), None, type_, reason, action, note))
+        self._events.event(Occurrence(reference(POD, pod.metadata), None, type_, reason, action, note))
 
     def _pod_changed(self, change: Change[Pod]) -> None:
         helps = queueing_hints.after_pod_change(self._state.snapshot, change)

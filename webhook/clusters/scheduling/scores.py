@@ -8,13 +8,14 @@ equally good nodes the first by name, where kube-scheduler takes one at random. 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from webhook.clusters.scheduling.default_spread import Selectors
-from webhook.clusters.scheduling.tally import Counts, Tally, nonzero_requests, preferences_of
+from webhook.clusters.scheduling.tally import Counts, Tally, asked_by, nonzero_requests, preferences_of
 from webhook.kube.objects.placement import NodeSelector, Taint, TopologySpreadConstraint
 from webhook.kube.objects.pod import Pod
 from webhook.kube.selectors import SelectorError, tolerates
@@ -27,16 +28,6 @@ from webhook.preemption.snapshot.snapshot import Snapshot
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Rows = NDArray[np.intp]
-
-WEIGHTS = {
-    "TaintToleration": 3,
-    "NodeAffinity": 2,
-    "NodeResourcesFit": 1,
-    "PodTopologySpread": 2,
-    "InterPodAffinity": 2,
-    "NodeResourcesBalancedAllocation": 1,
-}
-"""The plugins that are played here, each with its weight in the default profile."""
 
 _MOST = 100
 _HOSTNAME, _ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
@@ -70,28 +61,20 @@ def best_node(view: View, incoming: PodInfo, failures: Failures) -> str | None:
 
 def scores(view: View, incoming: PodInfo, rows: Rows) -> Ints:
     """The weighted sum of a pod's scores on the nodes in `rows`, on all of which it fits."""
-    snapshot = view.snapshot
-    plugins = {
-        "TaintToleration": _tolerated_taints(snapshot, incoming, rows),
-        "NodeAffinity": _node_preferences(snapshot, incoming, rows),
-        "NodeResourcesFit": _least_allocated(snapshot, view.tally, incoming, rows),
-        "PodTopologySpread": _spread(view, incoming, rows),
-        "InterPodAffinity": _company(snapshot, view.tally, incoming, rows),
-        "NodeResourcesBalancedAllocation": _balanced(snapshot, incoming, rows),
-    }
     total = np.zeros(len(rows), np.int64)
-    for name, given in plugins.items():
+    for plugin, weight in _PLUGINS.values():
+        given = plugin(view, incoming, rows)
         if given is not None:
-            total += WEIGHTS[name] * given
+            total += weight * given
     return total
 
 
-def _least_allocated(snapshot: Snapshot, tally: Tally, incoming: PodInfo, rows: Rows) -> Ints:
+def _least_allocated(view: View, incoming: PodInfo, rows: Rows) -> Ints:
     """Free share after the pod is there, cpu and memory alike (`leastResourceScorer`)."""
-    nodes, asked = snapshot.nodes, nonzero_requests(incoming.pod)
+    nodes, asked = view.snapshot.nodes, nonzero_requests(incoming.pod)
     total, counted = np.zeros(len(rows), np.int64), np.zeros(len(rows), np.int64)
     more = np.zeros((2, nodes.rows), np.int64)  # what the defaults of its pods add to each node
-    for node, amounts in tally.more.items():
+    for node, amounts in view.tally.more.items():
         row = nodes.find(node)
         if row is not None:
             more[:, row] = amounts
@@ -104,7 +87,7 @@ def _least_allocated(snapshot: Snapshot, tally: Tally, incoming: PodInfo, rows: 
     return total // np.maximum(counted, 1)
 
 
-def _balanced(snapshot: Snapshot, incoming: PodInfo, rows: Rows) -> Ints | None:
+def _balanced(view: View, incoming: PodInfo, rows: Rows) -> Ints | None:
     """How much more alike the pod makes the used shares of cpu and memory: 75 if it changes nothing, 50 to 100.
 
     `balancedResourceScorer` (docs/kubernetes-behaviour.md K23); a pod that asks for nothing skips.
@@ -112,7 +95,8 @@ def _balanced(snapshot: Snapshot, incoming: PodInfo, rows: Rows) -> Ints | None:
     asked = [incoming.amounts.get(name, 0) for name in (CPU, MEMORY)]
     if not any(asked):
         return None
-    capacity, used = snapshot.nodes.allocatable[:2, rows], snapshot.nodes.used[:2, rows]
+    nodes = view.snapshot.nodes
+    capacity, used = nodes.allocatable[:2, rows], nodes.used[:2, rows]
     has_both = (capacity > 0).all(axis=0)
 
     def alike(amounts: Ints) -> Ints:
@@ -122,9 +106,9 @@ def _balanced(snapshot: Snapshot, incoming: PodInfo, rows: Rows) -> Ints | None:
     return _MOST // 2 + (_MOST // 2 + alike(used + np.array([asked]).T) - alike(used)) // 2
 
 
-def _tolerated_taints(snapshot: Snapshot, incoming: PodInfo, rows: Rows) -> Ints | None:
+def _tolerated_taints(view: View, incoming: PodInfo, rows: Rows) -> Ints | None:
     """Fewer taints PreferNoSchedule that the pod does not tolerate are better."""
-    nodes = snapshot.nodes
+    nodes = view.snapshot.nodes
     tolerations = [
         toleration
         for toleration in incoming.pod.spec.tolerations or ()
@@ -142,7 +126,7 @@ def _tolerated_taints(snapshot: Snapshot, incoming: PodInfo, rows: Rows) -> Ints
     return _MOST - _MOST * counts // most if most else None
 
 
-def _node_preferences(snapshot: Snapshot, incoming: PodInfo, rows: Rows) -> Ints | None:
+def _node_preferences(view: View, incoming: PodInfo, rows: Rows) -> Ints | None:
     affinity = incoming.pod.spec.affinity
     of_nodes = affinity.node_affinity if affinity else None
     preferred = of_nodes.preferred_during_scheduling_ignored_during_execution if of_nodes else None
@@ -150,14 +134,16 @@ def _node_preferences(snapshot: Snapshot, incoming: PodInfo, rows: Rows) -> Ints
         return None
     total = np.zeros(len(rows), np.int64)
     for row in preferred:
-        total += row.weight * affinity_mask(snapshot.nodes, NodeSelector(node_selector_terms=[row.preference]))[rows]
+        selector = NodeSelector(node_selector_terms=[row.preference])
+        total += row.weight * affinity_mask(view.snapshot.nodes, selector)[rows]
     most = int(total.max(initial=0))
     return _MOST * total // most if most else None
 
 
-def _company(snapshot: Snapshot, tally: Tally, incoming: PodInfo, rows: Rows) -> Ints | None:
+def _company(view: View, incoming: PodInfo, rows: Rows) -> Ints | None:
     """Preferred company, of the pod and of those that are there (`interpodaffinity/scoring.go`)."""
     by_topology: dict[str, Ints] = {}
+    snapshot, tally, _ = view
     nodes = snapshot.nodes
 
     def add(key: str, weight: int, counts: Counts) -> None:
@@ -231,7 +217,7 @@ def _skew(view: View, pod: Pod, constraint: TopologySpreadConstraint, rows: Rows
     except SelectorError:
         compiled = None
     if compiled is not None and not compiled.counts_nothing:
-        asked = (constraint.label_selector.match_labels if constraint.label_selector else None) or {}
+        asked = asked_by(constraint.label_selector)
         for group in view.tally.matching(pod.metadata.namespace, asked, compiled.matches):
             for node, count in group.items():
                 row = nodes.find(node)
@@ -251,3 +237,14 @@ def _skew(view: View, pod: Pod, constraint: TopologySpreadConstraint, rows: Rows
         matching = per_domain[domains[rows] + 1].astype(np.int64)
     worth = matching * math.log(size + 2) + (constraint.max_skew - 1)
     return np.where(domains[rows] >= 0, worth, 0.0)
+
+
+_PLUGINS: dict[str, tuple[Callable[[View, PodInfo, Rows], Ints | None], int]] = {
+    "TaintToleration": (_tolerated_taints, 3),
+    "NodeAffinity": (_node_preferences, 2),
+    "NodeResourcesFit": (_least_allocated, 1),
+    "PodTopologySpread": (_spread, 2),
+    "InterPodAffinity": (_company, 2),
+    "NodeResourcesBalancedAllocation": (_balanced, 1),
+}
+"""The plugins that are played here, each with its weight in the default profile; None adds nothing."""

@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from webhook.kube.objects.placement import PodAffinity, PodAffinityTerm
+from webhook.kube.objects.meta import LabelSelector
 from webhook.kube.objects.pod import Container, Pod, ResourceRequirements
 from webhook.kube.pods import is_terminal
 from webhook.kube.selectors import Labels, Matcher, SelectorError
@@ -175,26 +175,26 @@ def preferences_of(pod: Pod, *, incoming: bool) -> list[Preference]:
     affinity, meta = pod.spec.affinity, pod.metadata
     if affinity is None:
         return []
-
-    def terms(of: PodAffinity | None, sign: int) -> Iterator[Preference]:
-        for row in (of.preferred_during_scheduling_ignored_during_execution or ()) if of else ():
-            term = Term(row.pod_affinity_term, meta.namespace, incoming=incoming)
-            yield Preference(term, sign * row.weight, _asked(row.pod_affinity_term))
-
+    terms = [
+        (row.pod_affinity_term, sign * row.weight)
+        for of, sign in ((affinity.pod_affinity, 1), (affinity.pod_anti_affinity, -1))
+        for row in (of.preferred_during_scheduling_ignored_during_execution or () if of else ())
+    ]
+    if affinity.pod_affinity and not incoming:
+        required = affinity.pod_affinity.required_during_scheduling_ignored_during_execution or ()
+        terms += [(term, _HARD_WEIGHT) for term in required]
     try:
-        preferences = [*terms(affinity.pod_affinity, 1), *terms(affinity.pod_anti_affinity, -1)]
-        if affinity.pod_affinity and not incoming:
-            required = affinity.pod_affinity.required_during_scheduling_ignored_during_execution or ()
-            preferences += [
-                Preference(Term(term, meta.namespace, incoming=False), _HARD_WEIGHT, _asked(term)) for term in required
-            ]
+        return [
+            Preference(Term(term, meta.namespace, incoming=incoming), weight, asked_by(term.label_selector))
+            for term, weight in terms
+        ]
     except SelectorError:
         return []
-    return preferences
 
 
-def _asked(term: PodAffinityTerm) -> Labels:
-    return (term.label_selector.match_labels if term.label_selector else None) or {}
+def asked_by(selector: LabelSelector | None) -> Labels:
+    """The labels that a selector asks for by equality."""
+    return (selector.match_labels if selector else None) or {}
 
 
 def nonzero_requests(pod: Pod) -> dict[str, int]:

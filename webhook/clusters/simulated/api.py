@@ -52,8 +52,10 @@ class Api:
         """Note since when pods wait."""
         for pod in self.tracker.all("Pod").values():
             if not pod.spec.node_name and not pod.metadata.deletion_timestamp:
-                conditions = pod.status.conditions or ()
-                since = next((row.last_transition_time for row in conditions if _is_waiting(row)), None)
+                told = [
+                    row for row in pod.status.conditions or () if (row.type, row.status) == ("PodScheduled", "False")
+                ]
+                since = told[0].last_transition_time if told else None
                 began = epoch_or(since or pod.metadata.creation_timestamp, self.clock.start) - self.clock.start
                 self.history.story(pod).waits_since = began
 
@@ -196,21 +198,18 @@ class SimulatedClient:
         self._api = api
         self._name = name
 
-    async def get(self, path: str, as_: Any = dict, **query: Any) -> Any:
+    async def get(self, path: str, *_as: Any, **_query: Any) -> Any:
         """Read an object."""
-        del as_, query
         plural, key, _ = _named(path)
         return self._api.read(_KINDS[plural], key)
 
-    async def patch(self, path: str, body: Json, **options: Any) -> Any:
+    async def patch(self, path: str, body: Json, **_options: Any) -> Any:
         """Change an object, or its status."""
-        del options
         plural, key, _ = _named(path)
         return self._api.patch(_KINDS[plural], key, body)
 
-    async def create(self, path: str, body: Json, as_: Any = dict, **query: Any) -> Any:
+    async def create(self, path: str, body: Json, *_as: Any, **query: Any) -> Any:
         """Bind or evict a pod; make a pod or a workload of a controller."""
-        del as_
         plural, key, subresource = _named(path)
         match plural, subresource:
             case "pods", "binding":
@@ -251,14 +250,9 @@ def _without_nulls(part: Json) -> Json:
     }
 
 
-def _is_waiting(condition: Condition) -> bool:
-    return condition.type == "PodScheduled" and condition.status == "False"
-
-
 def _refusal(refusal: BudgetRefusalError) -> ApiError:
     """As the API server answers it."""
-    if refusal.code != 429:
-        reason = {403: "Forbidden", 500: "InternalError"}[refusal.code]
+    if reason := {403: "Forbidden", 500: "InternalError"}.get(refusal.code):
         return ApiError(refusal.code, reason, refusal.text)
     details = {"causes": [{"reason": "DisruptionBudget", "message": refusal.text}]}
     return ApiError(429, "TooManyRequests", f"{BLOCKED} {refusal.text}", details=details)

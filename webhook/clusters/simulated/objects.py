@@ -10,7 +10,7 @@ import msgspec
 from webhook.clusters.model.new_pods import template_metadata
 from webhook.clusters.model.workloads import PodTemplate, Workload, WorkloadSpec
 from webhook.clusters.scheduling.default_spread import Selecting
-from webhook.kube.objects.meta import KubeStruct, ObjectMeta, key_of
+from webhook.kube.objects.meta import KubeObject, KubeStruct, key_of
 from webhook.kube.objects.pod import Pod
 from webhook.kube.resources import (
     CRON_JOB,
@@ -76,17 +76,15 @@ class CronJobSpec(KubeStruct):
     schedule: str = ""
 
 
-class CronJob(KubeStruct):
+class CronJob(KubeObject):
     """A CronJob, which reports name: it makes no Jobs here."""
 
-    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     spec: CronJobSpec = msgspec.field(default_factory=CronJobSpec)
 
 
-class NewPodRules(KubeStruct):
+class NewPodRules(KubeObject):
     """A LimitRange or a ResourceQuota (`spec`), or a RuntimeClass: what new pods get of it, or may not have."""
 
-    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     spec: dict[str, Any] | None = None
     overhead: dict[str, Any] | None = None
     scheduling: dict[str, Any] | None = None

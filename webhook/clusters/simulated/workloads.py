@@ -128,18 +128,14 @@ class Workloads:
         """When the youngest active pod of a controller was made."""
         return max((pod.metadata.creation_timestamp or "" for pod in self._pods.of(uid) if is_active(pod)), default="")
 
-    def _note(self, pod: Pod) -> OwnerReference | None:
-        owner = controller_of(pod.metadata)
-        if owner is not None and is_active(pod):
-            self._samples[owner.uid] = owner, pod
-        return owner
-
     def pod_changed(self, change: Change[Pod]) -> None:
         """Replace a pod that goes if its controller is not in the file."""
         old, new = change.old, change.new
         pod = new or old
         assert pod is not None
-        owner = self._note(pod) if new is not None else controller_of(pod.metadata)
+        owner = controller_of(pod.metadata)
+        if owner is not None and new is not None and is_active(new):
+            self._samples[owner.uid] = owner, new
         if owner is None or owner.kind == "Node":
             return
         replaces = new is None

@@ -110,9 +110,9 @@ class ControllerManager:
         self._members: list[Controller | Scheduler] = [] if "kubelet" in without else [self.kubelet]
         if "scheduler" not in without:
             client = api.local(SCHEDULER, "kube-scheduler")
-            self._events = EventRecorder(client, SCHEDULER_NAME, f"{SCHEDULER_NAME}-embedded")
-            preemption = None if "preemption" in without else Preemption(client, self._events)
-            self._members.append(Scheduler(self._informers, client, preemption, self._events))
+            events = self._events = EventRecorder(client, SCHEDULER_NAME, f"{SCHEDULER_NAME}-embedded")
+            preemption = None if "preemption" in without else Preemption(client, events, context.clock)
+            self._members.append(Scheduler(self._informers, client, preemption, events, context.clock))
         for name, (controller, account) in _CONTROLLERS.items():
             if name not in without:
                 stored: Any = api.store.one("serviceaccounts", "kube-system", account)
@@ -123,7 +123,7 @@ class ControllerManager:
     async def start(self) -> None:
         """Start them and wait until they know the cluster."""
         self._tasks = [asyncio.create_task(self._informers.run(), name="informers")]
-        self._tasks += [asyncio.create_task(member.run(), name=str(member)) for member in self._members]
+        self._tasks += [asyncio.create_task(member.run(), name=type(member).__name__) for member in self._members]
         await self._informers.synced()
 
     async def stop(self) -> None:
