@@ -41,10 +41,8 @@ from webhook.simulation.whatif import Apply
 Json = dict[str, Any]
 View = dict[str, Any]
 NS = "default"
-RESOURCES = {
-    row.kind: row
-    for row in (*(DAEMON_SET, DEPLOYMENT, JOB, NODE, POD, POD_DISRUPTION_BUDGET, REPLICA_SET, STATEFUL_SET),)
-}
+_USED = (DAEMON_SET, DEPLOYMENT, JOB, NODE, POD, POD_DISRUPTION_BUDGET, REPLICA_SET, STATEFUL_SET)
+RESOURCES = {row.kind: row for row in _USED}
 POD_NAME = "statefulset.kubernetes.io/pod-name"
 INDEX = "batch.kubernetes.io/job-completion-index"
 GRACE = 30

@@ -11,10 +11,16 @@ from tests.workloads import budget, deployment, pod
 from webhook.clusters.embedded.embedded_cluster import node
 
 
-def web(version: str, *, replicas: int = 4, cpu: str = "100m", **spec: Any) -> Json:
-    body = deployment("web", replicas, cpu=cpu, **spec)
-    body["spec"]["template"]["metadata"] = {"labels": {"app": "web", "v": version}}
+def versioned(body: Json, version: str, *, cpu: str = "100m") -> Json:
+    """The workload with a template of this version, which its pods carry as a label."""
+    body["spec"]["template"]["metadata"]["labels"] = {**body["spec"]["template"]["metadata"]["labels"], "v": version}
+    body["spec"]["template"]["spec"]["containers"][0]["resources"] = {"requests": {"cpu": cpu}}
     return body
+
+
+def web(version: str, *, replicas: int = 4, cpu: str = "100m", **spec: Any) -> Json:
+    """A Deployment with a template of that version."""
+    return versioned(deployment("web", replicas, **spec), version, cpu=cpu)
 
 
 def rolling(surge: int | str, unavailable: int | str) -> Json:
@@ -136,13 +142,6 @@ SCENARIOS = {
 IGNORED = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
 
 
-def versioned(body: Json, version: str, *, cpu: str = "100m") -> Json:
-    """The workload with a template of this version, which its pods carry as a label."""
-    body["spec"]["template"]["metadata"]["labels"] = {**body["spec"]["template"]["metadata"]["labels"], "v": version}
-    body["spec"]["template"]["spec"]["containers"][0]["resources"] = {"requests": {"cpu": cpu}}
-    return body
-
-
 def database(version: str, *, cpu: str = "100m", partition: int = 0, **spec: Any) -> Json:
     """A StatefulSet of three pods that rolls down to this partition."""
     strategy = {"type": "RollingUpdate", "rollingUpdate": {"partition": partition}}
@@ -158,8 +157,7 @@ def agent(version: str, *, cpu: str = "100m", **rolling: Any) -> Json:
 
 def pausing(version: str, replicas: int, *, paused: bool, cpu: str = "100m") -> Json:
     """A Deployment that makes one pod more while it rolls."""
-    strategy = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
-    return versioned(deployment("web", replicas, strategy=strategy, paused=paused), version, cpu=cpu)
+    return web(version, replicas=replicas, cpu=cpu, paused=paused, **rolling(1, 0))
 
 
 def evicted(expected: View, after: View, **spec: Any) -> Scenario:

@@ -3,9 +3,8 @@
 import pytest
 
 from tests.bench.mutated import send_all
-from tests.clusters.demo.test_recorded_reviews import POLICIES
 from tests.serving.conftest import trusting
-from webhook.clusters.demo.recorded_reviews import recorded_objects
+from webhook.clusters.demo.recorded_reviews import POLICIES, recorded_objects
 
 pytestmark = pytest.mark.slow
 

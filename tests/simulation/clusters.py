@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from tests.preemption import building
 from tests.preemption.building import NOW
 from webhook.clusters.simulated.objects import BY_KIND, ClusterObjects
 from webhook.kube.instants import rfc3339
@@ -20,14 +21,6 @@ from webhook.simulation.simulation import Options, Running, Step, simulate
 from webhook.simulation.whatif import timed
 
 Json = dict[str, Any]
-POLICY = """\
-apiVersion: giveway.dev/v1alpha1
-kind: PreemptionPolicy
-metadata: {name: high}
-spec:
-  preemptors: {priorityClasses: [high]}
-  victims: {mode: opt-in}
-"""
 REPLICAS = 25
 
 
@@ -50,6 +43,9 @@ def policy_text(**spec: Any) -> str:
     return msgspec.json.encode(whole).decode()
 
 
+POLICY = policy_text()
+
+
 def priority_class(name: str, value: int, policy: str, **annotations: str) -> Json:
     return {"metadata": {"name": name, "annotations": annotations}, "value": value, "preemptionPolicy": policy}
 
@@ -63,51 +59,49 @@ CLASSES = [
 
 
 def node(name: str, cpu: str, zone: str = "z1", kind: str = "m") -> Json:
-    labels = {
-        "kubernetes.io/hostname": name,
-        "topology.kubernetes.io/zone": zone,
-        "node.kubernetes.io/instance-type": kind,
-    }
-    amounts = {"cpu": cpu, "memory": "512Gi", "pods": "250"}
-    return {"metadata": {"name": name, "labels": labels}, "status": {"allocatable": amounts}}
+    labels = {"topology.kubernetes.io/zone": zone, "node.kubernetes.io/instance-type": kind}
+    return building.node(name, cpu, labels=labels, pods="250")
 
 
 def pod(
-    name: str, cpu: str, class_name: str = "low", *, on: str = "", owner: tuple[str, str] | None = None, **more: Any
+    name: str,
+    cpu: str,
+    class_name: str = "low",
+    *,
+    on: str = "",
+    owner: tuple[str, str] | None = None,
+    ran: float = 3600,
+    spec: Json | None = None,
+    **metadata: Any,
 ) -> Json:
     """A pod; on a node it is ready and has run for an hour, else it is unschedulable."""
     value = next(one["value"] for one in CLASSES if one["metadata"]["name"] == class_name)
     labels = {"app": owner[1] if owner else name, **({MARK: MANAGED} if class_name == "high" else {})}
     meta: Json = {
         "name": name,
-        "namespace": more.pop("namespace", "default"),
+        "namespace": "default",
         "uid": f"uid-{name}",
         "creationTimestamp": rfc3339(NOW - 3600),
-        "labels": labels | more.pop("labels", {}),
-        "annotations": more.pop("annotations", {}),
+        **metadata,
+        "labels": labels | metadata.get("labels", {}),
     }
     if owner:
         meta["ownerReferences"] = [{"kind": owner[0], "name": owner[1], "uid": f"uid-{owner[1]}", "controller": True}]
-    spec = {
+    body = {
         "priority": value,
         "priorityClassName": class_name,
         "preemptionPolicy": "PreemptLowerPriority" if class_name == "plain" else "Never",
         "containers": [{"name": "c", "resources": {"requests": {"cpu": cpu, "memory": "1Gi"}}}],
         **({"nodeName": on} if on else {}),
-        **more.pop("spec", {}),
+        **(spec or {}),
     }
-    ready = {"type": "Ready", "status": "True"}
-    waits = {
-        "type": "PodScheduled",
-        "status": "False",
-        "reason": "Unschedulable",
-        "lastTransitionTime": rfc3339(NOW - 60),
-    }
-    status: Json = {"phase": "Running" if on else "Pending", "conditions": [ready if on else waits]}
     if on:
-        status["startTime"] = rfc3339(NOW - more.pop("ran", 3600))
-    assert not more, more
-    return {"metadata": meta, "spec": spec, "status": status}
+        ready = {"type": "Ready", "status": "True"}
+        status: Json = {"phase": "Running", "startTime": rfc3339(NOW - ran), "conditions": [ready]}
+    else:
+        waits = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+        status = {"phase": "Pending", "conditions": [{**waits, "lastTransitionTime": rfc3339(NOW - 60)}]}
+    return {"metadata": meta, "spec": body, "status": status}
 
 
 def replica_set(name: str, replicas: int, cpu: str = "1", class_name: str = "low", **template: Any) -> Json:

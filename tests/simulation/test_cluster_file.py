@@ -12,28 +12,22 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
-from tests.simulation.clusters import POLICY, large, loaded, node, pod, replica_set, write
-from tests.workloads import deployment, eventually, priority_class
-from tests.workloads import pod as body_of_pod
+from tests.simulation.clusters import POLICY, large, loaded, node, pod, policy_text, write
 from webhook.cli.main import main
-from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster
 from webhook.clusters.simulated.objects import BY_KIND, KINDS, kind_of
-from webhook.kube.client import Client
 from webhook.kube.instants import epoch, rfc3339
 from webhook.kube.objects.pod import Pod
-from webhook.kube.resources import DEPLOYMENT, POD, PRIORITY_CLASS
-from webhook.kube.selectors import label_matcher
 from webhook.policy.model.values import PLAN
 from webhook.preemption.decision import decide
 from webhook.preemption.snapshot.kinds import SNAPSHOT_KINDS
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.preemption.victims.rules import kubernetes_rules
-from webhook.simulation.cluster_file.format import ClusterFileError, collect, read_cluster
+from webhook.simulation.cluster_file.format import ClusterFileError, read_cluster
 from webhook.simulation.cluster_file.redacting import Anonymizer, redact
 from webhook.simulation.judgeable import words_of
 
 SECRET = "correct-horse"
-DEVICES = Path(__file__).parents[1] / "preemption" / "data" / "devices"
+RECORDED = Path(__file__).parents[1] / "preemption" / "data"
 
 
 @pytest.fixture
@@ -147,17 +141,11 @@ def test_lists_of_kubectl_are_read(tmp_path, packed):
         read_cluster(files[1:])
 
 
-@pytest.mark.parametrize(
-    ("api_version", "title"),
-    [
-        ("scheduling.k8s.io/v1alpha2", "PodGroup"),
-        ("scheduling.x-k8s.io/v1alpha1", "CoschedulingPodGroup"),
-        ("scheduling.volcano.sh/v1beta1", "VolcanoPodGroup"),
-    ],
-)
-def test_whose_pod_group_it_is(api_version, title):
+def test_whose_pod_group_it_is():
     """Of kinds with one name the API group says which it is."""
-    assert kind_of(api_version, "PodGroup").name == title
+    versions = ("scheduling.k8s.io/v1alpha2", "scheduling.x-k8s.io/v1alpha1", "scheduling.volcano.sh/v1beta1")
+    titles = ["PodGroup", "CoschedulingPodGroup", "VolcanoPodGroup"]
+    assert [kind_of(version, "PodGroup").name for version in versions] == titles
 
 
 def with_secrets() -> dict[str, Any]:
@@ -185,78 +173,51 @@ def test_nothing_secret_is_written():
         assert (PLAN in text) == (kind == "Pod")
 
 
-def test_names_are_replaced_everywhere_alike():
-    """Selectors still match, owners are still owners, and no name is left; what policies name stays."""
-    policies = loaded(POLICY.replace("opt-in}", "opt-in, pairs: [{victims: {namespaces: [default]}}]}"))
-    change = Anonymizer(words_of(policies))
+def test_names_of_policies_stay_and_each_file_has_other_names_of_its_own():
+    """An owner's name still begins those of its pods; no other name is left, numbers are no names."""
+    words = words_of(
+        loaded(policy_text(victims={"mode": "opt-in", "pairs": [{"victims": {"namespaces": ["default"]}}]}))
+    )
+    change = Anonymizer(words)
     body = pod("web-5d4f-abc", "1", on="node-1", owner=("ReplicaSet", "web-5d4f"), labels={"team": "gold", "gen": "12"})
-    body["spec"] |= {"nodeSelector": {"pool": "gold"}, "affinity": affinity("gold")}
-    body["spec"]["resourceClaims"] = [{"name": "gold", "resourceClaimName": "web", "resourceClaimTemplateName": "web"}]
     body["spec"]["schedulingGroup"] = {"podGroupName": "web-gold"}
-    one = change(BY_KIND["Pod"], msgspec.convert(body, Pod))
-    there = change(BY_KIND["Node"], msgspec.convert(node("node-1", "4"), BY_KIND["Node"].type))
-    owner = change(BY_KIND["ReplicaSet"], msgspec.convert(replica_set("web-5d4f", 1), BY_KIND["ReplicaSet"].type))
-    assert one.spec.node_name == there.metadata.name == there.metadata.labels["kubernetes.io/hostname"]
-    assert one.metadata.owner_references[0].name == owner.metadata.name
-    assert one.metadata.name.startswith(owner.metadata.name + "-")
-    assert (one.metadata.namespace, one.metadata.labels["gen"]) == ("default", "12")
-    assert one.spec.node_selector["pool"] == one.metadata.labels["team"] != "gold"
-    terms = one.spec.affinity.pod_anti_affinity.required_during_scheduling_ignored_during_execution
-    assert label_matcher(terms[0].label_selector)(one.metadata.labels)
-    text = msgspec.json.encode((one, there, owner)).decode()
-    assert not any(word in text for word in ("web", "5d4f", "gold", "node-1"))
-    assert one.spec.priority_class_name == "low"
-    assert Anonymizer(words_of(policies)).text("web") != change.text("web"), "each file has a key of its own"
+    other = change(BY_KIND["Pod"], msgspec.convert(body, Pod))
+    meta = other.metadata
+    assert (meta.namespace, meta.labels["gen"], other.spec.priority_class_name) == ("default", "12", "low")
+    assert meta.name.startswith(f"{meta.owner_references[0].name}-")
+    assert not any(name in msgspec.json.encode(other).decode() for name in ("web", "5d4f", "gold", "node-1"))
+    assert Anonymizer(words).text("web") != change.text("web")
 
 
-@pytest.mark.parametrize("profile", ["shared", "partitionable", "consumable", "matchattr", "firstavailable", "network"])
-def test_claims_and_devices_under_other_names_decide_alike(profile: str) -> None:
-    """What holds between claims, slices and classes holds under other names, and no name of a claim is left."""
-    with lzma.open(DEVICES / f"{profile}.jsonl.xz") as rows:
-        data = next(row["input"] for row in map(json.loads, rows) if row["expected"]["candidates"])
-    change, snapshots, preemptors = Anonymizer(), (Snapshot(), Snapshot()), []
-    for kind in SNAPSHOT_KINDS:
-        for body in data.get(kind.field) or ():
-            item = msgspec.convert(body, kind.type_)
-            snapshots[0].put(kind, item)
-            other = change(BY_KIND[kind.resource.kind], item)
-            assert other.metadata.name != item.metadata.name or kind.field == "priorityClasses"
-            snapshots[1].put(kind, other)
-    preemptors = [msgspec.convert(data["preemptor"], Pod)]
-    preemptors.append(change(BY_KIND["Pod"], preemptors[0]))
-    decided = [decide(*given, kubernetes_rules(), 0.0) for given in zip(snapshots, preemptors, strict=True)]
-    own, others = ({one.node: {victim.name for victim in one.victims} for one in found.candidates} for found in decided)
-    assert own
-    assert others == {change.text(node): {change.text(name) for name in names} for node, names in own.items()}
-
-
-def affinity(team: str) -> dict[str, Any]:
-    selector = {"matchExpressions": [{"key": "team", "operator": "In", "values": [team]}]}
-    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": selector}
-    return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
-
-
-async def test_a_live_cluster_is_written_and_read(tmp_path):
-    """Pods, classes, workloads and nodes of a running API server, page by page, without what is secret."""
-    async with EmbeddedCluster(nodes=2) as cluster, await Client.connect(str(cluster.kubeconfig)) as client:
-        await client.create(PRIORITY_CLASS.path(), priority_class("low", 10))
-        await client.create(DEPLOYMENT.path("default"), deployment("web", 3))
-        await client.create(POD.path("default"), body_of_pod("p", cpu="64", priorityClassName="low"))
-
-        async def running() -> bool:
-            return len((await client.list(POD.path("default"), dict))[0]) == 4
-
-        await eventually(running)
-        seen: list[str] = []
-        with (tmp_path / "s.gz").open("wb") as stream:
-            count, absent = await collect(client, stream, {PLAN}, None, lambda what, *_: seen.append(what))
-        found = read_cluster([tmp_path / "s.gz"])
-        assert count == sum(len(found.of(kind.name)) for kind in KINDS)
-        assert set(absent) <= {kind.resource.title for kind in SNAPSHOT_KINDS if kind.optional}
-        assert "pods" in seen
-        assert set(found.of("Node")) == {"node-1", "node-2"}
-        assert found.of("Deployment")["default/web"].spec.template.spec.containers[0].image == ""
-        assert found.of("Pod")["default/p"].spec.priority == 10
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(f"devices/{profile}.jsonl.xz" for profile in ("shared", "partitionable", "consumable", "matchattr")),
+        *(f"devices/{profile}.jsonl.xz" for profile in ("firstavailable", "network")),
+        *(f"{profile}.jsonl.gz" for profile in ("affinity", "antiaffinity", "spread", "placement", "pdb", "volumes")),
+    ],
+)
+def test_a_cluster_under_other_names_is_decided_alike(name: str) -> None:
+    """What holds between pods, nodes, budgets, claims and devices holds under other names."""
+    with (lzma.open if name.endswith("xz") else gzip.open)(RECORDED / name) as rows:
+        inputs = [json.loads(row)["input"] for row in rows]
+    for data in inputs:
+        change, snapshots = Anonymizer(), (Snapshot(), Snapshot())
+        for kind in SNAPSHOT_KINDS:
+            for body in data.get(kind.field) or ():
+                item = msgspec.convert(body, kind.type_)
+                other = change(BY_KIND[kind.resource.kind], item)
+                assert other.metadata.name != item.metadata.name or kind.field == "priorityClasses"
+                for snapshot, made in zip(snapshots, (item, other), strict=True):
+                    snapshot.put(kind, made)
+        preemptor = msgspec.convert(data["preemptor"], Pod)
+        given = zip(snapshots, (preemptor, change(BY_KIND["Pod"], preemptor)), strict=True)
+        decided = [decide(snapshot, incoming, kubernetes_rules(), 0.0).candidates for snapshot, incoming in given]
+        own, others = ({one.node: {victim.name for victim in one.victims} for one in found} for found in decided)
+        assert others == {change.text(node): set(map(change.text, names)) for node, names in own.items()}
+        if own:
+            return
+    raise AssertionError("no preemptor of these needs victims")
 
 
 def test_the_command_says_what_is_wrong(tmp_path):
@@ -301,7 +262,8 @@ def test_people_read_of_a_pod_of_a_cluster_file(small, policies):
     result = CliRunner().invoke(main, arguments, catch_exceptions=False)
     assert result.exit_code == 0
     assert "by policy high Plan: evict 2 pods for room on" in " ".join(result.output.split())
-    Path(policies, "p.yaml").write_text(POLICY.replace("opt-in}", "opt-in, annotations: {preemptible: [x/y]}}"))
+    reads = {"mode": "opt-in", "annotations": {"preemptible": ["x/y"]}}
+    Path(policies, "p.yaml").write_text(policy_text(victims=reads))
     result = CliRunner().invoke(main, arguments)
     assert "policy high cannot be judged: it reads the annotation x/y of pods" in result.output
     assert result.exit_code == 1
@@ -321,16 +283,9 @@ def test_a_list_is_as_old_as_what_last_happened_in_it(tmp_path):
         read_cluster([path], now=epoch("2026-01-02T00:00:00Z"))
 
 
-@pytest.mark.parametrize(
-    ("now", "words"),
-    [
-        pytest.param("noon", "'noon'", id="no instant"),
-        pytest.param("2026-01-31T12:00:00", "names no time zone", id="no zone"),
-        pytest.param("2001-01-01T00:00:00Z", "is before what the files tell of", id="too early"),
-    ],
-)
-def test_a_beginning_that_cannot_be(small, policies, now, words):
+def test_a_beginning_that_cannot_be(small, policies):
     """`--now` is an instant, and nothing in the file is newer."""
-    result = CliRunner().invoke(main, ["simulate", str(small), "--policies", policies, "--now", now])
-    assert result.exit_code == 2
-    assert words in result.output
+    for now, words in (("noon", "'noon'"), ("2001-01-01T00:00:00Z", "is before what the files tell of")):
+        result = CliRunner().invoke(main, ["simulate", str(small), "--policies", policies, "--now", now])
+        assert result.exit_code == 2
+        assert words in result.output

@@ -11,11 +11,10 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
-from tests.simulation.clusters import CLASSES, OWNER, POLICY, cluster_of, loaded, node, pod, replica_set, run, waits
+from tests.simulation.clusters import OWNER, POLICY, cluster_of, node, pod, replica_set, run, waits
 from webhook.cli.main import main
 from webhook.clusters.simulated.objects import BY_KIND, ClusterObjects
 from webhook.clusters.simulated.tracker import ObjectTracker
-from webhook.simulation.cluster_file.format import read_cluster
 from webhook.simulation.cluster_file.redacting import redact
 from webhook.simulation.report.html import page
 from webhook.simulation.report.not_played import not_played
@@ -32,13 +31,6 @@ def with_template(spec, **more) -> ClusterObjects:
 
 def rules(name, **fields):
     return {"metadata": {"name": name, "namespace": "default"}, **fields}
-
-
-def listed(path, *objects):
-    """A file with a list of these objects, each a kind and its body."""
-    items = [{"apiVersion": BY_KIND[kind].resource.api_version, "kind": kind, **body} for kind, body in objects]
-    path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
-    return path
 
 
 def test_a_runtime_class_that_is_not_there_is_named():
@@ -66,17 +58,11 @@ def test_every_layout_names_what_is_not_played(tmp_path):
     assert "#### Not played" in markdown([summary])
     assert "CronJob spec.schedule" in page([summary], ["x"])
     (tmp_path / "policy.yaml").write_text(POLICY)
-    file = listed(tmp_path / "cluster.json", ("Node", node("a", "2")), ("ResourceQuota", QUOTAS[0]))
-    said = CliRunner().invoke(main, ["simulate", str(file), "--policies", str(tmp_path / "policy.yaml")])
+    items = [{"kind": "Node", **node("a", "2")}, {"kind": "ResourceQuota", **QUOTAS[0]}]
+    (tmp_path / "cluster.json").write_text(json.dumps({"kind": "List", "items": items}))
+    arguments = [str(tmp_path / "cluster.json"), "--policies", str(tmp_path / "policy.yaml")]
+    said = CliRunner().invoke(main, ["simulate", *arguments])
     assert "ResourceQuota spec.hard  no pod is refused by it (default/q0)" in said.stdout
-
-
-def test_a_pod_on_the_network_of_its_host_keeps_its_ports(tmp_path):
-    """Two of them do not run on one node, though their template names no port of the host."""
-    made = replica_set("web", 1, hostNetwork=True, containers=[{"name": "c", "ports": [{"containerPort": 80}]}])
-    classes = [("PriorityClass", one) for one in CLASSES]
-    file = listed(tmp_path / "c.json", ("Node", node("a", "8")), *classes, ("ReplicaSet", made))
-    assert len(waits(run(read_cluster([file]), loaded(POLICY), "0s:scale default/web=2"))) == 1
 
 
 FIELDS = tomllib.loads(files("webhook.simulation.report").joinpath("not_played.toml").read_text())["fields"]

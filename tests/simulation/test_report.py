@@ -13,19 +13,7 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from tests.preemption.building import NOW
-from tests.simulation.clusters import (
-    POLICY,
-    added,
-    cluster_of,
-    full,
-    large,
-    loaded,
-    node,
-    pod,
-    policy_text,
-    run,
-    write,
-)
+from tests.simulation.clusters import POLICY, added, cluster_of, full, large, loaded, node, pod, policy_text, run, write
 from tests.simulation.futures import pod_group, ring
 from webhook.cli.main import main
 from webhook.cli.simulate import print_summaries
@@ -255,9 +243,3 @@ def test_what_is_not_understood_is_explained(files, tmp_path):
     (tmp_path / "bad").write_text("hello")
     result = invoke(str(tmp_path / "bad"), *files[1:])
     assert (result.exit_code, "neither a snapshot" in result.output) == (2, True)
-
-
-def test_the_page_is_written(files, tmp_path):
-    """`--html` writes a file."""
-    assert invoke(*files, "--html", str(tmp_path / "r.html")).exit_code == 0
-    assert (tmp_path / "r.html").read_text().startswith("<!doctype html>")

@@ -9,16 +9,7 @@ from typing import Any
 import pytest
 
 from tests.preemption.building import NOW
-from tests.simulation.clusters import (
-    POLICY,
-    cluster_of,
-    full,
-    loaded,
-    node,
-    placed,
-    pod,
-    run,
-)
+from tests.simulation.clusters import POLICY, cluster_of, full, loaded, node, placed, pod, run
 from tests.simulation.futures import VIEWS
 from webhook.kube.instants import rfc3339
 from webhook.policy.model.policies import Policies

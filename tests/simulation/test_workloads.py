@@ -198,10 +198,8 @@ BUDGETS = {
         ("1m:scale default/web=2",),
     )
 }
-LIMIT_RANGE = {
-    "metadata": {"name": "lr", "namespace": "default"},
-    "spec": {"limits": [{"type": "Container", "defaultRequest": {"cpu": "2"}, "min": {"cpu": "1"}}]},
-}
+LIMITS = {"limits": [{"type": "Container", "defaultRequest": {"cpu": "2"}}]}
+LIMIT_RANGE = {"metadata": {"name": "lr", "namespace": "default"}, "spec": LIMITS}
 RUNTIME_CLASS = {"metadata": {"name": "kata"}, "overhead": {"podFixed": {"cpu": "1900m"}}}
 NEW_PODS = {
     f"a pod in the place of another asks for as much: {name}": Future(
@@ -235,19 +233,6 @@ APPLIED = {
         {"pods": {"web-1d68612772-s0001", "web-1d68612772-s0002"}, "evicted": {}},
         (apply(60, "Deployment", deployment(2, cpu="500m")),),
     ),
-    **{
-        f"a {kind} that is applied has the pods it wants": Future(
-            cluster_of(LARGE, []),
-            {"nodes": dict(zip(names, on, strict=True))},
-            (apply(0, kind, workload("w", count, **spec)),),
-        )
-        for kind, count, spec, names, on in (
-            ("StatefulSet", 2, {}, ("w-0", "w-1"), "ab"),
-            ("DaemonSet", None, {}, ("w-s0001", "w-s0002"), "ab"),
-            ("Job", None, {"parallelism": 3, "completions": 2}, ("w-s0001", "w-s0002"), "ab"),
-            ("ReplicaSet", None, {}, ("w-s0001",), "a"),
-        )
-    },
 }
 
 

@@ -5,20 +5,12 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from webhook.clusters.model.deployments import share
 from webhook.clusters.model.disruption import budget_status, written
 from webhook.clusters.model.jobs import JobProgress
 from webhook.clusters.model.pods import by_deletion_order, template_hash
 from webhook.clusters.model.workloads import WorkloadSpec
 from webhook.kube.objects.meta import Condition, ObjectMeta
 from webhook.kube.objects.pod import Pod, PodDisruptionBudget, PodSpec, PodStatus
-
-
-@pytest.mark.parametrize("amount", ["x", "x%", ""], ids=["word", "percentage", "empty"])
-def test_an_amount_that_is_none_is_refused(amount):
-    """Neither a number nor a percentage."""
-    with pytest.raises(ValueError, match="neither a number nor a percentage"):
-        share(amount, 10)
 
 
 def pod(name: str, node: str = "n", *, ready: str = "", cost: str = "", phase: str = "Running") -> Pod:

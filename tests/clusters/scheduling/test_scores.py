@@ -58,14 +58,13 @@ def labelled(made: dict[str, Any], **labels: str) -> dict[str, Any]:
 
 
 def test_free_and_balanced_shares():
-    """75 % of the cpu and 75 % of the memory free are 75 points; shares that stay equal another 75."""
+    """75 % of the cpu and 75 % of the memory free are 75 points; shares that stay equal another 75.
+
+    Where cpu is used and memory is not, a pod that asks for memory makes the shares equal: from 75 to 100 points.
+    """
     over = view([node("a", "4")], [])
     assert scored(over, sized("p", "1", "16Gi")) == {"a": 75 + 75}
     assert scored(over, sized("p", "1", "48Gi")) == {"a": (75 + 25) // 2 + 50 + (50 + 75 - 100) // 2}
-
-
-def test_a_pod_that_restores_the_balance_is_worth_more():
-    """Where cpu is used and memory is not, a pod that asks for memory makes the shares equal: from 75 to 100 points."""
     over = view([node("a", "4")], [sized("there", "2", "0", on="a")])
     assert scored(over, sized("p", "0", "32Gi")) == {"a": 50 + 50 + (50 + 100 - 75) // 2}
 
@@ -104,6 +103,9 @@ def company(kind: str, app: str, key: str = HOST) -> dict[str, Any]:
     return {kind: {"preferredDuringSchedulingIgnoredDuringExecution": rows}}
 
 
+NEW = {"topologyKey": HOST, "labelSelector": {"matchLabels": {"app": "new"}}}
+
+
 @pytest.mark.parametrize(
     ("there", "comes", "best"),
     [
@@ -112,6 +114,9 @@ def company(kind: str, app: str, key: str = HOST) -> dict[str, Any]:
         pytest.param(company("podAffinity", "new"), {}, "a", id="they-want-its-company"),
         pytest.param(company("podAntiAffinity", "new"), {}, "b", id="they-keep-away-from-it"),
         pytest.param({}, company("podAntiAffinity", "web", "no-such-label"), None, id="a-topology-that-is-not-there"),
+        pytest.param(
+            {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [NEW]}}, {}, "a", id="they-require-it"
+        ),
     ],
 )
 def test_preferred_company(there, comes, best):
@@ -120,15 +125,6 @@ def test_preferred_company(there, comes, best):
     other = labelled(sized("other", "1", "16Gi", on="b"), app="other")
     found = scored(view([node("a"), node("b")], [web, other]), labelled(pod("p", affinity=comes), app="new"))
     assert found["a"] - found["b"] == {"a": 200, "b": -200, None: 0}[best]
-
-
-def test_required_affinity_of_those_there_counts_for_the_other_side():
-    """A pod that requires the new one's company draws it to its node."""
-    term = {"topologyKey": HOST, "labelSelector": {"matchLabels": {"app": "new"}}}
-    affinity = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
-    web, other = sized("web", "1", "16Gi", on="a", affinity=affinity), sized("other", "1", "16Gi", on="b")
-    found = scored(view([node("a"), node("b")], [web, other]), labelled(pod("p"), app="new"))
-    assert found["a"] - found["b"] == 200
 
 
 def test_soft_spread():
