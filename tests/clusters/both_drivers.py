@@ -223,11 +223,6 @@ async def embedded_does(scenario: Scenario) -> None:
         assert not running.failures()
 
 
-def simulation_does(scenario: Scenario) -> None:
-    """Each action is followed by the same views, in virtual time."""
-    assert in_simulation(scenario) == [one for _, _, views in scenario.steps for one in views]
-
-
 async def reaches(cluster: Cluster, expected: View, seconds: float = 200.0) -> None:
     """The cluster shows this within so many seconds."""
     for _ in range(int(seconds / 0.5)):

@@ -46,15 +46,15 @@ def policy_text(**spec: Any) -> str:
 POLICY = policy_text()
 
 
-def priority_class(name: str, value: int, policy: str, **annotations: str) -> Json:
-    return {"metadata": {"name": name, "annotations": annotations}, "value": value, "preemptionPolicy": policy}
+def _class(name: str, value: int, policy: str = "Never", **annotations: str) -> Json:
+    return {**building.priority_class(name, value, **annotations), "preemptionPolicy": policy}
 
 
 CLASSES = [
-    priority_class("low", 10, "Never", **{CAN_BE_PREEMPTED: "true"}),
-    priority_class("mid", 50, "Never", **{CAN_BE_PREEMPTED: "true"}),
-    priority_class("high", 100, "Never"),
-    priority_class("plain", 100, "PreemptLowerPriority"),
+    _class("low", 10, **{CAN_BE_PREEMPTED: "true"}),
+    _class("mid", 50, **{CAN_BE_PREEMPTED: "true"}),
+    _class("high", 100),
+    _class("plain", 100, "PreemptLowerPriority"),
 ]
 
 

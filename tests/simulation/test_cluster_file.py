@@ -148,7 +148,8 @@ def test_whose_pod_group_it_is():
     assert [kind_of(version, "PodGroup").name for version in versions] == titles
 
 
-def with_secrets() -> dict[str, Any]:
+def test_nothing_secret_is_written():
+    """No environment, command, argument, image, message or annotation that no policy reads, of a pod or a template."""
     made = pod("p", "1", on="n", annotations={"note": SECRET, PLAN: "{}"})
     made["spec"]["containers"][0] |= {
         "image": f"registry/{SECRET}",
@@ -160,12 +161,7 @@ def with_secrets() -> dict[str, Any]:
     made["spec"]["volumes"] = [{"name": SECRET, "secret": {"secretName": SECRET}}]
     made["status"]["conditions"].append({"type": "Odd", "status": "True", "message": SECRET, "reason": SECRET})
     made["status"]["message"] = SECRET
-    return made
-
-
-def test_nothing_secret_is_written():
-    """No environment, command, argument, image, message or annotation that no policy reads, of a pod or a template."""
-    made, template = with_secrets(), {"metadata": {"name": "d"}, "spec": {"template": {"spec": with_secrets()["spec"]}}}
+    template = {"metadata": {"name": "d"}, "spec": {"template": {"spec": made["spec"]}}}
     for kind, body in (("Pod", made), ("Deployment", template)):
         item = msgspec.json.decode(json.dumps(body), type=BY_KIND[kind].type)
         text = msgspec.json.encode(redact(item, {PLAN})).decode()
@@ -258,13 +254,13 @@ def test_decide_reads_cluster_files_and_lists(small, tmp_path, policies):
 
 def test_people_read_of_a_pod_of_a_cluster_file(small, policies):
     """The same words as for a live pod; a policy that reads what is not there cannot be judged."""
-    arguments = ["decide", str(small), "--pod", "default/p00000", "--policies", policies, "--explain"]
-    result = CliRunner().invoke(main, arguments, catch_exceptions=False)
+    arguments = [str(small), "--pod", "default/p00000", "--policies", policies, "--explain"]
+    result = decided(*arguments)
     assert result.exit_code == 0
     assert "by policy high Plan: evict 2 pods for room on" in " ".join(result.output.split())
     reads = {"mode": "opt-in", "annotations": {"preemptible": ["x/y"]}}
     Path(policies, "p.yaml").write_text(policy_text(victims=reads))
-    result = CliRunner().invoke(main, arguments)
+    result = decided(*arguments)
     assert "policy high cannot be judged: it reads the annotation x/y of pods" in result.output
     assert result.exit_code == 1
 

@@ -76,14 +76,9 @@ EVICTIONS = {
         policy=BY_DAY,
         options={"until": 3600.0},
     ),
-    "and evicts when it begins": Future(
-        full(pods=[P]),
-        {"evicted": dict.fromkeys(("web-a0", "web-a1"), BEGINS.timestamp() - NOW)},
-        policy=BY_DAY,
-        options={"until": 8 * 3600.0},
-    ),
     "time jumps to the end of a protection": Future(PROTECTED, {"evicted": {"v1": 1800}}),
     "but not beyond the end": Future(PROTECTED, {"evicted": {}, "waits": {"p"}}, options={"until": 900.0}),
+    "of a gang nobody is placed without room for all": Future(ring(3, 3), {"evicted": {}, "placed": {}}),
     "who does not say that it may go stays, which takes no time": Future(
         cluster_of([node("a", "2")], [pod("v", "2", on="a", annotations={CAN_BE_PREEMPTED: "false"}), P]),
         {
@@ -117,13 +112,6 @@ NOTICES = {
 }
 
 
-GANGS = {
-    "all members are placed": Future(
-        ring(2, 2), {"evicted": {"va": 0, "vb": 0}, "placed": {"ring-0": 30, "ring-1": 30}}
-    ),
-    "or none, without room for all": Future(ring(3, 3), {"evicted": {}, "placed": {}}),
-    "or none, while one is missing": Future(ring(3, 2), {"evicted": {}, "placed": {}}),
-}
 LOST = {"web-a0": 60, "web-a1": 60}
 STEPS = {
     "pods of a lost node wait for nodes that are added": Future(
@@ -159,7 +147,7 @@ STEPS = {
 }
 
 
-@pytest.mark.parametrize("future", (futures := EVICTIONS | NOTICES | GANGS | STEPS).values(), ids=futures.keys())
+@pytest.mark.parametrize("future", (futures := EVICTIONS | NOTICES | STEPS).values(), ids=futures.keys())
 def test_the_future(future):
     """A cluster under the row's policy and steps ends as the row says."""
     assert outcome(future) == future.ends

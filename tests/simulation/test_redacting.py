@@ -26,16 +26,6 @@ SINCE = "2026-01-01T00:00:00Z"
 MARKER = re.compile(r"leak\d+x")
 
 
-class Everything(frozenset):
-    """All annotations."""
-
-    def __contains__(self, _key: object) -> bool:
-        return True
-
-
-EVERYTHING = Everything()
-
-
 class Filled:
     """An object of a type with a text in every place that can have one; `places` says by text where it is."""
 
@@ -124,10 +114,10 @@ KEYS = """
 """The maps whose keys stay: those by resource, attribute or label, and those by field."""
 
 
-def redacted(kind, annotations=EVERYTHING):
-    """An object of the kind that has a text everywhere, as it is written down."""
+def redacted(kind, *, annotated=True):
+    """An object of the kind that has a text everywhere, as it is written down, with all of its annotations or none."""
     filled = Filled(kind.type)
-    return filled, redact(msgspec.convert(filled.body, kind.type), annotations)
+    return filled, redact(msgspec.convert(filled.body, kind.type), filled.places if annotated else ())
 
 
 def test_no_text_stays_but_those_that_are_no_names():
@@ -145,7 +135,7 @@ def test_no_text_stays_but_those_that_are_no_names():
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_what_is_for_people_is_not_written(kind):
     """No message, image or description of any kind, and no annotation that nobody reads."""
-    filled, item = redacted(kind, ())
+    filled, item = redacted(kind, annotated=False)
     left = filled.survivors(item)
     assert not {place for place in left if place.endswith((".message", ".image", ".description"))}
     assert not {"ObjectMeta.annotations", "ObjectMeta.annotations key"} & left
@@ -161,27 +151,28 @@ def test_since_when_a_pod_was_told_is_kept():
     assert kept == {**dict.fromkeys(POD_CONDITIONS, (SINCE, "")), "a": (None, "")}
 
 
+def written(body):
+    """A pod as a file has it, the same one anonymous, and what changes its names."""
+    item, change = redact(msgspec.convert(body, Pod), ALWAYS_KEPT), Anonymizer()
+    return item, change(BY_KIND["Pod"], item), change
+
+
 @pytest.mark.parametrize("source", NAMED)
 def test_a_file_has_the_groups_of_the_pods(source):
     """By whatever pods name their group, a file has it, and how many members it needs."""
     body = pod("p", "1", labels=NAMED[source].get("labels", {}), spec=NAMED[source].get("spec", {}))
     body["metadata"]["annotations"] = {**NAMED[source].get("annotations", {}), COUNT: "3"}
-    whole = msgspec.convert(body, Pod)
-    item = redact(msgspec.convert(body, Pod), ALWAYS_KEPT)
-    assert (group_of(item), minimum_said_by(item)) == (group_of(whole), 3)
-    change = Anonymizer()
-    other = change(BY_KIND["Pod"], item)
-    assert (group_of(other).name, minimum_said_by(other)) == (change.text(group_of(whole).name), 3)
+    group = group_of(msgspec.convert(body, Pod))
+    item, other, change = written(body)
+    assert (group_of(item), minimum_said_by(item)) == (group, 3)
+    assert (group_of(other).name, minimum_said_by(other)) == (change.text(group.name), 3)
 
 
 def test_a_file_has_what_pods_said_when_they_were_made():
     """Under the names that their labels and groups have there, so that the decision is the same."""
-    body = pod("p", "1", labels={"tier": "now"})
     record = creation_record({"tier": "gold-7"}, {"scheduling.k8s.io/group-name": "gang-a"}, ["absent", "tier"])
-    body["metadata"]["annotations"] = {CREATION: record}
-    item, change = redact(msgspec.convert(body, Pod), ALWAYS_KEPT), Anonymizer()
+    item, other, change = written(pod("p", "1", labels={"tier": "now"}, annotations={CREATION: record}))
     assert at_creation(item.metadata).labels["tier"] == "gold-7"
-    other = change(BY_KIND["Pod"], item)
     assert at_creation(other.metadata).labels["tier"] == change.text("gold-7")
     assert group_of(other).name == change.text("gang-a")
 

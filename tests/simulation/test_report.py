@@ -77,10 +77,6 @@ def test_the_sums_of_all_tables_agree():
         assert sum(group.waiting for group in groups) == metrics["waiting"] == sum(row.pods for row in summary.waiting)
         assert sum(group.running for group in groups) == metrics["running"]
         assert sum(group.placed for group in groups) == metrics["placed"] == len(summary.placements)
-    text = markdown([summary])
-    assert all(
-        f"| {words} |" in text for words in ("evicted for others", "evicted by a drain", "lost with their nodes")
-    )
 
 
 LABEL = "scheduling.x-k8s.io/pod-group"
@@ -154,21 +150,10 @@ def test_no_metric_differs_without_a_word(name):
     assert metric_text(name, 600) in sentences[0]
 
 
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (0, "0 s"),
-        (0.25, "0.25 s"),
-        (59, "59 s"),
-        (61, "1 min 1 s"),
-        (3600, "1 h"),
-        (3660, "1 h 1 min"),
-        (90000, "1 d 1 h"),
-    ],
-)
-def test_times_for_people(seconds, text):
+def test_times_for_people():
     """The two largest units."""
-    assert time_span(seconds) == text
+    spans = {0: "0 s", 0.25: "0.25 s", 59: "59 s", 61: "1 min 1 s", 3600: "1 h", 3660: "1 h 1 min", 90000: "1 d 1 h"}
+    assert {seconds: time_span(seconds) for seconds in spans} == spans
 
 
 def test_the_page_is_one_file_and_everything_in_it_is_escaped():

@@ -41,16 +41,6 @@ def of_set(name: str, on: str, digest: str, **more: Any) -> Json:
     return made
 
 
-def set_of(digest: str, replicas: int) -> Json:
-    """That ReplicaSet."""
-    made = replica_set(f"web-{digest}", replicas)
-    owner = {"kind": "Deployment", "name": "web", "uid": "uid-deployment", "controller": True}
-    made["metadata"]["ownerReferences"] = [owner]
-    labels = {"app": "web", "pod-template-hash": digest}
-    made["spec"] |= {"template": {**made["spec"]["template"], "metadata": {"labels": labels}}}
-    return made
-
-
 def partitioned(partition: int) -> ClusterObjects:
     """A StatefulSet whose pods are of an earlier revision; its rollout goes down to that partition."""
     old = {"labels": {"controller-revision-hash": "db-old"}, "spec": {"priorityClassName": "mid", "priority": 50}}
@@ -94,8 +84,6 @@ def indexed() -> ClusterObjects:
 
 
 WEB = [of_set("web-1-a", "a", "1"), of_set("web-1-b", "b", "1")]
-ROLLING = [*WEB, of_set("web-2-a", "a", "2")]
-ON_A = pod("p", "2", "high", spec={"nodeSelector": {"kubernetes.io/hostname": "a"}})
 
 
 def closed(name: str, cpu: str) -> Json:
@@ -117,15 +105,6 @@ WORKLOADS = {
             ("in a rollout", [WEB[0], of_set("web-2-b", "b", "2", ran=10)], False, (), {"web-2-b", "web-2-s0001"}),
         )
     },
-    "each ReplicaSet of a paused Deployment replaces what it lost": Future(
-        cluster_of(
-            NODES,
-            [*ROLLING, ON_A],
-            ReplicaSet=[set_of("1", 2), set_of("2", 1)],
-            Deployment=[deployment(3, paused=True)],
-        ),
-        {"evicted": {"web-1-a": 0, "web-2-a": 0}, "pods": {"p", "web-1-b", "web-1-s0001", "web-2-s0001"}},
-    ),
     **{
         f"a stateful pod {where} the partition comes back of the {revision} revision": Future(
             partitioned(partition), {"pods": {"db-0", "db-1"}, "classes": {name}}, ("0s:drain a", "1m:add-nodes 1xb")
@@ -136,10 +115,9 @@ WORKLOADS = {
         with_volume(), {"waits": {"db-0"}}, ("0s:drain a",)
     ),
     **{
-        f"a pod of a Job that loses its node by {step} is disrupted: {action}": Future(
-            disrupted(action), {"pods": left}, (f"0s:{step} a",)
+        f"a pod of a Job that loses its node is disrupted: {action}": Future(
+            disrupted(action), {"pods": left}, ("0s:without-node a",)
         )
-        for step in ("without-node", "drain")
         for action, left in (("Ignore", {"once-s0001"}), ("Count", set()))
     },
     "an indexed Job goes on with the indexes that are missing": Future(

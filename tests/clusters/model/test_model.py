@@ -5,19 +5,23 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from tests.cases import cases
 from webhook.clusters.model.disruption import budget_status, written
-from webhook.clusters.model.jobs import JobProgress
+from webhook.clusters.model.jobs import INDEX, JobProgress, identify_job_pod, intervals
 from webhook.clusters.model.pods import by_deletion_order, template_hash
+from webhook.clusters.model.stateful_sets import identify_stateful_pod
 from webhook.clusters.model.workloads import WorkloadSpec
 from webhook.kube.objects.meta import Condition, ObjectMeta
 from webhook.kube.objects.pod import Pod, PodDisruptionBudget, PodSpec, PodStatus
 
 
-def pod(name: str, node: str = "n", *, ready: str = "", cost: str = "", phase: str = "Running") -> Pod:
+def pod(
+    name: str, node: str = "n", *, ready: str = "", cost: str = "", phase: str = "Running", index: int | None = None
+) -> Pod:
     annotations = {"controller.kubernetes.io/pod-deletion-cost": cost} if cost else None
     conditions = [Condition(type="Ready", status="True", last_transition_time=ready)] if ready else None
     return Pod(
-        metadata=ObjectMeta(name=name, annotations=annotations),
+        metadata=ObjectMeta(name=name, uid=name, annotations=annotations, labels={INDEX: f"{index}"}),
         spec=PodSpec(node_name=node),
         status=PodStatus(phase=phase, conditions=conditions),
     )
@@ -55,25 +59,16 @@ def test_a_template_is_known_by_what_it_says():
     assert template_hash(first) == template_hash(second) != template_hash(third)
 
 
-MANY, DONE = "BackoffLimitExceeded", "CompletionsReached"
-
-
 @pytest.mark.parametrize(
     ("spec", "succeeded", "failed", "expected"),
-    [
-        pytest.param({}, 0, 0, (1, ""), id="one pod by default"),
-        pytest.param({}, 1, 0, (0, DONE), id="one is enough by default"),
-        pytest.param({"parallelism": 3, "completions": 5}, 3, 0, (2, ""), id="no more than are left"),
-        pytest.param(
-            {"parallelism": 3, "completions": 5}, 3, 7, (0, "BackoffLimitExceeded"), id="seven failures are too many"
-        ),
-        pytest.param({"completions": 5, "backoffLimit": 0}, 0, 1, (0, MANY), id="one is, if none may fail"),
-        pytest.param({"parallelism": 3}, 1, 0, (0, DONE), id="a work queue is done when one has ended well"),
-        pytest.param({"parallelism": 3, "completions": 5, "suspend": True}, 0, 0, (0, ""), id="suspended"),
-    ],
+    cases(
+        ("no more than are left", {"parallelism": 3, "completions": 5}, 3, 6, (2, "")),
+        ("seven failures are too many", {"parallelism": 3, "completions": 5}, 3, 7, (0, "BackoffLimitExceeded")),
+        ("a work queue is done when one has ended well", {"parallelism": 3}, 1, 0, (0, "CompletionsReached")),
+    ),
 )
 def test_a_job_without_pods_makes_what_it_still_needs(spec, succeeded, failed, expected):
-    """By completions, failures and whether it is suspended."""
+    """By completions and failures."""
     progress = JobProgress(succeeded=succeeded, failed=failed)
     step = progress.step(msgspec.convert(spec, WorkloadSpec), [])
     assert (len(step.create), step.ended) == expected
@@ -96,3 +91,30 @@ def test_numbers_of_a_budget_follow_its_spec(spec, expected):
     counted = budget_status(msgspec.convert({"spec": spec}, PodDisruptionBudget), 7, 7, lambda: 7, {})
     [condition] = written(counted, "")["conditions"]
     assert (counted.desired_healthy, counted.disruptions_allowed, condition["reason"]) == expected
+
+
+def test_what_a_status_counts_is_counted_once():
+    """Pods that are there still and pods that are gone; and what ends after that is added."""
+    spec = msgspec.convert({"completionMode": "Indexed", "completions": 6, "parallelism": 6}, WorkloadSpec)
+    status = {"succeeded": 3, "failed": 1, "completedIndexes": "0,2-3,x"}
+    progress, ended = JobProgress(), [pod("a", phase="Succeeded", index=0), pod("b", phase="Failed", index=1)]
+    for pods in ([*ended, pod("c", index=4)], last := [*ended, pod("c", phase="Succeeded", index=4)]):
+        progress.look(spec, pods, status)
+    assert (progress.succeeded, progress.failed, intervals(progress.completed)) == (4, 1, "0,2-4")
+    assert progress.step(spec, last).create == [1, 5]
+
+
+@pytest.mark.parametrize(("indexes", "text"), [([], ""), ([0, 1], "0,1"), ([3, 1, 2, 5], "1-3,5")])
+def test_indexes_are_written_as_kubernetes_writes_them(indexes, text):
+    """Neighbours as a range, two of them one by one."""
+    assert intervals(indexes) == text
+
+
+def test_pods_with_an_index_or_an_ordinal_say_it():
+    """By name, labels and annotation."""
+    made = {"metadata": {"labels": {"app": "x"}}, "spec": {}}
+    labels = {"app": "x", INDEX: "7"}
+    named = {"generateName": "x-7-", "labels": labels, "annotations": {INDEX: "7"}}
+    assert identify_job_pod(made, "x", 7) == {"metadata": named, "spec": {}}
+    labels = {"app": "x", "statefulset.kubernetes.io/pod-name": "db-5", "apps.kubernetes.io/pod-index": "5"}
+    assert identify_stateful_pod(made, "db", 5) == {"metadata": {"name": "db-5", "labels": labels}, "spec": {}}

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import copy
+
 import msgspec
 import pytest
 
+from tests.cases import cases
 from tests.preemption import building
 from webhook.clusters.model.new_pods import apply_limit_ranges, apply_runtime_class, default_pod, template_like
 from webhook.kube.objects.pod import Pod
@@ -23,50 +26,31 @@ def amounts(pod):
     return requests(msgspec.convert(pod, Pod))
 
 
+ASKS, MOST = {"cpu": "1"}, {"limits": {"cpu": "4", "memory": "8"}}
+
+
 @pytest.mark.parametrize(
-    ("spec", "expected"),
-    [
-        pytest.param({"containers": [container({"cpu": "2", GPU: "1"})]}, {"cpu": 2000, GPU: 1}, id="limits alone"),
-        pytest.param(
-            {"containers": [container({"cpu": "2", "memory": "4"}, {"cpu": "1"})]},
-            {"cpu": 1000, "memory": 4},
-            id="a request stays",
+    ("containers", "more", "expected"),
+    cases(
+        ("limits alone", [container({"cpu": "2", GPU: "1"})], {}, {"cpu": 2000, GPU: 1}),
+        ("a request stays", [container({"cpu": "2", "memory": "4"}, ASKS)], {}, {"cpu": 1000, "memory": 4}),
+        ("requests alone", [container({}, ASKS)], {}, {"cpu": 1000}),
+        ("neither", [container()], {}, {}),
+        ("before it", [container(ASKS)], {"initContainers": [container({"cpu": "3"})]}, {"cpu": 3000}),
+        ("beside it", [container(ASKS)], {"initContainers": [container(ASKS, restartPolicy="Always")]}, {"cpu": 2000}),
+        ("limits of the pod", [container()], {"resources": MOST}, {"cpu": 4000, "memory": 8}),
+        ("a container asks for less", [container({}, ASKS)], {"resources": MOST}, {"cpu": 1000, "memory": 8}),
+        (
+            "requests of the pod",
+            [container(ASKS)],
+            {"resources": {**MOST, "requests": {"cpu": "2"}}},
+            {"cpu": 2000, "memory": 8},
         ),
-        pytest.param({"containers": [container(requested={"cpu": "1"})]}, {"cpu": 1000}, id="requests alone"),
-        pytest.param({"containers": [{"name": "c"}]}, {}, id="neither"),
-        pytest.param(
-            {"containers": [container({"cpu": "1"})], "initContainers": [container({"cpu": "3"})]},
-            {"cpu": 3000},
-            id="an init container before it",
-        ),
-        pytest.param(
-            {
-                "containers": [container({"cpu": "1"})],
-                "initContainers": [container({"cpu": "3"}, restartPolicy="Always")],
-            },
-            {"cpu": 4000},
-            id="a sidecar beside it",
-        ),
-        pytest.param(
-            {"containers": [{"name": "c"}], "resources": {"limits": {"cpu": "4", "memory": "8"}}},
-            {"cpu": 4000, "memory": 8},
-            id="limits of the pod",
-        ),
-        pytest.param(
-            {"containers": [container(requested={"cpu": "1"})], "resources": {"limits": {"cpu": "4", "memory": "8"}}},
-            {"cpu": 1000, "memory": 8},
-            id="limits of the pod, of which a container asks for less",
-        ),
-        pytest.param(
-            {"containers": [container({"cpu": "1"})], "resources": {"limits": {"cpu": "4"}, "requests": {"cpu": "2"}}},
-            {"cpu": 2000},
-            id="requests of the pod",
-        ),
-    ],
+    ),
 )
-def test_requests_that_are_not_given_are_the_limits(spec, expected):
+def test_requests_that_are_not_given_are_the_limits(containers, more, expected):
     """Of each container, and of the pod what no container asks for; nothing changes if it is done twice."""
-    pod = {"metadata": {}, "spec": spec}
+    pod = copy.deepcopy({"metadata": {}, "spec": {"containers": containers, **more}})
     default_pod(pod)
     once = msgspec.json.encode(pod)
     assert amounts(pod) == expected
@@ -83,34 +67,25 @@ def test_ports_on_the_network_of_the_host_are_ports_of_the_host(host, expected):
     assert [port.get("hostPort") for port in ports] == expected
 
 
+FOUR, FIVE = {"cpu": "4"}, {"cpu": "5"}
+
+
 @pytest.mark.parametrize(
-    ("items", "own", "expected"),
-    [
-        pytest.param([{"defaultRequest": {"cpu": "4"}}], {}, {"requests": {"cpu": "4"}}, id="defaultRequest"),
-        pytest.param(
-            [{"default": {"cpu": "4"}}], {}, {"limits": {"cpu": "4"}, "requests": {"cpu": "4"}}, id="default is both"
-        ),
-        pytest.param(
-            [{"max": {"cpu": "8"}, "min": {"cpu": "1", "memory": "1"}}],
-            {},
-            {"limits": {"cpu": "8"}, "requests": {"cpu": "8", "memory": "1"}},
-            id="max and min without defaults",
-        ),
-        pytest.param(
-            [{"default": {"cpu": "4"}}, {"default": {"cpu": "5"}}],
-            {},
-            {"limits": {"cpu": "5"}, "requests": {"cpu": "5"}},
-            id="the last row of one",
-        ),
-        pytest.param([{"defaultRequest": {"cpu": "4"}}], {"cpu": "1"}, {"requests": {"cpu": "1"}}, id="given"),
-        pytest.param([{"type": "Pod", "max": {"cpu": "4"}}], {}, {}, id="of pods"),
-    ],
+    ("items", "own", "limits", "requested"),
+    cases(
+        ("defaultRequest", [{"defaultRequest": FOUR}], {}, {}, FOUR),
+        ("default is both", [{"default": FOUR}], {}, FOUR, FOUR),
+        ("max and min", [{"max": FOUR, "min": {"cpu": "1", "memory": "1"}}], {}, FOUR, {**FOUR, "memory": "1"}),
+        ("the last row of one", [{"default": FOUR}, {"default": FIVE}], {}, FIVE, FIVE),
+        ("given", [{"defaultRequest": FOUR}], FIVE, {}, FIVE),
+        ("of pods", [{"type": "Pod", "max": FOUR}], {}, {}, {}),
+    ),
 )
-def test_a_limit_range_gives_what_is_not_named(items, own, expected):
+def test_a_limit_range_gives_what_is_not_named(items, own, limits, requested):
     """To containers and init containers alike."""
     spec = {name: [container(requested=own)] for name in ("containers", "initContainers")}
     apply_limit_ranges({"spec": spec}, [{"limits": [{"type": "Container", **item} for item in items]}])
-    assert [row["resources"] for rows in spec.values() for row in rows] == [expected, expected]
+    assert [row for rows in spec.values() for row in rows] == [container(limits, requested)] * 2
 
 
 def test_a_runtime_class_gives_overhead_and_nodes():

@@ -22,7 +22,6 @@ from webhook.preemption.snapshot.pod_info import compile_pod
 from webhook.preemption.snapshot.snapshot import Snapshot
 
 ZONE, HOST = "topology.kubernetes.io/zone", "kubernetes.io/hostname"
-TWO = (("a", "z1"), ("b", "z2"))
 
 
 def view(nodes: list[dict[str, Any]], pods: list[dict[str, Any]]) -> View:
@@ -42,14 +41,20 @@ def scored(over: View, incoming: dict[str, Any]) -> dict[str, int]:
     return {over.snapshot.nodes.names[row]: int(score) for row, score in zip(rows, found, strict=True)}
 
 
+def gained(over: View, comes: dict[str, Any], plain: dict[str, Any]) -> dict[str, int]:
+    """What a pod scores on each node beyond a plain one."""
+    before = scored(over, plain)
+    return {name: score - before[name] for name, score in scored(over, comes).items()}
+
+
 def sized(name: str, cpu: str, memory: str, **spec: Any) -> dict[str, Any]:
     made = pod(name, **spec)
     made["spec"]["containers"][0]["resources"] = {"requests": {"cpu": cpu, "memory": memory}}
     return made
 
 
-def two_zones(**labels: str) -> list[dict[str, Any]]:
-    return [node(name, "4", labels={ZONE: zone, **labels}) for name, zone in TWO]
+def two_zones() -> list[dict[str, Any]]:
+    return [node(name, "4", labels={ZONE: zone}) for name, zone in (("a", "z1"), ("b", "z2"))]
 
 
 def labelled(made: dict[str, Any], **labels: str) -> dict[str, Any]:
@@ -81,8 +86,8 @@ def test_taints_that_are_not_tolerated_are_counted():
     nodes = [node("a"), node("b"), node("c")]
     soft = [{"key": str(number), "effect": "PreferNoSchedule"} for number in range(4)]
     nodes[1]["spec"]["taints"], nodes[2]["spec"]["taints"] = soft[:1], soft
-    plain, found = scored(view([node("a")], []), pod("p"))["a"], scored(view(nodes, []), pod("p"))
-    assert {name: score - plain for name, score in found.items()} == {"a": 300, "b": 3 * 75, "c": 0}
+    tolerates = pod("p", tolerations=[{"operator": "Exists"}])
+    assert gained(view(nodes, []), pod("p"), tolerates) == {"a": 3 * 100, "b": 3 * 75, "c": 0}
 
 
 def test_preferred_nodes():
@@ -93,8 +98,7 @@ def test_preferred_nodes():
         for key, weight in (("disk", 10), ("gen", 30))
     ]
     affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": prefer}}
-    plain, found = scored(view([node("a")], []), pod("p"))["a"], scored(view(nodes, []), pod("p", affinity=affinity))
-    assert {name: score - plain for name, score in found.items()} == {"a": 200, "b": 50, "c": 0}
+    assert gained(view(nodes, []), pod("p", affinity=affinity), pod("p")) == {"a": 200, "b": 50, "c": 0}
 
 
 def company(kind: str, app: str, key: str = HOST) -> dict[str, Any]:
@@ -132,22 +136,18 @@ def test_soft_spread():
     soft = {"maxSkew": 1, "topologyKey": ZONE, "whenUnsatisfiable": "ScheduleAnyway"}
     soft["labelSelector"] = {"matchLabels": {"app": "web"}}
     there = [labelled(pod(f"w{number}", on="a" if number < 3 else "b", cpu="0"), app="web") for number in range(5)]
-    over = view(two_zones(), there)
-    plain = scored(over, labelled(pod("p"), app="web"))
-    found = scored(over, labelled(pod("p", topologySpreadConstraints=[soft]), app="web"))
+    comes = labelled(pod("p", topologySpreadConstraints=[soft]), app="web")
     # ln(2 + 2) * 3 rounds to 4, ln(4) * 2 to 3: (4 + 3 - 4) * 100 // 4 and (4 + 3 - 3) * 100 // 4
-    assert {name: found[name] - plain[name] for name in found} == {"a": 2 * 75, "b": 2 * 100}
+    assert gained(view(two_zones(), there), comes, labelled(pod("p"), app="web")) == {"a": 2 * 75, "b": 2 * 100}
 
 
 def test_soft_spread_by_the_pods_own_labels():
     """`matchLabelKeys` narrow an empty selector, too, to pods with the same values; by itself it counts nobody."""
     soft = {"maxSkew": 1, "topologyKey": ZONE, "whenUnsatisfiable": "ScheduleAnyway", "labelSelector": {}}
     over = view(two_zones(), [labelled(pod(name, on="a", cpu="0"), app=name) for name in ("web", "other")])
-    plain = scored(over, labelled(pod("p"), app="web"))
     for keys, points in ((["app"], {"a": 0, "b": 2 * 100}), ([], {"a": 2 * 100, "b": 2 * 100})):
         comes = labelled(pod("p", topologySpreadConstraints=[{**soft, "matchLabelKeys": keys}]), app="web")
-        found = scored(over, comes)
-        assert {name: found[name] - plain[name] for name in found} == points
+        assert gained(over, comes, labelled(pod("p"), app="web")) == points
 
 
 @pytest.mark.parametrize("resource", [SERVICE, REPLICA_SET], ids=["service", "replicaset"])
