@@ -16,7 +16,7 @@ from webhook.policy.files.loading import load_texts
 from webhook.policy.model.policies import Policies
 from webhook.policy.model.values import CAN_BE_PREEMPTED, DECISION, MANAGED, MARK, PLAN, PROTECTION_DURATION
 from webhook.preemption.snapshot.pod_view import KEPT_ANNOTATIONS
-from webhook.simulation.cluster_file.format import FORMAT, VERSION, ClusterFileWriter, Header
+from webhook.simulation.cluster_file.format import FORMAT, VERSION, Header, cluster_file
 from webhook.simulation.simulation import Options, Running, Step, simulate
 from webhook.simulation.whatif import timed
 
@@ -169,16 +169,13 @@ def large(nodes: int, pods: int, preemptors: int, *, grace: int = 30) -> Iterato
         yield "Pod", pod(f"p{number:05d}", "4", "high")
 
 
-def write(path: Path, objects: Iterator[tuple[str, Json]]) -> int:
-    """Write a cluster file; how many objects it has."""
+def write(path: Path, objects: Iterator[tuple[str, Json]]) -> None:
+    """Write a cluster file."""
     keys = sorted(KEPT_ANNOTATIONS | {PLAN, DECISION, PROTECTION_DURATION})
     header = Header(format=FORMAT, version=VERSION, taken_at=rfc3339(NOW), annotations=keys)
-    with path.open("wb") as stream:
-        writer = ClusterFileWriter(stream, header)
+    with path.open("wb") as stream, cluster_file(stream, header) as add:
         for kind, body in objects:
-            writer.write(BY_KIND[kind], msgspec.convert(body, BY_KIND[kind].type))
-        writer.close()
-    return writer.objects
+            add(BY_KIND[kind], msgspec.convert(body, BY_KIND[kind].type))
 
 
 OWNER = ("ReplicaSet", "web")

@@ -14,8 +14,8 @@ import hashlib
 import re
 import time
 import zlib
-from collections.abc import Callable, Collection, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import IO, Any, cast
@@ -27,7 +27,7 @@ from webhook.inspection.reading import Progress, items_of
 from webhook.kube.client import Client
 from webhook.kube.errors import ApiError
 from webhook.kube.instants import InstantError, epoch, rfc3339
-from webhook.kube.objects.meta import ObjectMeta
+from webhook.kube.objects.meta import KubeObject
 from webhook.kube.objects.pod import Pod
 from webhook.kube.objects.sharing import SharedPods
 from webhook.kube.pods import is_terminal
@@ -38,8 +38,6 @@ FORMAT = "giveway.dev/snapshot"
 VERSION = 1
 _LONGEST_LINE = 8 << 20
 """Bytes of one line: an object in etcd has 1.5 MB at most."""
-_MOST_BYTES = 8 << 30
-"""Bytes of a whole file when it is unpacked: some fifty times a cluster of 150 000 pods."""
 _MOST_RATIO, _UNSUSPECTED = 300, 100 << 20
 """How many times a file may grow when it is unpacked, beyond this many bytes: clusters grow by ten to forty times."""
 _LEVEL = 4
@@ -67,6 +65,8 @@ class _Footer(msgspec.Struct, kw_only=True):
     sha256: str
 
 
+_AGAIN = "take the snapshot again, or copy it again"
+_NEITHER = "is neither a snapshot nor a list as `kubectl get -o json` prints it"
 _BROKEN = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _LINE = msgspec.json.Decoder(tuple[str, msgspec.Raw])
 _DECODERS: dict[str, msgspec.json.Decoder[Any]] = {
@@ -74,42 +74,34 @@ _DECODERS: dict[str, msgspec.json.Decoder[Any]] = {
 }
 
 
-class ClusterFileWriter:
-    """Writes a cluster file object by object; `close()` makes it whole."""
+@contextmanager
+def cluster_file(stream: IO[bytes], header: Header) -> Iterator[Callable[[Kind, Any], None]]:
+    """Write a cluster file: what is given is called with each object. The file is whole if nothing is raised."""
+    encode, total, objects = msgspec.json.Encoder().encode, hashlib.sha256(), 0
 
-    def __init__(self, stream: IO[bytes], header: Header) -> None:
-        self._gzip = gzip.GzipFile(filename="", mode="wb", fileobj=stream, compresslevel=_LEVEL, mtime=0)
-        self._encode = msgspec.json.Encoder().encode
-        self._sum = hashlib.sha256()
-        self.objects = 0
-        self._line(self._encode(header))
+    with gzip.GzipFile(filename="", mode="wb", fileobj=stream, compresslevel=_LEVEL, mtime=0) as packed:
 
-    def write(self, kind: Kind, item: Any) -> None:
-        """Add an object."""
-        self._line(self._encode((kind.name, item)))
-        self.objects += 1
+        def line(content: Any) -> None:
+            text = encode(content) + b"\n"
+            total.update(text)
+            packed.write(text)
 
-    def close(self) -> None:
-        """Write the footer."""
-        footer = _Footer(objects=self.objects, sha256=self._sum.hexdigest())
-        self._gzip.write(self._encode(footer) + b"\n")
-        self._gzip.close()
+        def add(kind: Kind, item: Any) -> None:
+            nonlocal objects
+            objects += 1
+            line((kind.name, item))
 
-    def _line(self, text: bytes) -> None:
-        line = text + b"\n"
-        self._sum.update(line)
-        self._gzip.write(line)
-
-
-def is_header(line: bytes) -> bool:
-    """Whether a file that begins with this line is, or was meant to be, a cluster file."""
-    return line.lstrip().startswith(b'{"format"')
+        line(header)
+        yield add
+        line(_Footer(objects=objects, sha256=total.hexdigest()))
 
 
 _HAPPENED = re.compile(
     rb'"(?:creationTimestamp|startTime|startedAt|lastTransitionTime|time)": ?"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)'
 )
 """When something happened to an object of a list; times to come, such as deletionTimestamp, are others."""
+_BEGINS = b'{"format"'
+"""How the first line of a cluster file begins, and of what was meant to be one."""
 _CHUNK = 16 << 20
 _GZIP = b"\x1f\x8b"
 
@@ -118,15 +110,14 @@ def is_cluster_file(path: Path) -> bool:
     """Whether this is a cluster file, or anything else that is packed: not one cluster a line."""
     with path.open("rb") as stream:
         begins = stream.read(1 << 12)
-    return begins.startswith(_GZIP) or is_header(begins)
+    return begins.startswith(_GZIP) or begins.lstrip().startswith(_BEGINS)
 
 
-class _Item(msgspec.Struct, rename="camel"):
+class _Item(KubeObject):
     """As much of an object as tells what it is; a list has `items`."""
 
     api_version: str = ""
     kind: str = ""
-    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     items: list[msgspec.Raw] | None = None
 
 
@@ -186,7 +177,7 @@ class _File:
         first = self._next()  # a long one is what `kubectl get -o json | jq -c .` prints
         if not first.strip():
             raise ClusterFileError(f"{self._name} is empty")
-        if is_header(first):
+        if first.lstrip().startswith(_BEGINS):
             header = self._header(first)
             objects.taken_at, objects.annotations = epoch(header.taken_at), frozenset(header.annotations)
             objects.absent, objects.anonymized = header.absent, header.anonymized
@@ -205,11 +196,10 @@ class _File:
     def _read_objects(self, first: bytes, add: Callable[[Kind, Any], None]) -> None:
         """Take the objects after the header, which are whole if the footer says so."""
         name, total, number = self._name, hashlib.sha256(first), 0
-        again = "take the snapshot again, or copy it again"
         while not (line := self._next()).startswith(b"{"):
             if not line.endswith(b"\n"):
                 longest = f"or has a line of more than {_LONGEST_LINE >> 20} MiB"
-                raise ClusterFileError(f"{name} is cut off after {number} objects, {longest}: {again}")
+                raise ClusterFileError(f"{name} is cut off after {number} objects, {longest}: {_AGAIN}")
             number += 1
             total.update(line)
             if self._tell and not number % 1000:
@@ -226,7 +216,7 @@ class _File:
         try:
             footer = msgspec.json.decode(line, type=_Footer)
         except _BROKEN:
-            raise ClusterFileError(f"{name} is cut off after {number} objects: {again}") from None
+            raise ClusterFileError(f"{name} is cut off after {number} objects: {_AGAIN}") from None
         if footer.objects != number or footer.sha256 != total.hexdigest() or self._next():
             raise ClusterFileError(f"{name} was changed after it was written: its checksum does not fit its content")
 
@@ -235,12 +225,10 @@ class _File:
         try:
             text = self._stream.read(chunk) if chunk else self._stream.readline(_LONGEST_LINE)
         except EOFError:
-            raise ClusterFileError(f"{self._name} is cut off: take the snapshot again, or copy it again") from None
+            raise ClusterFileError(f"{self._name} is cut off: {_AGAIN}") from None
         except (OSError, zlib.error) as error:
             raise ClusterFileError(f"{self._name} is damaged: {error}") from None
         self._unpacked += len(text)
-        if self._unpacked > _MOST_BYTES:
-            raise ClusterFileError(f"{self._name} has more than {_MOST_BYTES >> 30} GiB, which no cluster has")
         if self._is_packed and self._unpacked > max(_UNSUSPECTED, self._size * _MOST_RATIO):
             grows = f"grows to more than {_MOST_RATIO} times its size when it is unpacked"
             raise ClusterFileError(f"{self._name} {grows}: it is no snapshot")
@@ -271,16 +259,14 @@ def _take(name: str, text: Any, kind_name: str, add: Callable[[Kind, Any], None]
     try:
         item = _ITEM.decode(text)
     except _BROKEN as error:
-        raise ClusterFileError(
-            f"{name} is neither a snapshot nor a list as `kubectl get -o json` prints it: {error}"
-        ) from None
+        raise ClusterFileError(f"{name} {_NEITHER}: {error}") from None
     kind_name = item.kind or kind_name
     if item.items is not None:
         for raw in item.items:
             _take(name, raw, kind_name.removesuffix("List"), add)
         return
     if not kind_name:
-        raise ClusterFileError(f"{name} is neither a snapshot nor a list as `kubectl get -o json` prints it: no kind")
+        raise ClusterFileError(f"{name} {_NEITHER}: no kind")
     kind = kind_of(item.api_version if item.kind else "", kind_name)
     if kind is None:
         return
@@ -311,20 +297,21 @@ async def collect(
         annotations=sorted(annotations),
         absent=absent,
     )
-    writer = ClusterFileWriter(stream, header)
-    for kind in KINDS:
-        if kind.name in absent:
-            continue
-        async for item in items_of(client, kind.resource, kind.type, tell):
-            try:
-                obj = msgspec.json.decode(item, type=kind.type) if isinstance(item, msgspec.Raw) else item
-            except msgspec.DecodeError as error:
-                raise ClusterFileError(f"a {kind.name} of this cluster cannot be read: {error}") from error
-            if not isinstance(obj, Pod) or not is_terminal(obj):
-                redacted = redact(obj, annotations)
-                writer.write(kind, redacted if anonymizer is None else anonymizer(kind, redacted))
-    writer.close()
-    return writer.objects, absent
+    objects = 0
+    with cluster_file(stream, header) as add:
+        for kind in KINDS:
+            if kind.name in absent:
+                continue
+            async for item in items_of(client, kind.resource, kind.type, tell):
+                try:
+                    obj = msgspec.json.decode(item, type=kind.type) if isinstance(item, msgspec.Raw) else item
+                except msgspec.DecodeError as error:
+                    raise ClusterFileError(f"a {kind.name} of this cluster cannot be read: {error}") from error
+                if not isinstance(obj, Pod) or not is_terminal(obj):
+                    redacted = redact(obj, annotations)
+                    add(kind, redacted if anonymizer is None else anonymizer(kind, redacted))
+                    objects += 1
+    return objects, absent
 
 
 async def _why_absent(client: Client, kind: Kind) -> str:
