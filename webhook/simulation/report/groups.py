@@ -34,14 +34,9 @@ class PodGroupRow(msgspec.Struct, rename="camel", kw_only=True):
     """Whether evictions left some of its members, fewer than it needs."""
 
     @property
-    def is_gang(self) -> bool:
-        """Whether its members are placed together."""
-        return self.minimum > 1
-
-    @property
     def waits(self) -> bool:
         """Whether it is a gang of which too few run."""
-        return self.is_gang and bool(self.waiting) and self.running < self.minimum
+        return self.minimum > 1 and bool(self.waiting) and self.running < self.minimum
 
 
 def pod_groups(result: Running) -> list[PodGroupRow]:
@@ -64,20 +59,14 @@ def pod_groups(result: Running) -> list[PodGroupRow]:
 
 
 def _row(key: GroupKey, minimum: int, stories: list[PodStory], pods: dict[str, Pod]) -> PodGroupRow:
-    running = {uid for uid, pod in pods.items() if pod.spec.node_name}
     known = {story.pod.metadata.uid: story for story in stories}
+    running = [known.get(uid) or PodStory(pod) for uid, pod in pods.items() if pod.spec.node_name]
     preempted = [story.eviction.at for story in stories if story.eviction and story.eviction.is_preemption]
     # Who ran when the last of them was evicted, and stayed
     last = max(preempted, default=-_NEVER)
-    stayed = [
-        uid
-        for uid in running
-        if uid not in known or (known[uid].eviction is None and (known[uid].placed or -_NEVER) <= last)
-    ]
+    stayed = [story for story in running if story.eviction is None and (story.placed or -_NEVER) <= last]
     # When as many as needed had a node; those without a story have had one from the start
-    placed = sorted(
-        -_NEVER if uid not in known or known[uid].waits_since is None else known[uid].placed or 0.0 for uid in running
-    )
+    placed = sorted(-_NEVER if story.waits_since is None else story.placed or 0.0 for story in running)
     since = [story.waits_since for story in stories if story.waits_since is not None and story.eviction is None]
     at = placed[minimum - 1] if 1 < minimum <= len(placed) else -_NEVER
     return PodGroupRow(

@@ -100,15 +100,9 @@ def _timeline(summary: Summary, span: float) -> Html:
 
 def _steps(times: Sequence[float], span: float, most: int) -> str:
     """A line that rises by one at each time; times closer than the picture can show are one step."""
-    path, last, height = [f"M0 {_TALL - 4}"], 0.0, _TALL - 12
-    ordered = sorted(times)
-    for count, at in enumerate(ordered, start=1):
-        x = _x(at, span)
-        if count < len(ordered) and _x(ordered[count], span) - last < 1 and x - last < 1:
-            continue
-        path.append(f"H{x:g}V{_TALL - 4 - height * count / most:.1f}")
-        last = x
-    return "".join((*path, f"H{_WIDE}"))
+    counts = {round(_x(at, span)): count for count, at in enumerate(sorted(times), start=1)}
+    steps = (f"H{x}V{_TALL - 4 - (_TALL - 12) * count / most:.1f}" for x, count in counts.items())
+    return "".join((f"M0 {_TALL - 4}", *steps, f"H{_WIDE}"))
 
 
 def _x(at: float, span: float) -> float:

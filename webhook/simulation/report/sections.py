@@ -79,8 +79,7 @@ def differences(a: Summary, b: Summary) -> list[str]:
     for name, words in METRICS.items():
         before_text, after_text = (metric_text(name, summary.metrics[name]) for summary in (a, b))
         if before_text != after_text:
-            text = f"{words[0].upper()}{words[1:]}: {after_text} with {b.name}, {before_text} with {a.name}."
-            sentences.append(text)
+            sentences.append(f"{words[0].upper()}{words[1:]}: {after_text} with {b.name}, {before_text} with {a.name}.")
     return sentences or [f"{a.name} and {b.name} give the same numbers."]
 
 
@@ -93,29 +92,23 @@ def shown_differences(summaries: Sequence[Summary]) -> list[str]:
 
 def _owners_placed(a: Summary, b: Summary) -> Iterator[str]:
     """By owner: first whose pods wait with the one and run with the other, then how much later they are placed."""
-    pairs = _pairs(a.owners, b.owners)
+    before, after = ({group.name: group for group in summary.owners} for summary in (a, b))
+    names = sorted(before.keys() | after.keys())
+    pairs = {name: (before.get(name) or Group(name=name), after.get(name) or Group(name=name)) for name in names}
     waiting = [(other.waiting - group.waiting, owner) for owner, (group, other) in pairs.items()]
     for change, owner in sorted(waiting, key=lambda row: (-abs(row[0]), row[1])):
         with_, runs = (b.name, a.name) if change > 0 else (a.name, b.name)
         wait, run = ("waits", "it runs") if abs(change) == 1 else ("wait", "they run")
         if change:
             yield f"With {with_} {_pods_of(owner, abs(change))} {wait} in the end. With {runs} {run}."
-    later = [(_longer(*pair), owner) for owner, pair in pairs.items() if pair[0].placed == pair[1].placed]
+    later = [
+        (other.longest - group.longest, owner)
+        for owner, (group, other) in pairs.items()
+        if group.placed == other.placed and group.longest is not None and other.longest is not None
+    ]
     for seconds, owner in sorted(later, key=lambda row: (-abs(row[0]), row[1])):
         if abs(seconds) >= _LEAST:
             yield f"With {b.name} {owner} is placed {time_span(abs(seconds))} {'later' if seconds > 0 else 'earlier'}."
-
-
-def _pairs(a: Sequence[Group], b: Sequence[Group]) -> dict[str, tuple[Group, Group]]:
-    """What two runs say of each name."""
-    before, after = ({group.name: group for group in groups} for groups in (a, b))
-    names = sorted(before.keys() | after.keys())
-    return {name: (before.get(name, Group(name=name)), after.get(name, Group(name=name))) for name in names}
-
-
-def _longer(group: Group, other: Group) -> float:
-    """How much longer the longest wait of the other is, in seconds; 0 if nobody of one of them was placed."""
-    return 0.0 if group.longest is None or other.longest is None else other.longest - group.longest
 
 
 def _pods_of(owner: str, count: int) -> str:
@@ -152,6 +145,18 @@ def sections(summary: Summary) -> Iterator[Section]:
     changes = [(time_span(at), what) for at, what in summary.notes]
     waiting = [(row.reason, str(row.pods), ", ".join(row.examples)) for row in summary.waiting]
     evictions = [(row.pod, time_span(row.at), row.preemptor, row.by, row.rule) for row in summary.evictions]
+    groups = [
+        (
+            group.name,
+            str(group.minimum or ""),
+            str(group.running),
+            str(group.waiting),
+            "" if group.waited is None else time_span(group.waited),
+            str(group.evicted),
+            "evicted whole" if group.whole else "left below its minimum" if group.broken else "",
+        )
+        for group in summary.groups
+    ]
     every = (
         Section("Changes", ("at", "what"), changes),
         _of_groups("Whose pods", "owner", summary.owners),
@@ -162,7 +167,7 @@ def sections(summary: Summary) -> Iterator[Section]:
         Section(
             "Groups of pods",
             ("group", "minimum", "running", "waiting", "placed after", "evicted", "in the end"),
-            list(_pod_groups(summary)),
+            groups,
             (1, 2, 3, 4, 5),
             brief=False,
         ),
@@ -187,24 +192,10 @@ def _of_groups(title: str, what: str, groups: Sequence[Group], *, brief: bool = 
             str(group.running),
         )
         for group in groups
-        if group.is_touched
+        if group.evicted or group.waiting or group.placed
     ]
     heads = (what, "evicted", "work lost", "placed", "longest wait", "waiting", "running")
     return Section(title, heads, rows, (1, 2, 3, 4, 5, 6), brief)
-
-
-def _pod_groups(summary: Summary) -> Iterator[tuple[str, ...]]:
-    """Gangs that waited, and groups that lost pods."""
-    for group in summary.groups:
-        yield (
-            group.name,
-            str(group.minimum) if group.minimum else "",
-            str(group.running),
-            str(group.waiting),
-            "" if group.waited is None else time_span(group.waited),
-            str(group.evicted),
-            "evicted whole" if group.whole else "left below its minimum" if group.broken else "",
-        )
 
 
 def markdown(summaries: Sequence[Summary]) -> str:

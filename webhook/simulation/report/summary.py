@@ -10,7 +10,7 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from webhook.clusters.simulated.history import Eviction, PodStory, owner_of
+from webhook.clusters.simulated.history import Eviction, owner_of
 from webhook.kube.objects.meta import key_of
 from webhook.kube.objects.pod import Pod
 from webhook.kube.pods import is_terminal
@@ -40,11 +40,6 @@ class Group(_Part):
     lost: float = 0.0
     longest: float | None = None
     """The longest time until one of them was placed, in seconds."""
-
-    @property
-    def is_touched(self) -> bool:
-        """Whether anything happened to them, or one of them waits."""
-        return bool(self.evicted or self.waiting or self.placed)
 
 
 class WaitingRow(_Part):
@@ -112,8 +107,6 @@ class _Numbers(NamedTuple):
     """The evictions for others."""
     by: Counter[str]
     """How many went in each way."""
-    endings: Counter[str]
-    """How many plans ended in each way."""
     waits: list[float]
     gang_waits: list[float]
     groups: list[PodGroupRow]
@@ -150,7 +143,10 @@ _METRICS: dict[str, tuple[str, Callable[[_Numbers], float]]] = {
     "groups-evicted-whole": ("groups evicted whole", lambda of: sum(row.whole for row in of.groups)),
     "groups-broken": ("groups left below their minimum", lambda of: sum(row.broken for row in of.groups)),
     "budget-refusals": ("evictions that a disruption budget refused", lambda of: of.result.history.budget_refusals),
-    "plans-failed": ("plans that ended without a bound pod", lambda of: of.endings.total() - of.endings["bound"]),
+    "plans-failed": (
+        "plans that ended without a bound pod",
+        lambda of: sum(number for ending, number in of.result.history.endings.items() if ending != "bound"),
+    ),
     "cannot-be-judged": ("rules that the snapshot cannot answer", lambda of: len(of.result.policies.left_out)),
     "cpu-free": ("share of all CPU that is free in the end", lambda of: round(of.free[0], 4)),
     "memory-free": ("share of all memory that is free in the end", lambda of: round(of.free[1], 4)),
@@ -162,23 +158,22 @@ METRICS = {name: words for name, (words, _) in _METRICS.items()}
 def summarize(name: str, result: Running) -> Summary:
     """The answers to one run."""
     stories = list(result.history.pods.values())
-    evictions = _evictions(result, stories)
+    evictions = _evictions(result)
     room, free = _room(result)
     groups = pod_groups(result)
-    namespaces = _grouped(result, stories, lambda pod: pod.metadata.namespace)
+    namespaces = _grouped(result, lambda pod: pod.metadata.namespace)
     numbers = _Numbers(
         result,
         evictions,
         preempted=[row for row in evictions if row.is_preemption],
         by=Counter(row.by for row in evictions),
-        endings=result.history.endings,
         waits=sorted(story.waited for story in stories if story.waited is not None),
         gang_waits=sorted(row.waited for row in groups if row.waited is not None),
         groups=groups,
         running=sum(group.running for group in namespaces),
         free=free,
     )
-    nodes = _grouped(result, stories, lambda pod: pod.spec.node_name)
+    nodes = _grouped(result, lambda pod: pod.spec.node_name)
     waiting: dict[str, list[str]] = {}
     for key, reason in sorted(result.reasons.items()):
         waiting.setdefault(reason, []).append(key)
@@ -188,8 +183,8 @@ def summarize(name: str, result: Running) -> Summary:
         at_rest=result.at_rest,
         metrics={name: measure(numbers) for name, (_, measure) in _METRICS.items()},
         namespaces=namespaces,
-        owners=_grouped(result, stories, owner_of),
-        classes=_grouped(result, stories, lambda pod: pod.spec.priority_class_name or "-"),
+        owners=_grouped(result, owner_of),
+        classes=_grouped(result, lambda pod: pod.spec.priority_class_name or "-"),
         nodes=[node for node in nodes if node.name and (node.placed or node.evicted)],
         waiting=[
             WaitingRow(reason=reason, pods=len(keys), examples=keys[:_EXAMPLES])
@@ -201,7 +196,7 @@ def summarize(name: str, result: Running) -> Summary:
             for story in stories
             if story.placed is not None
         ),
-        limits=_limits(result, stories),
+        limits=_limits(result, evictions),
         room=room,
         groups=groups,
         plans=dict(sorted(result.history.endings.items())),
@@ -214,10 +209,10 @@ def summarize(name: str, result: Running) -> Summary:
     )
 
 
-def _evictions(result: Running, stories: Iterable[PodStory]) -> list[Eviction]:
+def _evictions(result: Running) -> list[Eviction]:
     """All evictions in their order, each with the owner of the pod that it was for."""
-    owners = {key_of(story.pod): owner_of(story.pod) for story in stories}
-    rows = [story.eviction for story in stories if story.eviction is not None]
+    owners = {key_of(story.pod): owner_of(story.pod) for story in result.history.pods.values()}
+    rows = [story.eviction for story in result.history.pods.values() if story.eviction is not None]
     for row in rows:
         preemptor = result.tracker.pod(row.preemptor)
         row.preemptor_owner = owners.get(row.preemptor) or (owner_of(preemptor) if preemptor is not None else "")
@@ -250,7 +245,7 @@ def _at(ordered: list[float], share: float) -> float:
     return round(ordered[max(0, math.ceil(share * len(ordered)) - 1)], 3) if ordered else 0.0
 
 
-def _grouped(result: Running, stories: list[PodStory], name_of: Callable[[Pod], str]) -> list[Group]:
+def _grouped(result: Running, name_of: Callable[[Pod], str]) -> list[Group]:
     """Groups in which something happened or waits first, the rest by name."""
     groups: dict[str, Group] = {}
 
@@ -265,7 +260,7 @@ def _grouped(result: Running, stories: list[PodStory], name_of: Callable[[Pod], 
                 group.running += 1
             elif not pod.metadata.deletion_timestamp:
                 group.waiting += 1
-    for story in stories:
+    for story in result.history.pods.values():
         group = group_of(story.pod)
         if story.eviction is not None:
             group.evicted += 1
@@ -279,7 +274,7 @@ def _grouped(result: Running, stories: list[PodStory], name_of: Callable[[Pod], 
     return sorted(groups.values(), key=lambda row: (-row.evicted, -row.waiting, -row.placed, row.name))
 
 
-def _limits(result: Running, stories: list[PodStory]) -> list[LimitRow]:
+def _limits(result: Running, evictions: Iterable[Eviction]) -> list[LimitRow]:
     """Each owner's evictions under a policy that limits them at all times."""
     rates: dict[str, Rate] = {
         policy.name: policy.limits.per_owner
@@ -287,17 +282,17 @@ def _limits(result: Running, stories: list[PodStory]) -> list[LimitRow]:
         if policy.limits.per_owner is not None and policy.limits.per_owner.schedule is None
     }
     times: dict[tuple[str, str], list[float]] = {}
-    for story in stories:
-        if story.eviction is not None and story.eviction.policy in rates:
-            times.setdefault((story.eviction.owner, story.eviction.policy), []).append(story.eviction.at)
+    for eviction in evictions:
+        if eviction.policy in rates:
+            times.setdefault((eviction.owner, eviction.policy), []).append(eviction.at)
     rows = []
     for (owner, policy), instants in times.items():
-        rate, ordered = rates[policy], sorted(instants)
-        most = max(sum(at <= other < at + rate.window for other in ordered) for at in ordered)
-        row = LimitRow(
-            owner=owner, evicted=len(instants), most=most, allowed=rate.evictions, window=rate.window, policy=policy
+        rate = rates[policy]
+        most = max(sum(at <= other < at + rate.window for other in instants) for at in instants)
+        allowed, window = rate.evictions, rate.window
+        rows.append(
+            LimitRow(owner=owner, evicted=len(instants), most=most, allowed=allowed, window=window, policy=policy)
         )
-        rows.append(row)
     return sorted(rows, key=lambda row: (-row.evicted, row.owner))
 
 
