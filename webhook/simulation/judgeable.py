@@ -12,7 +12,7 @@ import msgspec
 from webhook.clusters.simulated.objects import ClusterObjects
 from webhook.kube.objects.cluster_scoped import PriorityClass
 from webhook.kube.objects.pod import Pod
-from webhook.policy.cel.fields import ELEMENT, Path, fields_read, wholly_read
+from webhook.policy.cel.fields import ELEMENT, fields_read, wholly_read
 from webhook.policy.cel.program import Program, compile_bool, compile_text
 from webhook.policy.model.policies import Policies
 from webhook.policy.model.preemption import PreemptionPolicy
@@ -22,6 +22,7 @@ from webhook.policy.model.values import OWN_ANNOTATIONS
 from webhook.preemption.snapshot.amounts import ClusterError
 from webhook.preemption.snapshot.pod_view import KEPT_ANNOTATIONS
 
+_ABOUT = ("pods", "priorityclasses")
 _ANNOTATIONS = ("metadata", "annotations")
 _MAPS = frozenset({"annotations", "labels", "nodeSelector", "requests", "limits"})
 """Fields that have keys below them and no fields."""
@@ -114,7 +115,7 @@ def _expressions(policy: PriorityPolicy, rule: PriorityRule) -> Iterator[Program
 
 def _lacking(program: Program, objects: ClusterObjects) -> str:
     """What an expression reads that a cluster file does not have: said of too much rather than of too little."""
-    paths = _read(program)
+    paths = fields_read(program.tree, _ABOUT)
     if objects.annotations is not None:
         if any(path[1:] == _ANNOTATIONS for path in paths):
             return "it reads annotations whatever their keys are, and the snapshot has only some"
@@ -127,12 +128,8 @@ def _lacking(program: Program, objects: ClusterObjects) -> str:
     return f"it reads {', '.join(unknown)}, which the snapshot does not have" if unknown else ""
 
 
-def _read(program: Program) -> Iterable[Path]:
-    return fields_read(program.tree, ("pods", "priorityclasses"))
-
-
 def _annotations_in(program: Program) -> set[str]:
-    return {path[3] for path in _read(program) if path[1:3] == _ANNOTATIONS and len(path) > 3}
+    return {path[3] for path in fields_read(program.tree, _ABOUT) if path[1:3] == _ANNOTATIONS and len(path) > 3}
 
 
 def _fields(*types: type[msgspec.Struct]) -> set[str]:

@@ -39,10 +39,8 @@ class _Reporter(Reporter):
     def evaluated(self, evaluation: Evaluation, wall: float, *, dry_run: bool) -> DecisionRecord | None:
         """A preemptor was evaluated."""
         pod, outcome = evaluation.pod, evaluation.outcome
-        if isinstance(outcome, Unschedulable):
-            self.waits_for_time[key_of(pod)] = outcome.due is not None
-        else:
-            self.waits_for_time[key_of(pod)] = isinstance(outcome, Fits)
+        waits = outcome.due is not None if isinstance(outcome, Unschedulable) else isinstance(outcome, Fits)
+        self.waits_for_time[key_of(pod)] = waits
         return super().evaluated(evaluation, wall, dry_run=dry_run)
 
     def _hear(self, line: dict[str, Any]) -> None:
@@ -67,20 +65,14 @@ class SimulatedReconciler:
             api.tracker.cache(resource).followers.append(informer)
         self._reporter = _Reporter(api.history)
         self._reconciler = Reconciler(client, self._state, policy_set, self._reporter, clock, fence=lambda: math.inf)
-
-    async def run(self) -> None:
+        self.run = self._reconciler.lead
         """Lead until cancelled."""
-        await self._reconciler.lead()
-
-    def use(self, policies: Policies) -> None:
+        self.use = self._reconciler.use
         """Take other policies into use."""
-        self._reconciler.use(policies)
 
     def is_at_rest(self) -> bool:
         """Whether no plan is under way and every preemptor waits for an event, so that time alone changes nothing."""
-        if len(self._reconciler.plans):
-            return False
-        return all(
+        return not len(self._reconciler.plans) and all(
             entry.state is QueueState.UNSCHEDULABLE and not self._reporter.waits_for_time.get(entry.key, True)
             for entry in self._reconciler.queue.entries()
         )

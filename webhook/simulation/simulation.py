@@ -6,7 +6,6 @@ import asyncio
 import gc
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Protocol, Self, cast
 
 import msgspec
@@ -23,7 +22,7 @@ from webhook.clusters.simulated.tracker import ObjectTracker
 from webhook.kube.client import Client
 from webhook.kube.pods import is_terminal
 from webhook.policy.model.policies import Policies
-from webhook.simulation.judgeable import Judgeable, judgeable
+from webhook.simulation.judgeable import judgeable
 from webhook.simulation.simulated_reconciler import SimulatedReconciler
 
 Progress = Callable[[float, "Running"], None]
@@ -57,53 +56,39 @@ class Step(Protocol):
         """Change the cluster."""
 
 
-@dataclass(slots=True, repr=False)  # asyncio would make a text of a whole cluster when it ends
 class Running:
-    """The parts of a cluster that is being simulated."""
+    """The parts of a cluster that is being simulated, made in the loop in which they run; as yet nothing moves."""
 
-    tracker: ObjectTracker
-    api: Api
-    admission: SimulatedAdmission
-    acting: ActingParts
-    scheduler: Scheduler
-    reconciler: SimulatedReconciler
-    history: SimulationHistory
-    clock: VirtualClock
-    policies: Judgeable
-    objects: ClusterObjects
-    end: asyncio.Future[bool]
-    """Whether nothing moves any more; or why a step cannot be made."""
-    to_come: int = 0
-    """How many things will happen by themselves."""
-    seconds: float = 0.0
-    """How much virtual time has passed in the end."""
-    reasons: dict[str, str] = field(default_factory=dict)
-    """Why pods wait in the end, by key, as the reconciler and kube-scheduler say it."""
-    errors: list[str] = field(default_factory=list)
-    """Faults of this program that were logged; none are expected."""
+    def __init__(
+        self, objects: ClusterObjects, policies: Policies, clock: VirtualClock, termination: float | None
+    ) -> None:
+        self.objects, self.clock = objects, clock
+        self.policies = judgeable(policies, objects)
+        self.tracker, self.history = ObjectTracker(objects), SimulationHistory(clock)
+        self.admission = SimulatedAdmission(self.policies.policies, self.tracker, clock)
+        self.api = Api(self.tracker, self.admission, clock, self.history)
+        self.acting = ActingParts(self.api, termination)
+        client = cast("Client", SimulatedClient(self.api, "kube-scheduler"))
+        preemption = Preemption(client, self.history, clock)
+        self.scheduler = Scheduler(self.tracker, client, preemption, self.history, clock, everybody=True)
+        self.reconciler = SimulatedReconciler(self.api, self.policies.policies, clock)
+        self.end: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        """Whether nothing moves any more; or why a step cannot be made."""
+        self.to_come = 0
+        """How many things will happen by themselves."""
+        self.seconds = 0.0
+        """How much virtual time has passed in the end."""
+        self.reasons: dict[str, str] = {}
+        """Why pods wait in the end, by key, as the reconciler and kube-scheduler say it."""
+        self.errors: list[str] = []
+        """Faults of this program that were logged; none are expected."""
+        self.tracker.fill()
+        self.acting.take_in(clock.wall())
 
     @property
     def at_rest(self) -> bool:
         """Whether nothing moved any more in the end."""
         return self.end.done() and self.end.result()
-
-    @classmethod
-    def assemble(
-        cls, objects: ClusterObjects, policies: Policies, clock: VirtualClock, termination: float | None
-    ) -> Running:
-        """The parts over a cluster, filled, before anything moves. Call it in the loop in which they run."""
-        tracker, history = ObjectTracker(objects), SimulationHistory(clock)
-        known = judgeable(policies, objects)
-        admission = SimulatedAdmission(known.policies, tracker, clock)
-        api = Api(tracker, admission, clock, history)
-        acting = ActingParts(api, termination)
-        client = cast("Client", SimulatedClient(api, "kube-scheduler"))
-        scheduler = Scheduler(tracker, client, Preemption(client, history, clock), history, clock, everybody=True)
-        reconciler = SimulatedReconciler(api, known.policies, clock)
-        tracker.fill()
-        acting.take_in(clock.wall())
-        end: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        return cls(tracker, api, admission, acting, scheduler, reconciler, history, clock, known, objects, end)
 
     def use(self, policies: Policies) -> None:
         """Take other policies into use, from now on."""
@@ -113,9 +98,8 @@ class Running:
 
     def is_at_rest(self) -> bool:
         """Whether nothing will move any more by itself."""
-        if self.to_come or not self.acting.are_idle or not self.scheduler.is_idle:
-            return False
-        return self.reconciler.is_at_rest()
+        is_quiet = not self.to_come and self.acting.are_idle and self.scheduler.is_idle
+        return is_quiet and self.reconciler.is_at_rest()
 
     def later(self, seconds: float, what: Callable[..., Any], *arguments: Any) -> None:
         """Let something happen in so many seconds; nothing is at rest before."""
@@ -150,11 +134,8 @@ class Running:
         for key, pod in self.tracker.all("Pod").items():
             if pod.spec.node_name or pod.metadata.deletion_timestamp or is_terminal(pod):
                 continue
-            told = next(
-                (condition.message for condition in pod.status.conditions or () if condition.type == "PodScheduled"), ""
-            )
-            if pod.spec.scheduling_gates:
-                told = "it has scheduling gates"
+            said = [row.message for row in pod.status.conditions or () if row.type == "PodScheduled"]
+            told = "it has scheduling gates" if pod.spec.scheduling_gates else "".join(said[:1])
             own = self.reconciler.why(key)
             self.reasons[key] = f"{own} ({told})" if own and told else own or told or "it was not tried yet"
 
@@ -167,63 +148,57 @@ def simulate(
     progress: Progress = lambda _at, _running: None,
 ) -> Running:
     """Let the future of a cluster pass. Deterministic: the same input gives the same result."""
-    made = sorted(steps, key=lambda step: step.at)
     # Next to nothing of a cluster is garbage, so its collector must not walk all of it again and again
     before = gc.get_threshold()
     gc.collect()
     gc.freeze()
     gc.set_threshold(200_000, 50, 1000)
     try:
-        with asyncio.Runner(loop_factory=VirtualLoop) as runner, _ErrorLog() as errors:
-            return runner.run(_run(objects, policies, made, options or Options(), progress, errors))
+        with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+            return runner.run(_run(objects, policies, steps, options or Options(), progress))
     finally:
         gc.set_threshold(*before)
         gc.unfreeze()
 
 
-async def _run(  # noqa: PLR0917 - one caller
-    objects: ClusterObjects,
-    policies: Policies,
-    steps: Sequence[Step],
-    options: Options,
-    progress: Progress,
-    errors: _ErrorLog,
+async def _run(
+    objects: ClusterObjects, policies: Policies, steps: Sequence[Step], options: Options, progress: Progress
 ) -> Running:
     loop = cast("VirtualLoop", asyncio.get_running_loop())
-    loop.set_exception_handler(lambda _, context: errors.keep(context["message"], context.get("exception")))
-    clock = VirtualClock(loop, objects.taken_at)
-    running = Running.assemble(objects, policies, clock, options.termination)
-    running.history.checkpoints = tuple(dict.fromkeys((*checkpoints_of(policies), *options.checkpoints)))
+    with _ErrorLog() as errors:
+        loop.set_exception_handler(lambda _, context: errors.keep(context["message"], context.get("exception")))
+        running = Running(objects, policies, VirtualClock(loop, objects.taken_at), options.termination)
+        running.errors = errors.texts
+        running.history.checkpoints = tuple(dict.fromkeys((*checkpoints_of(policies), *options.checkpoints)))
 
-    def before_jump() -> bool:
-        progress(loop.time(), running)
-        if running.end.done() or not running.is_at_rest():
-            return True
-        running.stop(at_rest=True)
-        return False
+        def before_jump() -> bool:
+            progress(loop.time(), running)
+            if running.end.done() or not running.is_at_rest():
+                return True
+            running.stop(at_rest=True)
+            return False
 
-    running.api.start()
-    running.acting.start()
-    for step in steps:
-        if step.at <= 0:
-            step.make(running)
-        elif step.at < options.until:
-            running.later(step.at, running.make, step)
-    loop.call_later(options.until, running.stop)
-    loop.before_jump = before_jump
-    tasks = [asyncio.create_task(running.scheduler.run()), asyncio.create_task(running.reconciler.run())]
-    parts: list[asyncio.Future[Any]] = [running.end, *tasks]
-    await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
-    loop.before_jump = lambda: True
-    running.stopped(loop.time())
-    for task in tasks:
-        task.cancel()
-    for ended in await asyncio.gather(*tasks, return_exceptions=True):
-        if isinstance(ended, Exception):
-            errors.keep("a part has ended", ended)
+        running.api.start()
+        running.acting.start()
+        for step in sorted(steps, key=lambda step: step.at):
+            if step.at <= 0:
+                step.make(running)
+            elif step.at < options.until:
+                running.later(step.at, running.make, step)
+        loop.call_later(options.until, running.stop)
+        loop.before_jump = before_jump
+        tasks = [asyncio.create_task(running.scheduler.run()), asyncio.create_task(running.reconciler.run())]
+        parts: list[asyncio.Future[Any]] = [running.end, *tasks]
+        await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
+        loop.before_jump = lambda: True
+        running.stopped(loop.time())
+        for task in tasks:
+            task.cancel()
+        for ended in await asyncio.gather(*tasks, return_exceptions=True):
+            if isinstance(ended, Exception):
+                errors.keep("a part has ended", ended)
     if running.end.done():
         running.end.result()  # raises why a step could not be made
-    running.errors = errors.texts
     return running
 
 
@@ -234,18 +209,16 @@ class _ErrorLog(logging.Handler):
         super().__init__(logging.ERROR)
         self.texts: list[str] = []
         self._log = logging.getLogger("webhook")
-        self._before = self._log.level, self._log.propagate
+        self._propagates = self._log.propagate
 
     def __enter__(self) -> Self:
         self._log.addHandler(self)
-        self._log.setLevel(logging.ERROR)
         self._log.propagate = False
         return self
 
     def __exit__(self, *_: object) -> None:
         self._log.removeHandler(self)
-        level, self._log.propagate = self._before
-        self._log.setLevel(level)
+        self._log.propagate = self._propagates
 
     def emit(self, record: logging.LogRecord) -> None:
         """Keep a record's text, with the exception behind it."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal, NoReturn, TypeVar
 
@@ -31,6 +31,7 @@ from webhook.simulation.cluster_file.redacting import redact
 from webhook.simulation.simulation import Running, Step
 
 T = TypeVar("T")
+_replace = msgspec.structs.replace
 _ZONE, _TYPE = "topology.kubernetes.io/zone", "node.kubernetes.io/instance-type"
 _HOSTNAME = "kubernetes.io/hostname"
 _RETRY = 5.0
@@ -94,15 +95,12 @@ class AddNodes(msgspec.Struct, frozen=True):
         if like is None:
             _unknown("--add-nodes", self.like, _values(nodes, _TYPE) or list(nodes))
         stem = re.sub(r"[^a-z0-9]+", "-", self.like.lower()).strip("-")
-        number = 0
-        for _ in range(self.count):
-            number += 1
-            while (name := f"added-{stem}-{number}") in nodes:
-                number += 1
+        free = (name for number in itertools.count(1) if (name := f"added-{stem}-{number}") not in nodes)
+        for name in itertools.islice(free, self.count):
             labels = {**(like.metadata.labels or {}), _HOSTNAME: name}
-            meta = msgspec.structs.replace(like.metadata, name=name, uid=f"simulated-{name}", labels=labels)
-            spec = msgspec.structs.replace(like.spec, unschedulable=False)
-            running.tracker.put("Node", msgspec.structs.replace(like, metadata=meta, spec=spec))
+            meta = _replace(like.metadata, name=name, uid=f"simulated-{name}", labels=labels)
+            spec = _replace(like.spec, unschedulable=False)
+            running.tracker.put("Node", _replace(like, metadata=meta, spec=spec))
         running.history.note(self.at, f"{self.count} nodes like {self.like} added")
 
 
@@ -120,9 +118,8 @@ class Drain(msgspec.Struct, frozen=True):
         if not names:
             _unknown("--drain", self.zone, _values(nodes, _ZONE) or list(nodes))
         for name in names:
-            node = nodes[name]
-            spec = msgspec.structs.replace(node.spec, unschedulable=True)
-            running.tracker.put("Node", msgspec.structs.replace(node, spec=spec))
+            cordoned = _replace(nodes[name].spec, unschedulable=True)
+            running.tracker.put("Node", _replace(nodes[name], spec=cordoned))
         running.history.note(self.at, f"{len(names)} nodes of {self.zone} drained")
         drained = frozenset(names)
         for key, pod in list(running.tracker.all("Pod").items()):
@@ -197,9 +194,11 @@ class Apply(msgspec.Struct, frozen=True):
                     raise WhatIfError(f"{self.where}: PodDisruptionBudget {key_of(item)}: {error}") from error
                 known = running.tracker.get(kind.name, key_of(item))
                 generation = (known.metadata.generation or 0) if known is not None else 0
-                meta = msgspec.structs.replace(item.metadata, generation=generation + 1)
-                status = known.status if known is not None else item.status
-                running.tracker.put(kind.name, msgspec.structs.replace(item, metadata=meta, status=status))
+                meta, status = (
+                    _replace(item.metadata, generation=generation + 1),
+                    known.status if known else item.status,
+                )
+                running.tracker.put(kind.name, _replace(item, metadata=meta, status=status))
             case _:
                 running.tracker.put(kind.name, item)
 
@@ -343,7 +342,7 @@ def applied(paths: Iterable[Path], at: float = 0.0) -> Step:
         documents = readable(read_documents(files), remarks.append)
     except ObjectsError as error:
         raise WhatIfError(str(error)) from error
-    for where, group in groupby(documents, key=lambda document: document.where):
+    for where, group in itertools.groupby(documents, key=lambda document: document.where):
         of_file = list(group)
         policies = [document for document in of_file if document.kind in _POLICIES]
         if policies and len(policies) < len(of_file):
@@ -358,11 +357,11 @@ def applied(paths: Iterable[Path], at: float = 0.0) -> Step:
                 raise WhatIfError(f"{document.place}: a {document.kind} has no metadata.name")
             else:
                 objects.append(document.content)
-    loaded = load_texts(texts) if texts else None
-    if loaded and loaded.errors:
+    loaded = load_texts(texts)
+    if loaded.errors:
         raise WhatIfError(str(PolicyError(loaded.findings)))
     names = ", ".join(map(str, files))
     if passed_over:
         counts = ", ".join(f"{count} {kind}" for kind, count in passed_over.items())
         remarks.append(f"{names}: passed over, for it decides nothing here: {counts}")
-    return Apply(at, names, tuple(objects), loaded.policies if loaded else Policies(), tuple(remarks))
+    return Apply(at, names, tuple(objects), loaded.policies, tuple(remarks))
