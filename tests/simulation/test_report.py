@@ -176,7 +176,7 @@ def test_hostile_texts_are_printed_literally():
     result = run(added(full(1, pods=pods), "Node", node(f"{evil}n", "2"), node("c", "2")), None, "0s:drain zone-a")
     result.history.refused[evil] = evil
     result.policies.left_out[evil] = evil
-    result.history.note(0.0, evil)
+    result.history.notes.append((0.0, evil))
     one = summarize(evil, result)
     output = io.StringIO()
     print_summaries(Console(file=output, width=400, highlight=False), [one, msgspec.structs.replace(one, name="b")])

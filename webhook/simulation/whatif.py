@@ -57,7 +57,7 @@ class Scale(msgspec.Struct, frozen=True):
         """Change the cluster."""
         if not running.acting.workloads.scale(self.key, self.replicas):
             raise WhatIfError(f"--scale {self.key}={self.replicas}: there is no such workload in the snapshot")
-        running.history.note(self.at, f"{self.key} scaled to {self.replicas}")
+        running.history.notes.append((self.at, f"{self.key} scaled to {self.replicas}"))
 
 
 class RemoveNode(msgspec.Struct, frozen=True):
@@ -70,7 +70,7 @@ class RemoveNode(msgspec.Struct, frozen=True):
         """Change the cluster."""
         if running.tracker.remove("Node", self.name) is None:
             _unknown("--without-node", self.name, running.tracker.all("Node"))
-        running.history.note(self.at, f"node {self.name} lost")
+        running.history.notes.append((self.at, f"node {self.name} lost"))
         for key, pod in list(running.tracker.all("Pod").items()):
             if pod.spec.node_name == self.name:
                 if not pod.metadata.deletion_timestamp:
@@ -101,7 +101,7 @@ class AddNodes(msgspec.Struct, frozen=True):
             meta = _replace(like.metadata, name=name, uid=f"simulated-{name}", labels=labels)
             spec = _replace(like.spec, unschedulable=False)
             running.tracker.put("Node", _replace(like, metadata=meta, spec=spec))
-        running.history.note(self.at, f"{self.count} nodes like {self.like} added")
+        running.history.notes.append((self.at, f"{self.count} nodes like {self.like} added"))
 
 
 class Drain(msgspec.Struct, frozen=True):
@@ -120,7 +120,7 @@ class Drain(msgspec.Struct, frozen=True):
         for name in names:
             cordoned = _replace(nodes[name].spec, unschedulable=True)
             running.tracker.put("Node", _replace(nodes[name], spec=cordoned))
-        running.history.note(self.at, f"{len(names)} nodes of {self.zone} drained")
+        running.history.notes.append((self.at, f"{len(names)} nodes of {self.zone} drained"))
         drained = frozenset(names)
         for key, pod in list(running.tracker.all("Pod").items()):
             owner = controller_of(pod.metadata)
@@ -170,7 +170,7 @@ class Apply(msgspec.Struct, frozen=True):
             except (ApiError, msgspec.ValidationError) as error:
                 why = error.message if isinstance(error, ApiError) else f"{name}: {error}"
                 raise WhatIfError(f"{self.where}: {why}") from error
-        running.history.note(self.at, f"{self.where} applied")
+        running.history.notes.append((self.at, f"{self.where} applied"))
 
     def _put(self, running: Running, body: dict[str, Any]) -> None:
         """Put one object in its place. Raises what `make` says in words of its own."""

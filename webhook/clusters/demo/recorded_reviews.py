@@ -81,10 +81,11 @@ def show_reviews(console: Console, policies: Path = POLICIES) -> bool:
     context = Context(Engine(load_or_raise(policies)), recorded_objects())
     group, refusals, well = "", dict[str, str](), True
     for row in recorded():
-        got, message = _answered(context, row)
+        answer = ask(context, cast("Phase", row.path.partition("?")[0].strip("/")), row.review)
+        got = Expected(answer.verdict, answer.rules, answer.patch, answer.warnings)
         well &= got == row.expect
         if len(got.rules) == 1:
-            refusals[got.rules[0]] = message
+            refusals[got.rules[0]] = "; ".join(answer.refusals)
         effect = effect_of(got) if got == row.expect else f"WRONG, expected {row.expect}"
         if group != (group := f"Priority plugin {row.plugin}, {row.path.partition('?')[0]}"):
             table.add_row("", Text(f"\n{group}", "bold"))
@@ -103,9 +104,3 @@ def show_reviews(console: Console, policies: Path = POLICIES) -> bool:
     for message in refusals.values():
         console.print(Text(f"\n{message}", "dim"))
     return well
-
-
-def _answered(context: Context, row: Recorded) -> tuple[Expected, str]:
-    """What the webhook answers to a review, and why it refuses."""
-    answer = ask(context, cast("Phase", row.path.partition("?")[0].strip("/")), row.review)
-    return Expected(answer.verdict, answer.rules, answer.patch, answer.warnings), "; ".join(answer.refusals)

@@ -165,8 +165,6 @@ class QuickstartScenario:
     victim: str = ""
     """The class of a victim of 6 CPUs; without, a Deployment of 3 pods of 2 CPUs under a budget is there to go."""
     protected: bool = False
-    waits: bool = True
-    """Whether the preemptor waits at first."""
     goes: bool = False
     """Whether a victim goes in the end."""
 
@@ -175,7 +173,7 @@ class QuickstartScenario:
         victims, started = await self._victims(stage)
         stage.progress("nginx-preemptor does not fit; watching")
         await stage.create(PREEMPTOR, 3, HIGH)
-        if self.waits:
+        if self.protected or not self.goes or not self.victim:  # it waits at first
             await stage.reaches(PREEMPTOR, "Pending", "Unschedulable")
             left = max(0.0, started + stage.protection - time.time())
             seconds = 1.0 if self.goes else stage.stillness
@@ -219,7 +217,6 @@ SCENARIOS = [
         "evicted, preemptor Running, event PreemptForPodSuccessfully",
         "nginx-victim (6 CPU, class 80, which is annotated) runs; nginx-preemptor (3 CPU, class 100) created",
         victim=PREEMPTIBLE,
-        waits=False,
         goes=True,
     ),
     QuickstartScenario(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any, NamedTuple
 
 from webhook.clusters.model.pods import by_deletion_order, is_active
@@ -147,13 +148,8 @@ def has_ended(conditions: Sequence[Mapping[str, Any]] | None) -> bool:
 
 def intervals(indexes: Iterable[int]) -> str:
     """Indexes as a Job's status writes them: `0,2-5`; two neighbours are `0,1`."""
-    rows: list[list[int]] = []
-    for index in sorted(indexes):
-        if rows and rows[-1][-1] == index - 1:
-            rows[-1].append(index)
-        else:
-            rows.append([index])
-    return ",".join(f"{row[0]}{',' if len(row) == 2 else '-'}{row[-1]}" if row[1:] else f"{row[0]}" for row in rows)
+    runs = [[index for _, index in run] for _, run in groupby(enumerate(sorted(indexes)), lambda row: row[1] - row[0])]
+    return ",".join(f"{run[0]}{',' if len(run) == 2 else '-'}{run[-1]}" if run[1:] else f"{run[0]}" for run in runs)
 
 
 def _indexes_in(text: str) -> set[int]:

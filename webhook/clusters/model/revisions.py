@@ -38,7 +38,7 @@ class Revisions:
 
     def is_outdated(self, pod: Pod) -> bool:
         """Whether a pod was made of another template than the newest."""
-        label = _label(pod)
+        label = (pod.metadata.labels or {}).get(REVISION, "")
         if label == self._newest:
             return False
         if self._newest != self._first or label in self._seen:
@@ -59,7 +59,3 @@ class Revisions:
     def _revision(self, owner: Workload) -> str:
         digest = template_hash(owner.spec.template)
         return digest if self._kind == "DaemonSet" else f"{owner.metadata.name}-{digest}"
-
-
-def _label(pod: Pod) -> str:
-    return (pod.metadata.labels or {}).get(REVISION, "")

@@ -103,9 +103,8 @@ class Api:
         if given.get("resourceVersion", meta.resource_version) != meta.resource_version:
             raise ApiError(409, "Conflict", f"{key} has changed")
         if "annotations" in given:
-            meta = _replace(
-                meta, annotations=_without_nulls({**(meta.annotations or {}), **given["annotations"]}) or None
-            )
+            annotations = _without_nulls({**(meta.annotations or {}), **given["annotations"]})
+            meta = _replace(meta, annotations=annotations or None)
         if told := body.get("status"):
             before: Json = msgspec.to_builtins(status)
             if isinstance(known, Pod) and "conditions" in told:

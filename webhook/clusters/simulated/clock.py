@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import selectors
 from collections.abc import Callable
-from typing import Any
 
 
 class _Jumping(selectors.DefaultSelector):
@@ -47,20 +46,12 @@ class VirtualClock:
     """The time of a virtual loop; the wall clock begins at `start`, in seconds since the epoch."""
 
     def __init__(self, loop: VirtualLoop, start: float) -> None:
-        self._loop = loop
         self.start = start
-
-    def monotonic(self) -> float:
-        """Seconds since the start."""
-        return self._loop.time()
-
-    stopwatch = monotonic
-    """The same: deciding takes no time."""
+        self.monotonic = self.stopwatch = loop.time
+        """Seconds since the start: deciding takes no time."""
+        self.call_later = loop.call_later
+        """Do something when this much time has passed."""
 
     def wall(self) -> float:
         """Seconds since the epoch."""
-        return self.start + self._loop.time()
-
-    def call_later(self, seconds: float, what: Callable[..., Any], *arguments: Any) -> None:
-        """Do something when this much time has passed."""
-        self._loop.call_later(seconds, what, *arguments)
+        return self.start + self.monotonic()

@@ -124,10 +124,6 @@ class SimulationHistory:
         if occurrence.reason == "Preempted" and behind and story is not None and story.eviction is not None:
             story.eviction.preemptor = f"{behind['namespace']}/{behind['name']}"
 
-    def note(self, at: float, what: str) -> None:
-        """Somebody changed the cluster from outside."""
-        self.notes.append((at, what))
-
 
 def owner_of(pod: Pod) -> str:
     """The workload that a pod counts for, `Kind/namespace/name`; itself if it has none."""
