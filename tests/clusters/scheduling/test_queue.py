@@ -22,7 +22,7 @@ def queue_of(*pods: tuple[str, int]) -> tuple[SchedulingQueue, SimpleNamespace]:
     queue = SchedulingQueue(clock)
     for name, priority in pods:
         made = msgspec.convert(pod(name, priority=priority), Pod)
-        queue.add(name, made, compile_pod(made))
+        queue.add(name, compile_pod(made))
     return queue, clock
 
 

@@ -7,7 +7,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from webhook.clusters.model.pods import is_active, is_ready
 from webhook.clusters.model.workloads import Workload
@@ -17,7 +17,7 @@ from webhook.kube.client import Client
 from webhook.kube.errors import ApiError, unless_absent
 from webhook.kube.instants import Clock
 from webhook.kube.object_cache import Change, ObjectCache
-from webhook.kube.objects.meta import OwnerReference
+from webhook.kube.objects.meta import KubeObject, OwnerReference
 from webhook.kube.objects.pod import Pod
 from webhook.kube.pods import controller_of
 from webhook.kube.resources import POD, Resource
@@ -33,39 +33,45 @@ LONGEST_DELAY = 10.0
 Json = dict[str, Any]
 
 
-class ControlledPods:
-    """The pods that have a controller, by its uid, and who hears of them."""
+T = TypeVar("T", bound=KubeObject)
 
-    def __init__(self, informers: Informers) -> None:
-        self.cache: ObjectCache[Pod] = informers.cache(POD, Pod)
+
+class Controlled(Generic[T]):
+    """The objects of a cache that have a controller, by its uid, and who hears of changes that are `news` to it."""
+
+    def __init__(self, cache: ObjectCache[T], news: Callable[[T, T], bool] = lambda _old, _new: True) -> None:
+        self.cache, self._news = cache, news
         self.cache.handlers.append(self._notice)
-        self._of: dict[str, dict[str, Pod]] = {}
-        self._handlers: dict[str, list[Callable[[OwnerReference, Change[Pod]], None]]] = {}
+        self._of: dict[str, dict[str, T]] = {}
+        self._handlers: dict[str, list[Callable[[OwnerReference, Change[T]], None]]] = {}
 
-    def of(self, uid: str) -> Collection[Pod]:
-        """The pods of the controller of that uid, as far as the cache knows."""
+    def of(self, uid: str) -> Collection[T]:
+        """The objects of the controller of that uid, as far as the cache knows."""
         return self._of.get(uid, {}).values()
 
-    def follow(self, kind: str, handler: Callable[[OwnerReference, Change[Pod]], None]) -> None:
-        """Call somebody when a pod of a controller of this kind is new, gone, or counts otherwise than before."""
+    def follow(self, kind: str, handler: Callable[[OwnerReference, Change[T]], None]) -> None:
+        """Call somebody when an object of a controller of this kind is new, gone, or changed in a way that is news."""
         self._handlers.setdefault(kind, []).append(handler)
 
-    def _notice(self, change: Change[Pod]) -> None:
+    def _notice(self, change: Change[T]) -> None:
         old, new = change.old, change.new
-        before, after = (controller_of(pod.metadata) if pod is not None else None for pod in (old, new))
+        before, after = (controller_of(item.metadata) if item is not None else None for item in (old, new))
         if before is not None and (after is None or after.uid != before.uid):
             take_out(self._of, before.uid, change.key)
         if after is not None and new is not None:
             self._of.setdefault(after.uid, {})[change.key] = new
         owner = after or before
-        if owner is not None and owner.kind in self._handlers and _counts_otherwise(old, new):
+        if owner is not None and owner.kind in self._handlers and (old is None or new is None or self._news(old, new)):
             for handler in self._handlers[owner.kind]:
                 handler(owner, change)
 
 
-def _counts_otherwise(old: Pod | None, new: Pod | None) -> bool:
-    if old is None or new is None:
-        return True
+def controlled_pods(informers: Informers) -> Controlled[Pod]:
+    """The pods that have a controller; to it is news what it counts otherwise than before."""
+    return Controlled(informers.cache(POD, Pod), _counts_otherwise)
+
+
+def _counts_otherwise(old: Pod, new: Pod) -> bool:
     if old.status is new.status and old.metadata.deletion_timestamp == new.metadata.deletion_timestamp:
         return False
     return (is_active(old), is_ready(old), old.status.phase) != (is_active(new), is_ready(new), new.status.phase)
@@ -79,7 +85,7 @@ class ControllerContext:
     clock: Clock
     workload_type: type[Any]
     """As what the informers decode workloads; a `Workload`."""
-    pods: ControlledPods
+    pods: Controlled[Pod]
     template_of: Callable[[str, Any], Json | None] = lambda _kind, workload: workload.pod_template()
     """What the pods of a workload of that kind are made of; None if that is not known."""
     is_simulated: bool = False
@@ -129,6 +135,10 @@ class Controller(ABC):
             self._begin(key)
         else:
             self._waiting[key] = None
+
+    def add_owner(self, owner: OwnerReference, change: Change[Any]) -> None:
+        """Have the controller of an object handled soon, because that changed."""
+        self.add(f"{change.key.partition('/')[0]}/{owner.name}")
 
     def add_after(self, key: str, delay: float) -> None:
         """Have the key handled after `delay` seconds, unless an earlier wish for it is under way."""

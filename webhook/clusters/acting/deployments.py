@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any
 
 from webhook.clusters.acting.controller import (
     CONFLICT,
+    Controlled,
     Controller,
     ControllerContext,
     Json,
@@ -35,22 +35,9 @@ class DeploymentController(Controller):
         self._client = client
         self._deployments = self.watch_keys(DEPLOYMENT)
         self._sets = context.workloads(REPLICA_SET)
-        self._sets.handlers.append(self._set_changed)
-        self._of_owner: dict[str, dict[str, Workload]] = {}
-        """The ReplicaSets of each Deployment by their keys, by its uid."""
+        self._controlled: Controlled[Workload] = Controlled(self._sets)
+        self._controlled.follow(DEPLOYMENT.kind, self.add_owner)
         context.pods.follow(REPLICA_SET.kind, self._pod_changed)
-
-    def _set_changed(self, change: Change[Any]) -> None:
-        known: Workload | None = change.new or change.old
-        assert known is not None
-        owner = controller_of(known.metadata)
-        if owner is None or owner.kind != DEPLOYMENT.kind:
-            return
-        rows = self._of_owner.setdefault(owner.uid, {})
-        rows.pop(change.key, None)
-        if change.new is not None:
-            rows[change.key] = change.new
-        self.add(f"{known.metadata.namespace}/{owner.name}")
 
     def _pod_changed(self, owner: OwnerReference, change: Change[Pod]) -> None:
         """Look at a Deployment again that is being rolled out: a pod of it came up or is gone."""
@@ -62,16 +49,16 @@ class DeploymentController(Controller):
         deployment = self._deployments.get(f"{namespace}/{above.name}")
         if deployment is None or deployment.spec.paused:
             return
-        sets = self._of_owner.get(above.uid, {}).values()
+        sets = self._controlled.of(above.uid)
         if sum(bool(row.spec.wanted or self.context.pods.of(row.metadata.uid)) for row in sets) != 1:
-            self.add(f"{namespace}/{above.name}")
+            self.add_owner(above, change)
 
     async def sync(self, key: str) -> None:
         """Make the newest replica set, or take the next step of the rollout, and write the status."""
         deployment: Workload | None = self._deployments.get(key)
         if deployment is None or deployment.spec.template is None:
             return
-        sets = sorted(self._of_owner.get(deployment.metadata.uid, {}).values(), key=_revision)
+        sets = sorted(self._controlled.of(deployment.metadata.uid), key=_revision)
         # The one with its template, but for the label with its hash (`FindNewReplicaSet`)
         template = _comparable(deployment)
         newest = next((replica_set for replica_set in sets if _comparable(replica_set) == template), None)
@@ -91,8 +78,6 @@ class DeploymentController(Controller):
         labels = {**(metadata.get("labels") or {}), TEMPLATE_HASH: digest}
         chosen = {**(selector.get("matchLabels") or {}), TEMPLATE_HASH: digest}
         body = {
-            "apiVersion": REPLICA_SET.api_version,
-            "kind": REPLICA_SET.kind,
             "metadata": {
                 "name": f"{deployment.metadata.name}-{digest}",
                 "labels": labels,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 from webhook.clusters.acting.controller import Controller, ControllerContext
@@ -29,6 +30,8 @@ from webhook.kube.resources import (
 )
 from webhook.kube.selectors import Matcher, SelectorError, label_matcher, nothing
 
+_FACTS = attrgetter("metadata.generation", "status.disrupted_pods")
+"""What a budget's status follows, beside its spec."""
 SCALED = (REPLICA_SET, STATEFUL_SET, REPLICATION_CONTROLLER, DEPLOYMENT)
 
 
@@ -108,10 +111,7 @@ class DisruptionController(Controller):
             for key, pod in self._pods.items().items():
                 if key.startswith(prefix) and matches(pod.metadata.labels or {}):
                     covered.put(key, pod)
-        elif (old.metadata.generation, old.status.disrupted_pods) == (
-            new.metadata.generation,
-            new.status.disrupted_pods,
-        ):
+        elif _FACTS(old) == _FACTS(new):
             return
         self.add(change.key)
 

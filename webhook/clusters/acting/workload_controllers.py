@@ -33,7 +33,7 @@ from webhook.kube.errors import unless_absent
 from webhook.kube.instants import rfc3339
 from webhook.kube.object_cache import Change
 from webhook.kube.objects.cluster_scoped import Node
-from webhook.kube.objects.meta import OwnerReference
+from webhook.kube.objects.meta import OwnerReference, key_of
 from webhook.kube.objects.pod import Pod, PodSpec
 from webhook.kube.objects.storage import PersistentVolumeClaim
 from webhook.kube.resources import (
@@ -82,7 +82,7 @@ class WorkloadController(Controller):
         """Look at the owner of a pod that came, went or counts otherwise."""
         if change.new is None and owner.uid in self._unseen:
             self._unseen[owner.uid].discard((change.key, ""))
-        self.add(f"{change.key.partition('/')[0]}/{owner.name}")
+        self.add_owner(owner, change)
 
     async def sync(self, key: str) -> None:
         """Delete the workload's pods too many, make those missing, and write its status, also if one was refused."""
@@ -97,20 +97,16 @@ class WorkloadController(Controller):
         step = self.step(owner, list(self.context.pods.of(owner.metadata.uid)))
         try:
             for pod in step.delete:
-                metadata = pod.metadata
-                path, options = POD.path(metadata.namespace, metadata.name), {"preconditions": {"uid": metadata.uid}}
+                meta = pod.metadata
+                path, options = POD.path(meta.namespace, meta.name), {"preconditions": {"uid": meta.uid}}
                 await unless_absent(self._client.delete(path, options), NOT_FOUND, CONFLICT)
-                self._remember(owner, f"{metadata.namespace}/{metadata.name}", metadata.uid)
+                self._remember(owner, key_of(pod), meta.uid)
             for template in step.create:
                 given = {name: part for name, part in template["metadata"].items() if part and name in _OF_TEMPLATES}
-                body: Json = {
-                    "apiVersion": "v1",
-                    "kind": "Pod",
-                    "metadata": {**given, "ownerReferences": [owner_reference(self.resource, owner)]},
-                    "spec": template["spec"],
-                }
+                metadata = {**given, "ownerReferences": [owner_reference(self.resource, owner)]}
+                body: Json = {"metadata": metadata, "spec": template["spec"]}
                 made = await self._client.create(POD.path(owner.metadata.namespace), body, Pod)
-                self._remember(owner, f"{made.metadata.namespace}/{made.metadata.name}", "")
+                self._remember(owner, key_of(made), "")
         finally:
             if step.status is not None:
                 await put_status(self._client, self.resource, owner, step.status)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Mapping
 
 from webhook.kube.client import Client
 from webhook.kube.errors import ApiError, unless_absent
@@ -23,6 +24,14 @@ log = logging.getLogger(__name__)
 NAME = "default-scheduler"
 NOT_FOUND = 404
 CONFLICT = 409
+
+
+async def patch_status(client: Client, namespace: str, name: str, body: Mapping[str, object]) -> None:
+    """Patch a pod's status; one that is refused is left as it is."""
+    try:
+        await client.patch(POD.path(namespace, name, "status"), body, kind="strategic")
+    except ApiError as error:
+        log.debug("status of %s/%s: %s", namespace, name, error)
 
 
 class Preemption:
@@ -75,7 +84,7 @@ class Preemption:
     async def _carry_out(self, preemptor: Pod, plan: Candidate, outranked: list[PodSummary]) -> None:
         """Clear lower nominations, remove the victims side by side, the last one last (docs/semantics.md E3)."""
         for pod in outranked:
-            await self._patch_status(pod.namespace, pod.name, {"nominatedNodeName": None})
+            await patch_status(self._client, pod.namespace, pod.name, {"status": {"nominatedNodeName": None}})
         *first, last = plan.victims
         results = await asyncio.gather(*(self._remove(victim, preemptor) for victim in first))
         if all(results):
@@ -89,7 +98,7 @@ class Preemption:
             "message": f"{NAME}: preempting to accommodate a higher priority pod",
             "lastTransitionTime": rfc3339(self._clock.wall()),
         }
-        await self._patch_status(victim.namespace, victim.name, {"conditions": [condition]})
+        await patch_status(self._client, victim.namespace, victim.name, {"status": {"conditions": [condition]}})
         try:
             body = {"preconditions": {"uid": victim.uid}}
             await unless_absent(self._client.delete(POD.path(victim.namespace, victim.name), body), NOT_FOUND, CONFLICT)
@@ -101,9 +110,3 @@ class Preemption:
         regarding, related = reference(POD, metadata), reference(POD, preemptor.metadata)
         self._events.event(Occurrence(regarding, related, "Normal", "Preempted", "Preempting", note))
         return True
-
-    async def _patch_status(self, namespace: str, name: str, status: dict[str, object]) -> None:
-        try:
-            await self._client.patch(POD.path(namespace, name, "status"), {"status": status}, kind="strategic")
-        except ApiError as error:
-            log.debug("status of %s/%s: %s", namespace, name, error)

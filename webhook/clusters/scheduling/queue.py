@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 from webhook.kube.backoff import exponential
 from webhook.kube.instants import Clock
-from webhook.kube.objects.pod import Pod
 from webhook.preemption.snapshot.pod_info import PodInfo
 
 FIRST_BACKOFF = 1.0
@@ -26,7 +25,6 @@ class Entry:
     """A pending pod; `order` is when it came, `failed_at` the end of its last attempt (monotonic seconds)."""
 
     key: str
-    pod: Pod
     incoming: PodInfo
     order: int
     attempts: int = 0
@@ -39,11 +37,11 @@ class Entry:
     """Whether its place depends on where others are."""
 
     def __post_init__(self) -> None:
-        self.use(self.pod, self.incoming)
+        self.use(self.incoming)
 
-    def use(self, pod: Pod, incoming: PodInfo) -> None:
+    def use(self, incoming: PodInfo) -> None:
         """Take over the pod's new state."""
-        self.pod, self.incoming = pod, incoming
+        self.incoming = incoming
         self.shape = tuple(sorted(incoming.amounts.items()))
         self.relative = bool(incoming.affinity or incoming.anti_affinity or incoming.spread)
 
@@ -83,16 +81,15 @@ class SchedulingQueue:
         """The entry of a pending pod."""
         return self._entries.get(key)
 
-    def add(self, key: str, pod: Pod, incoming: PodInfo) -> None:
+    def add(self, key: str, incoming: PodInfo) -> None:
         """Queue a new pod."""
-        entry = self._entries[key] = Entry(key, pod, incoming, next(self._order))
+        entry = self._entries[key] = Entry(key, incoming, next(self._order))
         self._activate(entry)
 
-    def update(self, key: str, pod: Pod, incoming: PodInfo, *, wake: bool) -> None:
+    def update(self, key: str, incoming: PodInfo, *, wake: bool) -> None:
         """Take over a pod's new state; `wake` where the change could make it fit."""
         entry = self._entries[key]
-        if incoming is not entry.incoming:
-            entry.use(pod, incoming)
+        entry.use(incoming)
         if wake and key in self._unschedulable:
             self._move(entry)
 

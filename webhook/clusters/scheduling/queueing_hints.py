@@ -32,7 +32,9 @@ def after_pod_change(snapshot: Snapshot, change: Change[Pod]) -> Helps | None:
     if old is not None and old.spec.node_name and not is_terminal(old) and (new is None or is_terminal(new)):
         anti, claims = bool(old.spec.affinity and old.spec.affinity.pod_anti_affinity), _named_claims(old)
         has_room = _room_on(snapshot, old.spec.node_name)
-        return lambda entry: anti or entry.relative or bool(claims & _named_claims(entry.pod)) or has_room(entry)
+        return lambda entry: (
+            anti or entry.relative or bool(claims & _named_claims(entry.incoming.pod)) or has_room(entry)
+        )
     if old is not None and _reserved(old) and _reserved(old) != (_reserved(new) if new else ""):
         priority = priority_of(old)
         return lambda entry: entry.incoming.priority <= priority
@@ -43,7 +45,7 @@ def after_pod_change(snapshot: Snapshot, change: Change[Pod]) -> Helps | None:
 
 def after_volume_change(entry: Entry) -> bool:
     """A volume, claim or storage class helps pods that have claims."""
-    return claims_of(entry.pod) is not None
+    return claims_of(entry.incoming.pod) is not None
 
 
 def _named_claims(pod: Pod) -> frozenset[str]:

@@ -16,7 +16,7 @@ import numpy as np
 
 from webhook.clusters.scheduling import queueing_hints
 from webhook.clusters.scheduling.cluster_state import ClusterState, Informers
-from webhook.clusters.scheduling.default_preemption import Preemption
+from webhook.clusters.scheduling.default_preemption import NAME, NOT_FOUND, Preemption, patch_status
 from webhook.clusters.scheduling.queue import Entry, SchedulingQueue
 from webhook.clusters.scheduling.scores import best_node
 from webhook.kube.client import Client
@@ -41,11 +41,9 @@ from webhook.preemption.snapshot.snapshot import Snapshot
 
 log = logging.getLogger(__name__)
 
-NAME = "default-scheduler"
 _NO_DEVICES = "it asks for devices, which are not allocated here"
 NO_NODES = "no nodes available to schedule pods"
 NEVER = "preemption: not eligible due to preemptionPolicy=Never."
-NOT_FOUND = 404
 
 
 class Scheduler:
@@ -70,14 +68,11 @@ class Scheduler:
         self._clock = clock
         self._queue = SchedulingQueue(clock)
         self._state = ClusterState(informers, self._pod_changed, self._other_changed)
+        self.snapshot = self._state.snapshot
+        """The cluster as it sees it, with the pods it has placed."""
         self._events = events
         self._everybody = everybody
         self._binding: set[asyncio.Task[None]] = set()
-
-    @property
-    def snapshot(self) -> Snapshot:
-        """The cluster as it sees it, with the pods it has placed."""
-        return self._state.snapshot
 
     @property
     def is_idle(self) -> bool:
@@ -100,8 +95,7 @@ class Scheduler:
 
     async def _schedule(self, entry: Entry) -> None:
         """One attempt for one pod."""
-        snapshot, pod = self._state.snapshot, entry.pod
-        incoming = entry.incoming
+        snapshot, incoming, pod = self.snapshot, entry.incoming, entry.incoming.pod
         if needs_devices(snapshot, incoming):
             incoming = incoming._replace(beyond=_NO_DEVICES)
         failures = run_filters(prefilter(snapshot, incoming))
@@ -123,12 +117,8 @@ class Scheduler:
 
     async def _bind(self, entry: Entry, pod: Pod, node: str) -> None:
         metadata = pod.metadata
-        body = {
-            "apiVersion": "v1",
-            "kind": "Binding",
-            "metadata": {"name": metadata.name, "namespace": metadata.namespace, "uid": metadata.uid},
-            "target": {"kind": "Node", "name": node},
-        }
+        about = {"name": metadata.name, "namespace": metadata.namespace, "uid": metadata.uid}
+        body = {"metadata": about, "target": {"kind": "Node", "name": node}}
         try:
             await self._client.create(POD.path(metadata.namespace, metadata.name, "binding"), body)
         except ApiError as error:
@@ -144,7 +134,7 @@ class Scheduler:
 
     async def _report(self, pod: Pod, failures: Failures) -> None:
         """Preempt where that is this scheduler's to do, and write the reasons into the pod's status."""
-        snapshot, nominated, outcome = self._state.snapshot, "", ""
+        snapshot, nominated, outcome = self.snapshot, "", ""
         if self._preemption is not None and pod.spec.preemption_policy == "Never":
             outcome = NEVER
         elif self._preemption is not None and len(snapshot.nodes.known()):
@@ -169,25 +159,20 @@ class Scheduler:
         if self._preemption is None and pod.status.nominated_node_name:
             status["nominatedNodeName"] = None
         if status:
-            path = POD.path(pod.metadata.namespace, pod.metadata.name, "status")
-            try:
-                await self._client.patch(
-                    path, {"metadata": {"uid": pod.metadata.uid}, "status": status}, kind="strategic"
-                )
-            except ApiError as error:
-                log.debug("status of %s: %s", pod.metadata.name, error)
+            body = {"metadata": {"uid": pod.metadata.uid}, "status": status}
+            await patch_status(self._client, pod.metadata.namespace, pod.metadata.name, body)
         self._event(pod, "Warning", "FailedScheduling", "Scheduling", message)
 
     def _event(self, pod: Pod, type_: EventType, reason: str, action: str, note: str) -> None:
         self._events.event(Occurrence(reference(POD, pod.metadata), None, type_, reason, action, note))
 
     def _pod_changed(self, change: Change[Pod]) -> None:
-        helps = queueing_hints.after_pod_change(self._state.snapshot, change)
+        helps = queueing_hints.after_pod_change(self.snapshot, change)
         if helps is not None:
             self._queue.wake(helps)
         pod, key = change.new, change.key
         known = self._queue.get(key)
-        if known is not None and (pod is None or pod.metadata.uid != known.pod.metadata.uid):
+        if known is not None and (pod is None or pod.metadata.uid != known.incoming.pod.metadata.uid):
             self._queue.remove(key)
             known = None
         if pod is None or not (self._everybody or pod.spec.scheduler_name == NAME):
@@ -196,18 +181,18 @@ class Scheduler:
             self._queue.remove(key)
         elif known is None:
             try:
-                self._queue.add(key, pod, compile_pod(pod))
+                self._queue.add(key, compile_pod(pod))
             except ValueError as error:
                 log.warning("%s cannot be scheduled: %s", key, error)
         else:
-            reshaped = queueing_hints.is_reshaped(known.pod, pod)
+            reshaped = queueing_hints.is_reshaped(known.incoming.pod, pod)
             incoming = compile_pod(pod) if reshaped else known.incoming._replace(pod=pod)
-            self._queue.update(key, pod, incoming, wake=reshaped)
+            self._queue.update(key, incoming, wake=reshaped)
 
     def _other_changed(self, resource: Resource, change: Change[Any]) -> None:
         helps = None
         if resource is NODE:
-            helps = queueing_hints.after_node_change(self._state.snapshot, change)
+            helps = queueing_hints.after_node_change(self.snapshot, change)
         elif resource in (PERSISTENT_VOLUME, PERSISTENT_VOLUME_CLAIM, STORAGE_CLASS, CSI_NODE):
             helps = queueing_hints.after_volume_change
         if helps is not None:

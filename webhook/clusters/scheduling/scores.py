@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from webhook.clusters.scheduling.default_spread import Selectors
 from webhook.clusters.scheduling.tally import Counts, Tally, asked_by, nonzero_requests, preferences_of
-from webhook.kube.objects.placement import NodeSelector, Taint, TopologySpreadConstraint
+from webhook.kube.objects.placement import NodeSelector, TopologySpreadConstraint
 from webhook.kube.objects.pod import Pod
 from webhook.kube.selectors import SelectorError, tolerates
 from webhook.preemption.filters.filtering import Failures
@@ -115,12 +115,9 @@ def _tolerated_taints(view: View, incoming: PodInfo, rows: Rows) -> Ints | None:
         if toleration.effect in {"", "PreferNoSchedule"}
     ]
     bothers = np.zeros(len(nodes.taint_sets), np.int64)
-
-    def bother(taint: Taint) -> bool:
-        return taint.effect == "PreferNoSchedule" and not tolerates(tolerations, taint)
-
     for identity, taints in nodes.taint_sets.used():
-        bothers[identity] = sum(map(bother, taints))
+        soft = (taint for taint in taints if taint.effect == "PreferNoSchedule")
+        bothers[identity] = sum(not tolerates(tolerations, taint) for taint in soft)
     counts = bothers[nodes.taints[rows]]
     most = int(counts.max(initial=0))
     return _MOST - _MOST * counts // most if most else None

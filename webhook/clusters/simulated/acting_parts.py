@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import cast
 
-from webhook.clusters.acting.controller import ControlledPods, Controller, ControllerContext
+from webhook.clusters.acting.controller import Controller, ControllerContext, controlled_pods
 from webhook.clusters.acting.deployments import DeploymentController
 from webhook.clusters.acting.disruption import DisruptionController
 from webhook.clusters.acting.kubelet import Kubelet
@@ -27,7 +27,7 @@ class ActingParts:
     """
 
     def __init__(self, api: Api, termination: float | None) -> None:
-        pods = ControlledPods(api.tracker)
+        pods = controlled_pods(api.tracker)
         self.workloads = Workloads(api, pods)
         context = ControllerContext(
             informers=api.tracker,

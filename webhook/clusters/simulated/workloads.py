@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from webhook.clusters.acting.controller import ControlledPods
+from webhook.clusters.acting.controller import Controlled
 from webhook.clusters.model.daemon_sets import pinned
 from webhook.clusters.model.jobs import job_labels
 from webhook.clusters.model.new_pods import template_like
@@ -35,7 +35,7 @@ _SCALED = ("Deployment", "ReplicaSet", "StatefulSet", "ReplicationController", "
 class Workloads:
     """Changes workloads; controllers hear of it and do the rest. Plays the controllers that are not in the file."""
 
-    def __init__(self, api: Api, pods: ControlledPods) -> None:
+    def __init__(self, api: Api, pods: Controlled[Pod]) -> None:
         self._api, self._tracker, self._pods = api, api.tracker, pods
         self._samples: dict[str, tuple[OwnerReference, Pod]] = {}
         """By the uid of a controller: a reference to it, and the pod of it that was active last."""
@@ -74,7 +74,7 @@ class Workloads:
                     labels = {**(template.metadata.labels or {}), TEMPLATE_HASH: labels[TEMPLATE_HASH]}
                 made_of = PodTemplate(metadata=_replace(template.metadata, labels=labels), spec=template.spec)
                 spec = SimulatedSpec(
-                    replicas=self._active(reference.uid),
+                    replicas=sum(map(is_active, self._pods.of(reference.uid))),
                     selector={"matchLabels": labels},
                     template=made_of if is_newest else None,
                 )
@@ -120,9 +120,6 @@ class Workloads:
             if is_of_deployment and self._tracker.get("ReplicaSet", f"{namespace}/{owner.name}") is None:
                 sets.setdefault(f"{namespace}/{owner.name.removesuffix(f'-{digest}')}", []).append((owner, pod))
         return sets
-
-    def _active(self, uid: str) -> int:
-        return sum(map(is_active, self._pods.of(uid)))
 
     def _latest(self, uid: str) -> str:
         """When the youngest active pod of a controller was made."""

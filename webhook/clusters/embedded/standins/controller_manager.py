@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any
 
-from webhook.clusters.acting.controller import ControlledPods, Controller, ControllerContext
+from webhook.clusters.acting.controller import Controller, ControllerContext, controlled_pods
 from webhook.clusters.acting.deployments import DeploymentController
 from webhook.clusters.acting.disruption import DisruptionController
 from webhook.clusters.acting.kubelet import Kubelet
@@ -23,8 +23,8 @@ from webhook.clusters.embedded.protocol.api_resources import BY_KIND
 from webhook.clusters.embedded.standins.deletion import GarbageCollector, NamespaceController
 from webhook.clusters.model.disruption import NoScaleError
 from webhook.clusters.model.workloads import Workload
+from webhook.clusters.scheduling.default_preemption import NAME as SCHEDULER_NAME
 from webhook.clusters.scheduling.default_preemption import Preemption
-from webhook.clusters.scheduling.scheduler import NAME as SCHEDULER_NAME
 from webhook.clusters.scheduling.scheduler import Scheduler
 from webhook.kube.client import Client
 from webhook.kube.events import EventRecorder
@@ -92,7 +92,7 @@ class StandInInformers:
 
 def context_of(informers: StandInInformers) -> ControllerContext:
     """Where the stand-ins act that share these caches."""
-    return ControllerContext(informers, SystemClock(), Workload, ControlledPods(informers))
+    return ControllerContext(informers, SystemClock(), Workload, controlled_pods(informers))
 
 
 class ControllerManager:
