@@ -10,15 +10,9 @@ from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster
 from webhook.clusters.embedded.protocol.calls import Right
 
 
-class UsedRights:
-    """The rights that users of a cluster exercised, and those they were refused; names are left out of the first."""
-
-    def __init__(self, cluster: EmbeddedCluster) -> None:
-        self._decided = cluster.authorizer.used
-
-    def of(self, user: str, *, allowed: bool = True) -> frozenset[Right]:
-        """What the user did, or was not allowed to do."""
-        return frozenset(right for name, right, was in self._decided if name == user and was is allowed)
+def used_rights(cluster: EmbeddedCluster, user: str, *, allowed: bool = True) -> frozenset[Right]:
+    """What the user did, without names, or was not allowed to do."""
+    return frozenset(right for name, right, was in cluster.authorizer.used if name == user and was is allowed)
 
 
 def unused(rules: Iterable[Mapping[str, Any]], used: Iterable[Right]) -> list[str]:

@@ -13,6 +13,7 @@ import pytest
 from tests.bench.structure import Package, packages
 
 ROOT = Path(__file__).parent.parent
+CONTRACTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
 
 
 @pytest.fixture(scope="module")
@@ -49,8 +50,7 @@ def test_names_say_what_they_hold():
 
 def test_the_picture_of_the_floors_is_the_one_that_imports_keep():
     """ARCHITECTURE.md draws each floor with its rooms as import-linter holds them, and no package has no room."""
-    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
-    kept = next(contract for contract in contracts if contract.get("containers") == ["webhook"])
+    kept = next(contract for contract in CONTRACTS if contract.get("containers") == ["webhook"])
     drawn = re.findall(r"^ +\d+ +(.+)$", (ROOT / "ARCHITECTURE.md").read_text(), re.MULTILINE)
     assert drawn == kept["layers"]
     rooms = {path.parent.name for path in (ROOT / "webhook").glob("*/__init__.py")}
@@ -60,10 +60,9 @@ def test_the_picture_of_the_floors_is_the_one_that_imports_keep():
 
 def test_the_rooms_within_packages_are_drawn_as_imports_keep_them():
     """ARCHITECTURE.md has a line for each package with an order of its own, and every package with packages has one."""
-    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
     kept = {
         container.removeprefix("webhook."): (contract["layers"], contract["exhaustive"])
-        for contract in contracts
+        for contract in CONTRACTS
         if contract["type"] == "layers"
         for container in contract.get("containers", [])
         if container != "webhook"

@@ -77,13 +77,9 @@ def _promtool() -> bytes:
 def _run(*command: str, cwd: str | None = None) -> None:
     try:
         subprocess.run(command, check=True, capture_output=True, text=True, timeout=_SECONDS, cwd=cwd)
-    except FileNotFoundError as error:
-        raise FetchError(f"{command[0]} is not on this machine") from error
-    except subprocess.TimeoutExpired as error:
-        raise FetchError(f"{command[0]} {command[1]} took longer than {_SECONDS} s") from error
-    except subprocess.CalledProcessError as error:
-        last = error.stderr.strip().splitlines()[-1:] or ["no message"]
-        raise FetchError(f"{command[0]} {command[1]}: {last[0]}") from error
+    except (OSError, subprocess.SubprocessError) as error:
+        said = getattr(error, "stderr", "") or str(error)
+        raise FetchError(f"{command[0]} {command[1]}: {said.strip().splitlines()[-1]}") from error
 
 
 _FETCHED: dict[str, tuple[str, Callable[[], bytes]]] = {
@@ -96,10 +92,10 @@ _FETCHED: dict[str, tuple[str, Callable[[], bytes]]] = {
 def _keep(path: Path, content: bytes) -> None:
     """Write a program in one step, so that nobody runs half of it."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-        file.write(content)
-    Path(file.name).chmod(0o755)
-    Path(file.name).rename(path)
+    part = path.with_name(f"{path.name}.{os.getpid()}")
+    part.write_bytes(content)
+    part.chmod(0o755)
+    part.rename(path)
 
 
 def main() -> None:

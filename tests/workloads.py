@@ -33,25 +33,14 @@ def namespace(name: str, **labels: str) -> Json:
 
 def priority_class(name: str, value: int, **fields: Any) -> Json:
     """A PriorityClass; further arguments are its fields."""
-    metadata = {"name": name}
-    return {
-        "apiVersion": "scheduling.k8s.io/v1",
-        "kind": "PriorityClass",
-        "metadata": metadata,
-        "value": value,
-        **fields,
-    }
+    kind = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass"}
+    return {**kind, "metadata": {"name": name}, "value": value, **fields}
 
 
 def budget(name: str, labels: dict[str, str], **spec: Any) -> Json:
     """A PodDisruptionBudget over the pods with these labels."""
-    selector = {"matchLabels": labels}
-    return {
-        "apiVersion": "policy/v1",
-        "kind": "PodDisruptionBudget",
-        "metadata": {"name": name},
-        "spec": {"selector": selector, **spec},
-    }
+    kind = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget"}
+    return {**kind, "metadata": {"name": name}, "spec": {"selector": {"matchLabels": labels}, **spec}}
 
 
 def deployment(name: str, replicas: int, cpu: str = "100m", kind: str = "Deployment", **spec: Any) -> Json:

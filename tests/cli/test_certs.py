@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from tests.cases import cases
 from tests.certs.handshake import server_context, shake_hands
 from tests.inspection.command import giveway as process
-from tests.rights import UsedRights
+from tests.rights import used_rights
 from tests.workloads import eventually, namespace
 from webhook.cli.main import main
 from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster
@@ -97,8 +97,7 @@ async def test_keep_stays_until_it_is_told_to_go(cluster, tmp_path, trouble):
     command += [*IN_SECRET, "--dir", str(tmp_path / "certs"), *SERVICE]
     keeping = await asyncio.create_subprocess_exec(*command, stdout=PIPE, stderr=STDOUT, env=os.environ)
     try:
-        refused = UsedRights(cluster)
-        await eventually(lambda: refused.of("nobody", allowed=False) if trouble else certificate.exists(), 60)
+        await eventually(lambda: used_rights(cluster, "nobody", allowed=False) if trouble else certificate.exists(), 60)
         await asyncio.sleep(0.2)
         assert keeping.returncode is None
         keeping.send_signal(signal.SIGTERM)

@@ -15,7 +15,7 @@ from tests.inspection.command import giveway, user
 from tests.inspection.observing import entry
 from tests.kube.server import write_kubeconfig
 from tests.manifests.objects import POLICIES, ROOT
-from tests.rights import UsedRights, unused
+from tests.rights import unused, used_rights
 from tests.workloads import eventually, namespace, pod
 from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster
 from webhook.inspection.doctor import CHECKS, LABEL, examine_nominations
@@ -118,9 +118,8 @@ async def test_the_documented_role_suffices(cluster):
     kubeconfig = await user(cluster, cluster.admin, role["metadata"]["name"], role["rules"])
     result = await doctor(cluster, "--canary", kubeconfig=kubeconfig)
     assert "not checked" not in result.stdout
-    used = UsedRights(cluster)
-    assert not used.of("user", allowed=False)
-    assert unused(role["rules"], used.of("user")) == []
+    assert not used_rights(cluster, "user", allowed=False)
+    assert unused(role["rules"], used_rights(cluster, "user")) == []
 
 
 async def test_entries_that_a_replica_keeps_are_told_apart(cluster):

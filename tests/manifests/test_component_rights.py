@@ -20,7 +20,7 @@ from tests.manifests.at_work import with_base
 from tests.manifests.objects import COMPONENTS, NAMESPACE, POLICIES, documents
 from tests.manifests.rendering import rules_of
 from tests.native.test_drift import RESOURCES
-from tests.rights import UsedRights, unused
+from tests.rights import unused, used_rights
 from tests.workloads import eventually, namespace, pod, priority_class
 from webhook.clusters.embedded.access.users import allows
 from webhook.clusters.embedded.protocol.calls import Right
@@ -125,8 +125,8 @@ async def test_the_scan_needs_its_rights_and_no_more(tmp_path: Path):
         assert [(row.rule, row.namespace) for row in report.rows] == [("p/no-urgent", "new")]
         assert not report.problems
         user = f"system:serviceaccount:{NAMESPACE}:giveway-scan"
-        assert {(one.verb, one.resource) for one in UsedRights(cluster).of(user, allowed=False)} == TOLERATED
-        used = set(UsedRights(cluster).of(user))
+        assert {(one.verb, one.resource) for one in used_rights(cluster, user, allowed=False)} == TOLERATED
+        used = set(used_rights(cluster, user))
     async with reports.cluster(reports.OLD, reports.NEW) as (server, client):
         guard = Guard(rules, server.objects)
         server.fault(guard.asked, times=10_000)

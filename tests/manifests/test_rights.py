@@ -8,7 +8,7 @@ from tests.admission.builders import make_pod, make_review
 from tests.manifests.at_work import RECONCILER, WEBHOOK, with_base
 from tests.manifests.objects import NAMESPACE
 from tests.manifests.rendering import containers, rules_of
-from tests.rights import UsedRights, unused
+from tests.rights import unused, used_rights
 from tests.workloads import eventually, pod, priority_class
 from webhook.clusters.embedded.embedded_cluster import node
 from webhook.kube import resources
@@ -27,9 +27,9 @@ ABSENT = {f"watch {kind.resource.plural}.{kind.resource.group}" for kind in SNAP
 
 def held_against(cluster, account, *, left):
     """Assert that an account was refused nothing, and used all of its rights but for those that are `left`."""
-    user, used = f"system:serviceaccount:{NAMESPACE}:{account}", UsedRights(cluster)
-    assert not used.of(user, allowed=False)
-    assert set(unused(rules_of(account), used.of(user))) <= left
+    user = f"system:serviceaccount:{NAMESPACE}:{account}"
+    assert not used_rights(cluster, user, allowed=False)
+    assert set(unused(rules_of(account), used_rights(cluster, user))) <= left
 
 
 async def test_the_reconciler_needs_its_rights_and_no_more(tmp_path):

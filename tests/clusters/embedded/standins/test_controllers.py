@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.rights import UsedRights
+from tests.rights import used_rights
 from tests.workloads import deployment, eventually
 from webhook.kube.resources import DEPLOYMENT, POD
 
@@ -19,7 +19,7 @@ async def test_pods_are_created_by_the_real_controllers_users(cluster, admin):
     await eventually(made)
     did = {
         right.full_resource
-        for right in UsedRights(cluster).of("system:serviceaccount:kube-system:replicaset-controller")
+        for right in used_rights(cluster, "system:serviceaccount:kube-system:replicaset-controller")
         if right.verb == "create"
     }
     assert did == {"pods"}
