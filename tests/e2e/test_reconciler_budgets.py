@@ -21,7 +21,7 @@ class Watched:
     """The namespace's pods by a watch; the fewest of the deployment's that were healthy, once all of them had been."""
 
     def __init__(self, sandbox) -> None:
-        self._cache, self.fewest = Informer(sandbox.client, POD.path(sandbox.id), Pod), -1
+        self._cache, self.fewest = Informer(sandbox.client, POD.paths(sandbox.id), Pod), -1
         self._cache.handlers.append(lambda _: self._count())
         self.watching = asyncio.create_task(self._cache.run())
 

@@ -37,7 +37,7 @@ class Watch:
     """The sandbox's pods, and every rule that an eviction broke."""
 
     def __init__(self, sandbox) -> None:
-        self.cache = Informer(sandbox.client, POD.path(sandbox.id), Pod)
+        self.cache = Informer(sandbox.client, POD.paths(sandbox.id), Pod)
         self.cache.handlers.append(self._look)
         self.kept: deque[tuple[float, int]] = deque([(0.0, 0)], maxlen=20)
         self.broken: list[str] = []

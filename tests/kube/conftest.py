@@ -24,9 +24,9 @@ async def follow(server):
     """Start a cache of pods and its list of changes."""
     tasks, clients = [], []
 
-    def start(**selectors):
+    def start(**more):
         client = Client.for_server(server.url, timeout=2)
-        cache = Informer(client, PODS, Pod, **selectors)
+        cache = Informer(client, [PODS], Pod, **more)
         changes = []
         cache.handlers.append(lambda change: changes.append((change.kind, change.key)))
         tasks.append(asyncio.create_task(cache.run()))

@@ -181,7 +181,7 @@ async def test_listing_again_makes_no_second_copy(monkeypatch):
     """The memory in use while everything is listed again is what was in use before and some pages, no more."""
     monkeypatch.setattr(caches, "_PAGE", 50)
     source = Pages()
-    cache = Informer(source, PODS, Pod)
+    cache = Informer(source, [PODS], Pod)
     tracemalloc.start()
     following = asyncio.create_task(cache.run())
     try:

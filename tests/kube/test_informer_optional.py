@@ -21,7 +21,7 @@ MISSING = answer(404, "NotFound")
 async def things(server):
     """Start the cache of an optional resource with two versions."""
     client = Client.for_server(server.url, timeout=2)
-    cache = Informer(client, NEW, PriorityClass, optional=True, other_paths=[OLD])
+    cache = Informer(client, [NEW, OLD], PriorityClass, optional=True)
     task = asyncio.create_task(cache.run())
     yield cache
     task.cancel()

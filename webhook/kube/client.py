@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import builtins
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar
 
@@ -148,7 +148,7 @@ class Client:
 
     async def pages(
         self, path: str, as_: type[T], *, limit: int = 500, resume: bool = False, **query: Any
-    ) -> AsyncIterator[Chunk[Any]]:
+    ) -> AsyncGenerator[Chunk[Any], None]:
         """Read a collection page by page; all pages are of one resourceVersion.
 
         The items of a page in which something cannot be decoded to `as_` come as `msgspec.Raw`, all of them. Raises
@@ -238,7 +238,7 @@ class Client:
 
     async def watch(
         self, path: str, *, resource_version: str, opened: Callable[[], None] | None = None, **query: Any
-    ) -> AsyncIterator[tuple[str, bytes]]:
+    ) -> AsyncGenerator[tuple[str, bytes], None]:
         """Follow a collection: (event type, object as raw JSON) until the server ends the stream.
 
         `opened` is called once the server has accepted. ERROR events are passed on as they are. Lines may be of any

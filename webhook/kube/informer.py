@@ -75,25 +75,20 @@ class Informer(ObjectCache[T]):
 
     `run()` keeps it current; `synced` is set after the first list. Add `handlers` before `run()`. `transform` makes of
     a decoded object what is kept of it, as client-go's TransformFunc does. An `optional` resource may be missing;
-    `other_paths` are those of its other API versions, tried in their order.
+    `paths` are those of its API versions, tried in their order.
     """
 
     def __init__(
         self,
         client: Client,
-        path: str,
+        paths: Sequence[str],
         type_: type[T],
         *,
-        field_selector: str = "",
-        label_selector: str = "",
         transform: Callable[[T], T] | None = None,
         optional: bool = False,
-        other_paths: Sequence[str] = (),
     ) -> None:
-        super().__init__(path)
-        self._client = client
-        self._paths = (path, *other_paths)
-        self._path = path
+        super().__init__(paths[0])
+        self._client, self._paths, self._path = client, paths, paths[0]
         self._optional = optional
         self.served = True
         """Whether the server has the resource, as far as is known; one that is not optional always counts as served."""
@@ -102,10 +97,6 @@ class Informer(ObjectCache[T]):
         self.whole = asyncio.Event()
         self.whole.set()
         self._decoder = msgspec.json.Decoder(type_)
-        self._selectors: dict[str, Any] = {
-            "fieldSelector": field_selector or None,
-            "labelSelector": label_selector or None,
-        }
         self.version = ""
         """The resourceVersion to which the copy has come."""
         self._backoff = Backoff()
@@ -174,7 +165,7 @@ class Informer(ObjectCache[T]):
     async def _list(self) -> None:
         """Read everything and tell the differences, once all of it has been read."""
         missing, news, version = dict.fromkeys(self._items), dict[str, T](), ""
-        async with aclosing(self._pages(_PAGE, self._type)) as pages:
+        async with aclosing(self._client.pages(self._path, self._type, limit=_PAGE)) as pages:
             async for page in pages:
                 self._heard_at = time.monotonic()
                 version = version or page.metadata.resource_version
@@ -195,9 +186,6 @@ class Informer(ObjectCache[T]):
         self._backoff.reset()
         self.synced.set()
         self._step, self._is_current = self._watch, True
-
-    def _pages(self, limit: int, type_: type[Any]) -> Any:
-        return self._client.pages(self._path, type_, limit=limit, **self._selectors)
 
     async def _compare(self, items: list[Any], missing: dict[str, None], news: dict[str, T], *, older: bool) -> None:
         """Take what a page holds out of `missing`, and what is not known of it into `news`; uses `items` up.
@@ -225,7 +213,7 @@ class Informer(ObjectCache[T]):
         """Follow one watch to its end; raises ApiError if it fails, or brought nothing for too long."""
         # A server that went back, as after a restore, would answer by silence
         if not self._is_current:
-            async with aclosing(self._pages(1, _Named)) as pages:
+            async with aclosing(self._client.pages(self._path, _Named, limit=1)) as pages:
                 version = (await anext(pages)).metadata.resource_version
             self._heard_at = time.monotonic()
             if _older(version, self.version):
@@ -236,13 +224,12 @@ class Informer(ObjectCache[T]):
         loop = asyncio.get_running_loop()
         begun, heard = loop.time(), False
         seconds = random.randint(*_WATCH_SECONDS)  # noqa: S311 - spreads clients apart, guards nothing
-        watch: Any = self._client.watch(
+        watch = self._client.watch(
             self._path,
             resource_version=self.version,
             opened=self._open,
             allowWatchBookmarks=True,
             timeoutSeconds=seconds,
-            **self._selectors,
         )
         try:
             async with asyncio.timeout(seconds + _OVERDUE), aclosing(watch) as events:

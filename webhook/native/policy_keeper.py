@@ -45,7 +45,7 @@ class PolicyKeeper:
     ) -> None:
         self._client, self._policies, self._settings = client, policies, settings
         self._period, self._clock = period, clock
-        self._classes = Informer(client, PRIORITY_CLASS.path(), PriorityClass)
+        self._classes = Informer(client, PRIORITY_CLASS.paths(), PriorityClass)
         self._woken = asyncio.Event()
         self._classes.handlers.append(lambda _: self._woken.set())
         self._told: set[Inexpressible] = set()

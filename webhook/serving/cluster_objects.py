@@ -20,6 +20,9 @@ _KINDS: dict[str, tuple[Resource, type[Any]]] = {
     NAMESPACES: (NAMESPACE, Namespace),
     POD_GROUPS: (POD_GROUP, PodGroup),
 }
+"""In the order in which a `Lookup` takes them."""
+_NEEDED = (CLASSES, NAMESPACES)
+"""What every API server has."""
 
 
 class ObjectSource:
@@ -57,36 +60,30 @@ class CachedObjects(ObjectSource):
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._classes = Informer(client, PRIORITY_CLASS.path(), PriorityClass)
-        self._namespaces = Informer(client, NAMESPACE.path(), Namespace)
-        paths = POD_GROUP.paths()
-        self._groups = Informer(client, paths[0], PodGroup, optional=True, other_paths=paths[1:])
+        self._caches: dict[str, Informer[Any]] = {
+            name: Informer(client, kind.paths(), type_, optional=name == POD_GROUPS)
+            for name, (kind, type_) in _KINDS.items()
+        }
         self._group_version = 0
         """Which version of PodGroups answered last."""
-        self._caches: dict[str, Informer[Any]] = {
-            CLASSES: self._classes,
-            NAMESPACES: self._namespaces,
-            POD_GROUPS: self._groups,
-        }
         self._lookups = Lookups(self._get, self._caches, optional=[POD_GROUPS])
-        super().__init__(Lookup(self._classes.items(), self._namespaces.items(), self._groups.items()))
+        super().__init__(Lookup(*(cache.items() for cache in self._caches.values())))
 
     def on_namespace(self, name: str, call: Callable[[], None]) -> None:
         """Call this whenever the namespace of that name changes."""
-        self._namespaces.handlers.append(lambda change: call() if change.key == name else None)
+        self._caches[NAMESPACES].handlers.append(lambda change: call() if change.key == name else None)
 
     def missing(self) -> list[str]:
         """The resources not heard of yet."""
-        caches = ((CLASSES, self._classes.synced), (NAMESPACES, self._namespaces.synced))
-        return [resource for resource, synced in caches if not synced.is_set()]
+        return [resource for resource in _NEEDED if not self._caches[resource].synced.is_set()]
 
     def ages(self) -> dict[str, float]:
         """Seconds since the API server was last heard from, by resource."""
-        return {CLASSES: self._classes.age(), NAMESPACES: self._namespaces.age()}
+        return {resource: self._caches[resource].age() for resource in _NEEDED}
 
     async def ask(self, unsure: Iterable[tuple[str, str]], asker: Asker) -> Lookup | None:
         """Look the named objects up live; raises ApiError if the API server gives no answer."""
-        live: dict[str, dict[str, Any]] = {CLASSES: {}, NAMESPACES: {}, POD_GROUPS: {}}
+        live: dict[str, dict[str, Any]] = {resource: {} for resource in _KINDS}
         for resource, name in unsure:
             live[resource][name] = await self._lookups.find(resource, name, asker)
         return self.lookup.corrected(live)

@@ -66,15 +66,8 @@ class State:
         self.caches: dict[Resource, Informer[Any]] = {}
         for kind in SNAPSHOT_KINDS:
             transform = SharedPods() if kind is PODS else None
-            path, *other_paths = kind.resource.paths()
-            cache: Informer[Any] = Informer(
-                client,
-                path,
-                kind.type_,
-                transform=transform,
-                optional=kind.optional,
-                other_paths=other_paths,
-            )
+            paths = kind.resource.paths()
+            cache = Informer[Any](client, paths, kind.type_, transform=transform, optional=kind.optional)
             cache.handlers.append(partial(self._changed, kind))
             self.caches[kind.resource] = cache
         self.pods: Informer[Pod] = self.caches[PODS.resource]

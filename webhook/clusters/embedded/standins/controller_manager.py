@@ -73,10 +73,9 @@ class StandInInformers:
 
     def cache(self, resource: Resource, type_: type[Any], *, optional: bool = False) -> Informer[Any]:
         """The cache of a resource, decoded to the type; an `optional` one may be missing on the server."""
-        path, *other_paths = resource.paths()
-        key = (path, type_)
+        key = (resource.path(), type_)
         if key not in self._caches:
-            self._caches[key] = Informer(self._client, path, type_, optional=optional, other_paths=other_paths)
+            self._caches[key] = Informer(self._client, resource.paths(), type_, optional=optional)
         return self._caches[key]
 
     async def run(self) -> None:
