@@ -8,7 +8,7 @@ An entry is written with every field that the API server would otherwise fill in
 with what is wanted. `docs/webhook.md` says what each entry is for.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from types import MappingProxyType
 from typing import Any
@@ -92,7 +92,10 @@ def _validating(policies: Policies, target: WebhookTarget) -> list[Entry]:
     # A user name may have quotes in it
     reconciler = target.reconciler.replace("\\", "\\\\").replace("'", "\\'")
     of_others = {"not-the-reconciler": f"request.userInfo.username != '{reconciler}'"}
-    on_binding = {"protected-keys": binding_condition(protected)}
+    # A kubelet's update of the status changes no mark, and never travels, also of a pod that is being deleted
+    on_status = of_others | {"protected-keys": any_of(_of_marks(changed_key, protected))}
+    # What a Binding carries goes to the pod. It has no spec, and there is no old one
+    on_binding = {"protected-keys": any_of(_of_marks(present_key, protected))}
     workloads: dict[str, list[str]] = {}
     for group, resource in WORKLOADS:
         workloads.setdefault(group, []).append(resource)
@@ -103,11 +106,7 @@ def _validating(policies: Policies, target: WebhookTarget) -> list[Entry]:
     return [
         entry("pods", [_rule("", ["pods"], _BOTH)], {"something-to-judge": pod_condition(reads, protected)}),
         *_system_pods(target, VALIDATING),
-        entry(
-            "pods-status",
-            [_rule("", ["pods/status"], ["UPDATE"])],
-            of_others | {"protected-keys": status_condition(protected)},
-        ),
+        entry("pods-status", [_rule("", ["pods/status"], ["UPDATE"])], on_status),
         entry("pods-binding", [_rule("", ["pods/binding", "bindings"], ["CREATE"])], on_binding),
         # Templates are judged where their author sees the answer. Their pods are judged again, and so are the groups
         # that are made of templates: nothing is lost if nobody answers
@@ -160,32 +159,19 @@ def pod_condition(reads: Reads, protected: Collection[str]) -> str:
     """
     tests = [changed(f"spec.?{field}") for field in PRESERVED]
     tests = [changed("spec")] if "spec" in reads.parts else tests
-    shown = {"annotations": protected, "labels": {MARK}}
-    always = [changed_key(part, key) for part, keys in shown.items() for key in sorted(keys)]
-    for part, keys in (("annotations", reads.annotations), ("labels", reads.labels)):
+    for part, keys, shown in (("annotations", reads.annotations, protected), ("labels", reads.labels, {MARK})):
         if part in reads.parts:
             tests.append(changed_metadata(part))
         else:
-            tests += [changed_key(part, key) for key in sorted(keys - set(shown[part]))]
+            tests += [changed_key(part, key) for key in sorted(keys - set(shown))]
     tests += [changed_metadata(part) for part in ("finalizers", "ownerReferences") if part in reads.parts]
     others = f"!has(object.metadata.deletionTimestamp) && ({any_of(tests)})"
-    return any_of(["request.operation == 'CREATE'", *always, others])
+    return any_of(["request.operation == 'CREATE'", *_of_marks(changed_key, protected), others])
 
 
-def status_condition(protected: Collection[str]) -> str:
-    """Which UPDATEs of `pods/status` are asked about: changes of a protected annotation or of the mark.
-
-    A kubelet's update of the status changes neither, and never travels, also of a pod that is being deleted.
-    """
-    return any_of([*(changed_key("annotations", key) for key in sorted(protected)), changed_key("labels", MARK)])
-
-
-def binding_condition(protected: Collection[str]) -> str:
-    """Which Bindings are asked about: those that carry a protected annotation or the mark, which go to the pod.
-
-    A Binding has no spec, and there is no old one.
-    """
-    return any_of([*(present_key("annotations", key) for key in sorted(protected)), present_key("labels", MARK)])
+def _of_marks(test: Callable[[str, str], str], protected: Collection[str]) -> list[str]:
+    """The test of each protected annotation, and of the mark."""
+    return [*(test("annotations", key) for key in sorted(protected)), test("labels", MARK)]
 
 
 _TEMPLATES = tuple(".?".join(path) for path in TEMPLATE_PATHS)

@@ -33,20 +33,15 @@ def load_certificate(certificate_file: Path, key_file: Path, client_ca_file: Pat
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.num_tickets = 0  # an API server begins each connection from nothing, and a ticket outlives its certificate
     context.options |= ssl.OP_NO_RENEGOTIATION
+    problem = f"{key_file} is no private key for {certificate_file}"
     try:
         context.load_cert_chain(certificate_file, key_file)
-    except OSError as error:
-        raise TlsError(
-            f"{key_file} is no private key for {certificate_file}: {getattr(error, 'reason', '') or error}"
-        ) from error
-    if client_ca_file is not None:
-        try:
+        if client_ca_file is not None:
+            problem = f"{client_ca_file} holds no usable client CA"
             context.load_verify_locations(cafile=client_ca_file)
-        except OSError as error:
-            raise TlsError(
-                f"{client_ca_file} holds no usable client CA: {getattr(error, 'reason', '') or error}"
-            ) from error
-        context.verify_mode = ssl.CERT_REQUIRED
+            context.verify_mode = ssl.CERT_REQUIRED
+    except OSError as error:
+        raise TlsError(f"{problem}: {getattr(error, 'reason', '') or error}") from error
     return ServingCertificate(
         context, certificate.not_valid_after_utc.timestamp(), certificate.subject.rfc4514_string()
     )
