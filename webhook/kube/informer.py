@@ -34,7 +34,7 @@ from webhook.kube.backoff import Backoff
 from webhook.kube.client import Client
 from webhook.kube.errors import NO_ANSWER, ApiError, status_error
 from webhook.kube.object_cache import ObjectCache, T
-from webhook.kube.objects.meta import ObjectMeta, key_of
+from webhook.kube.objects.meta import KubeObject, key_of
 
 log = logging.getLogger(__name__)
 
@@ -60,13 +60,8 @@ _TURN = 0.02
 """Seconds for which handlers are told of differences before others get their turn."""
 
 
-class _Named(msgspec.Struct):
-    """As much of an object as tells which one it is."""
-
-    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
-
-
-_NAMED = msgspec.json.Decoder(_Named)
+_NAMED = msgspec.json.Decoder(KubeObject)
+"""Decodes as much of an object as tells which one it is."""
 _Step = Callable[[], Awaitable[None]]
 
 
@@ -213,7 +208,7 @@ class Informer(ObjectCache[T]):
         """Follow one watch to its end; raises ApiError if it fails, or brought nothing for too long."""
         # A server that went back, as after a restore, would answer by silence
         if not self._is_current:
-            async with aclosing(self._client.pages(self._path, _Named, limit=1)) as pages:
+            async with aclosing(self._client.pages(self._path, KubeObject, limit=1)) as pages:
                 version = (await anext(pages)).metadata.resource_version
             self._heard_at = time.monotonic()
             if _older(version, self.version):
