@@ -74,11 +74,12 @@ async def start_giveway(
 ) -> GivewayProcess:
     """Start a command of giveway. Outputs are as for `asyncio.create_subprocess_exec`."""
     output, read_output = await _sink(stdout)
-    errors, read_errors = (output, _nothing()) if stderr == STDOUT else await _sink(stderr)
+    errors, read_errors = await _sink(DEVNULL if stderr == STDOUT else stderr)
+    heard = output if stderr == STDOUT else errors
     words, environment = ["giveway", *map(str, arguments)], dict(os.environ if env is None else env)
 
     def start() -> BaseProcess:
-        process = _Starting(target=_run, args=(words, environment, str(Path.cwd()), output, errors))
+        process = _Starting(target=_run, args=(words, environment, str(Path.cwd()), output, heard))
         process.start()
         return process
 
@@ -98,24 +99,17 @@ class _Starting(_CONTEXT.Process):  # type: ignore[name-defined]
         return {**self.__dict__, "_args": (*arguments, DupFd(output), DupFd(errors))}
 
 
-def _nothing() -> asyncio.StreamReader:
-    reader = asyncio.StreamReader()
-    reader.feed_eof()
-    return reader
-
-
 async def _sink(where: Any) -> tuple[int, asyncio.StreamReader]:
-    """A file descriptor to write to, and a stream of what is written if it is a pipe."""
+    """A file descriptor to write to, and a stream of what is written; it is empty if that is no pipe."""
+    reader = asyncio.StreamReader()
     if where == PIPE:
         end, begin = os.pipe()
-        reader = asyncio.StreamReader()
         await asyncio.get_running_loop().connect_read_pipe(
             lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(end, "rb", 0)
         )
         return begin, reader
-    if where == DEVNULL:
-        return os.open(os.devnull, os.O_WRONLY), _nothing()
-    return os.dup(where.fileno()), _nothing()
+    reader.feed_eof()
+    return os.open(os.devnull, os.O_WRONLY) if where == DEVNULL else os.dup(where.fileno()), reader
 
 
 def _run(words: list[str], environment: dict[str, str], directory: str, output: Any, errors: Any) -> None:

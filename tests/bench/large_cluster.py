@@ -22,7 +22,6 @@ PODS, NODES, NAMESPACES = "/api/v1/pods", "/api/v1/nodes", "/api/v1/namespaces"
 CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 TEAMS = 200
 """Namespaces that have pods."""
-MAY_GO = {CAN_BE_PREEMPTED: "true", PROTECTION_DURATION: "30"}
 REPLICAS = 25
 """Pods of one ReplicaSet."""
 _MANAGERS = ("kube-controller-manager", "kube-scheduler", "calico", "kubelet")
@@ -85,7 +84,7 @@ class LargeCluster:
     def priority_class(number: int) -> bytes:
         """A class as the API server sends it; that of the pods, that of recorded reviews, others."""
         name = ("batch", "low-priority")[number] if number < 2 else f"class-{number}"
-        annotations = MAY_GO if number == 1 else {}
+        annotations = {CAN_BE_PREEMPTED: "true", PROTECTION_DURATION: "30"} if number == 1 else {}
         return _marked({"metadata": {"name": name, "annotations": annotations}, "value": 80 if number else 100})
 
     async def expire(self, request: web.Request) -> web.Response:

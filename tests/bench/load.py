@@ -15,7 +15,6 @@ from webhook.clusters.demo.recorded_reviews import recorded
 
 CONNECTIONS = 16
 _LENGTH = re.compile(rb"content-length: *(\d+)", re.IGNORECASE)
-_LAST = re.compile(rb"connection: *close", re.IGNORECASE)
 _TIMEOUT = 10.0
 """Seconds that an answer may take."""
 
@@ -70,7 +69,7 @@ class Connection:
         head = await self.reader.readuntil(b"\r\n\r\n")
         length = _LENGTH.search(head)
         body = await self.reader.readexactly(int(length[1]) if length else 0)
-        if _LAST.search(head):
+        if b"connection: close" in head.lower():
             self.close()
         return int(head.split(maxsplit=2)[1]), body
 
