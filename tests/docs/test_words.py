@@ -1,11 +1,11 @@
 """Words that readers whose third language is English do not know, or know for something else."""
 
 import re
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.docs.pages import ROOT
+
 FOLDERS = ("certs", "docs", "manifests", "policies", "tests", "webhook")
 TEXTS = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*") if path.suffix in {".py", ".md", ".yaml"}]
 PLAIN = {
