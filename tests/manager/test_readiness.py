@@ -41,6 +41,8 @@ async def test_probes_answer_on_their_own_plain_port(start):
         assert await running.get("/healthz") == (200, "ok\n")
         assert await running.get("/readyz") == (200, "ok\n")
         status, report = await running.get("/readyz?verbose")
+        _, metrics = await running.get("/metrics")
+    assert "giveway_policies_current 1.0" in metrics, "nothing is broken where there are no files"
     assert status == 200
     lines = report.splitlines()
     assert lines[0] == "[+]policies ok: no policy files"

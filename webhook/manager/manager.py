@@ -19,11 +19,10 @@ from webhook.component_base.logs import LogWriter, log_records
 from webhook.component_base.probes import ProcessMetrics, ReadinessCheck, plain_port, probes
 from webhook.component_base.supervision import Supervisor, cancelled
 from webhook.manager.kept_policies import KeptPolicies
-from webhook.manager.policy_chooser import PolicyChooser
+from webhook.manager.policy_chooser import NO_FILES, PolicyChooser
 from webhook.manager.policy_metrics import PolicyMetrics
 from webhook.policy.evaluation.engine import Engine
 from webhook.policy.files.loading import PolicySource, texts_in
-from webhook.policy.model.policies import Policies
 
 log = logging.getLogger(__name__)
 
@@ -103,10 +102,10 @@ class Manager:
         self.log = LogWriter(stream, self.metrics.lines_dropped.inc)
         self.supervisor = Supervisor(lambda name: self.metrics.task_failures.labels(name).inc())
         self.health_port = options.health_port
-        self._given = engine or Engine(Policies())
-        self._kept, self._judge = kept, judge
+        self.policies: PolicyChooser
+        """The policies in use, once the manager is entered."""
+        self._given, self._kept, self._judge = engine, kept, judge
         self._policy_metrics = PolicyMetrics(self.metrics.registry)
-        self._chooser: PolicyChooser | None = None
         self._components: list[Component] = []
         self._running = AsyncExitStack()
 
@@ -115,23 +114,9 @@ class Manager:
         self._components.append(component)
         return component
 
-    @property
-    def engine(self) -> Engine:
-        """The policies in use."""
-        return self._chooser.engine if self._chooser else self._given
-
     def policies_problem(self) -> str:
         """Why nothing can be judged by the policies yet; empty if it can."""
-        return self._chooser.unready() if self._chooser else ""
-
-    def files_problem(self) -> str:
-        """Why the policy files are not in use; empty if they are."""
-        return self._chooser.problem if self._chooser else ""
-
-    async def policies_settled(self) -> None:
-        """Wait until it is known which policies are in force."""
-        if self._chooser:
-            await self._chooser.settled.wait()
+        return self.policies.unready()
 
     def ready(self) -> bool:
         """Whether all conditions of readiness hold."""
@@ -139,17 +124,8 @@ class Manager:
 
     def checks(self) -> list[ReadinessCheck]:
         """The conditions of readiness."""
-        policies = ReadinessCheck("policies", not self.policies_problem(), self.describe_policies())
+        policies = ReadinessCheck("policies", not self.policies_problem(), self.policies.describe())
         return [policies, *(check for component in self._components for check in component.checks())]
-
-    def describe_policies(self) -> str:
-        """Which policies are in use, and why not those of the files."""
-        if not self._chooser:
-            return "no policy files"
-        problem, unready = self._chooser.problem, self._chooser.unready()
-        if unready and not problem:
-            return unready
-        return self._chooser.describe() + (f"; the files are not in use: {problem}" if problem else "")
 
     async def __aenter__(self) -> Self:
         try:
@@ -177,19 +153,22 @@ class Manager:
             for paths, reload in component.files():
                 watcher.add(paths, reload)
             tasks.update(component.tasks())
+        source, kept = NO_FILES, None
         if options.policies is not None:
             watcher.add([options.policies], self._reload_policies)
-            self._chooser = PolicyChooser(
-                PolicySource(str(options.policies), partial(texts_in, options.policies)),
-                self._policy_metrics,
-                kept=self._kept,
-                judge=self._judge,
-                allow_removal=options.allow_removal,
-                changed=self._use_policies,
-            )
-            if self._kept is not None:
-                tasks["policies"] = self._chooser.follow
-        if not self.policies_problem():
+            source, kept = PolicySource(str(options.policies), partial(texts_in, options.policies)), self._kept
+        self.policies = PolicyChooser(
+            source,
+            self._policy_metrics,
+            kept=kept,
+            judge=self._judge,
+            allow_removal=options.allow_removal,
+            changed=self._use_policies,
+        )
+        self.policies.engine = self._given or self.policies.engine
+        if kept is not None:
+            tasks["policies"] = self.policies.follow
+        if not self.policies.unready():
             self._use_policies()
         app = probes(self.checks, self._expose, self.supervisor.problem)
         port = plain_port(app, options.bind_address, options.health_port, option="--health-port")
@@ -199,16 +178,14 @@ class Manager:
             await running.enter_async_context(component)
         work += [asyncio.create_task(self.supervisor.keep(name, task), name=name) for name, task in tasks.items()]
         ports = [*filter(None, (component.listens() for component in self._components))]
-        log.info("%s; %s", ", ".join([*ports, f"probes on port {self.health_port}"]), self.describe_policies())
+        log.info("%s; %s", ", ".join([*ports, f"probes on port {self.health_port}"]), self.policies.describe())
 
     def _use_policies(self) -> None:
         for component in self._components:
-            component.use(self.engine)
+            component.use(self.policies.engine)
 
     async def _reload_policies(self) -> bool:
-        assert self._chooser is not None
-        await self._chooser.reload()
-        return not self._chooser.problem
+        return await self.policies.reload()
 
     def _expose(self) -> bytes:
         """The metrics as text."""

@@ -21,7 +21,7 @@ from webhook.manager.kept_policies import KeptPolicies, files_by_key
 from webhook.manager.policy_metrics import PolicyMetrics
 from webhook.manager.policy_uses import USES
 from webhook.policy.evaluation.engine import Engine
-from webhook.policy.files.loading import Loaded, PolicySource, load_texts, texts_of
+from webhook.policy.files.loading import Loaded, PolicySource, PolicyTexts, load_texts, texts_of
 from webhook.policy.model.policies import Policies
 from webhook.policy.reports import ended_findings, removals
 from webhook.policy.shapes.findings import Finding, PolicyError, Severity
@@ -31,6 +31,8 @@ log = logging.getLogger(__name__)
 
 _POLL_SECONDS = 5.0
 _SHOWN = 3
+NO_FILES = PolicySource("no policy files", lambda: PolicyTexts([], []))
+"""The source of a process without any."""
 
 
 class _Set(msgspec.Struct, frozen=True):
@@ -85,8 +87,8 @@ class PolicyChooser:
             self.settled.set()
         metrics.policies_current.set(not self._offered.problem)
 
-    async def reload(self) -> None:
-        """Look at the files as they are now, and take them into use if nothing speaks against it."""
+    async def reload(self) -> bool:
+        """Look at the files as they are now, and take them into use if nothing speaks against it; whether they are."""
         offered = await asyncio.to_thread(_read, self._source)
         async with self._lock:
             self._offered, self._pending = offered, True
@@ -94,6 +96,7 @@ class PolicyChooser:
             self._metrics.reloads.labels("failure" if self.problem else "success").inc()
         if not self.problem:
             log.info("policies reloaded from %s", self._source.name)
+        return not self.problem
 
     async def follow(self) -> None:
         """Keep to what is kept, and offer again what was held back; runs until cancelled."""
@@ -109,9 +112,12 @@ class PolicyChooser:
         return self.problem or f"the policies in force have not been read from {self._kept} yet"
 
     def describe(self) -> str:
-        """How many policies are in use, in words."""
+        """How many policies are in use, in words, and why not those of the files."""
+        if self._source is NO_FILES or (self.unready() and not self.problem):
+            return self.unready() or self._source.name
         policies = self.engine.policies
-        return f"{len(policies.priority)} PriorityPolicies and {len(policies.preemption)} PreemptionPolicies in use"
+        used = f"{len(policies.priority)} PriorityPolicies and {len(policies.preemption)} PreemptionPolicies in use"
+        return used + (f"; the files are not in use: {self.problem}" if self.problem else "")
 
     async def _settle(self) -> None:
         """Use what is to be used now, and keep it."""

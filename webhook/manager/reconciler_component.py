@@ -78,9 +78,9 @@ class Reconciliation(Component):
         await self._running.aclose()
 
     def _surroundings(self) -> Surroundings:
-        return Surroundings(self._manager.files_problem(), self._certificates())
+        return Surroundings(self._manager.policies.problem, self._certificates())
 
     async def _reconcile(self) -> None:
         """Reconcile as soon as the policies are known: without any, an earlier leader's plans would be dropped."""
-        await self._manager.policies_settled()
+        await self._manager.policies.settled.wait()
         await self.service.run()

@@ -42,7 +42,7 @@ class Registration(Component):
             return obj is not None and obj.metadata.deletion_timestamp is not None
 
         state = ServerState(
-            policies=lambda: manager.engine.policies,
+            policies=lambda: manager.policies.engine.policies,
             ready=manager.ready,
             trust=lambda: ca_file.read_bytes() if ca_file else b"",
             terminating=terminating,
