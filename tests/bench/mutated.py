@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from jsonpointer import JsonPointer
+from jsonpatch import JsonPointer
 
 from tests.bench.load import Connection
 from tests.bench.measuring import memory, serving, verdict

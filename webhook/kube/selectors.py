@@ -17,8 +17,8 @@ from webhook.kube.objects.placement import NodeSelector, NodeSelectorTerm, Taint
 Labels = Mapping[str, str]
 Matcher = Callable[[Labels], bool]
 
-"""A label's value has at most 63 characters, and zeros may stand before an int64."""
 _VALUE = re.compile(r"(?=.{0,63}\Z)([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?", re.ASCII)
+"""A label's value has at most 63 characters."""
 _PART = re.compile(
     r"(?P<absent>!\s*)?(?P<key>[A-Za-z0-9][-A-Za-z0-9_./]*)\s*"
     r"(?:(?P<op>==|=|!=|>|<)\s*(?P<value>[-A-Za-z0-9_.]*)|(?P<set>\bin\b|\bnotin\b)\s*\((?P<values>[^()]*)\))?",
