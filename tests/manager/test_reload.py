@@ -215,21 +215,6 @@ async def test_a_broken_certificate_leaves_the_last_good_one_in_use(start, autho
         assert "the files are broken" in report
 
 
-async def test_only_clients_of_the_given_ca_get_in(start, authority, tmp_path):
-    """With --client-ca-file a client without a certificate of that CA is turned away at the handshake."""
-    callers = Authority()
-    ca = callers.write_ca(tmp_path / "callers.crt")
-    mine, foreign = callers.issue(tmp_path, "apiserver"), authority.issue(tmp_path, "stranger")
-    async with start(client_ca_file=ca, client=mine) as running:
-        status, _ = await running.post("/mutate", RESOLVED)
-        assert status == 200
-        for client in (None, foreign):
-            connector = aiohttp.TCPConnector(ssl=trusting(authority, client))
-            async with aiohttp.ClientSession(connector=connector) as session:
-                with pytest.raises(aiohttp.ClientError):
-                    await session.post(running.url + "/mutate", json=RESOLVED)
-
-
 async def test_a_client_ca_that_is_replaced_is_forgotten(start, tmp_path):
     """After a reload clients of the old CA do not get in any more."""
     old, new = Authority(), Authority()

@@ -20,16 +20,17 @@ def make(directory, *options: str):
 
 
 async def test_only_who_has_the_certificate_gets_in(start, tmp_path):
-    """The server trusts the authority that was made; another certificate of the same kind is turned away."""
+    """The server trusts the authority that was made; none, and another one of the same kind, are turned away."""
     for name in ("mine", "others"):
         assert make(tmp_path / name).exit_code == 0
     ca = tmp_path / "mine" / "ca.crt"
     pairs = {name: (tmp_path / name / "giveway.crt", tmp_path / name / "giveway.key") for name in ("mine", "others")}
     async with start(objects=Objects([make_class("high", 100)]), client_ca_file=ca, client=pairs["mine"]) as running:
         assert (await running.post("/mutate", GOOD))[0] == 200
-    async with start(objects=Objects(), client_ca_file=ca, client=pairs["others"]) as running:
-        with pytest.raises(aiohttp.ClientError):
-            await running.post("/mutate", GOOD)
+    for client in (None, pairs["others"]):
+        async with start(objects=Objects(), client_ca_file=ca, client=client) as running:
+            with pytest.raises(aiohttp.ClientError):
+                await running.post("/mutate", GOOD)
 
 
 @table(

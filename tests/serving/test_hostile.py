@@ -4,6 +4,7 @@ import asyncio
 import errno
 import gc
 import json
+import re
 import socket
 import time
 
@@ -47,14 +48,16 @@ async def ask(reader, writer) -> int:
     return await answered(reader)
 
 
+async def answer(reader) -> tuple[list[bytes], bytes]:
+    """The lines of the next response's head, and its body."""
+    lines = await reader.readuntil(b"\r\n\r\n")
+    return lines.split(b"\r\n"), await reader.readexactly(int(re.search(rb"Content-Length: (\d+)", lines)[1]))
+
+
 async def answered(reader) -> int:
-    status = int((await reader.readline()).split()[1])
-    length = 0
-    while (line := await reader.readline()) != b"\r\n":
-        if line.lower().startswith(b"content-length:"):
-            length = int(line.split(b":")[1])
-    await reader.readexactly(length)
-    return status
+    """The status of the next response, once all of it is there."""
+    lines, _ = await answer(reader)
+    return int(lines[0].split()[1])
 
 
 async def ended(reader) -> bool:

@@ -2,13 +2,12 @@
 
 import asyncio
 import json
-import re
 
 import pytest
 
 from tests.admission.builders import make_pod, make_review
 from tests.policy.builders import table
-from tests.serving.test_hostile import ended, metric
+from tests.serving.test_hostile import answer, ended, metric
 
 pytestmark = pytest.mark.slow
 
@@ -18,12 +17,6 @@ def request(name: str = "web", *fields: str, version: str = "1.1", path: str = "
     body = json.dumps(make_review(make_pod(name, priorityClassName="high"))).encode()
     fields = ("Host: a", "Content-Type: application/json", f"Content-Length: {len(body)}", *fields)
     return "\r\n".join([f"POST {path} HTTP/{version}", *fields, "", ""]).encode() + body
-
-
-async def answer(reader) -> tuple[list[bytes], bytes]:
-    """The lines of the next response's head, and its body."""
-    head = await reader.readuntil(b"\r\n\r\n")
-    return head.split(b"\r\n"), await reader.readexactly(int(re.search(rb"Content-Length: (\d+)", head)[1]))
 
 
 @table(
