@@ -39,10 +39,7 @@ def find(name: str) -> str | None:
 
 def needed(name: str) -> str:
     """The path of a program for a test, which is skipped if there is none."""
-    path = find(name)
-    if path is None:
-        pytest.skip(f"{name} is not on this machine: `make tools` fetches it")
-    return path
+    return find(name) or pytest.skip(f"{name} is not on this machine: `make tools` fetches it")
 
 
 def _helm() -> bytes:
