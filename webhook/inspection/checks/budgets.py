@@ -50,11 +50,11 @@ def preemptible_by(policies: Iterable[PreemptionPolicy], classes: Mapping[str, P
 
 def by_namespace(budgets: Iterable[PodDisruptionBudget]) -> dict[str, list[tuple[PodDisruptionBudget, Matcher]]]:
     """The budgets of each namespace with whom they cover; one whose selector is not valid covers nothing."""
-    found: dict[str, list[tuple[PodDisruptionBudget, Matcher]]] = defaultdict(list)
+    matchers: dict[str, list[tuple[PodDisruptionBudget, Matcher]]] = defaultdict(list)
     for budget in budgets:
         with suppress(SelectorError):
-            found[budget.metadata.namespace].append((budget, label_matcher(budget.spec.selector)))
-    return found
+            matchers[budget.metadata.namespace].append((budget, label_matcher(budget.spec.selector)))
+    return matchers
 
 
 def covering_nothing(observed: Observed) -> Iterator[ClusterFinding]:
