@@ -17,12 +17,12 @@ import aiohttp
 import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
-from tests.native.test_random import KEPT
 
 from tests.e2e.native import RESOURCES, need_admission_policies
 from tests.e2e.users import granted, group
 from tests.native.comparing import Both, Result, forged, pod_request, readable, told
 from tests.native.strategies import CLASS_NAMES, NAMESPACES, annotation_sets, clusters, labels, pods, policy_sets, users
+from tests.native.test_same_verdicts import KEPT
 from tests.workloads import Json
 from webhook.installation.install import TAKES_EFFECT
 from webhook.kube.client import Client

@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
 import pytest
-from tests.native.test_random import KEPT
 
 from tests.e2e.conftest import class_is_usable
 from tests.e2e.native import applied, need_admission_policies
+from tests.native.test_same_verdicts import KEPT
 from tests.workloads import eventually, is_there
 from webhook.clusters.demo.scenarios import HIGH, PLAIN, POLICIES, PREEMPTIBLE, SCENARIOS, Stage, prepare
 from webhook.kube.client import Client
