@@ -51,7 +51,8 @@ class Growing:
         path, body = f"{self.sandbox.pods}/{name}/resize", {"spec": {"containers": rows}}
 
         async def taken() -> bool:
-            """An API server learns a moment later than others what a new node can do."""
+            """A kubelet that begins with the pod later writes over what this one has said of its amounts."""
+            await self.says(name, has)
             return not await refusal(self.client.patch(path, body, kind="strategic"))
 
         await eventually(taken)
