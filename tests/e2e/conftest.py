@@ -386,7 +386,7 @@ def kubectl(kubeconfig: str):
             stderr=subprocess.STDOUT,
             env={**os.environ, "KUBECONFIG": kubeconfig},
         )
-        output, _ = await asyncio.wait_for(process.communicate(text.encode()), 30)
+        output, _ = await asyncio.wait_for(process.communicate(text.encode()), 60)
         assert process.returncode == code, output.decode()
         return output.decode()
 
