@@ -40,13 +40,14 @@ def admission_policies(monkeypatch):
     """The cluster stores admission policies, and enforces none of them."""
     kinds = [resources.MUTATING_ADMISSION_POLICY, resources.MUTATING_ADMISSION_POLICY_BINDING]
     kinds += [resources.VALIDATING_ADMISSION_POLICY, BINDINGS]
-    row_of = partial(api_resources.ApiResource, traits=frozenset({"cluster", "generation"}))
-    rows = [row_of(one.group, one.plural, one.kind) for one in kinds]
+    row_of = partial(api_resources.ApiResource, namespaced=False, traits=frozenset({"generation"}))
+    rows = [row_of(one.group, one.version, one.plural, one.kind) for one in kinds]
     for row in rows:
-        monkeypatch.setitem(api_resources.BY_URL, (row.root, row.plural), row)
+        monkeypatch.setitem(api_resources.BY_NAME, (row.api_version, row.plural), row)
+        monkeypatch.setitem(api_resources.BY_KIND, (row.api_version, row.kind), row)
         monkeypatch.setitem(api_resources.BY_PLURAL, row.plural, row)
-    for module in (object_store, discovery):
-        monkeypatch.setattr(module, "RESOURCES", (*api_resources.RESOURCES, *rows))
+    monkeypatch.setattr(object_store, "STORED", (*api_resources.STORED, *rows))
+    monkeypatch.setattr(discovery, "RESOURCES", (*api_resources.RESOURCES, *rows))
 
 
 async def names(admin, resource):
