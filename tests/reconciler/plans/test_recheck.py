@@ -14,7 +14,7 @@ from webhook.kube.objects.pod import Pod
 from webhook.policy.model.limits import Limits, Rate
 from webhook.policy.model.preemption import GroupDisruption, Groups
 from webhook.policy.model.schedule import Schedule
-from webhook.reconciler.evaluate import room
+from webhook.reconciler.evaluate import evaluator
 from webhook.reconciler.evaluate.outcomes import Waits
 from webhook.reconciler.plans.actions import End, Spare
 from webhook.reconciler.plans.next_action import next_action, unasked
@@ -270,7 +270,7 @@ def test_patrol_gives_way(monkeypatch: pytest.MonkeyPatch):
 
         return look
 
-    monkeypatch.setattr(room, "fits_on", slow(room.fits_on))
+    monkeypatch.setattr(evaluator, "fits_on", slow(evaluator.fits_on))
     setting.clock.now = 60.0
     longest = 0.0
     for _ in range(100):
