@@ -42,6 +42,10 @@ from webhook.policy.model.priority import PolicyException
 from webhook.policy.model.rules import PriorityClasses
 from webhook.policy.model.values import CREATION, NOTICE, PLAN
 from webhook.policy.model.victims import PodsMatch, PreemptionPair, VictimMode, Victims
+from webhook.reconciler.state.annotations import PlanRecord
+from webhook.reconciler.state.annotations import encode as encode_plan
+from webhook.reconciler.state.notices import NoticeRecord
+from webhook.reconciler.state.notices import encode as encode_notice
 
 DAY = 86_400
 DOCS = Path(__file__).parents[2] / "docs"
@@ -51,9 +55,14 @@ def waiting(name="w", plan="", **fields):
     return summary(name, node="", annotations={PLAN: plan} if plan else {}, **fields)
 
 
-def ends(field, seconds):
-    """When a plan or a notice ends, so many seconds from now."""
-    return f'{{"{field}":"{rfc3339(NOW + seconds)}"}}'
+def plan_until(seconds):
+    """A plan that ends so many seconds from now."""
+    return encode_plan(PlanRecord(id="p", node="n1", deadline=rfc3339(NOW + seconds)))
+
+
+def notice_until(seconds):
+    """A notice that ends so many seconds from now."""
+    return encode_notice(NoticeRecord(plan="p", by=rfc3339(NOW + seconds), uid="u", priority=9))
 
 
 def on_n1(pod):
@@ -69,8 +78,8 @@ test_stuck_nominations = finds(
     ("long", waiting(nominated="n1"), "warning: Pod team-a/w has been nominated to node n1 by x for 2 h*."),
     ("a minute", waiting("new", nominated="n1"), ""),
     ("nobody knows since when", waiting("other", nominated="n1"), ""),
-    ("late plan", waiting(plan=ends("deadline", -600)), "error: *10 min ago."),
-    ("plan under way", waiting(nominated="n1", plan=ends("deadline", 60)), ""),
+    ("late plan", waiting(plan=plan_until(-600)), "error: *10 min ago."),
+    ("plan under way", waiting(nominated="n1", plan=plan_until(60)), ""),
     ("no plan at all", waiting(nominated="n1", plan="[]"), ""),
     ("bound", summary(nominated="gone"), ""),
     given=on_n1,
@@ -80,9 +89,9 @@ test_stuck_nominations = finds(
 test_overdue_notices = finds(
     "A pod whose notice is over for more than a minute: nobody asks it to leave, or says that it stays.",
     alive.overdue_notices,
-    ("ten minutes over", ends("by", -600), "warning: *was over 10 min ago, and does not leave."),
-    ("just over", ends("by", -30), ""),
-    ("not over", ends("by", 600), ""),
+    ("ten minutes over", notice_until(-600), "warning: *was over 10 min ago, and does not leave."),
+    ("just over", notice_until(-30), ""),
+    ("not over", notice_until(600), ""),
     ("no instant", '{"by":"soon"}', ""),
     ("no text", '{"by":7}', ""),
     ("no notice at all", "\ud800", ""),

@@ -8,7 +8,7 @@ from tests.admission.builders import make_policy, make_rule
 from tests.cases import cases
 from tests.inspection.observing import AS_STATIC, NOW, assert_finds, configuration, entry, finds, observed, summary
 from webhook.inspection.checks import native, registration, webhooks
-from webhook.inspection.observed import CONFIGURATIONS, OwnState
+from webhook.inspection.observed import CONFIGURATIONS, NATIVE, OwnState
 from webhook.native.compiler import compile_policies
 from webhook.native.objects import Settings
 from webhook.policy.model.policies import Policies
@@ -226,9 +226,9 @@ def test_native_policies(change, configurations, expected):
     reconciler = "system:serviceaccount:giveway-system:giveway-reconciler"
     settings = Settings(namespace="giveway-system", reconciler=reconciler)
     objects = change(copy.deepcopy(compile_policies(cluster.policies, [], settings, NOW).objects))
-    for plural, kind in native.PLURALS.items():
-        cluster.objects[plural] = [
-            {key: part for key, part in each.items() if key != "kind"} for each in objects if each["kind"] == kind
+    for kind in NATIVE:
+        cluster.objects[kind.plural] = [
+            {key: part for key, part in each.items() if key != "kind"} for each in objects if each["kind"] == kind.kind
         ]
     assert_finds(native.in_step, cluster, expected)
     if expected:

@@ -22,14 +22,14 @@ from webhook.inspection.checks import (
     webhooks,
 )
 from webhook.inspection.cluster_findings import Check, ClusterFinding, finding
-from webhook.inspection.observed import CONFIGURATIONS, Observed
+from webhook.inspection.observed import CONFIGURATIONS, NATIVE, Observed
 from webhook.kube.client import Client
 from webhook.kube.errors import ApiError, unless_absent
 from webhook.kube.instants import epoch
 from webhook.kube.resources import NODE, POD, PRIORITY_CLASS
 
 _COVERED = ("poddisruptionbudgets", "pods")
-_NATIVE = ("priorityclasses", *native.PLURALS, *CONFIGURATIONS)
+_NATIVE = ("priorityclasses", *(kind.plural for kind in NATIVE), *CONFIGURATIONS)
 _RBAC = ("roles", "rolebindings", "clusterroles", "clusterrolebindings")
 
 CHECKS = (
@@ -78,9 +78,7 @@ def examine(observed: Observed) -> Iterator[ClusterFinding]:
     skipped = left_out(observed)
     if skipped:
         yield finding("policies.unknown", checks=", ".join(sorted(skipped)))
-    for check in CHECKS:
-        if check.name in skipped:
-            continue
+    for check in (check for check in CHECKS if check.name not in skipped):
         lacking = [observed.missing[plural] for plural in check.needs if plural in observed.missing]
         if lacking:
             yield finding("checks.lacking", check=check.name, lacking="; ".join(lacking))
@@ -146,6 +144,7 @@ async def _create_pod(client: Client, pods: str, name: str) -> Json:
 
     The API server needs a moment to know the class (docs/kubernetes-behaviour.md K21).
     """
+    runs_as = {"runAsNonRoot": True, "runAsUser": 65532, "seccompProfile": {"type": "RuntimeDefault"}}
     confined = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
     pod = {
         "metadata": {"name": name, "labels": {LABEL: name}},
@@ -155,11 +154,7 @@ async def _create_pod(client: Client, pods: str, name: str) -> Json:
             "schedulingGates": [{"name": LABEL}],
             "terminationGracePeriodSeconds": 0,
             "automountServiceAccountToken": False,
-            "securityContext": {
-                "runAsNonRoot": True,
-                "runAsUser": 65532,
-                "seccompProfile": {"type": "RuntimeDefault"},
-            },
+            "securityContext": runs_as,
             "containers": [{"name": "canary", "image": "registry.k8s.io/pause:3.10", "securityContext": confined}],
         },
     }

@@ -194,8 +194,7 @@ class Judge:
         sent = msgspec.structs.replace(existing, raw=_as_sent(existing.raw, existing.plural))
         answers = [_ask(context, sent, maker.user, settled) for context in self._contexts[maker.kind]]
         unsure = frozenset[tuple[str, str]]().union(*(answer.unsure for answer in answers))
-        failed = next((answer.message for answer in answers if answer.code != 200), "")
-        if failed:
+        if failed := next((answer.message for answer in answers if answer.code != 200), ""):
             return Judged(problem=failed, unsure=unsure)
         # What one answer says; of two, what both say, and for the rest that it cannot be judged
         said = [{entry.rule: entry for entry in _said(answer)} for answer in answers]

@@ -41,16 +41,20 @@ CONFIGURATIONS = {
     for resource in (resources.MUTATING_WEBHOOK_CONFIGURATION, resources.VALIDATING_WEBHOOK_CONFIGURATION)
 }
 """Webhook configurations: plural to kind."""
+NATIVE = (
+    resources.MUTATING_ADMISSION_POLICY,
+    resources.MUTATING_ADMISSION_POLICY_BINDING,
+    resources.VALIDATING_ADMISSION_POLICY,
+    resources.VALIDATING_ADMISSION_POLICY_BINDING,
+)
+"""The kinds of the API server's own policies."""
 _RBAC = "rbac.authorization.k8s.io"
 _DECODED = (kinds.NAMESPACES, kinds.PRIORITY_CLASSES, kinds.BUDGETS, kinds.NODES, kinds.DEVICE_CLASSES)
 """The kinds of a snapshot that are listed as they are, beside the PodGroups."""
 _AS_DATA = (
     resources.MUTATING_WEBHOOK_CONFIGURATION,
     resources.VALIDATING_WEBHOOK_CONFIGURATION,
-    resources.MUTATING_ADMISSION_POLICY,
-    resources.MUTATING_ADMISSION_POLICY_BINDING,
-    resources.VALIDATING_ADMISSION_POLICY,
-    resources.VALIDATING_ADMISSION_POLICY_BINDING,
+    *NATIVE,
     Resource(_RBAC, "v1", "roles", "Role"),
     Resource(_RBAC, "v1", "rolebindings", "RoleBinding"),
     Resource(_RBAC, "v1", "clusterroles", "ClusterRole", namespaced=False),
@@ -255,17 +259,12 @@ async def _read_own_state(client: Client, observed: Observed) -> OwnState:
     path = LEASE.path(own, RECONCILER)
     state.lease = await ask("leases", "get", client.get(path, Lease))
     lasts = (state.lease and state.lease.spec.lease_duration_seconds) or 15
-    if state.lease is not None and observed.now - renewed(state.lease) > lasts:
+    if state.lease is not None and observed.now - epoch_or(state.lease.spec.renew_time, 0.0) > lasts:
         await asyncio.sleep(min(_LOOK_AGAIN, lasts / 3))
         again = await ask("leases", "get", client.get(path, Lease))
         state.lease_unchanged = again is not None and again.spec.renew_time == state.lease.spec.renew_time
         state.lease = again
     return state
-
-
-def renewed(lease: Lease) -> float:
-    """When the lease was renewed last, in seconds since the epoch; 0 if it does not say."""
-    return epoch_or(lease.spec.renew_time, 0.0)
 
 
 def _policy_map(config_map: Mapping[str, Any] | None) -> PolicyMap | None:

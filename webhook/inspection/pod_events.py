@@ -19,7 +19,6 @@ _EVENTS = Resource("", "v1", "events", "Event")
 """In the core group, where the role `view` lets tenants read them."""
 _TELLING = (CONTROLLER, "default-scheduler")
 """Who tells of preemption: `reportingComponent`, or `source.component` of old Events."""
-_PAGE = 500
 
 
 class Told(msgspec.Struct, frozen=True):
@@ -60,7 +59,7 @@ async def decisions_against(client: Client, namespace: str, name: str) -> list[t
     key, decisions = f"{namespace}/{name}", list[tuple[str, DecisionRecord]]()
     for path in (POD.path(), POD.path(namespace)):
         try:
-            async for page in client.pages(path, Pod, limit=_PAGE):
+            async for page in client.pages(path, Pod):
                 told = [(key_of(pod), record) for pod in page.items or () if (record := decision_of(pod)) is not None]
                 decisions += [row for row in told if key in {victim.pod for victim in row[1].victims}]
             break

@@ -69,11 +69,7 @@ async def write_policy_reports(client: Client, report: Report, now: float) -> Wr
         source = {"source": "giveway"} if of_namespace.group == _OPEN_REPORTS else {}
         for namespace, body in reports.items():
             resource = of_namespace if namespace else of_cluster
-            metadata = {
-                "name": NAME,
-                "labels": {_MANAGER: "giveway"},
-                **({"namespace": namespace} if namespace else {}),
-            }
+            metadata = {"name": NAME, "labels": {_MANAGER: "giveway"}} | _lies_in(namespace)
             head = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata}
             path = resource.path(namespace or None, NAME)
             applied = client.patch(path, {**head, **source, **body}, kind="apply", fieldManager=NAME, force="true")
@@ -104,13 +100,17 @@ def policy_reports(report: Report, now: float) -> dict[str, Json]:
     return reports
 
 
+def _lies_in(namespace: str) -> Json:
+    return {"namespace": namespace} if namespace else {}
+
+
 def _result(row: Row, now: float) -> Json:
     """One rule about the objects of one owner."""
     result, severity = _RESULTS.get(row.verdict, ("skip", "info"))
     policy, _, rule = row.rule.partition("/")
     group = _GROUPS.get(row.kind, "")
     version = f"{group}/v1" if group else "v1"
-    where = {"namespace": row.namespace} if row.namespace else {}
+    where = {"apiVersion": version, "kind": row.kind} | _lies_in(row.namespace)
     return {
         "source": "giveway",
         "policy": policy,
@@ -121,6 +121,6 @@ def _result(row: Row, now: float) -> Json:
         "scored": row.verdict == "refused",
         "message": bounded(row.message, _MESSAGE_LENGTH),
         "timestamp": {"seconds": int(now), "nanos": 0},
-        "resources": [{"apiVersion": version, "kind": row.kind, "name": name, **where} for name in row.examples],
+        "resources": [{**where, "name": name} for name in row.examples],
         "properties": {"verdict": MEANINGS[row.verdict], "owner": row.owner, "objects": str(row.objects)},
     }

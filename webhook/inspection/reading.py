@@ -70,11 +70,8 @@ def in_reach(namespaces: Iterable[Namespace], own: str) -> frozenset[str]:
     """
     pods: dict[str, Any] = entries(Policies(), WebhookTarget(namespace=own))[VALIDATING][0]
     selected = label_matcher(msgspec.convert(pods["namespaceSelector"], LabelSelector))
-    return frozenset(
-        namespace.metadata.name
-        for namespace in namespaces
-        if selected(namespace_labels(namespace.metadata.name, namespace))
-    )
+    names = {namespace.metadata.name: namespace for namespace in namespaces}
+    return frozenset(name for name, namespace in names.items() if selected(namespace_labels(name, namespace)))
 
 
 def namespace_labels(name: str, namespace: Namespace | None) -> dict[str, str]:
@@ -86,7 +83,6 @@ T = TypeVar("T")
 D = TypeVar("D")
 Progress = Callable[[str, int, int | None], None]
 """What is read, how many of it so far, and about how many there are, if that is known."""
-_PAGE = 500
 
 
 async def items_of(
@@ -97,7 +93,7 @@ async def items_of(
     Raises ApiError.
     """
     done = 0
-    async for page in client.pages_of(resource, as_, limit=_PAGE, resume=True):
+    async for page in client.pages_of(resource, as_, resume=True):
         for item in page.items or ():
             yield item
         done += len(page.items or ())

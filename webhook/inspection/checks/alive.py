@@ -1,22 +1,23 @@
 """giveway itself: installed, answering, running, led, what it leaves behind on pods, and the version it runs on."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from importlib.metadata import version
 from typing import Any
-
-import msgspec
 
 from webhook.component_base.own_names import RECONCILER, WEBHOOK
 from webhook.inspection.checks.native import who_enforces
 from webhook.inspection.cluster_findings import ClusterFinding, FindingSeverity, finding, sentence
-from webhook.inspection.observed import CONFIGURATIONS, Nominated, Observed, renewed
-from webhook.kube.instants import epoch_or, time_span
+from webhook.inspection.observed import CONFIGURATIONS, Nominated, Observed
+from webhook.kube.instants import epoch, epoch_or, time_span
 from webhook.kube.objects.meta import key_of
 from webhook.kube.resources import OLDEST, TESTED, minor_of
 from webhook.kube.rollouts import unready
 from webhook.native.drift import Mode
 from webhook.policy.evaluation.engine import Engine
-from webhook.policy.model.values import NOTICE, PLAN
+from webhook.policy.model.values import PLAN
+from webhook.reconciler.state.annotations import UnreadableError, plan_of
+from webhook.reconciler.state.notices import notice_of
 from webhook.registration.entries import PROBES
 
 _NO_CONNECTION = (
@@ -108,17 +109,14 @@ def led(observed: Observed) -> Iterator[ClusterFinding]:
         if not holder:
             yield finding("leader.free", lease=lease, logs=logs)
         elif own.lease_unchanged:
-            ago = time_span(observed.now - renewed(own.lease))
+            ago = time_span(observed.now - epoch_or(own.lease.spec.renew_time, 0.0))
             yield finding("leader.silent", lease=lease, logs=logs, holder=holder, ago=ago)
     elif runs:
         yield finding("leader.none", lease=lease, logs=logs)
-    elif there(observed) and (managed := _managed(observed)):
-        yield finding("leader.never", managed=managed, logs=logs)
-
-
-def _managed(observed: Observed) -> int:
-    engine = Engine(observed.policies)
-    return sum(engine.managed(name) is not None for name in observed.classes)
+    elif there(observed):
+        engine = Engine(observed.policies)
+        if managed := sum(engine.managed(name) is not None for name in observed.classes):
+            yield finding("leader.never", managed=managed, logs=logs)
 
 
 _LONG = 600.0
@@ -127,25 +125,13 @@ _LATE = 60.0
 """Seconds past its deadline by which the reconciler has ended a plan, or past a notice by which it has asked."""
 
 
-class _Ends(msgspec.Struct):
-    """When a plan or a notice ends; empty for one that cannot be read."""
-
-    deadline: str = ""
-    by: str = ""
-
-
-def _ends(text: str) -> _Ends:
-    try:
-        return msgspec.json.decode(text, type=_Ends)
-    except (msgspec.DecodeError, UnicodeError):
-        return _Ends()
-
-
 def stuck(observed: Observed) -> Iterator[ClusterFinding]:
     """Pending pods that are nominated to a node that is gone, for a plan that is over, or for very long."""
     nodes = None if "nodes" in observed.missing else {node.metadata.name for node in observed.nodes}
     for pod in observed.pods:
-        meta, node = pod.metadata, pod.status.nominated_node_name
+        meta, node, plan = pod.metadata, pod.status.nominated_node_name, None
+        with suppress(UnreadableError):
+            plan = plan_of(pod)
         said = (meta.annotations or {}).get(PLAN)
         if pod.spec.node_name or not (node or said):
             continue
@@ -155,7 +141,7 @@ def stuck(observed: Observed) -> Iterator[ClusterFinding]:
         nominated = observed.nominated.get(key_of(pod), Nominated())
         if nodes is not None and node and node not in nodes:
             yield finding("stuck-nominations.gone", **told)
-        elif (late := observed.now - epoch_or(_ends(said or "{}").deadline, observed.now)) > _LATE:
+        elif plan and (late := observed.now - epoch_or(plan.deadline, observed.now)) > _LATE:
             yield finding("stuck-nominations.late", late=time_span(late), **told)
         elif said is None and (since := observed.now - epoch_or(nominated.at, observed.now)) > _LONG:
             by = f" by {nominated.by}" if nominated.by else ""
@@ -165,8 +151,8 @@ def stuck(observed: Observed) -> Iterator[ClusterFinding]:
 def overdue_notices(observed: Observed) -> Iterator[ClusterFinding]:
     """Pods whose notice is over, and that neither leave nor were told that they stay."""
     for pod in observed.pods:
-        notice = _ends((pod.metadata.annotations or {}).get(NOTICE, "{}"))
-        if (late := observed.now - epoch_or(notice.by, observed.now)) > _LATE:
+        notice = notice_of(pod)
+        if notice and (late := observed.now - epoch(notice.by)) > _LATE:
             yield finding("overdue-notices.late", pod=pod.metadata, late=time_span(late))
 
 

@@ -48,8 +48,7 @@ def preempting(observed: Observed) -> Iterator[ClusterFinding]:
         used = users[name]
         if name.startswith(_SYSTEM) or policy_of(priority_class) == NEVER or (name in moved and not used):
             continue
-        below = [says_so for priority, says_so in protected if priority < priority_class.value]
-        if not below:
+        if not (below := [says_so for priority, says_so in protected if priority < priority_class.value]):
             continue
         # How many of the protected pods are so by an annotation of their own or of their class
         annotated = sum(below)

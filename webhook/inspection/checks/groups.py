@@ -130,7 +130,10 @@ def by_class(observed: Observed) -> Iterator[ClusterFinding]:
     """Quotas by class that do not count a twin as the class whose pods it takes."""
     twins = {pair for policy in observed.policies.preemption for pair in policy.preemptors.twins.items()}
     for quota in observed.objects["resourcequotas"]:
-        namespace, rows = quota["metadata"].get("namespace"), _scopes(quota)
+        namespace, spec = quota["metadata"].get("namespace"), quota.get("spec") or {}
+        rows = [{"scopeName": scope, "operator": "Exists"} for scope in spec.get("scopes") or ()]
+        rows += (spec.get("scopeSelector") or {}).get("matchExpressions") or []
+        # A quota counts the pods that are in all its scopes
         by_name = [row for row in rows if row.get("scopeName") == "PriorityClass"]
         for original, twin in sorted(twins) if namespace in observed.reach else ():
             if all(_names(row, original) == _names(row, twin) for row in by_name):
@@ -141,13 +144,6 @@ def by_class(observed: Observed) -> Iterator[ClusterFinding]:
             yield finding(
                 "quotas-by-class.quota", quota=key, own=own, original=original, twins_own=twins_own, twin=twin
             )
-
-
-def _scopes(quota: Json) -> list[Json]:
-    """The scopes of a quota, each with its operator: it counts the pods that are in all of them."""
-    spec = quota.get("spec") or {}
-    rows = [{"scopeName": scope, "operator": "Exists"} for scope in spec.get("scopes") or ()]
-    return rows + ((spec.get("scopeSelector") or {}).get("matchExpressions") or [])
 
 
 def _names(row: Json, class_name: str) -> bool:

@@ -3,22 +3,15 @@
 from collections.abc import Iterator
 
 from webhook.inspection.cluster_findings import ClusterFinding, finding
-from webhook.inspection.observed import CONFIGURATIONS, Observed
+from webhook.inspection.observed import CONFIGURATIONS, NATIVE, Observed
 from webhook.native.compiler import compile_policies
 from webhook.native.drift import Mode, drift, is_ours, mode
 from webhook.native.objects import Object, Settings
 
-PLURALS = {
-    "mutatingadmissionpolicies": "MutatingAdmissionPolicy",
-    "mutatingadmissionpolicybindings": "MutatingAdmissionPolicyBinding",
-    "validatingadmissionpolicies": "ValidatingAdmissionPolicy",
-    "validatingadmissionpolicybindings": "ValidatingAdmissionPolicyBinding",
-}
-
 
 def applied(observed: Observed) -> list[Object]:
     """Every admission policy and binding of the cluster; a list does not say the kind of its items."""
-    return [{**obj, "kind": kind} for plural, kind in PLURALS.items() for obj in observed.objects.get(plural, ())]
+    return [{**obj, "kind": kind.kind} for kind in NATIVE for obj in observed.objects.get(kind.plural, ())]
 
 
 def who_enforces(observed: Observed) -> Mode:

@@ -33,8 +33,7 @@ def matching_nothing(observed: Observed) -> Iterator[ClusterFinding]:
                 yield finding("policies.no-default", policy=policy, rule=rule, name=name)
             body = rule.priority_classes
             allowed = (body.allow or ()) if body else ()
-            absent = [name for name in allowed if WILDCARD not in name and name not in observed.classes]
-            if absent:
+            if absent := [name for name in allowed if WILDCARD not in name and name not in observed.classes]:
                 yield finding("policies.absent", policy=policy, rule=rule, absent=absent)
     engine = Engine(observed.policies)
     managing = {managed.policy.name for name in observed.classes if (managed := engine.managed(name)) is not None}

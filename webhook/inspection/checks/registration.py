@@ -65,14 +65,12 @@ def old(observed: Observed) -> Iterator[ClusterFinding]:
         webhooks = configuration.get("webhooks") or []
         if all(entry["name"] in PROBES for entry in webhooks) or (stored.is_ours(configuration) and not static):
             continue
-        wanted = by_kind[kind]
-        if stored.digest(webhooks) == stored.digest(wanted):
+        if stored.digest(webhooks) == stored.digest(by_kind[kind]):
             continue
-        meant = {entry["name"]: stored.digest([entry]) for entry in wanted}
+        meant = {entry["name"]: stored.digest([entry]) for entry in by_kind[kind]}
         are = {entry["name"]: stored.digest([entry]) for entry in webhooks}
         differ = [name for name in {**meant, **are} if meant.get(name) != are.get(name)]
-        how = "applied" if static else "kept"
-        yield finding(f"entries.{how}", kind=kind, differ=names(differ) if differ else "another order")
+        yield finding(f"entries.{'applied' if static else 'kept'}", kind=kind, differ=names(differ) or "another order")
 
 
 def _target(observed: Observed) -> WebhookTarget:

@@ -156,7 +156,6 @@ def missing(observed: Observed) -> Iterator[ClusterFinding]:
         if account not in observed.own_state.deployments:
             continue
         held = [grant for grant in known if f"ServiceAccount {observed.own}/{account}" in grant.subjects]
-
         lacking, beyond = [], []
         for row in needs:
             there = ("", observed.own) if row.own else ("",)

@@ -20,13 +20,12 @@ _MOST_EXEMPT = 0.5
 
 def exempting(observed: Observed) -> Iterator[ClusterFinding]:
     """Namespaces that giveway is not asked about."""
-    labelled = [name for name, namespace in observed.namespaces.items() if EXEMPT in (namespace.metadata.labels or {})]
-    pods = Counter(pod.metadata.namespace for pod in observed.pods)
-    exempt = {name: pods[name] for name in sorted(labelled)}
-    if labelled:
+    pods, spaces = Counter(pod.metadata.namespace for pod in observed.pods), sorted(observed.namespaces.items())
+    exempt = {name: pods[name] for name, namespace in spaces if EXEMPT in (namespace.metadata.labels or {})}
+    if exempt:
         share = sum(exempt.values()) / max(1, len(observed.pods))
         severity = FindingSeverity.WARNING if share > _MOST_EXEMPT else FindingSeverity.INFO
-        yield finding("exemptions.labelled", severity=severity, exempt=exempt, labelled=labelled)
+        yield finding("exemptions.labelled", severity=severity, exempt=exempt, labelled=list(exempt))
 
 
 def locking_out(observed: Observed) -> Iterator[ClusterFinding]:
