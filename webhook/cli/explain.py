@@ -155,8 +155,7 @@ def print_workload(namespace: str, name: str, record: EvictionRecord, policies: 
     print_lines([f"{workload} was evicted: {', '.join(counts)}."])
     newest = evictions[: -_MOST_SHOWN - 1 : -1]
     print_lines((f"{rfc3339(at)}  for {who or 'a pod that is not known any more'}" for at, who in newest), indent=2)
-    others = [known for known in past if known.split("/")[1] == namespace]
-    if not evictions and others:
+    if not evictions and (others := [known for known in past if known.split("/")[1] == namespace]):
         print_lines([f"Evicted in namespace {namespace}: {', '.join(others)}"])
     for policy in policies.preemption:
         if (limit := policy.limits.per_workload) is not None:

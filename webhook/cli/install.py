@@ -21,7 +21,6 @@ from webhook.installation.install import (
     apply,
     are_in_force,
     in_namespace,
-    look,
     outside_the_cluster,
     policies_in,
     policy_files,
@@ -53,6 +52,8 @@ To take it all out again: giveway uninstall"""
 
 _TAKEN = 10.0
 """Seconds in which a webhook outside the cluster takes other files of its directory into use."""
+_STARTS = 5.0
+"""Seconds in which a webhook that was started a moment ago is ready."""
 
 
 def _said(error: Exception) -> str:
@@ -126,9 +127,8 @@ async def command(
         cluster = ObjectApplier(client, system_namespace)
         natively: Policies | None = None
         if mode != WEBHOOK:
-            own, alone = policies is not None, mode == NATIVE
             objects, inexpressible, natively = await with_native_policies(
-                cluster, objects, own=own, alone=alone, keeper=STATIC not in added
+                cluster, objects, own=policies is not None, alone=mode == NATIVE, keeper=STATIC not in added
             )
             for reason in inexpressible:
                 click.echo(reason.told, err=True)
@@ -136,8 +136,10 @@ async def command(
             write_yaml(objects, sys.stdout)
             return
         left = await _apply(cluster, objects, mode, keep_policies=policies is None)
-        if url is not None and not (await look(cluster, objects)).started:
-            click.echo(_how_to_start(url, mode, system_namespace, reconciler=image is None))
+        if url is not None:
+            soon, backstop = min(wait, _STARTS), mode == BACKSTOP
+            if not (await stay_until_it_answers(cluster, objects, soon, lambda _: None, backstop=backstop)).started:
+                click.echo(_how_to_start(url, mode, system_namespace, reconciler=image is None))
         if not wait:
             stays = " What enforced the policies before stays until a run that waits." if left else ""
             click.echo(f"\nApplied; not waiting.{stays}")

@@ -83,6 +83,7 @@ T = TypeVar("T")
 D = TypeVar("D")
 Progress = Callable[[str, int, int | None], None]
 """What is read, how many of it so far, and about how many there are, if that is known."""
+_PAGE = 500
 
 
 async def items_of(
@@ -93,7 +94,7 @@ async def items_of(
     Raises ApiError.
     """
     done = 0
-    async for page in client.pages_of(resource, as_, resume=True):
+    async for page in client.pages_of(resource, as_, limit=_PAGE, resume=True):
         for item in page.items or ():
             yield item
         done += len(page.items or ())
