@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -136,18 +137,15 @@ async def command(
             write_yaml(objects, sys.stdout)
             return
         left = await _apply(cluster, objects, mode, keep_policies=policies is None)
-        if url is not None:
-            soon, backstop = min(wait, _STARTS), mode == BACKSTOP
-            if not (await stay_until_it_answers(cluster, objects, soon, lambda _: None, backstop=backstop)).started:
-                click.echo(_how_to_start(url, mode, system_namespace, reconciler=image is None))
+        stay = partial(stay_until_it_answers, cluster, objects, backstop=mode == BACKSTOP)
+        if url is not None and not (await stay(min(wait, _STARTS), lambda _: None)).started:
+            click.echo(_how_to_start(url, mode, system_namespace, reconciler=image is None))
         if not wait:
             stays = " What enforced the policies before stays until a run that waits." if left else ""
             click.echo(f"\nApplied; not waiting.{stays}")
             return
         with shown_progress("waiting", in_pipes=True) as show:
-            status = await stay_until_it_answers(
-                cluster, objects, wait, lambda status: show("; ".join(status.waiting)), backstop=mode == BACKSTOP
-            )
+            status = await stay(wait, lambda status: show("; ".join(status.waiting)))
         if status.done and natively is not None:
             await _try_policies(client, natively, system_namespace)
         if status.done and left:

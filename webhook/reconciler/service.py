@@ -90,18 +90,14 @@ class ReconcilerService:
                 renew_deadline=options.renew_deadline,
                 retry_period=options.retry_period,
             )
+        reporter = Reporter(
+            self.metrics, tell, self._recorder, owners=self._owners, policy_set=policy_set, history=self.history.told
+        )
         self.reconciler = Reconciler(
             client,
             self.state,
             policy_set,
-            Reporter(
-                self.metrics,
-                tell,
-                self._recorder,
-                owners=self._owners,
-                policy_set=policy_set,
-                history=self.history.told,
-            ),
+            reporter,
             self.clock,
             fence=self.time_to_write,
             in_doubt=bool if self._elector is None else self._elector.is_in_doubt,

@@ -121,13 +121,11 @@ class Evaluator:
         if not decision.eligible:
             return Unschedulable(decision.reason, due=schedule_begins(policy, rules, at))
         # 5. Evict, if a node was selected and not too many plans have evicted for it in vain.
-        outcome: Outcome
         chosen, why = ahead.choose(decision)
+        outcome: Outcome = Unschedulable(why, behind=True)
         if chosen is not None:
             outcome = limits.past.closed_by(_evicts(self.state, decision, chosen, why, promised.planned))
-        elif why:
-            outcome = Unschedulable(why, behind=True)
-        else:
+        elif not why:
             outcome = limits.past.kept_from(self._unschedulable(pod, rules, decision, limits, ahead))
         if isinstance(outcome, Evicts):
             outcome = limits.too_many(attempts) or outcome
