@@ -13,7 +13,7 @@ from tests.native.test_same_verdicts import KEPT
 from tests.workloads import eventually, is_there
 from webhook.clusters.demo.scenarios import HIGH, PLAIN, POLICIES, PREEMPTIBLE, SCENARIOS, Stage, prepare
 from webhook.kube.client import Client
-from webhook.kube.errors import ApiError
+from webhook.kube.errors import ApiError, unless_absent
 from webhook.kube.resources import NAMESPACE, POD, PRIORITY_CLASS
 from webhook.native.compiler import compile_policies
 from webhook.native.policy_keeper import PolicyKeeper
@@ -30,7 +30,6 @@ async def test_the_six_scenarios(sandbox, giveway, mode):
     client = sandbox.client
     if mode != "webhook":
         await need_admission_policies(client)
-    await nothing_is_left(sandbox)
     nodes = [await sandbox.node(f"n{scenario.number}", cpu="8") for scenario in SCENARIOS]
     async with enforced(client, mode):
         if mode != "native":
@@ -57,7 +56,7 @@ async def test_the_six_scenarios(sandbox, giveway, mode):
 
 @asynccontextmanager
 async def enforced(client: Client, mode: str) -> AsyncIterator[None]:
-    """The compiled policies applied, and kept in step, unless the webhook is alone."""
+    """The compiled policies applied, and kept in step, unless the webhook is alone; nothing is left at the end."""
     policies = load_texts([("scenarios.yaml", POLICIES)]).policies
     objects = [] if mode == "webhook" else compile_policies(policies, [], KEPT, time.time()).objects
     async with applied(client, objects):
@@ -68,6 +67,7 @@ async def enforced(client: Client, mode: str) -> AsyncIterator[None]:
             if keeper is not None:
                 keeper.cancel()
                 await asyncio.gather(keeper, return_exceptions=True)
+            await clear(client)
 
 
 async def managed(client: Client) -> bool:
@@ -79,14 +79,14 @@ async def managed(client: Client) -> bool:
     return False
 
 
-async def nothing_is_left(sandbox) -> None:
-    """Wait until nothing of the scenarios is there: a real cluster takes some seconds to empty a namespace."""
+async def clear(client: Client) -> None:
+    """Leave nothing of the scenarios, while their nodes have a kubelet; a namespace is empty some seconds later."""
     spaces = [NAMESPACE.path(name=f"scenario-{scenario.number}") for scenario in SCENARIOS]
     pods = [POD.path("kube-system", f"system-{scenario.number}") for scenario in SCENARIOS]
     for path in (*spaces, *pods, *(PRIORITY_CLASS.path(name=name) for name in CLASSES)):
-        sandbox.cleans_up(path)
+        await unless_absent(client.delete(path))
 
     async def gone() -> bool:
-        return not any([await is_there(sandbox.client, path) for path in (*spaces, *pods)])
+        return not any([await is_there(client, path) for path in (*spaces, *pods)])
 
     await eventually(gone, 60, "nothing is left of the scenarios")
