@@ -244,7 +244,7 @@ async def test_an_extended_resource_that_a_class_serves(devices: Devices) -> Non
 
 async def test_a_claim_without_the_finalizer_is_not_counted_on(devices: Devices) -> None:
     """The controller would not take such an allocation back (docs/kubernetes-behaviour.md K42): nobody goes for it."""
-    await devices.prepare(full(1))
+    await devices.prepare(Scenario(plain(1), {"low-0 low-1": exactly()}))
     [claim] = await eventually(lambda: devices.claims("reservedFor"))
     path = RESOURCE_CLAIM.path(devices.sandbox.id, claim)
     await devices.sandbox.client.patch(path, {"metadata": {"finalizers": None}}, kind="merge")
@@ -252,7 +252,7 @@ async def test_a_claim_without_the_finalizer_is_not_counted_on(devices: Devices)
     await devices.asks("high", "high", exactly())
     await eventually(lambda: process.lines("no preemption"), 30)
     await asyncio.sleep(1)
-    assert await devices.sandbox.here() == {"low-0", "high"}
+    assert await devices.sandbox.here() == {"low-0", "low-1", "high"}
 
 
 async def test_two_preemptors_for_the_devices_of_one_node(devices: Devices) -> None:
