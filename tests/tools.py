@@ -74,9 +74,11 @@ def _promtool() -> bytes:
 def _run(*command: str, cwd: str | None = None) -> None:
     try:
         subprocess.run(command, check=True, capture_output=True, text=True, timeout=_SECONDS, cwd=cwd)
-    except (OSError, subprocess.SubprocessError) as error:
-        said = getattr(error, "stderr", "") or str(error)
-        raise FetchError(f"{command[0]} {command[1]}: {said.strip().splitlines()[-1]}") from error
+    except subprocess.CalledProcessError as error:
+        said = error.stderr.strip() or str(error)
+        raise FetchError(f"{command[0]} {command[1]}: {said.splitlines()[-1]}") from error
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise FetchError(f"{command[0]} {command[1]}: {error}") from error
 
 
 _FETCHED: dict[str, tuple[str, Callable[[], bytes]]] = {
