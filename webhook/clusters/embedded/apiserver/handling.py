@@ -26,8 +26,8 @@ _PLAIN = {"status", "scale", "finalize"}
 _READ_AND_WRITE = ("get", "patch", "update")
 _MODELS = {"binding": "V1Binding", "eviction": "V1Eviction", "token": "AuthenticationV1TokenRequest"}
 """What the sub-resources that take a POST take."""
-_NAMED = ("binding", "eviction")
-"""Those of them that must name the object."""
+_NAMED = {"binding": "v1", "eviction": "policy/v1"}
+"""Those of them that must name the object, with the version of what they take."""
 _OPTIONS = {"POST": "CreateOptions", "PUT": "UpdateOptions", "PATCH": "PatchOptions", "DELETE": "DeleteOptions"}
 APPLY = "application/apply-patch+yaml"
 _PATCHES = f"application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json, {APPLY}"
@@ -103,9 +103,11 @@ async def _post(writer: ObjectWriter, handler: SubresourceHandler, call: ApiCall
     change.object = body = decode_any(call, _MODELS.get(change.subresource) or schemas.model_of(resource))
     if resource.stored or resource.plural == "bindings":
         metadata = body.setdefault("metadata", {})
-        if change.subresource in _NAMED and metadata.get("name") != change.name:
+        if (version := _NAMED.get(change.subresource)) is not None:
             kind = change.subresource.capitalize()
-            raise statuses.bad_request(f"name in URL does not match name in {kind} object")
+            if metadata.get("name") != change.name:
+                raise statuses.bad_request(f"name in URL does not match name in {kind} object")
+            change.object = body = {"kind": kind, "apiVersion": version, **body}
         metadata.setdefault("name", change.name)
         metadata.setdefault("namespace", change.namespace)
         await admission.mutate(change)
