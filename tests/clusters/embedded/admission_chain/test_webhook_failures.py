@@ -40,6 +40,7 @@ async def test_denial_reads_as_kubernetes_writes_it(admin, server, kind, status,
 FAILURES = [
     pytest.param({"delay": 3.0}, {"timeoutSeconds": 1}, "context deadline exceeded", id="timeout"),
     pytest.param({"status": 500}, {}, 'an error on the server ("broken") has prevented', id="http-500"),
+    pytest.param({"status": 404}, {}, "the server could not find the requested resource", id="http-404"),
     pytest.param({"wrong_uid": True}, {}, "received invalid webhook response: expected response.uid=", id="wrong-uid"),
     pytest.param({}, {"clientConfig": {"url": "https://127.0.0.1:9/"}}, "connection refused", id="nobody-there"),
 ]

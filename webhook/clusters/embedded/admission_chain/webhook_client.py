@@ -83,6 +83,8 @@ class WebhookClient:
                 body = await response.read()
         except (aiohttp.ClientError, OSError) as error:
             raise WebhookCallError(f'failed to call webhook: Post "{shown}": {_failure(error)}') from error
+        if response.status == 404:
+            raise WebhookCallError("failed to call webhook: the server could not find the requested resource")
         if response.status != 200:
             said = body.decode(errors="replace").strip() or "unknown"
             why = f'an error on the server ("{said}") has prevented the request from succeeding'
