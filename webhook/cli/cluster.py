@@ -30,13 +30,13 @@ _PATH = click.Path(path_type=Path)
 
 
 def _any_of(flag: str, name: str, known: Iterable[str]) -> Callable[[F], F]:
-    """An option for names with commas between them."""
+    """An option for names, given one by one or with commas between them."""
 
-    def listed(text: str) -> tuple[str, ...]:
-        return tuple(filter(None, map(str.strip, text.split(","))))
+    def listed(_context: click.Context, _parameter: click.Parameter, texts: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(filter(None, map(str.strip, ",".join(texts).split(","))))
 
     help_ = f"Any of {', '.join(known)}."
-    return click.option(flag, name, type=listed, default="", show_default=False, metavar="NAME,…", help=help_)
+    return click.option(flag, name, multiple=True, callback=listed, metavar="NAME,…", help=help_)
 
 
 def _service(text: str) -> tuple[str, str]:

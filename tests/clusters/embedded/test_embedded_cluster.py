@@ -81,7 +81,7 @@ async def test_command_serves_until_it_is_told_to_stop(process, number):
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        (["--disable-stand-in", "kublet"], "no such stand-in: kublet"),
+        (["--disable-stand-in", "kublet", "--disable-stand-in", "job"], "no such stand-in: kublet"),
         (["--disable-admission-plugins", "Priorty"], "no such admission plugin: Priorty"),
         (["--service", "hook=1.2.3.4:1"], "is not NAMESPACE/NAME:PORT=HOST:PORT"),
     ],
