@@ -138,6 +138,7 @@ async def test_a_workload_that_was_not_evicted(play):
     cases(
         ("too-many-parts", ["a/b/c"]),
         ("no-namespace", ["/b"]),
+        ("two-namespaces", ["a/b", "-n", "c"]),
         ("two-pods", ["a", "b"]),
         ("no-kind", ["workload", "a"]),
     ),

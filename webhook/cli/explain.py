@@ -54,11 +54,12 @@ _SPANS = {"hour": 3600.0, "day": 86_400.0, "week": 7 * 86_400.0, "30 days": KEPT
 """Over which spans, in seconds, evictions of a workload are counted."""
 _TARGET = re.compile("workload[ /](?P<workload>[^ /]+/[^ /]+)|(?:pod[ /])?(?:(?P<namespace>[^ /]+)/)?(?P<pod>[^ /]+)")
 """What can be asked about: a workload with its kind, or a pod with its namespace or without."""
+_NAMESPACE = {"default": "", "show_default": False, "help": "Of what is named without one. By default: default."}
 
 
 @click.command("explain")
 @click.argument("target", nargs=-1, required=True, metavar="[pod] NAMESPACE/NAME | workload KIND/NAME")
-@options("namespace", "kubeconfig", "policies", "system-namespace", policies=IN_FORCE_BY_DEFAULT)
+@options("namespace", "kubeconfig", "policies", "system-namespace", namespace=_NAMESPACE, policies=IN_FORCE_BY_DEFAULT)
 @runs(ClusterError, ValueError)
 async def command(
     *, target: tuple[str, ...], namespace: str, kubeconfig: str | None, policies: Path | None, system_namespace: str
@@ -74,7 +75,7 @@ async def command(
     itself and its Events tell, which the role view lets its owners read.
     """
     asked, unsaid, record = _TARGET.fullmatch(" ".join(target)), list[str](), NOTHING
-    if asked is None:
+    if asked is None or (namespace and asked["namespace"] not in (None, namespace)):
         raise click.UsageError(
             "name one pod or workload: giveway explain NAMESPACE/NAME, giveway explain NAME -n NAMESPACE, or giveway"
             " explain workload KIND/NAME -n NAMESPACE"
@@ -87,9 +88,10 @@ async def command(
             unsaid.append(str(error))
         if asked["workload"]:
             record = await read_evictions(client, system_namespace)
-            print_workload(namespace, asked["workload"], record, policy_set.policies if policy_set else Policies())
+            known = policy_set.policies if policy_set else Policies()
+            print_workload(namespace or "default", asked["workload"], record, known)
             return
-        own, name = asked["namespace"] or namespace, asked["pod"]
+        own, name = asked["namespace"] or namespace or "default", asked["pod"]
         pod = await unless_absent(client.get(POD.path(own, name), Pod))
         told = await told_of(client, own, name, pod.metadata.uid if pod is not None else "")
         if pod is None:
