@@ -116,6 +116,17 @@ def test_a_cut_or_flipped_packed_file_is_noticed(small, tmp_path):
             read_cluster([bad])
 
 
+@pytest.mark.parametrize(
+    "content", [b"[" * 100, HEADER % 1 + b'["Node",{"metadata":{"name":"a"}}]\n' * 9], ids=["list", "own"]
+)
+def test_a_file_larger_than_any_cluster_is_not_read_to_its_end(tmp_path, monkeypatch, content):
+    """Also one that is not packed, so that it cannot fill the memory."""
+    monkeypatch.setattr("webhook.simulation.cluster_file.format._MOST_BYTES", 99)
+    (tmp_path / "s").write_bytes(content)
+    with pytest.raises(ClusterFileError, match="GiB, which no cluster has"):
+        read_cluster([tmp_path / "s"])
+
+
 def test_a_missing_file_and_two_cluster_files_are_refused(small, tmp_path):
     """There is one sentence for a file that is not there, and for two clusters at once."""
     with pytest.raises(ClusterFileError, match="No such file"):

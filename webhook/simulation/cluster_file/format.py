@@ -38,6 +38,8 @@ FORMAT = "giveway.dev/snapshot"
 VERSION = 1
 _LONGEST_LINE = 8 << 20
 """Bytes of one line: an object in etcd has 1.5 MB at most."""
+_MOST_BYTES = 8 << 30
+"""Bytes of a whole file when it is unpacked: some fifty times a cluster of 150 000 pods."""
 _MOST_RATIO, _UNSUSPECTED = 300, 100 << 20
 """How many times a file may grow when it is unpacked, beyond this many bytes: clusters grow by ten to forty times."""
 _LEVEL = 4
@@ -229,6 +231,8 @@ class _File:
         except (OSError, zlib.error) as error:
             raise ClusterFileError(f"{self._name} is damaged: {error}") from None
         self._unpacked += len(text)
+        if self._unpacked > _MOST_BYTES:
+            raise ClusterFileError(f"{self._name} has more than {_MOST_BYTES >> 30} GiB, which no cluster has")
         if self._is_packed and self._unpacked > max(_UNSUSPECTED, self._size * _MOST_RATIO):
             grows = f"grows to more than {_MOST_RATIO} times its size when it is unpacked"
             raise ClusterFileError(f"{self._name} {grows}: it is no snapshot")
