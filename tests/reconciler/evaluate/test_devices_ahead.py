@@ -9,8 +9,11 @@ from tests.reconciler.builders import pod, preemptor
 from tests.reconciler.device_settings import DRIVER, Devices, claim, uses
 from webhook.kube.objects.cluster_scoped import Node
 from webhook.kube.objects.devices import DeviceClass
+from webhook.kube.objects.scheduling import PodGroup
 from webhook.kube.resources import DEVICE_CLASS
 from webhook.preemption.snapshot.device_index import DeviceId
+from webhook.preemption.snapshot.kinds import POD_GROUPS
+from webhook.preemption.snapshot.pod_groups import POD_GROUP
 from webhook.reconciler.evaluate.limits import _NEVER, BEYOND_BUDGET, NOT_NOW
 from webhook.reconciler.evaluate.outcomes import Evicts, Fits, Promised, Unschedulable
 from webhook.reconciler.evaluate.pods_ahead import AHEAD
@@ -28,10 +31,10 @@ def whole_node(count: int) -> Devices:
     return setting
 
 
-def in_front(setting: Devices, name: str, count: int, **spec: Any) -> None:
+def in_front(setting: Devices, name: str, count: int, *, priority: int = 200, **spec: Any) -> None:
     """A pod of higher priority waits for so many devices; nobody preempts for it."""
     setting.claim(claim(f"c-{name}", count))
-    setting.add(pod(name, "100m", priority=200, spec={**uses(f"c-{name}"), **spec}))
+    setting.add(pod(name, "100m", priority=priority, spec={**uses(f"c-{name}"), **spec}))
 
 
 def wants(count: int, claim: str = "first", priority: int = 200, **spec: Any) -> dict[str, Any]:
@@ -65,6 +68,40 @@ def test_what_pods_in_front_take(waiting: list[dict[str, Any]], evicts: bool):
     outcome = setting.evaluate(made)
     assert isinstance(outcome, Evicts if evicts else Unschedulable), outcome
     assert evicts or "it is kept for default/front-" in outcome.reason
+
+
+@pytest.mark.parametrize(("cpu", "evicts"), [("2", False), ("3", True)])
+def test_pods_in_front_for_which_there_is_no_room(cpu: str, evicts: bool):
+    """Of three that want a device each only those take one that have room on the node by other resources."""
+    setting = whole_node(4)
+    for number in range(3):
+        setting.claim(claim(f"c-front-{number}"))
+        setting.add(pod(f"front-{number}", cpu, priority=200 + number, spec=uses(f"c-front-{number}")))
+    outcome = setting.evaluate(setting.wants("p", 2))
+    assert isinstance(outcome, Evicts if evicts else Unschedulable), outcome
+
+
+@pytest.mark.parametrize(("minimum", "evicts"), [(2, False), (3, True)])
+def test_members_of_a_gang_in_front(minimum: int, evicts: bool):
+    """They take devices where as many fit as their gang still needs: none of a gang that lacks a member."""
+    setting = whole_node(4)
+    setting.state.caches[DEVICE_CLASS].take("served", served_class())
+    policy = {"schedulingPolicy": {"gang": {"minCount": minimum}}}
+    group = msgspec.convert({"metadata": {"name": "g", "namespace": "default"}, "spec": policy}, PodGroup)
+    setting.state.snapshot.put(POD_GROUPS[POD_GROUP], group)
+    for number in range(2):
+        spec = asks(2) | {"schedulingGroup": {"podGroupName": "g"}}
+        setting.add(pod(f"front-{number}", "100m", priority=200, spec=spec))
+    outcome = setting.evaluate(setting.wants("p", 2))
+    assert isinstance(outcome, Evicts if evicts else Unschedulable), outcome
+
+
+def test_pods_in_front_that_are_tried_in_the_other_order():
+    """The second one takes what the preemptor needs, too, if it is tried before the first one."""
+    setting = whole_node(2)
+    in_front(setting, "first", 1, priority=210)
+    in_front(setting, "second", 2)
+    assert isinstance(setting.evaluate(setting.wants("p", 1)), Unschedulable)
 
 
 def test_codes_of_rejections_differ():

@@ -24,6 +24,7 @@ from webhook.preemption.victims.candidates import Candidate, CandidateFilter
 from webhook.preemption.victims.eligible import protection_ends
 from webhook.preemption.victims.rules import EXPENDABLE, Rules
 from webhook.reconciler.clock import MeasuringClock, Now
+from webhook.reconciler.evaluate.devices_ahead import DevicesAhead
 from webhook.reconciler.evaluate.extender_client import UnaskedError
 from webhook.reconciler.evaluate.limits import BEYOND_BUDGET, NOT_NOW, PastEvictions, Rates, too_large, within_budgets
 from webhook.reconciler.evaluate.outcomes import (
@@ -121,7 +122,8 @@ class Evaluator:
         if not decision.eligible:
             return Unschedulable(decision.reason, due=schedule_begins(policy, rules, at))
         # 5. Evict, if a node was selected and not too many plans have evicted for it in vain.
-        chosen, why = ahead.choose(decision)
+        devices = DevicesAhead(self.state, pod, ahead, promised.held, now=at.wall)
+        chosen, why = devices.choose(decision)
         outcome: Outcome = Unschedulable(why, behind=True)
         if chosen is not None:
             outcome = limits.past.closed_by(_evicts(self.state, decision, chosen, why, promised.planned))
@@ -156,15 +158,13 @@ class Evaluator:
         promised: Promised = NOTHING_PROMISED,
         *,
         own: Collection[str] = (),
-        together: Collection[Pod] = (),
     ) -> PodsAhead:
-        """Which candidates are left to the preemptor; plans of its `own`, by id, and pods `together` are with it."""
+        """Which candidates are left to the preemptor, which has plans of its `own`, by id."""
 
         def is_overdue(ahead: Pod, fits: bool) -> bool:
             return self.schedulers.overdue(ahead, fits=fits, now=at.monotonic)
 
-        leaving = self.leaving_within(math.inf, at)
-        return PodsAhead(self.state, pod, is_overdue, promised.held, leaving, now=at.wall, own=own, together=together)
+        return PodsAhead(self.state, pod, is_overdue, promised.held, self.leaving_within(math.inf, at), own=own)
 
     def taken_by(
         self, pod: Pod, policy: PreemptionPolicy, node: str, victims: Rows, *, plans: Collection[str], at: Now
@@ -182,7 +182,8 @@ class Evaluator:
         leaving = leaving[snapshot.pods.node[leaving] == snapshot.nodes.find(node)]
         needed = victims_needed(snapshot, pod, node, leaving, without=there) if len(leaving) else leaving
         rows = np.concatenate([there, needed])
-        if ahead.taken(rows) or ahead.taker_of_devices(node, rows, parts=False):
+        devices = DevicesAhead(self.state, pod, ahead, {}, now=at.wall)
+        if ahead.taken(rows) or devices.taker(node, rows, parts=False):
             return blocked_text(ahead.blocking)
         return ""
 

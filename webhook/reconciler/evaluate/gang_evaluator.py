@@ -24,10 +24,11 @@ from webhook.preemption.snapshot.pod_view import priority_of
 from webhook.preemption.victims.candidates import Candidates
 from webhook.preemption.victims.rules import Rules
 from webhook.reconciler.clock import Now
+from webhook.reconciler.evaluate.devices_ahead import ONE_BY_ONE, DevicesAhead
 from webhook.reconciler.evaluate.evaluator import Evaluator, schedule_begins, unnominated
 from webhook.reconciler.evaluate.limits import NOT_NOW, PastEvictions, Rates
 from webhook.reconciler.evaluate.outcomes import Evicts, Fits, Promised, Unschedulable, Waits
-from webhook.reconciler.evaluate.pods_ahead import ONE_BY_ONE, blocked_text
+from webhook.reconciler.evaluate.pods_ahead import blocked_text
 from webhook.reconciler.evaluate.room import rows_without
 from webhook.reconciler.evaluate.victim_exclusions import LimitsNow, among_last_resort, excluded_now, last_resort
 
@@ -165,8 +166,10 @@ def _early_taker(evaluator: Evaluator, decision: GangDecision, members: Collecti
         victims.setdefault(victim.node, []).append(victim.key)
     for member, node in decision.placements:
         if node in victims and needs_devices(evaluator.state.snapshot, compile_pod(member)):
-            ahead = evaluator.pods_ahead(member, Now.by(evaluator.clock), together=members)
-            if who := ahead.taker_of_devices(node, evaluator.state.snapshot.pod_rows(victims[node])):
+            now = Now.by(evaluator.clock)
+            ahead = evaluator.pods_ahead(member, now)
+            devices = DevicesAhead(evaluator.state, member, ahead, {}, now=now.wall, together=members)
+            if who := devices.taker(node, evaluator.state.snapshot.pod_rows(victims[node])):
                 return who, node
     return None
 

@@ -5,10 +5,6 @@ soon as it fits there. So the preemptor has to fit beside all of those that come
 states: with the pods there that leave the node anyway, without these, and with the victims there that another plan has
 yet to ask. It does not fit beside a pod that takes its host port, its claim that only one pod may use, or that
 anti-affinity keeps from it.
-
-A nomination reserves no devices, and they come free claim by claim (docs/reconciler.md#devices). As long as something
-is missing the preemptor gets nothing, and who wants less takes what is free: one that waits, of whatever priority and
-scheduler, or the one that a controller puts in a victim's place at once (docs/kubernetes-behaviour.md K43).
 """
 
 from __future__ import annotations
@@ -20,26 +16,20 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from webhook.kube.instants import epoch_or
 from webhook.kube.objects.meta import key_of
 from webhook.kube.objects.pod import Pod
-from webhook.preemption.decision import fits_on
-from webhook.preemption.filters.devices import DeviceFilter, needs_devices, without_devices
+from webhook.preemption.filters.devices import needs_devices, without_devices
 from webhook.preemption.filters.filtering import prefilter, run_filters, without_pods
 from webhook.preemption.gangs.gang import form_gang
-from webhook.preemption.result import Decision
 from webhook.preemption.snapshot.amounts import ClusterError
-from webhook.preemption.snapshot.claim_index import devices_of
-from webhook.preemption.snapshot.device_index import DeviceId
 from webhook.preemption.snapshot.pod_groups import group_of
 from webhook.preemption.snapshot.pod_info import PodInfo, compile_pod, for_any_node, node_of
 from webhook.preemption.snapshot.pod_view import priority_of
-from webhook.preemption.victims.candidates import Candidate, Candidates
+from webhook.preemption.victims.candidates import Candidates
 from webhook.preemption.victims.selection import fits_without
 from webhook.reconciler.evaluate.room import (
     add_amounts,
     columns_of,
-    free_now,
     free_without,
     kept_for_equals,
     needed_by,
@@ -48,29 +38,20 @@ from webhook.reconciler.evaluate.room import (
     share_no_node,
     times_in,
 )
-from webhook.reconciler.preemptors import unschedulable_since
 from webhook.reconciler.state.state import State
 from webhook.reconciler.state.waiting_pods import WaitingGroup
 
-_Taking = tuple[str, Pod | None, Collection[DeviceId], Collection[str]]
-"""Who takes devices, the pod if it comes before the preemptor, which they are, and the named claims that have them."""
 AHEAD = 9
 """The code of candidates that pods of higher priority would take."""
-_GROUPS, _DEVICE_GROUPS, _CANDIDATES = 100, 16, 16
-"""Groups of waiting pods that are looked at, and of those that ask for devices; candidates that are for those."""
-_OVERLOOKED = 60.0
-"""If no scheduler has said anything of a pod for so many seconds, none is taken to look at it."""
-_AT_ONCE = frozenset({"DaemonSet", "ReplicaSet", "ReplicationController", "StatefulSet"})
-"""Kinds of controllers that replace a pod as soon as it leaves or is gone. A Job does so after ten seconds."""
-ONE_BY_ONE = "wherever devices can be freed they come free one by one, and {} would take a part of them first"
-"""Why nobody is evicted for devices: with who takes a part."""
+_GROUPS = 100
+"""Groups of pods in front that are looked at."""
 
 Ints = NDArray[np.int64]
 Rows = NDArray[np.intp]
 Mask = NDArray[np.bool_]
 
 
-class _Ahead(NamedTuple):
+class Ahead(NamedTuple):
     """A group of pods that may come, and what each of them takes."""
 
     group: WaitingGroup
@@ -85,12 +66,12 @@ class _Ahead(NamedTuple):
 
 
 class PodsAhead:
-    """Says of each candidate whether it is left to the preemptor (`CandidateFilter`), and who takes its devices.
+    """Says of each candidate whether it is left to the preemptor (`CandidateFilter`).
 
     `is_overdue` is told whether a pod fits somewhere, and says whether its scheduler does not want to place it. `held`
     are preemptors of lower priority, by node, for which pods were evicted there: they get the room made for them.
     `leaving` are the rows of the pods that leave anyway: how long they take is not known, at most their grace period.
-    Plans of its `own`, by id, ask their victims together; pods `together` take nothing from one another (`now`: epoch).
+    Plans of its `own`, by id, ask their victims together.
     """
 
     def __init__(
@@ -101,13 +82,10 @@ class PodsAhead:
         held: Mapping[str, Sequence[Pod]],
         leaving: Rows,
         *,
-        now: float,
         own: Collection[str] = (),
-        together: Collection[Pod] = (),
     ) -> None:
         self._state, self._pod, self._is_overdue, self._held = state, pod, is_overdue, held
-        self._leaving, self._own, self._now = leaving, own, now
-        self._served = {member.metadata.uid for member in (pod, *together)}
+        self._leaving, self._own = leaving, own
         self._late: dict[str, bool] = {}
         """Whether a pod is overdue, by its uid."""
         self._fitting: dict[tuple[str, bytes, bytes], Mask] = {}
@@ -149,13 +127,13 @@ class PodsAhead:
         self._note_lost(codes, crowded & np.isin(np.arange(len(codes)), list(lowest)), lowest)
         # 2. Pods of higher priority are placed first, whichever of them the scheduler tries first. Those between the
         #    preemptor and one of lower priority come after it, and leave that one its room.
-        coming = list(self._coming(candidates, lowest))
+        coming = list(self.coming(candidates, lowest))
         for free, gone in self._rooms(candidates):
             for order in (coming, coming[::-1]):
                 room, nominated = free.copy(), np.zeros_like(free)
                 for ahead in order:
                     example, is_first = ahead.group.example, ahead.group.priority > priority_of(self._pod)
-                    count = self._count(ahead, candidates, gone, room if is_first else room - own[:, None])
+                    count = self.count(ahead, candidates, gone, room if is_first else room - own[:, None])
                     room -= ahead.need[:, None] * count
                     if is_first:
                         nominated += ahead.need[:, None] * np.maximum(ahead.there - count, 0)
@@ -186,7 +164,7 @@ class PodsAhead:
                     lowest[place] = min(lowest.get(place, pod), pod, key=priority_of)
         return lowest, kept
 
-    def _coming(self, candidates: Candidates, lowest: Mapping[int, Pod]) -> Iterator[_Ahead]:
+    def coming(self, candidates: Candidates, lowest: Mapping[int, Pod]) -> Iterator[Ahead]:
         """The groups that come before the preemptor, or before one for which room is held, the most important first."""
         snapshot, size, own = self._state.snapshot, len(candidates.nodes), priority_of(self._pod)
         columns, last = columns_of(snapshot, candidates), min([self._pod, *lowest.values()], key=priority_of)
@@ -208,7 +186,7 @@ class PodsAhead:
             there, fewest = pods_there(snapshot, columns, nominations, size), 1
             if group.example.spec.scheduling_group:
                 fewest = form_gang(snapshot, self._state.waiting_members(group_of(group.example))).missing
-            yield _Ahead(group, pod, need, there, most, fewest)
+            yield Ahead(group, pod, need, there, most, fewest)
 
     def _rooms(self, candidates: Candidates) -> Iterator[tuple[Ints, Rows]]:
         """What is free in each state that may come up, and the rows of the pods that have left besides the victims."""
@@ -226,12 +204,11 @@ class PodsAhead:
     def _merely_planned(self, candidates: Candidates) -> Rows:
         """Victims of the candidates that another plan has yet to ask: those may be the last to leave."""
         pods, state = self._state.snapshot.pods, self._state
-
         rows = candidates.pods[candidates.here() & np.isin(candidates.pods, self._leaving)]
         keys = [f"{pods.namespaces[row]}/{pods.names[row]}" for row in rows.tolist()]
         return rows[[not state.pending.leaves_for(key) <= set(self._own) for key in keys]] if keys else rows
 
-    def _count(self, ahead: _Ahead, candidates: Candidates, gone: Rows, room: Ints) -> Ints:
+    def count(self, ahead: Ahead, candidates: Candidates, gone: Rows, room: Ints) -> Ints:
         """How many pods of a group come, by candidate, if so much is free there."""
         count = np.minimum(ahead.most, times_in(room, ahead.need))
         if not count.any():
@@ -271,130 +248,12 @@ class PodsAhead:
             fits[unsure] = bare[unsure] == 0
         return fits
 
-    def choose(self, decision: Decision) -> tuple[Candidate | None, str]:
-        """The best candidate of which nobody takes devices, and why not a better one; without one why there is none.
 
-        No reason is given if there are no candidates, or a pod is `blocking`.
-        """
-        best, first = decision.selected, ""
-        if best is None or not decision.asks_for_devices:
-            return best, ""
-        for candidate in decision.shortlist(_CANDIDATES):
-            victims = self._state.snapshot.pod_rows([victim.key for victim in candidate.victims])
-            if not (taker := self.taker_of_devices(candidate.node, victims)):
-                why = f"{first} would take a part of the devices of {best.node} before all are free" if first else ""
-                return candidate, why
-            first = first or taker
-        return None, "" if self.blocking is not None else ONE_BY_ONE.format(first)
-
-    @cached_property
-    def _device_users(self) -> list[tuple[Pod, Collection[Pod], DeviceFilter]]:
-        """The groups of waiting pods that ask for devices, the most important first: one of them, all, what each needs.
-
-        If no plan holds devices for some of them it is such a one.
-        """
-        users: list[tuple[Pod, Collection[Pod], DeviceFilter]] = []
-        planned_for = self._state.snapshot.device_claims.planned_for
-        for group in sorted(self._state.waiting.groups(), key=lambda group: -group.priority):
-            others = [pod for pod in group.pods.values() if pod.metadata.uid not in self._served]
-            example = min(others, key=lambda pod: bool(planned_for(pod.metadata.uid)), default=None)
-            if example is not None and (needs := self._needs(example)) is not None:
-                users.append((example, others, needs))
-            if len(users) == _DEVICE_GROUPS:
-                break
-        return users
-
-    def _needs(self, pod: Pod) -> DeviceFilter | None:
-        """What the pod needs of devices; None if it needs none, or it cannot be told."""
-        try:
-            incoming, snapshot = compile_pod(pod), self._state.snapshot
-            return prefilter(snapshot, incoming).devices if needs_devices(snapshot, incoming) else None
-        except ClusterError:
-            return None
-
-    def taker_of_devices(self, host: str, victims: Rows, *, parts: bool = True) -> str:
-        """Who takes devices on a node before the preemptor has those that these victims leave; empty for nobody.
-
-        Pods in front, and those of lower priority for which others were evicted, get theirs once all victims are gone.
-        With `parts` others count that take one before that.
-        """
-        snapshot, pods, own = self._state.snapshot, self._state.snapshot.pods, self._needs(self._pod)
-        if (node := snapshot.nodes.find(host)) is None or own is None:
-            return ""
-        leaving = pods.leaving()
-        rows = np.union1d(victims, leaving[pods.node[leaving] == node]).astype(np.intp)
-        gone = {pods.uids[row] for row in rows.tolist()}
-        holders = [uid for uid in gone if snapshot.device_claims.used_by(uid)]
-        incomplete = [gone - {last} for last in holders] if parts and len(holders) > 1 else []
-        incomplete = [part for part in incomplete if own.allocation(node, part) is None]
-        for who, pod, devices, settled in self._takings(host, rows, gone, incomplete):
-            if own.allocation(node, gone, devices, settled) is None:
-                self.blocking = self.blocking or pod
-                return who
-        return ""
-
-    def _takings(self, host: str, rows: Rows, gone: set[str], parts: Sequence[Collection[str]]) -> Iterator[_Taking]:
-        """Who may take which devices before the preemptor once the pods in these rows, or `parts` of them, have left.
-
-        Those are `gone` by uid, and then pods in front: what plans hold for them, they take here. A pod that waits and
-        has no room beside the preemptor takes no part: the nomination keeps the room.
-        """
-        snapshot, need = self._state.snapshot, needed_by(self._state.snapshot, compile_pod(self._pod))
-        pods, claims, node = snapshot.pods, snapshot.device_claims, snapshot.nodes.find(host)
-        if node is None or need is None:
-            return
-        free = free_now(snapshot, np.array([node]))
-        add_amounts(free, pods.amounts, rows, np.zeros(len(rows), np.intp))
-        beside = free[:, 0] - need
-        lower = [pod for pod in self._held.get(host, ()) if pod.metadata.uid != self._pod.metadata.uid]
-        taken = {device for pod in lower for device in claims.planned_for(pod.metadata.uid)}
-        settled: set[str] = set()
-        """Claims with a name that are allocated for a pod in front: all who name them share them."""
-        if taken:
-            yield _waiting(lower[0]), lower[0], taken, settled
-        for example, alike, needs in self._device_users:
-            other = needed_by(snapshot, compile_pod(example))
-            if other is None or not fits_on(snapshot, example, host, without=rows):
-                continue
-            same = example.spec.scheduler_name == self._pod.spec.scheduler_name
-            if same and priority_of(example) > priority_of(self._pod):
-                names = [entry.get("resourceClaimName") for entry in example.spec.resource_claims or ()]
-                if self._is_late(example, compile_pod(example)):
-                    continue
-                gone |= {pod.metadata.uid for pod in alike}
-                for _ in alike:
-                    if not (devices := needs.allocation(node, gone, taken, settled)):
-                        break
-                    taken |= set(devices)
-                    settled |= {f"{example.metadata.namespace}/{name}" for name in names if name}
-                if taken:
-                    yield _waiting(example), example, taken, settled
-            elif (
-                (other <= beside).all()
-                and not claims.planned_for(example.metadata.uid)
-                and (
-                    unschedulable_since(example) is not None
-                    or self._now - epoch_or(example.metadata.creation_timestamp, 0.0) < _OVERLOOKED
-                )
-            ):
-                for part in parts:
-                    if theirs := needs.allocation(node, part, taken, settled):
-                        yield _waiting(example), None, taken.union(theirs), settled
-        for row in rows.tolist() if parts else ():
-            owner, used, mine = (
-                pods.owners.values[pods.owner[row]],
-                pods.amounts[:, row],
-                claims.used_by(pods.uids[row]),
-            )
-            if mine and owner and owner.kind in _AT_ONCE and (used <= beside[1 : 1 + len(used)]).all():
-                held = {device for key in mine for device in devices_of(claims.claims[key])}
-                yield f"the pod that {owner.kind} {owner.name} puts in place of a victim", None, held, ()
-
-
-def _waiting(pod: Pod) -> str:
+def waiting_text(pod: Pod) -> str:
+    """A pod that waits, for people."""
     return f"{key_of(pod)} of priority {priority_of(pod)}, which waits,"
 
 
 def blocked_text(blocking: Pod | None) -> str:
     """Who keeps the preemptor from the room, for people."""
-    return f"it is kept for {_waiting(blocking)} too" if blocking is not None else "it is kept for another pod"
+    return f"it is kept for {waiting_text(blocking)} too" if blocking is not None else "it is kept for another pod"
