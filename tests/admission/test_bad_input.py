@@ -63,10 +63,17 @@ BAD = {
     "truncated": (json.dumps(GOOD).encode()[:300], no_review("Input data was truncated")),
     "not UTF-8": (b'{"kind": "\xff\xfe"}', None),
     "wrong kind": (having("Pod", "kind"), no_review("Invalid enum value 'Pod' - at `.kind`")),
-    "v1beta1": (having("v1beta1", "apiVersion"), no_review("Invalid enum value 'v1beta1' - at `.apiVersion`")),
+    "v1beta1": (
+        having("admission.k8s.io/v1beta1", "apiVersion"),
+        error(
+            "apiVersion is 'admission.k8s.io/v1beta1'; only admission.k8s.io/v1 is served"
+            " (set admissionReviewVersions: [v1] in the webhook configuration)"
+        ),
+    ),
     "no request": (having(..., "request"), no_review("Object missing required field `request`", "")),
     "request null": (having(None, "request"), no_review("Expected `object`, got `null` - at `.request`", "")),
     "no uid": (having(..., "request.uid"), no_review("Object missing required field `uid` - at `.request`", "")),
+    "empty uid": (having("", "request.uid"), no_review("Expected `str` of length >= 1 - at `.request.uid`", "")),
     "uid a number": (having(7, "request.uid"), no_review("Expected `str`, got `int` - at `.request.uid`", "")),
     "long uid": (
         having("u" * 129, "request.uid"),

@@ -25,7 +25,7 @@ LONGEST_UID = 128
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What decoding raises."""
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
-_USUAL_PLACE = re.compile(rb'"request"\s*:\s*\{\s*"uid"\s*:\s*"([\x20-\x7e]{1,128}?)"')
+_USUAL_PLACE = re.compile(rb'"request"\s*:\s*\{\s*"uid"\s*:\s*"([ !#-~]{1,128})"')
 """Where the API server writes the uid; read this way only from a body that does not decode."""
 _BEGINNING = 4096
 """Bytes of a body in which it is looked for."""
@@ -130,10 +130,8 @@ _OBJECTS = frozenset({"object", "oldObject"})
 
 
 class _AdmissionReview(ObjectView):
-    """What is answered, in the one version that webhook configurations name (`admissionReviewVersions`)."""
-
     kind: Literal["AdmissionReview"]
-    api_version: Literal["admission.k8s.io/v1"]
+    api_version: str
     request: _Request
 
 
@@ -240,10 +238,17 @@ def decode(body: bytes) -> Review:
         text = f"the review has more than {MOST_VALUES} values, so giveway refuses it unread; make the object smaller"
         raise BadReviewError(text, uid=uid_of(body), rule="size")
     try:
-        return Review(body, _review.decode(body).request)
+        review = _review.decode(body)
     except UNREADABLE as error:
         text = f"the body is no AdmissionReview: {_readable(error)}"
         raise BadReviewError(text, uid=uid_of(body), rule=_rule(error)) from None
+    if review.api_version != API_VERSION:
+        raise BadReviewError(
+            f"apiVersion is {bounded(review.api_version)!r}; only {API_VERSION} is served"
+            " (set admissionReviewVersions: [v1] in the webhook configuration)",
+            uid=review.request.uid,
+        )
+    return Review(body, review.request)
 
 
 def values(body: bytes) -> int:
