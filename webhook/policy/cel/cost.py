@@ -230,9 +230,8 @@ class _Estimate:
         inner = {**scope, loop.variable: element, loop.accumulator: _COLLECTED}
         self._value(loop.condition, inner)
         value, made = self._value(loop.step, inner), _NUMBER
-        if (
-            isinstance(loop.init, FunctionCall) and loop.init.function == LIST
-        ):  # `map` and `filter` put each element behind those that they have
+        # `map` and `filter` put each element behind those that they have
+        if isinstance(loop.init, FunctionCall) and loop.init.function == LIST:
             self._charge((_COPY * steps,))
             made = _Value(self._here(value.size)[:-1], max(steps, value.elements))
         self._repeated = outside

@@ -1,6 +1,7 @@
-"""What keeps pods from going that the rules let go: rates, disruption budgets, and whose evictor it would evict. Pure.
+"""What keeps pods from going that the rules let go: rates, disruption budgets, and cycles of evictions. Pure.
 
-A rate allows what recent evictions have left of it. Budgets are counted without what a plan itself has reserved.
+A rate allows what recent evictions have left of it. Budgets are counted without what a plan itself has reserved. A
+preemptor closes a cycle if it evicts pods for which pods of its own workload were evicted.
 """
 
 from __future__ import annotations
@@ -31,8 +32,6 @@ NOT_NOW = 1
 """Rejected because of the recent evictions: it may stand once they have left their windows."""
 _NEVER = {2: "perOwner", 3: "perNode", 4: "perCluster", 5: "perWorkload", 6: "perNamespace", 7: "perLabel"}
 """Rejected for good: these victims are more than the rate allows in a whole window. Other filters have other codes."""
-
-
 BEYOND_BUDGET = 8
 """The code of candidates with a victim that the Eviction API would refuse."""
 _SHOWN = 3
@@ -193,11 +192,11 @@ def beyond_budget(state: State, policy: PreemptionPolicy, victims: Sequence[Plan
         for key in keys:
             users.setdefault(key, set()).add(victim.name)
     for key, names in users.items():
-        budget = state.budgets.get(key)
+        if (budget := state.budgets.get(key)) is None:
+            continue
         # A pod that the status names has used its own disruption already.
-        if budget is not None and len(names - (budget.status.disrupted_pods or {}).keys()) > _left(
-            state, key, budget, names
-        ):
+        needed = names - (budget.status.disrupted_pods or {}).keys()
+        if len(needed) > _left(state, key, budget, names):
             return f"disruption budget {key} does not let {', '.join(sorted(names))} go"
     return ""
 

@@ -122,9 +122,11 @@ class PlanManager:
     def expect(self, plan: Plan, policy: PreemptionPolicy, victims: Collection[Pod]) -> None:
         """Let every later decision count the victims as leaving, the preemptor as nominated, and the rates as used."""
         now, uptime = self.clock.wall(), self.clock.monotonic()
-        told = dict.fromkeys((pod.metadata.uid for pod in victims), uptime + plan.record.notice) | plan.notices
-        asked = {uid: now + max(0.0, until - uptime) for uid, until in told.items()}
-        ends = {pod.metadata.uid: asked[pod.metadata.uid] + grace_under(policy, pod) for pod in victims}
+        ends: dict[str, float] = {}
+        for pod in victims:
+            uid = pod.metadata.uid
+            notice = max(0.0, plan.notices[uid] - uptime) if uid in plan.notices else plan.record.notice
+            ends[uid] = now + notice + grace_under(policy, pod)
         self._state.expect(plan.record.id, (plan.key, plan.uid), plan.record.node, victims, ends)
         evictions = {pod.metadata.uid: self._eviction(plan, pod) for pod in victims}
         plan.owners |= frozenset(eviction.workload for eviction in evictions.values() if eviction.workload)
