@@ -38,7 +38,7 @@ class FakeServer:
         if not hangs:
             self.answer.set()
 
-    async def create(self, path: str, body: dict) -> dict:
+    async def create(self, path: str, body: dict, **query: str) -> dict:
         self.asked += 1
         await self.answer.wait()
         if self.errors:
@@ -243,3 +243,12 @@ async def test_the_fence_is_asked_again_when_the_request_is_sent(fences: list[fl
             "/api/v1/namespaces/default/pods/v/eviction"
         ] * requests
         assert requests or caught.value.status == NO_ANSWER
+
+
+async def test_a_pod_that_is_on_its_way():
+    """To a try that says nothing; after an eviction it is an error, so that the victim is asked again."""
+    on_its_way = [ApiError(429, "TooManyRequests", "Evacuation in progress") for _ in range(2)]
+    writer = leading(FakeServer(*on_its_way))
+    assert await writer.evict(VICTIM, None, "", dry_run=True) is EvictionResult.UNKNOWN
+    with pytest.raises(ApiError, match="in progress"):
+        await writer.evict(VICTIM, None, "")
