@@ -51,6 +51,12 @@ async def test_without_a_webhook(sandbox):
         bad = pod("bad")
         bad["metadata"]["annotations"] = {PLAN: FORGED}  # refused in other words, until what takes it off is in force
         await until_refused(lambda: sandbox.dry(bad), "call it good (rule p/named)", 60)
+        trial = priority_class(f"{sandbox.id}-managed-trial", 200)
+
+        async def becomes_never() -> bool:  # what mutates classes may come into use last
+            return (await client.create(PRIORITY_CLASS.path(), trial, dryRun="All"))["preemptionPolicy"] == "Never"
+
+        await eventually(becomes_never, 60, "a class that policies manage is Never")
         managed = await sandbox.priority_class("managed", 200)
         assert (await client.get(PRIORITY_CLASS.path(name=managed)))["preemptionPolicy"] == "Never"
         await refused(
@@ -100,10 +106,12 @@ async def test_a_thousand_classes_and_two_hundred_rules(sandbox):
                 return False
 
             await eventually(mutated, 60, "the policies are in force")
-            began = time.perf_counter()
+            times = []
             for _ in range(100):
+                began = time.perf_counter()
                 await sandbox.dry(body)
-            took[count] = (time.perf_counter() - began) * 10
+                times.append(time.perf_counter() - began)
+            took[count] = min(times) * 1000  # whatever else the machine does
     print(f"a pod's creation, 200 rules: {took[5]:.1f} ms with 5 classes, {took[1000]:.1f} ms with 1000")  # noqa: T201
     assert took[1000] < took[5] * 1.5
 
