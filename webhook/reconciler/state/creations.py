@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from webhook.kube.instants import epoch_or
@@ -10,31 +12,38 @@ from webhook.kube.objects.pod import Pod
 
 
 class ServerTime(NamedTuple):
-    """A second since the epoch, and the pods made in it, by uid, that were `known` by then."""
+    """A second since the epoch, and its pods that were `known` by then: those `seen` first, by their order."""
 
     made: float
-    known: frozenset[str] = frozenset()
+    seen: Mapping[str, int] = MappingProxyType({})
+    known: int = 0
 
     def is_before(self, pod: Pod) -> bool:
         """Whether the pod was made after this moment."""
         made = epoch_or(pod.metadata.creation_timestamp, -math.inf)
-        return made > self.made or (made == self.made and pod.metadata.uid not in self.known)
+        return made > self.made or (made == self.made and self.seen.get(pod.metadata.uid, math.inf) > self.known)
 
 
 class Creations:
-    """The youngest pods that were ever seen: those of one second, by uid."""
+    """The youngest pods that were ever seen: those of one second, by uid with the order in which they were seen."""
 
     def __init__(self) -> None:
         self._made = -math.inf
-        self._known: set[str] = set()
+        self._seen: dict[str, int] = {}
+        self._count = 0
 
     def note(self, pod: Pod) -> None:
         """A pod is seen for the first time."""
         made = epoch_or(pod.metadata.creation_timestamp, -math.inf)
         if made > self._made:
-            self._made, self._known = made, set()
+            self._made, self._seen = made, {}
         if made == self._made:
-            self._known.add(pod.metadata.uid)
+            self._count += 1
+            self._seen.setdefault(pod.metadata.uid, self._count)
+
+    def forget(self, pod: Pod) -> None:
+        """A pod is gone."""
+        self._seen.pop(pod.metadata.uid, None)
 
     def forget(self, pod: Pod) -> None:
         """A pod is gone."""
@@ -42,7 +51,7 @@ class Creations:
 
     def now(self) -> ServerTime:
         """This moment: pods that have been seen are not younger."""
-        return ServerTime(self._made, frozenset(self._known))
+        return ServerTime(self._made, self._seen, self._count)
 
     def at(self, instant: str) -> ServerTime:
         """The moment of an RFC 3339 instant, which another clock may have given: this moment at the latest."""
