@@ -45,10 +45,6 @@ class Creations:
         """A pod is gone."""
         self._seen.pop(pod.metadata.uid, None)
 
-    def forget(self, pod: Pod) -> None:
-        """A pod is gone."""
-        self._known.discard(pod.metadata.uid)
-
     def now(self) -> ServerTime:
         """This moment: pods that have been seen are not younger."""
         return ServerTime(self._made, self._seen, self._count)
