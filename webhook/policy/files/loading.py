@@ -28,8 +28,7 @@ from webhook.policy.model.policies import Policies
 from webhook.policy.model.preemption import PreemptionPolicy
 from webhook.policy.model.priority import PriorityPolicy
 from webhook.policy.reports import exceptions, next_end, rights_of
-from webhook.policy.shapes.findings import Finding, PolicyError, Reader, Severity
-from webhook.policy.shapes.shapes import INVALID
+from webhook.policy.shapes.findings import INVALID, Finding, PolicyError, Reader, Severity
 from webhook.policy.shapes.yaml_nodes import SourcePosition, YamlMap, YamlNode, YamlScalar, kind
 
 Use = Callable[[Policies, float], object]
@@ -211,8 +210,8 @@ def _policies(text: str, reader: Reader) -> Iterator[PriorityPolicy | Preemption
             try:
                 policy = _document(root, reader)
             except Exception as error:  # noqa: BLE001 - whoever wrote the document reads it, and no server ends by it
-                policy = INVALID
-                reader.error(root, f"this policy cannot be read: {type(error).__name__}: {error}; {INSTEAD}")
+                text = f"this policy cannot be read: {type(error).__name__}: {error}; {INSTEAD}"
+                policy = reader.error(root, text)
             if policy is not INVALID and reader.errors == errors:
                 yield policy
         if empty:
@@ -226,20 +225,17 @@ def _document(root: YamlNode, reader: Reader) -> Any:
     if kind(root) == "nothing":
         return INVALID
     if not isinstance(root, YamlMap):
-        reader.error(root, f"expected a policy (a mapping with apiVersion, kind, metadata, spec), found {kind(root)}")
-        return INVALID
+        text = f"expected a policy (a mapping with apiVersion, kind, metadata, spec), found {kind(root)}"
+        return reader.error(root, text)
     name = next((value for key, value in root.pairs if isinstance(key, YamlScalar) and key.text == "kind"), None)
     if name is None:
-        reader.error(root, f'a policy needs "kind": {" or ".join(DOCUMENTS)} (apiVersion: {API_VERSION})')
-        return INVALID
+        return reader.error(root, f'a policy needs "kind": {" or ".join(DOCUMENTS)} (apiVersion: {API_VERSION})')
     text = name.text if isinstance(name, YamlScalar) else ""
     if text in DOCUMENTS:
         return DOCUMENTS[text].read(root, reader)
     if text == TEST_KIND:
-        reader.error(name, f"{TEST_KIND} documents lie in a sub-folder such as tests/, not beside the policies")
-    else:
-        reader.error(name, f'"{text[:80]}" is no kind of policy{reader.nearest(text, DOCUMENTS)}')
-    return INVALID
+        return reader.error(name, f"{TEST_KIND} documents lie in a sub-folder such as tests/, not beside the policies")
+    return reader.error(name, f'"{text[:80]}" is no kind of policy{reader.nearest(text, DOCUMENTS)}')
 
 
 def use_once(policies: Policies, readers: dict[str, Reader], now: float, uses: Uses = ()) -> Policies:

@@ -15,7 +15,7 @@ from webhook.kube.selectors import SelectorError, label_matcher
 from webhook.policy.model.globs import WILDCARD, name_matcher
 from webhook.policy.model.values import LABEL_KEY, LABEL_VALUE, NamespaceGlob, Namespaces
 from webhook.policy.shapes.findings import Reader
-from webhook.policy.shapes.object_shape import FILLED, Checked, Nodes, Values, mapping, shape_of
+from webhook.policy.shapes.object_shape import FILLED, Nodes, Values, mapping, shape_of
 from webhook.policy.shapes.shapes import ListOf, MapOf, one_of, string
 from webhook.policy.shapes.yaml_nodes import SourcePosition, YamlNode, YamlSequence
 
@@ -59,7 +59,7 @@ def _requirement(values: Values, _: SourcePosition) -> Requirement:
 
 
 @mapping("label requirement", build=_requirement)
-class _LabelRequirement(Checked, frozen=True):
+class _LabelRequirement(msgspec.Struct, frozen=True):
     """One row of matchExpressions."""
 
     key: Annotated[str, LABEL_KEY, "The label's key."]
@@ -98,7 +98,7 @@ _SUBJECT = one_of(
 
 
 @mapping("subject")
-class Subject(Checked, frozen=True):
+class Subject(msgspec.Struct, frozen=True):
     """Who asks. The pods of a Deployment or Job are made by a controller, of which subjects say nothing."""
 
     kind: Annotated[str, _SUBJECT, "User, Group or ServiceAccount."]

@@ -13,15 +13,14 @@ from webhook.policy.model.schedule import Schedule, ever_together
 from webhook.policy.model.values import CLASS_NAME, ClassGlob
 from webhook.policy.model.victims import PodsMatch, Schedulers, Victims
 from webhook.policy.shapes.findings import Reader
-from webhook.policy.shapes.object_shape import FILLED, REQUIRED, Checked, Choice, Nodes, Values, mapping, yaml_name
-from webhook.policy.shapes.shapes import DURATION, MapOf, integer, string
+from webhook.policy.shapes.object_shape import FILLED, REQUIRED, Choice, Nodes, Values, mapping, yaml_name
+from webhook.policy.shapes.shapes import DURATION, MapOf, duration_that, integer, string
 from webhook.policy.shapes.yaml_nodes import SourcePosition
 
 _ADDRESS = string("an address such as http://extender.kube-system.svc/scheduler", r"^https?://[^\s/?#]+[^\s?#]*$")
 _PATH = string("a path below urlPrefix", r"^[A-Za-z0-9._/-]+$")
 _RESOURCE = string("the name of a resource")
-_LONGEST_TIMEOUT = 60
-"""Seconds that an extender may take to answer, at most."""
+_TIMEOUT = duration_that(lambda longest: 0 < longest <= 60, "more than 0s and at most 60s, for the preemptor waits")
 
 
 class GroupDisruption(Choice, what="a way with groups"):
@@ -54,7 +53,7 @@ class PreemptorNaming(Choice, what="when to name the preemptor"):
 
 
 @mapping("preemptors")
-class Preemptors(Checked, frozen=True, kw_only=True):
+class Preemptors(msgspec.Struct, frozen=True, kw_only=True):
     """For which pods the reconciler preempts: those of the classes named here, which the webhook marks."""
 
     priority_classes: Annotated[
@@ -100,7 +99,7 @@ class Preemptors(Checked, frozen=True, kw_only=True):
 
 
 @mapping("protection")
-class Protection(Checked, frozen=True, kw_only=True):
+class Protection(msgspec.Struct, frozen=True, kw_only=True):
     """For how long after its start a pod is no victim."""
 
     default: Annotated[float, DURATION, "How long a pod is protected if no annotation says so."] = 0.0
@@ -129,12 +128,12 @@ class Groups(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @mapping("extender")
-class ExtenderConfig(Checked, frozen=True, kw_only=True):
+class ExtenderConfig(msgspec.Struct, frozen=True, kw_only=True):
     """A component beside the scheduler that may drop candidates; its fields are those of KubeSchedulerConfiguration."""
 
     url_prefix: Annotated[str, _ADDRESS, "Where the extender is."]
     preempt_verb: Annotated[str, _PATH, "Appended to urlPrefix."]
-    http_timeout: Annotated[float, DURATION, "How long an answer may take."] = 5.0
+    http_timeout: Annotated[float, _TIMEOUT, "How long an answer may take."] = 5.0
     ignorable: Annotated[bool, "Whether preemption goes on without it if it fails."] = False
     managed_resources: Annotated[
         tuple[Annotated[str, _RESOURCE], ...],
@@ -142,17 +141,9 @@ class ExtenderConfig(Checked, frozen=True, kw_only=True):
         "It is asked only about pods that request one of these; about all if absent.",
     ] = ()
 
-    @staticmethod
-    def check(values: Values, nodes: Nodes, reader: Reader) -> None:
-        """The preemptor does not wait for it too long."""
-        if not 0 < values.get("http_timeout", 1.0) <= _LONGEST_TIMEOUT:
-            reader.error(
-                nodes["http_timeout"], f"more than 0s and at most {_LONGEST_TIMEOUT}s, for the preemptor waits"
-            )
-
 
 @mapping("PreemptionPolicy spec")
-class PreemptionPolicy(Checked, frozen=True, kw_only=True):
+class PreemptionPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """Which pods the reconciler preempts for, and whom it may evict."""
 
     name: str = ""

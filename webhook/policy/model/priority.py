@@ -2,34 +2,29 @@
 
 from typing import Annotated
 
+import msgspec
+
 from webhook.policy.cel.program import VARIABLES, compile_bool
 from webhook.policy.model.match import MEND, RIGHT, RequestMatch, check_rights
 from webhook.policy.model.rules import Enforcement, PriorityRule, reads_user
-from webhook.policy.model.values import Name, expression, warn_of
+from webhook.policy.model.values import Name, expression
 from webhook.policy.shapes.findings import Reader, Severity
-from webhook.policy.shapes.object_shape import FILLED, REQUIRED, Checked, Nodes, Values, mapping
+from webhook.policy.shapes.object_shape import FILLED, REQUIRED, Nodes, Values, mapping
 from webhook.policy.shapes.shapes import INSTANT, string
 from webhook.policy.shapes.yaml_nodes import SourcePosition
 
 
 @mapping("condition", f"A CEL expression that must be true for the policy to apply, over {', '.join(VARIABLES)}.")
-class MatchCondition(Checked, frozen=True):
+class MatchCondition(msgspec.Struct, frozen=True):
     """A named CEL expression that must hold for the policy to apply."""
 
     name: Annotated[Name, "The condition's name in messages."]
-    expression: Annotated[str, expression(compile_bool), "The expression."]
+    expression: Annotated[str, expression(compile_bool, ("pods", "priorityclasses")), "The expression."]
     source: SourcePosition
-
-    @staticmethod
-    def check(values: Values, nodes: Nodes, reader: Reader) -> None:
-        """It reads fields that there are."""
-        if "expression" in values:
-            about = ("pods", "priorityclasses")
-            warn_of(compile_bool(values["expression"]), nodes["expression"], reader, about)
 
 
 @mapping("exception")
-class PolicyException(Checked, frozen=True, kw_only=True):
+class PolicyException(msgspec.Struct, frozen=True, kw_only=True):
     """Whom some rules of the policy let in all the same for a while, with a warning that says until when."""
 
     match: Annotated[RequestMatch, RIGHT, "Who is let in: everything named must hold, as in a right."]
@@ -50,7 +45,7 @@ class PolicyException(Checked, frozen=True, kw_only=True):
 
 
 @mapping("PriorityPolicy spec")
-class PriorityPolicy(Checked, frozen=True, kw_only=True):
+class PriorityPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """Who may run and define what: when the policy applies, and its rules."""
 
     name: str = ""

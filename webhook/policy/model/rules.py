@@ -14,7 +14,7 @@ from webhook.policy.cel.program import VARIABLES, compile_bool, compile_text
 from webhook.policy.model.match import Operations, Rights, Subjects, check_rights
 from webhook.policy.model.values import Annotation, ClassGlob, ClassName, Name, NewClassGlob, expression, warn_of
 from webhook.policy.shapes.findings import Reader
-from webhook.policy.shapes.object_shape import FILLED, MAY_BE_ABSENT, Checked, Choice, Nodes, Values, mapping, shape_of
+from webhook.policy.shapes.object_shape import FILLED, MAY_BE_ABSENT, Choice, Nodes, Values, mapping, shape_of
 from webhook.policy.shapes.shapes import ListOf, integer, one_of, string
 from webhook.policy.shapes.yaml_nodes import SourcePosition
 
@@ -117,7 +117,7 @@ class Definers(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @mapping("reserve rule")
-class Reserve(Checked, frozen=True, kw_only=True):
+class Reserve(msgspec.Struct, frozen=True, kw_only=True):
     """Reserves a range of priority values, both ends included. What counts is a pod's value, however it got there.
 
     Each right is a list of alternatives: one that holds suffices, and without any nobody has it (docs/semantics.md B).
@@ -153,7 +153,7 @@ class Reserve(Checked, frozen=True, kw_only=True):
 
 
 @mapping("protectAnnotations rule")
-class ProtectAnnotations(Checked, frozen=True, kw_only=True):
+class ProtectAnnotations(msgspec.Struct, frozen=True, kw_only=True):
     """Who may set, change or remove annotations. Rules that enforce add up: one that allows suffices.
 
     No PriorityClass lies in a namespace, so a right by namespaces gives nothing there.
@@ -185,7 +185,7 @@ class ProtectAnnotations(Checked, frozen=True, kw_only=True):
 
 
 @mapping("validate rule", f"A CEL expression that must be true, over {_VARIABLES}.")
-class Validate(Checked, frozen=True, kw_only=True):
+class Validate(msgspec.Struct, frozen=True, kw_only=True):
     """A CEL expression that must be true, and the text for the person whose request is refused.
 
     `pods` stands for pods and for the pod templates of workloads, `priorityclasses` for PriorityClasses.

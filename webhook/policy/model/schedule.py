@@ -11,17 +11,18 @@ import math
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import datetime, timedelta
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import islice
 from typing import Annotated
 from zoneinfo import ZoneInfo, available_timezones
 
+import msgspec
 from cronsim import CronSim, CronSimError
 
 from webhook.kube.instants import FIRST_SECOND, LAST_SECOND, epoch
 from webhook.policy.shapes.findings import Reader
-from webhook.policy.shapes.object_shape import Checked, Nodes, Values, mapping
-from webhook.policy.shapes.shapes import DURATION, ShapeError, string
+from webhook.policy.shapes.object_shape import mapping
+from webhook.policy.shapes.shapes import ShapeError, duration_that, string
 from webhook.policy.shapes.yaml_nodes import YamlScalar, duration
 
 _MINUTE, _DAY = 60, 24 * 3600
@@ -50,9 +51,7 @@ def _cron(text: str, _: YamlScalar, __: Reader) -> None:
         raise ShapeError(f'"{text[:80]}" never begins: there is no such day')
 
 
-@lru_cache(maxsize=1)
-def _zones() -> frozenset[str]:
-    return frozenset(available_timezones())
+_zones = cache(available_timezones)
 
 
 def _zone(name: str, _: YamlScalar, reader: Reader) -> None:
@@ -63,22 +62,19 @@ def _zone(name: str, _: YamlScalar, reader: Reader) -> None:
 
 _CRON = string("a cron expression", longest=200, check=_cron)
 _TIME_ZONE = string("a time zone", longest=80, check=_zone, examples=["UTC", "Europe/Berlin", "America/New_York"])
+_LASTS = duration_that(
+    lambda lasts: _MINUTE <= lasts <= _LONGEST and not lasts % _MINUTE,
+    f"{{amount}}: whole minutes, from 1m to {duration(_LONGEST)}",
+)
 
 
 @mapping("schedule")
-class Schedule(Checked, frozen=True, kw_only=True):
+class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     """When something holds: from each time that `cron` names, for `duration`."""
 
     cron: Annotated[str, _CRON, "When it begins: minute, hour, day of month, month, day of week."]
     time_zone: Annotated[str, _TIME_ZONE, "By whose clocks: a name of the IANA time zone database."] = "UTC"
-    duration: Annotated[float, DURATION, "For how long it holds then, by these clocks: whole minutes, at most 744h."]
-
-    @staticmethod
-    def check(values: Values, nodes: Nodes, reader: Reader) -> None:
-        """The duration is one of minutes."""
-        lasts = values.get("duration", _MINUTE)
-        if not _MINUTE <= lasts <= _LONGEST or lasts % _MINUTE:
-            reader.error(nodes["duration"], f"{duration(lasts)}: whole minutes, from 1m to {duration(_LONGEST)}")
+    duration: Annotated[float, _LASTS, "For how long it holds then, by these clocks: whole minutes, at most 744h."]
 
     def __str__(self) -> str:
         """`0 6 * * MON-FRI Europe/Berlin for 14h`."""

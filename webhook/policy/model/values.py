@@ -11,9 +11,9 @@ from webhook.kube.pods import POD_DELETION_COST
 from webhook.policy.cel.fields import unknown_fields
 from webhook.policy.cel.program import LONGEST_EXPRESSION, CelError, CelProblem, Program
 from webhook.policy.model.globs import WILDCARD
-from webhook.policy.shapes.findings import Reader, Severity
+from webhook.policy.shapes.findings import INVALID, Reader, Severity
 from webhook.policy.shapes.object_shape import FILLED
-from webhook.policy.shapes.shapes import INVALID, Scalar, ShapeError, string
+from webhook.policy.shapes.shapes import Scalar, ShapeError, string
 from webhook.policy.shapes.yaml_nodes import SourcePosition, YamlNode, YamlScalar
 
 CAN_BE_PREEMPTED = "godel.bytedance.com/can-be-preempted"
@@ -119,8 +119,8 @@ NamespaceGlob = Annotated[
 Namespaces = Annotated[tuple[NamespaceGlob, ...], FILLED]
 
 
-def expression(compile_: Callable[[str], Program]) -> Scalar:
-    """A CEL expression that `compile_` accepts."""
+def expression(compile_: Callable[[str], Program], about: Collection[str] = ()) -> Scalar:
+    """A CEL expression that `compile_` accepts, and what it is about, if that is not said beside it (`warn_of`)."""
     plain = string("a CEL expression", longest=100_000)
 
     def convert(scalar: YamlScalar, reader: Reader) -> Any:
@@ -128,11 +128,13 @@ def expression(compile_: Callable[[str], Program]) -> Scalar:
             return scalar.text
         text = plain.convert(scalar, reader)
         try:
-            compile_(text)
+            program = compile_(text)
         except CelError as error:
             for problem in error.problems:
                 reader.at(Severity.ERROR, _place(scalar, problem, reader), f"CEL: {problem.message}")
             return INVALID
+        if about:
+            warn_of(program, scalar, reader, about)
         return text
 
     return Scalar(plain.what, {**plain.json_schema, "maxLength": LONGEST_EXPRESSION}, convert)

@@ -18,7 +18,7 @@ from webhook.policy.model.values import (
     RecognisedAnnotation,
 )
 from webhook.policy.shapes.findings import Reader
-from webhook.policy.shapes.object_shape import FILLED, Checked, Choice, Nodes, Values, mapping
+from webhook.policy.shapes.object_shape import FILLED, Choice, Nodes, Values, mapping
 from webhook.policy.shapes.shapes import DURATION, duration_up_to, string
 
 Schedulers = Annotated[tuple[Annotated[str, string("the name of a scheduler")], ...], FILLED]
@@ -72,7 +72,7 @@ class PreemptibilityAnnotations(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @mapping("signal")
-class Signal(Checked, frozen=True, kw_only=True):
+class Signal(msgspec.Struct, frozen=True, kw_only=True):
     """An annotation that pods carry for another tool, and what it means here. Only that of the pod itself is read."""
 
     annotation: Annotated[RecognisedAnnotation, "Its key."]

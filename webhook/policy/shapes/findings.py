@@ -4,11 +4,14 @@ import difflib
 from bisect import bisect
 from collections.abc import Iterable
 from enum import StrEnum
+from typing import Any
 
 import msgspec
 
 from webhook.policy.shapes.yaml_nodes import SourcePosition, YamlNode
 
+INVALID: Any = object()
+"""What is read of a node that was found wrong."""
 _MOST_FINDINGS = 200
 """Findings shown for one file."""
 _MOST_COMPARED = 200
@@ -93,9 +96,10 @@ class Reader:
         """Where a node stands."""
         return SourcePosition(self.path, node.line, node.column, node.path)
 
-    def error(self, node: YamlNode, message: str) -> None:
-        """Note what keeps the file from being used."""
+    def error(self, node: YamlNode, message: str) -> Any:
+        """Note what keeps the file from being used. What is read of the node is INVALID."""
         self.at(Severity.ERROR, self.source(node), message)
+        return INVALID
 
     def warn(self, node: YamlNode, message: str) -> None:
         """Note what is probably not meant."""

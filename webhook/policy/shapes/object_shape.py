@@ -11,7 +11,8 @@ fields. Its shape follows from the type, unless the annotation names one:
         window: Annotated[float, DURATION, "Within which time."] = 60.0
         schedule: Annotated[Schedule | None, "When it holds; always if absent."] = None
 
-A field without a default is required. What must hold between the fields says `check`, if the struct is `Checked`.
+A field without a default is required. What must hold between the fields says a static method of the struct,
+`check(values, nodes, reader)`. Those that were found wrong by themselves are not among the values.
 """
 
 from collections.abc import Callable
@@ -23,8 +24,8 @@ from typing import Annotated, Any, Final, TypeVar, Union, get_args, get_origin, 
 
 import msgspec
 
-from webhook.policy.shapes.findings import Reader
-from webhook.policy.shapes.shapes import BOOLEAN, INVALID, ListOf, Shape, one_of
+from webhook.policy.shapes.findings import INVALID, Reader
+from webhook.policy.shapes.shapes import BOOLEAN, ListOf, Shape, one_of
 from webhook.policy.shapes.yaml_nodes import SourcePosition, YamlMap, YamlNode, YamlScalar, kind
 
 Values = dict[str, Any]
@@ -46,14 +47,6 @@ MAY_BE_ABSENT: Final = object()
 
 
 _SHAPES: dict[Any, Shape] = {bool: BOOLEAN}
-
-
-class Checked(msgspec.Struct, frozen=True):
-    """A struct of the model between whose fields something must hold."""
-
-    @staticmethod
-    def check(values: Values, nodes: Nodes, reader: Reader) -> None:
-        """Note what is wrong between the fields. Those that were found wrong by themselves are not among `values`."""
 
 
 class Choice(StrEnum):
@@ -106,8 +99,7 @@ class ObjectShape:
     def read(self, node: YamlNode, reader: Reader) -> Any:
         """What is made of the fields; INVALID if that is impossible."""
         if not isinstance(node, YamlMap):
-            reader.error(node, f"expected {self.title} (a mapping), found {kind(node)}")
-            return INVALID
+            return reader.error(node, f"expected {self.title} (a mapping), found {kind(node)}")
         keys = self._keys(node, reader)
         values: Values = {}
         for field in self.fields:
@@ -124,9 +116,9 @@ class ObjectShape:
         for name in there[1:]:
             reader.error(keys[name][0], f'{self.title} has both "{there[0]}" and "{name}"; make two of it')
         errors = reader.errors
-        if self.model is not None and issubclass(self.model, Checked):
+        if check := getattr(self.model, "check", None):
             nodes = {field.attribute: keys[field.name][1] for field in self.fields if field.name in keys}
-            self.model.check(values, nodes, reader)
+            check(values, nodes, reader)
         required = all(field.attribute in values for field in self.fields if field.required)
         complete = not self.alternatives or len(there) == 1
         return self.build(values, reader.source(node)) if complete and required and reader.errors == errors else INVALID

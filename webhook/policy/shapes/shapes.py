@@ -11,11 +11,8 @@ from typing import Any, Protocol
 import msgspec
 
 from webhook.kube.instants import LAST_SECOND, InstantError, epoch
-from webhook.policy.shapes.findings import Reader
+from webhook.policy.shapes.findings import INVALID, Reader
 from webhook.policy.shapes.yaml_nodes import WHOLE, YamlMap, YamlNode, YamlScalar, YamlSequence, duration, kind, seconds
-
-INVALID: Any = object()
-"""Returned for a node that was found wrong."""
 
 
 class ShapeError(ValueError):
@@ -44,16 +41,13 @@ class Scalar:
     def read(self, node: YamlNode, reader: Reader) -> Any:
         """What is made of the value."""
         if not isinstance(node, YamlScalar):
-            reader.error(node, f"expected {self.what}, found {kind(node)}")
-            return INVALID
+            return reader.error(node, f"expected {self.what}, found {kind(node)}")
         if node.meaning == "null":
-            reader.error(node, f"expected {self.what}, found nothing; give a value, or leave the field out")
-            return INVALID
+            return reader.error(node, f"expected {self.what}, found nothing; give a value, or leave the field out")
         try:
             return self.convert(node, reader)
         except ShapeError as error:
-            reader.error(node, str(error))
-            return INVALID
+            return reader.error(node, str(error))
 
 
 def string(
@@ -118,23 +112,28 @@ def integer(what: str, least: int, most: int, why: str = "") -> Scalar:
     return Scalar(what, {"type": "integer", "minimum": least, "maximum": most}, convert)
 
 
-def duration_up_to(longest: float | None) -> Scalar:
-    """A length of time in seconds, up to the `longest`, if there is one."""
+def duration_that(fits: Callable[[float], bool], otherwise: str) -> Scalar:
+    """A length of time in seconds that `fits`; `otherwise` says what is wrong with the {text}, or with its {amount}."""
 
     def convert(scalar: YamlScalar, _: Reader) -> float:
         amount = None if scalar.plain and scalar.yaml11 else seconds(scalar.text)
         if amount is None:
             text = "is not a duration; write 30s, 1h, 1h30m or whole seconds such as 90"
             raise ShapeError(f'"{scalar.text[:40]}" {text}')
-        if longest is not None and amount > longest:
-            raise ShapeError(f'"{scalar.text[:40]}" is longer than {duration(longest)}')
+        if not fits(amount):
+            raise ShapeError(otherwise.format(text=scalar.text[:40], amount=duration(amount)))
         return amount
 
     text = {"type": "string", "pattern": "^(?=.)([0-9]+h)?([0-9]+m)?([0-9]+s)?([0-9]+ms)?$|^[0-9]+$"}
     return Scalar("a duration", {"anyOf": [{"type": "integer", "minimum": 0}, text]}, convert, duration)
 
 
-DURATION = duration_up_to(None)
+def duration_up_to(longest: float) -> Scalar:
+    """A length of time in seconds, up to the `longest`."""
+    return duration_that(longest.__ge__, f'"{{text}}" is longer than {duration(longest)}')
+
+
+DURATION = duration_that(lambda _: True, "")
 
 
 def _boolean(scalar: YamlScalar, _: Reader) -> bool:
@@ -180,11 +179,9 @@ class ListOf:
             return INVALID if value is INVALID else (value,)
         if not isinstance(node, YamlSequence):
             hint = f"; write [{node.text[:40]}]" if isinstance(node, YamlScalar) and node.meaning == "text" else ""
-            reader.error(node, f"expected a list, found {kind(node)}{hint}")
-            return INVALID
+            return reader.error(node, f"expected a list, found {kind(node)}{hint}")
         if len(node.items) < self.least:
-            reader.error(node, "the list is empty; name something, or leave the field out")
-            return INVALID
+            return reader.error(node, "the list is empty; name something, or leave the field out")
         return tuple(value for item in node.items if (value := self.of.read(item, reader)) is not INVALID)
 
 
@@ -198,8 +195,7 @@ class MapOf:
     def read(self, node: YamlNode, reader: Reader) -> Any:
         """The mapping as a dictionary; pairs found wrong are left out."""
         if not isinstance(node, YamlMap):
-            reader.error(node, f"expected a mapping, found {kind(node)}")
-            return INVALID
+            return reader.error(node, f"expected a mapping, found {kind(node)}")
         fields: dict[str, Any] = {}
         for key_node, value_node in node.pairs:
             key, value = self.key.read(key_node, reader), self.of.read(value_node, reader)
