@@ -9,6 +9,7 @@ by their ids, and compared by their kind and their enforcement. What else change
 (docs/policies.md).
 """
 
+import math
 from collections.abc import Iterator
 
 import msgspec
@@ -43,17 +44,9 @@ class RightRow(msgspec.Struct, frozen=True, rename="camel"):
 
 def rights_of(policies: Policies) -> list[RightRow]:
     """Every right of a policy set, ranges by their value first, then what other rules give."""
-    ranges: list[tuple[int, RightRow]] = []
-    others: list[RightRow] = []
-    for policy in policies.priority:
-        for rule in policy.rules:
-            rows = list(_rows(policy, rule))
-            reserved = rule.declaration.range
-            if reserved is not None:
-                ranges += [(reserved[0], row) for row in rows]
-            else:
-                others += rows
-    return [row for _, row in sorted(ranges, key=lambda row: row[0])] + others
+    rules = [(policy, rule) for policy in policies.priority for rule in policy.rules]
+    rules.sort(key=lambda row: (row[1].declaration.range or (math.inf,))[0])
+    return [right for policy, rule in rules for right in _rows(policy, rule)]
 
 
 def _rows(policy: PriorityPolicy, rule: PriorityRule) -> Iterator[RightRow]:

@@ -7,7 +7,7 @@ warning.
 """
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from functools import cache
 from importlib.resources import files
 from typing import NamedTuple
@@ -98,9 +98,7 @@ def unknown_fields(text: str, tree: Tree, about: Collection[str]) -> list[Unknow
     """
     walk = _Walk(tree, about)
     unknown = {(name, struct): known for name, struct, known in walk.absent}
-    rows = (
-        UnknownField(name, struct, known, next(_places(text, name), 0)) for (name, struct), known in unknown.items()
-    )
+    rows = [UnknownField(*lacking, known, _offset(text, lacking[0])) for lacking, known in unknown.items()]
     return sorted(rows, key=lambda row: row.offset)
 
 
@@ -218,7 +216,7 @@ def _elements(value: _Value) -> _Value:
     return _Value()
 
 
-def _places(text: str, field: str) -> Iterator[int]:
-    """Where the field stands after a dot or in brackets."""
-    for match in re.finditer(rf"""(?:\.\s*\??\s*|\[\s*\??\s*["']){re.escape(field)}\b""", text):
-        yield match.end() - len(field)
+def _offset(text: str, field: str) -> int:
+    """Where the field stands first after a dot or in brackets."""
+    match = re.search(rf"""(?:\.\s*\??\s*|\[\s*\??\s*["']){re.escape(field)}\b""", text)
+    return match.end() - len(field) if match else 0
