@@ -17,11 +17,10 @@ from webhook.policy.cel.string_functions import plain
 
 
 class Constant(msgspec.Struct, frozen=True):
-    """A literal: its text for a string, its number for an int or a bool, None for any other type; `size` in bytes."""
+    """A literal: its value if that is a string, an int or a bool, None for any other type; `size` in bytes."""
 
-    text: str | None
+    value: str | int | None
     size: int
-    number: int | None = None
 
 
 class Identifier(msgspec.Struct, frozen=True):
@@ -99,7 +98,7 @@ def _tree(node: _Fields, scalars: set[int]) -> Tree:
         case 3:
             raw = next((body[field][0] for field in (6, 7) if field in body), None)
             if not isinstance(raw, bytes):
-                return Constant(None, _NUMBER_SIZE, _literal(body))
+                return Constant(_literal(body), _NUMBER_SIZE)
             return Constant(raw.decode() if 6 in body else None, len(raw))
         case 4:
             return Identifier(_text(body, 1))

@@ -158,8 +158,8 @@ class _Estimate:
         """What the tree's value is at most; its cost is charged."""
         self._charge((_STEP,))
         match tree:
-            case Constant(text, size):
-                return _Value((float(size),), 0, text)
+            case Constant(value, size):
+                return _Value((float(size),), 0, value if isinstance(value, str) else None)
             case Identifier(name):
                 self.free |= {name} - scope.keys()
                 return scope.get(name, self._input)

@@ -141,10 +141,8 @@ class _Walk:
     def _value(self, tree: Tree, scope: Scope) -> _Value:
         """What the tree's value may be."""
         match tree:
-            case Constant(text, _, number):
-                self.literals += [
-                    literal for literal in (text, number) if isinstance(literal, str) or type(literal) is int
-                ]
+            case Constant(literal) if isinstance(literal, str) or type(literal) is int:
+                self.literals.append(literal)
             case Identifier(name):
                 return scope.get(name, _Value())
             case Select(operand, field, is_test):

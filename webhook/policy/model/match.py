@@ -17,7 +17,7 @@ from webhook.policy.model.values import LABEL_KEY, LABEL_VALUE, NamespaceGlob, N
 from webhook.policy.shapes.findings import Reader
 from webhook.policy.shapes.object_shape import FILLED, Nodes, Values, mapping, shape_of
 from webhook.policy.shapes.shapes import ListOf, MapOf, one_of, string
-from webhook.policy.shapes.yaml_nodes import SourcePosition, YamlNode, YamlSequence
+from webhook.policy.shapes.yaml_nodes import YamlNode, YamlSequence
 
 SERVICE_ACCOUNT = "system:serviceaccount:"
 """A service account's user name is this, its namespace, a colon and its name."""
@@ -54,11 +54,7 @@ _OPERATOR = one_of(
 )
 
 
-def _requirement(values: Values, _: SourcePosition) -> Requirement:
-    return Requirement(values["key"], values["operator"], list(values["values"]) if "values" in values else None)
-
-
-@mapping("label requirement", build=_requirement)
+@mapping("label requirement", build=lambda values, _: Requirement(**values))
 class _LabelRequirement(msgspec.Struct, frozen=True):
     """One row of matchExpressions."""
 
@@ -72,16 +68,12 @@ class _LabelRequirement(msgspec.Struct, frozen=True):
         if "key" not in values or "operator" not in values:
             return
         try:
-            label_matcher(LabelSelector(match_expressions=[_requirement(values, SourcePosition())]))
+            label_matcher(LabelSelector(match_expressions=[Requirement(**values)]))
         except SelectorError as error:
             reader.error(nodes.get("values", nodes["operator"]), str(error))
 
 
-def _selector(values: Values, _: SourcePosition) -> LabelSelector:
-    return LabelSelector(values.get("match_labels"), list(values.get("match_expressions", ())) or None)
-
-
-@mapping("label selector", build=_selector)
+@mapping("label selector", build=lambda values, _: LabelSelector(**values))
 class _LabelSelector(msgspec.Struct, frozen=True):
     """As everywhere in Kubernetes: all that is named must hold; an empty one selects everything."""
 

@@ -102,26 +102,24 @@ class ObjectShape:
             return reader.error(node, f"expected {self.title} (a mapping), found {kind(node)}")
         keys = self._keys(node, reader)
         values: Values = {}
+        nodes = {field.attribute: keys[field.name][1] for field in self.fields if field.name in keys}
         for field in self.fields:
-            if field.name in keys and not _absent(keys[field.name][1]):
-                value = field.shape.read(keys[field.name][1], reader)
-                if value is not INVALID:
-                    values[field.attribute] = value
-        for field in self.fields:
-            if field.required and field.name not in keys:
-                reader.error(node, f'{self.title} needs "{field.name}": {field.doc}')
+            if field.attribute not in nodes:
+                if field.required:
+                    reader.error(node, f'{self.title} needs "{field.name}": {field.doc}')
+            elif not _absent(nodes[field.attribute]):
+                value = field.shape.read(nodes[field.attribute], reader)
+                values |= {} if value is INVALID else {field.attribute: value}
+        errors = reader.errors
         there = [name for name in self.alternatives if name in keys]
         if self.alternatives and not there:
             reader.error(node, f"{self.title} says nothing; it needs one of {', '.join(self.alternatives)}")
         for name in there[1:]:
             reader.error(keys[name][0], f'{self.title} has both "{there[0]}" and "{name}"; make two of it')
-        errors = reader.errors
         if check := getattr(self.model, "check", None):
-            nodes = {field.attribute: keys[field.name][1] for field in self.fields if field.name in keys}
             check(values, nodes, reader)
-        required = all(field.attribute in values for field in self.fields if field.required)
-        complete = not self.alternatives or len(there) == 1
-        return self.build(values, reader.source(node)) if complete and required and reader.errors == errors else INVALID
+        complete = all(field.attribute in values for field in self.fields if field.required)
+        return self.build(values, reader.source(node)) if complete and reader.errors == errors else INVALID
 
     def _keys(self, node: YamlMap, reader: Reader) -> dict[str, tuple[YamlNode, YamlNode]]:
         """The known fields that are there; the first of two of one name counts."""
