@@ -125,9 +125,9 @@ def ended_findings(policies: Policies, now: float) -> list[Finding]:
     """A warning for each exception that has ended: its rules hold for everybody again, and it can be taken out."""
     return [
         Finding(
-            severity=Severity.WARNING,
-            source=exception.source,
-            message=f"the exception of {exception.who} from {', '.join(exception.rules)} ended {exception.until}; "
+            Severity.WARNING,
+            exception.source,
+            f"the exception of {exception.who} from {', '.join(exception.rules)} ended {exception.until}; "
             f"take it out, or ask its owner for another end ({exception.owner}: {exception.reason})",
         )
         for exception in exceptions(policies, now)

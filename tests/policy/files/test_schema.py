@@ -123,8 +123,8 @@ def test_every_field_of_the_model_stands_in_the_file(shape):
 
 def test_every_check_is_of_a_mapping():
     """No check between fields is attached to something that is never read from a file."""
-    checked = {one for one in msgspec.Struct.__subclasses__() if hasattr(one, "check")}
-    assert checked <= {one.model for one in MAPPINGS.values()}
+    of_the_model = [one for one in msgspec.Struct.__subclasses__() if one.__module__.startswith("webhook.policy.model")]
+    assert {one for one in of_the_model if hasattr(one, "check")} <= {one.model for one in MAPPINGS.values()}
 
 
 @pytest.mark.parametrize("text", ["0s", "500ms", "30s", "1m", "1m30s", "1h", "2h5s", "87600h"])

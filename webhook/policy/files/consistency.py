@@ -3,7 +3,6 @@
 import difflib
 from collections.abc import Collection, Iterator, Mapping
 from itertools import combinations, product
-from typing import NamedTuple
 
 from webhook.policy.cel.cost import ORDINARY_ELEMENTS, ORDINARY_SIZE
 from webhook.policy.cel.program import MOST_IN_ALL, compile_bool
@@ -16,19 +15,11 @@ from webhook.policy.shapes.findings import Finding, Reader, Severity
 from webhook.policy.shapes.yaml_nodes import SourcePosition
 
 Readers = Mapping[str, Reader]
+_Clashes = Iterator[tuple[Severity, SourcePosition, str, *tuple[tuple[SourcePosition, str], ...]]]
+"""What is wrong at a place, and the other places that have to do with it, with what is there."""
 
 _ALMOST = 0.9
 """How alike two annotation keys are that probably mean the same."""
-
-
-class _Clash(NamedTuple):
-    """What is wrong at a place, and the other place that has to do with it, if there is one, with what is there."""
-
-    source: SourcePosition
-    message: str
-    other: SourcePosition | None = None
-    there: str = ""
-    severity: Severity = Severity.ERROR
 
 
 def check_together(policies: Policies, readers: Readers, known_classes: Collection[str] | None = None) -> None:
@@ -39,9 +30,8 @@ def check_together(policies: Policies, readers: Readers, known_classes: Collecti
     if known_classes is not None:
         _known(readers, known_classes)
     for check in (_names, _costs, _ranges, _defaults, _managed):
-        for source, message, other, there, severity in check(policies):
-            notes = [] if other is None else [(other, readers[other.file].excerpt(other))]
-            related = (Finding(severity=severity, source=at, message=there, excerpt=shown) for at, shown in notes)
+        for severity, source, message, *others in check(policies):
+            related = [Finding(severity, at, there, readers[at.file].excerpt(at)) for at, there in others]
             readers[source.file].at(severity, source, message, tuple(related))
     _annotations(readers)
 
@@ -57,37 +47,37 @@ def _known(readers: Readers, known: Collection[str]) -> None:
                 reader.warn(node, f"{text} --known-class {name}")
 
 
-def _names(policies: Policies) -> Iterator[_Clash]:
+def _names(policies: Policies) -> _Clashes:
     """Names that are taken: by a built-in rule, or by a policy of the same kind."""
     for group in (policies.priority, policies.preemption):
         first: dict[str, SourcePosition] = {}
         for policy in group:
             if policy.name == BUILTIN:
-                yield _Clash(policy.source, f'"{BUILTIN}" is the name of the built-in rules; choose another')
+                yield Severity.ERROR, policy.source, f'"{BUILTIN}" is the name of the built-in rules; choose another'
             if policy.name in first:
                 text = f'two policies are named "{policy.name}"; give one of them another name'
-                yield _Clash(policy.source, text, first[policy.name], "the first one")
+                yield Severity.ERROR, policy.source, text, (first[policy.name], "the first one")
             first.setdefault(policy.name, policy.source)
 
 
-def _costs(policies: Policies) -> Iterator[_Clash]:
+def _costs(policies: Policies) -> _Clashes:
     """The rule with which the expressions of a policy could take too long on an ordinary object."""
     for policy in policies.priority:
         spent = sum(compile_bool(condition.expression).cost.ordinary for condition in policy.conditions)
         for rule in policy.rules:
             spent += sum(compile_bool(expression).cost.ordinary for expression in rule.declaration.expressions)
             if spent > MOST_IN_ALL:
-                yield _Clash(
-                    rule.source,
+                text = (
                     f"with rule {policy.name}/{rule.name} the expressions of this policy may take {spent / 1e6:.0f} ms"
                     f" on an object of {ORDINARY_SIZE // 1024} KiB whose lists have {ORDINARY_ELEMENTS} elements; at"
                     f" most {MOST_IN_ALL / 1e6:.0f} ms are allowed: use fewer expressions with loops, or split the"
-                    " policy by what it matches",
+                    " policy by what it matches"
                 )
+                yield Severity.ERROR, rule.source, text
                 break
 
 
-def _ranges(policies: Policies) -> Iterator[_Clash]:
+def _ranges(policies: Policies) -> _Clashes:
     """Each range that overlaps one before it, against the one that reaches furthest."""
     rules = [(policy, rule) for policy in policies.priority for rule in policy.rules]
     ranges = [(rule.declaration.range, f"{policy.name}/{rule.name}", rule.source) for policy, rule in rules]
@@ -100,12 +90,12 @@ def _ranges(policies: Policies) -> Iterator[_Clash]:
             text = f"the range of {name} overlaps that of {other} in {start} to {min(end, other_end)}"
             instead = "a value can be reserved once, so end one of them before the other begins"
             there = f"{other} reserves {other_start} to {other_end}"
-            yield _Clash(source, f"{text}; {instead}", other_source, there)
+            yield Severity.ERROR, source, f"{text}; {instead}", (other_source, there)
         if furthest is None or end > furthest[1]:
             furthest = row
 
 
-def _defaults(policies: Policies) -> Iterator[_Clash]:
+def _defaults(policies: Policies) -> _Clashes:
     """Defaults that a rule of the same policy refuses."""
     for policy in policies.priority:
         for rule, refusing in product(policy.rules, policy.rules):
@@ -113,16 +103,14 @@ def _defaults(policies: Policies) -> Iterator[_Clash]:
             if default is None or body is None:
                 continue
             if name_matcher(body.deny)(default) or not (body.allow is None or name_matcher(body.allow)(default)):
-                yield _Clash(
-                    rule.source,
+                text = (
                     f'the default "{default}" is refused by {policy.name}/{refusing.name}: pods that name no class are'
-                    " denied; allow it there, or choose another default",
-                    refusing.source,
-                    "the rule that refuses it",
+                    " denied; allow it there, or choose another default"
                 )
+                yield Severity.ERROR, rule.source, text, (refusing.source, "the rule that refuses it")
 
 
-def _managed(policies: Policies) -> Iterator[_Clash]:
+def _managed(policies: Policies) -> _Clashes:
     """Classes that two PreemptionPolicies manage, or may manage by their globs."""
     for policy, other in combinations(policies.preemption, 2):
         managed = _classes(policy)
@@ -133,12 +121,11 @@ def _managed(policies: Policies) -> Iterator[_Clash]:
                 sure = WILDCARD not in name or WILDCARD not in rival or name == rival
                 may_be = f'"{name}" and "{rival}" may mean the same class'
                 text = f'"{name}" is managed by {policy.name} already' if sure else may_be
-                yield _Clash(
+                yield (
+                    Severity.ERROR if sure else Severity.WARNING,
                     other.source,
                     f"PreemptionPolicy {other.name}: {text}; a class has one policy, so name it in one of them",
-                    policy.source,
-                    f'{policy.name} manages "{rival}"',
-                    Severity.ERROR if sure else Severity.WARNING,
+                    (policy.source, f'{policy.name} manages "{rival}"'),
                 )
 
 

@@ -96,7 +96,7 @@ def texts_of(name: str, data: Mapping[str, Any], binary: Iterable[str] = ()) -> 
 
 def _about(path: Path, message: str, severity: Severity = Severity.ERROR) -> Finding:
     """A finding about a file as a whole."""
-    return Finding(severity=severity, source=SourcePosition(str(path)), message=message)
+    return Finding(severity, SourcePosition(str(path)), message)
 
 
 def _too_large(size: int) -> str:
@@ -117,8 +117,7 @@ def _text(path: Path) -> str | Finding:
     except UnicodeDecodeError as error:
         before = data[: error.start]
         source = SourcePosition(str(path), before.count(b"\n") + 1, error.start - (before.rfind(b"\n") + 1) + 1)
-        text = f"byte 0x{data[error.start]:02x} is not UTF-8; save the file as UTF-8"
-        return Finding(severity=Severity.ERROR, source=source, message=text)
+        return Finding(Severity.ERROR, source, f"byte 0x{data[error.start]:02x} is not UTF-8; save the file as UTF-8")
 
 
 class Loaded(msgspec.Struct, frozen=True):

@@ -12,7 +12,7 @@ import msgspec
 
 from webhook.policy.cel.program import VARIABLES, compile_bool, compile_text
 from webhook.policy.model.match import Operations, Rights, Subjects, check_rights
-from webhook.policy.model.values import Annotation, ClassGlob, ClassName, Name, NewClassGlob, expression, warn_of
+from webhook.policy.model.values import Annotation, ClassGlob, ClassName, Name, NewClassGlobs, expression, warn_of
 from webhook.policy.shapes.findings import Reader
 from webhook.policy.shapes.object_shape import FILLED, MAY_BE_ABSENT, Choice, Nodes, Values, mapping, shape_of
 from webhook.policy.shapes.shapes import ListOf, integer, one_of, string
@@ -110,9 +110,7 @@ class PriorityClasses(msgspec.Struct, frozen=True, kw_only=True):
 class Definers(msgspec.Struct, frozen=True, kw_only=True):
     """Who may define PriorityClasses in a range: everything named must hold. A list gives alternatives."""
 
-    names: Annotated[tuple[NewClassGlob, ...] | None, FILLED, "The class's name is one of these; * is a wildcard."] = (
-        None
-    )
+    names: Annotated[NewClassGlobs | None, "The class's name is one of these; * is a wildcard."] = None
     subjects: Annotated[Subjects | None, "Who asks is one of these."] = None
 
 

@@ -111,8 +111,9 @@ CLASS_NAME = string(f"{_A_CLASS} (a-z, 0-9, - and .)", f"^{_SUBDOMAIN}$", longes
 ClassName = Annotated[str, CLASS_NAME]
 _ANY_CLASS = f"{_A_CLASS}, in which * stands for any characters"
 ClassGlob = Annotated[str, string(_ANY_CLASS, f"^{_GLOB}$", longest=253, check=_class)]
-NewClassGlob = Annotated[str, string(_ANY_CLASS, f"^{_GLOB}$", longest=253, check=_glob)]
-"""The name of a class that need not exist yet."""
+_NEW_CLASS = string(_ANY_CLASS, f"^{_GLOB}$", longest=253, check=_glob)
+NewClassGlobs = Annotated[tuple[Annotated[str, _NEW_CLASS], ...], FILLED]
+"""Names of classes that need not exist yet."""
 NamespaceGlob = Annotated[
     str, string("the name of a namespace, in which * stands for any characters", f"^{_GLOB}$", longest=63, check=_glob)
 ]
@@ -145,7 +146,7 @@ def warn_of(program: Program, node: YamlNode, reader: Reader, about: Collection[
     for unknown in unknown_fields(program.text, program.tree, about):
         near = reader.nearest(unknown.name, unknown.known)
         before = program.text[: unknown.offset]
-        problem = CelProblem(before.count("\n") + 1, unknown.offset - (before.rfind("\n") + 1) + 1, "")
+        problem = CelProblem(before.count("\n") + 1, unknown.offset - before.rfind("\n"), "")
         reader.at(Severity.WARNING, _place(node, problem, reader), f"CEL: {unknown}{near}")
 
 
@@ -189,5 +190,6 @@ Annotation = Annotated[str, _key("an annotation key", 317, recognises=False, exa
 RECOGNISED_ANNOTATION = _key("an annotation key", 317, recognises=True, examples=KNOWN_ANNOTATIONS)
 RecognisedAnnotation = Annotated[str, RECOGNISED_ANNOTATION]
 """A key that becomes known by being named here."""
+RecognisedAnnotations = Annotated[tuple[RecognisedAnnotation, ...], FILLED]
 LABEL_KEY = _key("a label's key", 1024)
 LABEL_VALUE = string("a label's value", "^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$", longest=63, may_be_empty=True)

@@ -16,6 +16,7 @@ from webhook.policy.model.values import (
     ClassGlob,
     Namespaces,
     RecognisedAnnotation,
+    RecognisedAnnotations,
 )
 from webhook.policy.shapes.findings import Reader
 from webhook.policy.shapes.object_shape import FILLED, Choice, Nodes, Values, mapping
@@ -60,15 +61,12 @@ class PreemptibilityAnnotations(msgspec.Struct, frozen=True, kw_only=True):
     """The annotation keys, in the order in which they are read; the first one present counts."""
 
     preemptible: Annotated[
-        tuple[RecognisedAnnotation, ...],
-        FILLED,
+        RecognisedAnnotations,
         "Exactly true: the pod may be a victim. Absent or empty: its PriorityClass says. Anything else: protected.",
     ] = (CAN_BE_PREEMPTED,)
-    protection: Annotated[
-        tuple[RecognisedAnnotation, ...],
-        FILLED,
-        "Whole seconds after its start during which a pod is no victim.",
-    ] = (PROTECTION_DURATION,)
+    protection: Annotated[RecognisedAnnotations, "Whole seconds after its start during which a pod is no victim."] = (
+        PROTECTION_DURATION,
+    )
 
 
 @mapping("signal")

@@ -31,7 +31,7 @@ class Severity(StrEnum):
     NOTICE = "notice"
 
 
-class Finding(msgspec.Struct, frozen=True, kw_only=True):
+class Finding(msgspec.Struct, frozen=True):
     """One thing found in a file. `excerpt` shows the line and, below it, a caret."""
 
     severity: Severity
@@ -89,7 +89,7 @@ class Reader:
         in_order = sorted(self._findings, key=lambda finding: (finding.source.line, finding.source.column))
         if self._left_out:
             more = f"{self._left_out} more findings in this file are not shown"
-            in_order.append(Finding(severity=Severity.ERROR, source=in_order[-1].source, message=more))
+            in_order.append(Finding(Severity.ERROR, in_order[-1].source, more))
         return in_order
 
     def source(self, node: YamlNode) -> SourcePosition:
@@ -105,21 +105,13 @@ class Reader:
         """Note what is probably not meant."""
         self.at(Severity.WARNING, self.source(node), message)
 
-    def at(
-        self,
-        severity: Severity,
-        source: SourcePosition,
-        message: str,
-        related: tuple[Finding, ...] = (),
-    ) -> None:
+    def at(self, severity: Severity, source: SourcePosition, message: str, related: tuple[Finding, ...] = ()) -> None:
         """Note something at a place of this file."""
         self.errors += severity is Severity.ERROR
         if len(self._findings) >= _MOST_FINDINGS:
             self._left_out += 1
             return
-        shown = self.excerpt(source)
-        finding = Finding(severity=severity, source=source, message=message, excerpt=shown, related=related)
-        self._findings[finding] = None
+        self._findings[Finding(severity, source, message, self.excerpt(source), related)] = None
 
     def nearest(self, word: str, options: Iterable[str]) -> str:
         """`; did you mean "x"?` if an option is near, else the options when they are few, else nothing.
