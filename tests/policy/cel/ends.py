@@ -118,16 +118,16 @@ FAIL = (
 """What fails in both."""
 
 DIFFER = (
-    ("string(duration('1.5s')) == '1.500s'", "string(duration('1.5s')) == '1.5s'", "string"),
+    ("string(duration('1.5s')) == '1.500s'", "string(duration('1.5s')) == '1.5s'"),
     ("string(timestamp('2024-01-01T00:00:00.5Z')).contains('.500Z')",
-     "string(timestamp('2024-01-01T00:00:00.5Z')).contains('.5Z')", "string"),
+     "string(timestamp('2024-01-01T00:00:00.5Z')).contains('.5Z')"),
     ("string(timestamp('2024-01-01T00:00:00+02:00')).endsWith('Z')",
-     "string(timestamp('2024-01-01T00:00:00+02:00')).endsWith('+02:00')", "string"),
-    ("duration('1500ms').getMilliseconds() == 500", "duration('1500ms').getMilliseconds() == 1500", "getMilliseconds"),
-    ("'%e'.format([1.0]) == '1.000000e+00'", "'%e'.format([1.0]).startsWith('1.000000\\u00d710')", "'%e'"),
-    ("'%s'.format([['a']]) == '[a]'", "'%s'.format([['a']]) == '[\"a\"]'", ""),
-    ("'%d'.format([dyn(1.0)]) == '1.000000'", "true", ""),
-    ("string(1.0 / 0.0) == 'inf'", "string(1.0 / 0.0) == '+Inf'", ""),
-    ("int(' 1') == 1", "true", ""),
+     "string(timestamp('2024-01-01T00:00:00+02:00')).endsWith('+02:00')"),
+    ("duration('1500ms').getMilliseconds() == 500", "duration('1500ms').getMilliseconds() == 1500"),
+    ("'%e'.format([1.0]) == '1.000000e+00'", "'%e'.format([1.0]).startsWith('1.000000\\u00d710')"),
+    ("'%s'.format([['a']]) == '[a]'", "'%s'.format([['a']]) == '[\"a\"]'"),
+    ("'%d'.format([dyn(1.0)]) == '1.000000'", "true"),
+    ("string(1.0 / 0.0) == 'inf'", "string(1.0 / 0.0) == '+Inf'"),
+    ("int(' 1') == 1", "true"),
 )  # fmt: skip
-"""What is true here, what is true in the API server, and the word of which lint warns; empty if only docs tell it."""
+"""What is true here, and what is true in the API server."""

@@ -11,6 +11,8 @@ import msgspec
 
 from webhook.clusters.embedded.object_types.schemas import Schema, of_model
 
+_SINGLE = {"any": "*", "intstr": "*", "int64": "integer", "number": "integer", "bytes": "string", "time": "string"}
+
 
 def document() -> str:
     """The file as it must be."""
@@ -43,13 +45,7 @@ def _type(shape: Schema) -> str:
             return f"[{_type(shape.item)}]"
         case "map":
             return f"{{{_type(shape.item)}}}"
-        case "any" | "intstr":
-            return "*"
-        case "int64" | "number":
-            return "integer"
-        case "bytes" | "time":
-            return "string"
-    return shape.kind
+    return _SINGLE.get(shape.kind, shape.kind)
 
 
 def _name(schema: Schema) -> str:
