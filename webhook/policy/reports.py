@@ -51,19 +51,12 @@ def rights_of(policies: Policies) -> list[RightRow]:
 
 def _rows(policy: PriorityPolicy, rule: PriorityRule) -> Iterator[RightRow]:
     """The rights that a rule declares."""
-    holds, declaration = _holds(policy), rule.declaration
-
-    def row(right: str, people: str, controllers: str) -> RightRow:
-        rule_id, enforcement = f"{policy.name}/{rule.name}", rule.enforcement.value
-        return RightRow(rule_id, declaration.title, right, people, controllers, holds, enforcement)
-
-    for right, alternatives in declaration.rights.items():
-        if right == DEFINE:
-            yield row(right, definers_text(alternatives), SAME)
-            continue
-        made = "CREATE" in declaration.operations
-        controllers = ", or ".join(map(_by_controllers, alternatives)) or "nobody" if made else SAME
-        yield row(right, rights_text(alternatives), controllers)
+    rule_id, about, enforcement = f"{policy.name}/{rule.name}", rule.declaration.title, rule.enforcement.value
+    for right, alternatives in rule.declaration.rights.items():
+        people, controllers = (definers_text if right == DEFINE else rights_text)(alternatives), SAME
+        if right != DEFINE and "CREATE" in rule.declaration.operations:
+            controllers = ", or ".join(map(_by_controllers, alternatives)) or "nobody"
+        yield RightRow(rule_id, about, right, people, controllers, _holds(policy), enforcement)
 
 
 def _by_controllers(right: RequestMatch) -> str:
