@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from types import NoneType, UnionType
-from typing import Annotated, Any, Final, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Final, TypeVar, Union, get_args, get_origin
 
 import msgspec
 
@@ -154,17 +154,15 @@ def mapping(
     """
 
     def derive(model: type[Model]) -> type[Model]:
-        hints = get_type_hints(model, include_extras=True)
         fields, optional = [], []
         for field in msgspec.structs.fields(model):
-            hint = hints[field.name]
-            marks = getattr(hint, "__metadata__", ())
+            marks = getattr(field.type, "__metadata__", ())
             about = next((mark for mark in marks if isinstance(mark, str)), None)
             if about is not None:
                 required = (field.required or REQUIRED in marks) and MAY_BE_ABSENT not in marks
                 name = yaml_name(field.name)
-                fields.append(Property(name, field.name, _shape(hint), about, required, field.default))
-                optional += [name] if NoneType in get_args(hint.__origin__) else []
+                fields.append(Property(name, field.name, _shape(field.type), about, required, field.default))
+                optional += [name] if NoneType in get_args(field.type.__origin__) else []
         text = doc or (model.__doc__ or "").partition("\n")[0]
         others = tuple(optional) if alternatives else ()
         _SHAPES[model] = ObjectShape(title, text, tuple(fields), build or partial(_made, model), others, model)

@@ -175,8 +175,7 @@ class ListOf:
     def read(self, node: YamlNode, reader: Reader) -> Any:
         """The entries as a tuple; those found wrong are left out."""
         if self.or_one and not isinstance(node, YamlSequence):
-            value = self.of.read(node, reader)
-            return INVALID if value is INVALID else (value,)
+            return self.read(YamlSequence(node.line, node.column, node.path, [node]), reader)
         if not isinstance(node, YamlSequence):
             hint = f"; write [{node.text[:40]}]" if isinstance(node, YamlScalar) and node.meaning == "text" else ""
             return reader.error(node, f"expected a list, found {kind(node)}{hint}")
