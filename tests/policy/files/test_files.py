@@ -161,6 +161,9 @@ def listed(pattern: str, count: int) -> str:
     return "[" + ", ".join(pattern.replace("N", str(number)) for number in range(count)) + "]"
 
 
+ALIKE = "'*aaaaaaaaaaaaaaaaaaaa{}N'"
+
+
 @table(
     "text",
     {
@@ -177,6 +180,17 @@ def listed(pattern: str, count: int) -> str:
             f"    - subjects: &all {listed('{kind: User, name: ' + 's*' * 500 + 'N}', 100)}\n"
             + "    - subjects: *all\n"
             * 80
+        ),
+        "globs in two policies": "---\n".join(
+            document(f"preemptors: {{priorityClasses: {listed(ALIKE.format(name), 800)}}}", "PreemptionPolicy", name)
+            for name in "pq"
+        ),
+        "defaults beside lists of globs": document(
+            rules(
+                f"{{name: a, priorityClasses: &all {{deny: {listed('xN*', 100)}}}}}",
+                *(f"{{name: b{number}, priorityClasses: *all}}" for number in range(450)),
+                *(f"{{name: c{number}, defaultPriorityClass: z}}" for number in range(450)),
+            )
         ),
         "many classes in two policies": "---\n".join(
             document(f"preemptors: {{priorityClasses: {listed(name + 'N', 2500)}}}", "PreemptionPolicy", name)

@@ -98,11 +98,14 @@ def _ranges(policies: Policies) -> _Clashes:
 def _defaults(policies: Policies) -> _Clashes:
     """Defaults that a rule of the same policy refuses."""
     for policy in policies.priority:
-        for rule, refusing in product(policy.rules, policy.rules):
-            default, body = rule.default_priority_class, refusing.priority_classes
-            if default is None or body is None:
-                continue
-            if name_matcher(body.deny)(default) or not (body.allow is None or name_matcher(body.allow)(default)):
+        listing = [
+            (rule, name_matcher(body.deny), name_matcher((WILDCARD,) if body.allow is None else body.allow))
+            for rule in policy.rules
+            if (body := rule.priority_classes) is not None
+        ]
+        for rule, (refusing, denied, allowed) in product(policy.rules, listing):
+            default = rule.default_priority_class
+            if default is not None and (denied(default) or not allowed(default)):
                 text = (
                     f'the default "{default}" is refused by {policy.name}/{refusing.name}: pods that name no class are'
                     " denied; allow it there, or choose another default"
@@ -112,21 +115,22 @@ def _defaults(policies: Policies) -> _Clashes:
 
 def _managed(policies: Policies) -> _Clashes:
     """Classes that two PreemptionPolicies manage, or may manage by their globs."""
-    for policy, other in combinations(policies.preemption, 2):
-        managed = _classes(policy)
-        for name in _classes(other):
-            rivals = managed if WILDCARD in name else [each for each in managed if each == name or WILDCARD in each]
-            rival = next((each for each in rivals if intersect(each, name)), None)
-            if rival is not None:
-                sure = WILDCARD not in name or WILDCARD not in rival or name == rival
-                may_be = f'"{name}" and "{rival}" may mean the same class'
-                text = f'"{name}" is managed by {policy.name} already' if sure else may_be
-                yield (
-                    Severity.ERROR if sure else Severity.WARNING,
-                    other.source,
-                    f"PreemptionPolicy {other.name}: {text}; a class has one policy, so name it in one of them",
-                    (policy.source, f'{policy.name} manages "{rival}"'),
-                )
+    rows = [(policy, [(name, name_matcher((name,))) for name in _classes(policy)]) for policy in policies.preemption]
+    for (policy, managed), (other, names) in combinations(rows, 2):
+        for name, means in names:
+            for rival, fits in managed:
+                globs = WILDCARD in name and WILDCARD in rival
+                if intersect(name, rival) if globs else means(rival) or fits(name):
+                    sure = not globs or name == rival
+                    may_be = f'"{name}" and "{rival}" may mean the same class'
+                    text = f'"{name}" is managed by {policy.name} already' if sure else may_be
+                    yield (
+                        Severity.ERROR if sure else Severity.WARNING,
+                        other.source,
+                        f"PreemptionPolicy {other.name}: {text}; a class has one policy, so name it in one of them",
+                        (policy.source, f'{policy.name} manages "{rival}"'),
+                    )
+                    break
 
 
 def _classes(policy: PreemptionPolicy) -> list[str]:

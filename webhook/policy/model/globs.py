@@ -30,20 +30,10 @@ def literal_prefix(pattern: str) -> str:
 
 
 def intersect(glob: str, other: str) -> bool:
-    """Whether any name matches both globs, in time proportional to the product of their lengths."""
+    """Whether any name matches both. Of two globs the ends decide: what they have between them may stand in turn."""
+    if WILDCARD not in glob or WILDCARD not in other:
+        return name_matcher((glob,))(other) or name_matcher((other,))(glob)
     head, other_head = literal_prefix(glob), literal_prefix(other)
-    if not (head.startswith(other_head) or other_head.startswith(head)):
-        return False
-    row = [True]  # whether what was read of `glob` and the first so many characters of `other` can mean the same name
-    for character in other:
-        row.append(row[-1] and character == WILDCARD)
-    for character in glob:
-        before, row = row, [row[0] and character == WILDCARD]
-        for place, wanted in enumerate(other):
-            if WILDCARD in (character, wanted):
-                row.append(before[place + 1] or row[place])
-            else:
-                row.append(before[place] and character == wanted)
-        if True not in row:
-            return False
-    return row[-1]
+    tail, other_tail = glob.rpartition(WILDCARD)[2], other.rpartition(WILDCARD)[2]
+    heads = head.startswith(other_head) or other_head.startswith(head)
+    return heads and (tail.endswith(other_tail) or other_tail.endswith(tail))
