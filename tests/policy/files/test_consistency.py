@@ -140,12 +140,6 @@ def failing(what):
     return fail
 
 
-def test_what_can_be_used_is_used_without_a_word():
-    """A set of every kind of part has no findings."""
-    for spec, kind in ((SPEC, "PriorityPolicy"), (NIGHTLY, "PreemptionPolicy")):
-        assert loaded(spec, kind).findings == []
-
-
 @table(
     "owner, name, spec, line",
     {

@@ -114,8 +114,8 @@ class Cost:
     def __init__(self, tree: Tree, variables: Iterable[str]) -> None:
         self._tree = tree
         self._rounded = lru_cache(256)(self.estimate)
-        ordinary = _Estimate(ORDINARY_SIZE, ORDINARY_ELEMENTS)
-        self.ordinary = ordinary.cost(tree)
+        ordinary = _Estimate(tree, ORDINARY_SIZE, ORDINARY_ELEMENTS)
+        self.ordinary = ordinary.total
         """Nanoseconds that it takes at most on an ordinary object."""
         self.variables = ordinary.free.intersection(variables)
         """The variables of the request that the expression reads."""
@@ -128,7 +128,7 @@ class Cost:
 
     def estimate(self, size: int, elements: int) -> float:
         """The nanoseconds it takes at most on inputs of `size` bytes with at most `elements` in a list or map."""
-        return _Estimate(size, elements).cost(self._tree)
+        return _Estimate(self._tree, size, elements).total
 
     def bound(self, size: int, elements: int) -> float:
         """As `estimate`, for the next powers of two, so that it is mostly known already; exact if that is much."""
@@ -139,18 +139,15 @@ class Cost:
 class _Estimate:
     """One walk over the tree, which adds up what each part costs in all its repetitions."""
 
-    def __init__(self, size: int, elements: int) -> None:
+    def __init__(self, tree: Tree, size: int, elements: int) -> None:
         self._input = _Value((float(size),), min(float(elements), size / _SMALLEST_ELEMENT))
         self._repeated: _Sums = (1.0,)
         """How often the part is done that is looked at, as the sums of one byte."""
-        self._total = 0.0
+        self.total = 0.0
+        """Nanoseconds."""
         self.free: set[str] = set()
         """The names that the expression uses and no loop or bind of its own makes."""
-
-    def cost(self, tree: Tree) -> float:
-        """Nanoseconds."""
         self._value(tree, {})
-        return self._total
 
     def _value(self, tree: Tree, scope: _Scope) -> _Value:
         """What the tree's value is at most; its cost is charged."""
@@ -238,7 +235,7 @@ class _Estimate:
     def _charge(self, size: _Sums, rate: float = 1.0) -> None:
         """Add what one repetition costs, over all repetitions, of which there are no more than the library's own."""
         here = self._here(size)
-        self._total += rate * min(here[0], _ITERATIONS * here[-1])
+        self.total += rate * min(here[0], _ITERATIONS * here[-1])
 
     def _here(self, size: _Sums) -> _Sums:
         """The sums over all loops that are looked at, of a value that the inner ones of them may leave as it is."""

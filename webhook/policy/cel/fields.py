@@ -72,9 +72,9 @@ class UnknownField(NamedTuple):
 
     def __str__(self) -> str:
         """`PodSpec has no field "priorty" in Kubernetes 1.36`."""
-        where = f"{self.struct} has" if self.struct not in _OWN else "there is"
-        release = f" in Kubernetes {_data().release}" if self.struct not in _OWN else f" in {self.struct}"
-        return f'{where} no field "{self.name}"{release}'
+        if self.struct in _OWN:
+            return f'there is no field "{self.name}" in {self.struct}'
+        return f'{self.struct} has no field "{self.name}" in Kubernetes {_data().release}'
 
 
 class _Fields(msgspec.Struct):
