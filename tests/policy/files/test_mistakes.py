@@ -1,6 +1,7 @@
 """Mistakes in policies of both kinds: each found at its place, with what would be right."""
 
-from tests.policy.builders import loaded, rule, table
+from tests.policy.builders import document, loaded, rule, table
+from webhook.policy.files.loading import load_texts
 from webhook.policy.shapes.findings import Severity
 
 
@@ -216,3 +217,12 @@ def test_schedules_that_are_right():
     found = loaded(preemption(spec), kind="PreemptionPolicy")
     assert found.findings == []
     assert str(found.policies.preemption[0].schedule) == "0 6 * * * Europe/Berlin for 14h"
+
+
+def test_schedules_are_compared_within_bounds():
+    """One file does not cost minutes: after so many moments of its schedules nothing more is told of them."""
+    spec = preemption(f"{DAY}\nlimits: {{perNode: {{evictions: 1, {NIGHT}}}}}")
+    policies = [document(spec.replace("[a]", f"[a{at}]"), "PreemptionPolicy", f"p{at}") for at in range(20)]
+    told = [one.message for one in load_texts([("p.yaml", "---\n".join(policies))]).findings]
+    assert all("never holds" in text for text in told)
+    assert 10 <= len(told) < 20

@@ -1,7 +1,7 @@
 """Schedules: when a window is open, by the clocks of a time zone, also on the days on which these change."""
 
 from datetime import datetime
-from itertools import pairwise
+from itertools import count, pairwise
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -150,4 +150,5 @@ def test_the_next_window_in_words(now, text):
 )
 def test_whether_two_ever_hold_together(one, other, meet):
     """Over two years, whichever of them is asked first."""
-    assert ever_together(one, other) == ever_together(other, one) == meet
+    assert ever_together(one, other, count()) == ever_together(other, one, count()) == meet
+    assert ever_together(one, other, range(1))

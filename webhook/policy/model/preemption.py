@@ -206,7 +206,7 @@ class PreemptionPolicy(msgspec.Struct, frozen=True, kw_only=True):
         parts = [("limits", yaml_name(field), rate.schedule) for field, rate in limits.rates.items()]
         for attribute, name, schedule in [*parts, ("protection", "protection", protection.schedule)]:
             own = values.get("schedule")
-            if own is not None and schedule is not None and not ever_together(own, schedule):
+            if own is not None and schedule is not None and not ever_together(own, schedule, reader.moments):
                 reader.warn(
                     nodes[attribute], f"{name} never holds: its schedule and the policy's have no time in common"
                 )

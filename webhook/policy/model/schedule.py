@@ -8,7 +8,7 @@ Seconds are since the epoch; everything here is a function of the time that is g
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import cache, lru_cache
@@ -103,10 +103,10 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
         return "never again" if begins is None else f"from {self.when(begins, now)}"
 
 
-def ever_together(first: Schedule, second: Schedule) -> bool:
-    """Whether both ever hold at the same time; True if that takes too long to find out."""
+def ever_together(first: Schedule, second: Schedule, moments: Iterable[int]) -> bool:
+    """Whether both ever hold at the same time; True if that takes too long, or more than these `moments`, to tell."""
     now = _BEGIN
-    for _ in range(2 * _STEPS):
+    for _ in islice(moments, 2 * _STEPS):
         closed = [schedule for schedule in (first, second) if not schedule.holds(now)]
         if not closed:
             return True

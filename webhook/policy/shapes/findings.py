@@ -16,6 +16,8 @@ _MOST_FINDINGS = 200
 """Findings shown for one file."""
 _MOST_COMPARED = 200
 """Names that a wrong one is compared with, to tell which was meant."""
+_MOST_MOMENTS = 10_000
+"""Moments of a file's schedules that are looked at: two that never hold together take some 800."""
 
 _WIDEST = 100
 """Columns of a line that an excerpt shows."""
@@ -79,6 +81,8 @@ class Reader:
         """The annotation keys that are named, and where; whether naming them makes them known."""
         self.classes: list[tuple[str, YamlNode]] = []
         """The PriorityClasses that are named, by name or glob, and where."""
+        self.moments = iter(range(_MOST_MOMENTS))
+        """Whoever compares schedules takes one for each moment, and tells nothing when there is none left."""
         self._findings: dict[Finding, None] = {}
         self._left_out = 0
         self._lines = text.splitlines()
