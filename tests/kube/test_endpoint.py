@@ -1,7 +1,6 @@
 """Finding the cluster and being let in: kubeconfig, plugins, tokens, proxies, the pod's service account."""
 
 import base64
-import os
 import stat
 import subprocess
 import sys
@@ -150,16 +149,13 @@ async def test_in_a_pod_the_service_account_is_used(account, monkeypatch):
     assert found.url == "https://[fd00::1]:443"
     assert await found.headers() == {"Authorization": "Bearer mounted"}
     (account / "token").write_text("newer")
-    loaded = []
+    taken = []
     monkeypatch.setattr(
-        found, "tls", type("Context", (), {"load_verify_locations": lambda _, cafile: loaded.append(cafile)})()
+        found, "tls", type("Context", (), {"load_verify_locations": lambda _, cafile: taken.append(cafile)})()
     )
     await found.renew(force=False)
     assert await found.headers() == {"Authorization": "Bearer newer"}
-    assert loaded == []
-    os.utime(account / "ca.crt", (1, 1))
-    await found.renew(force=True)
-    assert loaded == [str(account / "ca.crt")]
+    assert taken == [str(account / "ca.crt")]
 
 
 @pytest.mark.parametrize(
@@ -217,7 +213,7 @@ import asyncio, pathlib, sys
 from webhook.cli import reconcile, serve
 from webhook.kube import endpoint
 endpoint.SERVICE_ACCOUNT = pathlib.Path({str(account)!r})
-print(asyncio.run(endpoint.discover()).authorization, *sys.modules)
+print(asyncio.run(endpoint.discover()).credentials.authorization, *sys.modules)
 """
     finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert finished.stdout.startswith("Bearer mounted")

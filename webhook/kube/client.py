@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar
 
 import msgspec
 
-from webhook.kube.endpoint import Endpoint, discover, tls_context
+from webhook.kube.endpoint import Credentials, Endpoint, discover
 from webhook.kube.errors import NO_ANSWER, UNDECODABLE, ApiError
 from webhook.kube.resources import Resource
 from webhook.kube.transport import Transport
@@ -85,19 +85,11 @@ class Client:
 
     @classmethod
     def for_server(
-        cls,
-        url: str,
-        *,
-        token: str | None = None,
-        ca_file: str | None = None,
-        client_cert: str | None = None,
-        client_key: str | None = None,
-        timeout: float = 30.0,
+        cls, url: str, *, token: str | None = None, ca_file: str | None = None, timeout: float = 30.0
     ) -> Self:
         """A client for a server given by its address."""
-        tls = tls_context(ca_file, client_cert, client_key) if url.startswith("https") else None
         authorization = f"Bearer {token}" if token else None
-        return cls(Endpoint(url, tls=tls, authorization=authorization), timeout=timeout)
+        return cls(Endpoint(url, Credentials(authorization, ca_file)), timeout=timeout)
 
     @property
     def url(self) -> str:

@@ -12,10 +12,9 @@ import ssl
 import time
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from ipaddress import ip_address, ip_network
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 from urllib.request import getproxies_environment, proxy_bypass
 
@@ -31,30 +30,50 @@ class ConfigError(ValueError):
     """No cluster is configured, or its configuration cannot be read."""
 
 
+class Credentials(NamedTuple):
+    """What lets in: the header of every request, and files of TLS; without `ca_file` the system's authorities count."""
+
+    authorization: str | None = None
+    ca_file: str | None = None
+    client_cert: str | None = None
+    client_key: str | None = None
+
+
 @dataclass
 class Endpoint:
-    """An API server's address and how to authenticate to it.
+    """An API server's address and how to authenticate to it. Raises OSError for a TLS file that cannot be used.
 
-    A `proxy` that is not given is the one the environment names, if any. `renewal(endpoint, force)` brings
-    `authorization` and the TLS files up to date; `force` says that the server refused them.
+    A `proxy` that is not given is the one the environment names, if any. `renewal(force)` reads the credentials again;
+    `force` says that the server refused them. With `insecure` any certificate of the server will do.
     """
 
     url: str
-    tls: ssl.SSLContext | None = None
-    authorization: str | None = None
+    credentials: Credentials
     server_name: str | None = None
     proxy: str | None = None
-    renewal: Callable[[Endpoint, bool], Awaitable[None]] | None = None
+    insecure: bool = False
+    renewal: Callable[[bool], Awaitable[Credentials]] | None = None
 
     def __post_init__(self) -> None:
         self.url, self.proxy = self.url.rstrip("/"), self.proxy or environment_proxy(self.url)
         self._renewed_at, self._lock = time.monotonic(), asyncio.Lock()
+        self.tls: ssl.SSLContext | None = None
+        if not self.url.startswith("https"):
+            return
+        self.tls = ssl.create_default_context(cafile=self.credentials.ca_file)
+        # Cluster authorities are often made without the extensions RFC 5280 asks of them; Go's verifier does not mind.
+        self.tls.verify_flags &= ~ssl.VERIFY_X509_STRICT
+        if self.insecure:
+            self.tls.check_hostname = False
+            self.tls.verify_mode = ssl.CERT_NONE
+        self._take_files()
 
     async def headers(self) -> dict[str, str]:
         """The headers that authenticate a request, renewed about once a minute."""
-        if self.renewal is not None and time.monotonic() - self._renewed_at > _RENEW_AFTER:
+        if time.monotonic() - self._renewed_at > _RENEW_AFTER:
             await self.renew(force=False)
-        return {"Authorization": self.authorization} if self.authorization else {}
+        authorization = self.credentials.authorization
+        return {"Authorization": authorization} if authorization else {}
 
     async def renew(self, *, force: bool) -> None:
         """Read the credentials again; concurrent callers share one reading."""
@@ -63,23 +82,17 @@ class Endpoint:
         asked_at = time.monotonic()
         async with self._lock:
             if self._renewed_at < asked_at:
-                await self.renewal(self, force)
+                self.credentials = await self.renewal(force)
+                self._take_files()
                 self._renewed_at = time.monotonic()
 
-
-def tls_context(
-    ca_file: str | None, client_cert: str | None, client_key: str | None, *, verify: bool = True
-) -> ssl.SSLContext:
-    """A client's TLS context; `ca_file` None means the system's authorities."""
-    context = ssl.create_default_context(cafile=ca_file)
-    # Cluster authorities are often made without the extensions RFC 5280 asks of them; Go's verifier does not mind.
-    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
-    if client_cert:
-        context.load_cert_chain(client_cert, client_key)
-    if not verify:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    return context
+    def _take_files(self) -> None:
+        """Let new connections use the files of TLS as they are now; those that are open go on with what they have."""
+        _, ca_file, client_cert, client_key = self.credentials
+        if self.tls is not None and ca_file:
+            self.tls.load_verify_locations(cafile=ca_file)
+        if self.tls is not None and client_cert:
+            self.tls.load_cert_chain(client_cert, client_key)
 
 
 async def discover(kubeconfig: str | None = None) -> Endpoint:
@@ -90,7 +103,7 @@ async def discover(kubeconfig: str | None = None) -> Endpoint:
     paths = _kubeconfig_paths(kubeconfig)
     where = f"kubeconfig {paths}" if paths else f"service account in {SERVICE_ACCOUNT}"
     try:
-        return await _of_kubeconfig(paths) if paths else _of_service_account()
+        return await (_of_kubeconfig(paths) if paths else _of_service_account())
     except Exception as error:  # the package raises its own, YAML's, TypeError and KeyError alike
         raise ConfigError(f"{where}: {error or type(error).__name__}") from error
 
@@ -116,84 +129,40 @@ async def _of_kubeconfig(paths: str) -> Endpoint:
     from kubernetes.aio.client import Configuration  # noqa: PLC0415
     from kubernetes.aio.config import kube_config  # noqa: PLC0415
 
-    config, files, tls = Configuration(), _TlsFiles(), None
-    load: Any = partial(
-        kube_config.load_kube_config, config_file=paths, client_configuration=config, persist_config=False
-    )
-    loader: Any = await load()
+    config: Any = Configuration()
+    load: Any = kube_config.load_kube_config
+    loader: Any = None
 
-    async def authorization() -> str | None:
-        value: str | None = (await config.auth_settings()).get("BearerToken", {}).get("value")
-        return value
-
-    async def renew(endpoint: Endpoint, force: bool) -> None:
+    async def renewal(force: bool) -> Credentials:
         nonlocal loader
         # A plugin runs again when its credential is about to expire, or was refused, and not every minute
-        expires = getattr(loader, "exec_plugin_expiry", None)
         if force or "exec" not in (loader._user or ()):  # noqa: SLF001 - the package's refresh_token() reads the same
-            loader = await load()
-        elif expires is not None:
+            loader = await load(paths, client_configuration=config, persist_config=False)
+        elif getattr(loader, "exec_plugin_expiry", None) is not None:
             await loader.load_from_exec_plugin()
             config.api_key["BearerToken"] = loader.token
-        endpoint.authorization = await authorization()
-        files.take(endpoint.tls, config.ssl_ca_cert, config.cert_file, config.key_file)
+        authorization = (await config.auth_settings()).get("BearerToken", {}).get("value")
+        return Credentials(authorization, config.ssl_ca_cert, config.cert_file, config.key_file)
 
-    if config.host.startswith("https"):
-        tls = tls_context(config.ssl_ca_cert, config.cert_file, config.key_file, verify=config.verify_ssl)
-    files.take(tls, config.ssl_ca_cert, config.cert_file, config.key_file)
-    return Endpoint(
-        config.host,
-        tls=tls,
-        authorization=await authorization(),
-        server_name=config.tls_server_name,
-        proxy=config.proxy,
-        renewal=renew,
-    )
+    first = await renewal(force=True)
+    return Endpoint(config.host, first, config.tls_server_name, config.proxy, not config.verify_ssl, renewal)
 
 
-def _of_service_account() -> Endpoint:
+async def _of_service_account() -> Endpoint:
     """The service account that is mounted into this pod; its token is read again every minute."""
     host, port = os.environ["KUBERNETES_SERVICE_HOST"], os.environ.get("KUBERNETES_SERVICE_PORT")
     if not port:
         raise ConfigError("KUBERNETES_SERVICE_PORT is not set")
-    authority, files = str(SERVICE_ACCOUNT / "ca.crt"), _TlsFiles()
 
-    def authorization() -> str:
+    async def renewal(force: bool) -> Credentials:
+        del force
         token = (SERVICE_ACCOUNT / "token").read_text().strip()
         if not token:
             raise ConfigError("its token is empty")
-        return f"Bearer {token}"
+        return Credentials(f"Bearer {token}", str(SERVICE_ACCOUNT / "ca.crt"))
 
-    async def renew(endpoint: Endpoint, force: bool) -> None:
-        del force
-        endpoint.authorization = authorization()
-        files.take(endpoint.tls, authority)
-
-    tls = tls_context(authority, None, None)
-    files.take(tls, authority)
     url = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
-    return Endpoint(url, tls=tls, authorization=authorization(), renewal=renew)
-
-
-class _TlsFiles:
-    """The files of a TLS context, which it takes in again when one of them has changed."""
-
-    def __init__(self) -> None:
-        self._taken: dict[str, int] = {}
-
-    def take(
-        self, tls: ssl.SSLContext | None, ca_file: str | None, cert: str | None = None, key: str | None = None
-    ) -> None:
-        """Let new connections use these files; those that are open go on with what they have. Raises OSError."""
-        if tls is None:
-            return
-        files = {path: Path(path).stat().st_mtime_ns for path in (ca_file, cert, key) if path}
-        if files != self._taken:
-            if ca_file:
-                tls.load_verify_locations(cafile=ca_file)
-            if cert:
-                tls.load_cert_chain(cert, key)
-        self._taken = files
+    return Endpoint(url, await renewal(force=False), renewal=renewal)
 
 
 def environment_proxy(url: str) -> str | None:

@@ -31,7 +31,7 @@ from webhook.clusters.embedded.protocol.calls import ADMIN, ApiCall, Reply, Righ
 from webhook.clusters.embedded.rendering import discovery
 from webhook.clusters.embedded.storage.object_store import ObjectStore
 from webhook.kube.client import Client
-from webhook.kube.endpoint import Endpoint
+from webhook.kube.endpoint import Credentials, Endpoint
 from webhook.kube.errors import status_error
 from webhook.kube.transport import USER_AGENT, Transport, split_lines, warning_texts
 from webhook.policy.evaluation.request import UserInfo
@@ -111,7 +111,7 @@ class LocalTransport(Transport):
     """Carries calls straight to the server, as one user."""
 
     def __init__(self, api: ApiServer, user: UserInfo, agent: str) -> None:
-        super().__init__(Endpoint("local://"), timeout=0.0)
+        super().__init__(Endpoint("local://", Credentials()), timeout=0.0)
         self._api = api
         self._user = user
         self._agent = agent
