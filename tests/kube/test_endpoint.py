@@ -64,6 +64,19 @@ async def test_a_token_file_is_read_again(server, tmp_path, monkeypatch):
     assert authorizations(server) == ["Bearer first", "Bearer second"]
 
 
+@pytest.mark.parametrize("content", [None, "{"], ids=["gone", "half-written"])
+async def test_credentials_that_cannot_be_read_again_go_on(server, tmp_path, monkeypatch, caplog, content):
+    """A kubeconfig that is not there for a moment is complained about, and what was read before is sent."""
+    path = tmp_path / "k"
+    write_kubeconfig(path, server.url, {"token": "first"})
+    monkeypatch.setattr(endpoints, "_RENEW_AFTER", 0.0)
+    async with await Client.connect(str(path)) as client:
+        path.unlink() if content is None else path.write_text(content)
+        await client.list(NAMESPACES)
+    assert authorizations(server) == ["Bearer first"]
+    assert "could not be read again" in caplog.text
+
+
 @pytest.fixture
 def plugin(server, tmp_path):
     """A kubeconfig with an exec plugin, whose tokens are t1, t2, and so on; minutes say how long each is good."""

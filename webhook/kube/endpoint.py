@@ -7,6 +7,7 @@ certificates, exec plugins, OIDC), which is imported when there is one and not b
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import ssl
 import time
@@ -20,6 +21,8 @@ from urllib.request import getproxies_environment, proxy_bypass
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+
+log = logging.getLogger(__name__)
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _RENEW_AFTER = 60.0
@@ -76,14 +79,17 @@ class Endpoint:
         return {"Authorization": authorization} if authorization else {}
 
     async def renew(self, *, force: bool) -> None:
-        """Read the credentials again; concurrent callers share one reading."""
+        """Read the credentials again, or go on with those that are known; concurrent callers share one reading."""
         if self.renewal is None:
             return
         asked_at = time.monotonic()
         async with self._lock:
             if self._renewed_at < asked_at:
-                self.credentials = await self.renewal(force)
-                self._take_files()
+                try:
+                    self.credentials = await self.renewal(force)
+                    self._take_files()
+                except Exception as error:  # noqa: BLE001 - many kinds, as above; a file may be half written
+                    log.warning("the credentials for %s could not be read again: %s", self.url, error)
                 self._renewed_at = time.monotonic()
 
     def _take_files(self) -> None:
