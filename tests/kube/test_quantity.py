@@ -2,50 +2,45 @@
 
 import pytest
 
-from webhook.kube.quantity import INT64_MAX, QuantityError, millis, units
+from webhook.kube.quantity import INT64_MAX, QuantityError, nanos, units
 
 
 @pytest.mark.parametrize(
-    ("text", "whole", "thousandths"),
+    ("text", "whole", "exact"),
     [
         ("0", 0, 0),
-        ("1", 1, 1000),
-        ("+1", 1, 1000),
-        ("250m", 1, 250),
-        ("1500m", 2, 1500),
-        ("1.5", 2, 1500),
-        (".5", 1, 500),
-        ("5.", 5, 5000),
-        ("100u", 1, 1),
+        ("+1", 1, 10**9),
+        ("250m", 1, 250 * 10**6),
+        ("1500m", 2, 1500 * 10**6),
+        ("1.5", 2, 1500 * 10**6),
+        (".5", 1, 500 * 10**6),
+        ("5.", 5, 5 * 10**9),
+        ("100u", 1, 100_000),
         ("1n", 1, 1),
-        ("2k", 2000, 2_000_000),
-        ("1M", 10**6, 10**9),
-        ("64Mi", 64 * 2**20, 64 * 2**20 * 1000),
-        ("1.5Gi", 3 * 2**29, 3 * 2**29 * 1000),
-        ("0.1Ki", 103, 102_400),
-        ("1e3", 1000, 10**6),
-        ("1E3", 1000, 10**6),
-        ("1E", 10**18, INT64_MAX),
-        ("12e-1", 2, 1200),
-        ("1e-3", 1, 1),
+        ("0.1n", 1, 1),
+        ("2k", 2000, 2000 * 10**9),
+        ("1M", 10**6, 10**15),
+        ("64Mi", 64 * 2**20, 64 * 2**20 * 10**9),
+        ("1.5Gi", 3 * 2**29, 3 * 2**29 * 10**9),
+        ("0.1Ki", 103, 102_400 * 10**6),
+        ("1e3", 1000, 10**12),
+        ("1E3", 1000, 10**12),
+        ("1E", 10**18, 10**27),
+        ("12e-1", 2, 1200 * 10**6),
+        ("-1", -1, -(10**9)),
+        ("-1.5", -2, -1500 * 10**6),
+        ("-0.1n", -1, -1),
     ],
 )
-def test_amounts(text, whole, thousandths):
-    """Units and thousandths, rounded away from zero."""
-    assert units(text) == whole
-    assert millis(text) == thousandths
-
-
-@pytest.mark.parametrize(("text", "whole", "thousandths"), [("-1", -1, -1000), ("-1.5", -2, -1500), ("-1n", -1, -1)])
-def test_negative_amounts(text, whole, thousandths):
-    """Below zero too the rounding goes away from zero."""
-    assert (units(text), millis(text)) == (whole, thousandths)
+def test_amounts(text, whole, exact):
+    """Units and nanos, rounded away from zero, also below it."""
+    assert (units(text), nanos(text)) == (whole, exact)
 
 
 @pytest.mark.parametrize("text", ["1e30", "9223372036854775808", "8Ei", "1e100000000", "9" * 60])
 def test_amounts_beyond_int64_are_capped(text):
     """What is larger than an int64 becomes the largest, quickly."""
-    assert units(text) == millis(text) == INT64_MAX
+    assert (units(text), nanos(text)) == (INT64_MAX, INT64_MAX * 10**9)
     assert units("-" + text) == -INT64_MAX
 
 
@@ -76,4 +71,4 @@ def test_what_is_no_quantity(text):
 def test_floats_that_are_no_numbers(number):
     """NaN and infinity are no amounts."""
     with pytest.raises(QuantityError):
-        millis(number)
+        nanos(number)

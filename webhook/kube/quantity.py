@@ -38,15 +38,8 @@ def units(quantity: Quantity) -> int:
 
     Raises QuantityError for a text that is not a quantity.
     """
-    return _scaled(str(quantity), 1)
-
-
-def millis(quantity: Quantity) -> int:
-    """The amount in thousandths (millicores), rounded away from zero, capped to an int64.
-
-    Raises QuantityError for a text that is not a quantity.
-    """
-    return _scaled(str(quantity), 1000)
+    amount = nanos(quantity)
+    return amount // NANOS if amount < 0 else -(-amount // NANOS)
 
 
 def nanos(quantity: Quantity) -> int:
@@ -54,11 +47,11 @@ def nanos(quantity: Quantity) -> int:
 
     Raises QuantityError for a text that is not a quantity.
     """
-    return _scaled(str(quantity), NANOS)
+    return _nanos(str(quantity))
 
 
 @lru_cache(maxsize=8192)
-def _scaled(text: str, scale: int) -> int:
+def _nanos(text: str) -> int:
     match = _NOTATION.fullmatch(text) if len(text) <= _LONGEST else None
     if match is None:
         raise QuantityError(
@@ -67,7 +60,6 @@ def _scaled(text: str, scale: int) -> int:
         )
     number, suffix, exponent = match.groups()
     power = max(-_LARGEST_EXPONENT, min(_LARGEST_EXPONENT, int(exponent or 0)))
-    amount = _EXACT.multiply(_EXACT.scaleb(Decimal(number), power), _SUFFIX.get(suffix, Decimal(1)) * scale)
+    amount = _EXACT.multiply(_EXACT.scaleb(Decimal(number), power), _SUFFIX.get(suffix, Decimal(1)) * NANOS)
     whole = int(amount.to_integral_value(rounding=ROUND_UP, context=_EXACT))
-    most = INT64_MAX * NANOS if scale == NANOS else INT64_MAX
-    return max(-most, min(most, whole))
+    return max(-INT64_MAX * NANOS, min(INT64_MAX * NANOS, whole))

@@ -18,7 +18,7 @@ from webhook.clusters.embedded.protocol.api_resources import BY_PLURAL, ApiResou
 from webhook.clusters.embedded.protocol.statuses import Cause
 from webhook.kube.objects.meta import LabelSelector
 from webhook.kube.pods import template_of
-from webhook.kube.quantity import millis
+from webhook.kube.quantity import nanos
 from webhook.kube.selectors import SelectorError, label_matcher
 
 
@@ -206,9 +206,9 @@ def _amount_causes(resources: Object, path: str) -> Iterator[Cause]:
     limits = resources.get("limits") or {}
     for field, amounts in (("limits", limits), ("requests", resources.get("requests") or {})):
         for key, amount in amounts.items():
-            if millis(amount) < 0:
+            if nanos(amount) < 0:
                 yield Cause.invalid(f"{path}.{field}[{key}]", amount, "must be greater than or equal to 0")
-            if field == "requests" and key in limits and millis(amount) > millis(limits[key]):
+            if field == "requests" and key in limits and nanos(amount) > nanos(limits[key]):
                 why = f"must be less than or equal to {key} limit of {limits[key]}"
                 yield Cause.invalid(f"{path}.requests", amount, why)
 
