@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 import re
 import socket
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping
+import sys
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
 from contextvars import ContextVar
+from functools import cached_property
 from importlib.metadata import version
 from typing import Any
 
@@ -42,14 +45,22 @@ class Transport:
 
     def __init__(self, endpoint: Endpoint, *, timeout: float) -> None:
         self.endpoint = endpoint
-        self._limits = aiohttp.ClientTimeout(total=timeout, sock_connect=_CONNECT)
-        self._pool: aiohttp.ClientSession | None = None
+        self._timeout = timeout
+
+    @cached_property
+    def _session(self) -> aiohttp.ClientSession:
+        """The pool, which belongs to the event loop of the first request."""
+        return aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(ssl=self.endpoint.tls or True, limit=0, socket_factory=_socket),
+            headers={"User-Agent": USER_AGENT, "Accept": "application/json"},
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT),
+            proxy=self.endpoint.proxy,
+        )
 
     async def close(self) -> None:
         """Close the connections."""
-        if self._pool is not None:
-            await self._pool.close()
-            self._pool = None
+        if "_session" in self.__dict__:
+            await self._session.close()
 
     async def send(
         self,
@@ -70,19 +81,14 @@ class Transport:
         if data is not None and check is not None:
             headers["Content-Length"], body = str(len(data)), _Checked(data, check)
         for left in reversed(range(_TRIES)):
-            options = await self._options(headers, self._limits)
-            cause: Exception | None = None
             try:
-                async with self._session().request(method, self._url(path, query), data=body, **options) as answer:
-                    if answer.status < 300:
-                        if warnings is not None:
-                            warnings += warning_texts(answer.headers.getall("Warning", ()))
-                        return await answer.read()
-                    error = await _error(answer)
-            except (aiohttp.ClientError, OSError) as broken:
-                error, cause = _no_answer(method, path, broken), broken
-            if not left or not await self._worth_another(error, method):
-                raise error from cause
+                async with self._answer(method, path, query, headers, body) as (answer, _):
+                    if warnings is not None:
+                        warnings += warning_texts(answer.headers.getall("Warning", ()))
+                    return await answer.read()
+            except ApiError as error:
+                if not left or not await self._worth_another(error, method):
+                    raise
         raise AssertionError("unreachable")
 
     async def lines(self, path: str, query: Mapping[str, Any]) -> AsyncIterator[bytes]:
@@ -90,46 +96,43 @@ class Transport:
 
         Raises ApiError if it breaks, or does not begin within the timeout of a request.
         """
-        options = await self._options({}, _ENDLESS)
+        try:
+            async with self._answer("GET", path, query) as (answer, limit):
+                limit.reschedule(None)
+                yield b""
+                # A line has no bound: a watch event may hold a megabyte. One that is cut off at the end is dropped.
+                while line := await answer.content.readline(max_line_length=sys.maxsize):
+                    if line.endswith(b"\n") and line.strip():
+                        yield line
+        except ApiError as error:
+            await self._worth_another(error, "GET")
+            raise
+
+    @asynccontextmanager
+    async def _answer(
+        self, method: str, path: str, query: Mapping[str, Any], headers: Mapping[str, str] = {}, body: Any = None
+    ) -> AsyncIterator[tuple[aiohttp.ClientResponse, asyncio.Timeout]]:
+        """An answer that is no refusal, and the limit for all that is done with it. Raises ApiError."""
+        name, sent = self.endpoint.server_name, {**headers, **await self.endpoint.headers()}
+        options: Any = {"data": body, "headers": sent, "server_hostname": name, "allow_redirects": False}
         try:
             async with (
-                asyncio.timeout(self._limits.total) as beginning,
-                self._session().request("GET", self._url(path, query), **options) as answer,
+                asyncio.timeout(self._timeout) as limit,
+                self._session.request(method, self._url(path, query), **options) as answer,
             ):
                 if answer.status >= 300:
-                    error = await _error(answer)
-                    await self._worth_another(error, "GET")
-                    raise error
-                beginning.reschedule(None)
-                yield b""
-                async for line in split_lines(answer.content.iter_any()):
-                    yield line
+                    retry_after = answer.headers.get("Retry-After")
+                    raise status_error(await answer.read(), http_status=answer.status, retry_after=retry_after)
+                yield answer, limit
         except (aiohttp.ClientError, OSError) as error:
-            raise _no_answer("watch", path, error) from error
+            reason = "Timeout" if isinstance(error, TimeoutError) else "Unreachable"
+            raise ApiError(NO_ANSWER, reason, f"{method} {path}: {error or type(error).__name__}") from error
 
     async def _worth_another(self, error: ApiError, method: str) -> bool:
         if error.status == 401 and self.endpoint.renewal is not None:
             await self.endpoint.renew(force=True)
             return True
         return error.reason == "Unreachable" and method == "GET"
-
-    async def _options(self, headers: dict[str, str], limits: aiohttp.ClientTimeout) -> dict[str, Any]:
-        return {
-            "headers": {**headers, **await self.endpoint.headers()},
-            "timeout": limits,
-            "proxy": self.endpoint.proxy,
-            "server_hostname": self.endpoint.server_name,
-            "allow_redirects": False,
-        }
-
-    def _session(self) -> aiohttp.ClientSession:
-        if self._pool is None:
-            tls = True if self.endpoint.tls is None else self.endpoint.tls
-            self._pool = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(ssl=tls, limit=0, socket_factory=_socket),
-                headers={"User-Agent": USER_AGENT, "Accept": "application/json"},
-            )
-        return self._pool
 
     def _url(self, path: str, query: Mapping[str, Any]) -> URL:
         texts = {
@@ -166,34 +169,6 @@ class _Checked:
         yield self._data
 
 
-_ENDLESS = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT)
-
-
-async def split_lines(chunks: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
-    """Lines of any length from chunks of any size, without their ends; an unfinished last line is dropped.
-
-    aiohttp's own line reader refuses lines above 64 KiB, and a watch event may hold a megabyte.
-    """
-    begun: list[bytes] = []
-    async for chunk in chunks:
-        first, *rest = chunk.split(b"\n")
-        begun.append(first)
-        for part in rest:
-            line = b"".join(begun)
-            if line.strip():
-                yield line
-            begun = [part]
-
-
 def warning_texts(headers: Iterable[str]) -> list[str]:
     """The texts of `Warning` headers."""
     return [re.sub(r"\\(.)", r"\1", text) for header in headers for text in _WARNING.findall(header)]
-
-
-async def _error(answer: aiohttp.ClientResponse) -> ApiError:
-    return status_error(await answer.read(), http_status=answer.status, retry_after=answer.headers.get("Retry-After"))
-
-
-def _no_answer(method: str, path: str, error: Exception) -> ApiError:
-    reason = "Timeout" if isinstance(error, TimeoutError) else "Unreachable"
-    return ApiError(NO_ANSWER, reason, f"{method} {path}: {error or type(error).__name__}")

@@ -33,7 +33,7 @@ from webhook.clusters.embedded.storage.object_store import ObjectStore
 from webhook.kube.client import Client
 from webhook.kube.endpoint import Credentials, Endpoint
 from webhook.kube.errors import status_error
-from webhook.kube.transport import USER_AGENT, Transport, split_lines, warning_texts
+from webhook.kube.transport import USER_AGENT, Transport, warning_texts
 from webhook.policy.evaluation.request import UserInfo
 
 log = logging.getLogger(__name__)
@@ -138,8 +138,9 @@ class LocalTransport(Transport):
         assert reply.stream is not None
         yield b""
         async with aclosing(reply.stream) as stream:
-            async for line in split_lines(stream):
-                yield line
+            async for lines in stream:
+                for line in lines.splitlines():
+                    yield line
 
     async def _handle(
         self, method: str, path: str, query: Mapping[str, Any], data: bytes | None, content_type: str
