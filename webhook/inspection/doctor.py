@@ -113,8 +113,8 @@ async def examine_nominations(client: Client, namespace: str) -> list[ClusterFin
     """
     pods, classes = POD.path(namespace), PRIORITY_CLASS.path()
     try:
-        page = await anext(aiter(client.pages(NODE.path(), dict, limit=1)))
-        if not page.items:
+        nodes = (await client.get(NODE.path(), limit=1)).get("items")
+        if not nodes:
             return [finding("canary.unknown", reason="the cluster has no node to nominate the pod to")]
         # What a process that was killed left behind
         for collection in (pods, classes):
@@ -132,7 +132,7 @@ async def examine_nominations(client: Client, namespace: str) -> list[ClusterFin
         try:
             await client.create(classes, own_class)
             await _create_pod(client, pods, name)
-            return await _watch_nomination(client, f"{pods}/{name}", page.items[0]["metadata"]["name"])
+            return await _watch_nomination(client, f"{pods}/{name}", nodes[0]["metadata"]["name"])
         finally:
             await _remove(client, (f"{pods}/{name}", f"{classes}/{name}"))
     except ApiError as error:

@@ -59,8 +59,9 @@ async def decisions_against(client: Client, namespace: str, name: str) -> list[t
     key, decisions = f"{namespace}/{name}", list[tuple[str, DecisionRecord]]()
     for path in (POD.path(), POD.path(namespace)):
         try:
-            async for page in client.pages(path, Pod):
-                told = [(key_of(pod), record) for pod in page.items or () if (record := decision_of(pod)) is not None]
+            async for page in client.pages(path):
+                pods = [msgspec.json.decode(raw, type=Pod) for raw in page.items or ()]
+                told = [(key_of(pod), record) for pod in pods if (record := decision_of(pod)) is not None]
                 decisions += [row for row in told if key in {victim.pod for victim in row[1].victims}]
             break
         except ApiError as error:

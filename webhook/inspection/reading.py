@@ -89,14 +89,17 @@ _PAGE = 500
 async def items_of(
     client: Client, resource: Resource, as_: type[Any], progress: Progress = lambda *_: None
 ) -> AsyncIterator[Any]:
-    """The objects of a kind in all namespaces; those of a page that cannot be decoded come as `msgspec.Raw`.
+    """The objects of a kind in all namespaces; those that cannot be decoded come as `msgspec.Raw`.
 
     Raises ApiError.
     """
-    done = 0
-    async for page in client.pages_of(resource, as_, limit=_PAGE, resume=True):
-        for item in page.items or ():
-            yield item
+    done, decoder = 0, msgspec.json.Decoder(as_)
+    async for page in client.pages_of(resource, limit=_PAGE, resume=True):
+        for raw in page.items or ():
+            try:
+                yield decoder.decode(raw)
+            except msgspec.DecodeError:
+                yield raw
         done += len(page.items or ())
         left = page.metadata.remaining_item_count if page.metadata.continue_ else 0
         progress(resource.plural, done, None if left is None else done + left)

@@ -302,8 +302,8 @@ async def _take_plans_off(client: Client) -> tuple[int, int]:
     Returns from how many pods a plan was taken, and from how many a notice.
     """
     plans = notices = 0
-    async for page in client.pages(resources.POD.path(), dict):
-        for pod in page.items or ():
+    async for page in client.pages(resources.POD.path()):
+        for pod in map(msgspec.json.decode, page.items or ()):
             annotations = pod["metadata"].get("annotations") or {}
             off = [row for row in POD_ANNOTATIONS if row.goes and row.key in annotations]
             if all(row.by == "pod" for row in off):

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import builtins
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 import msgspec
 
@@ -36,7 +36,7 @@ _PATCH_TYPES: dict[PatchKind, str] = {
     "json": "application/json-patch+json",
     "apply": "application/apply-patch+yaml",
 }
-_NOT_FOUND, _EXPIRED = 404, 410
+_NOT_FOUND = 404
 _BUSY = (429, 503, 504)
 """Answers of a server that has too much to do."""
 _PATIENCE = 5
@@ -51,10 +51,10 @@ class ChunkMeta(msgspec.Struct, rename="camel"):
     remaining_item_count: int | None = None
 
 
-class Chunk(msgspec.Struct, Generic[T]):
-    """One page of a list, with the list's resourceVersion; Kubernetes writes an empty list as null."""
+class Chunk(msgspec.Struct):
+    """One page of a list, its objects left undecoded; Kubernetes writes an empty list as null."""
 
-    items: list[T] | None = None
+    items: list[msgspec.Raw] | None = None
     metadata: ChunkMeta = msgspec.field(default_factory=ChunkMeta)
 
 
@@ -114,78 +114,50 @@ class Client:
         self,
         path: str,
         as_: type[T] = dict,  # type: ignore[assignment]
-        *,
-        limit: int = 500,
         **query: Any,
     ) -> tuple[builtins.list[T], str]:
-        """Read a collection page by page: its objects and its resourceVersion.
-
-        A list whose next page has expired (410) is begun again once.
-        """
+        """Read a collection: its objects and its resourceVersion. What `pages` with `resume` does is done here, too."""
         items: builtins.list[T] = []
-        token, begun_again = "", False
-        while True:
-            asked = {**query, "limit": limit, "continue": token}
-            try:
-                page: Chunk[T] = await self._ask(Chunk[as_], "GET", path, asked)  # type: ignore[valid-type]  # by value
-            except ApiError as error:
-                if error.status != _EXPIRED or begun_again:
-                    raise
-                items, token, begun_again = [], "", True
-                continue
-            items += page.items or ()
-            token = page.metadata.continue_
-            if not token:
-                return items, page.metadata.resource_version
+        version = ""
+        async for page in self.pages(path, resume=True, **query):
+            items += [_decode(as_, raw, "GET", path) for raw in page.items or ()]
+            version = page.metadata.resource_version
+        return items, version
 
     async def pages(
-        self, path: str, as_: type[T], *, limit: int = 500, resume: bool = False, **query: Any
-    ) -> AsyncGenerator[Chunk[Any], None]:
+        self, path: str, *, limit: int = 500, resume: bool = False, **query: Any
+    ) -> AsyncGenerator[Chunk, None]:
         """Read a collection page by page; all pages are of one resourceVersion.
 
-        The items of a page in which something cannot be decoded to `as_` come as `msgspec.Raw`, all of them. Raises
-        ApiError with status 410 if the list has become too old to be finished. With `resume` it goes on instead, from
-        where it stopped, with the objects that are there now: nothing comes twice, and what was made meanwhile under
-        a name before that place does not come at all. A page that the server is too busy to send is then asked for
+        Raises ApiError with status 410 if the list has become too old to be finished. With `resume` it goes on instead,
+        from where it stopped, with the objects that are there now: nothing comes twice, and what was made meanwhile
+        under a name before that place does not come at all. So is a page that the server is too busy to send asked for
         again, a few times.
         """
-        token: str | None = None
-        resumed, patience = False, _PATIENCE if resume else 0
+        token, patience = "", _PATIENCE
         while True:
-            asked = {**query, "limit": limit, "continue": token}
             try:
-                answer = await self._transport.send("GET", path, asked, None, _JSON)
+                page = await self._ask(Chunk, "GET", path, {**query, "limit": limit, "continue": token})
             except ApiError as error:
-                if patience and error.status in _BUSY:
-                    patience -= 1
-                    await asyncio.sleep(error.retry_after or 1.0)
-                    continue
-                if resumed or not (resume and error.status == _EXPIRED and error.continue_token):
+                if not (resume and patience and (error.continue_token or error.status in _BUSY)):
                     raise
-                token, resumed = error.continue_token, True
+                token, patience = error.continue_token or token, patience - 1
+                await asyncio.sleep(error.retry_after or 1.0)
                 continue
-            resumed, patience = False, _PATIENCE if resume else 0
-            try:
-                page: Chunk[Any] = _decoder(Chunk[as_]).decode(answer)  # type: ignore[valid-type]  # a type by value
-            except msgspec.DecodeError:
-                page = _decode(Chunk[msgspec.Raw], answer, "GET", path)
-            del answer
-            token = page.metadata.continue_
             yield page
+            token, patience = page.metadata.continue_, _PATIENCE
             if not token:
                 return
 
-    async def pages_of(
-        self, resource: Resource, as_: type[T], namespace: str | None = None, *, limit: int = 500, resume: bool = False
-    ) -> AsyncIterator[Chunk[Any]]:
-        """As `pages`, in the first API version of the resource that the server has.
+    async def pages_of(self, resource: Resource, *, limit: int = 500, resume: bool = False) -> AsyncIterator[Chunk]:
+        """As `pages`, in all namespaces, in the first API version of the resource that the server has.
 
         Raises ApiError with status 404 if it has none of them.
         """
-        paths = resource.paths(namespace)
+        paths = resource.paths()
         for path in paths:
             try:
-                async for page in self.pages(path, as_, limit=limit, resume=resume):
+                async for page in self.pages(path, limit=limit, resume=resume):
                     yield page
             except ApiError as error:
                 if error.status != _NOT_FOUND or path == paths[-1]:
@@ -228,23 +200,18 @@ class Client:
         except (KeyError, TypeError) as error:
             raise ApiError(200, UNDECODABLE, f"SelfSubjectReview: the answer names no user: {error}") from error
 
-    async def watch(
-        self, path: str, *, resource_version: str, opened: Callable[[], None] | None = None, **query: Any
-    ) -> AsyncGenerator[tuple[str, bytes], None]:
+    async def watch(self, path: str, *, resource_version: str, **query: Any) -> AsyncGenerator[tuple[str, bytes], None]:
         """Follow a collection: (event type, object as raw JSON) until the server ends the stream.
 
-        `opened` is called once the server has accepted. ERROR events are passed on as they are. Lines may be of any
+        The first is ("", b""): the server has accepted. ERROR events are passed on as they are. Lines may be of any
         length; a line that was cut off at the end of the stream is dropped. The stream ends after the query's
         `timeoutSeconds`; how much longer to wait for that is the caller's to say.
         """
         asked = {"watch": True, "resourceVersion": resource_version, **query}
         try:
             async for line in self._transport.lines(path, asked):
-                if line:
-                    event = _WATCH_EVENT.decode(line)
-                    yield event.type, bytes(event.object)
-                elif opened is not None:
-                    opened()
+                event = _WATCH_EVENT.decode(line) if line else WatchEvent("", msgspec.Raw())
+                yield event.type, bytes(event.object)
         except msgspec.DecodeError as error:
             raise ApiError(NO_ANSWER, "BadWatchLine", f"watch {path}: {error}") from error
 
@@ -264,7 +231,7 @@ class Client:
         return _decode(as_, answer, method, path)
 
 
-def _decode(as_: type[T], answer: bytes, method: str, path: str) -> T:
+def _decode(as_: type[T], answer: bytes | msgspec.Raw, method: str, path: str) -> T:
     try:
         decoded: T = _decoder(as_).decode(answer)  # type: ignore[arg-type]  # types are hashable
     except msgspec.DecodeError as error:

@@ -26,7 +26,6 @@ import random
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
-from typing import Any
 
 import msgspec
 
@@ -87,7 +86,6 @@ class Informer(ObjectCache[T]):
         self._optional = optional
         self.served = True
         """Whether the server has the resource, as far as is known; one that is not optional always counts as served."""
-        self._type = type_
         self._transform = transform
         self.whole = asyncio.Event()
         self.whole.set()
@@ -160,7 +158,7 @@ class Informer(ObjectCache[T]):
     async def _list(self) -> None:
         """Read everything and tell the differences, once all of it has been read."""
         missing, news, version = dict.fromkeys(self._items), dict[str, T](), ""
-        async with aclosing(self._client.pages(self._path, self._type, limit=_PAGE)) as pages:
+        async with aclosing(self._client.pages(self._path, limit=_PAGE)) as pages:
             async for page in pages:
                 self._heard_at = time.monotonic()
                 version = version or page.metadata.resource_version
@@ -182,7 +180,9 @@ class Informer(ObjectCache[T]):
         self.synced.set()
         self._step, self._is_current = self._watch, True
 
-    async def _compare(self, items: list[Any], missing: dict[str, None], news: dict[str, T], *, older: bool) -> None:
+    async def _compare(
+        self, items: list[msgspec.Raw], missing: dict[str, None], news: dict[str, T], *, older: bool
+    ) -> None:
         """Take what a page holds out of `missing`, and what is not known of it into `news`; uses `items` up.
 
         An object counts if its version is another one than the known: an older one, too, as after a backup was restored
@@ -192,12 +192,11 @@ class Informer(ObjectCache[T]):
         items.reverse()  # so that each object can go as soon as it was looked at
         while items:
             begun = await _take_turns(begun)
-            obj = items.pop()
-            if isinstance(obj, msgspec.Raw):
-                raw, obj = obj, self._decode(obj)
-                if obj is None:
-                    missing.pop(_named(raw)[0], None)
-                    continue
+            raw = items.pop()
+            obj = self._decode(raw)
+            if obj is None:
+                missing.pop(_named(raw)[0], None)
+                continue
             key, version = key_of(obj), obj.metadata.resource_version
             missing.pop(key, None)
             known = self._items.get(key)
@@ -208,7 +207,7 @@ class Informer(ObjectCache[T]):
         """Follow one watch to its end; raises ApiError if it fails, or brought nothing for too long."""
         # A server that went back, as after a restore, would answer by silence
         if not self._is_current:
-            async with aclosing(self._client.pages(self._path, KubeObject, limit=1)) as pages:
+            async with aclosing(self._client.pages(self._path, limit=1)) as pages:
                 version = (await anext(pages)).metadata.resource_version
             self._heard_at = time.monotonic()
             if _older(version, self.version):
@@ -222,17 +221,17 @@ class Informer(ObjectCache[T]):
         watch = self._client.watch(
             self._path,
             resource_version=self.version,
-            opened=self._open,
             allowWatchBookmarks=True,
             timeoutSeconds=seconds,
         )
         try:
             async with asyncio.timeout(seconds + _OVERDUE), aclosing(watch) as events:
                 async for kind, raw in events:
-                    self._heard_at = time.monotonic()
-                    self._receive(kind, raw)
-                    self._backoff.reset()
-                    heard = True
+                    self._heard_at, self.watching = time.monotonic(), True
+                    if kind:
+                        self._receive(kind, raw)
+                        self._backoff.reset()
+                        heard = True
         except TimeoutError as error:
             message = f"the watch went on for {_OVERDUE:g} s after its end was due"
             raise ApiError(NO_ANSWER, "Overdue", message) from error
@@ -242,9 +241,6 @@ class Informer(ObjectCache[T]):
             raise ApiError(NO_ANSWER, "WatchEnded", "the watch ended as soon as it began")
         self._heard_at = time.monotonic()
         self._backoff.reset()
-
-    def _open(self) -> None:
-        self._heard_at, self.watching = time.monotonic(), True
 
     def _receive(self, kind: str, raw: bytes) -> None:
         """Take one event of a watch, unless it tells what is known already: late and repeated events are ordinary.

@@ -145,24 +145,22 @@ class ApiClient:
             raise ApiError(NO_ANSWER, "Unreachable", "the process is dead")
         return self.cluster
 
-    async def pages(self, path: str, as_: type[Any], *, limit: int = 500, **_: Any) -> AsyncIterator[Chunk[Any]]:
+    async def pages(self, path: str, *, limit: int = 500, **_: Any) -> AsyncIterator[Chunk]:
         """All objects at once; of a list of one only the version is right."""
         known = self._alive().api.at(path)[0]
         version, objects = known.list() if limit > 1 else (str(max(1, known.version)), [])
-        items = msgspec.json.decode(msgspec.json.encode(objects), type=list[as_])  # type: ignore[valid-type]
+        items = msgspec.json.decode(msgspec.json.encode(objects), type=list[msgspec.Raw])
         yield Chunk(items=items, metadata=ChunkMeta(resource_version=version))
 
-    async def watch(
-        self, path: str, *, resource_version: str, opened: Callable[[], None], **query: Any
-    ) -> AsyncIterator[tuple[str, bytes]]:
+    async def watch(self, path: str, *, resource_version: str, **query: Any) -> AsyncIterator[tuple[str, bytes]]:
         """What is shown after that version, as `Client.watch`."""
         known, woken, loop = self._alive().api.at(path)[0], asyncio.Event(), asyncio.get_running_loop()
         place = bisect_right(known.log, int(resource_version), key=lambda event: event[0])
         broken, end = known.broken, loop.time() + query["timeoutSeconds"]
         timer = loop.call_at(end, woken.set)
         known.watchers.add(woken)
-        opened()
         try:
+            yield "", b""
             while loop.time() < end:
                 if known.broken != broken:
                     yield "ERROR", _EXPIRED

@@ -321,7 +321,7 @@ async def collect(
 async def _why_absent(client: Client, kind: Kind) -> str:
     """Ask for one object, so that what is missing can stand in the first line."""
     try:
-        async for _ in client.pages_of(kind.resource, msgspec.Raw, limit=1):
+        async for _ in client.pages_of(kind.resource, limit=1):
             break
     except ApiError as error:
         if error.status not in {403, 404}:
