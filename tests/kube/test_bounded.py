@@ -13,7 +13,6 @@ UNBOUNDED = {
     "webhook/admission/kubectl_yaml.py": "by texts in manifests that a command reads; no server reads any",
     "webhook/inspection/checks/budgets.py": "by kinds of pods, for one run of a command",
     "webhook/inspection/checks/classes.py": "by kinds of pods in a range, for one run of a command",
-    "webhook/kube/client.py": "by types of the program",
     "webhook/kube/instants.py": "by whole seconds, and by texts that are instants: others raise, and no error is kept",
     "webhook/kube/quantity.py": "by texts that are quantities: others raise, and no error is kept",
     "webhook/policy/cel/cost.py": "by powers of two",

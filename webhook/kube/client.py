@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import builtins
 from collections.abc import AsyncGenerator, AsyncIterator
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 import msgspec
@@ -233,12 +232,6 @@ class Client:
 
 def _decode(as_: type[T], answer: bytes | msgspec.Raw, method: str, path: str) -> T:
     try:
-        decoded: T = _decoder(as_).decode(answer)  # type: ignore[arg-type]  # types are hashable
+        return msgspec.json.decode(answer, type=as_)
     except msgspec.DecodeError as error:
         raise ApiError(200, UNDECODABLE, f"{method} {path}: the answer is not what was asked for: {error}") from error
-    return decoded
-
-
-@lru_cache(maxsize=128)
-def _decoder(as_: Any) -> msgspec.json.Decoder[Any]:
-    return msgspec.json.Decoder(as_)

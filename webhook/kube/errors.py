@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, TypeVar
 
 import msgspec
@@ -17,6 +18,7 @@ UNDECODABLE = "Undecodable"
 _EXCERPT = 300
 
 
+@dataclass(eq=False)
 class ApiError(Exception):
     """A request that did not succeed.
 
@@ -25,23 +27,13 @@ class ApiError(Exception):
     on with a list that has expired (410), from where it stopped, with the objects that are there now.
     """
 
-    def __init__(
-        self,
-        status: int,
-        reason: str,
-        message: str,
-        *,
-        details: dict[str, Any] | None = None,
-        retry_after: float | None = None,
-        continue_token: str = "",
-    ) -> None:
-        super().__init__(status, reason, message)
-        self.status = status
-        self.reason = reason
-        self.message = message
-        self.details = details
-        self.retry_after = retry_after
-        self.continue_token = continue_token
+    status: int
+    reason: str
+    message: str
+    _: KW_ONLY
+    details: dict[str, Any] | None = None
+    retry_after: float | None = None
+    continue_token: str = ""
 
     def __str__(self) -> str:
         return f"{self.status or 'no answer'} {self.reason}: {self.message}"

@@ -5,7 +5,6 @@ Has a pod ended, whose is it, where can it run; which kinds of workloads there a
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -17,7 +16,6 @@ POD_DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 """Kubernetes' annotation of pods: which of them a ReplicaSet removes first, those of the lowest cost."""
 TEMPLATE_HASH = "pod-template-hash"
 """The label by which the pods of a Deployment's ReplicaSets are told apart."""
-_DELETION_COST = re.compile(r"0|-\d{1,10}|[1-9]\d{0,9}", re.ASCII)
 RESIZE_PENDING = "PodResizePending"
 """The condition of a pod on a node that wants to grow or to shrink, and may not yet."""
 SCALED = ("ReplicaSet", "StatefulSet", "ReplicationController", "Deployment")
@@ -61,7 +59,8 @@ def workload_name(kind: str, name: str, namespace: str, labels: Mapping[str, str
 def deletion_cost(annotations: Mapping[str, str]) -> int:
     """As Kubernetes reads it: an int32 without plus or leading zeros; anything else counts as 0."""
     text = annotations.get(POD_DELETION_COST, "0")
-    return (integer(text, 32) if _DELETION_COST.fullmatch(text) else 0) or 0
+    cost = integer(text, 32)
+    return cost if cost is not None and str(cost) == text else 0
 
 
 class WorkloadKind(NamedTuple):

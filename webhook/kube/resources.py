@@ -12,7 +12,6 @@ OLDEST = 30
 """The oldest minor version of Kubernetes 1 that giveway works with: it needs `matchConditions`."""
 OLDEST_NATIVE = 36
 """The oldest minor version that has MutatingAdmissionPolicies (v1), which native policies need."""
-"""The minor version since which a pod says by a condition that its resize in place is deferred."""
 TESTED = (32, 33, 36)
 """The minor versions on which the end-to-end tests ran, as the page kubernetes-behaviour of docs/ says."""
 _DIGITS = re.compile(r"\d+")

@@ -77,10 +77,10 @@ class Transport:
         The texts of `Warning` headers are added to `warnings`.
         """
         headers, check = {} if data is None else {"Content-Type": content_type}, BEFORE_SENDING.get()
-        body: bytes | _Checked | None = data
         if data is not None and check is not None:
-            headers["Content-Length"], body = str(len(data)), _Checked(data, check)
+            headers["Content-Length"] = str(len(data))
         for left in reversed(range(_TRIES)):
+            body = data if data is None or check is None else _checked(data, check)
             try:
                 async with self._answer(method, path, query, headers, body) as (answer, _):
                     if warnings is not None:
@@ -158,15 +158,10 @@ def _socket(address: Any) -> socket.socket:
     return made
 
 
-class _Checked:
+async def _checked(data: bytes, check: Callable[[], None]) -> AsyncIterator[bytes]:
     """The body of a request; it is asked for when there is a connection, and the check may still raise then."""
-
-    def __init__(self, data: bytes, check: Callable[[], None]) -> None:
-        self._data, self._check = data, check
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        self._check()
-        yield self._data
+    check()
+    yield data
 
 
 def warning_texts(headers: Iterable[str]) -> list[str]:

@@ -113,20 +113,20 @@ class Pod(KubeObject):
 
     def __post_init__(self) -> None:
         """Let go of what every running pod repeats in its status, which would double what its containers weigh."""
-        status = self.status
-        if status.container_statuses:
-            status.container_statuses = _resized(self.spec.containers, status.container_statuses)
-        if status.init_container_statuses:
-            status.init_container_statuses = _resized(self.spec.init_containers, status.init_container_statuses)
+        status, spec = self.status, self.spec
+        status.container_statuses = _resized(spec.containers, status.container_statuses)
+        status.init_container_statuses = _resized(spec.init_containers, status.init_container_statuses)
         if status.resources:
-            asked = self.spec.resources.requests if self.spec.resources else None
+            asked = spec.resources.requests if spec.resources else None
             if not (asked and _differs(status, asked)):
                 status.resources = status.allocated_resources = None
 
 
-def _resized(containers: list[Container] | None, statuses: list[ContainerStatus]) -> list[ContainerStatus] | None:
+def _resized(
+    containers: list[Container] | None, statuses: list[ContainerStatus] | None
+) -> list[ContainerStatus] | None:
     """The statuses that report other requests than the container of that name makes."""
-    reporting = [status for status in statuses if status.resources]
+    reporting = [status for status in statuses or () if status.resources]
     if not reporting:
         return None
     asked = {container.name: container.resources.requests for container in containers or () if container.resources}
