@@ -80,7 +80,7 @@ async def test_a_version_of_no_use_is_a_reason_to_list(server, follow, event):
     server.watches.clear()
     server.put(f"{A}/two")
     await until(lambda: held(cache) == truth(server))
-    assert len(server.asked("GET", "limit=")) == 2
+    assert len(server.asked("GET", "limit=500")) == 2
 
 
 async def test_a_list_is_believed_object_by_object(server, follow):
@@ -106,7 +106,7 @@ async def test_lists_do_not_become_a_flood(server, follow):
     cache, _ = follow()
     await asyncio.wait_for(cache.synced.wait(), 5)
     await asyncio.sleep(1.5)
-    assert 2 <= len(server.asked("GET", "limit=")) <= 6
+    assert 2 <= len(server.asked("GET", "limit=500")) <= 6
 
 
 async def test_a_list_is_a_success(server, follow):

@@ -49,11 +49,11 @@ async def candidates(server):
 async def test_the_first_to_come_leads(server, candidates):
     """A candidate creates the lease, leads, renews it; a second one waits."""
     first = candidates("a")
-    await until(first.elector.is_leader)
+    await until(first.elector.remaining)
     second = candidates("b")
     await asyncio.sleep(1.5)
     assert (first.log, second.log) == (["started"], [])
-    assert not second.elector.is_leader()
+    assert not second.elector.remaining()
     assert second.elector.holder == "a"
     assert server.objects[PATH]["spec"]["leaseDurationSeconds"] == 1
     assert len(server.asked("PUT")) >= 5
@@ -63,13 +63,13 @@ async def test_a_leader_that_stops_lets_go(server, candidates):
     """On stop the lease is released after the work has ended, and the next candidate need not wait for it to lapse."""
     slow = {"lease_duration": 60, "renew_deadline": 40, "retry_period": 0.1}
     first = candidates("a", slow)
-    await until(first.elector.is_leader)
+    await until(first.elector.remaining)
     second = candidates("b", slow)
     await first.stop()
     assert first.log == ["started", "stopped"]
-    await until(second.elector.is_leader)
+    await until(second.elector.remaining)
     assert second.elector.transitions == 1
-    assert not first.elector.is_leader()
+    assert not first.elector.remaining()
 
 
 @pytest.mark.parametrize("stamp", [None, "2099-01-01T00:00:00.000000Z", "1999-01-01T00:00:00.000000Z"])
@@ -82,7 +82,7 @@ async def test_a_leader_that_vanishes_is_succeeded(server, candidates, stamp):
     server.put(PATH, spec=spec)
     begun = time.monotonic()
     second = candidates("b")
-    await until(second.elector.is_leader)
+    await until(second.elector.remaining)
     assert time.monotonic() - begun >= 1.0
     assert second.elector.transitions == 5
 
@@ -90,23 +90,23 @@ async def test_a_leader_that_vanishes_is_succeeded(server, candidates, stamp):
 async def test_a_deleted_lease_is_still_its_holders_for_a_while(server, candidates):
     """Deleting the lease object does not hand over leadership while the holder may still believe in it."""
     first = candidates("a", {"lease_duration": 2, "renew_deadline": 1.5, "retry_period": 1.0})
-    await until(first.elector.is_leader)
+    await until(first.elector.remaining)
     second = candidates("b", {"lease_duration": 2, "renew_deadline": 1.5, "retry_period": 0.1})
     await until(lambda: second.elector.holder == "a")
     server.objects.pop(PATH)
     for _ in range(60):
-        assert not (first.elector.is_leader() and second.elector.is_leader())
+        assert not (first.elector.remaining() and second.elector.remaining())
         await asyncio.sleep(0.02)
-    await until(lambda: first.elector.is_leader() != second.elector.is_leader())
+    await until(lambda: bool(first.elector.remaining()) != bool(second.elector.remaining()))
 
 
 async def test_leadership_ends_by_itself(server, candidates):
     """When renewing fails, leadership ends at the deadline, and the work with it."""
     first = candidates("a")
-    await until(first.elector.is_leader)
+    await until(first.elector.remaining)
     server.fault(answer(500), times=1000)
     await asyncio.sleep(0.3)
-    assert first.elector.is_leader()
+    assert first.elector.remaining()
     assert 0 < first.elector.remaining() < 0.6
     await until(lambda: first.log == ["started", "stopped"])
     assert first.elector.remaining() == 0
@@ -115,7 +115,7 @@ async def test_leadership_ends_by_itself(server, candidates):
 async def test_it_leads_again_when_the_server_is_back(server, candidates):
     """After a loss the same process contends again."""
     first = candidates("a")
-    await until(first.elector.is_leader)
+    await until(first.elector.remaining)
     server.fault(delay(5), times=20)
     await until(lambda: "stopped" in first.log)
     server.faults.clear()
@@ -123,17 +123,17 @@ async def test_it_leads_again_when_the_server_is_back(server, candidates):
 
 
 async def test_a_stalled_event_loop_does_not_prolong_leadership(server, candidates):
-    """While the loop is blocked no task can notice anything, and still `is_leader` turns false in time."""
+    """While the loop is blocked no task can notice anything, and still the lease is not held in time."""
     first = candidates("a")
-    await until(first.elector.is_leader)
+    await until(first.elector.remaining)
     time.sleep(0.7)  # noqa: ASYNC251 - this is the point
-    assert not first.elector.is_leader()
+    assert not first.elector.remaining()
 
 
 async def test_someone_elses_write_ends_leadership(server, candidates):
     """A holder that finds another name in the lease stops at once."""
     first = candidates("a")
-    await until(first.elector.is_leader)
+    await until(first.elector.remaining)
     server.put(PATH, spec={"holderIdentity": "b", "leaseDurationSeconds": 60, "leaseTransitions": 9})
     await until(lambda: first.log == ["started", "stopped"])
     assert first.elector.holder == "b"
@@ -143,7 +143,7 @@ async def test_what_others_wrote_on_the_lease_stays(server, candidates):
     """Whoever takes, renews and releases the lease leaves labels and annotations on it."""
     server.put(PATH, metadata={"labels": {"team": "x"}, "annotations": {"y": "z"}}, spec={"holderIdentity": ""})
     first = candidates("a")
-    await until(first.elector.is_leader)
+    await until(first.elector.remaining)
     await first.stop()
     assert server.objects[PATH]["metadata"]["labels"] == {"team": "x"}
     assert server.objects[PATH]["metadata"]["annotations"] == {"y": "z"}
@@ -160,7 +160,7 @@ async def test_work_that_ends_ends_the_contest(server):
         with pytest.raises(RuntimeError, match="broken"):
             await elector.run(fail)
         assert server.objects[PATH]["spec"]["holderIdentity"] == ""
-        assert not elector.is_leader()
+        assert not elector.remaining()
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def test_times_that_leave_no_room_are_refused(times):
 async def test_a_holder_renews_without_reading(server, candidates):
     """A renewal is one request; after one that was applied and not answered, the lease is read again and kept."""
     first = candidates("a")
-    await until(first.elector.is_leader)
+    await until(first.elector.remaining)
     reads = len(server.asked("GET"))
     await asyncio.sleep(1.0)
     assert len(server.asked("GET")) == reads

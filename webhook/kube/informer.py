@@ -4,7 +4,7 @@ A state machine. *List* reads everything, tells the differences and leads to *wa
 there. When it ends or fails, after a wait if it failed, watching goes on from the last resourceVersion. Only if that
 version is of no use does the way lead back to list: it has expired (410, as an answer or as an event), or the server is
 not there yet. A watch from a version in the future is answered by silence (docs/kubernetes-behaviour.md K24), so before
-each further watch a list of one object tells which version the server has.
+each watch a list of one object tells which version the server has.
 
 Lists are the truth of their time, also one that is older than what is known. They are consistent reads in pages, never
 from a replica's watch cache (`resourceVersion=0`): that may be older, and it is answered without pages, a gigabyte at
@@ -86,7 +86,7 @@ class Informer(ObjectCache[T]):
         self._optional = optional
         self.served = True
         """Whether the server has the resource, as far as is known; one that is not optional always counts as served."""
-        self._transform = transform
+        self._kept = transform or (lambda obj: obj)
         self.whole = asyncio.Event()
         self.whole.set()
         self._decoder = msgspec.json.Decoder(type_)
@@ -96,8 +96,6 @@ class Informer(ObjectCache[T]):
         self._lists = Backoff(longest=_CALM / 2)
         self._listed_at = -math.inf
         self._step: _Step = self._list
-        self._is_current = False
-        """Whether it was just listed, so that the server has come as far as what is known."""
         self._heard_at = -math.inf
         self.watching = False
         """Whether a watch is open, by which changes come as they happen."""
@@ -178,7 +176,7 @@ class Informer(ObjectCache[T]):
         self._listed_at = time.monotonic()
         self._backoff.reset()
         self.synced.set()
-        self._step, self._is_current = self._watch, True
+        self._step = self._watch
 
     async def _compare(
         self, items: list[msgspec.Raw], missing: dict[str, None], news: dict[str, T], *, older: bool
@@ -206,15 +204,13 @@ class Informer(ObjectCache[T]):
     async def _watch(self) -> None:
         """Follow one watch to its end; raises ApiError if it fails, or brought nothing for too long."""
         # A server that went back, as after a restore, would answer by silence
-        if not self._is_current:
-            async with aclosing(self._client.pages(self._path, limit=1)) as pages:
-                version = (await anext(pages)).metadata.resource_version
-            self._heard_at = time.monotonic()
-            if _older(version, self.version):
-                log.warning("cache %s: listing again, the server is at %s after %s", self._path, version, self.version)
-                self._step = self._list
-                return
-        self._is_current = False
+        async with aclosing(self._client.pages(self._path, limit=1)) as pages:
+            version = (await anext(pages)).metadata.resource_version
+        self._heard_at = time.monotonic()
+        if _older(version, self.version):
+            log.warning("cache %s: listing again, the server is at %s after %s", self._path, version, self.version)
+            self._step = self._list
+            return
         loop = asyncio.get_running_loop()
         begun, heard = loop.time(), False
         seconds = random.randint(*_WATCH_SECONDS)  # noqa: S311 - spreads clients apart, guards nothing
@@ -268,9 +264,6 @@ class Informer(ObjectCache[T]):
         except msgspec.DecodeError as error:
             log.error("cache %s: skipped %s, which cannot be decoded: %s", self._path, _named(raw)[0] or "?", error)  # noqa: TRY400
             return None
-
-    def _kept(self, obj: T) -> T:
-        return self._transform(obj) if self._transform else obj
 
 
 async def _take_turns(begun: float) -> float:

@@ -103,13 +103,9 @@ class LeaderElector:
         """Seconds for which the lease is provably held; 0 if it is not."""
         return max(0.0, self._held_until - self._clock())
 
-    def is_leader(self) -> bool:
-        """Whether the lease is provably held right now."""
-        return self._clock() < self._held_until
-
     def is_in_doubt(self) -> bool:
         """Whether the term goes on although the lease is not provably held: an answer to a renewal is awaited."""
-        return self._in_term and not self.is_leader()
+        return self._in_term and not self.remaining()
 
     async def run(self, on_started: Callable[[], Awaitable[None]]) -> None:
         """Contend for the lease until cancelled.
@@ -126,7 +122,7 @@ class LeaderElector:
             work = asyncio.ensure_future(on_started())
             try:
                 self._in_term = True
-                while await self._until_due(work) and await self._renew(work):
+                while await self._renew(work):
                     pass
                 ended = work.done()
                 if not ended:
@@ -137,23 +133,18 @@ class LeaderElector:
                 return await work
 
     async def _renew(self, work: asyncio.Future[None]) -> bool:
-        """Try to renew the lease until the deadline; False if somebody else has it, or the deadline is over."""
+        """Wait until a renewal is due, and try until its deadline.
+
+        False if the work has ended, if somebody else has the lease, or if the deadline is over. An answer that took
+        longer than the period is followed by the next renewal at once.
+        """
+        await asyncio.wait({work}, timeout=max(0.0, self._attempted_at + self._retry_period - self._clock()))
         self._renewal_ends = self._clock() + self._renew_deadline
-        while not await self._attempt():
+        while not work.done() and not await self._attempt():
             pause = min(self._retry_period, self._renewal_ends - self._clock())
             if not self._in_term or pause <= 0:
                 return False
             await asyncio.wait({work}, timeout=pause)
-            if work.done():
-                break
-        return True
-
-    async def _until_due(self, work: asyncio.Future[None]) -> bool:
-        """Wait for the next renewal, or for the end of the work; whether it still goes on.
-
-        An answer that took longer than the period is followed by the next renewal at once.
-        """
-        await asyncio.wait({work}, timeout=max(0.0, self._attempted_at + self._retry_period - self._clock()))
         return not work.done()
 
     async def _step_down(self, work: asyncio.Future[None]) -> None:
@@ -166,7 +157,7 @@ class LeaderElector:
             log.error(
                 "the work under lease %s/%s failed while it was stopped", self._namespace, self._name, exc_info=error
             )
-        held, self._held_until, self._in_term = self.is_leader(), _NEVER, False
+        held, self._held_until, self._in_term = self.remaining(), _NEVER, False
         if not held:
             return
         # Let it go, so that the next holder need not wait for it to lapse

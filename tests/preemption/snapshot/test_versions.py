@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from tests.kube.server import Server, answer, until
+from webhook.inspection.reading import items_of
 from webhook.kube.client import Client
 from webhook.kube.errors import ApiError
 from webhook.kube.objects.scheduling import PodGroup
@@ -23,7 +24,7 @@ async def client():
 
 
 async def listed(client):
-    return {item.metadata.name async for page in client.pages_of(POD_GROUP, PodGroup) for item in page.items}
+    return {group.metadata.name async for group in items_of(client, POD_GROUP, PodGroup)}
 
 
 async def watched(client):
