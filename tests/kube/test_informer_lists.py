@@ -20,7 +20,6 @@ pytestmark = pytest.mark.skipped_waits
 
 PODS = resources.POD.path()
 A = "/api/v1/namespaces/a/pods"
-TOO_LARGE = {"causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}]}
 
 
 @pytest.mark.parametrize("how", ["status", "event"])
@@ -61,26 +60,6 @@ async def test_a_remade_object_is_a_deletion_and_an_addition(server, follow):
     await server.start()
     await until(lambda: held(cache) == truth(server), 10)
     assert changes == [("added", "a/one"), ("deleted", "a/one"), ("added", "a/one")]
-
-
-@pytest.mark.parametrize(
-    "event",
-    [
-        pytest.param(("ERROR", status(410, "Expired")), id="410"),
-        pytest.param(("ERROR", status(504, "Timeout", **TOO_LARGE)), id="too-large"),
-    ],
-)
-async def test_a_version_of_no_use_is_a_reason_to_list(server, follow, event):
-    """Where the server cannot go on from the version that is known, everything is listed again."""
-    server.put(f"{A}/one")
-    cache, _ = follow()
-    await until(lambda: server.watches)
-    kind, body = event
-    server.tell(json.dumps({"type": kind, "object": body}).encode() + b"\n")
-    server.watches.clear()
-    server.put(f"{A}/two")
-    await until(lambda: held(cache) == truth(server))
-    assert len(server.asked("GET", "limit=500")) == 2
 
 
 async def test_a_list_is_believed_object_by_object(server, follow):

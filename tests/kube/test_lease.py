@@ -24,7 +24,7 @@ async def candidates(server):
     class Candidate:
         def __init__(self, name, times=QUICK):
             self.client = Client.for_server(server.url, timeout=30)
-            self.elector = LeaderElector(self.client, "giveway-system", "giveway", name, **times)
+            self.elector = LeaderElector(self.client, "giveway-system", "giveway", name, clock=time.monotonic, **times)
             self.log = []
             self.task = asyncio.create_task(self.elector.run(self.work))
             running.append(self)
@@ -156,7 +156,7 @@ async def test_work_that_ends_ends_the_contest(server):
         async def fail():
             raise RuntimeError("broken")
 
-        elector = LeaderElector(client, "giveway-system", "giveway", "a", **QUICK)
+        elector = LeaderElector(client, "giveway-system", "giveway", "a", clock=time.monotonic, **QUICK)
         with pytest.raises(RuntimeError, match="broken"):
             await elector.run(fail)
         assert server.objects[PATH]["spec"]["holderIdentity"] == ""
@@ -174,7 +174,7 @@ async def test_work_that_ends_ends_the_contest(server):
 def test_times_that_leave_no_room_are_refused(times):
     """Durations that could not keep the promise are an error at the start."""
     with pytest.raises(ValueError, match="lease_duration > renew_deadline"):
-        LeaderElector(None, "ns", "name", "a", **times)
+        LeaderElector(None, "ns", "name", "a", clock=time.monotonic, **times)
 
 
 async def test_a_holder_renews_without_reading(server, candidates):

@@ -78,7 +78,7 @@ STAYS = {
     """,
     "amounts": """
         CapacityPolicy.default CapacityPolicy.valid_values CapacityRange.max CapacityRange.min CapacityRange.step
-        CapacityRequirements.requests ContainerStatus.allocated_resources CounterValue.value DeviceCapacity.value
+        ContainerStatus.allocated_resources CounterValue.value DeviceCapacity.value
         DeviceRequestResult.consumed_capacity NodeStatus.allocatable PersistentVolumeSpec.capacity PodSpec.overhead
         PodDisruptionBudgetSpec.max_unavailable PodDisruptionBudgetSpec.min_available PodStatus.allocated_resources
         ResourceRequirements.limits ResourceRequirements.requests NewPodRules.overhead
@@ -99,7 +99,7 @@ STAYS = {
 }
 """The places whose texts are under their own names in an anonymous file."""
 KEYS = """
-    CapacityRequirements.requests ContainerStatus.allocated_resources CounterConsumption.counters CounterSet.counters
+    ContainerStatus.allocated_resources CounterConsumption.counters CounterSet.counters
     Device.attributes Device.capacity DeviceRequestResult.consumed_capacity NodeStatus.allocatable PodSpec.overhead
     PersistentVolumeSpec.capacity PodStatus.allocated_resources ResourceRequirements.limits
     ResourceRequirements.requests LabelSelector.match_labels ObjectMeta.annotations ObjectMeta.labels

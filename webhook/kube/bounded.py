@@ -46,7 +46,7 @@ class Newest(OrderedDict[K, V]):
             return value
 
 
-class BoundedCache(dict[tuple[Any, ...], T], Generic[P, T]):
+class BoundedCache(Newest[tuple[Any, ...], T], Generic[P, T]):
     """The results of a function by its positional arguments: texts, numbers, or tuples of these.
 
     It keeps at most `entries` results, the newest, and none whose arguments have more than `longest` characters in all.
@@ -54,8 +54,8 @@ class BoundedCache(dict[tuple[Any, ...], T], Generic[P, T]):
     """
 
     def __init__(self, function: Callable[P, T], entries: int, longest: int) -> None:
-        super().__init__()
-        self._function, self._entries, self._longest = function, entries, longest
+        super().__init__(entries)
+        self._function, self._longest = function, longest
         self._changing = Lock()
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -67,8 +67,6 @@ class BoundedCache(dict[tuple[Any, ...], T], Generic[P, T]):
         # Counted once for each that is kept, and not at each call: it costs more than to look one up
         if _characters(args) <= self._longest:
             with self._changing:
-                while len(self) >= self._entries:
-                    del self[next(iter(self))]
                 self[args] = result
         return result
 

@@ -42,7 +42,6 @@ _NOT_SERVED = frozenset({403, 404})
 """Answers for a resource that the server does not have, or that this process may not read."""
 _LOOK_AGAIN = 60.0
 """Seconds until an optional resource that is not served is looked for again."""
-_TOO_LARGE = "ResourceVersionTooLarge"
 _PAGE = 500
 """Objects a page of a list."""
 _WATCH_SECONDS = (300, 600)
@@ -53,8 +52,8 @@ _LONGEST_WAIT = 30.0
 """Seconds; a larger Retry-After is not waited for."""
 _BRIEF = 1.0
 """A watch that ends within this many seconds without a word is a failure; resuming at once would be a hot loop."""
-_CALM = 600.0
-"""Seconds without a list after which the next one is made at once; before, each waits longer than the one before."""
+_LONGEST_PAUSE = 300.0
+"""Seconds before a list; each waits longer than the one before, until a watch has lasted to its end."""
 _TURN = 0.02
 """Seconds for which handlers are told of differences before others get their turn."""
 
@@ -93,8 +92,7 @@ class Informer(ObjectCache[T]):
         self.version = ""
         """The resourceVersion to which the copy has come."""
         self._backoff = Backoff()
-        self._lists = Backoff(longest=_CALM / 2)
-        self._listed_at = -math.inf
+        self._lists = Backoff(longest=_LONGEST_PAUSE)
         self._step: _Step = self._list
         self._heard_at = -math.inf
         self.watching = False
@@ -118,7 +116,7 @@ class Informer(ObjectCache[T]):
                     continue
                 delay = max(self._backoff.next(), min(error.retry_after or 0.0, _LONGEST_WAIT))
                 # Watching from the same version again cannot succeed
-                if self._step == self._watch and (error.status == _EXPIRED or _TOO_LARGE in error.causes()):
+                if self._step == self._watch and error.status == _EXPIRED:
                     delay = max(delay, self._to_list())
                 # What comes with every API server now and then is nothing to be warned of
                 level = logging.INFO if error.status == _EXPIRED else logging.WARNING
@@ -141,15 +139,13 @@ class Informer(ObjectCache[T]):
             level = logging.WARNING if error.status != 404 else logging.INFO
             log.log(level, "cache %s: counts as empty, the API server answers %s", self._path, error)
         self.served = False
-        for key, known in list(self._items.items()):
-            self._remove(key, known)
+        for key in list(self._items):
+            self.take(key, None)
         self.synced.set()
         return _LOOK_AGAIN
 
     def _to_list(self) -> float:
         """Let a list be the next step; how many seconds to wait before, so that lists do not become a flood."""
-        if time.monotonic() - self._listed_at > _CALM:
-            self._lists.reset()
         self._step = self._list
         return self._lists.next()
 
@@ -165,15 +161,14 @@ class Informer(ObjectCache[T]):
         begun = time.monotonic()
         self.whole.clear()
         for key in missing:
-            self._remove(key, self._items[key])
+            self.take(key, None)
             begun = await _take_turns(begun)
         for key, new in news.items():
-            self._put(key, new)
+            self.take(key, new)
             begun = await _take_turns(begun)
         self.whole.set()
         self.version = version
         self.served = True
-        self._listed_at = time.monotonic()
         self._backoff.reset()
         self.synced.set()
         self._step = self._watch
@@ -237,6 +232,7 @@ class Informer(ObjectCache[T]):
             raise ApiError(NO_ANSWER, "WatchEnded", "the watch ended as soon as it began")
         self._heard_at = time.monotonic()
         self._backoff.reset()
+        self._lists.reset()
 
     def _receive(self, kind: str, raw: bytes) -> None:
         """Take one event of a watch, unless it tells what is known already: late and repeated events are ordinary.
@@ -254,7 +250,7 @@ class Informer(ObjectCache[T]):
                 if known is not None and not _older(version, before):
                     self._remove(key, self._kept(obj))
             elif (known is None or version != before) and not _older(version, before):
-                self._put(key, self._kept(obj))
+                self.take(key, self._kept(obj))
         if version and not _older(version, self.version):
             self.version = version
 

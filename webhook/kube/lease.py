@@ -18,7 +18,6 @@ import math
 import random
 import time
 from collections.abc import Awaitable, Callable
-from functools import partial
 
 import msgspec
 
@@ -54,9 +53,10 @@ class Lease(KubeStruct, omit_defaults=False):
 
 
 class LeaderElector:
-    """One candidate for a lease. `identity` must be unique to this process. Times are in seconds.
+    """One candidate for a lease. `identity` must be unique to this process.
 
-    Raises ValueError if the times do not leave room for each other.
+    Times are in seconds; the `clock` goes on while the machine sleeps. Raises ValueError if the times do not leave room
+    for each other.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class LeaderElector:
         lease_duration: float = 15,
         renew_deadline: float = 10,
         retry_period: float = 2,
-        clock: Callable[[], float] | None = None,
+        clock: Callable[[], float],
     ) -> None:
         if not lease_duration > renew_deadline > retry_period * _JITTER > 0:
             raise ValueError(
@@ -80,9 +80,7 @@ class LeaderElector:
         self._client = client
         self._namespace, self._name = namespace, name
         self._lease_duration, self._renew_deadline, self._retry_period = lease_duration, renew_deadline, retry_period
-        # Seconds that go on while the machine sleeps, if there is such a clock
-        boottime: int | None = getattr(time, "CLOCK_BOOTTIME", None)
-        self._clock = clock or (time.monotonic if boottime is None else partial(time.clock_gettime, boottime))
+        self._clock = clock
         self._held_until = _NEVER
         self._in_term = False
         self._renewal_ends = _NEVER
@@ -161,13 +159,9 @@ class LeaderElector:
         if not held:
             return
         # Let it go, so that the next holder need not wait for it to lapse
-        now = rfc3339_micro(time.time())
-        spec = LeaseSpec(
-            holder_identity="", lease_duration_seconds=1, renew_time=now, lease_transitions=self.transitions
-        )
         try:
             async with asyncio.timeout(self._retry_period):
-                await self._store(Lease(metadata=self._observed.metadata, spec=spec))
+                await self._write(self._observed, "")
         except (ApiError, TimeoutError) as error:
             log.info("lease %s/%s was not released and will lapse: %s", self._namespace, self._name, error)
 
@@ -193,7 +187,7 @@ class LeaderElector:
         #    that is not there any more, because an answer was missed or for another reason, it has to be read.
         if self._in_term:
             try:
-                await self._write(self._observed)
+                await self._write(self._observed, self.identity)
             except ApiError as error:
                 if error.status not in (404, 409):
                     raise
@@ -207,36 +201,33 @@ class LeaderElector:
         # 3. Take it, if it is this candidate's, nobody's, or has lapsed.
         if not self._is_free():
             return False
-        await self._write(lease)
+        await self._write(lease, self.identity)
         return True
 
-    async def _write(self, lease: Lease | None) -> None:
-        """Write this candidate into the lease as it was last seen, None for a new one; it is held if that succeeds.
+    async def _write(self, lease: Lease | None, holder: str) -> None:
+        """Write a holder, empty for nobody, into the lease as it was last seen, None for a new one.
 
-        Raises ApiError or TimeoutError; a write without an answer may have happened.
+        A candidate holds it if that succeeds. Raises ApiError or TimeoutError; a write without an answer may have
+        happened.
         """
         now, before = rfc3339_micro(time.time()), self._observed
         same = self.holder == self.identity or not before.metadata.resource_version
         spec = LeaseSpec(
-            holder_identity=self.identity,
-            lease_duration_seconds=math.ceil(self._lease_duration),
+            holder_identity=holder,
+            lease_duration_seconds=math.ceil(self._lease_duration) if holder else 1,
             acquire_time=(same and before.spec.acquire_time) or now,
             renew_time=now,
             lease_transitions=self.transitions + (not same),
         )
         metadata = lease.metadata if lease else ObjectMeta(name=self._name)
+        wanted, collection = Lease(metadata=metadata, spec=spec), LEASE.path(self._namespace)
         sent = self._clock()
         async with asyncio.timeout(self._patience()):
-            await self._store(Lease(metadata=metadata, spec=spec))
-        self._held_until = sent + self._renew_deadline
-
-    async def _store(self, wanted: Lease) -> None:
-        """Write a lease as it was read, or a new one. Raises ApiError."""
-        if wanted.metadata.resource_version:
-            path = LEASE.path(self._namespace, self._name)
-            self._observe(await self._client.replace(path, wanted, Lease))
-        else:
-            self._observe(await self._client.create(LEASE.path(self._namespace), wanted, Lease))
+            if metadata.resource_version:
+                self._observe(await self._client.replace(f"{collection}/{self._name}", wanted, Lease))
+            else:
+                self._observe(await self._client.create(collection, wanted, Lease))
+        self._held_until = sent + self._renew_deadline if holder else _NEVER
 
     def _patience(self) -> float:
         """Seconds for one request: what is left of the renewal, all of the deadline for who does not hold it."""

@@ -49,18 +49,13 @@ class ObjectCache(Generic[T]):
 
     def take(self, key: str, new: T | None) -> None:
         """Take over the state of an object, None if it is gone."""
-        if new is not None:
-            self._put(key, new)
-        elif key in self._items:
-            self._remove(key, self._items[key])
-
-    def _put(self, key: str, new: T) -> None:
         known = self._items.get(key)
-        if known is not None and known.metadata.uid != new.metadata.uid:
+        if known is not None and (new is None or known.metadata.uid != new.metadata.uid):
             self._remove(key, known)
             known = None
-        self._items[key] = new
-        self._notify(Change("added" if known is None else "modified", key, known, new))
+        if new is not None:
+            self._items[key] = new
+            self._notify(Change("added" if known is None else "modified", key, known, new))
 
     def _remove(self, key: str, last: T) -> None:
         """Forget an object; `last` is its state when it was deleted, as far as it is known."""

@@ -89,6 +89,7 @@ class ReconcilerService:
                 lease_duration=options.lease_duration,
                 renew_deadline=options.renew_deadline,
                 retry_period=options.retry_period,
+                clock=self.clock.monotonic,
             )
         reporter = Reporter(
             self.metrics, tell, self._recorder, owners=self._owners, policy_set=policy_set, history=self.history.told

@@ -9,6 +9,7 @@ import msgspec
 
 from webhook.kube.objects.meta import Condition, KubeObject, KubeStruct, Quantity
 from webhook.kube.objects.placement import NodeSelector, Taint, Toleration
+from webhook.kube.objects.pod import ResourceRequirements
 
 
 class DeviceAttribute(KubeStruct):
@@ -130,12 +131,6 @@ class DeviceClass(KubeObject):
     spec: DeviceClassSpec = msgspec.field(default_factory=DeviceClassSpec)
 
 
-class CapacityRequirements(KubeStruct):
-    """How much of a device's capacities a request wants."""
-
-    requests: dict[str, Quantity] | None = None
-
-
 class ExactDeviceRequest(KubeStruct):
     """Devices of one class; `name` is that of an alternative in `firstAvailable`, else empty."""
 
@@ -146,7 +141,7 @@ class ExactDeviceRequest(KubeStruct):
     count: int = 1
     admin_access: bool | None = None
     tolerations: list[Toleration] | None = None
-    capacity: CapacityRequirements | None = None
+    capacity: ResourceRequirements | None = None
 
 
 class DeviceRequest(KubeStruct):

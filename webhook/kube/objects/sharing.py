@@ -52,12 +52,9 @@ class SharedPods:
     def __call__(self, pod: Pod) -> Pod:
         """The pod with shared parts; the one given is used up."""
         meta, status, texts = pod.metadata, pod.status, self._texts
-        if meta.labels:
-            meta.labels = self._labels.shared(meta.labels)
-        if meta.annotations:
-            meta.annotations = self._annotations.shared(meta.annotations)
-        if meta.owner_references:
-            meta.owner_references = self._owners.shared(meta.owner_references)
+        meta.labels = self._labels.shared(meta.labels)
+        meta.annotations = self._annotations.shared(meta.annotations)
+        meta.owner_references = self._owners.shared(meta.owner_references)
         meta.namespace = texts.shared(meta.namespace)
         meta.generate_name = texts.shared(meta.generate_name)
         status.phase = texts.shared(status.phase)
