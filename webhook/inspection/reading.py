@@ -94,7 +94,7 @@ async def items_of(
     Raises ApiError.
     """
     done, decoder = 0, msgspec.json.Decoder(as_)
-    async for page in client.pages_of(resource, limit=_PAGE, resume=True):
+    async for page in client.pages_of(resource, limit=_PAGE):
         for raw in page.items or ():
             try:
                 yield decoder.decode(raw)

@@ -40,6 +40,8 @@ _BUSY = (429, 503, 504)
 """Answers of a server that has too much to do."""
 _PATIENCE = 5
 """How often in a row a page is asked for again."""
+LONGEST_WAIT = 30.0
+"""Seconds; a larger Retry-After is not waited for."""
 
 
 class ChunkMeta(msgspec.Struct, rename="camel"):
@@ -115,40 +117,37 @@ class Client:
         as_: type[T] = dict,  # type: ignore[assignment]
         **query: Any,
     ) -> tuple[builtins.list[T], str]:
-        """Read a collection: its objects and its resourceVersion. What `pages` with `resume` does is done here, too."""
+        """Read a collection: its objects and its resourceVersion."""
         items: builtins.list[T] = []
         version = ""
-        async for page in self.pages(path, resume=True, **query):
+        async for page in self.pages(path, **query):
             items += [_decode(as_, raw, "GET", path) for raw in page.items or ()]
             version = page.metadata.resource_version
         return items, version
 
-    async def pages(
-        self, path: str, *, limit: int = 500, resume: bool = False, **query: Any
-    ) -> AsyncGenerator[Chunk, None]:
-        """Read a collection page by page; all pages are of one resourceVersion.
+    async def pages(self, path: str, *, limit: int = 500, **query: Any) -> AsyncGenerator[Chunk, None]:
+        """Read a collection page by page; all pages are of the first one's resourceVersion, or later.
 
-        Raises ApiError with status 410 if the list has become too old to be finished. With `resume` it goes on instead,
-        from where it stopped, with the objects that are there now: nothing comes twice, and what was made meanwhile
-        under a name before that place does not come at all. So is a page that the server is too busy to send asked for
-        again, a few times.
+        A list that has become too old to be finished (410) goes on from where it stopped, with the objects that are
+        there now: nothing comes twice, and what was made meanwhile under a name before that place does not come at all.
+        A page that the server is too busy to send is asked for again, a few times.
         """
         token, patience = "", _PATIENCE
         while True:
             try:
                 page = await self._ask(Chunk, "GET", path, {**query, "limit": limit, "continue": token})
             except ApiError as error:
-                if not (resume and patience and (error.continue_token or error.status in _BUSY)):
+                if not (patience and (error.continue_token or error.status in _BUSY)):
                     raise
                 token, patience = error.continue_token or token, patience - 1
-                await asyncio.sleep(error.retry_after or 1.0)
+                await asyncio.sleep(min(error.retry_after or 1.0, LONGEST_WAIT))
                 continue
             yield page
             token, patience = page.metadata.continue_, _PATIENCE
             if not token:
                 return
 
-    async def pages_of(self, resource: Resource, *, limit: int = 500, resume: bool = False) -> AsyncIterator[Chunk]:
+    async def pages_of(self, resource: Resource, *, limit: int = 500) -> AsyncIterator[Chunk]:
         """As `pages`, in all namespaces, in the first API version of the resource that the server has.
 
         Raises ApiError with status 404 if it has none of them.
@@ -156,7 +155,7 @@ class Client:
         paths = resource.paths()
         for path in paths:
             try:
-                async for page in self.pages(path, limit=limit, resume=resume):
+                async for page in self.pages(path, limit=limit):
                     yield page
             except ApiError as error:
                 if error.status != _NOT_FOUND or path == paths[-1]:

@@ -39,6 +39,8 @@ _WAITING = 1000
 _PER_SECOND = 25.0
 _BURST = 100
 _TRIES = 5
+_SAID = ("type", "reason", "action", "regarding", "related")
+"""The fields that make two occurrences the same thing."""
 _NOTE = 1024
 _NAME = 230
 
@@ -125,7 +127,22 @@ class EventRecorder:
         If more waits than can be kept, occurrences that are not `urgent` make room for those that are.
         """
         try:
-            self._note(occurrence)
+            said: dict[str, Any] = {field: part for field in _SAID if (part := getattr(occurrence, field))}
+            key = msgspec.json.encode([said, occurrence.note if occurrence.distinct else ""], order="deterministic")
+            if self._closing or not (key in self._waiting or self._has_room(urgent=occurrence.urgent)):
+                self._drop(occurrence.reason)
+                return
+            series = self._known.get(key)
+            if series is None or time.time() - series.last > _SERIES_ENDS:
+                said["note"] = occurrence.note.encode()[:_NOTE].decode(errors="ignore")
+                series = _Series(said, urgent=occurrence.urgent)
+            else:
+                series.count += 1
+                series.last = time.time()
+            self._known[key] = self._waiting[key] = series
+            self._more.set()
+            if self._task is None or self._task.done():
+                self._task = asyncio.get_running_loop().create_task(self._run(), name="events")
         except Exception:
             log.exception("event %s regarding %s was lost", occurrence.reason, occurrence.regarding)
             self._drop(occurrence.reason)
@@ -141,27 +158,6 @@ class EventRecorder:
             log.warning("%d events were not sent before the end", len(self._waiting))
         while self._waiting:
             self._drop(self._waiting.popitem()[1].said["reason"])
-
-    def _note(self, new: Occurrence) -> None:
-        """Count an occurrence in its series, begin a series, or drop it if there is no room."""
-        said = {"type": new.type, "reason": new.reason, "action": new.action, "regarding": new.regarding}
-        if new.related:
-            said["related"] = new.related
-        key = msgspec.json.encode([said, new.note if new.distinct else ""], order="deterministic")
-        if self._closing or not (key in self._waiting or self._has_room(urgent=new.urgent)):
-            self._drop(new.reason)
-            return
-        series = self._known.get(key)
-        if series is None or time.time() - series.last > _SERIES_ENDS:
-            said["note"] = new.note.encode()[:_NOTE].decode(errors="ignore")
-            series = _Series(said, urgent=new.urgent)
-        else:
-            series.count += 1
-            series.last = time.time()
-        self._known[key] = self._waiting[key] = series
-        self._more.set()
-        if self._task is None or self._task.done():
-            self._task = asyncio.get_running_loop().create_task(self._run(), name="events")
 
     def _has_room(self, *, urgent: bool) -> bool:
         """Whether one more series may wait; for an urgent one the oldest that is not urgent is dropped."""

@@ -30,7 +30,7 @@ from contextlib import aclosing
 import msgspec
 
 from webhook.kube.backoff import Backoff
-from webhook.kube.client import Client
+from webhook.kube.client import LONGEST_WAIT, Client
 from webhook.kube.errors import NO_ANSWER, ApiError, status_error
 from webhook.kube.object_cache import ObjectCache, T
 from webhook.kube.objects.meta import KubeObject, key_of
@@ -48,8 +48,6 @@ _WATCH_SECONDS = (300, 600)
 """Bounds of a watch's `timeoutSeconds`, as in client-go: many clients must not come back at once."""
 _OVERDUE = 30.0
 """Seconds that a watch may go on after its `timeoutSeconds`, before it is ended on this side."""
-_LONGEST_WAIT = 30.0
-"""Seconds; a larger Retry-After is not waited for."""
 _BRIEF = 1.0
 """A watch that ends within this many seconds without a word is a failure; resuming at once would be a hot loop."""
 _LONGEST_PAUSE = 300.0
@@ -114,7 +112,7 @@ class Informer(ObjectCache[T]):
                 if self._optional and error.status in _NOT_SERVED:
                     await asyncio.sleep(self._not_served(error))
                     continue
-                delay = max(self._backoff.next(), min(error.retry_after or 0.0, _LONGEST_WAIT))
+                delay = max(self._backoff.next(), min(error.retry_after or 0.0, LONGEST_WAIT))
                 # Watching from the same version again cannot succeed
                 if self._step == self._watch and error.status == _EXPIRED:
                     delay = max(delay, self._to_list())

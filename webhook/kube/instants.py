@@ -84,20 +84,12 @@ class Clock(Protocol):
 
     def monotonic(self) -> float:
         """Seconds since some instant; never goes back."""
-        ...
-
-    def wall(self) -> float:
-        """Seconds since the epoch."""
-        ...
-
-
-class SystemClock:
-    """The machine's clocks as the module `time` tells them when it is asked: tests set them on."""
-
-    def monotonic(self) -> float:
-        """Seconds of the machine's monotonic clock."""
         return time.monotonic()
 
     def wall(self) -> float:
-        """Seconds since the epoch by the machine's clock, jumps included."""
+        """Seconds since the epoch."""
         return time.time()
+
+
+class SystemClock(Clock):
+    """The machine's clocks as the module `time` tells them when it is asked: tests set them on."""

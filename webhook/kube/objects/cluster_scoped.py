@@ -19,7 +19,6 @@ class NodeStatus(KubeStruct):
     """What a node has."""
 
     allocatable: dict[str, Quantity] | None = None
-    capacity: dict[str, Quantity] | None = None
     conditions: list[Condition] | None = None
     declared_features: list[str] | None = None
 

@@ -137,9 +137,8 @@ def _differs(status: ContainerStatus | PodStatus, asked: dict[str, Quantity]) ->
     """Whether what it has or was allotted is not what it asks for; a half that is not reported is no difference."""
     assert status.resources is not None
     has, allotted = status.resources.requests, status.allocated_resources
-    if has or allotted:
-        return bool((has and has != asked) or (allotted and allotted != asked))
-    return bool(asked)
+    told = [amounts for amounts in (has, allotted) if amounts]
+    return any(amounts != asked for amounts in told) if told else bool(asked)
 
 
 class PodDisruptionBudgetSpec(KubeStruct):

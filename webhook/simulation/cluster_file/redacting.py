@@ -59,7 +59,7 @@ def redact(item: Any, annotations: Collection[str]) -> Any:
                 for condition in item.status.conditions or ()
             ] or None
         case Node():
-            item.status.conditions = item.status.capacity = None
+            item.status.conditions = None
         case PodDisruptionBudget():
             failure = sync_failure(item.status)
             item.status.conditions = [Condition(type=failure.type, reason=failure.reason)] if failure else None
