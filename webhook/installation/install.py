@@ -23,7 +23,7 @@ from webhook.installation.kustomize import ManifestsError
 from webhook.kube import resources
 from webhook.kube.client import Client
 from webhook.kube.errors import ApiError, unless_absent
-from webhook.kube.rollouts import pod_selector, unready
+from webhook.kube.rollouts import unready
 from webhook.policy.files.loading import load_or_raise, texts_in
 from webhook.policy.model.values import NOTICE, PLAN, POD_ANNOTATIONS
 from webhook.reconciler.evictions.store import evictions_lease
@@ -205,7 +205,8 @@ async def look(cluster: ObjectApplier, objects: Sequence[Json], *, backstop: boo
     for obj in (obj for obj in objects if obj["kind"] == "Deployment"):
         key, server = key_of(obj), obj["spec"]["template"]["spec"]["containers"][0]
         deployment = await client.get(resources.DEPLOYMENT.path(key.namespace, key.name))
-        pods, _ = await client.list(resources.POD.path(key.namespace), labelSelector=pod_selector(deployment))
+        selector = ",".join(map("=".join, (deployment["spec"]["selector"].get("matchLabels") or {}).items()))
+        pods, _ = await client.list(resources.POD.path(key.namespace), labelSelector=selector)
         if why := unready(deployment, pods):
             waiting.append(why)
         fails_closed |= key.name == WEBHOOK and "Ignore" not in f"{server.get('args')} {server.get('env')}"

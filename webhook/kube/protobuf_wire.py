@@ -28,10 +28,8 @@ def fields(data: bytes) -> Iterator[tuple[int, int, int | bytes]]:
             continue
         if wire == LENGTH_DELIMITED:
             size, at = _varint(data, at)
-        elif wire == FIXED64:
-            size = 8
-        elif wire == FIXED32:
-            size = 4
+        elif wire in (FIXED64, FIXED32):
+            size = 8 if wire == FIXED64 else 4
         else:
             raise WireError(f"has a field of wire type {wire}")
         if at + size > len(data):

@@ -8,12 +8,6 @@ from typing import Any
 Json = Mapping[str, Any]
 
 
-def pod_selector(deployment: Json) -> str:
-    """The label selector of a Deployment's pods, as a list query takes it."""
-    labels = deployment["spec"]["selector"].get("matchLabels") or {}
-    return ",".join(f"{key}={value}" for key, value in labels.items())
-
-
 def unready(deployment: Json, pods: Iterable[Json]) -> str:
     """That its newest pods are not all ready, and why, if they say so; empty if they are. `pods` are its own."""
     name, status = deployment["metadata"]["name"], deployment.get("status") or {}

@@ -87,7 +87,8 @@ class Transport:
                         warnings += warning_texts(answer.headers.getall("Warning", ()))
                     return await answer.read()
             except ApiError as error:
-                if not left or not await self._worth_another(error, method):
+                renewed = error.status == 401 and self.endpoint.renewal is not None
+                if not left or not (renewed or (error.reason == "Unreachable" and method == "GET")):
                     raise
         raise AssertionError("unreachable")
 
@@ -96,17 +97,13 @@ class Transport:
 
         Raises ApiError if it breaks, or does not begin within the timeout of a request.
         """
-        try:
-            async with self._answer("GET", path, query) as (answer, limit):
-                limit.reschedule(None)
-                yield b""
-                # A line has no bound: a watch event may hold a megabyte. One that is cut off at the end is dropped.
-                while line := await answer.content.readline(max_line_length=sys.maxsize):
-                    if line.endswith(b"\n") and line.strip():
-                        yield line
-        except ApiError as error:
-            await self._worth_another(error, "GET")
-            raise
+        async with self._answer("GET", path, query) as (answer, limit):
+            limit.reschedule(None)
+            yield b""
+            # A line has no bound: a watch event may hold a megabyte. One that is cut off at the end is dropped.
+            while line := await answer.content.readline(max_line_length=sys.maxsize):
+                if line.endswith(b"\n") and line.strip():
+                    yield line
 
     @asynccontextmanager
     async def _answer(
@@ -120,19 +117,17 @@ class Transport:
                 asyncio.timeout(self._timeout) as limit,
                 self._session.request(method, self._url(path, query), **options) as answer,
             ):
-                if answer.status >= 300:
-                    retry_after = answer.headers.get("Retry-After")
-                    raise status_error(await answer.read(), http_status=answer.status, retry_after=retry_after)
-                yield answer, limit
+                if answer.status < 300:
+                    yield answer, limit
+                    return
+                retry_after = answer.headers.get("Retry-After")
+                refusal = status_error(await answer.read(), http_status=answer.status, retry_after=retry_after)
         except (aiohttp.ClientError, OSError) as error:
             reason = "Timeout" if isinstance(error, TimeoutError) else "Unreachable"
             raise ApiError(NO_ANSWER, reason, f"{method} {path}: {error or type(error).__name__}") from error
-
-    async def _worth_another(self, error: ApiError, method: str) -> bool:
-        if error.status == 401 and self.endpoint.renewal is not None:
+        if refusal.status == 401:
             await self.endpoint.renew(force=True)
-            return True
-        return error.reason == "Unreachable" and method == "GET"
+        raise refusal
 
     def _url(self, path: str, query: Mapping[str, Any]) -> URL:
         texts = {

@@ -8,6 +8,7 @@ few hundred bytes: names, uids, versions, instants, nodes. Everything else is re
 from __future__ import annotations
 
 import copy
+import sys
 from collections.abc import Collection
 from typing import Any
 
@@ -46,18 +47,18 @@ class SharedPods:
 
     def __init__(self, *, timed: Collection[str] = ()) -> None:
         self._timed = frozenset((RESIZE_PENDING, *timed))
-        self._specs, self._labels, self._owners, self._conditions, self._texts = (_Parts(_MOST) for _ in range(5))
+        self._specs, self._labels, self._owners, self._conditions = (_Parts(_MOST) for _ in range(4))
         self._annotations = _Parts(_FEW)
 
     def __call__(self, pod: Pod) -> Pod:
         """The pod with shared parts; the one given is used up."""
-        meta, status, texts = pod.metadata, pod.status, self._texts
+        meta, status = pod.metadata, pod.status
         meta.labels = self._labels.shared(meta.labels)
         meta.annotations = self._annotations.shared(meta.annotations)
         meta.owner_references = self._owners.shared(meta.owner_references)
-        meta.namespace = texts.shared(meta.namespace)
-        meta.generate_name = texts.shared(meta.generate_name)
-        status.phase = texts.shared(status.phase)
+        meta.namespace = sys.intern(meta.namespace)
+        meta.generate_name = sys.intern(meta.generate_name)
+        status.phase = sys.intern(status.phase)
         if status.start_time == meta.creation_timestamp:
             status.start_time = meta.creation_timestamp
         spec = pod.spec
@@ -76,7 +77,7 @@ class SharedPods:
                         condition.last_transition_time = None
                 status.conditions = self._conditions.shared(status.conditions)
         # A spec with the parts of the first one that was equal but for node and volumes
-        node, volumes = texts.shared(spec.node_name), spec.volumes
+        node, volumes = sys.intern(spec.node_name), spec.volumes
         spec.node_name, spec.volumes = "", None
         pod.spec = copy.copy(self._specs.shared(spec))
         pod.spec.node_name, pod.spec.volumes = node, volumes
