@@ -12,7 +12,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import msgspec
 
@@ -61,12 +61,8 @@ class Occurrence(msgspec.Struct, frozen=True):
     distinct: bool = False
 
 
-class Recorder(Protocol):
-    """Who is told what happened to an object."""
-
-    def event(self, occurrence: Occurrence) -> None:
-        """Note an occurrence and return at once."""
-        ...
+Recorder = Callable[[Occurrence], None]
+"""Is told what happened to an object, and returns at once."""
 
 
 def reference(resource: Resource, metadata: ObjectMeta) -> dict[str, str]:

@@ -29,8 +29,8 @@ _AT_ONCE = 50
 class OwnerEvents:
     """Records Events on workloads. `close()` it before the recorder."""
 
-    def __init__(self, client: Client, recorder: Recorder) -> None:
-        self._client, self._recorder = client, recorder
+    def __init__(self, client: Client, record: Recorder) -> None:
+        self._client, self._record = client, record
         self._tops: Newest[str, OwnerReference] = Newest(_REMEMBERED)
         """uid of a ReplicaSet to what to tell of."""
         self._asking: set[asyncio.Task[None]] = set()
@@ -68,4 +68,4 @@ class OwnerEvents:
 
     def _tell(self, of: OwnerReference, namespace: str, reason: str, action: str, note: str) -> None:
         regarding = {**msgspec.to_builtins(msgspec.structs.replace(of, controller=None)), "namespace": namespace}
-        self._recorder.event(Occurrence(regarding, None, "Normal", reason, action, note))
+        self._record(Occurrence(regarding, None, "Normal", reason, action, note))

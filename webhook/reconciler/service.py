@@ -78,7 +78,7 @@ class ReconcilerService:
         dropped = self.metrics.events_dropped
         recorder = EventRecorder(client, CONTROLLER, self.identity, lambda reason: dropped.labels(reason).inc())
         self._recorder = None if options.dry_run else recorder
-        self._owners = None if options.dry_run else OwnerEvents(client, recorder)
+        self._owners = None if options.dry_run else OwnerEvents(client, recorder.event)
         self._elector: LeaderElector | None = None
         if options.leader_elect and not options.dry_run:
             self._elector = LeaderElector(

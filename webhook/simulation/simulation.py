@@ -69,8 +69,8 @@ class Running:
         self.api = Api(self.tracker, self.admission, clock, self.history)
         self.acting = ActingParts(self.api, termination)
         client = cast("Client", SimulatedClient(self.api, "kube-scheduler"))
-        preemption = Preemption(client, self.history, clock)
-        self.scheduler = Scheduler(self.tracker, client, preemption, self.history, clock, everybody=True)
+        preemption = Preemption(client, self.history.event, clock)
+        self.scheduler = Scheduler(self.tracker, client, preemption, self.history.event, clock, everybody=True)
         self.reconciler = SimulatedReconciler(self.api, self.policies.policies, clock)
         self.end: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         """Whether nothing moves any more; or why a step cannot be made."""

@@ -37,10 +37,10 @@ async def patch_status(client: Client, namespace: str, name: str, body: Mapping[
 class Preemption:
     """Decides at once and carries out in the background; while a plan runs its preemptor gets no other."""
 
-    def __init__(self, client: Client, events: Recorder, clock: Clock) -> None:
+    def __init__(self, client: Client, record: Recorder, clock: Clock) -> None:
         self._client = client
         self._rules = kubernetes_rules()
-        self._events = events
+        self._record = record
         self._clock = clock
         self._running: dict[str, asyncio.Task[None]] = {}
 
@@ -108,5 +108,5 @@ class Preemption:
         metadata = ObjectMeta(namespace=victim.namespace, name=victim.name, uid=victim.uid)
         note = f"Preempted by pod {preemptor.metadata.uid} on node {victim.node}"
         regarding, related = reference(POD, metadata), reference(POD, preemptor.metadata)
-        self._events.event(Occurrence(regarding, related, "Normal", "Preempted", "Preempting", note))
+        self._record(Occurrence(regarding, related, "Normal", "Preempted", "Preempting", note))
         return True

@@ -58,7 +58,7 @@ class Scheduler:
         informers: Informers,
         client: Client,
         preemption: Preemption | None,
-        events: Recorder,
+        record: Recorder,
         clock: Clock,
         *,
         everybody: bool = False,
@@ -70,7 +70,7 @@ class Scheduler:
         self._state = ClusterState(informers, self._pod_changed, self._other_changed)
         self.snapshot = self._state.snapshot
         """The cluster as it sees it, with the pods it has placed."""
-        self._events = events
+        self._record = record
         self._everybody = everybody
         self._binding: set[asyncio.Task[None]] = set()
 
@@ -164,7 +164,7 @@ class Scheduler:
         self._event(pod, "Warning", "FailedScheduling", "Scheduling", message)
 
     def _event(self, pod: Pod, type_: EventType, reason: str, action: str, note: str) -> None:
-        self._events.event(Occurrence(reference(POD, pod.metadata), None, type_, reason, action, note))
+        self._record(Occurrence(reference(POD, pod.metadata), None, type_, reason, action, note))
 
     def _pod_changed(self, change: Change[Pod]) -> None:
         helps = queueing_hints.after_pod_change(self.snapshot, change)

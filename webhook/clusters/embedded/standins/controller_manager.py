@@ -110,8 +110,8 @@ class ControllerManager:
         if "scheduler" not in without:
             client = api.local(SCHEDULER, "kube-scheduler")
             events = self._events = EventRecorder(client, SCHEDULER_NAME, f"{SCHEDULER_NAME}-embedded")
-            preemption = None if "preemption" in without else Preemption(client, events, context.clock)
-            self._members.append(Scheduler(self._informers, client, preemption, events, context.clock))
+            preemption = None if "preemption" in without else Preemption(client, events.event, context.clock)
+            self._members.append(Scheduler(self._informers, client, preemption, events.event, context.clock))
         for name, (controller, account) in _CONTROLLERS.items():
             if name not in without:
                 stored: Any = api.store.one("serviceaccounts", "kube-system", account)
