@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import ssl
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -9,6 +10,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from aiohttp import web
+
+from webhook.clusters.embedded.merging.patches import merge_patch
 
 Action = Callable[[web.Request], Awaitable[web.StreamResponse | None]]
 """Answers a request instead of the server, or does something first and returns None."""
@@ -198,7 +201,7 @@ class Server:
     async def _patch(self, request: web.Request, path: str, body: Any) -> web.StreamResponse:
         if path not in self.objects and request.content_type != "application/apply-patch+yaml":
             return await answer(404, "NotFound")(request)
-        return web.json_response(self._store(path, _merge(self.objects.get(path), body), "MODIFIED"))
+        return web.json_response(self._store(path, merge_patch(self.objects.get(path), body), "MODIFIED"))
 
     async def _delete(self, request: web.Request, path: str, _body: Any) -> web.StreamResponse:
         if path not in self.objects:
@@ -248,26 +251,8 @@ async def until(condition: Callable[[], object], seconds: float = 5.0) -> None:
 
 def _within(key: str, collection: str) -> bool:
     """Whether an object's path is in a collection, be it of one namespace or of all."""
-    parent, _, _name = key.rpartition("/")
-    if parent == collection:
-        return True
-    parts = parent.split("/")
-    if "namespaces" in parts[:-1]:
-        at = parts.index("namespaces")
-        return "/".join(parts[:at] + parts[at + 2 :]) == collection
-    return False
-
-
-def _merge(target: Any, patch: Any) -> Any:
-    if not isinstance(patch, dict):
-        return patch
-    merged = dict(target) if isinstance(target, dict) else {}
-    for key, value in patch.items():
-        if value is None:
-            merged.pop(key, None)
-        else:
-            merged[key] = _merge(merged.get(key), value)
-    return merged
+    parent = key.rpartition("/")[0]
+    return collection in (parent, re.sub(r"/namespaces/[^/]+", "", parent))
 
 
 def truth(server):

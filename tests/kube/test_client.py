@@ -30,10 +30,8 @@ async def client(server):
     ("resource", "args", "expected"),
     [
         pytest.param(resources.POD, (), "/api/v1/pods", id="all-namespaces"),
-        pytest.param(resources.POD, ("a",), "/api/v1/namespaces/a/pods", id="one-namespace"),
         pytest.param(resources.POD, ("a", "p", "eviction"), "/api/v1/namespaces/a/pods/p/eviction", id="subresource"),
         pytest.param(resources.NODE, (None, "n1", "status"), "/api/v1/nodes/n1/status", id="cluster-wide"),
-        pytest.param(resources.NAMESPACE, (None, "a"), "/api/v1/namespaces/a", id="namespace-itself"),
         pytest.param(resources.POD_DISRUPTION_BUDGET, (), "/apis/policy/v1/poddisruptionbudgets", id="group"),
         pytest.param(resources.POD, ("a", "x/../y"), "/api/v1/namespaces/a/pods/x%2F..%2Fy", id="escaped"),
     ],
@@ -85,23 +83,6 @@ async def test_objects_are_created_replaced_and_deleted(server, client):
     assert (await client.delete(f"{PODS}/a", {"preconditions": {"uid": made.metadata.uid}}))["status"] == "Success"
     assert json.loads(server.requests[-1][3]) == {"preconditions": {"uid": made.metadata.uid}}
     assert server.asked("POST") == [f"{PODS}?dryRun=All"]
-
-
-@pytest.mark.parametrize(
-    ("kind", "content_type"),
-    [
-        ("merge", "application/merge-patch+json"),
-        ("strategic", "application/strategic-merge-patch+json"),
-        ("json", "application/json-patch+json"),
-        ("apply", "application/apply-patch+yaml"),
-    ],
-)
-async def test_patches_say_what_kind_they_are(server, client, kind, content_type):
-    """Each kind of patch goes out under its own content type."""
-    server.put(f"{PODS}/a")
-    pod = await client.patch(f"{PODS}/a", {"metadata": {"labels": {"x": "y"}}}, kind=kind, as_=Pod)
-    assert pod.metadata.labels == {"x": "y"}
-    assert server.requests[-1][2]["Content-Type"] == content_type
 
 
 async def test_a_refusal_is_told_in_the_servers_words(server, client):

@@ -7,8 +7,6 @@ import msgspec
 import pytest
 
 from webhook.kube import objects
-from webhook.kube.objects.cluster_scoped import Namespace, Node
-from webhook.kube.objects.meta import ObjectMeta, key_of
 from webhook.kube.objects.pod import Pod
 
 STRUCTS = sorted(
@@ -40,20 +38,6 @@ def test_unknown_fields_are_ignored(struct):
     assert msgspec.json.decode(b'{"fromTheFuture": {"a": [1]}}', type=struct) == struct()
 
 
-def test_a_pod():
-    """Names are Kubernetes' own; quantities and instants stay as sent."""
-    pod = msgspec.json.decode(
-        b'{"metadata": {"name": "a", "namespace": "n", "labels": {"x": "y"}, "creationTimestamp": null},'
-        b' "spec": {"nodeName": "n1", "priority": -5, "preemptionPolicy": "Never", "priorityClassName": "c",'
-        b'  "containers": [{"name": "c", "resources": {"requests": {"cpu": "100m", "memory": 64}}}]},'
-        b' "status": {"phase": "Running", "nominatedNodeName": "n2", "startTime": "2026-01-01T00:00:00Z"}}',
-        type=Pod,
-    )
-    assert (pod.spec.node_name, pod.spec.priority, pod.spec.preemption_policy) == ("n1", -5, "Never")
-    assert pod.spec.containers[0].resources.requests == {"cpu": "100m", "memory": 64}
-    assert (pod.status.nominated_node_name, pod.status.start_time) == ("n2", "2026-01-01T00:00:00Z")
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -66,17 +50,6 @@ def test_a_pod():
 def test_null_collections(text):
     """What Kubernetes may send as null decodes and counts as absent."""
     assert msgspec.json.decode(text, type=Pod) == Pod()
-
-
-def test_keys():
-    """Namespaced objects are keyed by namespace and name, others by name."""
-
-    def meta(**fields):
-        return ObjectMeta(**fields)
-
-    assert key_of(Pod(metadata=meta(name="a", namespace="n"))) == "n/a"
-    assert key_of(Node(metadata=meta(name="a"))) == "a"
-    assert key_of(Namespace(metadata=meta(name="a"))) == "a"
 
 
 def reported(**status):
