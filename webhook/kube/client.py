@@ -35,7 +35,6 @@ _PATCH_TYPES: dict[PatchKind, str] = {
     "json": "application/json-patch+json",
     "apply": "application/apply-patch+yaml",
 }
-_NOT_FOUND = 404
 _BUSY = (429, 503, 504)
 """Answers of a server that has too much to do."""
 _PATIENCE = 5
@@ -158,7 +157,7 @@ class Client:
                 async for page in self.pages(path, limit=limit):
                     yield page
             except ApiError as error:
-                if error.status != _NOT_FOUND or path == paths[-1]:
+                if error.status != 404 or path == paths[-1]:
                     raise
             else:
                 return

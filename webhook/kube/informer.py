@@ -205,7 +205,7 @@ class Informer(ObjectCache[T]):
             self._step = self._list
             return
         loop = asyncio.get_running_loop()
-        begun, heard = loop.time(), False
+        begun, version = loop.time(), self.version
         seconds = random.randint(*_WATCH_SECONDS)  # noqa: S311 - spreads clients apart, guards nothing
         watch = self._client.watch(
             self._path,
@@ -220,13 +220,12 @@ class Informer(ObjectCache[T]):
                     if kind:
                         self._receive(kind, raw)
                         self._backoff.reset()
-                        heard = True
         except TimeoutError as error:
             message = f"the watch went on for {_OVERDUE:g} s after its end was due"
             raise ApiError(NO_ANSWER, "Overdue", message) from error
         finally:
             self.watching = False
-        if not heard and loop.time() - begun < _BRIEF:
+        if self.version == version and loop.time() - begun < _BRIEF:
             raise ApiError(NO_ANSWER, "WatchEnded", "the watch ended as soon as it began")
         self._heard_at = time.monotonic()
         self._backoff.reset()

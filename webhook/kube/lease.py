@@ -78,7 +78,8 @@ class LeaderElector:
             )
         self.identity = identity
         self._client = client
-        self._namespace, self._name = namespace, name
+        self._name, self._title = name, f"{namespace}/{name}"
+        self._collection, self._path = LEASE.path(namespace), LEASE.path(namespace, name)
         self._lease_duration, self._renew_deadline, self._retry_period = lease_duration, renew_deadline, retry_period
         self._clock = clock
         self._held_until = _NEVER
@@ -116,7 +117,7 @@ class LeaderElector:
             while not await self._attempt():
                 spread = 1 + _JITTER * random.random()  # noqa: S311 - spreads candidates
                 await asyncio.sleep(self._retry_period * spread)
-            log.info("lease %s/%s: %s leads, term %d", self._namespace, self._name, self.identity, self.transitions)
+            log.info("lease %s: %s leads, term %d", self._title, self.identity, self.transitions)
             work = asyncio.ensure_future(on_started())
             try:
                 self._in_term = True
@@ -124,7 +125,7 @@ class LeaderElector:
                     pass
                 ended = work.done()
                 if not ended:
-                    log.warning("lease %s/%s: %s has lost it", self._namespace, self._name, self.identity)
+                    log.warning("lease %s: %s has lost it", self._title, self.identity)
             finally:
                 await self._step_down(work)
             if ended:
@@ -152,9 +153,7 @@ class LeaderElector:
         # The lease is let go only after the work has truly ended.
         await asyncio.wait({work})
         if not ended and not work.cancelled() and (error := work.exception()):
-            log.error(
-                "the work under lease %s/%s failed while it was stopped", self._namespace, self._name, exc_info=error
-            )
+            log.error("the work under lease %s failed while it was stopped", self._title, exc_info=error)
         held, self._held_until, self._in_term = self.remaining(), _NEVER, False
         if not held:
             return
@@ -163,7 +162,7 @@ class LeaderElector:
             async with asyncio.timeout(self._retry_period):
                 await self._write(self._observed, "")
         except (ApiError, TimeoutError) as error:
-            log.info("lease %s/%s was not released and will lapse: %s", self._namespace, self._name, error)
+            log.info("lease %s was not released and will lapse: %s", self._title, error)
 
     async def _attempt(self) -> bool:
         """Try once to take or renew the lease; a failure is logged. Whether that succeeded.
@@ -175,10 +174,8 @@ class LeaderElector:
             if await self._take():
                 return True
             self._held_until, self._in_term = _NEVER, False
-        except TimeoutError:
-            log.warning("lease %s/%s: no answer in time", self._namespace, self._name)
-        except ApiError as error:
-            log.warning("lease %s/%s: %s", self._namespace, self._name, error)
+        except (ApiError, TimeoutError) as error:
+            log.warning("lease %s: %s", self._title, str(error) or "no answer in time")
         return False
 
     async def _take(self) -> bool:
@@ -195,7 +192,7 @@ class LeaderElector:
                 return True
         # 2. Who holds it?
         async with asyncio.timeout(self._patience()):
-            lease = await unless_absent(self._client.get(LEASE.path(self._namespace, self._name), Lease))
+            lease = await unless_absent(self._client.get(self._path, Lease))
         if lease is not None:
             self._observe(lease)
         # 3. Take it, if it is this candidate's, nobody's, or has lapsed.
@@ -220,13 +217,13 @@ class LeaderElector:
             lease_transitions=self.transitions + (not same),
         )
         metadata = lease.metadata if lease else ObjectMeta(name=self._name)
-        wanted, collection = Lease(metadata=metadata, spec=spec), LEASE.path(self._namespace)
+        wanted = Lease(metadata=metadata, spec=spec)
         sent = self._clock()
         async with asyncio.timeout(self._patience()):
             if metadata.resource_version:
-                self._observe(await self._client.replace(f"{collection}/{self._name}", wanted, Lease))
+                self._observe(await self._client.replace(self._path, wanted, Lease))
             else:
-                self._observe(await self._client.create(collection, wanted, Lease))
+                self._observe(await self._client.create(self._collection, wanted, Lease))
         self._held_until = sent + self._renew_deadline if holder else _NEVER
 
     def _patience(self) -> float:

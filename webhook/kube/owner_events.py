@@ -57,8 +57,7 @@ class OwnerEvents:
     async def _ask(self, owner: OwnerReference, namespace: str, *told: str) -> None:
         top = owner
         try:
-            path = REPLICA_SET.path(namespace, owner.name)
-            read = await self._client.get(path, KubeObject)
+            read = await self._client.get(REPLICA_SET.path(namespace, owner.name), KubeObject)
             if read.metadata.uid == owner.uid:
                 top = controller_of(read.metadata) or owner
             self._tops[owner.uid] = top

@@ -130,18 +130,14 @@ def _check(row: Requirement) -> Matcher:
 
 def _term(term: NodeSelectorTerm) -> Callable[[str, Labels], bool]:
     expressions, fields = term.match_expressions or (), term.match_fields or ()
-    known = (row.key == "metadata.name" and row.operator in ("In", "NotIn") for row in fields)
-    parses = (
-        (expressions or fields)
-        and all(is_label_value(value) for row in expressions for value in row.values or ())
-        and all(known)
-        and all(len(row.values or ()) == 1 for row in fields)
-    )
-    if not parses:
-        return lambda _name, _labels: False
+    parses = all(
+        row.key == "metadata.name" and row.operator in ("In", "NotIn") and len(row.values or ()) == 1 for row in fields
+    ) and all(is_label_value(value) for row in expressions for value in row.values or ())
     try:
         by_labels, by_fields = (_all_of([_check(row) for row in rows]) for rows in (expressions, fields))
     except SelectorError:
+        parses = False
+    if not (parses and (expressions or fields)):
         return lambda _name, _labels: False
     return lambda name, labels: by_labels(labels) and by_fields({"metadata.name": name})
 
