@@ -61,13 +61,6 @@ async def test_a_client_certificate_lets_in(server, authority, tmp_path):
         assert await client.list(NAMESPACES) == ([], "100")
 
 
-async def test_without_a_certificate_nobody_gets_in(server, tmp_path):
-    """A client without a certificate hears why it has no answer."""
-    async with Client.for_server(server.url, ca_file=str(tmp_path / "ca")) as client:
-        with pytest.raises(ApiError, match="no answer Unreachable"):
-            await client.list(NAMESPACES)
-
-
 async def test_a_server_of_another_authority_is_not_believed(server, authority, tmp_path):
     """A server that the kubeconfig's authority did not sign gets no request at all."""
     cluster, user = embedded_in(authority)

@@ -88,7 +88,7 @@ class Endpoint:
                 try:
                     self.credentials = await self.renewal(force)
                     self._take_files()
-                except Exception as error:  # noqa: BLE001 - many kinds, as above; a file may be half written
+                except Exception as error:  # noqa: BLE001 - many kinds, as in discover; a file may be half written
                     log.warning("the credentials for %s could not be read again: %s", self.url, error)
                 self._renewed_at = time.monotonic()
 
