@@ -110,12 +110,7 @@ class Client:
         """Read one object."""
         return await self._ask(as_, "GET", path, query)
 
-    async def list(
-        self,
-        path: str,
-        as_: type[T] = dict,  # type: ignore[assignment]
-        **query: Any,
-    ) -> tuple[builtins.list[T], str]:
+    async def list(self, path: str, as_: type[T] = dict, **query: Any) -> tuple[builtins.list[T], str]:  # type: ignore[assignment]
         """Read a collection: its objects and its resourceVersion."""
         items: builtins.list[T] = []
         version = ""

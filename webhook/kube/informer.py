@@ -208,10 +208,7 @@ class Informer(ObjectCache[T]):
         begun, version = loop.time(), self.version
         seconds = random.randint(*_WATCH_SECONDS)  # noqa: S311 - spreads clients apart, guards nothing
         watch = self._client.watch(
-            self._path,
-            resource_version=self.version,
-            allowWatchBookmarks=True,
-            timeoutSeconds=seconds,
+            self._path, resource_version=self.version, allowWatchBookmarks=True, timeoutSeconds=seconds
         )
         try:
             async with asyncio.timeout(seconds + _OVERDUE), aclosing(watch) as events:
