@@ -12,6 +12,7 @@ from importlib.metadata import version
 from webhook.admission.context import Context
 from webhook.admission.review import Answer, Review
 from webhook.policy.cel.program import AllowanceError
+from webhook.policy.evaluation.request import part
 from webhook.policy.files.loading import load_texts, texts_of
 from webhook.policy.model.globs import name_matcher
 from webhook.policy.model.policies import Policies
@@ -51,8 +52,7 @@ def validate_config_map(context: Context, review: Review, answer: Answer) -> Non
         return
     if context.allowance is not None:
         raise AllowanceError
-    data, binary = (review.object.get(part) for part in ("data", "binaryData"))
-    source = texts_of(POLICIES, data if isinstance(data, dict) else {}, binary if isinstance(binary, dict) else ())
+    source = texts_of(POLICIES, part(review.object, "data"), part(review.object, "binaryData"))
     loaded = load_texts(*source, uses=context.uses, seconds=_LONGEST)
     if loaded.errors:
         shown = "\n".join(map(str, loaded.errors[:_SHOWN]))
@@ -62,9 +62,7 @@ def validate_config_map(context: Context, review: Review, answer: Answer) -> Non
     answer.warnings += [
         f"{finding.place}: {finding.message}" for finding in loaded.findings if finding.severity is Severity.WARNING
     ]
-    metadata = review.object.get("metadata")
-    annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
-    listed = annotations.get(ALLOW_REMOVAL) if isinstance(annotations, dict) else None
+    listed = part(part(review.object, "metadata"), "annotations").get(ALLOW_REMOVAL)
     allowed = listed[:_LONGEST_LIST].replace(",", " ").split() if isinstance(listed, str) else []
     held = held_back(removals(context.engine.policies, loaded.policies), allowed)
     if held:

@@ -31,7 +31,8 @@ MIRROR = "kubernetes.io/config.mirror"
 """The annotation of a mirror pod: the API's picture of a static pod, which nobody may change."""
 _OF_RECONCILER = frozenset(RECONCILER_ANNOTATIONS)
 _LONGEST = 64 * 1024
-_LONGEST_VALUE = 64
+LONGEST_VALUE = 64
+"""Characters of a value of which the record has the digest if there are more."""
 
 
 def mutate_pod(context: Context, review: Review, answer: Answer) -> None:
@@ -265,7 +266,7 @@ class Given(msgspec.Struct, frozen=True, omit_defaults=True):
     do then is to have a value that policies copy treated as if the pod had been sent without it.
 
     `name` is the PriorityClass the pod had after the call, and `moved_from` the one of which that is the twin; `copied`
-    are annotations with their values. Of a value longer than 64 characters the digest is kept instead.
+    are annotations with their values, or the digests of values longer than LONGEST_VALUE.
     """
 
     name: str = msgspec.field(default="", name="class")
@@ -320,7 +321,7 @@ def _decoded(text: str) -> Given | None:
 
 
 def _brief(value: str) -> str:
-    if len(value) <= _LONGEST_VALUE:
+    if len(value) <= LONGEST_VALUE:
         return value
     return "sha256:" + hashlib.sha256(value.encode(errors="surrogatepass")).hexdigest()
 

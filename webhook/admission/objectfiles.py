@@ -9,6 +9,7 @@ import msgspec
 from webhook.admission.context import Objects
 from webhook.admission.kubectl_yaml import read_yaml
 from webhook.kube.objects.cluster_scoped import Namespace, PriorityClass
+from webhook.policy.evaluation.request import part
 
 _TYPES: dict[str, tuple[str, type[PriorityClass | Namespace]]] = {
     "PriorityClass": ("scheduling.k8s.io", PriorityClass),
@@ -45,8 +46,7 @@ class ObjectDocument(NamedTuple):
     @property
     def metadata(self) -> dict[str, Any]:
         """Its metadata; empty if it has none."""
-        metadata = self.content.get("metadata")
-        return metadata if isinstance(metadata, dict) else {}
+        return part(self.content, "metadata")
 
     @property
     def place(self) -> str:

@@ -17,6 +17,7 @@ from webhook.admission.webhook import Phase, ask, review_of
 from webhook.kube.instants import InstantError, epoch
 from webhook.kube.json_patch import apply_json_patch, escape
 from webhook.policy.evaluation.engine import Engine
+from webhook.policy.evaluation.request import part
 from webhook.policy.evaluation.rules import BUILTIN
 from webhook.policy.files.loading import SUFFIXES, load_or_raise
 from webhook.policy.model.policies import Policies
@@ -198,15 +199,15 @@ def _run_case(context: Context, file: Path, test: str, case: Case) -> CaseResult
 def _ask(context: Context, phase: Phase, request: TestRequest) -> Answer:
     """The answer to the request of a case, sent as the review that an API server makes of it."""
     shown = request.object or request.old_object or {}
-    meta = shown.get("metadata") if isinstance(shown.get("metadata"), dict) else {}
+    meta = part(shown, "metadata")
     body = review_of(
         str(shown.get("kind", "")),
         request.object,
         {"username": request.user, "groups": request.groups},
         operation=request.operation,
         old_object=request.old_object,
-        namespace=(meta or {}).get("namespace", ""),
-        name=(meta or {}).get("name", ""),
+        namespace=meta.get("namespace", ""),
+        name=meta.get("name", ""),
         dry_run=request.dry_run,
     )
     return ask(context, phase, body)

@@ -11,7 +11,7 @@ import msgspec
 from webhook.admission.context import CLASSES, Context
 from webhook.admission.review import Answer, PodSpecView, Review
 from webhook.kube.objects.cluster_scoped import PriorityClass
-from webhook.policy.evaluation.request import PolicyRequest
+from webhook.policy.evaluation.request import PolicyRequest, part
 
 NEVER, PREEMPT = "Never", "PreemptLowerPriority"
 
@@ -71,14 +71,13 @@ def owned(review: Review, *path: str) -> Iterator[dict[str, Any]]:
     They tell who set which field. The API server computes them from what the client sent, before admission runs. What
     plugins and webhooks add to a new object is nobody's.
     """
-    metadata = review.object.get("metadata")
-    entries = metadata.get("managedFields") if isinstance(metadata, dict) else None
+    entries = part(review.object, "metadata").get("managedFields")
     for entry in entries if isinstance(entries, list) else ():
-        part: Any = entry.get("fieldsV1") if isinstance(entry, dict) else None
+        fields: Any = entry.get("fieldsV1") if isinstance(entry, dict) else None
         for field in path:
-            part = part.get(f"f:{field}") if isinstance(part, dict) else None
-        if isinstance(part, dict):
-            yield part
+            fields = fields.get(f"f:{field}") if isinstance(fields, dict) else None
+        if isinstance(fields, dict):
+            yield fields
 
 
 def resolve(

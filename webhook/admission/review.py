@@ -32,15 +32,15 @@ _BEGINNING = 4096
 
 
 class BadReviewError(Exception):
-    """A body that is no AdmissionReview: `code` is the HTTP status, `uid` the request's if it could be read.
+    """A body that is no AdmissionReview, which is a 400; `uid` is the request's if it could be read.
 
     `rule` names the built-in rule by which a review is refused that an API server may well have sent, because of what
     a tenant put into its object. An error would let it pass if `failurePolicy` is Ignore.
     """
 
-    def __init__(self, message: str, *, uid: str = "", code: int = 400, rule: str = "") -> None:
+    def __init__(self, message: str, *, uid: str = "", rule: str = "") -> None:
         super().__init__(message)
-        self.message, self.uid, self.code, self.rule = message, uid, code, rule
+        self.message, self.uid, self.rule = message, uid, rule
 
 
 class ObjectView(msgspec.Struct, rename="camel"):

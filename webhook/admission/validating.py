@@ -24,7 +24,7 @@ from webhook.kube.objects.meta import LabelSelector
 from webhook.kube.pods import template_of
 from webhook.kube.priority_classes import speaking
 from webhook.kube.selectors import SelectorError, label_matcher
-from webhook.policy.evaluation.request import CONTROLLER, GROUPS, PolicyRequest
+from webhook.policy.evaluation.request import CONTROLLER, GROUPS, PolicyRequest, part
 from webhook.policy.evaluation.rules import without_name
 from webhook.policy.model.match import NODE_GROUP, NODE_USER
 from webhook.policy.model.values import MANAGED, MARK, OWN_ANNOTATIONS, RECONCILER_ANNOTATIONS, WEBHOOK_ANNOTATIONS
@@ -33,6 +33,17 @@ OF_A_NODE = (
     "its controller is a Node, and a static pod is never evicted: only that node's kubelet makes such a pod, with the"
     " annotation kubernetes.io/config.mirror; leave the owner out"
 )
+ON_NEW_PODS = {
+    **dict.fromkeys(RECONCILER_ANNOTATIONS, "annotation {} is written by giveway's reconciler only: leave it out"),
+    **dict.fromkeys(
+        WEBHOOK_ANNOTATIONS,
+        "annotation {} is giveway's record of what it gave a pod; a mirror pod gets nothing: leave it out",
+    ),
+}
+OWN_RECORD = "annotation {} is giveway's own record: on a pod that exists only {} changes it; {}"
+MARK_STAYS = f"label {MARK} says that giveway preempts for this pod; it is set at creation and stays as it is"
+UNMARKED = f"no label {MARK}: {MANAGED}, so nothing preempts for this pod"
+"""What is told by native policies as well (`webhook.native.protected`)."""
 AS_IT_IS = {True: "leave it as it is", False: "leave it out"}
 """What would be right for whoever writes a key of giveway's own: on the pod itself, or by a Binding."""
 _OWN_RULE = "own-annotations"
@@ -133,15 +144,11 @@ def _validate_new(context: Context, review: Review, pod: PodView, answer: Answer
     managed = named is not None and named.preemption_policy == NEVER and context.managed(name) is not None
     _check_mark(answer, meta, name, managed=managed)
     if managed and MARK not in (meta.labels or {}) and not mirror:
-        answer.warnings.append(f"no label {MARK}: {MANAGED}, so nothing preempts for this pod")
-    # What only the reconciler writes; mutation has taken it away if it was asked
-    for key in RECONCILER_ANNOTATIONS:
-        if key in (meta.annotations or {}):
-            answer.deny(_OWN_RULE, f"annotation {key} is written by giveway's reconciler only: leave it out")
-    for key in (key for key in WEBHOOK_ANNOTATIONS if mirror and key in (meta.annotations or {})):
-        # Mutation replaces it on every other pod
-        text = f"annotation {key} is giveway's record of what it gave a pod; a mirror pod gets nothing"
-        answer.deny(_OWN_RULE, f"{text}: leave it out")
+        answer.warnings.append(UNMARKED)
+    # If mutation was asked, it has taken away what the reconciler writes, and replaced its own but on mirror pods
+    for key, text in ON_NEW_PODS.items():
+        if key in (meta.annotations or {}) and (mirror or key in RECONCILER_ANNOTATIONS):
+            answer.deny(_OWN_RULE, text.format(key))
     if static:
         return
     judge(context, context.pod_request(review, pod), spec, named, answer)
@@ -172,8 +179,7 @@ def validate_workload(context: Context, review: Review, answer: Answer) -> None:
     """
     data = review.object
     template = template_of(data, review.resource)
-    metadata = data.get("metadata")
-    if template is None or (isinstance(metadata, dict) and metadata.get("deletionTimestamp")):
+    if template is None or part(data, "metadata").get("deletionTimestamp"):
         return
     if review.operation == "UPDATE" and template == template_of(review.old_object, review.resource):
         return
@@ -229,11 +235,9 @@ def validate_group(context: Context, review: Review, answer: Answer) -> None:
 
 def validate_group_templates(context: Context, review: Review, answer: Answer) -> None:
     """Judge the groups that a Workload describes, so that its author reads the message; they are judged again."""
-    metadata = review.object.get("metadata")
-    if isinstance(metadata, dict) and metadata.get("deletionTimestamp"):
-        return
-    for template in _templates(review.object.get("spec")):
-        group = {"metadata": metadata if isinstance(metadata, dict) else {}, "spec": template}
+    metadata = part(review.object, "metadata")
+    for template in () if metadata.get("deletionTimestamp") else _templates(review.object.get("spec")):
+        group = {"metadata": metadata, "spec": template}
         request = _judge_group(context, review.as_created(group, GROUPS), answer)
         if answer.allowed:
             warn_of_controllers(context, request, "PodGroups", answer)
@@ -247,14 +251,10 @@ def _judge_group(context: Context, group: Review, answer: Answer) -> PolicyReque
 
 def _templates(spec: Any) -> Iterator[dict[str, Any]]:
     """Every mapping below that names a class or a priority: where a version keeps its templates is its own affair."""
-    if isinstance(spec, dict):
-        if any(field in spec for field in _PRIORITY):
-            yield spec
-        for part in spec.values():
-            yield from _templates(part)
-    elif isinstance(spec, list):
-        for part in spec:
-            yield from _templates(part)
+    if isinstance(spec, dict) and any(field in spec for field in _PRIORITY):
+        yield spec
+    for below in spec.values() if isinstance(spec, dict) else spec if isinstance(spec, list) else ():
+        yield from _templates(below)
 
 
 def check_group(context: Context, namespace: str, spec: PodSpecView, priority: int | None, answer: Answer) -> None:
@@ -336,21 +336,14 @@ def _check_changes(
     """Refuse a change of giveway's own annotations or of the mark by anybody but the reconciler."""
     if review.user.username == context.reconciler:
         return
-    new, old = now or MetadataView(), before or MetadataView()
+    new, old, instead = now or MetadataView(), before or MetadataView(), AS_IT_IS[before is not None]
     for key in OWN_ANNOTATIONS:
         if (new.annotations or {}).get(key) != (old.annotations or {}).get(key):
-            answer.deny(
-                _OWN_RULE,
-                f"annotation {key} is giveway's own record: on a pod that exists only {context.reconciler} changes it;"
-                f" {AS_IT_IS[before is not None]}",
-            )
+            answer.deny(_OWN_RULE, OWN_RECORD.format(key, context.reconciler, instead))
     mark, was = (new.labels or {}).get(MARK), (old.labels or {}).get(MARK)
     if mark != was:
-        answer.deny(
-            "mark",
-            f"label {MARK} says that giveway preempts for this pod; it is set at creation and stays as it is"
-            f" (now {bounded(was or 'absent')}, requested {bounded(mark or 'absent')}); {AS_IT_IS[before is not None]}",
-        )
+        states = f"now {bounded(was or 'absent')}, requested {bounded(mark or 'absent')}"
+        answer.deny("mark", f"{MARK_STAYS} ({states}); {instead}")
 
 
 def _check_mark(answer: Answer, meta: MetadataView, name: str, *, managed: bool) -> None:

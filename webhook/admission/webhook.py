@@ -105,14 +105,14 @@ def review(context: Context, phase: Phase, body: bytes) -> Reviewed:
         uid = bad.uid or uid
         if bad.rule and uid:
             return deny(uid, bad.rule, bad.message, asked)
-        answer = Answer(code=bad.code, message=bad.message)
+        answer = Answer(code=400, message=bad.message)
     except AllowanceError:
         raise
     except Exception as raised:  # noqa: BLE001 - the API server gets a well-formed answer whatever happens here
         error = raised
         text = f"giveway failed on this review: {type(raised).__name__}; its log has the details"
         answer = Answer(code=500, message=text)
-    return Reviewed(body=complete(uid, answer), answer=answer, uid=uid, asked=asked, error=error)
+    return _reviewed(uid, answer, asked, error)
 
 
 def review_of(
@@ -155,15 +155,14 @@ def ask(context: Context, phase: Phase, body: Json) -> Answer:
 
 def refuse(code: int, message: str, uid: str = "") -> Reviewed:
     """The answer to what was not even looked at: too large, of the wrong type, too late, not ready."""
-    answer = Answer(code=code, message=message)
-    return Reviewed(body=complete(uid, answer), answer=answer, uid=uid)
+    return _reviewed(uid, Answer(code=code, message=message))
 
 
 def deny(uid: str, rule: str, message: str, asked: Review | None = None) -> Reviewed:
     """A refusal by a built-in rule of a review that was not read, of which mostly no more than its uid is known."""
     answer = Answer()
     answer.deny(rule, message)
-    return Reviewed(body=complete(uid, answer), answer=answer, uid=uid, asked=asked)
+    return _reviewed(uid, answer, asked)
 
 
 def _dispatch(context: Context, phase: Phase, asked: Review) -> Answer:
@@ -186,16 +185,14 @@ def _dispatch(context: Context, phase: Phase, asked: Review) -> Answer:
     return answer
 
 
-def complete(uid: str, answer: Answer) -> bytes:
-    """The AdmissionReview to send: JSON, with exactly the fields that say something."""
-    failed, refused = answer.code != 200, bool(answer.rules)
-    response: dict[str, Any] = {"uid": uid, "allowed": not (failed or refused)}
-    audit = answer.audit
-    if failed:
-        response["status"] = {"code": answer.code, "reason": _REASONS[answer.code], "message": _told(answer.message)}
-    elif refused:
-        response["status"] = {"code": 403, "reason": _REASONS[403], "message": _told("; ".join(answer.refusals))}
-        audit = {**audit, "denied-by": ",".join(answer.rules)}
+def _reviewed(uid: str, answer: Answer, asked: Review | None = None, error: Exception | None = None) -> Reviewed:
+    """The answer with the AdmissionReview to send: JSON, with exactly the fields that say something."""
+    code, message, audit = answer.code, answer.message, answer.audit
+    if answer.rules:
+        code, message, audit = 403, "; ".join(answer.refusals), {**audit, "denied-by": ",".join(answer.rules)}
+    response: dict[str, Any] = {"uid": uid, "allowed": code == 200}
+    if code != 200:
+        response["status"] = {"code": code, "reason": _REASONS[code], "message": bounded(message, _MESSAGE_LENGTH)}
     elif answer.patch:
         response["patchType"] = "JSONPatch"
         response["patch"] = b2a_base64(_encode(answer.patch), newline=False).decode("ascii")
@@ -203,11 +200,8 @@ def complete(uid: str, answer: Answer) -> bytes:
         response["warnings"] = [_line(text, _WARNING_LENGTH) for text in answer.warnings[:_WARNINGS]]
     if audit:
         response["auditAnnotations"] = {key: _line(text, _AUDIT_LENGTH) for key, text in audit.items()}
-    return _encode({"apiVersion": API_VERSION, "kind": "AdmissionReview", "response": response})
-
-
-def _told(message: str) -> str:
-    return bounded(message, _MESSAGE_LENGTH)
+    body = _encode({"apiVersion": API_VERSION, "kind": "AdmissionReview", "response": response})
+    return Reviewed(body=body, answer=answer, uid=uid, asked=asked, error=error)
 
 
 def _line(text: str, length: int) -> str:

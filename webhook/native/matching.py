@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec
 
+from webhook.admission.mutating import MIRROR
 from webhook.native.expressions import FALSE, TRUE, all_of, any_of, if_else, name_is, negate, quote, selected
 from webhook.policy.evaluation.request import CLASSES, OWNER_FIELDS, PODS
 from webhook.policy.model.globs import WILDCARD, intersect, literal_prefix
@@ -48,7 +49,6 @@ _CONTROLLER_ASKS = any_of(
     [f"{USER}.startsWith('{SERVICE_ACCOUNT}kube-system:')", f"{USER} == '{CONTROLLER_MANAGER}'", HAS_CONTROLLER]
 )
 
-MIRROR = "kubernetes.io/config.mirror"
 _OF_ITS_NODE = f"owner.?controller.orValue(false) && owner.kind == 'Node' && '{NODE_USER}' + owner.name == {USER}"
 STATIC_POD = all_of(
     [
@@ -76,40 +76,28 @@ GOES = if_else(
 """A class is deleted, but not by the garbage collector for an owner; or it gets an owner, or changes while it goes."""
 
 
-def restricted(match: RequestMatch, asked: Asked) -> str:
-    """The request is one that `match` restricts, leaving out what `matchConstraints` say by themselves."""
-    return all_of(_tests(match, asked, gives=False))
-
-
-def who_is_given(match: RequestMatch, asked: Asked) -> str:
-    """CEL that is true if `match` holds. For a `match` that gives a right or excludes."""
-    return all_of(_tests(match, asked, gives=True))
+def holds(match: RequestMatch, asked: Asked, *, gives: bool = False) -> str:
+    """The request is one that `match` restricts, or one to which it gives a right, or which it excludes."""
+    return all_of(_tests(match, asked, gives=gives))
 
 
 def excluded(exclude: RequestMatch | None, asked: Asked) -> str:
     """The request is excluded; no PriorityClass lies in an excluded namespace."""
-    if exclude is None or exclude == RequestMatch():
+    if exclude is None or exclude == RequestMatch() or (asked.kind != PODS and exclude.in_namespaces):
         return FALSE
-    if asked.kind != PODS and exclude.in_namespaces:
-        return FALSE
-    return who_is_given(exclude, asked)
+    return holds(exclude, asked, gives=True)
 
 
 def may(rights: Iterable[RequestMatch], asked: Asked) -> str:
     """One of the alternatives of a right holds."""
-    return any_of([who_is_given(right, asked) for right in rights])
+    return any_of(holds(right, asked, gives=True) for right in rights)
 
 
 def may_define(definers: Iterable[Definers], asked: Asked) -> str:
     """Who asks may define this PriorityClass."""
     name = f"{'oldObject' if asked == DELETED_CLASS else 'object'}.metadata.name"
     return any_of(
-        all_of(
-            [
-                TRUE if definer.names is None else name_is(name, definer.names),
-                TRUE if definer.subjects is None else asks(definer.subjects),
-            ]
-        )
+        all_of([name_is(name, definer.names or [WILDCARD]), asks(definer.subjects) if definer.subjects else TRUE])
         for definer in definers
     )
 

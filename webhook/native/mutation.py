@@ -14,22 +14,21 @@ server or by the webhook, replaces what does not hold any more.
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+from webhook.admission.mutating import LONGEST_VALUE, MIRROR
+from webhook.admission.resolving import NEVER, PREEMPT
 from webhook.native import objects
 from webhook.native.expressions import FALSE, TRUE, all_of, any_of, if_else, listing, mapping, name_is, negate, quote
 from webhook.native.matching import (
     HAS_CONTROLLER,
-    MIRROR,
     NEW_POD,
-    excluded,
     managed,
     managed_if_generated,
     twins_of,
-    who_is_given,
 )
-from webhook.native.record import GIVEN_VARIABLE, LONGEST_VALUE, RECORD, creation_text, owned, sent
+from webhook.native.record import GIVEN_VARIABLE, RECORD, creation_text, owned, sent
 from webhook.native.rewriting import InexpressibleError
-from webhook.native.rules import bracketed, conditions_of
-from webhook.native.sink import NEVER, PREEMPT, ClassTable, Sink, resolved, value_variable
+from webhook.native.rules import applies, bracketed
+from webhook.native.sink import ClassTable, Sink, resolved, value_variable
 from webhook.policy.evaluation.managed_classes import scale_up_delay
 from webhook.policy.evaluation.request import CLASSES
 from webhook.policy.evaluation.rules import BUILTIN
@@ -231,9 +230,8 @@ def _given_by(body: str, policies: Policies, sink: Sink) -> Iterator[tuple[str, 
             if value is None:
                 continue
             rule_id = f"{policy.name}/{rule.name}"
-            tests = [who_is_given(policy.match, NEW_POD), negate(excluded(policy.exclude, NEW_POD))]
             try:
-                when = all_of([*tests, *(condition.expression for condition in conditions_of(policy))])
+                when = applies(policy, NEW_POD, gives=True)
             except InexpressibleError as error:
                 sink.lacks(rule_id, error)
                 continue
@@ -267,7 +265,7 @@ def _copied(
     ours = f"{RECORD}.contains('\"' + k + '\":\"' + {_ANNOTATIONS}[k] + '\"')"
     copies = dict[str, str]()
     for key in keys:
-        name, said = value_variable(key, keys), table.annotation(key)
+        name, (said, _) = value_variable(key, keys), table.annotation(key)
         yield name, _NOTHING if said == "{}" else said
         offered = f"variables.{name}[?variables.resolved]"
         copied = if_else(any_of(when.get(key, ())), offered, _NONE)

@@ -8,13 +8,15 @@ The same keys are judged on pods, on `pods/status` and on Bindings, because all 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from webhook.admission.validating import AS_IT_IS, OF_A_NODE
+from webhook.admission.mutating import MIRROR
+from webhook.admission.resolving import NEVER
+from webhook.admission.validating import AS_IT_IS, MARK_STAYS, OF_A_NODE, ON_NEW_PODS, OWN_RECORD, UNMARKED
 from webhook.native import matching, objects
 from webhook.native.expressions import FALSE, TRUE, all_of, any_of, if_else, negate, quote
 from webhook.native.record import GIVEN_VARIABLE, recorded
 from webhook.native.rewriting import InexpressibleError
 from webhook.native.rules import CLASS_NAME, CLASS_VARIABLE, applies, conditions_of, validations
-from webhook.native.sink import NEVER, Sink, resolved, value_variable
+from webhook.native.sink import Sink, resolved, value_variable
 from webhook.policy.evaluation.managed_classes import shielded
 from webhook.policy.evaluation.matching import rights_text
 from webhook.policy.evaluation.request import CLASSES, PODS
@@ -23,7 +25,7 @@ from webhook.policy.model.match import RequestMatch
 from webhook.policy.model.policies import Policies
 from webhook.policy.model.priority import PriorityPolicy
 from webhook.policy.model.rules import Enforcement, PriorityRule, ProtectAnnotations
-from webhook.policy.model.values import MANAGED, MARK, OWN_ANNOTATIONS, RECONCILER_ANNOTATIONS, WEBHOOK_ANNOTATIONS
+from webhook.policy.model.values import MANAGED, MARK, OWN_ANNOTATIONS, RECONCILER_ANNOTATIONS
 
 _RESOLVED = resolved(CLASS_NAME, "object.spec.?priority.orValue(0)", "object.spec.?preemptionPolicy.orValue('')")
 _OF_BINDING = (
@@ -74,15 +76,14 @@ class _Shield(NamedTuple):
 
     def grants(self, asked: matching.Asked) -> str:
         """It applies, and allows the change: the policy's own `match` is part of the right."""
-        whose = matching.who_is_given(self.policy.match, asked)
-        return all_of([applies(self.policy, asked), whose, matching.may(self.allow(asked), asked)])
+        return all_of([applies(self.policy, asked, gives=True), matching.may(self.allow(asked), asked)])
 
 
 def protected_objects(policies: Policies, sink: Sink) -> Iterator[objects.Object]:
     """The policies about new pods, changes of pods, Bindings, and PriorityClasses, with their bindings."""
     shields = list(_shields(policies, sink))
     keys = sorted({key for shield in shields for key in shield.body.keys})
-    variables = [*_VARIABLES, *((value_variable(key, keys), sink.table.annotation(key)) for key in keys)]
+    variables = [*_VARIABLES, *((value_variable(key, keys), sink.table.annotation(key)[0]) for key in keys)]
     for place in _PLACES:
         asked, about = place.asked, PODS if place.asked.kind == PODS else CLASSES
         rows: Rows = {}
@@ -142,28 +143,16 @@ def _builtin(rule: str, expression: str, message: str) -> objects.Validation:
 
 def _new_pods(policies: Policies, sink: Sink) -> Rows:
     """What new pods may not say, and what their authors are warned of: that nobody preempts for them."""
-    mark, mirror = f"object.metadata.?labels[?{quote(MARK)}]", f"{_annotation('object', matching.MIRROR)}.hasValue()"
+    mark, mirror = f"object.metadata.?labels[?{quote(MARK)}]", f"{_annotation('object', MIRROR)}.hasValue()"
     preemption_policy = "object.spec.?preemptionPolicy.orValue('')"
     managed_class = matching.managed(policies.preemption, CLASS_NAME)
     served = all_of([managed_class, f"{preemption_policy} == {quote(NEVER)}", negate(matching.STATIC_POD)])
     of_node = "object.metadata.?ownerReferences.orValue([]).exists(o, o.?controller.orValue(false) && o.kind == 'Node')"
-    enforced = [
-        *(
-            _builtin(
-                "own-annotations",
-                f"!{_annotation('object', key)}.hasValue()",
-                f"annotation {key} is written by giveway's reconciler only: leave it out",
-            )
-            for key in RECONCILER_ANNOTATIONS
-        ),
-        *(
-            _builtin(
-                "own-annotations",
-                negate(all_of([mirror, f"{_annotation('object', key)}.hasValue()"])),
-                f"annotation {key} is giveway's record of what it gave a pod; a mirror pod gets nothing: leave it out",
-            )
-            for key in WEBHOOK_ANNOTATIONS
-        ),
+    enforced = []
+    for key, text in ON_NEW_PODS.items():
+        there = [TRUE if key in RECONCILER_ANNOTATIONS else mirror, f"{_annotation('object', key)}.hasValue()"]
+        enforced.append(_builtin("own-annotations", negate(all_of(there)), text.format(key)))
+    enforced += [
         _builtin(
             "priority-resolved",
             any_of(["has(object.spec.priority) && has(object.spec.preemptionPolicy)", mirror]),
@@ -181,13 +170,12 @@ def _new_pods(policies: Policies, sink: Sink) -> Rows:
     if managed_class == FALSE:
         return {(BUILTIN, "enforce"): enforced}
     marked = negate(all_of([served, f"!{mark}.hasValue()", f"!{mirror}"]))
-    nobody = f"no label {MARK}: {MANAGED}, so nothing preempts for this pod"
     by_itself = all_of([managed_class, f"{preemption_policy} != {quote(NEVER)}"])
     warned = [objects.Validation(f"{BUILTIN}/twins", negate(by_itself), _NO_TWIN)]
     if sink.settings.mutates:
-        warned.append(objects.Validation(f"{BUILTIN}/mark", marked, nobody))
+        warned.append(objects.Validation(f"{BUILTIN}/mark", marked, UNMARKED))
     else:
-        enforced.append(_builtin("mark", marked, f"{nobody}: it did not pass giveway's mutating webhook; try again"))
+        enforced.append(_builtin("mark", marked, f"{UNMARKED}: it did not pass giveway's mutating webhook; try again"))
     return {(BUILTIN, "enforce"): enforced, (BUILTIN, "warn"): warned}
 
 
@@ -199,17 +187,13 @@ _NO_TWIN = (
 
 def _own_keys(asked: matching.Asked, reconciler: str) -> list[objects.Validation]:
     """The keys that only the reconciler writes once a pod exists."""
-    writes, as_it_is = f"{matching.USER} == {quote(reconciler)}", AS_IT_IS[asked.labels_known]
-    rows = [
-        _builtin(
-            "own-annotations",
-            any_of([_unchanged(asked, "annotations", key), writes]),
-            f"annotation {key} is giveway's own record: on a pod that exists only {reconciler} changes it; {as_it_is}",
-        )
-        for key in OWN_ANNOTATIONS
+    writes, instead = f"{matching.USER} == {quote(reconciler)}", AS_IT_IS[asked.labels_known]
+    texts = {key: OWN_RECORD.format(key, reconciler, instead) for key in OWN_ANNOTATIONS}
+    rows = [("own-annotations", "annotations", *row) for row in texts.items()]
+    return [
+        _builtin(rule, any_of([_unchanged(asked, field, key), writes]), text)
+        for rule, field, key, text in (*rows, ("mark", "labels", MARK, f"{MARK_STAYS}; {instead}"))
     ]
-    mark = f"label {MARK} says that giveway preempts for this pod; it is set at creation and stays as it is; {as_it_is}"
-    return [*rows, _builtin("mark", any_of([_unchanged(asked, "labels", MARK), writes]), mark)]
 
 
 def _add_key_rows(  # noqa: PLR0917 - the place and the rules

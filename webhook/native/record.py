@@ -8,14 +8,13 @@ record that no manager owns is giveway's. The form of the record is that of `web
 
 from collections.abc import Sequence
 
+from webhook.admission.mutating import LONGEST_VALUE
 from webhook.native.expressions import listing, quote
 from webhook.policy.model.creation import GROUP_ANNOTATIONS, GROUP_LABELS, NAME
 from webhook.policy.model.values import GIVEN
 
 RECORD = "variables.given"
 """The record of an earlier call for this pod, empty if there is none; what a client wrote counts for nothing."""
-LONGEST_VALUE = 64
-"""Characters of a value of which the record has the digest if there are more."""
 
 
 def owned(path: Sequence[str]) -> str:
@@ -32,8 +31,10 @@ def sent(path: Sequence[str]) -> str:
     return f"size(object.metadata.?managedFields.orValue([])) == 0 ||\n{owned(path)}"
 
 
-_SENT = sent(["metadata", "annotations", GIVEN])
-GIVEN_VARIABLE = ("given", f"{_SENT}\n? ''\n: object.metadata.?annotations[?{quote(GIVEN)}].orValue('')")
+GIVEN_VARIABLE = (
+    "given",
+    f"{sent(['metadata', 'annotations', GIVEN])}\n? ''\n: object.metadata.?annotations[?{quote(GIVEN)}].orValue('')",
+)
 
 
 def recorded(key: str) -> str:

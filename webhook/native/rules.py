@@ -19,11 +19,11 @@ from webhook.policy.evaluation.matching import definers_text, rights_text
 from webhook.policy.evaluation.reads import reads_on_update
 from webhook.policy.evaluation.request import CLASSES, GROUPS, PODS
 from webhook.policy.evaluation.rules import Twins, classes_text, excepted_text
-from webhook.policy.model.globs import name_matcher
+from webhook.policy.model.globs import WILDCARD, name_matcher
 from webhook.policy.model.match import RequestMatch
 from webhook.policy.model.policies import Policies
 from webhook.policy.model.priority import PriorityPolicy
-from webhook.policy.model.rules import Enforcement, PriorityRule, Reserve
+from webhook.policy.model.rules import Enforcement, PriorityClasses, PriorityRule, Reserve
 from webhook.policy.model.values import MARK
 from webhook.registration.entries import changed, changed_key, changed_metadata
 
@@ -33,6 +33,8 @@ _VARIABLES = [CLASS_VARIABLE, ("priority", "object.spec.?priority.orValue(0)")]
 _OF_BINDING = {"object": "variables.pod", "oldObject": "variables.podBefore"}
 _CREATE, _UPDATE = frozenset({"CREATE"}), frozenset({"UPDATE"})
 _BOTH = _CREATE | _UPDATE
+_HAVING_PRIORITY = (PODS, GROUPS)
+"""What has a class and a value. No template of a Workload is judged natively: the groups made of it are."""
 _GOING = "deletions"
 """PriorityClasses that go or are to go; of them the rules about ranges speak, and no expression."""
 _ASKED = {
@@ -129,9 +131,9 @@ def conditions_of(policy: PriorityPolicy, asked: matching.Asked | None = None) -
     ]
 
 
-def applies(policy: PriorityPolicy, asked: matching.Asked) -> str:
-    """The policy applies to the request, as one expression. Raises InexpressibleError."""
-    tests = [matching.restricted(policy.match, asked), negate(matching.excluded(policy.exclude, asked))]
+def applies(policy: PriorityPolicy, asked: matching.Asked, *, gives: bool = False) -> str:
+    """The policy applies to the request, or gives it something, as one expression. Raises InexpressibleError."""
+    tests = [matching.holds(policy.match, asked, gives=gives), negate(matching.excluded(policy.exclude, asked))]
     return all_of([*tests, *(condition.expression for condition in conditions_of(policy, asked))])
 
 
@@ -142,68 +144,69 @@ def bracketed(expression: str) -> str:
 
 def _rows(policy: PriorityPolicy, rule: PriorityRule, twins: Twins) -> Iterator[_Row]:
     """What a rule asks of requests. Raises InexpressibleError, also for a body that nobody has taught this module."""
-    elsewhere = (rule.default_priority_class, rule.copy_annotations, rule.protect_annotations)
-    if all(body is None for body in (rule.priority_classes, rule.reserve, rule.validate, *elsewhere)):
-        raise InexpressibleError("rules of its kind are not compiled")
-    rule_id = f"{policy.name}/{rule.name}"
-    operations = frozenset(policy.match.operations or _BOTH)
-    if (classes := rule.priority_classes) is not None and "CREATE" in operations:
-        denied, allowed = name_matcher(classes.deny), name_matcher(classes.allow or ())
-        test = negate(name_is(CLASS_NAME, classes.deny))
-        if classes.allow is not None:
-            test = all_of([test, name_is(CLASS_NAME, classes.allow)])
-        for twin, originals in sorted(twins.items()):
-            names = (twin, *originals)  # a twin counts as the class whose pods it takes, too
-            if not any(map(denied, names)) and (classes.allow is None or any(map(allowed, names))):
-                test = any_of([f"{CLASS_NAME} == {quote(twin)}", test])
-            else:
-                test = all_of([f"{CLASS_NAME} != {quote(twin)}", test])
-        message = f"its PriorityClass may not be used in this namespace: rule {rule_id} {classes_text(classes)}"
-        yield from _of_pods_and_groups(rule, any_of([f"{CLASS_NAME} == ''", test]), message)
-    if (reserve := rule.reserve) is not None:
-        yield from _reserve_rows(rule, reserve, rule_id, operations)
-    if (body := rule.validate) is not None:
-        test = bracketed(rewriting.condition(body.expression))
-        message, words = body.message or f"the expression {body.expression!r} is false", ""
-        if body.message_expression:
-            # One that cannot be given natively, or that fails there, is replaced by the message
-            with suppress(InexpressibleError):
-                shortened = f"words.size() > {LONGEST_MESSAGE} ? words.substring(0, {LONGEST_MESSAGE}) : words"
-                made = f"[{rewriting.text(body.message_expression)}].map(words, ({shortened}).replace('\\n', ' '))[0]"
-                words = f"{made} + {quote(f' (rule {rule_id})')}"
-        for kind in body.resources:
-            yield _Row(rule, kind, operations, test, f"{message} (rule {rule_id})", words)
+    rule_id, operations = f"{policy.name}/{rule.name}", frozenset(policy.match.operations or _BOTH)
+    match rule.body:
+        case "priority_classes", classes:
+            if "CREATE" in operations:
+                message = f"its PriorityClass may not be used in this namespace: rule {rule_id} {classes_text(classes)}"
+                test = any_of([f"{CLASS_NAME} == ''", _may_name(classes, twins)])
+                yield from (_Row(rule, kind, _CREATE, test, message) for kind in _HAVING_PRIORITY)
+        case "reserve", reserve:
+            yield from _reserve_rows(rule, reserve, rule_id, operations)
+        case "validate", body:
+            test = bracketed(rewriting.condition(body.expression))
+            message, words = body.message or f"the expression {body.expression!r} is false", ""
+            if body.message_expression:
+                # One that cannot be given natively, or that fails there, is replaced by the message
+                with suppress(InexpressibleError):
+                    shortened = f"words.size() > {LONGEST_MESSAGE} ? words.substring(0, {LONGEST_MESSAGE}) : words"
+                    made = f"[{rewriting.text(body.message_expression)}].map(words, ({shortened}).replace('\\n', ' '))"
+                    words = f"{made}[0] + {quote(f' (rule {rule_id})')}"
+            for kind in body.resources:
+                yield _Row(rule, kind, operations, test, f"{message} (rule {rule_id})", words)
+        case (("default_priority_class" | "copy_annotations" | "protect_annotations"), _):
+            pass  # `webhook.native.mutation` and `webhook.native.protected`
+        case _:
+            raise InexpressibleError("rules of its kind are not compiled")
 
 
-def _of_pods_and_groups(rule: PriorityRule, test: str, message: str) -> Iterator[_Row]:
-    """What a rule asks of the class or value of a new pod, it asks of a new PodGroup, which has them in the same place.
-
-    The API server judges no template of a Workload natively: the groups that are made of it are judged.
-    """
-    for kind in (PODS, GROUPS):
-        yield _Row(rule, kind, _CREATE, test, message)
+def _may_name(classes: PriorityClasses, twins: Twins) -> str:
+    """The class may be used; a twin counts as the class whose pods it takes, too."""
+    allow = (WILDCARD,) if classes.allow is None else classes.allow
+    denied, allowed = name_matcher(classes.deny), name_matcher(allow)
+    test = all_of([negate(name_is(CLASS_NAME, classes.deny)), name_is(CLASS_NAME, allow)])
+    for twin, originals in sorted(twins.items()):
+        names = (twin, *originals)
+        if not any(map(denied, names)) and any(map(allowed, names)):
+            test = any_of([f"{CLASS_NAME} == {quote(twin)}", test])
+        else:
+            test = all_of([f"{CLASS_NAME} != {quote(twin)}", test])
+    return test
 
 
 def _reserve_rows(rule: PriorityRule, reserve: Reserve, rule_id: str, operations: frozenset[str]) -> Iterator[_Row]:
     """Who may use a priority of the range, and who may define a class with one."""
     lies = f"lies in the range {reserve.from_} to {reserve.to}, which rule {rule_id} reserves"
+
+    def unless(value: str, *passes: str) -> str:
+        return any_of([f"{value} < {reserve.from_}", f"{value} > {reserve.to}", *passes])
+
     if "CREATE" in operations:
         right = rights_text(reserve.use)
         message = f"its priority {lies} for {right}; choose a PriorityClass with a value outside that range"
-        outside = [f"{PRIORITY} < {reserve.from_}", f"{PRIORITY} > {reserve.to}"]
-        yield from _of_pods_and_groups(rule, any_of([*outside, matching.may(reserve.use, matching.NEW_POD)]), message)
-    passes = FALSE
-    if "UPDATE" in operations:
-        passes = all_of(["request.operation == 'UPDATE'", *map(negate, matching.DEFINITION)])
-    rows = [(CLASSES, matching.NEW_CLASS, "object", operations, passes)]
-    if "UPDATE" in operations:
-        rows.append((_GOING, matching.DELETED_CLASS, "oldObject", _UPDATE | {"DELETE"}, FALSE))
+        test = unless(PRIORITY, matching.may(reserve.use, matching.NEW_POD))
+        yield from (_Row(rule, kind, _CREATE, test, message) for kind in _HAVING_PRIORITY)
     message = f"its value {lies}: classes there may be defined by {definers_text(reserve.define)}"
-    for kind, asked, of, asked_about, passes in rows:
-        outside = [f"{of}.value < {reserve.from_}", f"{of}.value > {reserve.to}"]
-        yield _Row(
-            rule, kind, asked_about, any_of([*outside, matching.may_define(reserve.define, asked), passes]), message
-        )
+    passes = all_of(["request.operation == 'UPDATE'", *map(negate, matching.DEFINITION)])
+    test = unless(
+        "object.value",
+        matching.may_define(reserve.define, matching.NEW_CLASS),
+        passes if "UPDATE" in operations else FALSE,
+    )
+    yield _Row(rule, CLASSES, operations, test, message)
+    if "UPDATE" in operations:
+        test = unless("oldObject.value", matching.may_define(reserve.define, matching.DELETED_CLASS))
+        yield _Row(rule, _GOING, _UPDATE | {"DELETE"}, test, message)
 
 
 def _group(
@@ -251,7 +254,7 @@ def _conditions(
     match = policy.match
     if kind in (PODS, GROUPS) and match.namespaces is not None:
         yield objects.CompiledCondition("namespaces", name_is("request.namespace", match.namespaces))
-    subjects = matching.restricted(RequestMatch(subjects=match.subjects), about[0])
+    subjects = matching.holds(RequestMatch(subjects=match.subjects), about[0])
     yield objects.CompiledCondition("subjects", subjects)
     outside = matching.by_operation(lambda asked: negate(matching.excluded(policy.exclude, asked)), *about)
     yield objects.CompiledCondition("not-excluded", outside)

@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from webhook.admission.resolving import NEVER
 from webhook.kube.instants import epoch_or
 from webhook.kube.objects.cluster_scoped import PriorityClass
 from webhook.native.expressions import mapping, quote
@@ -26,7 +27,6 @@ from webhook.native.objects import Settings
 
 LONGEST_EXPRESSION = 100_000
 """Characters of an expression that the API server's parser takes (cel-go, `ExpressionSizeCodePointLimit`)."""
-NEVER, PREEMPT = "Never", "PreemptLowerPriority"
 NOT_IN_TABLE = f"it has quotes, is too long, or finds no room among {LONGEST_EXPRESSION} characters"
 _IF_NEVER = "/Never"
 _RECORDABLE = re.compile(r"[ !#-\[\]-~]{0,64}")
@@ -55,18 +55,11 @@ class ClassTable:
         """The classes; with `default` those with `globalDefault: true`, one of which the Priority plugin fills in."""
         return sorted(class_.metadata.name for class_ in self._classes if class_.global_default or not default)
 
-    def annotation(self, key: str) -> str:
-        """The literal of what each class says for an annotation; classes that do not say it are left out.
+    def annotation(self, key: str) -> tuple[str, list[str]]:
+        """The literal of what classes say for an annotation.
 
-        So are those that `left_out` names.
+        And the classes of which it is not in the table, because it cannot be recorded, or there is no room for it.
         """
-        return mapping(sorted(self._rows(key)[0]))
-
-    def left_out(self, key: str) -> list[str]:
-        """The classes whose annotation is not in the table: it cannot be recorded, or there is no room for it."""
-        return sorted(self._rows(key)[1])
-
-    def _rows(self, key: str) -> tuple[list[tuple[str, str]], list[str]]:
         room, rows, left_out = LONGEST_EXPRESSION, list[tuple[str, str]](), list[str]()
         for class_ in self._classes:
             value = (class_.metadata.annotations or {}).get(key)
@@ -80,7 +73,7 @@ class ClassTable:
                 rows.append(row)
             else:
                 left_out.append(class_.metadata.name)
-        return rows, left_out
+        return mapping(sorted(rows)), sorted(left_out)
 
 
 def resolved(name: str, priority: str, preemption_policy: str) -> str:
@@ -129,7 +122,7 @@ class Sink(NamedTuple):
 
     def differs(self, rule: str, key: str) -> None:
         """Note the classes whose annotation the rule does not know natively."""
-        if names := self.table.left_out(key):
+        if names := self.table.annotation(key)[1]:
             more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
             reason = f"{key} of PriorityClass {', '.join(names[:_NAMED])}{more} is not known here: {NOT_IN_TABLE}"
             self.inexpressible.append(Inexpressible(rule, reason, enforced=True, by_classes=True))

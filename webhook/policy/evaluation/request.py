@@ -75,7 +75,7 @@ def observe(request: PolicyRequest, *, until_gone: bool = False) -> "RequestAttr
     """
     if request.operation not in ("CREATE", "UPDATE"):
         return f"operation {request.operation} is not judged"
-    if not until_gone and _part(request.object, "metadata").get("deletionTimestamp"):
+    if not until_gone and part(request.object, "metadata").get("deletionTimestamp"):
         return "the object is being deleted; nothing holds that up"
     if request.resource in (PODS, CLASSES):
         return RequestAttributes(request, request.resource, request.object, request.old_object)
@@ -111,7 +111,7 @@ class RequestAttributes:
         user = request.user.username
         self.by_service_account = kind == PODS and (user.startswith(SERVICE_ACCOUNT) or user == CONTROLLER_MANAGER)
         """Whether a service account makes or changes a pod or a workload, perhaps for someone else."""
-        spec, class_ = _part(new, "spec"), request.priority_class
+        spec, class_ = part(new, "spec"), request.priority_class
         named = spec.get("priorityClassName")
         self.names_class = bool(named)
         """Whether the pod itself says which PriorityClass it has."""
@@ -121,7 +121,7 @@ class RequestAttributes:
         value = new.get("value") if kind == CLASSES else resolved
         self.value = value if isinstance(value, int) and not isinstance(value, bool) else None
         """The priority in effect; for a PriorityClass its value; None if nobody resolved it."""
-        before = _part(old, "spec")
+        before = part(old, "spec")
         self.priority_changed = (
             self.operation == "CREATE"
             or old is None
@@ -164,7 +164,7 @@ class RequestAttributes:
     @property
     def has_controller(self) -> bool:
         """Whether an owner of the object is its controller, as its ownerReferences say."""
-        owners = _part(self.request.object, "metadata").get("ownerReferences")
+        owners = part(self.request.object, "metadata").get("ownerReferences")
         return isinstance(owners, list) and any(
             isinstance(owner, dict) and owner.get("controller") is True for owner in owners
         )
@@ -179,7 +179,7 @@ class RequestAttributes:
     @property
     def name(self) -> str:
         """The object's own name, which `generateName` may leave empty."""
-        named = self.request.name or _part(self.new, "metadata").get("name")
+        named = self.request.name or part(self.new, "metadata").get("name")
         return named if isinstance(named, str) else ""
 
     def annotation_changes(self, keys: Iterable[str]) -> dict[str, AnnotationChange]:
@@ -206,7 +206,7 @@ class RequestAttributes:
         if self.old is None or self.gains_owner:
             return True
         new, old = (
-            {**data, "metadata": {k: v for k, v in _part(data, "metadata").items() if k not in _BOOKKEEPING}}
+            {**data, "metadata": {k: v for k, v in part(data, "metadata").items() if k not in _BOOKKEEPING}}
             for data in (self.new, self.old)
         )
         return new != old
@@ -221,7 +221,7 @@ class RequestAttributes:
                 spec["priorityClassName"] = class_.metadata.name
                 spec["preemptionPolicy"] = class_.preemption_policy or "PreemptLowerPriority"
             new["metadata"].setdefault("namespace", request.namespace)
-            new = {"apiVersion": "v1", "kind": "Pod", **new, "spec": {**spec, **_part(self.new, "spec")}}
+            new = {"apiVersion": "v1", "kind": "Pod", **new, "spec": {**spec, **part(self.new, "spec")}}
         user = {"username": request.user.username, "groups": list(request.user.groups), "uid": request.user.uid}
         return {
             "object": new,
@@ -232,7 +232,7 @@ class RequestAttributes:
                 "name": request.name,
                 "dryRun": request.dry_run,
                 **{key: value for key, value in request.raw.items() if key not in ("object", "oldObject", "userInfo")},
-                "userInfo": {**user, **_part(request.raw, "userInfo")},
+                "userInfo": {**user, **part(request.raw, "userInfo")},
             },
             "namespaceObject": None if namespace is None else {"metadata": _metadata_for_cel(namespace.metadata)},
             "priorityClass": None
@@ -247,21 +247,22 @@ class RequestAttributes:
         }
 
 
-def _part(of: Mapping[str, Any] | None, key: str) -> dict[str, Any]:
-    part = of.get(key) if of else None
-    return part if isinstance(part, dict) else {}
+def part(of: Mapping[str, Any] | None, key: str) -> dict[str, Any]:
+    """A mapping in JSON data; empty if it is absent or none, which is left for the API server to refuse."""
+    value = of.get(key) if of else None
+    return value if isinstance(value, dict) else {}
 
 
 def _owners(of: dict[str, Any]) -> set[tuple[str, ...]]:
     """What the ownerReferences name; what is none is left for the API server to refuse."""
-    owners = _part(of, "metadata").get("ownerReferences")
+    owners = part(of, "metadata").get("ownerReferences")
     rows = filter(None, owners) if isinstance(owners, list) else ()
     return {tuple(str(owner.get(field)) for field in OWNER_FIELDS) for owner in rows if isinstance(owner, dict)}
 
 
 def _strings(of: Mapping[str, Any] | None, key: str) -> Mapping[str, str]:
     """Labels or annotations; what is no string is left for the API server to refuse."""
-    texts = _part(_part(of, "metadata"), key)
+    texts = part(part(of, "metadata"), key)
     if _TEXT.issuperset(map(type, texts.values())):
         return texts
     return {name: value for name, value in texts.items() if isinstance(value, str)}
@@ -272,7 +273,7 @@ def _for_cel(of: dict[str, Any]) -> dict[str, Any]:
 
     `managedFields` are left out: they are often most of an object, and nobody's policy.
     """
-    known = {key: value for key, value in _part(of, "metadata").items() if value is not None and key != "managedFields"}
+    known = {key: value for key, value in part(of, "metadata").items() if value is not None and key != "managedFields"}
     return {**of, "metadata": {"labels": {}, "annotations": {}, **known}}
 
 
