@@ -155,8 +155,7 @@ class _Reader:
     """Makes plain data of what the parser finds in one document that begins on this line of a file."""
 
     def __init__(self, text: str, line: int) -> None:
-        self._text, self._line = text, line
-        self._loader: Any = None
+        self._events, self._line = yaml.parse(text, _Loader), line
         self._warnings: list[Remark] = []
         self._anchors: dict[str, tuple[Any, int]] = {}
         """What an anchor names, and how many values that are."""
@@ -166,14 +165,13 @@ class _Reader:
         """The document; without a value if the text has none."""
         line, value = self._line, None
         try:
-            self._loader = _Loader(self._text)
-            self._next()
-            if not isinstance(self._next(), events.StreamEndEvent):
-                first = self._next()
+            next(self._events)
+            if not isinstance(next(self._events), events.StreamEndEvent):
+                first = next(self._events)
                 line += first.start_mark.line
                 value = self._value(first)
                 # The end of the document, and of the text
-                self._next(), self._next()
+                next(self._events), next(self._events)
             problem = None
         except MarkedYAMLError as error:
             at, column, said = problem_of(error)
@@ -181,9 +179,6 @@ class _Reader:
         except (YAMLError, RecursionError) as error:
             problem = Remark(line, 1, "nested too deeply" if isinstance(error, RecursionError) else error.reason)
         return YamlDocument(line, value, tuple(self._warnings), problem)
-
-    def _next(self) -> Any:
-        return self._loader.get_event()
 
     def _value(self, event: Any) -> Any:
         """What begins with this event."""
@@ -201,7 +196,7 @@ class _Reader:
             value = self._mapping()
         else:
             value = []
-            while not isinstance(item := self._next(), events.SequenceEndEvent):
+            while not isinstance(item := next(self._events), events.SequenceEndEvent):
                 value.append(self._value(item))
         if event.anchor is not None:
             self._anchors[event.anchor] = (value, self._values - before)
@@ -215,8 +210,8 @@ class _Reader:
     def _mapping(self) -> dict[str, Any]:
         made: dict[str, Any] = {}
         merged: set[str] = set()
-        while not isinstance(key := self._next(), events.MappingEndEvent):
-            name, value = self._value(key), self._value(after := self._next())
+        while not isinstance(key := next(self._events), events.MappingEndEvent):
+            name, value = self._value(key), self._value(after := next(self._events))
             if name == "<<" and key.implicit[0]:
                 parts = value[::-1] if isinstance(after, events.SequenceStartEvent) else [value]
                 if not all(isinstance(part, dict) for part in parts):

@@ -147,12 +147,12 @@ def _create(context: Context, review: Review, pod: PodView, answer: Answer) -> N
     moved_from, record = resolution.moved_from, None
     if not moved_from and given is not None and given.name == resolution.name:
         moved_from = given.moved_from
-    if values or resolution.overwrite or given is not None:
+    if values or rules or moved_from or given is not None:
         record = _encoded(resolution.name, moved_from, tuple(values.items()))
     said = context.engine.creation_record(meta.labels, meta.annotations)
     forged = () if _OF_RECONCILER.isdisjoint(present) else RECONCILER_ANNOTATIONS
     annotations = {**dict.fromkeys(ours), **values, **dict.fromkeys(forged), GIVEN: record, CREATION: said}
-    answer.patch = _patch(pod, resolution if settled else None, annotations, _labels(review, meta, resolution, answer))
+    answer.patch = _patch(pod, resolution, annotations, _labels(review, meta, resolution, answer))
     if rules:
         answer.audit["applied"] = ",".join(dict.fromkeys(rules))
 
@@ -237,21 +237,16 @@ def _labels(review: Review, meta: MetadataView, resolution: Resolution, answer: 
 
 
 def _patch(
-    pod: PodView, resolution: Resolution | None, annotations: dict[str, str | None], labels: dict[str, str | None]
+    pod: PodView, resolution: Resolution, annotations: dict[str, str | None], labels: dict[str, str | None]
 ) -> list[Operation]:
-    """The patch of a new pod; `resolution` is None if its priority cannot be filled in."""
+    """The patch of a new pod; what it lacks as a whole is made before anything can be put into it."""
     meta, spec = pod.metadata or MetadataView(), pod.spec or PodSpecView()
-    metadata = _set("/metadata/annotations", meta.annotations, annotations)
-    metadata += _set("/metadata/labels", meta.labels, labels)
-    if resolution is None:
-        return metadata
-    # Objects to make before anything can be put into them
-    parents: list[Operation] = []
-    if pod.metadata is None and (resolution.managed or any(value is not None for value in annotations.values())):
-        parents.append({"op": "add", "path": "/metadata", "value": {}})
-    if pod.spec is None:
-        parents.append({"op": "add", "path": "/spec", "value": {}})
-    return parents + metadata + _set("/spec", _carried(spec), _priority(resolution, spec))
+    patch = _set("/metadata/annotations", meta.annotations, annotations) + _set("/metadata/labels", meta.labels, labels)
+    lacking = ["/metadata"] if pod.metadata is None and patch else []
+    if resolution.settled:
+        lacking += [] if pod.spec else ["/spec"]
+        patch += _set("/spec", _carried(spec), _priority(resolution, spec))
+    return [{"op": "add", "path": path, "value": {}} for path in lacking] + patch
 
 
 class Given(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -64,12 +64,12 @@ def read_documents(paths: Iterable[Path], stdin: bytes = b"") -> list[ObjectDocu
     documents: list[ObjectDocument] = []
     for path in named:
         if str(path) == "-":
-            documents += _parsed("standard input", stdin)
+            documents += _read("standard input", lambda: stdin)
         elif path.is_dir():
             for file in sorted(file for file in path.rglob("*") if file.suffix in _SUFFIXES and file.is_file()):
-                documents += _read(file, only_objects=True)
+                documents += _read(str(file), file.read_bytes, only_objects=True)
         else:
-            documents += _read(path)
+            documents += _read(str(path), path.read_bytes)
     if named and not documents:
         places = ", ".join("standard input" if str(path) == "-" else str(path) for path in named)
         raise ObjectsError(f"{places}: no Kubernetes object is in it")
@@ -131,15 +131,13 @@ def documents_in(where: str, value: Any, line: int = 0) -> Iterator[ObjectDocume
         yield from documents_in(where, item, line)
 
 
-def _read(file: Path, *, only_objects: bool = False) -> Iterator[ObjectDocument]:
-    try:
-        yield from _parsed(str(file), file.read_bytes(), only_objects=only_objects)
-    except OSError as error:
-        yield ObjectDocument(str(file), "", {}, problem=f"{file}: cannot be read: {error.strerror or error}")
-
-
-def _parsed(where: str, content: bytes, *, only_objects: bool = False) -> Iterator[ObjectDocument]:
+def _read(where: str, content_of: Callable[[], bytes], *, only_objects: bool = False) -> Iterator[ObjectDocument]:
     """The documents of a file; with `only_objects` what is read and is no object is passed over."""
+    try:
+        content = content_of()
+    except OSError as error:
+        yield ObjectDocument(where, "", {}, problem=f"{where}: cannot be read: {error.strerror or error}")
+        return
     hint = "; render a chart first, as with helm template" if b"{{" in content else ""
     for read in read_yaml(content):
         value = read.value

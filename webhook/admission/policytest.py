@@ -162,10 +162,10 @@ def run(found_test: FoundTest) -> list[CaseResult]:
     except (PolicyError, ObjectsError, OSError) as error:
         raise TestFileError(found_test.place("policies"), str(error)) from error
     try:
-        now = None if test.spec.now is None else epoch(test.spec.now)
+        now = time.time() if test.spec.now is None else epoch(test.spec.now)
     except InstantError as error:
         raise TestFileError(found_test.place("now"), f"spec.now: {error}") from error
-    context = Context(engine, objects) if now is None else Context(engine, objects, clock=lambda: now)
+    context = Context(engine, objects, clock=lambda: now)
     results = [_run_case(context, file, test.metadata.name, case) for case in test.spec.cases]
     for number, result in enumerate(results):
         if result.failures:
@@ -255,19 +255,14 @@ def _unknown_rule(policies: Policies, rule: str) -> str:
 
 def _without_record(patch: list[Operation]) -> list[Operation]:
     """A patch as authors of policies write it: without the records that the webhook keeps of new pods."""
-    records = {f"/metadata/annotations/{escape(key)}" for key in WEBHOOK_ANNOTATIONS}
-    shown: list[Operation] = []
-    for operation in patch:
-        path, value = operation["path"], operation.get("value")
-        if path in records:
-            continue
-        if path == "/metadata/annotations" and isinstance(value, dict):
-            value = {key: text for key, text in value.items() if key not in WEBHOOK_ANNOTATIONS}
-            if not value:
-                continue
-            operation = {**operation, "value": value}  # noqa: PLW2901 - the rest of it stays as it is
-        shown.append(operation)
-    return shown
+    shown = [
+        {**row, "value": {key: text for key, text in row["value"].items() if key not in WEBHOOK_ANNOTATIONS}}
+        if row["path"] == "/metadata/annotations"
+        else row
+        for row in patch
+        if row["path"] not in {f"/metadata/annotations/{escape(key)}" for key in WEBHOOK_ANNOTATIONS}
+    ]
+    return [row for row in shown if row["path"] != "/metadata/annotations" or row["value"]]
 
 
 def _path(operation: Operation) -> str:

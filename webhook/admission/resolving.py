@@ -17,10 +17,10 @@ NEVER, PREEMPT = "Never", "PreemptLowerPriority"
 
 
 class Resolution(msgspec.Struct, kw_only=True):
-    """What a pod resolves to. `priority_class` is None if none is named, or the named one does not exist (`missing`).
+    """What a pod resolves to. `priority_class` is None if none is named, or the named one does not exist.
 
-    `conflict` says that what the pod already carries disagrees, so nothing may be filled in: validation refuses it.
-    `moved_from` is the class of which it gets the twin.
+    It is `settled` unless that is so, or what the pod already carries disagrees: then nothing may be filled in, and
+    validation refuses it. `moved_from` is the class of which it gets the twin, and `set_by` the rule that gave it one.
     """
 
     name: str = ""
@@ -28,16 +28,9 @@ class Resolution(msgspec.Struct, kw_only=True):
     priority_class: PriorityClass | None = None
     value: int = 0
     preemption_policy: str = PREEMPT
-    conflict: bool = False
-    missing: bool = False
-    overwrite: bool = False
+    settled: bool = True
     managed: bool = False
     set_by: str = ""
-
-    @property
-    def settled(self) -> bool:
-        """Whether it may be filled in."""
-        return not (self.conflict or self.missing)
 
     def take(self, priority_class: PriorityClass) -> None:
         """Resolve to this class."""
@@ -93,12 +86,12 @@ def resolve(
     if name:
         named = context.lookup.priority_class(name)
         if named is None:
-            resolution.name, resolution.missing = name, True
+            resolution.name, resolution.settled = name, False
             answer.unsure.add((CLASSES, name))
             return resolution
         resolution.take(named)
         if disagreement(spec, resolution.value, resolution.preemption_policy):
-            resolution.conflict = True
+            resolution.settled = False
             answer.unsure.add((CLASSES, name))
         elif named.global_default:
             # If no field manager owns the name, the Priority plugin filled it in: judge the pod as the user sent it.
@@ -117,9 +110,9 @@ def resolve(
         if default is not None and is_default and not taken:
             resolution.take(default)
         elif not taken and (default is not None or not has_none):
-            resolution.conflict = True
+            resolution.settled = False
             answer.unsure |= {(CLASSES, default.metadata.name)} if default is not None else set()
-    if resolution.priority_class is not None and not resolution.conflict:
+    if resolution.priority_class is not None and resolution.settled:
         _apply_management(context, resolution, resolution.priority_class, answer)
     return resolution
 
@@ -136,7 +129,7 @@ def _take_policy_default(context: Context, request: PolicyRequest, resolution: R
         answer.warnings.append(f"rule {rule} gives PriorityClass {name}, which does not exist; it was not applied")
         return False
     resolution.take(default)
-    resolution.overwrite, resolution.set_by = True, rule
+    resolution.set_by = rule
     answer.warnings.append(f"a pod that names no PriorityClass gets {name} here, by rule {rule}")
     return True
 
@@ -164,8 +157,7 @@ def _apply_management(context: Context, resolution: Resolution, own: PriorityCla
         answer.warnings.append(f"twin {twin_name} of PriorityClass {name} {problem}: the pod stays in {name}")
         return
     resolution.take(twin)
-    resolution.overwrite = resolution.managed = True
-    resolution.moved_from = name
+    resolution.managed, resolution.moved_from = True, name
     answer.warnings.append(
         f"the pod gets PriorityClass {twin_name}, the twin of {name}: giveway preempts for it, and kube-scheduler does"
         f" not (PreemptionPolicy {managed.policy.name})"

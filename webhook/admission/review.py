@@ -204,7 +204,7 @@ class Review:
         try:
             view = msgspec.convert(obj, PodView)
         except msgspec.ValidationError as error:
-            raise BadReviewError(f"the pod template of request.object: {_readable(error)}", uid=self.uid) from None
+            raise _unreadable("the pod template of request.object", error, self.uid) from None
         made, more = copy.copy(self), {"object": obj, "old_object": None, "_views": {(PodView, False): view}}
         vars(made).update(more, operation="CREATE", resource=resource, has_old=False)
         return made
@@ -219,7 +219,7 @@ class Review:
         try:
             return decoder.decode(raw)
         except UNREADABLE as error:
-            raise BadReviewError(f"request.{field}: {_readable(error)}", uid=self.uid, rule=_rule(error)) from None
+            raise _unreadable(f"request.{field}", error, self.uid) from None
 
 
 def enveloped(request: Any) -> dict[str, Any]:
@@ -240,8 +240,7 @@ def decode(body: bytes) -> Review:
     try:
         review = _review.decode(body)
     except UNREADABLE as error:
-        text = f"the body is no AdmissionReview: {_readable(error)}"
-        raise BadReviewError(text, uid=uid_of(body), rule=_rule(error)) from None
+        raise _unreadable("the body is no AdmissionReview", error, uid_of(body)) from None
     if review.api_version != API_VERSION:
         raise BadReviewError(
             f"apiVersion is {bounded(review.api_version)!r}; only {API_VERSION} is served"
@@ -266,15 +265,11 @@ def uid_of(body: bytes) -> str:
     return match[1].decode() if match else ""
 
 
-def _rule(error: Exception) -> str:
-    """An API server takes objects that are nested 10 000 deep, ten times as deep as is read here."""
-    return "depth" if isinstance(error, RecursionError) else ""
-
-
-def _readable(error: Exception) -> str:
+def _unreadable(what: str, error: Exception, uid: str) -> BadReviewError:
+    """Why it is not read. An API server takes objects nested 10 000 deep, ten times as deep as is read here."""
     if isinstance(error, RecursionError):
-        return "it is nested too deeply"
-    return bounded(str(error).replace("`$", "`"))
+        return BadReviewError(f"{what}: it is nested too deeply", uid=uid, rule="depth")
+    return BadReviewError(f"{what}: {bounded(str(error).replace('`$', '`'))}", uid=uid)
 
 
 Operation = dict[str, Any]

@@ -1,7 +1,7 @@
 """The engine: policies compiled once, immutable, asked for every request. It has no clock and no memory."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -25,7 +25,7 @@ Applicability = str | Verdict | None
 """None: the policy applies. Else why it does not, or the verdict on a condition that could not be evaluated."""
 
 _KEPT = 1024
-"""Namespaces and values of which it is known what concerns them; by question."""
+"""Namespaces and values asked about last, of which it is known what concerns them, so that it costs one look-up."""
 
 
 class CompiledPolicy:
@@ -45,7 +45,7 @@ class CompiledPolicy:
         self._strictest = max(
             (rule.enforcement for rule in policy.rules), key=STRICTNESS.index, default=Enforcement.WARN
         )
-        self._exceptions = [(exception, exclusion(exception.match)) for exception in policy.exceptions]
+        self.exceptions = [(exception, exclusion(exception.match)) for exception in policy.exceptions]
         self._conditions = [(row.name, compile_bool(row.expression)) for row in policy.conditions]
         self.rows: dict[str, list[Any]] = defaultdict(list)
         """What it has to say on each question: compiled rules, or what is given."""
@@ -78,17 +78,6 @@ class CompiledPolicy:
                 text = f"condition {name} of policy {self.name} {rules.failed_text(program, error)}"
                 failed = failed or Verdict(self.name, name, rules.on_error(self._strictest, attributes), "error", text)
         return failed
-
-    def after_exceptions(self, verdict: Verdict, attributes: RequestAttributes) -> Verdict:
-        """The verdict of one of the policy's rules, or what becomes of it by an exception that has not ended."""
-        if not verdict.violated:
-            return verdict
-        for exception, tests in self._exceptions:
-            open_ = verdict.rule in exception.rules and attributes.request.now < exception.until
-            if open_ and any(test(attributes) for test in tests):
-                text = rules.excepted_text(verdict.id, exception, verdict.message)
-                return replace(verdict, outcome="excepted", message=text)
-        return verdict
 
 
 class RuleEvaluation:
@@ -147,7 +136,8 @@ class Engine:
         self.policies = policies
         twins = originals(policies.preemption)
         self._compiled = [CompiledPolicy(policy, twins) for policy in policies.priority]
-        self._asked, self._ranges = _by_namespace(self._compiled), _by_value(self._compiled)
+        self._asked = bounded_cache(_KEPT, 256)(partial(_of_namespace, self._compiled))
+        self._ranges = bounded_cache(_KEPT, 256)(partial(_holding, self._compiled))
         self.shielded = shielded(policies.preemption)
         """The annotation keys that nobody may change on an existing pod unless a policy gives the right."""
         shields = [shield for compiled in self._compiled for shield in compiled.rows[rules.PROTECT]]
@@ -165,7 +155,7 @@ class Engine:
         classes = ManagedClasses(policies.preemption)
         self.managed = classes.managed
         self.managed_if_generated = classes.managed_if_generated
-        self._excepting = {compiled.name: compiled for compiled in self._compiled if compiled.policy.exceptions}
+        self._exceptions = {compiled.name: compiled.exceptions for compiled in self._compiled if compiled.exceptions}
 
     def creation_record(self, labels: Mapping[str, str] | None, annotations: Mapping[str, str] | None) -> str | None:
         """The record of what a new pod says (`webhook.policy.model.creation`); None if no policy needs it."""
@@ -273,30 +263,23 @@ class Engine:
 
         A condition that failed has no rule, so no exception is about it.
         """
-        for place, row in enumerate(evaluation.verdicts if self._excepting else ()):
-            if row.policy in self._excepting:
-                evaluation.verdicts[place] = self._excepting[row.policy].after_exceptions(row, evaluation.attributes)
+        for place, verdict in enumerate(evaluation.verdicts if self._exceptions else ()):
+            for exception, tests in self._exceptions.get(verdict.policy, ()) if verdict.violated else ():
+                open_ = verdict.rule in exception.rules and evaluation.attributes.request.now < exception.until
+                if open_ and any(test(evaluation.attributes) for test in tests):
+                    text = rules.excepted_text(verdict.id, exception, verdict.message)
+                    evaluation.verdicts[place] = replace(verdict, outcome="excepted", message=text)
+                    break
         return [verdict for verdict in evaluation.verdicts if verdict.outcome != "skip"]
 
 
-def _by_namespace(policies: Sequence[CompiledPolicy]) -> Callable[[str, str | None], list[CompiledPolicy]]:
-    """The policies that have to do with a question about a namespace, or about a class, which is in none.
-
-    Those of the namespaces asked about last are known, so that it costs one look-up.
-    """
-
-    def asked(question: str, namespace: str | None) -> list[CompiledPolicy]:
-        rows = [policy for policy in policies if policy.rows[question]]
-        return rows if namespace is None else [policy for policy in rows if policy.named(namespace)]
-
-    return bounded_cache(_KEPT, 256)(asked)
+def _of_namespace(policies: list[CompiledPolicy], question: str, namespace: str | None) -> list[CompiledPolicy]:
+    """The policies that have to do with a question about a namespace, or about a class, which is in none."""
+    rows = [policy for policy in policies if policy.rows[question]]
+    return rows if namespace is None else [policy for policy in rows if policy.named(namespace)]
 
 
-def _by_value(policies: Iterable[CompiledPolicy]) -> Callable[[str, int], list[tuple[CompiledPolicy, CompiledRule]]]:
-    """The rules about the use or the definition of a value, each with its policy, by their ranges; else as above."""
-
-    def holding(question: str, value: int) -> list[tuple[CompiledPolicy, CompiledRule]]:
-        ranges = [(rule.range, policy, rule) for policy in policies for rule in policy.rows[question]]
-        return [row[1:] for row in sorted(ranges, key=lambda row: row[0]) if row[0][0] <= value <= row[0][1]]
-
-    return bounded_cache(_KEPT, 256)(holding)
+def _holding(policies: list[CompiledPolicy], question: str, value: int) -> list[tuple[CompiledPolicy, CompiledRule]]:
+    """The rules about the use or the definition of a value, each with its policy, by their ranges."""
+    ranges = [(rule.range, policy, rule) for policy in policies for rule in policy.rows[question]]
+    return [row[1:] for row in sorted(ranges, key=lambda row: row[0]) if row[0][0] <= value <= row[0][1]]
