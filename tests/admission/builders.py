@@ -96,9 +96,8 @@ def make_review(obj: Any, old: Any = None, *, operation: str | None = None, user
         old_object=old,
         namespace=meta.get("namespace", ""),
         name=meta.get("name", ""),
-        uid=UID,
     )
-    body["request"] |= more
+    body["request"] |= {"uid": UID} | more
     return body
 
 

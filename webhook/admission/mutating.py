@@ -278,12 +278,11 @@ class Given(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def as_sent(self, spec: PodSpecView, lookup: Lookup) -> PodSpecView:
         """The spec without the numbers of the class it had, if another class was named since."""
-        before = lookup.priority_class(self.name)
-        if (spec.priority_class_name or "") == self.name or before is None:
+        before, named = lookup.priority_class(self.name), spec.priority_class_name
+        numbers = spec.priority, spec.preemption_policy
+        if (named or "") == self.name or before is None or numbers != (before.value, policy_of(before)):
             return spec
-        if (spec.priority, spec.preemption_policy) != (before.value, policy_of(before)):
-            return spec
-        return PodSpecView(priority_class_name=spec.priority_class_name)
+        return PodSpecView(priority_class_name=named)
 
 
 _decoder = msgspec.json.Decoder(Given)
@@ -300,12 +299,11 @@ def _encoded(name: str, moved_from: str, copied: tuple[tuple[str, str], ...]) ->
 
 def given_earlier(annotations: Mapping[str, str], sent: Review | None = None) -> Given | None:
     """What an earlier call gave this pod; None in the first call, whatever a client wrote in the review of the pod."""
-    text = annotations.get(GIVEN)
-    if text is None or len(text) > _LONGEST:
+    text = annotations.get(GIVEN, "")
+    if not text or len(text) > _LONGEST:
         return None
-    if sent is not None and any(f"f:{GIVEN}" in keys for keys in owned(sent, "metadata", "annotations")):
-        return None
-    return _decoded(text)
+    by_client = sent is not None and any(f"f:{GIVEN}" in keys for keys in owned(sent, "metadata", "annotations"))
+    return None if by_client else _decoded(text)
 
 
 def _decoded(text: str) -> Given | None:

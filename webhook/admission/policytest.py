@@ -120,7 +120,6 @@ def find(paths: Iterable[Path]) -> Iterator[FoundTest]:
             for document in documents:
                 for line, column, text in (*document.warnings, *filter(None, [document.problem])):
                     raise TestFileError(SourcePosition(str(file), line, column), f"YAML: {text}")
-            for document in documents:
                 if isinstance(document.value, dict) and document.value.get("kind") == "PolicyTest":
                     yield FoundTest(file, document, _test(file, document))
 

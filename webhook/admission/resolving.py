@@ -46,16 +46,12 @@ def policy_of(priority_class: PriorityClass) -> str:
 def global_default(context: Context) -> PriorityClass | None:
     """The global default; of several (two were created at once) the lowest value, then the first name."""
     defaults = context.lookup.default_priority_classes()
-    if not defaults:
-        return None
-    return min(defaults, key=lambda item: (item.value, item.metadata.name))
+    return min(defaults, key=lambda item: (item.value, item.metadata.name), default=None)
 
 
 def disagreement(spec: PodSpecView, value: int, preemption_policy: str) -> bool:
     """Whether a pod already carries another value or policy than it resolves to; absent fields agree."""
-    return (spec.priority is not None and spec.priority != value) or (
-        spec.preemption_policy is not None and spec.preemption_policy != preemption_policy
-    )
+    return spec.priority not in (None, value) or spec.preemption_policy not in (None, preemption_policy)
 
 
 def owned(review: Review, *path: str) -> Iterator[dict[str, Any]]:

@@ -125,7 +125,6 @@ def review_of(
     namespace: str = "",
     name: str = "",
     dry_run: bool = False,
-    uid: str = "giveway",
 ) -> Json:
     """The AdmissionReview (v1) that asks about an object.
 
@@ -134,7 +133,7 @@ def review_of(
     """
     group, plural = RESOURCES.get(kind, ("", f"{kind.lower()}s"))
     request = {
-        "uid": uid,
+        "uid": "giveway",
         "kind": {"group": group, "version": "v1", "kind": kind},
         "resource": {"group": group, "version": "v1", "resource": plural},
         "operation": operation,
