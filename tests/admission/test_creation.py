@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.admission.builders import judged, make_context, make_pod, message_of, mutated
+from tests.admission.builders import judged, make_context, make_pod, mutated
 from tests.policy.builders import document, policies, table
 from webhook.policy.model.preemption import PreemptionPolicy
 from webhook.policy.model.values import CREATION, GIVEN, MARK
@@ -75,13 +75,6 @@ def test_a_record_that_a_client_sends_is_replaced(by):
     """A copied manifest carries the record of another pod, and a forged one is no different."""
     pod = make_pod(meta={"annotations": {CREATION: '{"labels":{"tier":"batch"}}'}}, **SPEC)
     assert recorded(policy(*by), pod) == (ABSENT if by else None)
-
-
-def test_a_mirror_pod_has_no_record():
-    """Mutation leaves mirror pods alone, so nothing else would take a forged record off."""
-    pod = make_pod(meta={"annotations": {"kubernetes.io/config.mirror": "x", CREATION: ABSENT}}, **SPEC)
-    answer = judged(make_context(policies=(policy(BY_TIER),)), pod)
-    assert f"annotation {CREATION} is giveway's record" in message_of(answer)
 
 
 def test_labels_and_groups_of_running_pods_change_freely():

@@ -79,13 +79,6 @@ def test_a_group_with_the_right_passes(make):
     assert verdict(make(), BAND, LISTED)["allowed"]
 
 
-@pytest.mark.parametrize("version", ["v1alpha2", "v1beta1", "v1", "v9"])
-def test_every_version_is_judged(version):
-    """Where the priority stands is the same, whatever else the version says."""
-    body = group(version, priorityClassName="high", priority=950, disruptionMode={"all": {}})
-    assert "band/top" in denied_by(verdict(body, BAND))
-
-
 def test_templates_are_found_wherever_a_version_keeps_them():
     """A version that is not known yet hides no priority."""
     body = templates()

@@ -172,13 +172,6 @@ def test_what_mutation_could_not_do_is_a_warning(objects, policies, spec, words)
     assert any(words in warning for warning in answer["warnings"])
 
 
-def test_a_pod_made_by_generate_name_is_patched_like_any_other():
-    """A pod without a name yet, from a controller, resolves as well."""
-    pod = make_pod(priorityClassName="high")
-    pod["metadata"] = {"generateName": "web-7c5-", "namespace": "team-a"}
-    assert priority_of(mutated(make_context(HIGH), pod)) == ("high", 100, PREEMPT)
-
-
 def test_missing_parents_are_made():
     """A pod without metadata or spec gets them before anything is put into them."""
     context = make_context(

@@ -20,7 +20,6 @@ from tests.admission.builders import (
 from tests.policy.builders import table
 from webhook.policy.model.values import (
     CAN_BE_PREEMPTED,
-    DECISION,
     GIVEN,
     MARK,
     PLAN,
@@ -187,45 +186,25 @@ def test_nothing_is_recorded_where_nothing_was_given():
     assert "annotations" not in mutated(CONTEXT, sent(make_pod(priorityClassName="prod")))["metadata"]
 
 
-@pytest.mark.parametrize("name", ["prod", "offline", "ghost"])
-@pytest.mark.parametrize("key", [PLAN, DECISION])
-def test_a_new_pod_carries_no_record_of_the_reconciler(key, name):
-    """A restored or copied manifest may carry a plan or a decision: they are taken off, and validation has no word."""
-    pod = make_pod(meta={"annotations": {key: '{"attempt":-1000000}', "a": "b"}}, priorityClassName=name)
-    result = mutated(CONTEXT, sent(pod))
-    assert key not in result["metadata"]["annotations"]
-    assert result["metadata"]["annotations"]["a"] == "b"
-    assert not any("own-annotations" in text for text in refusals(result))
+def test_a_pod_without_a_class_that_is_there_carries_no_plan_either():
+    """What only the reconciler writes is taken off whatever else is left for validation."""
+    pod = make_pod(meta={"annotations": {PLAN: "{}", "a": "b"}}, priorityClassName="ghost")
+    assert mutated(CONTEXT, sent(pod))["metadata"]["annotations"] == {"a": "b"}
 
 
 def test_a_stray_mark_is_taken_off_with_a_warning():
-    """A restored pod whose class is not managed any more gets in; who set the mark learns that it does nothing."""
-    pod = make_pod(meta={"labels": {MARK: "managed", "a": "b"}}, priorityClassName="prod")
+    """A restored pod whose class is not managed any more gets in; who set the mark learns that it does nothing.
+
+    That a mark stays by which a controller may select is in tests/native/test_attacks.py.
+    """
+    owners = [{**CONTROLLER[0], "controller": False}]
+    meta = {"labels": {MARK: "managed", "a": "b"}, "ownerReferences": owners}
+    pod = make_pod(meta=meta, priorityClassName="prod")
     answer = filled(CONTEXT, sent(pod))
     assert any("taken off" in warning for warning in answer["warnings"])
     result = mutated(CONTEXT, sent(pod))
     assert result["metadata"]["labels"] == {"a": "b"}
     assert refusals(result) == []
-
-
-@table(
-    "name, value, owners, words",
-    {
-        "not managed": ("prod", "managed", CONTROLLER, "PriorityClass prod is not one that it manages"),
-        "another value": ("offline", "other", CONTROLLER, "its only value is 'managed'"),
-        "managed": ("offline", "managed", CONTROLLER, None),
-        "owned, not controlled": ("prod", "managed", [{**CONTROLLER[0], "controller": False}], None),
-    },
-)
-def test_a_mark_that_a_controller_may_select_by_stays_as_it_is(name, value, owners, words):
-    """The pod is refused if the mark is not right: with another mark its controller would not see it, and make more."""
-    pod = make_pod(meta={"labels": {MARK: value}, "ownerReferences": owners}, priorityClassName=name)
-    for asked in (sent(pod), pod):
-        result = mutated(CONTEXT, asked)
-        if owners is CONTROLLER:
-            assert result["metadata"]["labels"] == {MARK: value}
-        said = "; ".join(refusals(result))
-        assert words in said if words else not said
 
 
 def test_a_deletion_timestamp_in_a_new_pod_escapes_nothing():

@@ -89,13 +89,6 @@ def test_a_template_needs_no_resolved_priority(kind):
             assert answer == {"uid": answer["uid"], "allowed": True}
 
 
-def test_a_template_without_class_is_judged_by_the_class_its_pods_get():
-    """The policy's default counts for a template as it will for its pods, before the global default."""
-    default = policy("teams", "{name: default, defaultPriorityClass: batch}")
-    context = make_context(make_class("std", 7, default=True), BATCH, policies=(default, NO_HIGH))
-    assert judged(context, make_workload("Deployment"))["allowed"] is True
-
-
 @pytest.mark.parametrize("spec", [{"template": None}, {}, "nonsense"], ids=["null", "absent", "no spec"])
 def test_there_is_nothing_to_judge_without_a_template(spec):
     """A ReplicationController may have none; what is no object is the API server's to refuse."""

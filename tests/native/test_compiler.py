@@ -265,16 +265,6 @@ def test_classes_for_which_the_table_has_no_room_are_left_out_and_named():
     assert (found.lacks, compiled(spec, classes=[*ours, *reversed(spam)])) == ([], found)
 
 
-def test_two_hundred_rules_are_as_many_validations_in_a_few_policies():
-    """Rules of a policy share an object, and so its match conditions and its variables."""
-    rows = [
-        f"{{name: r{n}, reserve: {{from: {n * 10}, to: {n * 10 + 9}, use: {{namespaces: [a]}}}}}}" for n in range(200)
-    ]
-    found = compiled(rules(*rows))
-    made = next(one for one in found.objects if one["metadata"]["name"] == "giveway-p-pods-enforce")
-    assert (len(made["spec"]["validations"]), len(names(found))) == (200, 9)
-
-
 EXCEPTION = "[{match: {namespaces: [team-a]}, rules: [allowed], reason: r, owner: o, until: 2026-11-30}]"
 BEFORE, AFTER = 1_796_083_199.0, 1_796_083_200.0
 
