@@ -56,7 +56,7 @@ def test_an_exception_holds_until_its_end(spec, request_, rule):
     """The rule is violated all the same, says so in a warning until the end, and refuses from then on."""
     assert refused(request_, spec, BEFORE) == []
     found = [verdict for verdict in engine(spec).judge(request_) if verdict.outcome == "excepted"]
-    assert [(verdict.id, verdict.warns, verdict.silent) for verdict in found] == [(rule, True, False)]
+    assert [(verdict.id, verdict.warns) for verdict in found] == [(rule, True)]
     assert refused(request_, spec, END) == refused(request_, spec, AFTER) == [rule]
 
 
@@ -97,7 +97,7 @@ def test_a_rule_under_audit_says_nothing_of_its_exceptions():
     """Nobody is refused or warned by such a rule, so nobody is told of the exception."""
     request = create(pod("other"), now=BEFORE)
     (verdict,) = engine(excepting(ALLOWED, enforcement="audit")).judge(request)
-    assert (verdict.outcome, verdict.warns, verdict.silent) == ("excepted", False, False)
+    assert (verdict.outcome, verdict.violated, verdict.warns) == ("excepted", False, False)
 
 
 def test_the_trace_says_that_an_exception_was_used():

@@ -239,6 +239,6 @@ def _ask(context: Context, sent: Existing, user: UserInfo, settled: Collection[t
 
 def _said(answer: Answer) -> Iterable[Said]:
     for verdict in answer.verdicts:
-        said = "refused" if verdict.denies else "warned" if verdict.warns else "audited" if verdict.silent else ""
+        said = "refused" if verdict.denies else "warned" if verdict.warns else "audited" if verdict.violated else ""
         if said:
             yield Said(verdict.id, said, say(verdict))

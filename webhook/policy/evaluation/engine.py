@@ -105,18 +105,28 @@ class RuleEvaluation:
 
         For `--explain`, not for speed.
         """
-        said = {verdict.id: verdict for verdict in self.verdicts}
+        said, attributes = {verdict.id: verdict for verdict in self.verdicts}, self.attributes
+        makes_pod = attributes.kind == PODS and not attributes.template and attributes.operation == "CREATE"
         for policy in policies:
-            applicability = policy.applicability(self.attributes)
+            applicability = policy.applicability(attributes)
             if isinstance(applicability, Verdict):
                 yield applicability
                 applicability = applicability.message
             for rule in policy.policy.rules:
                 had_part, why = False, applicability or "it says nothing of this request"
+                default, own = rule.default_priority_class, attributes.class_name
                 if not applicability and rule.declaration.range is not None:
-                    why = f"{self.attributes.value} does not lie in {rule.declaration.title}"
-                elif not applicability and self.attributes.makes_pod and not rule.declaration.refuses:
-                    had_part, why = rules.given(rule, self.attributes)
+                    why = f"{attributes.value} does not lie in {rule.declaration.title}"
+                elif not applicability and makes_pod and default is not None:
+                    had_part, why = (
+                        default == own,
+                        f"the pod has PriorityClass {own or 'none'}; the default is {default}",
+                    )
+                elif not applicability and makes_pod and rule.copy_annotations:
+                    had_part, why = (
+                        True,
+                        f"a new pod takes over {', '.join(rule.copy_annotations)} from its PriorityClass",
+                    )
                 unheard = Verdict(policy.name, rule.name, rule.enforcement, "allow" if had_part else "skip", why)
                 yield said.get(unheard.id, unheard)
         nobody = "no protected annotation changes without the right to it"

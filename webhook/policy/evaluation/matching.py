@@ -10,7 +10,7 @@ from typing import Any
 
 from webhook.kube.objects.meta import LabelSelector
 from webhook.kube.selectors import label_matcher
-from webhook.policy.evaluation.request import PODS, RequestAttributes, UserInfo
+from webhook.policy.evaluation.request import PODS, RequestAttributes, UserInfo, strings
 from webhook.policy.model.globs import name_matcher
 from webhook.policy.model.match import RequestMatch, Subject
 from webhook.policy.model.rules import Definers
@@ -102,9 +102,9 @@ def _labelled(selector: LabelSelector, *, gives: bool) -> Test:
     def test(attributes: RequestAttributes) -> str | None:
         if not attributes.request.labels_known:
             return _UNSELECTED["BINDING"] if gives else None
-        old = None if gives and attributes.operation == "CREATE" else attributes.old_labels
-        states = (attributes.labels,) if old is None else (attributes.labels, old)
-        if enough(map(selected, states)):
+        old = None if gives and attributes.operation == "CREATE" else attributes.old
+        states = (attributes.new,) if old is None else (attributes.new, old)
+        if enough(selected(strings(state, "labels")) for state in states):
             return None
         return _UNSELECTED["UPDATE" if gives and old is not None else "CREATE"]
 

@@ -136,21 +136,6 @@ class RequestAttributes:
         return Inputs(self._variables, self.request.allowance)
 
     @property
-    def makes_pod(self) -> bool:
-        """Whether the request makes a pod, and not a workload with its template."""
-        return self.kind == PODS and not self.template and self.operation == "CREATE"
-
-    @property
-    def labels(self) -> Mapping[str, str]:
-        """The labels as they would be stored."""
-        return _strings(self.new, "labels")
-
-    @property
-    def old_labels(self) -> Mapping[str, str] | None:
-        """The labels as they are; None at CREATE."""
-        return None if self.old is None else _strings(self.old, "labels")
-
-    @property
     def by_controller(self) -> bool:
         """Whether a service account surely makes the pod, or the workload, for someone else.
 
@@ -187,12 +172,12 @@ class RequestAttributes:
 
         At CREATE a value equal to the PriorityClass's own counts as copied from there. It is no change.
         """
-        new = _strings(self.new, "annotations")
+        new = strings(self.new, "annotations")
         if self.operation == "CREATE":
             given = self.request.priority_class if self.kind == PODS else None
             copied: Mapping[str, str] = (given.metadata.annotations if given else None) or {}
             return {key: (None, new[key]) for key in keys if key in new and copied.get(key) != new[key]}
-        old = _strings(self.old, "annotations")
+        old = strings(self.old, "annotations")
         return {key: (old.get(key), new.get(key)) for key in keys if old.get(key) != new.get(key)}
 
     @property
@@ -260,7 +245,7 @@ def _owners(of: dict[str, Any]) -> set[tuple[str, ...]]:
     return {tuple(str(owner.get(field)) for field in OWNER_FIELDS) for owner in rows if isinstance(owner, dict)}
 
 
-def _strings(of: Mapping[str, Any] | None, key: str) -> Mapping[str, str]:
+def strings(of: Mapping[str, Any] | None, key: str) -> Mapping[str, str]:
     """Labels or annotations; what is no string is left for the API server to refuse."""
     texts = part(part(of, "metadata"), key)
     if _TEXT.issuperset(map(type, texts.values())):

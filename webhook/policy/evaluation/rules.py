@@ -84,11 +84,6 @@ class Verdict(msgspec.Struct, frozen=True):
             return self.enforcement is Enforcement.WARN
         return self.outcome == "error" and self.enforcement is not Enforcement.ENFORCE
 
-    @property
-    def silent(self) -> bool:
-        """Whether the rule is violated and neither the author nor the API server hears of it: under `audit`."""
-        return self.violated and not (self.denies or self.warns)
-
 
 _ALLOW: Said = "allow", ""
 
@@ -322,14 +317,6 @@ def excepted_text(rule_id: str, exception: PolicyException, violation: str) -> s
 def without_name(rule_id: str, text: str) -> str:
     """A text that says `this rule` instead of the rule's name, for a line that has named it."""
     return re.sub(rf"\brule {re.escape(rule_id)}(?![\w/-])", "this rule", text.removesuffix(f" (rule {rule_id})"))
-
-
-def given(rule: PriorityRule, attributes: RequestAttributes) -> tuple[bool, str]:
-    """Whether a new pod has what a rule that fills in gives, and that in words."""
-    default, pods_own = rule.default_priority_class, attributes.class_name
-    if default is not None:
-        return default == pods_own, f"the pod has PriorityClass {pods_own or 'none'}; the default is {default}"
-    return True, f"a new pod takes over {', '.join(rule.copy_annotations or ())} from its PriorityClass"
 
 
 KINDS: dict[str, Callable[[PriorityPolicy, PriorityRule, Any, Twins], Rows]] = {
