@@ -58,11 +58,9 @@ def mutate_class(context: Context, review: Review, answer: Answer) -> None:
     that is Never keeps it so. The API server compares old and new after mutation (`ValidateUpdate` of PriorityClass),
     so a manifest without `Never` can be applied again.
     """
-    priority_class = review.typed(PriorityClass)
-    if priority_class.preemption_policy == NEVER:
-        return
-    created = review.operation == "CREATE"
-    if not created and not (review.has_old and policy_of(review.typed(PriorityClass, old=True)) == NEVER):
+    priority_class, created = review.typed(PriorityClass), review.operation == "CREATE"
+    changes = created or (review.has_old and policy_of(review.typed(PriorityClass, old=True)) == NEVER)
+    if priority_class.preemption_policy == NEVER or not changes:
         return
     name, prefix = priority_class.metadata.name, priority_class.metadata.generate_name
     managed = context.managed(name) if name else context.engine.managed_if_generated(prefix)

@@ -143,7 +143,7 @@ class CaseResult(msgspec.Struct, kw_only=True):
     """
 
     file: Path
-    place: SourcePosition | None = None
+    place: SourcePosition | None
     test: str
     case: str
     verdict: str
@@ -165,32 +165,27 @@ def run(found_test: FoundTest) -> list[CaseResult]:
     except InstantError as error:
         raise TestFileError(found_test.place("now"), f"spec.now: {error}") from error
     context = Context(engine, objects, clock=lambda: now)
-    results = [_run_case(context, file, test.metadata.name, case) for case in test.spec.cases]
-    for number, result in enumerate(results):
-        if result.failures:
-            result.place = found_test.place("cases", number)
-    return results
+    return [_run_case(context, found_test, number) for number in range(len(test.spec.cases))]
 
 
-def _run_case(context: Context, file: Path, test: str, case: Case) -> CaseResult:
+def _run_case(context: Context, found_test: FoundTest, number: int) -> CaseResult:
     """Run one case in its phases; validation sees what mutation made of the object."""
-    began = time.perf_counter()
-    answers: dict[Phase, Answer] = {}
+    began, case = time.perf_counter(), found_test.test.spec.cases[number]
+    answers: list[Answer] = []
     request = case.request
-    if case.phase in ("mutate", "both"):
-        answers["mutate"] = _ask(context, "mutate", request)
-    if case.phase in ("validate", "both"):
-        patch = answers["mutate"].patch if answers else []
-        if patch and request.object is not None:
-            request = msgspec.structs.replace(request, object=apply_json_patch(request.object, patch))
-        answers["validate"] = _ask(context, "validate", request)
-    last = list(answers.values())[-1]
+    phases: tuple[Phase, ...] = ("mutate", "validate") if case.phase == "both" else (case.phase,)
+    for phase in phases:
+        answers.append(answer := _ask(context, phase, request))
+        if answer.patch and request.object is not None:
+            request = msgspec.structs.replace(request, object=apply_json_patch(request.object, answer.patch))
+    failures = list(_failures(context.engine.policies, case.expect, answers))
     return CaseResult(
-        file=file,
-        test=test,
+        file=found_test.file,
+        place=found_test.place("cases", number) if failures else None,
+        test=found_test.test.metadata.name,
         case=case.name,
-        verdict="allow" if last.allowed else "deny",
-        failures=list(_failures(context.engine.policies, case.expect, answers, last)),
+        verdict="allow" if answers[-1].allowed else "deny",
+        failures=failures,
         seconds=time.perf_counter() - began,
     )
 
@@ -212,17 +207,16 @@ def _ask(context: Context, phase: Phase, request: TestRequest) -> Answer:
     return ask(context, phase, body)
 
 
-def _failures(policies: Policies, expect: Expect, answers: dict[Phase, Answer], last: Answer) -> Iterator[str]:
-    """In what the answer differs from what is expected, one sentence each."""
-    verdict = "allow" if last.allowed else "deny"
-    text = last.message or "; ".join(last.refusals)
+def _failures(policies: Policies, expect: Expect, answers: list[Answer]) -> Iterator[str]:
+    """In what the answers, of which the last one decides, differ from what is expected, one sentence each."""
+    verdict = "allow" if answers[-1].allowed else "deny"
+    text = answers[-1].message or "; ".join(answers[-1].refusals)
     if verdict != expect.verdict:
         yield f"verdict: expected {expect.verdict}, got {verdict}{': ' if text else ''}{text}"
     if expect.rule is not None:
         # Every rule that had a part: that refused, warned, would have refused, or filled something in
-        rules = {row.id for answer in answers.values() for row in answer.verdicts if row.outcome != "allow"}
-        applied = answers["mutate"].audit.get("applied", "") if "mutate" in answers else ""
-        rules.update(filter(None, applied.split(",")))
+        rules = {row.id for answer in answers for row in answer.verdicts if row.outcome != "allow"}
+        rules.update(rule for answer in answers for rule in answer.audit.get("applied", "").split(",") if rule)
         if expect.rule not in rules:
             unknown = _unknown_rule(policies, expect.rule)
             got = ", ".join(sorted(rules)) or "none"
@@ -230,11 +224,12 @@ def _failures(policies: Policies, expect: Expect, answers: dict[Phase, Answer], 
     if expect.message is not None and expect.message not in text:
         yield f"message: expected {expect.message!r} in {text!r}"
     if expect.patch is not None:
-        patch = _without_record(answers["mutate"].patch) if "mutate" in answers else []
-        if sorted(patch, key=_path) != sorted(expect.patch, key=_path):
+        patch = _without_record([operation for answer in answers for operation in answer.patch])
+        given, wanted = (sorted(rows, key=lambda row: str(row.get("path"))) for rows in (patch, expect.patch))
+        if given != wanted:
             yield f"patch: expected {_json(expect.patch)}, got {_json(patch)}"
     if expect.warnings is not None:
-        warnings = [text for row in answers.values() for text in row.warnings]
+        warnings = [text for answer in answers for text in answer.warnings]
         for words in expect.warnings:
             if not any(words in warning for warning in warnings):
                 yield f"warnings: expected {words!r} in {warnings or 'none'}"
@@ -262,10 +257,6 @@ def _without_record(patch: list[Operation]) -> list[Operation]:
         if row["path"] not in {f"/metadata/annotations/{escape(key)}" for key in WEBHOOK_ANNOTATIONS}
     ]
     return [row for row in shown if row["path"] != "/metadata/annotations" or row["value"]]
-
-
-def _path(operation: Operation) -> str:
-    return str(operation.get("path"))
 
 
 def _json(patch: list[Operation]) -> str:

@@ -134,10 +134,8 @@ def _apply_management(context: Context, resolution: Resolution, own: PriorityCla
     """Move the pod of a managed class to its twin if it has one, and say whether the reconciler takes it."""
     name = resolution.name
     managed = context.managed(name)
-    if managed is None:
-        return
-    if resolution.preemption_policy == NEVER:
-        resolution.managed = True
+    if managed is None or resolution.preemption_policy == NEVER:
+        resolution.managed = managed is not None
         return
     twin_name = managed.twin
     if twin_name is None:
