@@ -12,7 +12,7 @@ from webhook.native.mutation import mutating_objects
 from webhook.native.objects import Object, Settings
 from webhook.native.protected import protected_objects
 from webhook.native.rules import policy_objects
-from webhook.native.sink import ClassTable, Inexpressible, Sink
+from webhook.native.sink import Inexpressible, Sink
 from webhook.policy.evaluation.managed_classes import originals
 from webhook.policy.model.policies import Policies
 
@@ -36,8 +36,7 @@ def compile_policies(
 
     `now` is in seconds since the epoch: exceptions that have ended by then are left out.
     """
-    bands = [rule.reserve for policy in policies.priority for rule in policy.rules if rule.reserve is not None]
-    sink = Sink(settings, now, ClassTable(classes, [(band.from_, band.to) for band in bands]), [])
+    sink = Sink(policies, classes, settings, now)
     made = [*mutating_objects(policies, sink)] if settings.mutates else []
     made += protected_objects(policies, sink)
     twins = originals(policies.preemption)

@@ -28,7 +28,7 @@ from webhook.native.matching import (
 from webhook.native.record import GIVEN_VARIABLE, RECORD, creation_text, owned, sent
 from webhook.native.rewriting import InexpressibleError
 from webhook.native.rules import applies, bracketed
-from webhook.native.sink import ClassTable, Sink, resolved, value_variable
+from webhook.native.sink import Sink, resolved, value_variable
 from webhook.policy.evaluation.managed_classes import scale_up_delay
 from webhook.policy.evaluation.request import CLASSES
 from webhook.policy.evaluation.rules import BUILTIN
@@ -119,7 +119,7 @@ def _pods(policies: Policies, sink: Sink) -> list[objects.Object]:
         ("preemptionPolicy", if_else(_MOVES, _CLASS_POLICY, _POLICY)),
         ("managed", all_of([managed(policies.preemption, _CLASS), f"variables.preemptionPolicy == {quote(NEVER)}"])),
         ("resolved", resolved(_CLASS, bracketed(priority), "variables.preemptionPolicy")),
-        *_copied(policies, sink.table, when, given.settled),
+        *_copied(policies, sink, when, given.settled),
     ]
     # The annotations that giveway writes: copies, the record of what was given, and that of what the pod says
     copied = f"{listing(sorted({*when, POD_SCALE_UP_DELAY}))}.filter(k, k in variables.copied)"
@@ -193,7 +193,7 @@ def _giving(policies: Policies, sink: Sink) -> _Giving:
     """Default classes and twins. A rule that cannot be expressed is noted."""
     cases = list(_given_by("default_priority_class", policies, sink))
     defaults, default = {name for _, name, _ in cases}, quote("")
-    global_defaults = sink.table.names(default=True)
+    global_defaults = sink.names(default=True)
     for _, name, when in reversed(cases):
         default = if_else(when, quote(name), default)
     # A pod names no class if it has none, or if the Priority plugin filled in the global default
@@ -202,7 +202,7 @@ def _giving(policies: Policies, sink: Sink) -> _Giving:
     names_none = any_of([f"{_NAME} == ''", all_of(filled_in) if global_defaults else FALSE])
     # If a default class is there, what follows from the class that the pod has now is no matter. If it has gone
     # since the table was made, the pod stays in its class, without twin and copies
-    there = sorted(defaults.intersection(sink.table.names()))
+    there = sorted(defaults.intersection(sink.names()))
     settled = f"!({_DEFAULT} in {listing(there)})" if there else TRUE
     by_default = f"{_DEFAULT} == params.metadata.name" if defaults else FALSE
     # A twin takes pods if it has the value of their class, and is `Never` while that is not
@@ -235,7 +235,7 @@ def _given_by(body: str, policies: Policies, sink: Sink) -> Iterator[tuple[str, 
             except InexpressibleError as error:
                 sink.lacks(rule_id, error)
                 continue
-            if not sink.table.known:
+            if not sink.known:
                 sink.lacks(
                     rule_id,
                     "what a class says, and which class is the global default that pods without one have by then, is"
@@ -251,9 +251,7 @@ def _twin_of(policies: Policies) -> str:
     return f"{mapping((name, quote(twin)) for name, twin in twins)}[?{_NAME}].orValue('')" if twins else quote("")
 
 
-def _copied(
-    policies: Policies, table: ClassTable, when: dict[str, list[str]], settled: str
-) -> Iterator[tuple[str, str]]:
+def _copied(policies: Policies, sink: Sink, when: dict[str, list[str]], settled: str) -> Iterator[tuple[str, str]]:
     """Variables: what classes say of the annotations to copy, what an earlier call copied, and what is copied now.
 
     A key that no class has is there as well: what a webhook that knows newer classes has copied is taken back.
@@ -265,7 +263,7 @@ def _copied(
     ours = f"{RECORD}.contains('\"' + k + '\":\"' + {_ANNOTATIONS}[k] + '\"')"
     copies = dict[str, str]()
     for key in keys:
-        name, (said, _) = value_variable(key, keys), table.annotation(key)
+        name, (said, _) = value_variable(key, keys), sink.annotation(key)
         yield name, _NOTHING if said == "{}" else said
         offered = f"variables.{name}[?variables.resolved]"
         copied = if_else(any_of(when.get(key, ())), offered, _NONE)

@@ -83,7 +83,7 @@ def protected_objects(policies: Policies, sink: Sink) -> Iterator[objects.Object
     """The policies about new pods, changes of pods, Bindings, and PriorityClasses, with their bindings."""
     shields = list(_shields(policies, sink))
     keys = sorted({key for shield in shields for key in shield.body.keys})
-    variables = [*_VARIABLES, *((value_variable(key, keys), sink.table.annotation(key)[0]) for key in keys)]
+    variables = [*_VARIABLES, *((value_variable(key, keys), sink.annotation(key)[0]) for key in keys)]
     for place in _PLACES:
         asked, about = place.asked, PODS if place.asked.kind == PODS else CLASSES
         rows: Rows = {}
@@ -93,7 +93,7 @@ def protected_objects(policies: Policies, sink: Sink) -> Iterator[objects.Object
         elif about == PODS:
             rows = {(BUILTIN, "enforce"): _own_keys(asked, sink.settings.reconciler)}
             builtin = shielded(policies.preemption)
-        if place is not _NEW_PODS or sink.table.known:
+        if place is not _NEW_PODS or sink.known:
             here = [shield for shield in shields if about in shield.body.resources]
             _add_key_rows(rows, asked, here, builtin, keys, sink)
         for (policy, enforcement), group in rows.items():
@@ -128,7 +128,7 @@ def _shields(policies: Policies, sink: Sink) -> Iterator[_Shield]:
                 sink.lacks(shield.id, error)
                 continue
             if PODS in shield.body.resources and "CREATE" in shield.body.operations:
-                if not sink.table.known:
+                if not sink.known:
                     reason = "at CREATE it turns on what the pod's class says: give the classes"
                     sink.lacks(shield.id, reason, enforced=shield.body.operations != ("CREATE",))
                 for key in shield.body.keys:

@@ -15,7 +15,6 @@ evaluation of its own.
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
 import msgspec
 
@@ -24,6 +23,7 @@ from webhook.kube.instants import epoch_or
 from webhook.kube.objects.cluster_scoped import PriorityClass
 from webhook.native.expressions import mapping, quote
 from webhook.native.objects import Settings
+from webhook.policy.model.policies import Policies
 
 LONGEST_EXPRESSION = 100_000
 """Characters of an expression that the API server's parser takes (cel-go, `ExpressionSizeCodePointLimit`)."""
@@ -35,18 +35,45 @@ _NAMED = 5
 """Classes that are named where several are not known."""
 
 
-class ClassTable:
-    """The cluster's PriorityClasses; there is none in the table if they are not `known`.
+class Inexpressible(msgspec.Struct, frozen=True):
+    """A rule, or a part of one, that the API server cannot be given, and why.
 
-    Who may define a class in one of the `bands` is for policies to say.
+    `enforced` if the rule holds all the same, but for what the reason names. `by_classes` if that follows from the
+    cluster's PriorityClasses, which others make.
     """
 
-    def __init__(self, classes: Iterable[PriorityClass] | None, bands: Iterable[tuple[int, int]] = ()) -> None:
-        self.known, bands = classes is not None, list(bands)
+    rule: str
+    reason: str
+    enforced: bool = False
+    by_classes: bool = False
+
+    def __str__(self) -> str:
+        """`policy/rule: reason`."""
+        return f"{self.rule}: {self.reason}"
+
+    @property
+    def told(self) -> str:
+        """What people read, with whether the rule is enforced."""
+        return f"{'enforced natively, with a difference' if self.enforced else 'not enforced natively'}: {self}"
+
+
+class Sink:
+    """What compiling needs everywhere; `inexpressible` is what the API server cannot be given so far.
+
+    There is no class in the table if the cluster's are not `known`. Who may define one in a range is for policies to
+    say.
+    """
+
+    def __init__(
+        self, policies: Policies, classes: Iterable[PriorityClass] | None, settings: Settings, now: float
+    ) -> None:
+        self.settings, self.now, self.known = settings, now, classes is not None
+        self.inexpressible: list[Inexpressible] = []
+        bands = [rule.reserve for policy in policies.priority for rule in policy.rules if rule.reserve is not None]
 
         def importance(class_: PriorityClass) -> tuple[bool, float, str]:
-            """Those in a band first, which not everybody may define, then the older ones: more displace nobody's."""
-            metadata, reserved = class_.metadata, any(start <= class_.value <= end for start, end in bands)
+            """Those in a range first, which not everybody may define, then the older ones: more displace nobody's."""
+            metadata, reserved = class_.metadata, any(band.from_ <= class_.value <= band.to for band in bands)
             return not reserved, epoch_or(metadata.creation_timestamp, 0.0), metadata.name
 
         self._classes = sorted(classes or (), key=importance)
@@ -75,6 +102,17 @@ class ClassTable:
                 left_out.append(class_.metadata.name)
         return mapping(sorted(rows)), sorted(left_out)
 
+    def lacks(self, rule: str, reason: object, *, enforced: bool = False) -> None:
+        """Note what the API server cannot be given of a rule."""
+        self.inexpressible.append(Inexpressible(rule, str(reason), enforced))
+
+    def differs(self, rule: str, key: str) -> None:
+        """Note the classes whose annotation the rule does not know natively."""
+        if names := self.annotation(key)[1]:
+            more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+            reason = f"{key} of PriorityClass {', '.join(names[:_NAMED])}{more} is not known here: {NOT_IN_TABLE}"
+            self.inexpressible.append(Inexpressible(rule, reason, enforced=True, by_classes=True))
+
 
 def resolved(name: str, priority: str, preemption_policy: str) -> str:
     """The key of an entry, as an expression of these: what the Priority plugin resolved a class to."""
@@ -84,45 +122,3 @@ def resolved(name: str, priority: str, preemption_policy: str) -> str:
 def value_variable(key: str, keys: Sequence[str]) -> str:
     """The variable with what each class says for an annotation: `class1_may_go` for the second key, if it ends so."""
     return f"class{keys.index(key)}_{re.sub('[^A-Za-z0-9]', '_', key.rpartition('/')[2])}"
-
-
-class Inexpressible(msgspec.Struct, frozen=True):
-    """A rule, or a part of one, that the API server cannot be given, and why.
-
-    `enforced` if the rule holds all the same, but for what the reason names. `by_classes` if that follows from the
-    cluster's PriorityClasses, which others make.
-    """
-
-    rule: str
-    reason: str
-    enforced: bool = False
-    by_classes: bool = False
-
-    def __str__(self) -> str:
-        """`policy/rule: reason`."""
-        return f"{self.rule}: {self.reason}"
-
-    @property
-    def told(self) -> str:
-        """What people read, with whether the rule is enforced."""
-        return f"{'enforced natively, with a difference' if self.enforced else 'not enforced natively'}: {self}"
-
-
-class Sink(NamedTuple):
-    """What compiling needs everywhere; `inexpressible` is what the API server cannot be given so far."""
-
-    settings: Settings
-    now: float
-    table: ClassTable
-    inexpressible: list[Inexpressible]
-
-    def lacks(self, rule: str, reason: object, *, enforced: bool = False) -> None:
-        """Note what the API server cannot be given of a rule."""
-        self.inexpressible.append(Inexpressible(rule, str(reason), enforced))
-
-    def differs(self, rule: str, key: str) -> None:
-        """Note the classes whose annotation the rule does not know natively."""
-        if names := self.table.annotation(key)[1]:
-            more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-            reason = f"{key} of PriorityClass {', '.join(names[:_NAMED])}{more} is not known here: {NOT_IN_TABLE}"
-            self.inexpressible.append(Inexpressible(rule, reason, enforced=True, by_classes=True))
