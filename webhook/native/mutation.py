@@ -26,8 +26,7 @@ from webhook.native.matching import (
     twins_of,
 )
 from webhook.native.record import GIVEN_VARIABLE, RECORD, creation_text, owned, sent
-from webhook.native.rewriting import InexpressibleError
-from webhook.native.rules import applies, bracketed
+from webhook.native.rules import applies, bracketed, rules_with
 from webhook.native.sink import Sink, resolved, value_variable
 from webhook.policy.evaluation.managed_classes import scale_up_delay
 from webhook.policy.evaluation.request import CLASSES
@@ -224,25 +223,15 @@ def _giving(policies: Policies, sink: Sink) -> _Giving:
 
 def _given_by(body: str, policies: Policies, sink: Sink) -> Iterator[tuple[str, Any, str]]:
     """The rules with this body: id, body, and when the policy fills something in for a pod; others are noted."""
-    for policy in policies.priority:
-        for rule in policy.rules:
-            value = getattr(rule, body)
-            if value is None:
-                continue
-            rule_id = f"{policy.name}/{rule.name}"
-            try:
-                when = applies(policy, NEW_POD, gives=True)
-            except InexpressibleError as error:
-                sink.lacks(rule_id, error)
-                continue
-            if not sink.known:
-                sink.lacks(
-                    rule_id,
-                    "what a class says, and which class is the global default that pods without one have by then, is"
-                    " not known: give the classes",
-                )
-                continue
-            yield rule_id, value, when
+    lacks = (
+        "what a class says, and which class is the global default that pods without one have by then, is not known:"
+        " give the classes"
+    )
+    for policy, rule, value in rules_with(body, policies, sink):
+        if sink.known:
+            yield f"{policy.name}/{rule.name}", value, applies(policy, NEW_POD, gives=True)
+        else:
+            sink.lacks(f"{policy.name}/{rule.name}", lacks)
 
 
 def _twin_of(policies: Policies) -> str:

@@ -14,8 +14,7 @@ from webhook.admission.validating import AS_IT_IS, MARK_STAYS, OF_A_NODE, ON_NEW
 from webhook.native import matching, objects
 from webhook.native.expressions import FALSE, TRUE, all_of, any_of, if_else, negate, quote
 from webhook.native.record import GIVEN_VARIABLE, recorded
-from webhook.native.rewriting import InexpressibleError
-from webhook.native.rules import CLASS_NAME, CLASS_VARIABLE, applies, conditions_of, validations
+from webhook.native.rules import CLASS_NAME, CLASS_VARIABLE, applies, rules_with, validations
 from webhook.native.sink import Sink, resolved, value_variable
 from webhook.policy.evaluation.managed_classes import shielded
 from webhook.policy.evaluation.matching import rights_text
@@ -85,16 +84,15 @@ def protected_objects(policies: Policies, sink: Sink) -> Iterator[objects.Object
     keys = sorted({key for shield in shields for key in shield.body.keys})
     variables = [*_VARIABLES, *((value_variable(key, keys), sink.annotation(key)[0]) for key in keys)]
     for place in _PLACES:
-        asked, about = place.asked, PODS if place.asked.kind == PODS else CLASSES
+        asked, builtin = place.asked, frozenset[str]()
         rows: Rows = {}
-        builtin = frozenset[str]()
         if place is _NEW_PODS:
             rows = _new_pods(policies, sink)
-        elif about == PODS:
+        elif asked.kind == PODS:
             rows = {(BUILTIN, "enforce"): _own_keys(asked, sink.settings.reconciler)}
             builtin = shielded(policies.preemption)
         if place is not _NEW_PODS or sink.known:
-            here = [shield for shield in shields if about in shield.body.resources]
+            here = [shield for shield in shields if asked.kind in shield.body.resources]
             _add_key_rows(rows, asked, here, builtin, keys, sink)
         for (policy, enforcement), group in rows.items():
             conditions = []
@@ -117,23 +115,15 @@ def protected_objects(policies: Policies, sink: Sink) -> Iterator[objects.Object
 
 def _shields(policies: Policies, sink: Sink) -> Iterator[_Shield]:
     """The rules; what cannot be expressed of them is noted."""
-    for policy in policies.priority:
-        for rule in policy.rules:
-            if rule.protect_annotations is None:
-                continue
-            shield = _Shield(policy, rule, rule.protect_annotations)
-            try:
-                conditions_of(policy, matching.CHANGED_POD)
-            except InexpressibleError as error:
-                sink.lacks(shield.id, error)
-                continue
-            if PODS in shield.body.resources and "CREATE" in shield.body.operations:
-                if not sink.known:
-                    reason = "at CREATE it turns on what the pod's class says: give the classes"
-                    sink.lacks(shield.id, reason, enforced=shield.body.operations != ("CREATE",))
-                for key in shield.body.keys:
-                    sink.differs(shield.id, key)
-            yield shield
+    for row in rules_with("protect_annotations", policies, sink, matching.CHANGED_POD):
+        shield = _Shield(*row)
+        if PODS in shield.body.resources and "CREATE" in shield.body.operations:
+            if not sink.known:
+                reason = "at CREATE it turns on what the pod's class says: give the classes"
+                sink.lacks(shield.id, reason, enforced=shield.body.operations != ("CREATE",))
+            for key in shield.body.keys:
+                sink.differs(shield.id, key)
+        yield shield
 
 
 def _builtin(rule: str, expression: str, message: str) -> objects.Validation:

@@ -5,7 +5,7 @@ The texts are those of `webhook.policy.evaluation.rules`, so that people read th
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -129,6 +129,21 @@ def conditions_of(policy: PriorityPolicy, asked: matching.Asked | None = None) -
         )
         for place, condition in enumerate(policy.conditions, 1)
     ]
+
+
+def rules_with(
+    body: str, policies: Policies, sink: Sink, asked: matching.Asked | None = None
+) -> Iterator[tuple[PriorityPolicy, PriorityRule, Any]]:
+    """The rules with this body, of policies whose conditions can be given; others are noted."""
+    for policy in policies.priority:
+        for rule in policy.rules:
+            if (value := getattr(rule, body)) is not None:
+                try:
+                    conditions_of(policy, asked)
+                except InexpressibleError as error:
+                    sink.lacks(f"{policy.name}/{rule.name}", error)
+                else:
+                    yield policy, rule, value
 
 
 def applies(policy: PriorityPolicy, asked: matching.Asked, *, gives: bool = False) -> str:
