@@ -9,7 +9,6 @@ from webhook.policy.model.match import GARBAGE_COLLECTORS
 
 _HIGHEST_USER_VALUE = 1_000_000_000
 _INT32 = range(-(2**31), 2**31)
-_SYSTEM_PREFIX = "system-"
 
 
 def validate_class(context: Context, review: Review, answer: Answer) -> None:
@@ -30,7 +29,7 @@ def validate_class(context: Context, review: Review, answer: Answer) -> None:
     name, value = bounded(priority_class.metadata.name), priority_class.value
     if value not in _INT32:
         answer.deny("int32", f"value {value} does not fit an int32 ({_INT32.start} to {_INT32.stop - 1})")
-    elif name.startswith(_SYSTEM_PREFIX):
+    elif name.startswith("system-"):
         if SYSTEM_CLASSES.get(name) != value or priority_class.global_default:
             own = SYSTEM_CLASSES.get(name) == value
             instead = "leave globalDefault out" if own else f"choose another name than {name}"

@@ -76,10 +76,7 @@ class Objects(Lookup):
         namespaces: Iterable[Namespace] = (),
         pod_groups: Mapping[str, PodGroup] | None = None,
     ) -> None:
-        system = [
-            PriorityClass(metadata=ObjectMeta(name=name), value=value, preemption_policy="PreemptLowerPriority")
-            for name, value in SYSTEM_CLASSES.items()
-        ]
+        system = [PriorityClass(metadata=ObjectMeta(name=name), value=value) for name, value in SYSTEM_CLASSES.items()]
         super().__init__(
             {item.metadata.name: item for item in (*system, *classes)},
             {item.metadata.name: item for item in namespaces},

@@ -76,13 +76,12 @@ class YamlDocument(NamedTuple):
         mark = node.start_mark
         for step in path:
             if isinstance(step, int):
-                node = node.value[step]
-                mark = node.start_mark
-                continue
-            pair = next((pair for pair in node.value if pair[0].value == step), None)
-            if pair is None:
+                key = node = node.value[step]
+            else:
+                key, node = next((pair for pair in node.value if pair[0].value == step), (None, None))
+            if key is None:
                 break
-            mark, node = pair[0].start_mark, pair[1]
+            mark = key.start_mark
         return line + mark.line, mark.column + 1
 
 

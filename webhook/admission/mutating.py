@@ -29,7 +29,7 @@ from webhook.policy.model.values import (
 
 MIRROR = "kubernetes.io/config.mirror"
 """The annotation of a mirror pod: the API's picture of a static pod, which nobody may change."""
-_OF_RECONCILER = frozenset(RECONCILER_ANNOTATIONS)
+
 _LONGEST = 64 * 1024
 LONGEST_VALUE = 64
 """Characters of a value of which the record has the digest if there are more."""
@@ -148,8 +148,8 @@ def _create(context: Context, review: Review, pod: PodView, answer: Answer) -> N
     if values or rules or moved_from or given is not None:
         record = _encoded(resolution.name, moved_from, tuple(values.items()))
     said = context.engine.creation_record(meta.labels, meta.annotations)
-    forged = () if _OF_RECONCILER.isdisjoint(present) else RECONCILER_ANNOTATIONS
-    annotations = {**dict.fromkeys(ours), **values, **dict.fromkeys(forged), GIVEN: record, CREATION: said}
+    forged = {key: None for key in RECONCILER_ANNOTATIONS if key in present}
+    annotations = {**dict.fromkeys(ours), **values, **forged, GIVEN: record, CREATION: said}
     answer.patch = _patch(pod, resolution, annotations, _labels(review, meta, resolution, answer))
     if rules:
         answer.audit["applied"] = ",".join(dict.fromkeys(rules))

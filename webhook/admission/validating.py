@@ -47,7 +47,6 @@ UNMARKED = f"no label {MARK}: {MANAGED}, so nothing preempts for this pod"
 AS_IT_IS = {True: "leave it as it is", False: "leave it out"}
 """What would be right for whoever writes a key of giveway's own: on the pod itself, or by a Binding."""
 _OWN_RULE = "own-annotations"
-_PRIORITY = ("priorityClassName", "priority")
 
 
 def validate_pod(context: Context, review: Review, answer: Answer) -> None:
@@ -251,7 +250,7 @@ def _judge_group(context: Context, group: Review, answer: Answer) -> PolicyReque
 
 def _templates(spec: Any) -> Iterator[dict[str, Any]]:
     """Every mapping below that names a class or a priority: where a version keeps its templates is its own affair."""
-    if isinstance(spec, dict) and any(field in spec for field in _PRIORITY):
+    if isinstance(spec, dict) and ("priorityClassName" in spec or "priority" in spec):
         yield spec
     for below in spec.values() if isinstance(spec, dict) else spec if isinstance(spec, list) else ():
         yield from _templates(below)
@@ -266,33 +265,27 @@ def check_group(context: Context, namespace: str, spec: PodSpecView, priority: i
     name = (spec.scheduling_group and spec.scheduling_group.pod_group_name) or ""
     if not name or len(name) > LONGEST_NAME:
         return
-    group = context.lookup.pod_group(f"{namespace}/{name}")
-    if group is None:
-        answer.unsure.add((POD_GROUPS, f"{namespace}/{name}"))
-        return
-    theirs = group.spec or PodSpecView()
+    asked = POD_GROUPS, f"{namespace}/{name}"
+    group = context.lookup.pod_group(asked[1])
+    theirs = (group and group.spec) or PodSpecView()
     class_name = theirs.priority_class_name or ""
     whose = f"PodGroup {name} has {theirs.priority}" + (f" (PriorityClass {class_name})" if class_name else "")
-    if theirs.priority is None:
-        return
-    if priority is not None and priority != theirs.priority:
-        answer.unsure.add((POD_GROUPS, f"{namespace}/{name}"))
-        answer.deny(
-            "group-priority",
-            f"the pod has priority {priority}, but its {whose}, which counts for all pods of the group; give both the"
-            " same PriorityClass",
-        )
+    if group is None:
+        answer.unsure.add(asked)
+    elif theirs.priority is not None and priority not in (None, theirs.priority):
+        answer.unsure.add(asked)
+        text = f"the pod has priority {priority}, but its {whose}, which counts for all pods of the group"
+        answer.deny("group-priority", f"{text}; give both the same PriorityClass")
     elif (
-        spec.preemption_policy not in (None, NEVER)
+        theirs.priority is not None
+        and spec.preemption_policy not in (None, NEVER)
         and context.managed(class_name) is not None
         and speaking(context.lookup.priority_class(class_name), theirs.priority)
     ):
-        answer.unsure.add((POD_GROUPS, f"{namespace}/{name}"))
-        answer.deny(
-            "group-managed",
-            f"the {whose}, for which giveway preempts; a pod of it with preemptionPolicy {spec.preemption_policy} would"
-            f" let kube-scheduler preempt for the group: give the pod PriorityClass {class_name}, too",
-        )
+        answer.unsure.add(asked)
+        policy = f"a pod of it with preemptionPolicy {spec.preemption_policy}"
+        text = f"the {whose}, for which giveway preempts; {policy} would let kube-scheduler preempt for the group"
+        answer.deny("group-managed", f"{text}: give the pod PriorityClass {class_name}, too")
 
 
 def validate_status(context: Context, review: Review, answer: Answer) -> None:
