@@ -17,14 +17,12 @@ def validate_class(context: Context, review: Review, answer: Answer) -> None:
         # The garbage collector deletes for an owner; a new owner is judged when the reference to it is added
         owned = bool(review.typed(PriorityClass, old=True).metadata.owner_references)
         if not (owned and review.user.username in GARBAGE_COLLECTORS):
-            answer.add(context.engine.judge_definition(context.request(review, review.old_object or {})))
+            answer.add(context.engine.judge_going(context.request(review, review.old_object or {})))
         return
     priority_class = review.typed(PriorityClass)
     if priority_class.metadata.deletion_timestamp and review.has_old:
         # Until it is gone it speaks for its pods
-        request = context.request(review)
-        answer.add(context.engine.judge_definition(request))
-        answer.add(context.engine.judge_annotations(request))
+        answer.add(context.engine.judge_going(context.request(review)))
         return
     name, value = bounded(priority_class.metadata.name), priority_class.value
     if value not in _INT32:

@@ -238,13 +238,15 @@ class Engine:
         self._judge_annotations(evaluation)
         return self._after_exceptions(evaluation)
 
-    def judge_definition(self, request: PolicyRequest) -> list[Verdict]:
-        """What the rules about who may define classes, and no expression, say of a class that goes or is to go."""
+    def judge_going(self, request: PolicyRequest) -> list[Verdict]:
+        """What the rules about who may define and annotate classes, and no expression, say of one that is to go."""
         evaluation = RuleEvaluation(RequestAttributes(request, CLASSES, request.object, request.old_object))
         attributes = evaluation.attributes
         for policy, rule in self._ranges(rules.DEFINE, attributes.value) if attributes.value is not None else ():
             if policy.matches(attributes) is None:
                 evaluation.verdicts.append(rule.evaluate(attributes))
+        if request.operation == "UPDATE":
+            self._judge_annotations(evaluation)
         return self._after_exceptions(evaluation)
 
     def _judge_annotations(self, evaluation: RuleEvaluation) -> None:
