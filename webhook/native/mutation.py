@@ -54,14 +54,12 @@ _NOTHING = "{'': ''}"
 
 
 class _Giving(NamedTuple):
-    """The classes that pods may be given, sorted by name, and what an evaluation for one of them needs.
+    """What an evaluation for a class that pods may be given needs.
 
     `settled` says that the pod's class is final as far as this evaluation can tell, and `moved_from` of which class
     it is the twin.
     """
 
-    classes: list[str]
-    rules: list[str]
     variables: list[tuple[str, str]]
     may_be_given: objects.CompiledCondition
     settled: str
@@ -101,8 +99,9 @@ def _pods(policies: Policies, sink: Sink) -> list[objects.Object]:
     One binding is for the pod in the class that it has, and one for each class that pods are given, as a parameter.
     Each evaluation leaves the pod whole, so that their order makes no difference.
     """
-    given = _giving(policies, sink)
-    rules, when = list(given.rules), dict[str, list[str]]()
+    cases = list(_given_by("default_priority_class", policies, sink))
+    given = _giving(cases, policies, sink)
+    rules, when = [rule_id for rule_id, _, _ in cases], dict[str, list[str]]()
     for rule_id, copied, when_given in _given_by("copy_annotations", policies, sink):
         rules.append(rule_id)
         for key in copied:
@@ -146,7 +145,7 @@ def _pods(policies: Policies, sink: Sink) -> list[objects.Object]:
         conditions=[objects.CompiledCondition("no-mirror-pod", no_mirror), given.may_be_given],
         variables=variables,
         patch=f"params != null && !{_MOVES}\n? []\n: {bracketed(_patch(list(written)))}",
-        classes=given.classes,
+        classes=sorted({*(name for _, name, _ in cases), *twins_of(policies.preemption).values()}),
     )
 
 
@@ -188,9 +187,8 @@ def _manifests_again(policies: Policies, sink: Sink) -> list[objects.Object]:
     )
 
 
-def _giving(policies: Policies, sink: Sink) -> _Giving:
-    """Default classes and twins. A rule that cannot be expressed is noted."""
-    cases = list(_given_by("default_priority_class", policies, sink))
+def _giving(cases: list[tuple[str, str, str]], policies: Policies, sink: Sink) -> _Giving:
+    """Default classes, by the cases of `_given_by`, and twins."""
     defaults, default = {name for _, name, _ in cases}, quote("")
     global_defaults = sink.names(default=True)
     for _, name, when in reversed(cases):
@@ -212,8 +210,6 @@ def _giving(policies: Policies, sink: Sink) -> _Giving:
     # Most pods get no other class, and a match condition finds it out at the least cost
     is_default = all_of([name_is(_NAME, ["", *global_defaults]), name_is("params.metadata.name", sorted(defaults))])
     return _Giving(
-        classes=sorted({*defaults, *twins_of(policies.preemption).values()}),
-        rules=[rule_id for rule_id, _, _ in cases],
         variables=[("default", if_else(names_none, default, quote(""))), ("moves", moves)],
         may_be_given=objects.CompiledCondition("may-be-given", any_of(["params == null", is_default, is_twin])),
         settled=any_of([_MOVES, settled]),
