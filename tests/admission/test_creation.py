@@ -5,8 +5,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.admission.builders import judged, make_context, make_pod, mutated
+from tests.admission.builders import ask, judged, make_context, make_pod, make_review, mutated, patch_of, response
 from tests.policy.builders import document, policies, table
+from webhook.kube.json_patch import apply_json_patch
 from webhook.policy.model.preemption import PreemptionPolicy
 from webhook.policy.model.values import CREATION, GIVEN, MARK
 
@@ -85,3 +86,12 @@ def test_labels_and_groups_of_running_pods_change_freely():
     new = make_pod(meta={**record, "labels": {"tier": "batch", JOB_SET: "a"}}, **SPEC)
     for more in ({}, {"subResource": "status"}):
         assert judged(context, new, old, **more)["allowed"] is True
+
+
+def test_a_pod_without_metadata_gets_its_record_whatever_its_class():
+    """The patch can be applied, also if the priority is left for validation."""
+    sent = {"kind": "Pod", "apiVersion": "v1", "spec": {"priorityClassName": "ghost"}}
+    body = make_review(make_pod())
+    body["request"]["object"] = sent
+    patch = patch_of(response(ask(make_context(policies=(policy(BY_TIER),)), "mutate", body)))
+    assert apply_json_patch(sent, patch) == {**sent, "metadata": {"annotations": {CREATION: ABSENT}}}
