@@ -15,15 +15,15 @@ OPTIONS = {"lease_duration": 2.0, "renew_deadline": 1.5, "retry_period": 0.3}
 def quicken(environment: Mapping[str, str]) -> None:
     """Let a lease lapse within seconds, look at configurations once a second, and end at once, or a second after."""
     from webhook.cli import reconcile, serve  # noqa: PLC0415 - imported in the fork server
+    from webhook.registration import keeper  # noqa: PLC0415
 
-    settings, options = serve.KeeperSettings, reconcile.ReconcilerOptions
+    options, own = reconcile.ReconcilerOptions, environment.get(DEPLOYMENT)
 
-    def keeper_settings(**given: Any) -> Any:
-        deployment = environment.get(DEPLOYMENT) or given["deployment"]
-        return settings(**{**given, "deployment": deployment, "period": 1.0})
+    def keeper_of(*given: Any, **more: Any) -> Any:
+        return keeper.Keeper(*given, **{**more, "deployment": own or more["deployment"]})
 
-    delay = 1.0 if environment.get(DEPLOYMENT) else 0.0
-    vars(serve).update(KeeperSettings=keeper_settings, _DELAY=delay)
+    vars(serve).update(Keeper=keeper_of, _DELAY=1.0 if own else 0.0)
+    vars(keeper).update(_PERIOD=1.0)
     if step := environment.get(KILL_AT):
         kill_at(step)
     vars(reconcile).update(ReconcilerOptions=lambda **given: options(**OPTIONS, **given))

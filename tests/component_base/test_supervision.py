@@ -13,6 +13,7 @@ from webhook.kube.backoff import Backoff
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     monkeypatch.setattr(supervision, "Backoff", lambda: Backoff(0.001, 0.01))
+    monkeypatch.setattr(supervision, "_TOLERATED", 3)
 
 
 async def cancelled_inside():
@@ -38,7 +39,7 @@ async def returning():
 async def test_work_that_ends_is_started_again_and_named_once_it_keeps_ending(work, said):
     """Each end is counted; from the tolerated number in a row on, the problem says which task and why."""
     failures = []
-    supervisor = Supervisor(failures.append, tolerated=3)
+    supervisor = Supervisor(failures.append)
     task = asyncio.create_task(supervisor.keep("files", work))
     await until(supervisor.problem)
     task.cancel()
@@ -56,15 +57,16 @@ async def test_failures_below_the_tolerated_number_are_no_problem():
             raise OSError
         await asyncio.Event().wait()
 
-    supervisor = Supervisor(failures.append, tolerated=3)
+    supervisor = Supervisor(failures.append)
     task = asyncio.create_task(supervisor.keep("files", twice))
     await until(lambda: len(failures) == 2)
     assert supervisor.problem() == ""
     task.cancel()
 
 
-async def test_a_task_that_runs_steadily_again_is_no_problem_any_more():
+async def test_a_task_that_runs_steadily_again_is_no_problem_any_more(monkeypatch):
     """A long run ends the row of failures."""
+    monkeypatch.setattr(supervision, "_STEADY", 0.05)
     failures = []
 
     async def at_last():
@@ -72,7 +74,7 @@ async def test_a_task_that_runs_steadily_again_is_no_problem_any_more():
             raise OSError
         await asyncio.Event().wait()
 
-    supervisor = Supervisor(failures.append, tolerated=3, steady=0.05)
+    supervisor = Supervisor(failures.append)
     task = asyncio.create_task(supervisor.keep("files", at_last))
     await until(lambda: len(failures) == 5)
     await until(lambda: supervisor.problem() == "")

@@ -6,7 +6,6 @@ from webhook.admission.configmaps import ALLOW_REMOVAL
 from webhook.kube.resources import CONFIG_MAP
 from webhook.manager.kept_policies import KeptPolicies
 from webhook.manager.policy_chooser import PolicyChooser
-from webhook.manager.policy_metrics import PolicyMetrics
 from webhook.policy.files.loading import PolicySource, texts_in
 
 SYSTEM = "giveway-system"
@@ -41,7 +40,7 @@ def files(directory, client=None, **more):
     """A process that judges the files, with its own metrics."""
     kept = KeptPolicies(client, SYSTEM, "giveway-policies-in-force") if client else None
     return PolicyChooser(
-        PolicySource(str(directory), lambda: texts_in(directory)), PolicyMetrics(CollectorRegistry()), kept=kept, **more
+        PolicySource(str(directory), lambda: texts_in(directory)), CollectorRegistry(), kept=kept, **more
     )
 
 

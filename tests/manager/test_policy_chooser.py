@@ -12,7 +12,6 @@ from webhook.inspection.reading import read_policies
 from webhook.kube.errors import ApiError
 from webhook.manager.kept_policies import KeptPolicies, files_by_key
 from webhook.manager.policy_chooser import PolicyChooser
-from webhook.manager.policy_metrics import PolicyMetrics
 from webhook.policy.files.loading import PolicySource, PolicyTexts, texts_of
 from webhook.policy.shapes.findings import PolicyError
 
@@ -293,7 +292,7 @@ async def test_the_source_makes_no_difference(client, caplog):
     objects = {"kubernetes": RANGE, "teams": TEAMS}
     source = of_objects(objects)
     kept = KeptPolicies(client, SYSTEM, "giveway-policies-in-force")
-    one = PolicyChooser(source, PolicyMetrics(CollectorRegistry()), kept=kept)
+    one = PolicyChooser(source, CollectorRegistry(), kept=kept)
     task = asyncio.create_task(one.follow())
     try:
         await asyncio.wait_for(one.settled.wait(), 10)
@@ -322,7 +321,7 @@ async def test_policies_have_one_order(pair, client):
     source = of_objects({name: TEAMS.replace("teams", f"from-{at}") for at, name in enumerate(pair)})
     one = PolicyChooser(
         source,
-        PolicyMetrics(CollectorRegistry()),
+        CollectorRegistry(),
         kept=KeptPolicies(client, SYSTEM, "giveway-policies-in-force"),
     )
     task = asyncio.create_task(one.follow())

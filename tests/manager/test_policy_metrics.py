@@ -16,7 +16,6 @@ from webhook.policy.shapes.yaml_nodes import SourcePosition
 def test_exceptions_are_counted_as_of_the_scrape():
     """The metric says how many hold and how many are over."""
     registry = CollectorRegistry()
-    counted = PolicyMetrics(registry)
     here = SourcePosition("p.yaml", 1, 1)
     rows = tuple(
         PolicyException(
@@ -24,7 +23,8 @@ def test_exceptions_are_counted_as_of_the_scrape():
         )
         for end in (time.time() + 60, time.time() - 60, 0.0)
     )
-    counted.use(Policies(priority=(msgspec.structs.replace(make_policy("teams"), exceptions=rows),)))
+    policies = Policies(priority=(msgspec.structs.replace(make_policy("teams"), exceptions=rows),))
+    PolicyMetrics(registry, lambda: policies)
     text = generate_latest(registry).decode()
     assert 'giveway_policy_exceptions{state="active"} 1.0' in text
     assert 'giveway_policy_exceptions{state="ended"} 2.0' in text

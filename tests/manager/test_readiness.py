@@ -5,28 +5,14 @@ import asyncio
 import pytest
 
 from tests.admission.builders import make_class, make_context, make_pod, make_review
+from tests.serving.conftest import GivenObjects
 from tests.workloads import eventually as until
 from webhook.admission.context import Objects
 from webhook.component_base import supervision
 from webhook.kube.backoff import Backoff
-from webhook.serving.cluster_objects import ObjectSource
 
 HIGH = make_class("high", 100)
 GOOD = make_review(make_pod(priorityClassName="high"))
-
-
-class Filling(ObjectSource):
-    """A source that has not heard of anything yet, until told."""
-
-    def __init__(self) -> None:
-        super().__init__(Objects([HIGH]))
-        self.absent = ["priorityclasses", "namespaces"]
-
-    def missing(self):
-        return self.absent
-
-    def ages(self):
-        return {"priorityclasses": 1.5}
 
 
 @pytest.fixture
@@ -56,7 +42,7 @@ async def test_probes_answer_on_their_own_plain_port(start):
 async def test_a_background_task_that_fails_is_started_again(start, quick_restarts):
     """Once, it is a metric and a traceback in the log; time and again, liveness fails and says why."""
 
-    class Failing(Filling):
+    class Failing(GivenObjects):
         run_ok = False
 
         async def run(self):
@@ -64,7 +50,7 @@ async def test_a_background_task_that_fails_is_started_again(start, quick_restar
                 raise OSError("no more files")
             await super().run()
 
-    source = Failing()
+    source = Failing(Objects())
     async with start(source=source) as running:
         line = await running.logged(level="error")
         assert "task cluster ended and is started again" in line["message"]
@@ -85,7 +71,7 @@ async def test_a_background_task_that_fails_is_started_again(start, quick_restar
 
 async def test_without_its_caches_the_server_gives_no_verdict(start):
     """Not ready means 503 on both ports, never a wrong answer."""
-    source = Filling()
+    source = GivenObjects(Objects([HIGH]), absent=("priorityclasses", "namespaces"))
     async with start(source=source) as running:
         status, report = await running.get("/readyz")
         assert status == 503
@@ -93,14 +79,14 @@ async def test_without_its_caches_the_server_gives_no_verdict(start):
         status, answer = await running.post("/mutate", GOOD)
         assert status == 503
         assert answer["status"]["message"] == "giveway is not ready: nothing heard yet of priorityclasses, namespaces"
-        source.absent = []
+        source.absent = ()
         assert (await running.get("/readyz"))[0] == 200
         assert (await running.post("/mutate", GOOD))[0] == 200
 
 
 async def test_cache_age_is_a_metric(start):
     """How old the server's knowledge is can be alerted on."""
-    async with start(source=Filling()) as running:
+    async with start() as running:
         _, text = await running.get("/metrics")
     assert 'giveway_cache_age_seconds{resource="priorityclasses"} 1.5' in text
 
@@ -109,13 +95,12 @@ async def test_a_stopping_server_finishes_what_it_has(start):
     """On stop readiness goes first; a review in hand gets its answer; then the listener is closed."""
     asked = asyncio.Event()
 
-    class Slow(ObjectSource):
-        async def ask(self, unsure, flow):
-            asked.set()
-            await asyncio.sleep(0.3)
-            return self.lookup.corrected({"priorityclasses": {"high": HIGH}})
+    async def slow(lookup):
+        asked.set()
+        await asyncio.sleep(0.3)
+        return lookup.corrected({"priorityclasses": {"high": HIGH}})
 
-    source = Slow(make_context().lookup)
+    source = GivenObjects(make_context().lookup, slow)
     async with start(source=source, shutdown_delay_duration=0.1) as running:
         in_hand = asyncio.create_task(running.post("/mutate", GOOD))
         await asked.wait()

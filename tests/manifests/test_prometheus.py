@@ -14,6 +14,7 @@ from tests.manifests.rendering import containers, find, rendered
 from tests.tools import needed
 from webhook.component_base.probes import ProcessMetrics
 from webhook.manager.policy_metrics import PolicyMetrics
+from webhook.policy.model.policies import Policies
 from webhook.reconciler.reporting import ReconcilerMetrics
 from webhook.serving.metrics import AdmissionMetrics
 
@@ -46,7 +47,7 @@ def sample_names(families):
 def exported(*own):
     """The families of all metrics that a process has with its `own`, each with the labels of its collector."""
     registry = ProcessMetrics().registry
-    PolicyMetrics(registry)
+    PolicyMetrics(registry, Policies)
     for made in (each(registry) for each in own):
         if isinstance(made, AdmissionMetrics):
             made.configurations_in_force(lambda: True)

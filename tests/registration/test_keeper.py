@@ -4,18 +4,21 @@ import asyncio
 import base64
 import copy
 from contextlib import asynccontextmanager
+from pathlib import Path
+from types import SimpleNamespace
 
-import msgspec
 import pytest
 
 from tests.policy.builders import engine, rules, table
 from tests.workloads import eventually as until
 from webhook.admission.configmaps import answers
 from webhook.kube.errors import ApiError
+from webhook.policy.evaluation.engine import Engine
 from webhook.policy.model.policies import Policies
+from webhook.registration import keeper as keepers
 from webhook.registration import stored
 from webhook.registration.entries import MUTATING, PROBES, VALIDATING, WebhookTarget, entries
-from webhook.registration.keeper import Keeper, KeeperSettings, ServerState
+from webhook.registration.keeper import Keeper
 
 pytestmark = pytest.mark.skipped_waits
 
@@ -26,7 +29,8 @@ PATHS = {
 }
 DEPLOYMENT = "/apis/apps/v1/namespaces/giveway-system/deployments/giveway-webhook"
 PEM, BUNDLE = b"authority", base64.b64encode(b"authority").decode()
-LABELS = engine(rules("{name: v, validate: {expression: 'size(object.metadata.labels) < 9'}}")).policies
+NONE, LABELS = Engine(Policies()), engine(rules("{name: v, validate: {expression: 'size(object.metadata) < 9'}}"))
+TARGET = WebhookTarget()
 
 
 class FakeApi:
@@ -77,26 +81,32 @@ class FakeApi:
                 raise row[2]
 
 
-class Server:
+def a_server():
     """What a keeper asks of its server."""
+    return SimpleNamespace(ready=True, trust=PEM, terminating=False)
 
-    def __init__(self):
-        self.policies, self.ready, self.trust, self.terminating = Policies(), True, PEM, False
 
-    def situation(self):
-        return ServerState(
-            policies=lambda: self.policies,
-            ready=lambda: self.ready,
-            trust=lambda: self.trust,
-            terminating=lambda: self.terminating,
-        )
+@pytest.fixture(autouse=True)
+def often(monkeypatch):
+    """Looks come every 20 ms, and other replicas are left alone for 0.4 s."""
+    monkeypatch.setattr(keepers, "_PERIOD", 0.02)
+    monkeypatch.setattr(keepers, "_PATIENCE", 0.4)
 
 
 @asynccontextmanager
-async def keeping(api, server=None, **settings):
-    defaults = {"period": 0.02, "patience": 0.3, "deployment": "giveway-webhook"}
-    keeper = Keeper(api, KeeperSettings(**{**defaults, **settings}), (server or Server()).situation())
-    task = asyncio.create_task(keeper.run())
+async def keeping(api, server=None, target=TARGET, policies=NONE, **settings):
+    server = server or a_server()
+    keeper = Keeper(
+        api,
+        target,
+        ready=lambda: server.ready,
+        trust=lambda: server.trust or Path("missing/ca.crt").read_bytes(),
+        terminating=lambda: server.terminating,
+        **{"deployment": "giveway-webhook", **settings},
+    )
+    keeper.use(policies)
+    [work] = keeper.tasks().values()
+    task = asyncio.create_task(work())
     try:
         yield keeper
     finally:
@@ -104,8 +114,8 @@ async def keeping(api, server=None, **settings):
         await asyncio.gather(task, return_exceptions=True)
 
 
-def complete(api, policies=None, target=None):
-    wanted = entries(policies or Policies(), target or WebhookTarget())
+def complete(api, engine=NONE, target=TARGET):
+    wanted = entries(engine.policies, target)
     return all(stored.digest(api.webhooks(path)) == stored.digest(wanted[kind]) for kind, path in PATHS.items())
 
 
@@ -140,7 +150,7 @@ async def test_first_the_probe_then_the_rest():
 @pytest.mark.parametrize("obstacle", ["unready", "unreached", "no-probe"])
 async def test_nothing_that_refuses_before_a_review_comes_through(obstacle):
     """A server that is not ready writes nothing; one that is not reached writes what probes."""
-    api, server = FakeApi(), Server()
+    api, server = FakeApi(), a_server()
     server.ready, api.reached = obstacle != "unready", obstacle != "unreached"
     if obstacle == "no-probe":
         api.failing = [("patch", "", ApiError(404, "NotFound", "no ConfigMap"))] * 1000
@@ -194,10 +204,11 @@ async def test_an_api_server_that_drops_fields_is_not_written_to_for_ever(caplog
     },
 )
 @pytest.mark.parametrize("kind", PATHS)
-async def test_what_somebody_changes_is_put_back(kind, change):
+async def test_what_somebody_changes_is_put_back(kind, change, monkeypatch):
     """At once, without the patience that other replicas are shown, and with the same trust."""
     api = FakeApi()
-    async with keeping(api, patience=1000):
+    monkeypatch.setattr(keepers, "_PATIENCE", 1000)
+    async with keeping(api):
         await until(lambda: complete(api))
         before = copy.deepcopy(api.webhooks(PATHS[kind]))
         change(api.objects[PATHS[kind]]["webhooks"])
@@ -206,15 +217,14 @@ async def test_what_somebody_changes_is_put_back(kind, change):
 
 async def test_trust_belongs_to_whoever_renews_it():
     """A `caBundle` that somebody renewed stays through every rewriting, and new entries get it, too."""
-    api, server = FakeApi(), Server()
-    async with keeping(api, server) as keeper:
+    api = FakeApi()
+    async with keeping(api) as keeper:
         await until(lambda: complete(api))
         for path in PATHS.values():
             for entry in api.objects[path]["webhooks"]:
                 entry["clientConfig"]["caBundle"] = "renewed"
         del api.objects[PATHS[VALIDATING]]["webhooks"][2]
-        server.policies = LABELS
-        keeper.wake()
+        keeper.use(LABELS)
         await until(lambda: complete(api, LABELS))
     assert {entry["clientConfig"]["caBundle"] for path in PATHS.values() for entry in api.webhooks(path)} == {"renewed"}
 
@@ -223,12 +233,12 @@ async def test_trust_belongs_to_whoever_renews_it():
     "settings",
     {
         "url": {"target": WebhookTarget(url="https://10.0.0.1:9443")},
-        "told-so": {"target": WebhookTarget(), "owns_trust": True},
+        "told-so": {"target": TARGET, "owns_trust": True},
     },
 )
 async def test_where_nobody_else_renews_it_the_file_is_what_is_trusted(settings):
     """A webhook outside the cluster, or certificates from elsewhere: every entry follows the file."""
-    api, server, target = FakeApi(), Server(), settings["target"]
+    api, server, target = FakeApi(), a_server(), settings["target"]
     async with keeping(api, server, **settings):
         await until(lambda: complete(api, target=target))
         server.trust = b"next"
@@ -249,39 +259,30 @@ async def test_a_write_that_meets_another_is_tried_again():
 
 async def test_an_authority_that_cannot_be_read_is_waited_for():
     """A file that is not there is said, and tried again; the server goes on."""
-    api, server, missing = FakeApi(), Server(), [True]
-
-    def trust():
-        if missing:
-            raise FileNotFoundError("ca.crt")
-        return PEM
-
-    keeper = Keeper(api, KeeperSettings(period=0.02), msgspec.structs.replace(server.situation(), trust=trust))
-    task = asyncio.create_task(keeper.run())
-    await until(lambda: "ca.crt" in keeper.note)
-    missing.clear()
-    await until(lambda: complete(api))
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
-
-
-async def test_new_policies_are_written_at_once():
-    """Waking is enough; the period need not pass."""
-    api, server = FakeApi(), Server()
-    async with keeping(api, server, period=1000) as keeper:
+    api, server = FakeApi(), a_server()
+    server.trust = None
+    async with keeping(api, server) as keeper:
+        await until(lambda: "ca.crt" in keeper.note)
+        server.trust = PEM
         await until(lambda: complete(api))
-        server.policies = LABELS
-        keeper.wake()
+
+
+async def test_new_policies_are_written_at_once(monkeypatch):
+    """The period need not pass."""
+    api = FakeApi()
+    monkeypatch.setattr(keepers, "_PERIOD", 1000)
+    async with keeping(api) as keeper:
+        await until(lambda: complete(api))
+        keeper.use(LABELS)
         await until(lambda: complete(api, LABELS))
 
 
 async def test_replicas_that_differ_take_turns():
     """Of another version, or with older policies: each leaves the other's entries alone for the patience."""
-    api, older, newer = FakeApi(), Server(), Server()
-    newer.policies = LABELS
-    async with keeping(api, older, patience=0.4):
+    api = FakeApi()
+    async with keeping(api):
         await until(lambda: complete(api))
-        async with keeping(api, newer, patience=0.4):
+        async with keeping(api, policies=LABELS):
             await until(lambda: complete(api, LABELS))
             before = len(api.writes)
             await settle(1.0)
@@ -319,7 +320,7 @@ async def test_the_last_thing_a_server_does(deployment, removed):
         api.objects.pop(DEPLOYMENT)
         api.objects |= {DEPLOYMENT: deployment} if deployment else {}
         api.failing = [("replace", "validating", ApiError(409, "Conflict", "x"))]
-        await keeper.end()
+        await keeper.drain()
         assert (api.names() == [0, 0]) is removed
         assert keeper.in_force is not removed
         before = len(api.writes)
@@ -340,14 +341,15 @@ async def test_not_knowing_is_no_removal():
         async with keeping(api, **settings) as keeper:
             await until(lambda api=api: complete(api))
             api.failing = failing
-            await keeper.end()
+            await keeper.drain()
         assert complete(api)
 
 
-async def test_a_namespace_that_goes_takes_the_entries_along():
+async def test_a_namespace_that_goes_takes_the_entries_along(monkeypatch):
     """No signal is waited for, and nothing is written again."""
-    api, server = FakeApi(), Server()
-    async with keeping(api, server, period=1000) as keeper:
+    api, server = FakeApi(), a_server()
+    monkeypatch.setattr(keepers, "_PERIOD", 1000)
+    async with keeping(api, server) as keeper:
         await until(lambda: complete(api))
         server.terminating = True
         keeper.wake()
@@ -359,14 +361,14 @@ async def test_a_namespace_that_goes_takes_the_entries_along():
 
 async def test_policies_that_cannot_be_read_leave_the_entries_as_they_are():
     """The keeper says what raised, and keeps the entries again as soon as it can."""
-    api, server = FakeApi(), Server()
-    async with keeping(api, server) as keeper:
+    api = FakeApi()
+    async with keeping(api) as keeper:
         await until(lambda: keeper.in_force)
-        written, server.policies = len(api.writes), None
-        keeper.wake()
+        written = len(api.writes)
+        keeper.use(SimpleNamespace(policies=None))
         await until(lambda: "cannot be kept: AttributeError" in keeper.note)
         assert len(api.writes) == written
-        server.policies = LABELS
+        keeper.use(LABELS)
         await until(lambda: complete(api, LABELS))
 
 
@@ -387,6 +389,6 @@ async def test_static_entries_are_only_looked_at():
         await until(lambda: keeper.in_force)
         assert keeper.note == "in force, as an administrator applied them"
         api.objects[DEPLOYMENT]["spec"]["replicas"] = 0
-        await keeper.end()
+        await keeper.drain()
         assert "its entries stay" in keeper.note
     assert (api.writes, len(api.failing)) == ([], 1)

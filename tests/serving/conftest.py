@@ -14,13 +14,34 @@ import pytest
 from certs.authority import pem
 from tests.admission.builders import make_class
 from tests.serving.certificates import Authority
-from webhook.admission.context import Objects
+from webhook.admission.context import Lookup, Objects
 from webhook.kube.objects.cluster_scoped import Namespace
 from webhook.kube.objects.meta import ObjectMeta
 from webhook.manager.manager import Manager, ManagerOptions
 from webhook.manager.webhook_component import add_webhook
-from webhook.serving.cluster_objects import ObjectSource
 from webhook.serving.server import ReviewServer, ServingOptions
+
+
+class GivenObjects:
+    """What a server knows, without a cluster; `answer` makes of it what a live look-up says, by default the same."""
+
+    def __init__(self, lookup: Lookup, answer: Any = None, *, absent: tuple[str, ...] = ()) -> None:
+        self.lookup, self.absent, self._answer = lookup, absent, answer
+        self.asked: list[tuple[str, list[tuple[str, str]]]] = []
+        """The namespace of each review for which something was looked up, and what."""
+
+    def missing(self) -> tuple[str, ...]:
+        return self.absent
+
+    def ages(self) -> dict[str, float]:
+        return {"priorityclasses": 1.5}
+
+    async def ask(self, unsure: Any, asker: tuple[str, str]) -> Lookup:
+        self.asked.append((asker[1], list(unsure)))
+        return await self._answer(self.lookup) if self._answer else self.lookup
+
+    async def run(self) -> None:
+        await asyncio.Event().wait()
 
 
 class Running:
@@ -88,7 +109,7 @@ def start(tmp_path, authority):
             name: options.pop(name) for name in ("policies", "poll_interval", "allow_removal") if name in options
         }
         log = io.BytesIO()
-        manager = Manager(ManagerOptions(bind_address="127.0.0.1", **process), log, engine=engine, kept=kept)
+        manager = Manager(ManagerOptions(bind_address="127.0.0.1", **process), log, kept=kept)
         serving = ServingOptions(
             **{
                 "tls_cert_file": certificate,
@@ -98,9 +119,11 @@ def start(tmp_path, authority):
                 **options,
             }
         )
-        webhook = add_webhook(manager, serving, source or ObjectSource(objects or Objects()))
+        webhook = add_webhook(manager, serving, source or GivenObjects(objects or Objects()))
         connector = aiohttp.TCPConnector(ssl=trusting(authority, client))
         async with manager, aiohttp.ClientSession(connector=connector) as session:
+            if engine is not None:
+                webhook.use(engine)
             yield Running(manager, webhook, session, log)
 
     return starting

@@ -8,6 +8,7 @@ import pytest
 
 from tests.admission.builders import make_pod, make_review, patch_of
 from tests.kube.server import Server, answer
+from tests.serving.conftest import GivenObjects
 from tests.workloads import eventually
 from webhook.admission.context import Objects
 from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster
@@ -15,7 +16,7 @@ from webhook.clusters.embedded.standins.controller_manager import STAND_INS
 from webhook.kube.client import Client
 from webhook.kube.errors import ApiError
 from webhook.kube.resources import NAMESPACE, PRIORITY_CLASS
-from webhook.serving.cluster_objects import CachedObjects, ObjectSource
+from webhook.serving.cluster_objects import CachedObjects
 
 POLICY = """\
 apiVersion: giveway.dev/v1alpha1
@@ -204,17 +205,12 @@ async def test_a_group_that_is_not_there_is_remembered_until_the_watch_tells_of_
 
 async def test_look_ups_have_turns_by_the_namespace_of_the_review(start):
     """A review in one namespace waits among the look-ups of that namespace."""
-    asked = []
-
-    class Asked(ObjectSource):
-        async def ask(self, unsure, asker):
-            asked.append((asker[1], sorted(unsure)))
-
-    async with start(source=Asked(Objects())) as running:
+    source = GivenObjects(Objects())
+    async with start(source=source) as running:
         for namespace in ("team-a", "team-b"):
             pod = make_pod(meta={"namespace": namespace}, schedulingGroup={"podGroupName": "g"}, **RESOLVED)
             await running.post("/validate", make_review(pod))
-    assert [(share, ("podgroups", f"{share}/g") in unsure) for share, unsure in asked] == [
+    assert [(share, ("podgroups", f"{share}/g") in unsure) for share, unsure in source.asked] == [
         ("team-a", True),
         ("team-b", True),
     ]

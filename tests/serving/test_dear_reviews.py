@@ -12,6 +12,8 @@ from tests.admission.builders import response as response_of
 from tests.policy.builders import engine, rules, table
 from webhook.admission.context import OWN_NAMESPACE, Objects
 from webhook.admission.webhook import review
+from webhook.kube.objects.cluster_scoped import Namespace
+from webhook.kube.objects.meta import ObjectMeta
 from webhook.serving import review_handler
 
 HIGH = make_class("high", 100)
@@ -72,7 +74,8 @@ def threads(monkeypatch):
 async def test_what_is_dear(start, threads, body, beside):
     """Reviews of many bytes, of many small values, and of much to evaluate: with the answer that they get here."""
     policies = engine_of(3)
-    async with start(objects=Objects([HIGH]), engine=policies) as running:
+    objects = Objects([HIGH], [Namespace(metadata=ObjectMeta(name=name)) for name in ("team-a", OWN_NAMESPACE)])
+    async with start(objects=objects, engine=policies) as running:
         sent = json.dumps(body, separators=(",", ":")).encode()
         status, answer = await running.post("/validate", sent)
         context = running.server.handler.context.changed(allowance=None)

@@ -15,10 +15,9 @@ from tests.admission.builders import (
     make_review,
     patch_of,
 )
-from tests.serving.conftest import trusting
+from tests.serving.conftest import GivenObjects, trusting
 from webhook.admission.webhook import HANDLERS
 from webhook.kube.errors import ApiError
-from webhook.serving.cluster_objects import ObjectSource
 
 HIGH = make_class("high", 100)
 GOOD = make_review(make_pod(priorityClassName="high"))
@@ -120,18 +119,6 @@ async def test_a_handler_that_raises_is_a_500_and_logged(running, monkeypatch):
     assert "ZeroDivisionError" in line["exception"]
 
 
-class Live(ObjectSource):
-    """A source whose live look-up is a function."""
-
-    def __init__(self, ask) -> None:
-        super().__init__(make_context().lookup)
-        self.asked, self._ask = [], ask
-
-    async def ask(self, unsure, asker):
-        self.asked.append(list(unsure))
-        return await self._ask(self.lookup)
-
-
 @pytest.mark.parametrize(
     ("there", "path", "status", "words"),
     [
@@ -148,13 +135,13 @@ async def test_a_class_missing_from_the_cache_is_looked_up_live_once(start, ther
             raise there
         return below.corrected({"priorityclasses": {"high": there}})
 
-    source = Live(asked)
+    source = GivenObjects(make_context().lookup, asked)
     async with start(source=source) as running:
         found, answer = await running.post(path, GOOD)
     assert (found, answer["uid"]) == (status, UID)
     assert words in answer.get("status", {}).get("message", "")
     assert answer["allowed"] is not bool(words)
-    assert source.asked == [[("priorityclasses", "high")]]
+    assert source.asked == [("team-a", [("priorityclasses", "high")])]
 
 
 async def test_a_review_ends_within_its_share_of_the_timeout(start):
@@ -163,7 +150,7 @@ async def test_a_review_ends_within_its_share_of_the_timeout(start):
     async def slow(below):
         await asyncio.sleep(30)
 
-    async with start(source=Live(slow)) as running:
+    async with start(source=GivenObjects(make_context().lookup, slow)) as running:
         began = asyncio.get_running_loop().time()
         status, answer = await running.post("/validate?timeout=1s", GOOD)
         took = asyncio.get_running_loop().time() - began
@@ -182,7 +169,7 @@ async def test_a_server_that_stops_gives_requests_in_hand_its_timeout_and_no_mor
         asked.set()
         await asyncio.sleep(30)
 
-    async with start(source=Live(slow), shutdown_timeout=1.0) as running:
+    async with start(source=GivenObjects(make_context().lookup, slow), shutdown_timeout=1.0) as running:
         hanging = asyncio.create_task(running.post("/validate?timeout=10s", GOOD))
         await asked.wait()
         began = asyncio.get_running_loop().time()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import click
@@ -11,13 +13,13 @@ import msgspec
 
 from webhook.cli.options import KEEP, NONE, PROCESS, SERVER, STATIC, options, target_from
 from webhook.cli.running import runs
-from webhook.component_base.own_names import CONFIGURATION, IN_FORCE, WEBHOOK
+from webhook.component_base.own_names import IN_FORCE, WEBHOOK
 from webhook.kube.client import Client
 from webhook.manager.kept_policies import KeptPolicies
 from webhook.manager.manager import Manager, ManagerOptions, run_until_signalled
 from webhook.manager.policy_uses import USES
-from webhook.manager.webhook_component import Registration, add_webhook
-from webhook.registration.keeper import KeeperSettings
+from webhook.manager.webhook_component import add_keeper, add_webhook
+from webhook.registration.keeper import Keeper
 from webhook.serving.cluster_objects import CachedObjects
 from webhook.serving.server import ReviewServer, ServingOptions
 from webhook.serving.tls import TlsError
@@ -41,15 +43,19 @@ def manager_from(client: Client, values: Mapping[str, Any]) -> tuple[Manager, Re
     )
     webhook = add_webhook(manager, serving, source)
     if entries != NONE:
-        settings = KeeperSettings(
-            name=CONFIGURATION,
-            target=target,
+        ca_file: Path | None = values["ca_file"]
+        keeper = Keeper(
+            client,
+            target,
             # One that runs outside the cluster has no Deployment whose end would be its own
             deployment=WEBHOOK if target.url is None else None,
             owns_trust=values["sync_ca_bundle"],
             static=entries == STATIC,
+            ready=manager.ready,
+            trust=lambda: ca_file.read_bytes() if ca_file else b"",
+            terminating=partial(source.terminating, target.namespace),
         )
-        manager.add(Registration(manager, webhook, client, source, settings, ca_file=values["ca_file"]))
+        add_keeper(manager, keeper, webhook)
     return manager, webhook
 
 

@@ -15,12 +15,10 @@ log = logging.getLogger(__name__)
 _RETRY = (10.0, 60.0)
 """Seconds until a reload that failed is tried again, at first and at most: what failed may not be the files' fault."""
 
-Signature = tuple[tuple[str, int, int, int], ...]
 
-
-def signature(paths: Iterable[Path]) -> Signature:
+def _signature(paths: Iterable[Path]) -> list[tuple[object, ...]]:
     """What identifies the files' present content; a directory stands for the YAML files directly in it."""
-    rows: list[tuple[str, int, int, int]] = []
+    rows: list[tuple[object, ...]] = []
     for path in paths:
         files = [path]
         if path.is_dir():
@@ -29,24 +27,27 @@ def signature(paths: Iterable[Path]) -> Signature:
             try:
                 status = file.stat()
             except OSError:
-                rows.append((str(file), 0, 0, 0))
+                rows.append((file,))
             else:
-                rows.append((str(file), status.st_ino, status.st_size, status.st_mtime_ns))
-    return tuple(rows)
+                rows.append((file, status.st_ino, status.st_size, status.st_mtime_ns))
+    return rows
 
 
-class _Followed:
-    """Files with what takes them into use; a change counts once it has settled: seen alike twice in a row."""
+class FollowedFiles:
+    """Files with what takes them into use: `reload` says whether they are, and is called again if they are not.
+
+    Make it before the files are first loaded. A change counts once it has settled: seen alike twice in a row.
+    """
 
     def __init__(self, paths: Iterable[Path], reload: Callable[[], Awaitable[bool]]) -> None:
         self._paths, self._reload = tuple(paths), reload
-        self._current = self._seen = signature(self._paths)
+        self._current = self._seen = _signature(self._paths)
         self._backoff = Backoff(*_RETRY)
         self._due: float | None = None
 
-    async def follow(self) -> None:
+    async def look(self) -> None:
         """Look once, and reload what changed or what failed the last time. Raises OSError."""
-        before, self._seen = self._seen, signature(self._paths)
+        before, self._seen = self._seen, _signature(self._paths)
         if before == self._seen != self._current:
             self._current = self._seen
             self._backoff.reset()
@@ -61,23 +62,12 @@ class _Followed:
         self._due = None if done else time.monotonic() + self._backoff.next()
 
 
-class FileWatcher:
-    """Reloads files when they change, every `period` seconds at most. Make it before the files are first loaded.
+async def follow(files: Iterable[FollowedFiles], period: float) -> None:
+    """Reload files when they change, every `period` seconds at most. Raises OSError if a directory cannot be read.
 
-    `run()` may be cancelled or fail at any point and be started again: nothing that was noticed is lost.
+    This may be cancelled or fail at any point and be started again: nothing that was noticed is lost.
     """
-
-    def __init__(self, period: float) -> None:
-        self._period = period
-        self._followed: list[_Followed] = []
-
-    def add(self, paths: Iterable[Path], reload: Callable[[], Awaitable[bool]]) -> None:
-        """Follow these files; `reload` says whether they are in use now, and is called again if they are not."""
-        self._followed.append(_Followed(paths, reload))
-
-    async def run(self) -> None:
-        """Follow, without end. Raises OSError if a directory cannot be read."""
-        while True:
-            await asyncio.sleep(self._period)
-            for followed in self._followed:
-                await followed.follow()
+    while True:
+        await asyncio.sleep(period)
+        for followed in files:
+            await followed.look()

@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 
-import msgspec
 from aiohttp import web
 from prometheus_client import CollectorRegistry, Counter, Gauge, PlatformCollector, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
+from webhook.component_base.component import ReadinessCheck
 from webhook.component_base.listener import bind
 
 _LAST_SECONDS = 1.0
@@ -41,14 +41,6 @@ class ProcessMetrics:
         for resource, age in ages.items():
             self.cache_age.labels(resource).set(age)
         return generate_latest(self.registry)
-
-
-class ReadinessCheck(msgspec.Struct, frozen=True):
-    """One condition of readiness; `note` says how it stands."""
-
-    name: str
-    ok: bool
-    note: str = ""
 
 
 def probes(

@@ -31,15 +31,11 @@ class Supervisor:
     """Keeps the background tasks of one process running; `failed(name)` is called for each time that one ends.
 
     Work that is kept never ends by itself: a return is a failure too. The work must be able to begin again, so what
-    it may not forget belongs to its object and not to its local variables. `tolerated` failures in a row are borne
-    before `problem()` names the task; a run of `steady` seconds ends the row.
+    it may not forget belongs to its object and not to its local variables.
     """
 
-    def __init__(
-        self, failed: Callable[[str], object] = str, *, tolerated: int = _TOLERATED, steady: float = _STEADY
-    ) -> None:
+    def __init__(self, failed: Callable[[str], object] = str) -> None:
         self._failed = failed
-        self._tolerated, self._steady = tolerated, steady
         self._tasks: dict[str, _Task] = {}
 
     async def keep(self, name: str, work: Callable[[], Awaitable[object]]) -> None:
@@ -73,11 +69,11 @@ class Supervisor:
         return "; ".join(
             f"task {name} ended {task.backoff.failures} times in a row: {task.error}"
             for name, task in self._tasks.items()
-            if task.backoff.failures >= self._tolerated
+            if task.backoff.failures >= _TOLERATED
         )
 
     def _forgive(self, task: _Task) -> None:
-        if task.running_since is not None and time.monotonic() - task.running_since >= self._steady:
+        if task.running_since is not None and time.monotonic() - task.running_since >= _STEADY:
             task.backoff.reset()
 
 

@@ -6,22 +6,21 @@ import asyncio
 import gc
 import logging
 import signal
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO, Protocol, Self, TypeVar
+from typing import BinaryIO, Self, TypeVar
 
 import msgspec
 
-from webhook.component_base.file_watcher import FileWatcher
+from webhook.component_base.component import Component, ReadinessCheck
+from webhook.component_base.file_watcher import FollowedFiles, follow
 from webhook.component_base.logs import LogWriter, log_records
-from webhook.component_base.probes import ProcessMetrics, ReadinessCheck, plain_port, probes
+from webhook.component_base.probes import ProcessMetrics, plain_port, probes
 from webhook.component_base.supervision import Supervisor, cancelled
 from webhook.manager.kept_policies import KeptPolicies
 from webhook.manager.policy_chooser import NO_FILES, PolicyChooser
-from webhook.manager.policy_metrics import PolicyMetrics
-from webhook.policy.evaluation.engine import Engine
 from webhook.policy.files.loading import PolicySource, texts_in
 
 log = logging.getLogger(__name__)
@@ -37,55 +36,15 @@ class ManagerOptions(msgspec.Struct, frozen=True, kw_only=True):
     poll_interval: float = 0.5
 
 
-class Component(Protocol):
-    """A part of a process. Each method that a part does not override says that it has nothing of that kind.
-
-    `async with` is its run: the manager enters it when log, probes and policies are there, and leaves it first.
-    """
-
-    def tasks(self) -> Mapping[str, Callable[[], Awaitable[object]]]:
-        """What is kept running meanwhile, by name."""
-        return {}
-
-    def files(self) -> Iterable[tuple[list[Path], Callable[[], Awaitable[bool]]]]:
-        """Files that are followed, and what takes a change into use; it says whether they are in use now."""
-        return ()
-
-    def listens(self) -> str:
-        """Where it listens, for the log, once it has started."""
-        return ""
-
-    def checks(self) -> list[ReadinessCheck]:
-        """Its part of readiness."""
-        return []
-
-    def ages(self) -> dict[str, float]:
-        """Seconds since the API server was last heard from, by resource."""
-        return {}
-
-    def use(self, engine: Engine) -> None:
-        """Take these policies into use; called as soon as it is known which are in force, and for every other set."""
-
-    async def drain(self) -> None:
-        """Let go of what others still send here; the process ends afterwards."""
-        await asyncio.sleep(0)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *exc_info: object) -> None:
-        del exc_info
-
-
 C = TypeVar("C", bound=Component)
 
 
 class Manager:
     """Runs the components of one process. Add them, then enter it: it runs until it is left.
 
-    Policies come from `options.policies`, or are given as an `engine`. With `kept`, those in force are kept there; a
-    process that does not `judge` the files follows what is kept. Entering raises PolicyError, OSError, or what a
-    component raises, if policies or ports are not usable.
+    Policies come from `options.policies`. With `kept`, those in force are kept there; a process that does not `judge`
+    the files follows what is kept. Entering raises PolicyError, OSError, or what a component raises, if policies or
+    ports are not usable.
     """
 
     def __init__(
@@ -93,7 +52,6 @@ class Manager:
         options: ManagerOptions,
         stream: BinaryIO,
         *,
-        engine: Engine | None = None,
         kept: KeptPolicies | None = None,
         judge: bool = True,
     ) -> None:
@@ -104,10 +62,9 @@ class Manager:
         self.health_port = options.health_port
         self.policies: PolicyChooser
         """The policies in use, once the manager is entered."""
-        self._given, self._kept, self._judge = engine, kept, judge
-        self._policy_metrics = PolicyMetrics(self.metrics.registry)
+        self._kept, self._judge = kept, judge
         self._components: list[Component] = []
-        self._running = AsyncExitStack()
+        self._running: AsyncExitStack
 
     def add(self, component: C) -> C:
         """Add a part, before the manager is entered; parts start in this order and end in the other one."""
@@ -128,11 +85,9 @@ class Manager:
         return [policies, *(check for component in self._components for check in component.checks())]
 
     async def __aenter__(self) -> Self:
-        try:
-            await self._start()
-        except BaseException:
-            await self._running.aclose()
-            raise
+        async with AsyncExitStack() as running:
+            await self._start(running)
+            self._running = running.pop_all()
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
@@ -142,30 +97,27 @@ class Manager:
         """Let every part let go of what others send here."""
         await asyncio.gather(*(component.drain() for component in self._components))
 
-    async def _start(self) -> None:
+    async def _start(self, running: AsyncExitStack) -> None:
         """Log first, then policies, probes, components and tasks; what is entered is left in the other order."""
-        running, options = self._running, self.options
+        options = self.options
         running.enter_context(log_records(self.log))
-        watcher = FileWatcher(options.poll_interval)
-        tasks: dict[str, Callable[[], Awaitable[object]]] = {"files": watcher.run}
         # Files are followed as they are before they are first loaded: a change meanwhile is not missed.
+        files = [followed for component in self._components for followed in component.files()]
+        tasks: dict[str, Callable[[], Awaitable[object]]] = {"files": partial(follow, files, options.poll_interval)}
         for component in self._components:
-            for paths, reload in component.files():
-                watcher.add(paths, reload)
             tasks.update(component.tasks())
         source, kept = NO_FILES, None
         if options.policies is not None:
-            watcher.add([options.policies], self._reload_policies)
+            files.append(FollowedFiles([options.policies], self._reload_policies))
             source, kept = PolicySource(str(options.policies), partial(texts_in, options.policies)), self._kept
         self.policies = PolicyChooser(
             source,
-            self._policy_metrics,
+            self.metrics.registry,
             kept=kept,
             judge=self._judge,
             allow_removal=options.allow_removal,
             changed=self._use_policies,
         )
-        self.policies.engine = self._given or self.policies.engine
         if kept is not None:
             tasks["policies"] = self.policies.follow
         if not self.policies.unready():

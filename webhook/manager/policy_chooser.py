@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 
 import msgspec
+from prometheus_client import CollectorRegistry
 
 from webhook.admission.configmaps import held_back, mend
 from webhook.kube.errors import ApiError
@@ -58,14 +59,14 @@ class PolicyChooser:
     def __init__(
         self,
         source: PolicySource,
-        metrics: PolicyMetrics,
+        registry: CollectorRegistry,
         *,
         kept: KeptPolicies | None = None,
         judge: bool = True,
         allow_removal: bool = False,
         changed: Callable[[], None] = lambda: None,
     ) -> None:
-        self._source, self._metrics = source, metrics
+        self._source, self._metrics = source, PolicyMetrics(registry, lambda: self.engine.policies)
         self._kept, self._judge, self._allow_removal = kept, judge or kept is None, allow_removal
         self.changed = changed
         self._offered = _read(source)
@@ -85,7 +86,7 @@ class PolicyChooser:
             self._use(self._offered)
             self._pending = False
             self.settled.set()
-        metrics.policies_current.set(not self._offered.problem)
+        self._metrics.policies_current.set(not self._offered.problem)
 
     async def reload(self) -> bool:
         """Look at the files as they are now, and take them into use if nothing speaks against it; whether they are."""
@@ -157,7 +158,6 @@ class PolicyChooser:
             self.changed()
         except Exception as error:
             self.engine, self._in_use = before
-            self._metrics.use(self.engine.policies)
             if self.settled.is_set():
                 self.changed()
             if choice is self._offered:
@@ -229,7 +229,6 @@ class PolicyChooser:
         policies = chosen.loaded.policies
         for finding in (*chosen.loaded.findings, *ended_findings(policies, time.time())):
             log.warning("%s", finding)
-        self._metrics.use(policies)
         self.engine = Engine(policies)
         self._in_use = chosen
 

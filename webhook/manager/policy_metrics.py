@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
@@ -14,12 +15,14 @@ from webhook.policy.reports import exceptions
 class PolicyMetrics:
     """How reloads went, what is held back, and the exceptions in use."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self._policies = Policies()
+    def __init__(self, registry: CollectorRegistry, in_use: Callable[[], Policies]) -> None:
+        def number(*, ended: bool) -> int:
+            return sum(exception.ended is ended for exception in exceptions(in_use(), time.time()))
+
         text = "Exceptions in the policies in use: active or ended."
         counted = Gauge("giveway_policy_exceptions", text, ["state"], registry=registry)
         for state in ("active", "ended"):
-            counted.labels(state).set_function(partial(self._exceptions, ended=state == "ended"))
+            counted.labels(state).set_function(partial(number, ended=state == "ended"))
         text = "Policy reloads, by result: success or failure."
         self.reloads = Counter("giveway_policy_reloads", text, ["result"], registry=registry)
         for result in ("success", "failure"):
@@ -30,10 +33,3 @@ class PolicyMetrics:
         self.removals_held = Gauge("giveway_policy_removals_held", text, registry=registry)
         text = "Times the policies in force were found to give less protection than the files, by somebody's hand."
         self.restored = Counter("giveway_policies_in_force_restored", text, registry=registry)
-
-    def use(self, policies: Policies) -> None:
-        """Count the exceptions of these policies from now on."""
-        self._policies = policies
-
-    def _exceptions(self, *, ended: bool) -> int:
-        return sum(exception.ended is ended for exception in exceptions(self._policies, time.time()))

@@ -9,11 +9,12 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from typing import Self
 
-from webhook.component_base.probes import LOOPBACK, ReadinessCheck, plain_port
+from webhook.component_base.component import Component, ReadinessCheck
+from webhook.component_base.probes import LOOPBACK, plain_port
 from webhook.component_base.supervision import cancelled
 from webhook.kube.client import Client
 from webhook.kube.instants import rfc3339_micro
-from webhook.manager.manager import Component, Manager
+from webhook.manager.manager import Manager
 from webhook.page.model import Certificate
 from webhook.policy.evaluation.engine import Engine
 from webhook.policy.model.policies import Policies

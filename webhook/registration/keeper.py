@@ -13,26 +13,30 @@ import base64
 import logging
 import random
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
-import msgspec
-
 from webhook.admission.configmaps import PROBE
-from webhook.kube.backoff import exponential
+from webhook.component_base.component import Component, ReadinessCheck
+from webhook.component_base.own_names import CONFIGURATION
+from webhook.kube.backoff import Backoff
 from webhook.kube.client import Client
 from webhook.kube.errors import ApiError, unless_absent
 from webhook.kube.resources import DEPLOYMENT, MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION
+from webhook.policy.evaluation.engine import Engine
 from webhook.policy.model.policies import Policies
 from webhook.registration import stored
 from webhook.registration.entries import MUTATING, PHASES, VALIDATING, Entry, WebhookTarget, entries
-from webhook.registration.probe import silent_phases
+from webhook.registration.probe import hear, silent_phases
 from webhook.registration.stored import Trust
 
 log = logging.getLogger(__name__)
 
-_RESOURCES = {MUTATING: MUTATING_WEBHOOK_CONFIGURATION, VALIDATING: VALIDATING_WEBHOOK_CONFIGURATION}
+_PATHS = {
+    MUTATING: MUTATING_WEBHOOK_CONFIGURATION.path(name=CONFIGURATION),
+    VALIDATING: VALIDATING_WEBHOOK_CONFIGURATION.path(name=CONFIGURATION),
+}
 _SOON, _PERIOD = 0.2, 10.0
 """Seconds until the next look: while something is under way, doubled each time, and otherwise."""
 _PATIENCE = 60.0
@@ -44,41 +48,31 @@ _CONFLICT = 409
 Json = dict[str, Any]
 
 
-class KeeperSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Which objects are kept, and what they say; times are in seconds.
+class Keeper(Component):
+    """Keeps one server's entries, and looks at once when it is woken. Any number of servers may do so at once.
 
     `deployment` is the server's own, in the target's namespace; None if it has none. `owns_trust` says that nobody else
-    renews `caBundle`, as is always so at a URL. `static` says that an administrator applies the entries.
+    renews `caBundle`, as is always so at a URL; `static` that an administrator applies the entries. The server says
+    whether it is `ready` to answer, whom the API server is to `trust` (PEM), and whether giveway's own namespace is
+    `terminating`.
     """
 
-    name: str = "giveway"
-    target: WebhookTarget = WebhookTarget()
-    deployment: str | None = None
-    owns_trust: bool = False
-    static: bool = False
-    period: float = _PERIOD
-    patience: float = _PATIENCE
-
-
-class ServerState(msgspec.Struct, frozen=True, kw_only=True):
-    """What the keeper asks of its server.
-
-    The policies in force, whether it can answer, whom the API server is to trust (PEM), and whether giveway's own
-    namespace is being deleted.
-    """
-
-    policies: Callable[[], Policies]
-    ready: Callable[[], bool]
-    trust: Callable[[], bytes]
-    terminating: Callable[[], bool]
-
-
-class Keeper:
-    """Keeps one server's entries, and looks at once when it is woken. Any number of servers may do so at once."""
-
-    def __init__(self, api: Client, settings: KeeperSettings, situation: ServerState) -> None:
-        self._api, self._settings, self._situation = api, settings, situation
-        self._paths = {kind: resource.path(name=settings.name) for kind, resource in _RESOURCES.items()}
+    def __init__(
+        self,
+        api: Client,
+        target: WebhookTarget,
+        *,
+        deployment: str | None = None,
+        owns_trust: bool = False,
+        static: bool = False,
+        ready: Callable[[], bool],
+        trust: Callable[[], bytes],
+        terminating: Callable[[], bool],
+    ) -> None:
+        self._api, self._target, self._deployment = api, target, deployment
+        self._owns_trust, self._static = owns_trust or target.url is not None, static
+        self._ready, self._trust, self._terminating = ready, trust, terminating
+        self._policies = Policies()
         self._working = asyncio.Lock()
         self._ended = False
         self._kept: dict[str, tuple[str, str]] = {}
@@ -86,50 +80,63 @@ class Keeper:
         self._others: dict[str, tuple[str, float]] = {}
         """By kind, the digest of what another replica wrote instead, and since when it has been seen."""
         self._woken = asyncio.Event()
-        self._hurried = 0
+        self._soon = Backoff(_SOON, _PERIOD)
         self.in_force = False
         """Whether at the last look the API server sent reviews by all entries."""
         self.note = "not looked at yet"
         """How the entries stand."""
 
+    def tasks(self) -> Mapping[str, Callable[[], Awaitable[object]]]:
+        """Keeping the configurations, or looking at them."""
+        return {"configurations": self._run}
+
+    def checks(self) -> list[ReadinessCheck]:
+        """How the configurations are; a server is ready before they send anything to it."""
+        return [ReadinessCheck("configurations", True, self.note)]
+
+    def use(self, engine: Engine) -> None:
+        """Look at once whether these policies need other entries."""
+        self._policies = engine.policies
+        self.wake()
+
     def wake(self) -> None:
-        """Look again at once: policies or the namespace have changed."""
-        self._hurried = 0
+        """Look again at once: something has changed."""
+        self._soon.reset()
         self._woken.set()
 
-    async def run(self) -> None:
+    async def _run(self) -> None:
         """Look until cancelled."""
         while True:
             self._woken.clear()
-            delay = await self.look()
+            delay = await self._look()
             with suppress(TimeoutError):
                 async with asyncio.timeout(delay * random.uniform(0.9, 1.1)):  # noqa: S311 - spreads replicas
                     await self._woken.wait()
 
-    def _soon(self) -> float:
-        self._hurried += 1
-        return exponential(self._hurried, _SOON, self._settings.period)
-
     def _report(self, note: str, level: int = logging.INFO) -> None:
         if note != self.note:
             self.note = note
-            log.log(level, "webhook configurations %s: %s", self._settings.name, note)
+            log.log(level, "webhook configurations %s: %s", CONFIGURATION, note)
 
-    async def look(self) -> float:
+    async def _look(self) -> float:
         """Compare, and write what is due; the seconds until the next look."""
+        under_way = False
         try:
             async with self._working:
-                return self._settings.period if self._ended else await self._keep()
+                under_way = not self._ended and await self._keep()
         except (ApiError, OSError) as error:
-            if isinstance(error, ApiError) and error.status == _CONFLICT:
-                return self._soon()
-            self._report(f"cannot be kept: {error}", logging.ERROR)
+            under_way = isinstance(error, ApiError) and error.status == _CONFLICT
+            if not under_way:
+                self._report(f"cannot be kept: {error}", logging.ERROR)
         except Exception as error:
             log.exception("webhook configurations stay as they are")
             self._report(f"cannot be kept: {type(error).__name__}: {error}", logging.ERROR)
-        return self._settings.period
+        if under_way:
+            return self._soon.next()
+        self._soon.reset()
+        return _PERIOD
 
-    async def end(self) -> None:
+    async def drain(self) -> None:
         """Stop keeping; take the entries away if the server is not replaced but removed. Raises no ApiError.
 
         Whoever applied static entries takes them away, too.
@@ -137,66 +144,57 @@ class Keeper:
         try:
             async with asyncio.timeout(_LAST), self._working:
                 self._ended = True
-                if self._situation.terminating() or await self._is_removed():
+                if self._terminating() or await self._is_removed():
                     await self._withdraw()
         except (ApiError, TimeoutError) as error:
             self._ended = True
             log.error("webhook configurations left as they are, not knowing whether this is a removal: %s", error)  # noqa: TRY400 - its text says all
 
-    async def _keep(self) -> float:
-        """Compare and write if due; the seconds until the next look."""
-        situation = self._situation
-        if situation.terminating():
+    async def _keep(self) -> bool:
+        """Compare and write if due; whether something is under way, so that the next look is to come soon."""
+        if self._terminating():
             await self._withdraw()
-            return self._settings.period
-        if not situation.ready():
-            return self._soon()
-        if self._settings.static:
-            self.in_force = await self._answers(self._paths, "; apply what giveway compile --webhook prints")
-            if not self.in_force:
-                return self._soon()
-            self._hurried = 0
-            self._report("in force, as an administrator applied them")
-            return self._settings.period
-        configurations = {
-            kind: obj
-            for kind in self._paths
-            if (obj := await unless_absent(self._api.get(self._paths[kind]))) is not None
-        }
+            return False
+        if not self._ready():
+            return True
+        if self._static:
+            self.in_force = await self._answers(_PATHS, "; apply what giveway compile --webhook prints")
+            if self.in_force:
+                self._report("in force, as an administrator applied them")
+            return not self.in_force
+        read = {kind: await unless_absent(self._api.get(path)) for kind, path in _PATHS.items()}
+        configurations = {kind: obj for kind, obj in read.items() if obj is not None}
         self.in_force = False
         if not configurations:
-            self._report(f"there is none named {self._settings.name}: nothing is sent to this webhook", logging.WARNING)
-            return self._settings.period
+            self._report(f"there is none named {CONFIGURATION}: nothing is sent to this webhook", logging.WARNING)
+            return False
         # The file's authorities; if somebody else renews those in use, then these for new entries, too
-        given, settings = base64.b64encode(situation.trust()).decode(), self._settings
+        given = base64.b64encode(self._trust()).decode()
         common = stored.trusted(configurations.values()) or given
-        fixed = settings.owns_trust or settings.target.url is not None
 
         def trust(bundle: str) -> str:
-            return (given or bundle) if fixed else (bundle or common)
+            return (given or bundle) if self._owns_trust else (bundle or common)
 
-        wanted = entries(situation.policies(), settings.target)
+        wanted = entries(self._policies, self._target)
         due = [kind for kind, obj in configurations.items() if self._is_due(kind, obj, wanted[kind], trust)]
         if due and not await self._reached(configurations, wanted, trust):
-            return self._soon()
+            return True
         for kind in due:
             written = await self._api.replace(
-                self._paths[kind], stored.with_entries(configurations[kind], wanted[kind], trust)
+                _PATHS[kind], stored.with_entries(configurations[kind], wanted[kind], trust)
             )
-            mine = stored.digest(wanted[kind])
-            kept = stored.digest(written.get("webhooks") or ())
+            mine, kept = stored.digest(wanted[kind]), stored.digest(written.get("webhooks") or ())
             if kept != mine and self._kept.get(kind) != (mine, kept):
                 log.warning(
                     "%s %s: the API server keeps other entries than were written;"
                     " giveway needs Kubernetes 1.30 or newer",
-                    *(kind, self._settings.name),
+                    *(kind, CONFIGURATION),
                 )
             self._kept[kind] = mine, kept
-            log.info("%s %s: %d entries written", kind, self._settings.name, len(wanted[kind]))
-        self._hurried = 0
-        self.in_force = len(configurations) == len(self._paths)
+            log.info("%s %s: %d entries written", kind, CONFIGURATION, len(wanted[kind]))
+        self.in_force = len(configurations) == len(_PATHS)
         self._report("in force" if self.in_force else f"in force in the {next(iter(configurations))} alone")
-        return self._settings.period
+        return False
 
     def _is_due(self, kind: str, configuration: Json, wanted: list[Entry], trust: Trust) -> bool:
         """Whether to write now. What another replica wrote is left alone for a while; anybody else's change is not."""
@@ -211,7 +209,7 @@ class Keeper:
         if seen != there:
             since = time.monotonic()
             self._others[kind] = (there, since)
-        return time.monotonic() - since >= self._settings.patience
+        return time.monotonic() - since >= _PATIENCE
 
     async def _reached(
         self, configurations: Mapping[str, Json], wanted: Mapping[str, list[Entry]], trust: Trust
@@ -222,18 +220,16 @@ class Keeper:
         """
         for kind, configuration in configurations.items():
             if not stored.has_probes(configuration, wanted[kind], trust):
-                written = await self._api.replace(
-                    self._paths[kind], stored.with_probes(configuration, wanted[kind], trust)
-                )
+                written = await self._api.replace(_PATHS[kind], stored.with_probes(configuration, wanted[kind], trust))
                 configuration.clear()
                 configuration.update(written)
         return await self._answers(configurations, "; nothing that refuses is written")
 
     async def _answers(self, kinds: Iterable[str], advice: str) -> bool:
         """Whether the API server reaches this webhook by the entries of these kinds."""
-        namespace = self._settings.target.namespace
+        namespace = self._target.namespace
         try:
-            unanswered = await silent_phases(self._api, namespace)
+            unanswered = silent_phases(await hear(self._api, namespace))
         except ApiError as error:
             self._report(f"waiting: ConfigMap {namespace}/{PROBE} cannot be probed with: {error}", logging.WARNING)
             return False
@@ -244,12 +240,12 @@ class Keeper:
 
     async def _withdraw(self) -> None:
         """Take all entries away, so that nothing waits for a server that goes."""
-        if self._settings.static:
+        if self._static:
             text = "giveway is being removed, and its entries stay: delete the webhook configurations"
             self._report(text, logging.WARNING)
             return
         self.in_force = False
-        for path in self._paths.values():
+        for path in _PATHS.values():
             while (configuration := await unless_absent(self._api.get(path)) or {}).get("webhooks"):
                 try:
                     await self._api.replace(path, stored.emptied(configuration))
@@ -260,11 +256,9 @@ class Keeper:
 
     async def _is_removed(self) -> bool:
         """Whether no other server follows this one, by its Deployment. Raises ApiError."""
-        settings = self._settings
-        if settings.deployment is None:
+        if self._deployment is None:
             return False
-        path = DEPLOYMENT.path(settings.target.namespace, settings.deployment)
-        deployed = await unless_absent(self._api.get(path))
+        deployed = await unless_absent(self._api.get(DEPLOYMENT.path(self._target.namespace, self._deployment)))
         if deployed is None or deployed["metadata"].get("deletionTimestamp"):
             return True
         return bool(deployed["spec"].get("replicas", 1) == 0)

@@ -34,14 +34,19 @@ class Probe(msgspec.Struct, frozen=True):
     versions: frozenset[str] = frozenset()
 
 
-async def silent_phases(api: Client, own: str, heard: list[str] | None = None) -> tuple[str, ...]:
-    """The phases in which no webhook answers a probe; giveway's namespace is `own`.
+async def hear(api: Client, own: str) -> list[str]:
+    """The warnings by which a probe is answered; giveway's namespace is `own`.
 
-    The answers are added to `heard`. Raises ApiError if the ConfigMap of the probe cannot be changed.
+    Raises ApiError if the ConfigMap of the probe cannot be changed.
     """
-    heard = [] if heard is None else heard
+    heard: list[str] = []
     body = {"metadata": {"annotations": {"giveway.dev/probe": f"{random.getrandbits(32):08x}"}}}
     await api.patch(CONFIG_MAP.path(own, PROBE), body, warnings=heard, dryRun="All")
+    return heard
+
+
+def silent_phases(heard: list[str]) -> tuple[str, ...]:
+    """The phases in which no webhook has answered a probe."""
     return tuple(phase for phase in PHASES.values() if not answered(phase, heard))
 
 
@@ -50,11 +55,8 @@ async def send_probe(client: Client, own: str) -> Probe:
 
     Raises ApiError for a missing right: to patch the ConfigMap of the probe, or to create PriorityClasses.
     """
-    heard: list[str] = []
-    silent = await unless_absent(silent_phases(client, own, heard))
-    if silent is None:  # without the ConfigMap the fail-closed entry still tells
-        silent = tuple(PHASES.values())
-    versions = frozenset(match[1] for text in heard if (match := _VERSION.match(text)))
+    heard = await unless_absent(hear(client, own)) or []  # without the ConfigMap the fail-closed entry still tells
+    silent, versions = silent_phases(heard), frozenset(match[1] for match in map(_VERSION.match, heard) if match)
     failed = await _failure(client) if silent else None
     return Probe(silent, failed[1], failed[2].strip(), versions) if failed else Probe(silent, versions=versions)
 

@@ -1,4 +1,4 @@
-"""Where PriorityClasses, Namespaces and PodGroups come from: a cluster's list+watch caches, or given objects."""
+"""Where PriorityClasses, Namespaces and PodGroups come from: a cluster's list+watch caches, and live look-ups."""
 
 from __future__ import annotations
 
@@ -25,38 +25,8 @@ _NEEDED = (CLASSES, NAMESPACES)
 """What every API server has."""
 
 
-class ObjectSource:
-    """What the server knows of the cluster, and how it asks for more.
-
-    By itself these are given objects, of files or of a test: complete from the start, and never asked about again.
-    """
-
-    def __init__(self, lookup: Lookup) -> None:
-        self.lookup = lookup
-        """The objects as last heard of."""
-        self.looked_up: Callable[[str], object] = lambda _: None
-        """Called with the resource for each object that is looked up live."""
-
-    def missing(self) -> list[str]:
-        """The resources not heard of yet; the server is not ready while there are any."""
-        return []
-
-    def ages(self) -> dict[str, float]:
-        """Seconds since the API server was last heard from, by resource."""
-        return {}
-
-    async def ask(self, unsure: Iterable[tuple[str, str]], asker: Asker) -> Lookup | None:
-        """Look the named objects up live. None if there is nobody to ask; raises ApiError without an answer."""
-        del unsure, asker
-        return None
-
-    async def run(self) -> None:
-        """Keep the objects current until it is cancelled."""
-        await asyncio.Event().wait()
-
-
-class CachedObjects(ObjectSource):
-    """The caches of one cluster."""
+class CachedObjects:
+    """What the server knows of one cluster, by its caches, and how it asks for more."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -67,21 +37,29 @@ class CachedObjects(ObjectSource):
         self._group_version = 0
         """Which version of PodGroups answered last."""
         self._lookups = Lookups(self._get, self._caches, optional=[POD_GROUPS])
-        super().__init__(Lookup(*(cache.items() for cache in self._caches.values())))
+        self.lookup = Lookup(*(cache.items() for cache in self._caches.values()))
+        """The objects as last heard of."""
+        self.looked_up: Callable[[str], object] = lambda _: None
+        """Called with the resource for each object that is looked up live."""
 
     def on_namespace(self, name: str, call: Callable[[], None]) -> None:
         """Call this whenever the namespace of that name changes."""
         self._caches[NAMESPACES].handlers.append(lambda change: call() if change.key == name else None)
 
+    def terminating(self, namespace: str) -> bool:
+        """Whether this namespace is being deleted."""
+        known = self.lookup.namespace(namespace)
+        return known is not None and known.metadata.deletion_timestamp is not None
+
     def missing(self) -> list[str]:
-        """The resources not heard of yet."""
+        """The resources not heard of yet; the server is not ready while there are any."""
         return [resource for resource in _NEEDED if not self._caches[resource].synced.is_set()]
 
     def ages(self) -> dict[str, float]:
         """Seconds since the API server was last heard from, by resource."""
         return {resource: self._caches[resource].age() for resource in _NEEDED}
 
-    async def ask(self, unsure: Iterable[tuple[str, str]], asker: Asker) -> Lookup | None:
+    async def ask(self, unsure: Iterable[tuple[str, str]], asker: Asker) -> Lookup:
         """Look the named objects up live; raises ApiError if the API server gives no answer."""
         live: dict[str, dict[str, Any]] = {resource: {} for resource in _KINDS}
         for resource, name in unsure:
@@ -89,7 +67,7 @@ class CachedObjects(ObjectSource):
         return self.lookup.corrected(live)
 
     async def run(self) -> None:
-        """Keep the caches current."""
+        """Keep the caches current until it is cancelled."""
         async with asyncio.TaskGroup() as tasks:
             for cache in self._caches.values():
                 tasks.create_task(cache.run())

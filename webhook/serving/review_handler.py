@@ -26,7 +26,7 @@ from webhook.kube.errors import ApiError
 from webhook.kube.instants import rfc3339_micro
 from webhook.policy.cel.program import AllowanceError
 from webhook.serving.bodies import BODY_LIMIT, BUDGET, Bodies, NoRoomError, OversizedError
-from webhook.serving.cluster_objects import ObjectSource
+from webhook.serving.cluster_objects import CachedObjects
 from webhook.serving.connections import Connection
 from webhook.serving.fair_turns import FairTurns, TurnsOfRound
 from webhook.serving.metrics import AdmissionMetrics
@@ -53,7 +53,7 @@ class ReviewHandler:
     """Answers the reviews of one server, by `context`; until there is one, `unready` says why."""
 
     def __init__(
-        self, source: ObjectSource, unready: Callable[[], str], metrics: AdmissionMetrics, lines: LogWriter
+        self, source: CachedObjects, unready: Callable[[], str], metrics: AdmissionMetrics, lines: LogWriter
     ) -> None:
         self._source, self._unready = source, unready
         self._metrics, self._lines = metrics, lines
@@ -127,8 +127,6 @@ class ReviewHandler:
         except ApiError as error:
             names = ", ".join(f"{resource}/{bounded(name)}" for resource, name in unsure)
             return refuse(503, f"the API server did not say whether there is {names}: {error}", reviewed.uid)
-        if lookup is None:
-            return reviewed
         return await self._review(address, context.changed(lookup=lookup), phase, body)
 
     async def _review(self, address: str, context: Context, phase: Phase, body: bytes) -> Reviewed:

@@ -6,22 +6,23 @@ import asyncio
 import logging
 import ssl
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Self
 
 import msgspec
 
 from webhook.admission.context import OWN_NAMESPACE, RECONCILER, Context
+from webhook.component_base.component import Component, ReadinessCheck
+from webhook.component_base.file_watcher import FollowedFiles
 from webhook.component_base.listener import Acceptor, bind
 from webhook.component_base.logs import LogWriter
-from webhook.component_base.probes import ReadinessCheck
 from webhook.component_base.supervision import Supervisor, cancelled
 from webhook.kube.instants import rfc3339
 from webhook.page.model import Certificate
 from webhook.policy.evaluation.engine import Engine
 from webhook.policy.files.loading import Use
-from webhook.serving.cluster_objects import ObjectSource
+from webhook.serving.cluster_objects import CachedObjects
 from webhook.serving.connections import Connections
 from webhook.serving.metrics import AdmissionMetrics
 from webhook.serving.review_handler import ALLOWANCE, ReviewHandler
@@ -48,18 +49,18 @@ class ServingOptions(msgspec.Struct, frozen=True, kw_only=True):
     shutdown_timeout: float = 25.0
 
 
-class ReviewServer:
+class ReviewServer(Component):
     """One webhook server: it listens from `async with` until that is left.
 
     `source` says what is known of the cluster. Reviews are refused until the first `use`; `policies_problem` says why.
-    Entering raises TlsError or OSError if certificate or port are not usable. It is a component of a process
-    (`webhook.manager.manager`). `reloaded` is called when another certificate is in use.
+    Entering raises TlsError or OSError if certificate or port are not usable.
+    `reloaded` is called when another certificate is in use.
     """
 
     def __init__(
         self,
         options: ServingOptions,
-        source: ObjectSource,
+        source: CachedObjects,
         metrics: AdmissionMetrics,
         lines: LogWriter,
         supervisor: Supervisor,
@@ -96,11 +97,11 @@ class ReviewServer:
         """Keeping the objects current."""
         return {"cluster": self.source.run}
 
-    def files(self) -> Iterable[tuple[list[Path], Callable[[], Awaitable[bool]]]]:
+    def files(self) -> list[FollowedFiles]:
         """The certificate."""
         options = self.options
         files = (options.tls_cert_file, options.tls_private_key_file, options.client_ca_file)
-        return [([path for path in files if path], self.reload_certificate)]
+        return [FollowedFiles(filter(None, files), self.reload_certificate)]
 
     def ages(self) -> dict[str, float]:
         """Those of the objects that reviews are judged by."""
