@@ -1,7 +1,5 @@
 """Certificates: an authority of one's own, and serving certificates signed by it (ECDSA on P-256)."""
 
-from __future__ import annotations
-
 import ipaddress
 from collections.abc import Iterable
 from dataclasses import dataclass

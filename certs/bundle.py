@@ -9,8 +9,6 @@ As files or as the data of a Secret:
     retired.crt  serving certificates that were replaced but have not expired; they keep their authority trusted
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -63,7 +61,7 @@ class Bundle:
             "retired.crt": pem(*self.retired),
         }
 
-    def pruned(self, now: datetime) -> Bundle:
+    def pruned(self, now: datetime) -> "Bundle":
         """Without expired retired certificates and the older authorities that only they needed."""
         retired = tuple(old for old in self.retired if old.not_valid_after_utc > now)
         needed = (self.serving.certificate, *retired)

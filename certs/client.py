@@ -1,7 +1,5 @@
 """What an API server needs to show giveway a client certificate, as files: docs/install.md says where they go."""
 
-from __future__ import annotations
-
 import os
 from datetime import datetime, timedelta
 from pathlib import Path

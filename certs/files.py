@@ -4,8 +4,6 @@ As in a Secret mounted by the kubelet, the files are links into a directory that
 reads them sees all of the old ones or all of the new ones.
 """
 
-from __future__ import annotations
-
 import fcntl
 import os
 import secrets

@@ -5,8 +5,6 @@ serving certificate stays. After a time of settling, in which API servers take u
 certificate is signed by it. The old authority stays trusted until the last serving certificate it signed has expired.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 

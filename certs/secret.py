@@ -4,8 +4,6 @@ Any number of replicas may do this at once: every write is conditional, and whoe
 one wrote and uses that.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 import logging

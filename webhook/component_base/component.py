@@ -1,7 +1,5 @@
 """A part of a process, as whoever runs the process knows it."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Self

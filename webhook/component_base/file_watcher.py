@@ -1,7 +1,5 @@
 """Following files by polling: it sees the `..data` swap of a mounted ConfigMap or Secret as well."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import time

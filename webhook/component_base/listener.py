@@ -1,7 +1,5 @@
 """Listening sockets, and accepting from them."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import logging

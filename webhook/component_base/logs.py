@@ -1,7 +1,5 @@
 """Log lines that never wait for whoever reads them: collected, and written in batches by a thread of their own."""
 
-from __future__ import annotations
-
 import logging
 import threading
 import time

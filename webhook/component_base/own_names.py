@@ -1,7 +1,5 @@
 """What giveway's own objects are called: all lie in one namespace, under the names that `manifests/base` gives them."""
 
-from __future__ import annotations
-
 SYSTEM_NAMESPACE = "giveway-system"
 """The namespace, unless whoever installs giveway chose another one."""
 WEBHOOK = "giveway-webhook"

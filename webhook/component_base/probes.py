@@ -1,7 +1,5 @@
 """A process's plain port: `/healthz`, `/readyz` (`?verbose`) and `/metrics`, with what is counted of any process."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """Background tasks that are kept running: one that ends is started again, and one that keeps ending is reported."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import time

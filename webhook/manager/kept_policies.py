@@ -1,19 +1,14 @@
 """The policy set in force, kept in a ConfigMap: what a restarted pod falls back to, and what both halves follow."""
 
-from __future__ import annotations
-
 import logging
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import PurePath
-from typing import Any
-
-import msgspec
 
 from webhook.admission.configmaps import ALLOW_REMOVAL, POLICIES
 from webhook.kube.client import Client
 from webhook.kube.errors import ApiError, unless_absent
-from webhook.kube.objects.meta import ObjectMeta
+from webhook.kube.objects.meta import KubeObject
 from webhook.kube.resources import CONFIG_MAP
 from webhook.policy.files.loading import SUFFIXES
 
@@ -26,8 +21,7 @@ _NOT_FOUND, _CONFLICT, _INVALID = 404, 409, 422
 _GIVEN_UP = "giveway.dev/given-up"
 
 
-class _ConfigMap(msgspec.Struct, rename="camel"):
-    metadata: ObjectMeta
+class _ConfigMap(KubeObject):
     data: dict[str, str] | None = None
 
 
@@ -52,48 +46,44 @@ class KeptPolicies:
     def __str__(self) -> str:
         return f"ConfigMap {self.namespace}/{self.name}"
 
-    async def read(self) -> dict[str, str] | None:
-        """The files of the set in force, by name; None if none was kept yet. Raises ApiError."""
-        config_map, self._allowing = await self._get(self.name), ""
-        self._version = config_map.metadata.resource_version if config_map else ""
-        self.is_there = bool(config_map and config_map.data)
-        said = ((config_map.metadata.annotations if config_map else None) or {}).get(_GIVEN_UP, "")
-        self.given_up = said.split()
-        return dict(config_map.data or {}) if config_map else None
+    async def read(self) -> dict[str, str]:
+        """The files of the set in force, by name; none if none was kept yet. Raises ApiError."""
+        kept, self._allowing = await self._get(self.name), ""
+        self._version = kept.metadata.resource_version
+        self.given_up = (kept.metadata.annotations or {}).get(_GIVEN_UP, "").split()
+        self.is_there = bool(kept.data)
+        return kept.data or {}
 
     async def write(self, files: Mapping[str, str], given_up: Iterable[str] = ()) -> bool:
         """Keep these files instead of what `read` last showed; False if somebody else was faster. Raises ApiError.
 
         `given_up` are the ids of what they give up. Other replicas, whose files are older, know by it that it is meant.
         """
-        metadata: dict[str, Any] = {
+        annotations = {"giveway.dev/written-by": "giveway; change the ConfigMap giveway-policies instead"}
+        if ids := " ".join(dict.fromkeys(given_up)):
+            annotations[_GIVEN_UP] = ids
+        metadata = {
             "name": self.name,
             "namespace": self.namespace,
             "labels": {"app.kubernetes.io/name": "giveway"},
-            "annotations": {"giveway.dev/written-by": "giveway; change the ConfigMap giveway-policies instead"},
+            "annotations": annotations,
+            "resourceVersion": self._version,
         }
-        if ids := " ".join(dict.fromkeys(given_up)):
-            metadata["annotations"][_GIVEN_UP] = ids
         body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": dict(files)}
-        try:
-            if self._version:
-                metadata["resourceVersion"] = self._version
-                await self._client.replace(CONFIG_MAP.path(self.namespace, self.name), body)
-            else:
-                await self._client.create(CONFIG_MAP.path(self.namespace), body)
-        except ApiError as error:
-            if error.status == _CONFLICT:
-                return False
-            raise
+        if self._version:
+            sent = self._client.replace(CONFIG_MAP.path(self.namespace, self.name), body)
+        else:
+            sent = self._client.create(CONFIG_MAP.path(self.namespace), body)
+        if await unless_absent(sent, _CONFLICT) is None:
+            return False
         if ids:
             self._served = self._allowing
         return True
 
     async def allowed_removals(self) -> list[str]:
         """What the ConfigMap that people apply says may be given up: ids, as names or globs. Raises ApiError."""
-        config_map = await self._get(POLICIES)
-        annotations = (config_map.metadata.annotations if config_map else None) or {}
-        self._allowing = annotations.get(ALLOW_REMOVAL, "")
+        applied = await self._get(POLICIES)
+        self._allowing = (applied.metadata.annotations or {}).get(ALLOW_REMOVAL, "")
         return self._allowing.replace(",", " ").split()
 
     async def end_allowance(self) -> None:
@@ -118,8 +108,9 @@ class KeptPolicies:
                 log.warning("%s stays on ConfigMap %s and allows more: %s", ALLOW_REMOVAL, POLICIES, error)
             self._told = str(error)
 
-    async def _get(self, name: str) -> _ConfigMap | None:
-        return await unless_absent(self._client.get(CONFIG_MAP.path(self.namespace, name), _ConfigMap))
+    async def _get(self, name: str) -> _ConfigMap:
+        read = self._client.get(CONFIG_MAP.path(self.namespace, name), _ConfigMap)
+        return await unless_absent(read) or _ConfigMap()
 
 
 def files_by_key(files: Iterable[tuple[str, str]]) -> dict[str, str]:

@@ -1,7 +1,5 @@
 """One process, whatever its parts: it starts them, gives them new policies, answers probes, and ends by a signal."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import logging

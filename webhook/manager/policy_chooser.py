@@ -6,8 +6,6 @@ said that it is meant, leave the set in force where it is. Where the policies co
 (`webhook.policy.files.loading`).
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import time

@@ -1,7 +1,5 @@
 """What is counted of the policies in use: reloads, what is held back, exceptions."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from functools import partial

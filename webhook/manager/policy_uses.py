@@ -4,8 +4,6 @@ It is all used in every process, so that the webhook puts no set into force of w
 native policies, can make nothing.
 """
 
-from __future__ import annotations
-
 from webhook.kube.objects.cluster_scoped import PriorityClass
 from webhook.kube.objects.meta import ObjectMeta
 from webhook.native.compiler import compile_policies
@@ -18,8 +16,6 @@ from webhook.registration.entries import WebhookTarget, entries
 
 _CLASS = PriorityClass(metadata=ObjectMeta(name="example", annotations={}), value=1)
 _POD = Profile(_CLASS.metadata.name, _CLASS.value, "default-scheduler", ())
-
-
 _TARGET = WebhookTarget()
 
 

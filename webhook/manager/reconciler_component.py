@@ -1,7 +1,5 @@
 """The reconciler as a part of a process: leadership and control loop, and the debug pages."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import time

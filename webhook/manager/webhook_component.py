@@ -1,7 +1,5 @@
 """The admission webhook as parts of a process: the server, and the keeper of what sends reviews to it."""
 
-from __future__ import annotations
-
 from webhook.manager.manager import Manager
 from webhook.registration.keeper import Keeper
 from webhook.serving.cluster_objects import CachedObjects

@@ -8,9 +8,8 @@ An entry is written with every field that the API server would otherwise fill in
 with what is wanted. `docs/webhook.md` says what each entry is for.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection
 from functools import partial
-from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -29,17 +28,19 @@ MUTATING, VALIDATING = "MutatingWebhookConfiguration", "ValidatingWebhookConfigu
 """The two kinds of configuration."""
 EXEMPT = "giveway.dev/exempt"
 """Namespaces with this label, whatever its value, are never asked about."""
-PROBES = frozenset({"probe.mutate.giveway.dev", "probe.validate.giveway.dev"})
+PHASES = {MUTATING: "mutate", VALIDATING: "validate"}
+"""The path of each kind, without the slash."""
+PROBES = frozenset(f"probe.{phase}.giveway.dev" for phase in PHASES.values())
 """The entries by which the server finds out that reviews come through."""
 
 _TIMEOUT = 5
 """Seconds the API server waits for an answer."""
-PHASES = {MUTATING: "mutate", VALIDATING: "validate"}
-"""The path of each kind, without the slash."""
 _PROBING = f"request.name == '{PROBE}' && has(request.dryRun) && request.dryRun"
-_NAME = "kubernetes.io/metadata.name"
 _RESOLVED = ("spec.?preemptionPolicy", "spec.?priority")
 """The fields that the Priority plugin fills in."""
+_SCHEDULING = "scheduling.k8s.io"
+_any_of = " || ".join
+"""At least one of the tests holds."""
 
 
 class WebhookTarget(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,7 +72,7 @@ def _mutating(target: WebhookTarget) -> list[Entry]:
     # A manifest that knows nothing of what the pod was given. It can refuse nothing: if an update stays as it is sent,
     # the API server and validation refuse what may not change
     update = (
-        entry("pods-update", [_rule("", ["pods"], ["UPDATE"])], {"leaves-something-out": any_of(completed)}) | _OPEN
+        entry("pods-update", [_rule("", ["pods"], ["UPDATE"])], {"leaves-something-out": _any_of(completed)}) | _OPEN
     )
     if not target.priority_plugin:
         update["namespaceSelector"] = _outside_exempt()
@@ -79,7 +80,7 @@ def _mutating(target: WebhookTarget) -> list[Entry]:
         entry("pods", [_rule("", ["pods"], ["CREATE"])]),
         *_system_pods(target, MUTATING),
         update,
-        entry("priorityclasses", [_classes(_BOTH)]),
+        entry("priorityclasses", [_rule(_SCHEDULING, ["priorityclasses"], _BOTH, scope="Cluster")]),
         entry("podgroups", [_groups("podgroups")], _NEW_GROUP),
         _probe(target, MUTATING),
     ]
@@ -93,9 +94,9 @@ def _validating(policies: Policies, target: WebhookTarget) -> list[Entry]:
     reconciler = target.reconciler.replace("\\", "\\\\").replace("'", "\\'")
     of_others = {"not-the-reconciler": f"request.userInfo.username != '{reconciler}'"}
     # A kubelet's update of the status changes no mark, and never travels, also of a pod that is being deleted
-    on_status = of_others | {"protected-keys": any_of(_of_marks(changed_key, protected))}
+    on_status = of_others | {"protected-keys": _any_of(_of_marks(changed_key, protected))}
     # What a Binding carries goes to the pod. It has no spec, and there is no old one
-    on_binding = {"protected-keys": any_of(_of_marks(present_key, protected))}
+    on_binding = {"protected-keys": _any_of(_of_marks(present_key, protected))}
     workloads: dict[str, list[str]] = {}
     for group, resource in WORKLOADS:
         workloads.setdefault(group, []).append(resource)
@@ -112,17 +113,12 @@ def _validating(policies: Policies, target: WebhookTarget) -> list[Entry]:
         # that are made of templates: nothing is lost if nobody answers
         entry("workloads", [_rule(*rows, _BOTH) for rows in workloads.items()], {"new-template": _NEW_TEMPLATE})
         | _OPEN,
-        entry("priorityclasses", [_classes([*_BOTH, "DELETE"])]),
+        entry("priorityclasses", [_rule(_SCHEDULING, ["priorityclasses"], [*_BOTH, "DELETE"], scope="Cluster")]),
         entry("podgroups", [_groups("podgroups")], _NEW_GROUP),
         entry("podgroup-templates", [_groups("workloads")], _NEW_GROUP) | _OPEN,
-        own_policies | _OPEN | {"namespaceSelector": _own(target)},
+        own_policies | _OPEN | _own(target),
         _probe(target, VALIDATING),
     ]
-
-
-def any_of(tests: Iterable[str]) -> str:
-    """At least one of the tests holds."""
-    return " || ".join(tests)
 
 
 def changed(path: str) -> str:
@@ -165,8 +161,8 @@ def pod_condition(reads: Reads, protected: Collection[str]) -> str:
         else:
             tests += [changed_key(part, key) for key in sorted(keys - set(shown))]
     tests += [changed_metadata(part) for part in ("finalizers", "ownerReferences") if part in reads.parts]
-    others = f"!has(object.metadata.deletionTimestamp) && ({any_of(tests)})"
-    return any_of(["request.operation == 'CREATE'", *_of_marks(changed_key, protected), others])
+    others = f"!has(object.metadata.deletionTimestamp) && ({_any_of(tests)})"
+    return _any_of(["request.operation == 'CREATE'", *_of_marks(changed_key, protected), others])
 
 
 def _of_marks(test: Callable[[str, str], str], protected: Collection[str]) -> list[str]:
@@ -174,7 +170,6 @@ def _of_marks(test: Callable[[str, str], str], protected: Collection[str]) -> li
     return [*(test("annotations", key) for key in sorted(protected)), test("labels", MARK)]
 
 
-_TEMPLATES = tuple(".?".join(path) for path in TEMPLATE_PATHS)
 _BOTH = ["CREATE", "UPDATE"]
 _OPEN = {"failurePolicy": "Ignore"}
 """What waits for nobody: nothing is lost if no webhook answers."""
@@ -186,11 +181,11 @@ _NOW, _BEFORE = (
     ]
     for state in ("object", "oldObject")
 )
-NOTHING_LEFT = f"({any_of(_BEFORE)}) && !({any_of(_NOW)})"
+NOTHING_LEFT = f"({_any_of(_BEFORE)}) && !({_any_of(_NOW)})"
 """Nothing is left by which one knows what giveway gave the pod: its own manifest replaces it."""
 MANIFEST_AGAIN = f"{changed('spec.?priorityClassName')} || {NOTHING_LEFT}"
 """Another class is named, or nothing is left of what giveway gave the pod."""
-_NEW_TEMPLATE = f"request.operation == 'CREATE' || {any_of(map(changed, _TEMPLATES))}"
+_NEW_TEMPLATE = f"request.operation == 'CREATE' || {_any_of(changed('.?'.join(path)) for path in TEMPLATE_PATHS)}"
 
 
 def _entry(
@@ -198,7 +193,7 @@ def _entry(
     kind: str,
     name: str,
     rules: list[dict[str, Any]],
-    conditions: Mapping[str, str] = MappingProxyType({}),
+    conditions: dict[str, str] | None = None,
     *,
     phase: str = "",
 ) -> Entry:
@@ -218,9 +213,9 @@ def _entry(
         "clientConfig": client,
         "rules": rules,
         # What the cluster needs to get back on its feet, and the webhook itself, must not wait for it
-        "namespaceSelector": _outside_exempt(_system(target, "NotIn")) if namespaced else {},
+        "namespaceSelector": _outside_exempt(_named("NotIn", "kube-system", target.namespace)) if namespaced else {},
         "objectSelector": {},
-        "matchConditions": [{"name": what, "expression": test} for what, test in conditions.items()],
+        "matchConditions": [{"name": what, "expression": test} for what, test in (conditions or {}).items()],
         "admissionReviewVersions": ["v1"],
         "failurePolicy": target.failure_policy,
         "matchPolicy": "Equivalent",
@@ -233,7 +228,7 @@ def _entry(
 
 def _probe(target: WebhookTarget, kind: str) -> Entry:
     probe = _entry(target, kind, "probe", [_rule("", ["configmaps"], ["UPDATE"])], {"the-probe": _PROBING})
-    return probe | _OPEN | {"namespaceSelector": _own(target)}
+    return probe | _OPEN | _own(target)
 
 
 def _system_pods(target: WebhookTarget, kind: str) -> list[Entry]:
@@ -243,36 +238,34 @@ def _system_pods(target: WebhookTarget, kind: str) -> list[Entry]:
     """
     rules, phase = [_rule("", ["pods"], ["CREATE"])], f"{PHASES[kind]}-priority"
     entry = _entry(target, kind, "pods-system", rules, phase=phase) | _OPEN
-    entry["namespaceSelector"] = _outside_exempt(_system(target, "In"))
+    entry["namespaceSelector"] = _outside_exempt(_named("In", "kube-system", target.namespace))
     return [] if target.priority_plugin else [entry]
 
 
-def _own(target: WebhookTarget) -> dict[str, Any]:
-    return {"matchExpressions": [{"key": _NAME, "operator": "In", "values": [target.namespace]}]}
+def _own(target: WebhookTarget) -> Entry:
+    return {"namespaceSelector": {"matchExpressions": [_named("In", target.namespace)]}}
 
 
 def _outside_exempt(*more: dict[str, Any]) -> dict[str, Any]:
     return {"matchExpressions": [*more, {"key": EXEMPT, "operator": "DoesNotExist"}]}
 
 
-def _system(target: WebhookTarget, operator: str) -> dict[str, Any]:
-    return {"key": _NAME, "operator": operator, "values": sorted({"kube-system", target.namespace})}
-
-
-def _classes(operations: list[str]) -> dict[str, Any]:
-    return _rule("scheduling.k8s.io", ["priorityclasses"], operations) | {"scope": "Cluster"}
+def _named(operator: str, *names: str) -> dict[str, Any]:
+    return {"key": "kubernetes.io/metadata.name", "operator": operator, "values": sorted(set(names))}
 
 
 def _groups(resource: str) -> dict[str, Any]:
     """PodGroups and Workloads in every version: the API server takes rules for what it does not serve."""
-    return _rule("scheduling.k8s.io", [resource], _BOTH) | {"apiVersions": ["*"]}
+    return _rule(_SCHEDULING, [resource], _BOTH, version="*")
 
 
-def _rule(group: str, resources: list[str], operations: list[str]) -> dict[str, Any]:
+def _rule(
+    group: str, resources: list[str], operations: list[str], *, version: str = "v1", scope: str = "Namespaced"
+) -> dict[str, Any]:
     return {
         "apiGroups": [group],
-        "apiVersions": ["v1"],
+        "apiVersions": [version],
         "resources": resources,
         "operations": operations,
-        "scope": "Namespaced",
+        "scope": scope,
     }

@@ -4,8 +4,6 @@ Whenever there is no room for what comes, the largest body goes of the address t
 whole within milliseconds.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable

@@ -1,7 +1,5 @@
 """Where PriorityClasses, Namespaces and PodGroups come from: a cluster's list+watch caches, and live look-ups."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Iterable
 from typing import Any

@@ -1,7 +1,5 @@
 """The connections of the server: TLS, HTTP, how many there are, and which one goes if there is no room."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import resource
@@ -56,7 +54,7 @@ class Connection(web.RequestHandler):
 
     __slots__ = ("accepted", "address", "group", "handshake", "late", "owner", "paused")
 
-    def __init__(self, owner: Connections, accepted: socket.socket, address: str) -> None:
+    def __init__(self, owner: "Connections", accepted: socket.socket, address: str) -> None:
         super().__init__(
             owner,
             access_log=None,  # type: ignore[arg-type]  # which aiohttp takes for none

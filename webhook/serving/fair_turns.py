@@ -1,7 +1,5 @@
 """Who is next, if only so many can have something at a time: address by address, and within each share by share."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import deque
 

@@ -7,8 +7,6 @@ Without a watch only that there is none holds, and only of what may be missing: 
 All look-ups together are bounded in number and rate, and whoever asks for many waits for his own.
 """
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Collection, Mapping

@@ -1,7 +1,5 @@
 """What is counted of reviews, in Prometheus' terms."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from typing import get_args

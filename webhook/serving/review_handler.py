@@ -1,7 +1,5 @@
 """The HTTP side of a review: method, type, size, time, the log line, the numbers, and the response."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import math

@@ -1,7 +1,5 @@
 """The webhook's HTTPS server: it listens, takes renewed certificates into use, and drains when it stops."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import ssl

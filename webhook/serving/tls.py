@@ -1,7 +1,5 @@
 """The serving certificate and the client CA: loaded, checked, and changed while connections are served."""
 
-from __future__ import annotations
-
 import ssl
 from pathlib import Path
 
