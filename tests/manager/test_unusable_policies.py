@@ -30,7 +30,7 @@ async def test_a_set_that_cannot_be_used_leaves_the_one_before_in_force(client, 
     await one.reload()
     await one._settle()
     assert names(one) == part.used[-1] == ["kubernetes", "teams"]
-    assert "these policies cannot be used: OverflowError: date value out of range" in one.problem
+    assert f"{directory}: error: these policies cannot be used: OverflowError: date value out of range" in one.problem
     assert "OverflowError" in caplog.text
     if kept:
         assert set((await client.get(KEPT))["data"]) == {"0.yaml", "1.yaml"}

@@ -160,7 +160,7 @@ class PolicyChooser:
                 self.changed()
             if choice is self._offered:
                 finding = Finding(
-                    severity=Severity.ERROR, source=SourcePosition(str(self._source)), message=_unusable(error)
+                    severity=Severity.ERROR, source=SourcePosition(self._source.name), message=_unusable(error)
                 )
                 self._offered = _Set(choice.texts, Loaded(Policies(), [finding]))
             else:
