@@ -2,6 +2,7 @@
 
 import os
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 from certs.authority import make_authority, make_client, pem
@@ -53,6 +54,6 @@ def write_client_files(directory: Path, host: str, now: datetime, lifetime: time
     if existing:
         raise FileExistsError(f"{directory} holds {', '.join(existing)} already; name a new directory")
     for name, content in files.items():
-        with open(directory / name, "xb", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
+        with open(directory / name, "xb", opener=partial(os.open, mode=0o600)) as file:
             file.write(content)
     return [directory / name for name in files]

@@ -10,6 +10,7 @@ import secrets
 import shutil
 from collections.abc import Mapping
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 
 from certs.bundle import FILES, Bundle, BundleError, parse
@@ -65,13 +66,11 @@ def write_files(directory: Path, files: Mapping[str, bytes]) -> None:
     version = directory / f"..{secrets.token_hex(8)}"
     version.mkdir(mode=0o755)
     for name, content in files.items():
-        handle = os.open(
-            version / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if name.endswith(".key") else 0o644
-        )
-        with os.fdopen(handle, "wb") as file:
+        mode = 0o600 if name.endswith(".key") else 0o644
+        with open(version / name, "xb", opener=partial(os.open, mode=mode)) as file:
             file.write(content)
             file.flush()
-            os.fsync(handle)
+            os.fsync(file.fileno())
     _sync(version)
     before = (directory / _DATA).resolve() if (directory / _DATA).is_symlink() else None
     _point(directory / _DATA, version.name)

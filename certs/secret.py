@@ -128,10 +128,11 @@ async def _change(api: SecretClient, path: str, change: Callable[[Object | None]
             else:
                 await api.replace(path, wanted)
         except Exception as error:
-            if stored is None and _status(error) == 403:
+            status = getattr(error, "status", None)
+            if stored is None and status == 403:
                 said = f"{path} is not there, and may not be made ({error}): apply the manifests again"
                 raise BundleError(said) from error
-            if _status(error) != 409:
+            if status != 409:
                 raise
         else:
             log.info("%s: renewed", path)
@@ -143,7 +144,7 @@ async def _find(api: SecretClient, path: str) -> Object | None:
     try:
         return await api.get(path)
     except Exception as error:
-        if _status(error) == 404:
+        if getattr(error, "status", None) == 404:
             return None
         raise
 
@@ -154,7 +155,3 @@ def _bundle(secret: tuple[str, str], stored: Object | None) -> Bundle | None:
         return parse({name: base64.b64decode(text) for name, text in data.items()})
     except (BundleError, binascii.Error) as error:
         raise BundleError(f"secret {'/'.join(secret)}: {error}") from error
-
-
-def _status(error: Exception) -> int | None:
-    return getattr(error, "status", None)

@@ -1,19 +1,26 @@
 """Which policies are in force: those of the files, unless these are broken or give up rules; kept over a restart."""
 
 import asyncio
+import time
 
+import msgspec
 import pytest
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, generate_latest
 
+from tests.admission.builders import make_policy
 from tests.manager.choosing import KEPT, RANGE, SYSTEM, TEAMS, allow_removal, files, held, names, put
 from tests.policy.builders import table
 from tests.workloads import eventually as until
 from webhook.inspection.reading import read_policies
 from webhook.kube.errors import ApiError
 from webhook.manager.kept_policies import KeptPolicies, files_by_key
-from webhook.manager.policy_chooser import PolicyChooser
+from webhook.manager.policy_chooser import PolicyChooser, PolicyMetrics
 from webhook.policy.files.loading import PolicySource, PolicyTexts, texts_of
+from webhook.policy.model.match import RequestMatch
+from webhook.policy.model.policies import Policies
+from webhook.policy.model.priority import PolicyException
 from webhook.policy.shapes.findings import PolicyError
+from webhook.policy.shapes.yaml_nodes import SourcePosition
 
 
 async def test_a_reload_that_gives_up_rules_is_held_back(directory, caplog):
@@ -332,3 +339,20 @@ async def test_policies_have_one_order(pair, client):
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+
+
+def test_exceptions_are_counted_as_of_the_scrape():
+    """The metric says how many hold and how many are over."""
+    registry = CollectorRegistry()
+    here = SourcePosition("p.yaml", 1, 1)
+    rows = tuple(
+        PolicyException(
+            match=RequestMatch(namespaces=("a",)), rules=("allowed",), reason="r", owner="o", until=end, source=here
+        )
+        for end in (time.time() + 60, time.time() - 60, 0.0)
+    )
+    policies = Policies(priority=(msgspec.structs.replace(make_policy("teams"), exceptions=rows),))
+    PolicyMetrics(registry, lambda: policies)
+    text = generate_latest(registry).decode()
+    assert 'giveway_policy_exceptions{state="active"} 1.0' in text
+    assert 'giveway_policy_exceptions{state="ended"} 2.0' in text

@@ -17,7 +17,7 @@ from tests.workloads import eventually as until
 from webhook.admission.context import Objects
 from webhook.component_base import file_watcher
 from webhook.policy.shapes.findings import PolicyError
-from webhook.serving.tls import TlsError, load_certificate
+from webhook.serving.server import TlsError, load_certificate
 
 POLICY = """\
 apiVersion: giveway.dev/v1alpha1

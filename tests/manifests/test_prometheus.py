@@ -13,7 +13,7 @@ from tests.manifests.promql import grouped, selectors
 from tests.manifests.rendering import containers, find, rendered
 from tests.tools import needed
 from webhook.component_base.probes import ProcessMetrics
-from webhook.manager.policy_metrics import PolicyMetrics
+from webhook.manager.policy_chooser import PolicyMetrics
 from webhook.policy.model.policies import Policies
 from webhook.reconciler.reporting import ReconcilerMetrics
 from webhook.serving.metrics import AdmissionMetrics

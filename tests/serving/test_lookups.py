@@ -7,8 +7,8 @@ import pytest
 
 from webhook.kube.errors import ApiError
 from webhook.kube.object_cache import Change
-from webhook.serving import lookups
-from webhook.serving.lookups import Lookups
+from webhook.serving import cluster_objects
+from webhook.serving.cluster_objects import Lookups
 
 pytestmark = pytest.mark.skipped_waits
 
@@ -175,7 +175,7 @@ async def test_what_another_address_has_learned_is_not_asked_again():
 
 async def test_what_is_remembered_is_bounded(monkeypatch):
     """The oldest answers go."""
-    monkeypatch.setattr(lookups, "_MOST_REMEMBERED", 3)
+    monkeypatch.setattr(cluster_objects, "_MOST_REMEMBERED", 3)
     asked = Asked()
     for number in range(10):
         await asked.find(f"ghost-{number}")

@@ -13,7 +13,7 @@ from webhook.cli.serve import manager_from
 from webhook.kube.client import Client
 from webhook.manager.manager import run_until_signalled
 from webhook.preemption.snapshot.amounts import ClusterError
-from webhook.serving.tls import TlsError
+from webhook.serving.server import TlsError
 
 
 @click.command()

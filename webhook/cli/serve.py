@@ -21,8 +21,7 @@ from webhook.manager.policy_uses import USES
 from webhook.manager.webhook_component import add_keeper, add_webhook
 from webhook.registration.keeper import Keeper
 from webhook.serving.cluster_objects import CachedObjects
-from webhook.serving.server import ReviewServer, ServingOptions
-from webhook.serving.tls import TlsError
+from webhook.serving.server import ReviewServer, ServingOptions, TlsError
 
 _DELAY = 8.0
 """Seconds to go on serving after SIGTERM: a Service, or what balances load at a URL, takes a moment to learn of it."""

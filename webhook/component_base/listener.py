@@ -42,12 +42,6 @@ class Acceptor:
         self._failed_at, self._error = float("-inf"), ""
         sock.setblocking(False)
 
-    @property
-    def port(self) -> int:
-        """The port it listens on."""
-        number: int = self.socket.getsockname()[1]
-        return number
-
     def problem(self) -> str:
         """Why connections could not be accepted a moment ago, or nothing."""
         return self._error if time.monotonic() - self._failed_at < _RECENT_SECONDS else ""

@@ -10,19 +10,19 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from functools import partial
 
 import msgspec
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from webhook.admission.configmaps import held_back, mend
 from webhook.kube.errors import ApiError
 from webhook.manager.kept_policies import KeptPolicies, files_by_key
-from webhook.manager.policy_metrics import PolicyMetrics
 from webhook.manager.policy_uses import USES
 from webhook.policy.evaluation.engine import Engine
 from webhook.policy.files.loading import Loaded, PolicySource, PolicyTexts, load_texts, texts_of
 from webhook.policy.model.policies import Policies
-from webhook.policy.reports import ended_findings, removals
+from webhook.policy.reports import ended_findings, exceptions, removals
 from webhook.policy.shapes.findings import Finding, PolicyError, Severity
 from webhook.policy.shapes.yaml_nodes import SourcePosition
 
@@ -44,6 +44,29 @@ class _Set(msgspec.Struct, frozen=True):
     def problem(self) -> str:
         """Why it cannot be used; empty if it can."""
         return str(PolicyError(self.loaded.findings)) if self.loaded.errors else ""
+
+
+class PolicyMetrics:
+    """How reloads went, what is held back, and the exceptions in use."""
+
+    def __init__(self, registry: CollectorRegistry, in_use: Callable[[], Policies]) -> None:
+        def number(*, ended: bool) -> int:
+            return sum(exception.ended is ended for exception in exceptions(in_use(), time.time()))
+
+        text = "Exceptions in the policies in use: active or ended."
+        counted = Gauge("giveway_policy_exceptions", text, ["state"], registry=registry)
+        for state in ("active", "ended"):
+            counted.labels(state).set_function(partial(number, ended=state == "ended"))
+        text = "Policy reloads, by result: success or failure."
+        self.reloads = Counter("giveway_policy_reloads", text, ["result"], registry=registry)
+        for result in ("success", "failure"):
+            self.reloads.labels(result)
+        text = "1 if the policies in use are those in the files, 0 if the files are broken."
+        self.policies_current = Gauge("giveway_policies_current", text, registry=registry)
+        text = "Rules, rights and verdicts that the policy files would give up, and that nobody has said may go."
+        self.removals_held = Gauge("giveway_policy_removals_held", text, registry=registry)
+        text = "Times the policies in force were found to give less protection than the files, by somebody's hand."
+        self.restored = Counter("giveway_policies_in_force_restored", text, registry=registry)
 
 
 class PolicyChooser:
@@ -192,7 +215,7 @@ class PolicyChooser:
             if in_force is not self._in_use and self.settled.is_set() and (wider := self._widened(in_force)):
                 log.error("%s gives less protection than %s, and was not written by giveway: %s; %s", *wider)
                 self._metrics.restored.inc()
-                return (self._offered if self._judge else self._in_use), "" if self._judge else self._offered.problem
+                in_force = self._offered if self._judge else self._in_use
             return in_force, "" if self._judge else self._offered.problem
         if self._offered.problem:
             return in_force, f"the files are not in use, the set in force stays:\n{self._offered.problem}"

@@ -10,7 +10,6 @@ from prometheus_client.registry import Collector
 
 from webhook.admission.context import CLASSES, NAMESPACES, POD_GROUPS
 from webhook.admission.webhook import HANDLED, Phase, Reviewed
-from webhook.policy.evaluation.rules import Verdict
 
 _BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _OPERATIONS = frozenset(("CREATE", "UPDATE", "DELETE", "CONNECT"))
@@ -104,12 +103,8 @@ class AdmissionMetrics:
         for said in reviewed.answer.verdicts:
             self._evaluations.of[said.policy, said.rule, said.outcome] += 1
             if said.outcome != "allow":
-                self._violation(said, namespace)
-
-    def _violation(self, verdict: Verdict, namespace: str) -> None:
-        """Count one violation; when there is no room for a further series, under the namespace `other`."""
-        how = "excepted" if verdict.outcome == "excepted" else verdict.enforcement.value
-        labels = (verdict.policy, verdict.rule, how, namespace)
-        if labels not in self._violations.of and len(self._violations.of) >= MOST_VIOLATION_SERIES:
-            labels = (verdict.policy, verdict.rule, how, _OTHER)
-        self._violations.of[labels] += 1
+                how = "excepted" if said.outcome == "excepted" else said.enforcement.value
+                labels = (said.policy, said.rule, how, namespace)
+                if labels not in self._violations.of and len(self._violations.of) >= MOST_VIOLATION_SERIES:
+                    labels = (said.policy, said.rule, how, _OTHER)
+                self._violations.of[labels] += 1

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Self
 
 import msgspec
+from cryptography import x509
 
 from webhook.admission.context import OWN_NAMESPACE, RECONCILER, Context
 from webhook.component_base.component import Component, ReadinessCheck
@@ -24,7 +25,6 @@ from webhook.serving.cluster_objects import CachedObjects
 from webhook.serving.connections import Connections
 from webhook.serving.metrics import AdmissionMetrics
 from webhook.serving.review_handler import ALLOWANCE, ReviewHandler
-from webhook.serving.tls import ServingCertificate, TlsError, load_certificate
 
 log = logging.getLogger(__name__)
 
@@ -47,12 +47,50 @@ class ServingOptions(msgspec.Struct, frozen=True, kw_only=True):
     shutdown_timeout: float = 25.0
 
 
+class TlsError(Exception):
+    """A certificate, key or client CA that cannot be used; the text names the file and what is wrong."""
+
+
+class ServingCertificate(msgspec.Struct, frozen=True):
+    """A certificate in use: `expires` in seconds since the epoch."""
+
+    context: ssl.SSLContext
+    expires: float
+    subject: str
+
+
+def load_certificate(certificate_file: Path, key_file: Path, client_ca_file: Path | None = None) -> ServingCertificate:
+    """Load certificate, key and client CA. Raises TlsError; nothing that is in use is touched."""
+    try:
+        certificate = x509.load_pem_x509_certificates(certificate_file.read_bytes())[0]
+    except OSError as error:
+        raise TlsError(f"cannot read the certificate: {error}") from error
+    except ValueError as error:
+        raise TlsError(f"{certificate_file} holds no PEM certificate: {error}") from error
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.num_tickets = 0  # an API server begins each connection from nothing, and a ticket outlives its certificate
+    context.options |= ssl.OP_NO_RENEGOTIATION
+    problem = f"{key_file} is no private key for {certificate_file}"
+    try:
+        context.load_cert_chain(certificate_file, key_file)
+        if client_ca_file is not None:
+            problem = f"{client_ca_file} holds no usable client CA"
+            context.load_verify_locations(cafile=client_ca_file)
+            context.verify_mode = ssl.CERT_REQUIRED
+    except OSError as error:
+        raise TlsError(f"{problem}: {getattr(error, 'reason', '') or error}") from error
+    return ServingCertificate(
+        context, certificate.not_valid_after_utc.timestamp(), certificate.subject.rfc4514_string()
+    )
+
+
 class ReviewServer(Component):
     """One webhook server: it listens from `async with` until that is left.
 
     `source` says what is known of the cluster. Reviews are refused until the first `use`; `policies_problem` says why.
-    Entering raises TlsError or OSError if certificate or port are not usable.
-    `reloaded` is called when another certificate is in use.
+    Entering raises TlsError or OSError if certificate or port are not usable. `reloaded` is called when another
+    certificate is in use.
     """
 
     def __init__(
@@ -67,6 +105,8 @@ class ReviewServer(Component):
     ) -> None:
         self.options, self.source = options, source
         self.metrics, self._supervisor = metrics, supervisor
+        self.secure_port = options.secure_port
+        """The port of `/mutate` and `/validate`; a free one is known once the server is entered."""
         self.reloaded: Callable[[], None] = lambda: None
         self._connections: Connections
         self._acceptor: Acceptor | None = None
@@ -75,12 +115,6 @@ class ReviewServer(Component):
         """The certificate in use; None before the server is entered."""
         self._tls_problem = ""
         self.handler = ReviewHandler(source, policies_problem, metrics, lines)
-
-    @property
-    def secure_port(self) -> int:
-        """The port of `/mutate` and `/validate`."""
-        assert self._acceptor is not None
-        return self._acceptor.port
 
     def certificates(self) -> tuple[Certificate, ...]:
         """The certificate in use, as the page shows it."""
@@ -120,6 +154,7 @@ class ReviewServer(Component):
         closed = self.metrics.connections_closed
         self._connections = Connections(self.handler, self._load().context, lambda reason: closed.labels(reason).inc())
         sock = bind(self.options.bind_address, self.options.secure_port, "--secure-port")
+        self.secure_port = sock.getsockname()[1]
         self._acceptor = Acceptor(sock, self._connections.serve)
         self._accepting = [asyncio.create_task(self._supervisor.keep("listener", self._acceptor.accept))]
         return self
