@@ -22,21 +22,19 @@ _CONFIGURATIONS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurat
 _LABELS = {"app.kubernetes.io/name": "giveway", "app.kubernetes.io/component": "certificates"}
 
 
-class SecretClient(Protocol):
-    """What is needed of a client: JSON objects by path. Refusals are exceptions with the HTTP status in `status`."""
+class _Client(Protocol):
+    """What is needed of a client: JSON objects by path, of which it replaces those of the same resourceVersion.
 
-    async def get(self, path: str) -> Object:
-        """Read an object."""
+    Refusals are exceptions with the HTTP status in `status`.
+    """
 
-    async def create(self, path: str, body: Any) -> Object:
-        """Create an object."""
-
-    async def replace(self, path: str, body: Any) -> Object:
-        """Replace an object of the same resourceVersion."""
+    async def get(self, path: str) -> Object: ...
+    async def create(self, path: str, body: Any) -> Object: ...
+    async def replace(self, path: str, body: Any) -> Object: ...
 
 
 async def maintain(
-    api: SecretClient,
+    api: _Client,
     secret: tuple[str, str],
     configurations: Sequence[str],
     settings: CertificateSettings,
@@ -66,12 +64,12 @@ def secret_path(namespace: str, name: str) -> str:
     return f"/api/v1/namespaces/{namespace}/secrets/{name}"
 
 
-async def read_secret(api: SecretClient, secret: tuple[str, str]) -> Bundle | None:
+async def read_secret(api: _Client, secret: tuple[str, str]) -> Bundle | None:
     """The certificates in the Secret; None if there is none yet. Raises BundleError for one from elsewhere."""
     return _bundle(secret, await _find(api, secret_path(*secret)))
 
 
-async def inject(api: SecretClient, configurations: Sequence[str], trust: bytes) -> list[str]:
+async def inject(api: _Client, configurations: Sequence[str], trust: bytes) -> list[str]:
     """Put `trust` into the `caBundle` of all webhooks that are reached through a Service; what was changed.
 
     Configurations that do not exist are passed over: what is not installed needs no trust.
@@ -93,7 +91,7 @@ async def inject(api: SecretClient, configurations: Sequence[str], trust: bytes)
     ]
 
 
-async def _update(api: SecretClient, secret: tuple[str, str], renew: Callable[[Bundle | None], Bundle]) -> Bundle:
+async def _update(api: _Client, secret: tuple[str, str], renew: Callable[[Bundle | None], Bundle]) -> Bundle:
     """The certificates as they are after `renew`, which gives the same ones if nothing is due."""
     renewed: list[Bundle] = []
 
@@ -112,7 +110,7 @@ async def _update(api: SecretClient, secret: tuple[str, str], renew: Callable[[B
     return renewed[-1]
 
 
-async def _change(api: SecretClient, path: str, change: Callable[[Object | None], Object | None]) -> bool:
+async def _change(api: _Client, path: str, change: Callable[[Object | None], Object | None]) -> bool:
     """Read, change, write; again from the start if someone else wrote meanwhile. Whether anything was written.
 
     `change` gives None if the object, or that there is none, is right.
@@ -140,7 +138,7 @@ async def _change(api: SecretClient, path: str, change: Callable[[Object | None]
     raise BundleError(f"{path} was changed by others {_ATTEMPTS} times in a row")
 
 
-async def _find(api: SecretClient, path: str) -> Object | None:
+async def _find(api: _Client, path: str) -> Object | None:
     try:
         return await api.get(path)
     except Exception as error:

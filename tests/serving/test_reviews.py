@@ -173,7 +173,7 @@ async def test_a_server_that_stops_gives_requests_in_hand_its_timeout_and_no_mor
         hanging = asyncio.create_task(running.post("/validate?timeout=10s", GOOD))
         await asked.wait()
         began = asyncio.get_running_loop().time()
-        await running.server.__aexit__()
+        await running.manager.__aexit__()
         took = asyncio.get_running_loop().time() - began
         hanging.cancel()
         await asyncio.gather(hanging, return_exceptions=True)

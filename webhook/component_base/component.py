@@ -1,8 +1,9 @@
 """A part of a process, as whoever runs the process knows it."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Self
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
 
 import msgspec
 
@@ -18,10 +19,7 @@ class ReadinessCheck(msgspec.Struct, frozen=True):
 
 
 class Component:
-    """A part of a process. Each method that a part does not override says that it has nothing of that kind.
-
-    `async with` is its run: the manager enters it when log, probes and policies are there, and leaves it first.
-    """
+    """A part of a process. Each method that a part does not override says that it has nothing of that kind."""
 
     def tasks(self) -> Mapping[str, Callable[[], Awaitable[object]]]:
         """What is kept running meanwhile, by name."""
@@ -50,8 +48,7 @@ class Component:
         """Let go of what others still send here; the process ends afterwards."""
         await asyncio.sleep(0)
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *exc_info: object) -> None:
-        del exc_info
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Its run: the manager enters it when log, probes and policies are there, and leaves it first."""
+        yield

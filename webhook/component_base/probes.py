@@ -7,7 +7,7 @@ from functools import partial
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry, Counter, Gauge, PlatformCollector, ProcessCollector
-from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from webhook.component_base.component import ReadinessCheck
 from webhook.component_base.listener import bind
@@ -34,12 +34,6 @@ class ProcessMetrics:
         text = "Background tasks that ended and were started again, by task."
         self.task_failures = Counter("giveway_task_failures", text, ["task"], registry=registry)
 
-    def expose(self, ages: dict[str, float]) -> bytes:
-        """The exposition text, with cache ages (seconds, by resource) as of now."""
-        for resource, age in ages.items():
-            self.cache_age.labels(resource).set(age)
-        return generate_latest(self.registry)
-
 
 def probes(
     checks: Callable[[], list[ReadinessCheck]], exposition: Callable[[], bytes], problem: Callable[[], str]
@@ -49,8 +43,7 @@ def probes(
     `exposition` gives the metrics as text; `problem` says what only a new process can repair, or is empty.
     """
 
-    async def healthz(request: web.Request) -> web.Response:
-        del request
+    async def healthz(_request: web.Request) -> web.Response:
         why = problem()
         return web.Response(status=500 if why else 200, text=f"{why or 'ok'}\n")
 
@@ -66,8 +59,7 @@ def probes(
         text = "\n".join([*lines, f"readyz check {'passed' if ready else 'failed'}", ""])
         return web.Response(status=200 if ready else 503, text=text)
 
-    async def metrics(request: web.Request) -> web.Response:
-        del request
+    async def metrics(_request: web.Request) -> web.Response:
         return web.Response(body=exposition(), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     app = web.Application()

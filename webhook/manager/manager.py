@@ -8,9 +8,10 @@ from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO, Self, TypeVar
+from typing import BinaryIO, Self
 
 import msgspec
+from prometheus_client.exposition import generate_latest
 
 from webhook.component_base.component import Component, ReadinessCheck
 from webhook.component_base.file_watcher import FollowedFiles, follow
@@ -32,9 +33,6 @@ class ManagerOptions(msgspec.Struct, frozen=True, kw_only=True):
     bind_address: str = "::"
     health_port: int = 8081
     poll_interval: float = 0.5
-
-
-C = TypeVar("C", bound=Component)
 
 
 class Manager:
@@ -64,10 +62,9 @@ class Manager:
         self._components: list[Component] = []
         self._running: AsyncExitStack
 
-    def add(self, component: C) -> C:
+    def add(self, component: Component) -> None:
         """Add a part, before the manager is entered; parts start in this order and end in the other one."""
         self._components.append(component)
-        return component
 
     def policies_problem(self) -> str:
         """Why nothing can be judged by the policies yet; empty if it can."""
@@ -125,7 +122,7 @@ class Manager:
         self.health_port = await running.enter_async_context(port)
         running.push_async_callback(cancelled, work := [])
         for component in self._components:
-            await running.enter_async_context(component)
+            await running.enter_async_context(component.running())
         work += [asyncio.create_task(self.supervisor.keep(name, task), name=name) for name, task in tasks.items()]
         ports = [*filter(None, (component.listens() for component in self._components))]
         log.info("%s; %s", ", ".join([*ports, f"probes on port {self.health_port}"]), self.policies.describe())
@@ -138,9 +135,11 @@ class Manager:
         return await self.policies.reload()
 
     def _expose(self) -> bytes:
-        """The metrics as text."""
-        ages = {resource: age for component in self._components for resource, age in component.ages().items()}
-        return self.metrics.expose(ages)
+        """The metrics as text, with cache ages as of now."""
+        for component in self._components:
+            for resource, age in component.ages().items():
+                self.metrics.cache_age.labels(resource).set(age)
+        return generate_latest(self.metrics.registry)
 
 
 async def run_until_signalled(manager: Manager) -> None:

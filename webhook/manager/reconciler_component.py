@@ -3,9 +3,8 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable
-from contextlib import AsyncExitStack
-from typing import Self
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 
 from webhook.component_base.component import Component, ReadinessCheck
 from webhook.component_base.probes import LOOPBACK, plain_port
@@ -47,7 +46,6 @@ class Reconciliation(Component):
             registry=manager.metrics.registry,
             supervisor=manager.supervisor,
         )
-        self._running = AsyncExitStack()
 
     def checks(self) -> list[ReadinessCheck]:
         """Whether its caches are filled; one that waits for the lease is ready."""
@@ -62,24 +60,26 @@ class Reconciliation(Component):
         """Preempt by these policies. Raises ClusterError if one of them cannot be compiled."""
         self.service.use(engine.policies)
 
-    async def __aenter__(self) -> Self:
-        port = self.debug_port
-        if port >= 0:
-            pages = debug.pages(self.service, port or debug.DEBUG_PORT, self._surroundings)
-            served = plain_port(pages, LOOPBACK, port, option="--debug-port")
-            self.debug_port = await self._running.enter_async_context(served)
-            log.info("the page and the debug tables are on http://%s:%d/", LOOPBACK, self.debug_port)
-        work = asyncio.create_task(self._reconcile())
-        self._running.push_async_callback(cancelled, [work])
-        return self
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Show what it does, and reconcile as soon as the policies are known.
 
-    async def __aexit__(self, *exc_info: object) -> None:
-        await self._running.aclose()
+        Without any, an earlier leader's plans would be dropped.
+        """
+
+        async def reconcile() -> None:
+            await self._manager.policies.settled.wait()
+            await self.service.run()
+
+        async with AsyncExitStack() as running:
+            port = self.debug_port
+            if port >= 0:
+                pages = debug.pages(self.service, port or debug.DEBUG_PORT, self._surroundings)
+                served = plain_port(pages, LOOPBACK, port, option="--debug-port")
+                self.debug_port = await running.enter_async_context(served)
+                log.info("the page and the debug tables are on http://%s:%d/", LOOPBACK, self.debug_port)
+            running.push_async_callback(cancelled, [asyncio.create_task(reconcile())])
+            yield
 
     def _surroundings(self) -> Surroundings:
         return Surroundings(self._manager.policies.problem, self._certificates())
-
-    async def _reconcile(self) -> None:
-        """Reconcile as soon as the policies are known: without any, an earlier leader's plans would be dropped."""
-        await self._manager.policies.settled.wait()
-        await self.service.run()

@@ -11,7 +11,8 @@ def add_webhook(manager: Manager, options: ServingOptions, source: CachedObjects
     """Add the server to a process; the objects of its source are kept current, and its certificate as the files."""
     metrics, problem = AdmissionMetrics(manager.metrics.registry), manager.policies_problem
     server = ReviewServer(options, source, metrics, manager.log, manager.supervisor, policies_problem=problem)
-    return manager.add(server)
+    manager.add(server)
+    return server
 
 
 def add_keeper(manager: Manager, keeper: Keeper, webhook: ReviewServer) -> None:

@@ -15,7 +15,6 @@ import random
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
-from typing import Any
 
 from webhook.admission.configmaps import PROBE
 from webhook.component_base.component import Component, ReadinessCheck
@@ -29,7 +28,7 @@ from webhook.policy.model.policies import Policies
 from webhook.registration import stored
 from webhook.registration.entries import MUTATING, PHASES, VALIDATING, Entry, WebhookTarget, entries
 from webhook.registration.probe import hear, silent_phases
-from webhook.registration.stored import Trust
+from webhook.registration.stored import Json, Trust
 
 log = logging.getLogger(__name__)
 
@@ -44,8 +43,6 @@ _PATIENCE = 60.0
 _LAST = 10.0
 """Seconds that taking the entries away may take when the process ends."""
 _CONFLICT = 409
-
-Json = dict[str, Any]
 
 
 class Keeper(Component):
@@ -205,11 +202,9 @@ class Keeper(Component):
             return stored.untrusted(configuration, trust)
         if not stored.is_ours(configuration) or self._kept.get(kind, ("",))[0] != mine:
             return True
-        seen, since = self._others.get(kind, ("", 0.0))
-        if seen != there:
-            since = time.monotonic()
-            self._others[kind] = (there, since)
-        return time.monotonic() - since >= _PATIENCE
+        if self._others.get(kind, ("",))[0] != there:
+            self._others[kind] = there, time.monotonic()
+        return time.monotonic() - self._others[kind][1] >= _PATIENCE
 
     async def _reached(
         self, configurations: Mapping[str, Json], wanted: Mapping[str, list[Entry]], trust: Trust
@@ -247,11 +242,7 @@ class Keeper(Component):
         self.in_force = False
         for path in _PATHS.values():
             while (configuration := await unless_absent(self._api.get(path)) or {}).get("webhooks"):
-                try:
-                    await self._api.replace(path, stored.emptied(configuration))
-                except ApiError as error:
-                    if error.status != _CONFLICT:
-                        raise
+                await unless_absent(self._api.replace(path, stored.emptied(configuration)), _CONFLICT)
         self._report("taken away: giveway is being removed", logging.WARNING)
 
     async def _is_removed(self) -> bool:

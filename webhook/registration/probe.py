@@ -57,15 +57,12 @@ async def send_probe(client: Client, own: str) -> Probe:
     """
     heard = await unless_absent(hear(client, own)) or []  # without the ConfigMap the fail-closed entry still tells
     silent, versions = silent_phases(heard), frozenset(match[1] for match in map(_VERSION.match, heard) if match)
-    failed = await _failure(client) if silent else None
+    failed = None
+    if silent:
+        try:
+            await client.create(PRIORITY_CLASS.path(), _TRIAL, dryRun="All")
+        except ApiError as error:
+            if error.status == 403 and "cannot create" in error.message:
+                raise
+            failed = _FAILED.search(error.message)
     return Probe(silent, failed[1], failed[2].strip(), versions) if failed else Probe(silent, versions=versions)
-
-
-async def _failure(client: Client) -> re.Match[str] | None:
-    try:
-        await client.create(PRIORITY_CLASS.path(), _TRIAL, dryRun="All")
-    except ApiError as error:
-        if error.status == 403 and "cannot create" in error.message:
-            raise
-        return _FAILED.search(error.message)
-    return None

@@ -14,8 +14,6 @@ Json = dict[str, Any]
 
 WRITTEN = "giveway.dev/entries"
 """The annotation with the digest of the entries as a replica wrote them: others' changes are told apart by it."""
-
-
 Trust = Callable[[str], str]
 """The `caBundle` that an entry is to have, by the one that it has; empty if there is none."""
 

@@ -4,9 +4,9 @@ import asyncio
 import logging
 import ssl
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Self
 
 import msgspec
 from cryptography import x509
@@ -86,10 +86,10 @@ def load_certificate(certificate_file: Path, key_file: Path, client_ca_file: Pat
 
 
 class ReviewServer(Component):
-    """One webhook server: it listens from `async with` until that is left.
+    """One webhook server: it listens while it is `running`.
 
     `source` says what is known of the cluster. Reviews are refused until the first `use`; `policies_problem` says why.
-    Entering raises TlsError or OSError if certificate or port are not usable. `reloaded` is called when another
+    Running raises TlsError or OSError if certificate or port are not usable. `reloaded` is called when another
     certificate is in use.
     """
 
@@ -106,13 +106,12 @@ class ReviewServer(Component):
         self.options, self.source = options, source
         self.metrics, self._supervisor = metrics, supervisor
         self.secure_port = options.secure_port
-        """The port of `/mutate` and `/validate`; a free one is known once the server is entered."""
+        """The port of `/mutate` and `/validate`; a free one is known once it runs."""
         self.reloaded: Callable[[], None] = lambda: None
         self._connections: Connections
         self._acceptor: Acceptor | None = None
-        self._accepting: list[asyncio.Task[None]] = []
         self.certificate: ServingCertificate | None = None
-        """The certificate in use; None before the server is entered."""
+        """The certificate in use; None before the server runs."""
         self._tls_problem = ""
         self.handler = ReviewHandler(source, policies_problem, metrics, lines)
 
@@ -150,22 +149,23 @@ class ReviewServer(Component):
             allowance=ALLOWANCE,
         )
 
-    async def __aenter__(self) -> Self:
-        closed = self.metrics.connections_closed
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Listen; in the end give reviews in hand their time."""
+        options, closed = self.options, self.metrics.connections_closed
         self._connections = Connections(self.handler, self._load().context, lambda reason: closed.labels(reason).inc())
-        sock = bind(self.options.bind_address, self.options.secure_port, "--secure-port")
+        sock = bind(options.bind_address, options.secure_port, "--secure-port")
         self.secure_port = sock.getsockname()[1]
         self._acceptor = Acceptor(sock, self._connections.serve)
-        self._accepting = [asyncio.create_task(self._supervisor.keep("listener", self._acceptor.accept))]
-        return self
-
-    async def __aexit__(self, *exc_info: object) -> None:
-        self.handler.draining = True
-        assert self._acceptor is not None
-        await cancelled(self._accepting)
-        self._acceptor.socket.close()
-        await self._connections.close(self.options.shutdown_timeout)
-        log.info("stopped")
+        accepting = asyncio.create_task(self._supervisor.keep("listener", self._acceptor.accept))
+        try:
+            yield
+        finally:
+            self.handler.draining = True
+            await cancelled([accepting])
+            sock.close()
+            await self._connections.close(options.shutdown_timeout)
+            log.info("stopped")
 
     async def drain(self) -> None:
         """Be not ready any more, and go on serving until nobody is sent here: for the shutdown delay."""
@@ -213,12 +213,11 @@ class ReviewServer(Component):
         self.metrics.certificate_expiry.set(fresh.expires)
         return fresh
 
-    def _begin_under_the_newest(self, tls: ssl.SSLObject, server_name: str | None, context: ssl.SSLContext) -> None:
+    def _begin_under_the_newest(self, tls: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
         """Take the newest certificate also for a connection that was accepted before it.
 
         OpenSSL asks for it whether the client names a server or not. Connections that are accepted later have the new
         context from the start, since an old one keeps its client CA and its sessions of TLS 1.2.
         """
-        del server_name, context
         assert self.certificate is not None
         tls.context = self.certificate.context

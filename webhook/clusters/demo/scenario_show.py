@@ -95,9 +95,8 @@ async def _cluster(directory: Path, stream: BinaryIO) -> AsyncIterator[tuple[Emb
         await client.create(NAMESPACE.path(), {"metadata": {"name": _SYSTEM}})
         webhook = add_webhook(manager, serving, CachedObjects(client))
         options = reconciling.ReconcilerOptions(lease_namespace=_SYSTEM)
-        reconciliation = manager.add(
-            Reconciliation(manager, client, options, debug_port=0, certificates=webhook.certificates)
-        )
+        reconciliation = Reconciliation(manager, client, options, debug_port=0, certificates=webhook.certificates)
+        manager.add(reconciliation)
         async with manager:
             url = f"https://127.0.0.1:{webhook.secure_port}"
             wanted = entries(
