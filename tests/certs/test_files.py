@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from certs.bundle import BundleError
-from certs.files import maintain_files, read_bundle, read_files, write_files
+from certs.files import maintain_files, read_files, write_files
 from certs.rotation import CertificateSettings, begin
 from tests.certs.handshake import server_context, shake_hands
 
@@ -106,8 +106,3 @@ def test_what_comes_from_elsewhere_is_named(tmp_path):
     with pytest.raises(BundleError, match=f"{tmp_path}: ca.key is missing"):
         maintain_files(tmp_path, SETTINGS, NOW)
     assert read_files(tmp_path) == {"tls.crt": b"theirs", "tls.key": b"theirs"}
-
-
-def test_an_empty_directory_holds_nothing(tmp_path):
-    """Where nothing was written there is nothing to read, and that is no error."""
-    assert read_bundle(tmp_path) is None

@@ -38,13 +38,6 @@ def test_a_handshake_succeeds_under_every_name(tmp_path, name):
     assert shake_hands(server, bundle.trust(), name) == "TLSv1.3"
 
 
-def test_a_handshake_fails_under_another_name(tmp_path):
-    """A certificate is good for no name that was not asked for."""
-    bundle = begin(SETTINGS, NOW)
-    with pytest.raises(ssl.SSLCertVerificationError, match="Hostname mismatch"):
-        shake_hands(server_context(tmp_path, bundle.files()), bundle.trust(), "other.giveway-system.svc")
-
-
 def test_what_is_issued():
     """ECDSA on P-256, named validity, a CA that may sign leaves only, a leaf that may serve only."""
     bundle = begin(CertificateSettings(NAMES, 30 * DAY, 300 * DAY), NOW)

@@ -176,41 +176,25 @@ async def test_an_expired_certificate_does_not_wait_for_trust_to_spread(server, 
 
 
 @pytest.mark.parametrize("seed", range(4))
-async def test_replicas_that_start_at_once_agree(server, seed):
-    """Five replicas at the same moment, on a slow server: one authority, one certificate, one `caBundle`."""
-    rng = random.Random(seed)
+@pytest.mark.parametrize("due", [False, True], ids=["start", "renew"])
+async def test_replicas_at_once_agree(server, client, due, seed):
+    """Five that start, or find the certificate due, on a slow server: one authority, certificate and `caBundle`."""
+    rng, clock, retired = random.Random(seed), Clock(), ()
+    if due:
+        retired = ((await maintain(client, SECRET, ["giveway"], SETTINGS, clock)).serving.certificate,)
+        clock.now += timedelta(days=70)
 
     async def slow(_request):
         await asyncio.sleep(rng.uniform(0, 0.02))
 
     server.fault(slow, times=1000)
     clients = [Client.for_server(server.url) for _ in range(5)]
-    bundles = await asyncio.gather(*(maintain(c, SECRET, ["giveway"], SETTINGS, Clock()) for c in clients))
-    for client in clients:
-        await client.close()
-    assert len({bundle.files()["tls.crt"] for bundle in bundles}) == 1
-    assert trusted(server) == {bundles[0].trust()}
-    assert base64.b64decode(server.objects[SECRET_PATH]["data"]["tls.crt"]) == bundles[0].files()["tls.crt"]
-
-
-@pytest.mark.parametrize("seed", range(4))
-async def test_replicas_that_renew_at_once_agree(server, seed):
-    """Replicas that find the certificate due at the same moment renew it once."""
-    rng = random.Random(seed)
-    clients = [Client.for_server(server.url) for _ in range(5)]
-    clock = Clock()
-    first = await maintain(clients[0], SECRET, ["giveway"], SETTINGS, clock)
-    clock.now += timedelta(days=70)
-
-    async def slow(_request):
-        await asyncio.sleep(rng.uniform(0, 0.02))
-
-    server.fault(slow, times=1000)
     bundles = await asyncio.gather(*(maintain(c, SECRET, ["giveway"], SETTINGS, clock) for c in clients))
-    for client in clients:
-        await client.close()
+    for each in clients:
+        await each.close()
     assert len({bundle.files()["tls.crt"] for bundle in bundles}) == 1
-    assert bundles[0].retired == (first.serving.certificate,)
+    assert (trusted(server), bundles[0].retired) == ({bundles[0].trust()}, retired)
+    assert base64.b64decode(server.objects[SECRET_PATH]["data"]["tls.crt"]) == bundles[0].files()["tls.crt"]
 
 
 async def test_a_secret_from_elsewhere_is_left_alone(server, client):
@@ -222,21 +206,14 @@ async def test_a_secret_from_elsewhere_is_left_alone(server, client):
     assert server.objects[SECRET_PATH]["data"] == theirs
 
 
-async def test_a_secret_that_waits_to_be_filled_is_filled(server, client):
-    """A Secret with empty keys, and what others keep in it, is taken over."""
-    server.put(SECRET_PATH, type="kubernetes.io/tls", data={"tls.crt": "", "tls.key": "", "note": "eA=="})
-    bundle = await maintain(client, SECRET, [], SETTINGS, Clock())
-    data = server.objects[SECRET_PATH]["data"]
-    assert data["note"] == "eA=="
-    assert base64.b64decode(data["tls.key"]) == bundle.files()["tls.key"]
-
-
-async def test_a_secret_without_data_is_filled(server, client):
-    """The manifests have the Secret empty, of the default type, because its account may not create Secrets."""
-    server.put(SECRET_PATH, type="Opaque")
+@pytest.mark.parametrize("data", [{}, {"data": {"tls.crt": "", "tls.key": "", "note": "eA=="}}], ids=["none", "empty"])
+async def test_a_secret_that_waits_to_be_filled_is_filled(server, client, data):
+    """The manifests have it empty, as its account may create none. Its type, and what others keep in it, stay."""
+    server.put(SECRET_PATH, type="Opaque", **data)
     bundle = await maintain(client, SECRET, [], SETTINGS, Clock())
     stored = server.objects[SECRET_PATH]
     assert (stored["type"], base64.b64decode(stored["data"]["tls.key"])) == ("Opaque", bundle.files()["tls.key"])
+    assert stored["data"].get("note") == data.get("data", {}).get("note")
 
 
 @pytest.mark.parametrize("method", ["GET", "POST"])

@@ -12,14 +12,19 @@ from webhook.component_base.logs import LogWriter, log_records
 REVIEW = {"time": "1970-01-01T00:00:00.500Z", "level": "info", "message": "review", "verdict": "denied", "ms": 0.25}
 
 
+def written(*lines):
+    """What is in the stream after these lines."""
+    stream = io.BytesIO()
+    writer = LogWriter(stream)
+    for line in lines:
+        writer.write(line)
+    writer.close()
+    return stream.getvalue().splitlines()
+
+
 def test_a_line_that_cannot_be_written_costs_no_other():
     """The thread that writes goes on, and says that a line is missing."""
-    stream = io.BytesIO()
-    lines = LogWriter(stream)
-    lines.write({"message": object()})
-    lines.write({"message": "hello"})
-    lines.close()
-    messages = [json.loads(line)["message"] for line in stream.getvalue().splitlines()]
+    messages = [json.loads(row)["message"] for row in written({"message": object()}, {"message": "hello"})]
     assert messages == ["a log line could not be written: TypeError", "hello"]
 
 
@@ -40,24 +45,15 @@ def test_lines_nobody_reads_are_dropped_and_counted():
 @pytest.mark.parametrize("field", ["user", "object", "rule", "error", "message"])
 def test_no_text_makes_a_long_line(field):
     """A name of 700 KB, in whatever field, takes some kilobytes of the log."""
-    stream = io.BytesIO()
-    lines = LogWriter(stream)
-    lines.write({**REVIEW, field: "n" * 700_000})
-    lines.close()
-    [row] = stream.getvalue().splitlines()
+    [row] = written({**REVIEW, field: "n" * 700_000})
     assert 100 < len(row) < 9000
     assert "…".encode() in row or b"\\u2026" in row
 
 
 def test_lists_in_a_line_are_bounded_too():
     """What no single text makes too long is left out, and said; other lines of the batch stay."""
-    stream = io.BytesIO()
-    lines = LogWriter(stream)
-    lines.write({"time": "T", "level": "info", "message": "before"})
-    lines.write({"time": "T", "level": "info", "message": "m", "names": ["n" * 100] * 10_000})
-    lines.write({"time": "T", "level": "info", "message": "after"})
-    lines.close()
-    messages = [json.loads(row)["message"] for row in stream.getvalue().splitlines()]
+    rows = written({"message": "before"}, {"message": "m", "names": ["n" * 100] * 10_000}, {"message": "after"})
+    messages = [json.loads(row)["message"] for row in rows]
     assert messages == ["before", "a log line could not be written: of more than 65536 bytes", "after"]
 
 

@@ -44,6 +44,13 @@ def files(directory, client=None, **more):
     )
 
 
+async def chosen(directory, client=None, **more):
+    """A process that has loaded the files and chosen by them."""
+    one = files(directory, client, **more)
+    await one.reload()
+    return one
+
+
 def names(one):
     return [policy.name for policy in one.engine.policies.priority]
 

@@ -1,6 +1,6 @@
 """The annotation by which people say that policies may give something up: what it lets through, and for how long."""
 
-from tests.manager.choosing import RANGE, SYSTEM, TEAMS, allow_removal, files, held, names, put
+from tests.manager.choosing import RANGE, SYSTEM, TEAMS, allow_removal, chosen, files, held, names, put
 from webhook.admission.configmaps import ALLOW_REMOVAL
 from webhook.kube.errors import ApiError
 from webhook.kube.resources import CONFIG_MAP
@@ -33,8 +33,7 @@ async def test_an_annotation_serves_one_change(client, directory, caplog):
 
 async def test_an_annotation_that_changed_meanwhile_stays(client, directory, monkeypatch):
     """Somebody has said something else since: that is for another change."""
-    one = files(directory, client)
-    await one.reload()
+    one = await chosen(directory, client)
     await allow_removal(client, "kubernetes")
     patch = client.patch
 
@@ -52,8 +51,7 @@ async def test_an_annotation_that_changed_meanwhile_stays(client, directory, mon
 
 async def test_an_annotation_that_cannot_be_taken_off(client, directory, monkeypatch, caplog):
     """The policies are in use; it is said once, and tried again."""
-    one = files(directory, client)
-    await one.reload()
+    one = await chosen(directory, client)
     await allow_removal(client, "kubernetes")
 
     async def refused(*_args, **_more):

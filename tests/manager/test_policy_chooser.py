@@ -8,7 +8,7 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from tests.admission.builders import make_policy
-from tests.manager.choosing import KEPT, RANGE, SYSTEM, TEAMS, allow_removal, files, held, names, put
+from tests.manager.choosing import KEPT, RANGE, SYSTEM, TEAMS, allow_removal, chosen, files, held, names, put
 from tests.policy.builders import table
 from tests.workloads import eventually as until
 from webhook.inspection.reading import read_policies
@@ -75,8 +75,7 @@ async def test_a_restart_with_broken_files_comes_up(client, directory, caplog):
     """It comes up with the last good set, says so loudly, and goes on with the files once they are mended."""
     await files(directory, client).reload()
     put(directory, RANGE.replace("reserve", "reserv"), TEAMS)
-    one = files(directory, client)
-    await one.reload()
+    one = await chosen(directory, client)
     assert (names(one), one.unready()) == (["kubernetes", "teams"], "")
     assert "the files are not in use, the set in force stays" in one.problem
     assert "0.yaml:6:" in caplog.text
@@ -89,16 +88,14 @@ async def test_a_restart_with_a_lost_file_comes_up_closed(client, directory):
     """A restart is not the way to lose a rule: the kept set is compared with the files first."""
     await files(directory, client).reload()
     put(directory, TEAMS)
-    one = files(directory, client)
-    await one.reload()
+    one = await chosen(directory, client)
     assert names(one) == ["kubernetes", "teams"]
     assert "kubernetes" in one.problem
 
 
 async def test_a_kept_set_that_somebody_deletes(client, directory):
     """What is held back stays so, because the set in use is known; and that set is kept again for the next restart."""
-    one = files(directory, client)
-    await one.reload()
+    one = await chosen(directory, client)
     put(directory, TEAMS)
     await one.reload()
     await client.delete(KEPT)
@@ -135,8 +132,7 @@ async def test_replicas_and_reconciler_agree(client, directory, tmp_path):
     await webhook.reload()
     await reconciler._settle()
     assert names(reconciler) == ["kubernetes", "teams"]
-    replica = files(directory, client)
-    await replica.reload()
+    replica = await chosen(directory, client)
     put(directory, RANGE, TEAMS.replace("[standard]", "[]"))
     await webhook.reload()
     for one in (replica, reconciler):
@@ -160,8 +156,7 @@ async def test_two_replicas_write_at_once(client, directory, tmp_path):
 async def test_nothing_kept_and_broken_files(client, directory):
     """There is nothing to fall back to: not ready, with the findings; a kept set or mended files end that."""
     put(directory, "kind: nonsense")
-    one = files(directory, client)
-    await one.reload()
+    one = await chosen(directory, client)
     assert "no kind of policy" in one.unready()
     with pytest.raises(PolicyError):
         files(directory)
@@ -191,8 +186,7 @@ async def test_a_kept_set_that_somebody_widened_is_put_back(client, directory, c
 
 async def test_a_kept_set_that_is_stricter_or_meant_is_followed(client, directory, tmp_path):
     """Another replica whose files are newer decides, also if they give up what somebody has said may go."""
-    one = files(directory, client)
-    await one.reload()
+    one = await chosen(directory, client)
     kept = KeptPolicies(client, SYSTEM, "giveway-policies-in-force")
     await kept.read()
     assert await kept.write({"0.yaml": RANGE, "1.yaml": TEAMS.replace("[standard]", "[]")})
@@ -202,8 +196,7 @@ async def test_a_kept_set_that_is_stricter_or_meant_is_followed(client, director
     newer = tmp_path / "newer"
     newer.mkdir()
     put(newer, TEAMS.replace("[standard]", "[]"))
-    other = files(newer, client)
-    await other.reload()
+    other = await chosen(newer, client)
     assert names(other) == ["teams"]
     for _ in range(2):
         await one._settle()
@@ -215,8 +208,7 @@ async def test_a_kept_set_of_another_version(client, directory, caplog):
     """What this version cannot read is told, and the files count."""
     kept = KeptPolicies(client, SYSTEM, "giveway-policies-in-force")
     assert await kept.write({"0.yaml": "apiVersion: giveway.dev/v9\nkind: Other"})
-    one = files(directory, client)
-    await one.reload()
+    one = await chosen(directory, client)
     assert names(one) == ["kubernetes", "teams"]
     assert await kept.read()
     assert await kept.write({"0.yaml": "apiVersion: giveway.dev/v9\nkind: Third"})
@@ -300,45 +292,32 @@ async def test_the_source_makes_no_difference(client, caplog):
     source = of_objects(objects)
     kept = KeptPolicies(client, SYSTEM, "giveway-policies-in-force")
     one = PolicyChooser(source, CollectorRegistry(), kept=kept)
-    task = asyncio.create_task(one.follow())
-    try:
-        await asyncio.wait_for(one.settled.wait(), 10)
-        assert names(one) == ["kubernetes", "teams"]
-        inspected = await read_policies(client, None, SYSTEM)
-        assert [policy.name for policy in inspected.priority] == ["kubernetes", "teams"]
-        del objects["kubernetes"]
-        await one.reload()
-        assert names(one) == ["kubernetes", "teams"]
-        assert "kubernetes: the PriorityPolicy with its 1 rules is gone" in one.problem
-        objects["kubernetes"] = RANGE.replace("reserve", "reserv")
-        await one.reload()
-        assert "prioritypolicy/kubernetes:6:" in one.problem
-        objects.clear()
-        await one.reload()
-        assert "prioritypolicies.giveway.dev holds no policies any more" in one.problem
-        assert set((await client.get(KEPT))["data"]) == {"kubernetes.yaml", "teams.yaml"}
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+    await one._settle()
+    assert names(one) == ["kubernetes", "teams"]
+    inspected = await read_policies(client, None, SYSTEM)
+    assert [policy.name for policy in inspected.priority] == ["kubernetes", "teams"]
+    del objects["kubernetes"]
+    await one.reload()
+    assert names(one) == ["kubernetes", "teams"]
+    assert "kubernetes: the PriorityPolicy with its 1 rules is gone" in one.problem
+    objects["kubernetes"] = RANGE.replace("reserve", "reserv")
+    await one.reload()
+    assert "prioritypolicy/kubernetes:6:" in one.problem
+    objects.clear()
+    await one.reload()
+    assert "prioritypolicies.giveway.dev holds no policies any more" in one.problem
+    assert set((await client.get(KEPT))["data"]) == {"kubernetes.yaml", "teams.yaml"}
 
 
 @pytest.mark.parametrize("pair", [("a", "a-b"), ("a b.yaml", "a-b.yaml")], ids=["objects", "files"])
 async def test_policies_have_one_order(pair, client):
     """Of defaults the first that applies wins, so what reads the kept policies has them in the webhook's order."""
     source = of_objects({name: TEAMS.replace("teams", f"from-{at}") for at, name in enumerate(pair)})
-    one = PolicyChooser(
-        source,
-        CollectorRegistry(),
-        kept=KeptPolicies(client, SYSTEM, "giveway-policies-in-force"),
-    )
-    task = asyncio.create_task(one.follow())
-    try:
-        await asyncio.wait_for(one.settled.wait(), 10)
-        inspected = await read_policies(client, None, SYSTEM)
-        assert names(one) == [policy.name for policy in inspected.priority]
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+    kept = KeptPolicies(client, SYSTEM, "giveway-policies-in-force")
+    one = PolicyChooser(source, CollectorRegistry(), kept=kept)
+    await one._settle()
+    inspected = await read_policies(client, None, SYSTEM)
+    assert names(one) == [policy.name for policy in inspected.priority]
 
 
 def test_exceptions_are_counted_as_of_the_scrape():

@@ -84,13 +84,6 @@ async def test_without_its_caches_the_server_gives_no_verdict(start):
         assert (await running.post("/mutate", GOOD))[0] == 200
 
 
-async def test_cache_age_is_a_metric(start):
-    """How old the server's knowledge is can be alerted on."""
-    async with start() as running:
-        _, text = await running.get("/metrics")
-    assert 'giveway_cache_age_seconds{resource="priorityclasses"} 1.5' in text
-
-
 async def test_a_stopping_server_finishes_what_it_has(start):
     """On stop readiness goes first; a review in hand gets its answer; then the listener is closed."""
     asked = asyncio.Event()
@@ -113,12 +106,3 @@ async def test_a_stopping_server_finishes_what_it_has(start):
         await running.manager.__aexit__()
         status, _ = await in_hand
         assert status == 200
-
-
-async def test_a_stopping_server_asks_its_clients_to_go_elsewhere(start):
-    """While it drains, answers close their connection, so that the next review goes to another replica."""
-    async with start(objects=Objects([HIGH])) as running:
-        running.server.handler.draining = True
-        async with running.session.post(running.url + "/mutate", json=GOOD) as answer:
-            assert answer.status == 200
-            assert answer.headers["Connection"] == "close"

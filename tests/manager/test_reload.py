@@ -16,7 +16,6 @@ from tests.serving.conftest import trusting
 from tests.workloads import eventually as until
 from webhook.admission.context import Objects
 from webhook.component_base import file_watcher
-from webhook.policy.shapes.findings import PolicyError
 from webhook.serving.server import TlsError, load_certificate
 
 POLICY = """\
@@ -126,24 +125,6 @@ def full(path, *mode, opened=Path.open, **more):
     if mode == ("rb",):
         raise OSError(errno.EMFILE, "Too many open files")
     return opened(path, *mode, **more)
-
-
-async def test_policies_that_vanish_all_at_once_stay_in_use(start, policies):
-    """An emptied mount is an accident: nothing is let through by it."""
-    (policies / "teams.yaml").write_text(allow("batch"))
-    async with start(policies=policies, objects=Objects([HIGH])) as running:
-        (policies / "teams.yaml").unlink()
-        line = await running.logged(level="error")
-        assert "holds no policies any more" in line["message"]
-        assert not await allowed(running)
-
-
-async def test_policies_broken_from_the_start_keep_the_server_from_starting(start, policies):
-    """There is nothing to fall back to, so the mistakes are the answer."""
-    (policies / "teams.yaml").write_text(BROKEN)
-    with pytest.raises(PolicyError, match=r"teams\.yaml:6:21: error:"):
-        async with start(policies=policies):
-            pass
 
 
 async def test_a_new_certificate_is_used_for_new_connections(start, authority, tmp_path):

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.admission.test_configmaps import refused
-from tests.manager.choosing import KEPT, RANGE, TEAMS, files, names, put
+from tests.manager.choosing import KEPT, RANGE, TEAMS, chosen, files, names, put
 from webhook.manager import policy_uses
 from webhook.preemption.victims.rules import Rules
 
@@ -23,8 +23,7 @@ class Part:
 @pytest.mark.parametrize("kept", [False, True])
 async def test_a_set_that_cannot_be_used_leaves_the_one_before_in_force(client, directory, kept, caplog):
     """All parts have the set before again, nothing of the other one is kept, and the problem says what raised."""
-    one = files(directory, client if kept else None)
-    await one.reload()
+    one = await chosen(directory, client if kept else None)
     one.changed = part = Part(one, "more")
     put(directory, RANGE, TEAMS, TEAMS.replace("name: teams", "name: more"))
     await one.reload()

@@ -5,11 +5,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
-from certs.authority import KeyPair, make_authority, pem
+from certs.authority import _issue, make_authority, pem
 
 
 class Authority:
@@ -25,18 +22,9 @@ class Authority:
 
     def issue(self, directory: Path, name: str, *, days: float = 1) -> tuple[Path, Path]:
         """A certificate and its key as `NAME.crt` and `NAME.key`."""
-        key, now = ec.generate_private_key(ec.SECP256R1()), datetime.now(UTC)
-        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         names = [x509.IPAddress(ipaddress.ip_address("127.0.0.1")), x509.DNSName("localhost")]
-        issuer, number, begins = self.certificate.subject, x509.random_serial_number(), now - timedelta(days=2)
-        builder = x509.CertificateBuilder(issuer, subject, key.public_key(), number, begins, now + timedelta(days=days))
-        signer = self.certificate.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
-        for extension in (
-            x509.SubjectAlternativeName(names),
-            x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(signer),
-        ):
-            builder = builder.add_extension(extension, critical=False)
-        made = KeyPair(builder.sign(self._pair.key, hashes.SHA256()), key)
+        begins = datetime.now(UTC) - timedelta(days=2)
+        made = _issue(self._pair, name, begins, timedelta(days=2 + days), x509.SubjectAlternativeName(names))
         paths = directory / f"{name}.crt", directory / f"{name}.key"
         paths[0].write_bytes(pem(made.certificate))
         paths[1].write_bytes(made.key_pem())

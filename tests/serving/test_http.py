@@ -6,17 +6,20 @@ import json
 import pytest
 
 from tests.admission.builders import make_pod, make_review
+from tests.bench.mutated import send_all
 from tests.policy.builders import table
+from tests.serving.conftest import trusting
 from tests.serving.test_hostile import answer, ended, metric
+from webhook.clusters.demo.recorded_reviews import POLICIES, recorded_objects
 
 pytestmark = pytest.mark.slow
 
 
-def request(name: str = "web", *fields: str, version: str = "1.1", path: str = "/mutate") -> bytes:
+def request(name: str = "web", *fields: str, version: str = "1.1") -> bytes:
     """A review of a pod of that name, as it goes over the wire."""
     body = json.dumps(make_review(make_pod(name, priorityClassName="high"))).encode()
     fields = ("Host: a", "Content-Type: application/json", f"Content-Length: {len(body)}", *fields)
-    return "\r\n".join([f"POST {path} HTTP/{version}", *fields, "", ""]).encode() + body
+    return "\r\n".join([f"POST /mutate HTTP/{version}", *fields, "", ""]).encode() + body
 
 
 @table(
@@ -96,3 +99,13 @@ async def test_what_fails_beside_the_review_is_a_500_and_logged(running, connect
     assert b" 500 " in await reader.readuntil(b"\r\n")
     assert b"Internal Server Error" in await reader.read()
     assert "TypeError" in caplog.text
+
+
+async def test_mutated_reviews_get_well_formed_answers(start, authority, caplog):
+    """Whatever a review holds and however it is sent, the answer is well formed and no exception is logged."""
+    async with start(policies=POLICIES, objects=recorded_objects()) as running:
+        found = await send_all(running.server.secure_port, trusting(authority), 1500, seed=7)
+        assert found.total() == 1500
+        assert {"patched", "allowed", "denied", "400", "415"} <= set(found)
+        assert running.server.handler._bodies.bytes == 0
+    assert not [record for record in caplog.records if record.exc_info]

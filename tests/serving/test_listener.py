@@ -15,9 +15,7 @@ from webhook.component_base.listener import bind
 def test_by_default_pods_of_either_family_are_reached(address):
     """`::` answers on IPv4 and on IPv6: a pod of an IPv6 cluster has no other address."""
     with bind("::", 0) as listening:
-        port = listening.getsockname()[1]
-        with socket.create_connection((address, port), timeout=2) as client:
-            assert client.getpeername()[:2] == (address, port)
+        socket.create_connection((address, listening.getsockname()[1]), timeout=2).close()
 
 
 def test_a_node_without_ipv6_is_no_obstacle(monkeypatch):

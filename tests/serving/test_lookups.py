@@ -50,15 +50,6 @@ async def test_one_look_up_serves_all_who_ask_for_a_name():
     assert await asked.find("there") == "object"
 
 
-async def test_an_answer_counts_for_a_second():
-    """Nobody is refused for what was made a second ago, whatever the watch does."""
-    asked = Asked()
-    assert await asked.find("new") is None
-    asked.objects["new"] = "object"
-    await asyncio.sleep(1.01)
-    assert await asked.find("new") == "object"
-
-
 async def test_what_the_watch_tells_ends_it_at_once():
     """A class is made: the next review looks again."""
     asked = Asked()

@@ -84,13 +84,23 @@ async def test_metrics_count_reviews_rules_and_time(start):
 
 
 @pytest.mark.parametrize(
-    ("enforcement", "field", "denied"),
-    [("audit", "wouldDeny", False), ("warn", "warned", False), ("enforce", "rule", True)],
+    ("how", "field", "denied"),
+    [
+        ("audit", "wouldDeny", False),
+        ("warn", "warned", False),
+        ("enforce", "rule", True),
+        ("excepted", "excepted", False),
+    ],
 )
-async def test_a_rule_on_trial_leaves_a_trace(start, enforcement, field, denied):
-    """Before a rule is enforced it can be counted: which one, in which namespace, and in the log whom it hits."""
-    rule = make_rule("allowed", Enforcement(enforcement), priority_classes=PriorityClasses(allow=("batch",)))
-    policy = make_policy("teams", rule)
+async def test_what_a_rule_refuses_or_would_leaves_a_trace(start, how, field, denied):
+    """It is counted by rule and namespace, and the log says whom it hits: on trial, enforced, or excepted from."""
+    enforcement = Enforcement.ENFORCE if how == "excepted" else Enforcement(how)
+    policy = make_policy("teams", make_rule("allowed", enforcement, priority_classes=PriorityClasses(allow=("batch",))))
+    if how == "excepted":
+        end, here = time.time() + 3600, SourcePosition("p.yaml", 1, 1)
+        match = RequestMatch(namespaces=("team-a", "made-up"))
+        row = PolicyException(match=match, rules=("allowed",), reason="r", owner="o", until=end, source=here)
+        policy = msgspec.structs.replace(policy, exceptions=(row,))
     objects = Objects([HIGH], [Namespace(metadata=ObjectMeta(name="team-a"))])
     body = make_review(make_pod(priorityClassName="high", priority=100, preemptionPolicy="PreemptLowerPriority"))
     elsewhere = {**body, "request": {**body["request"], "namespace": "made-up"}}
@@ -98,40 +108,16 @@ async def test_a_rule_on_trial_leaves_a_trace(start, enforcement, field, denied)
         for review in (body, body, elsewhere):
             _, answer = await running.post("/validate", review)
             assert answer["allowed"] is not denied
+            assert ("by an exception until" in str(answer.get("warnings"))) is (how == "excepted")
         line = await running.logged(message="review")
         _, text = await running.get("/metrics")
-    assert {name: line.get(name, "") for name in ("rule", "warned", "wouldDeny")} == {
-        "rule": "", "warned": "", "wouldDeny": "", field: "teams/allowed"
-    }  # fmt: skip
+    fields = ("rule", "warned", "wouldDeny", "excepted")
+    assert {name: line[name] for name in fields if name in line} == {field: "teams/allowed"}
     assert (line["user"], line["object"]) == ("alice", "team-a/a")
     for namespace, count in (("team-a", 2.0), ("", 1.0)):
-        labels = f'enforcement="{enforcement}",namespace="{namespace}",policy="teams",rule="allowed"'
+        labels = f'enforcement="{how}",namespace="{namespace}",policy="teams",rule="allowed"'
         assert f"giveway_policy_violations_total{{{labels}}} {count}" in text
     assert "made-up" not in text
-
-
-async def test_an_exception_that_is_used_leaves_a_trace(start):
-    """The author is warned until when, the log names the rule, and both metrics count."""
-    rule = make_rule("allowed", priority_classes=PriorityClasses(allow=("batch",)))
-    here = SourcePosition("p.yaml", 1, 1)
-    let_in = RequestMatch(namespaces=("team-a",))
-    ends = [time.time() + 3600, time.time() - 3600]
-    rows = tuple(
-        PolicyException(match=let_in, rules=("allowed",), reason="r", owner="o", until=end, source=here) for end in ends
-    )
-    policy = msgspec.structs.replace(make_policy("teams", rule), exceptions=rows)
-    objects = Objects([HIGH], [Namespace(metadata=ObjectMeta(name="team-a"))])
-    engine = Engine(Policies(priority=(policy,)))
-    body = make_review(make_pod(priorityClassName="high", priority=100, preemptionPolicy="PreemptLowerPriority"))
-    async with start(objects=objects, engine=engine) as running:
-        _, answer = await running.post("/validate", body)
-        line = await running.logged(message="review")
-        _, text = await running.get("/metrics")
-    assert answer["allowed"] is True
-    assert answer["warnings"][0].startswith("rule teams/allowed lets this in by an exception until ")
-    assert (line["excepted"], line.get("warned", "")) == ("teams/allowed", "")
-    labels = 'enforcement="excepted",namespace="team-a",policy="teams",rule="allowed"'
-    assert f"giveway_policy_violations_total{{{labels}}} 1.0" in text
 
 
 def test_violations_are_counted_in_a_bounded_number_of_series(monkeypatch):

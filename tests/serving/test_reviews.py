@@ -13,7 +13,6 @@ from tests.admission.builders import (
     make_context,
     make_pod,
     make_review,
-    patch_of,
 )
 from tests.serving.conftest import GivenObjects, trusting
 from webhook.admission.webhook import HANDLERS
@@ -25,13 +24,6 @@ GOOD = make_review(make_pod(priorityClassName="high"))
 
 def error(code, reason, message, uid=""):
     return {"uid": uid, "allowed": False, "status": {"code": code, "reason": reason, "message": message}}
-
-
-async def test_a_review_is_answered_over_tls(running):
-    """A pod's review comes back with its patch."""
-    status, answer = await running.post("/mutate?timeout=10s", GOOD)
-    assert status == 200
-    assert [op["path"] for op in patch_of(answer)] == ["/spec/priority", "/spec/preemptionPolicy"]
 
 
 async def test_another_content_type_is_a_415(running):
@@ -100,13 +92,6 @@ async def test_only_reviews_are_served_on_the_secure_port(start, method, path, s
     """Another method or path is refused as such."""
     async with start() as running, running.session.request(method, running.url + path) as answer:
         assert answer.status == status
-
-
-async def test_what_is_no_review_is_a_400(running):
-    """The HTTP status says so too, so that failurePolicy decides."""
-    status, answer = await running.post("/validate", b"")
-    assert status == 400
-    assert answer == error(400, "BadRequest", "the body is empty; an AdmissionReview was expected")
 
 
 async def test_a_handler_that_raises_is_a_500_and_logged(running, monkeypatch):
@@ -180,18 +165,6 @@ async def test_a_server_that_stops_gives_requests_in_hand_its_timeout_and_no_mor
     assert 0.9 < took < 1.6
 
 
-async def test_a_body_that_never_comes_ends_in_time(running, authority):
-    """A client that stops sending does not hold its place."""
-    head = b"POST /mutate?timeout=300ms HTTP/1.1\r\nHost: a\r\n"
-    head += b"Content-Type: application/json\r\nContent-Length: 99\r\n\r\n{"
-    reader, writer = await asyncio.open_connection("127.0.0.1", running.server.secure_port, ssl=trusting(authority))
-    writer.write(head)
-    status = await asyncio.wait_for(reader.readline(), 2)
-    writer.close()
-    await running.logged(message="review", code=504)
-    assert status == b"HTTP/1.1 504 Gateway Timeout\r\n"
-
-
 @pytest.fixture
 def traced():
     """Memory is counted, and nobody collects cycles: garbage that waits for that can fill the memory before."""
@@ -215,10 +188,3 @@ async def test_a_client_that_leaves_is_no_bug(start, authority, caplog, traced):
         held, _ = tracemalloc.get_traced_memory()
     assert held < 2_000_000
     assert not [record for record in caplog.records if record.exc_info]
-
-
-@pytest.mark.slow
-async def test_concurrent_reviews_are_all_answered(running):
-    """More reviews at once than are worked on at once: the others wait their turn."""
-    answers = await asyncio.gather(*(running.post("/mutate", GOOD) for _ in range(150)))
-    assert {status for status, _ in answers} == {200}
