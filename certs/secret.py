@@ -52,11 +52,9 @@ async def maintain(
     bundle = await _update(api, secret, lambda held: renew_authority(held, settings, now(), force=rotate_authority))
     # A new authority must be trusted before anything it signed is served.
     spreading = bool(await inject(api, configurations, bundle.trust()))
-
-    def serving(held: Bundle | None) -> Bundle:
-        return renew_serving(held or bundle, settings, now(), force=rotate, spreading=spreading)
-
-    return await _update(api, secret, serving)
+    return await _update(
+        api, secret, lambda held: renew_serving(held or bundle, settings, now(), force=rotate, spreading=spreading)
+    )
 
 
 def secret_path(namespace: str, name: str) -> str:

@@ -62,19 +62,16 @@ class LogWriter(logging.Handler):
         super().close()
 
     def _write_out(self) -> None:
-        while not self._ended.wait(_INTERVAL):
-            self._flush()
-        self._flush()
-
-    def _flush(self) -> None:
-        lines = [self._waiting.get_nowait() for _ in range(self._waiting.qsize())]
-        if not lines:
-            return
-        try:
-            self._stream.write(b"".join(lines))
-            self._stream.flush()
-        except (OSError, ValueError):
-            self._on_drop(len(lines))
+        ended = False
+        while not ended:
+            ended = self._ended.wait(_INTERVAL)
+            lines = [self._waiting.get_nowait() for _ in range(self._waiting.qsize())]
+            if lines:
+                try:
+                    self._stream.write(b"".join(lines))
+                    self._stream.flush()
+                except (OSError, ValueError):
+                    self._on_drop(len(lines))
 
 
 @contextmanager

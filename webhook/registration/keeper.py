@@ -102,12 +102,25 @@ class Keeper(Component):
         self._woken.set()
 
     async def _run(self) -> None:
-        """Look until cancelled."""
+        """Compare, write what is due, and look again soon or after the period, until cancelled."""
         while True:
             self._woken.clear()
-            delay = await self._look()
+            under_way = False
+            try:
+                async with self._working:
+                    under_way = not self._ended and await self._keep()
+            except (ApiError, OSError) as error:
+                under_way = isinstance(error, ApiError) and error.status == _CONFLICT
+                if not under_way:
+                    self._report(f"cannot be kept: {error}", logging.ERROR)
+            except Exception as error:
+                log.exception("webhook configurations stay as they are")
+                self._report(f"cannot be kept: {type(error).__name__}: {error}", logging.ERROR)
+            delay = self._soon.next() if under_way else _PERIOD * random.uniform(0.9, 1.1)  # noqa: S311 - spreads replicas
+            if not under_way:
+                self._soon.reset()
             with suppress(TimeoutError):
-                async with asyncio.timeout(delay * random.uniform(0.9, 1.1)):  # noqa: S311 - spreads replicas
+                async with asyncio.timeout(delay):
                     await self._woken.wait()
 
     def _report(self, note: str, level: int = logging.INFO) -> None:
@@ -115,36 +128,17 @@ class Keeper(Component):
             self.note = note
             log.log(level, "webhook configurations %s: %s", CONFIGURATION, note)
 
-    async def _look(self) -> float:
-        """Compare, and write what is due; the seconds until the next look."""
-        under_way = False
-        try:
-            async with self._working:
-                under_way = not self._ended and await self._keep()
-        except (ApiError, OSError) as error:
-            under_way = isinstance(error, ApiError) and error.status == _CONFLICT
-            if not under_way:
-                self._report(f"cannot be kept: {error}", logging.ERROR)
-        except Exception as error:
-            log.exception("webhook configurations stay as they are")
-            self._report(f"cannot be kept: {type(error).__name__}: {error}", logging.ERROR)
-        if under_way:
-            return self._soon.next()
-        self._soon.reset()
-        return _PERIOD
-
     async def drain(self) -> None:
         """Stop keeping; take the entries away if the server is not replaced but removed. Raises no ApiError.
 
         Whoever applied static entries takes them away, too.
         """
+        self._ended = True
         try:
             async with asyncio.timeout(_LAST), self._working:
-                self._ended = True
                 if self._terminating() or await self._is_removed():
                     await self._withdraw()
         except (ApiError, TimeoutError) as error:
-            self._ended = True
             log.error("webhook configurations left as they are, not knowing whether this is a removal: %s", error)  # noqa: TRY400 - its text says all
 
     async def _keep(self) -> bool:

@@ -72,7 +72,7 @@ class Bodies:
         """Read a body. Raises NoRoomError, OversizedError, TimeoutError, and what the stream raises."""
         loop = asyncio.get_running_loop()
         began, received, body = loop.time(), 0, bytearray()
-        while not content.at_eof():
+        while received <= _DRAINED and not content.at_eof():
             try:
                 async with asyncio.timeout_at(min(loop.time(), began + received / _RATE) + _PAUSE):
                     chunk = await content.readany()
@@ -89,8 +89,6 @@ class Bodies:
             elif held.bytes:
                 body = (body + chunk)[:_BEGINNING]
                 self.charge(held, -held.bytes)
-            if received > _DRAINED:
-                break
         if received > BODY_LIMIT:
             raise OversizedError(bytes(body))
         return bytes(body)

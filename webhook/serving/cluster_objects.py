@@ -154,10 +154,15 @@ class Lookups:
                 running.task.cancel()
 
     async def _look_up(self, key: tuple[str, str], asker: Asker, running: _Running) -> Any:
+        loop = asyncio.get_running_loop()
         try:
             await self._turns.enter(*asker)
             try:
-                began, answer = await self._ask(key, running)
+                self._next = max(self._next, loop.time() - _BURST / _RATE) + 1 / _RATE
+                await asyncio.sleep(max(0.0, self._next - loop.time()))
+                running.overtaken = False
+                # Another address may have asked meanwhile
+                began, answer = self._known(key) or (loop.time(), await self._get(*key))
             finally:
                 self._turns.leave()
         finally:
@@ -166,14 +171,6 @@ class Lookups:
         if not running.overtaken:
             self._remembered[key] = (began, answer)
         return answer
-
-    async def _ask(self, key: tuple[str, str], running: _Running) -> tuple[float, Any]:
-        """When it was asked, and the answer: another address may have asked meanwhile."""
-        loop = asyncio.get_running_loop()
-        self._next = max(self._next, loop.time() - _BURST / _RATE) + 1 / _RATE
-        await asyncio.sleep(max(0.0, self._next - loop.time()))
-        running.overtaken = False
-        return self._known(key) or (loop.time(), await self._get(*key))
 
     def _hear(self, resource: str, change: Change[Any]) -> None:
         """Forget what the watch tells again."""

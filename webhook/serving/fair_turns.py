@@ -8,7 +8,7 @@ class FairTurns:
     """So many turns at a time. An address that asks for many waits for its own, and so does a share of an address."""
 
     def __init__(self, most: int) -> None:
-        self._free = most
+        self._free = self._most = most
         self._waiting: dict[str, dict[str, deque[asyncio.Future[None]]]] = {}
 
     async def enter(self, address: str, share: str = "") -> None:
@@ -44,10 +44,6 @@ class FairTurns:
 
 class TurnsOfRound(FairTurns):
     """So many turns, which are there again in the round of the event loop after the last one has gone."""
-
-    def __init__(self, most: int) -> None:
-        super().__init__(most)
-        self._most = most
 
     def take(self) -> bool:
         """Take a turn without waiting, if one is free."""
