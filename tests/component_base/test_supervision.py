@@ -1,18 +1,18 @@
 """Background tasks are kept running, and one that cannot be is named."""
 
 import asyncio
+from functools import partial
 
 import pytest
 
 from tests.kube.server import until
 from webhook.component_base import supervision
 from webhook.component_base.supervision import Supervisor
-from webhook.kube.backoff import Backoff
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    monkeypatch.setattr(supervision, "Backoff", lambda: Backoff(0.001, 0.01))
+    monkeypatch.setattr(supervision, "_Task", partial(supervision._Task, 0.001, 0.01))
     monkeypatch.setattr(supervision, "_TOLERATED", 3)
 
 

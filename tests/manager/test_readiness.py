@@ -1,6 +1,7 @@
 """When the server says that it is ready, and how it goes."""
 
 import asyncio
+from functools import partial
 
 import pytest
 
@@ -9,7 +10,6 @@ from tests.serving.conftest import GivenObjects
 from tests.workloads import eventually as until
 from webhook.admission.context import Objects
 from webhook.component_base import supervision
-from webhook.kube.backoff import Backoff
 
 HIGH = make_class("high", 100)
 GOOD = make_review(make_pod(priorityClassName="high"))
@@ -18,7 +18,7 @@ GOOD = make_review(make_pod(priorityClassName="high"))
 @pytest.fixture
 def quick_restarts(monkeypatch):
     """Failed tasks are started again within milliseconds."""
-    monkeypatch.setattr(supervision, "Backoff", lambda: Backoff(0.001, 0.01))
+    monkeypatch.setattr(supervision, "_Task", partial(supervision._Task, 0.001, 0.01))
 
 
 async def test_probes_answer_on_their_own_plain_port(start):

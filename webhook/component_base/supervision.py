@@ -2,9 +2,9 @@
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Awaitable, Callable, Collection
-from dataclasses import dataclass
 
 from webhook.kube.backoff import Backoff
 
@@ -16,13 +16,15 @@ _TOLERATED = 8
 """Failures in a row, about 40 s of trying, after which only a new process may help."""
 
 
-@dataclass
-class _Task:
-    """One kept task: its failures in a row, and the last one's text."""
+class _Task(Backoff):
+    """One kept task: its failures in a row, the last one's text, and since when it runs, infinite if it does not."""
 
-    backoff: Backoff
-    running_since: float | None = None
-    error: str = ""
+    error, running_since = "", math.inf
+
+    def forgive(self) -> None:
+        """End the row if it has run for long."""
+        if time.monotonic() - self.running_since >= _STEADY:
+            self.reset()
 
 
 class Supervisor:
@@ -38,7 +40,7 @@ class Supervisor:
 
     async def keep(self, name: str, work: Callable[[], Awaitable[object]]) -> None:
         """Run the work, again and again, until cancelled. Never raises anything else."""
-        task = self._tasks.setdefault(name, _Task(Backoff()))
+        task = self._tasks.setdefault(name, _Task())
         while True:
             task.running_since = time.monotonic()
             error: BaseException
@@ -53,9 +55,9 @@ class Supervisor:
                 error = cancellation
             except Exception as failure:  # noqa: BLE001 - whatever it is, the task is started again
                 error = failure
-            self._forgive(task)
-            task.running_since, task.error = None, str(error) or type(error).__name__
-            delay = task.backoff.next()
+            task.forgive()
+            task.running_since, task.error = math.inf, str(error) or type(error).__name__
+            delay = task.next()
             log.error("task %s ended and is started again in %.1f s", name, delay, exc_info=error)
             self._failed(name)
             await asyncio.sleep(delay)
@@ -63,16 +65,12 @@ class Supervisor:
     def problem(self) -> str:
         """The tasks that cannot be kept running and why, for a liveness probe; empty if there are none."""
         for task in self._tasks.values():
-            self._forgive(task)
+            task.forgive()
         return "; ".join(
-            f"task {name} ended {task.backoff.failures} times in a row: {task.error}"
+            f"task {name} ended {task.failures} times in a row: {task.error}"
             for name, task in self._tasks.items()
-            if task.backoff.failures >= _TOLERATED
+            if task.failures >= _TOLERATED
         )
-
-    def _forgive(self, task: _Task) -> None:
-        if task.running_since is not None and time.monotonic() - task.running_since >= _STEADY:
-            task.backoff.reset()
 
 
 async def cancelled(tasks: Collection[asyncio.Task[None]]) -> None:

@@ -200,9 +200,7 @@ class Keeper(Component):
             self._others[kind] = there, time.monotonic()
         return time.monotonic() - self._others[kind][1] >= _PATIENCE
 
-    async def _reached(
-        self, configurations: Mapping[str, Json], wanted: Mapping[str, list[Entry]], trust: Trust
-    ) -> bool:
+    async def _reached(self, configurations: dict[str, Json], wanted: dict[str, list[Entry]], trust: Trust) -> bool:
         """Whether reviews come through right now, asked through the probe entries, which are written if need be.
 
         `configurations` is brought up to date with what was written.

@@ -60,14 +60,12 @@ def has_probes(configuration: Json, wanted: Iterable[Entry], trust: Trust) -> bo
 
 def trusted(configurations: Iterable[Json]) -> str:
     """A `caBundle` that is in use in one of the configurations; empty if there is none."""
-    bundles = (_bundle(entry) for configuration in configurations for entry in _entries(configuration))
-    return next(filter(None, bundles), "")
+    return next(filter(None, (bundle for configuration in configurations for bundle in _bundles(configuration))), "")
 
 
 def untrusted(configuration: Json, trust: Trust) -> bool:
     """Whether an entry has another `caBundle` than it is to have."""
-    bundles = map(_bundle, _entries(configuration))
-    return any(trust(bundle) != bundle for bundle in bundles)
+    return any(trust(bundle) != bundle for bundle in _bundles(configuration))
 
 
 def with_entries(configuration: Json, wanted: Iterable[Entry], trust: Trust) -> Json:
@@ -75,8 +73,8 @@ def with_entries(configuration: Json, wanted: Iterable[Entry], trust: Trust) -> 
     there = {entry.get("name"): entry for entry in _entries(configuration)}
     merged: list[Entry] = []
     for entry in wanted:
-        before = there.get(entry["name"]) or {}
-        bundle = trust(_bundle(before))
+        before = there.get(entry["name"]) or {"clientConfig": {}}
+        bundle = trust(before["clientConfig"].get("caBundle", ""))
         client = {**entry["clientConfig"], **({"caBundle": bundle} if bundle else {})}
         merged.append({**before, **entry, "clientConfig": client})
     metadata = dict(configuration["metadata"])
@@ -109,5 +107,5 @@ def _annotations(configuration: Json) -> Json:
     return configuration["metadata"].get("annotations") or {}
 
 
-def _bundle(entry: Entry) -> str:
-    return (entry.get("clientConfig") or {}).get("caBundle") or ""
+def _bundles(configuration: Json) -> list[str]:
+    return [entry["clientConfig"].get("caBundle", "") for entry in _entries(configuration)]
