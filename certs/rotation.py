@@ -12,30 +12,29 @@ from certs.authority import BACKDATED, make_authority, make_serving, names_of, s
 from certs.bundle import Bundle
 
 SETTLE = timedelta(minutes=10)
-"""How long a new authority is trusted before it signs what is served."""
+"""How long a new authority is trusted before it signs what is served.
+
+Until then every API server has taken up the new `caBundle`, by whichever replica's clock.
+"""
 
 
 @dataclass(frozen=True)
 class CertificateSettings:
-    """For which names certificates are issued, for how long, and how long a new authority settles.
+    """For which names certificates are issued, and for how long.
 
-    `settle` has to cover the time until every API server has taken up a new `caBundle`, and the difference between
-    the replicas' clocks. Raises ValueError if there is no name, if a serving certificate would not last for six times
-    as long as an authority settles, or if authorities would not outlive what they sign.
+    Raises ValueError if there is no name, if a serving certificate would not last for six times as long as an authority
+    settles, or if authorities would not outlive what they sign.
     """
 
     names: tuple[str, ...]
     lifetime: timedelta = timedelta(days=90)
     authority_lifetime: timedelta = timedelta(days=3650)
-    settle: timedelta = SETTLE
 
     def __post_init__(self) -> None:
         if not self.names:
             raise ValueError("a serving certificate needs at least one name")
-        if self.lifetime < 6 * self.settle:
-            hours = 6 * self.settle / timedelta(hours=1)
-            text = "an hour" if hours == 1 else f"{hours:g} hours"
-            raise ValueError(f"a serving certificate must be valid for {text} at least")
+        if self.lifetime < 6 * SETTLE:
+            raise ValueError("a serving certificate must be valid for an hour at least")
         if self.authority_lifetime < 3 * self.lifetime:
             raise ValueError("an authority must be valid at least three times as long as a serving certificate")
 
@@ -58,7 +57,7 @@ def renew_authority(
         return begin(settings, now)
     bundle = bundle.pruned(now)
     due = bundle.authority.certificate.not_valid_after_utc - now < 2 * settings.lifetime
-    if not due and not (force and _settled(bundle, settings, now)):
+    if not due and not (force and _settled(bundle, now)):
         return bundle
     newest = make_authority(now, settings.authority_lifetime)
     return replace(bundle, authority=newest, older=bundle.authorities).pruned(now)
@@ -78,7 +77,7 @@ def renew_serving(
     begins, ends = current.not_valid_before_utc, current.not_valid_after_utc
     unusable = ends <= now or bundle.issuer() is None
     outdated = not signed_by(current, bundle.authority.certificate)
-    if not unusable and (not _settled(bundle, settings, now) or (spreading and outdated)):
+    if not unusable and (not _settled(bundle, now) or (spreading and outdated)):
         return bundle
     aged = now >= begins + (ends - begins) * 2 / 3
     short = not set(settings.names) <= names_of(current)
@@ -88,8 +87,8 @@ def renew_serving(
     return replace(bundle, serving=serving, retired=(*bundle.retired, current)).pruned(now)
 
 
-def _settled(bundle: Bundle, settings: CertificateSettings, now: datetime) -> bool:
+def _settled(bundle: Bundle, now: datetime) -> bool:
     """Whether the newest authority has been trusted long enough, or signs already."""
     if signed_by(bundle.serving.certificate, bundle.authority.certificate):
         return True
-    return now >= bundle.authority.certificate.not_valid_before_utc + BACKDATED + settings.settle
+    return now >= bundle.authority.certificate.not_valid_before_utc + BACKDATED + SETTLE

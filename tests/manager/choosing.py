@@ -38,7 +38,7 @@ def put(directory, *texts):
 
 def files(directory, client=None, **more):
     """A process that judges the files, with its own metrics."""
-    kept = KeptPolicies(client, SYSTEM, "giveway-policies-in-force") if client else None
+    kept = KeptPolicies(client, SYSTEM) if client else None
     return PolicyChooser(
         PolicySource(str(directory), lambda: texts_in(directory)), CollectorRegistry(), kept=kept, **more
     )

@@ -170,7 +170,7 @@ async def test_a_kept_set_that_somebody_widened_is_put_back(client, directory, c
     one, reconciler = files(directory, client), files(directory, client, judge=False)
     for each in (one, reconciler):
         await each.reload()
-    kept = KeptPolicies(client, SYSTEM, "giveway-policies-in-force")
+    kept = KeptPolicies(client, SYSTEM)
     sound = await kept.read()
     changes = []
     one.changed = reconciler.changed = lambda: changes.append(1)
@@ -187,7 +187,7 @@ async def test_a_kept_set_that_somebody_widened_is_put_back(client, directory, c
 async def test_a_kept_set_that_is_stricter_or_meant_is_followed(client, directory, tmp_path):
     """Another replica whose files are newer decides, also if they give up what somebody has said may go."""
     one = await chosen(directory, client)
-    kept = KeptPolicies(client, SYSTEM, "giveway-policies-in-force")
+    kept = KeptPolicies(client, SYSTEM)
     await kept.read()
     assert await kept.write({"0.yaml": RANGE, "1.yaml": TEAMS.replace("[standard]", "[]")})
     await one._settle()
@@ -206,7 +206,7 @@ async def test_a_kept_set_that_is_stricter_or_meant_is_followed(client, director
 
 async def test_a_kept_set_of_another_version(client, directory, caplog):
     """What this version cannot read is told, and the files count."""
-    kept = KeptPolicies(client, SYSTEM, "giveway-policies-in-force")
+    kept = KeptPolicies(client, SYSTEM)
     assert await kept.write({"0.yaml": "apiVersion: giveway.dev/v9\nkind: Other"})
     one = await chosen(directory, client)
     assert names(one) == ["kubernetes", "teams"]
@@ -243,7 +243,7 @@ async def test_the_server_serves_what_is_kept(start, client, directory):
     """A server whose files are broken is ready with the kept set, and /readyz says what is wrong."""
     await files(directory, client).reload()
     put(directory, "kind: nonsense")
-    kept = KeptPolicies(client, SYSTEM, "giveway-policies-in-force")
+    kept = KeptPolicies(client, SYSTEM)
     async with start(policies=directory, kept=kept) as running:
         await until(running.ready)
         _, report = await running.get("/readyz?verbose")
@@ -252,7 +252,7 @@ async def test_the_server_serves_what_is_kept(start, client, directory):
 
 async def test_a_healthy_start_says_nothing_is_broken(start, client, directory):
     """Before it is known which policies are in force, that is said, and no file is called broken."""
-    kept = KeptPolicies(client, SYSTEM, "giveway-policies-in-force")
+    kept = KeptPolicies(client, SYSTEM)
     async with start(policies=directory, kept=kept) as running:
         _, first = await running.get("/readyz?verbose")
         await until(running.ready)
@@ -290,7 +290,7 @@ async def test_the_source_makes_no_difference(client, caplog):
     """What is in force is kept, given up only if somebody says so, and seen by inspections, wherever it comes from."""
     objects = {"kubernetes": RANGE, "teams": TEAMS}
     source = of_objects(objects)
-    kept = KeptPolicies(client, SYSTEM, "giveway-policies-in-force")
+    kept = KeptPolicies(client, SYSTEM)
     one = PolicyChooser(source, CollectorRegistry(), kept=kept)
     await one._settle()
     assert names(one) == ["kubernetes", "teams"]
@@ -313,7 +313,7 @@ async def test_the_source_makes_no_difference(client, caplog):
 async def test_policies_have_one_order(pair, client):
     """Of defaults the first that applies wins, so what reads the kept policies has them in the webhook's order."""
     source = of_objects({name: TEAMS.replace("teams", f"from-{at}") for at, name in enumerate(pair)})
-    kept = KeptPolicies(client, SYSTEM, "giveway-policies-in-force")
+    kept = KeptPolicies(client, SYSTEM)
     one = PolicyChooser(source, CollectorRegistry(), kept=kept)
     await one._settle()
     inspected = await read_policies(client, None, SYSTEM)

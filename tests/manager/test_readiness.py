@@ -28,10 +28,10 @@ async def test_probes_answer_on_their_own_plain_port(start):
         assert await running.get("/readyz") == (200, "ok\n")
         status, report = await running.get("/readyz?verbose")
         _, metrics = await running.get("/metrics")
-    assert "giveway_policies_current 1.0" in metrics, "nothing is broken where there are no files"
+    assert "giveway_policies_current 1.0" in metrics, "nothing is broken where there are no policies"
     assert status == 200
     lines = report.splitlines()
-    assert lines[0] == "[+]policies ok: no policy files"
+    assert lines[0] == "[+]policies ok: 0 PriorityPolicies and 0 PreemptionPolicies in use"
     assert lines[1].startswith("[+]certificate ok: expires ")
     assert lines[2:] == [
         "[+]caches ok", "[+]listener ok", "[+]shutdown ok",

@@ -104,7 +104,9 @@ def start(tmp_path, authority):
     @asynccontextmanager
     async def starting(*, source=None, objects=None, engine=None, client=None, kept=None, **options):
         certificate, key = authority.issue(tmp_path, "server")
-        process = {"health_port": 0, "poll_interval": 0.02, "allow_removal": True}
+        none = tmp_path / "no-policies"
+        none.mkdir(exist_ok=True)
+        process = {"health_port": 0, "poll_interval": 0.02, "allow_removal": True, "policies": none}
         process |= {
             name: options.pop(name) for name in ("policies", "poll_interval", "allow_removal") if name in options
         }

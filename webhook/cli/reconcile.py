@@ -11,7 +11,6 @@ import msgspec
 
 from webhook.cli.options import PROCESS, options
 from webhook.cli.running import runs
-from webhook.component_base.own_names import IN_FORCE
 from webhook.component_base.own_names import RECONCILER as LEASE
 from webhook.kube.client import Client
 from webhook.manager.kept_policies import KeptPolicies
@@ -45,7 +44,7 @@ async def command(*, kubeconfig: str | None, **values: Any) -> None:
     The policies are those that the webhook keeps in the cluster; those of the directory count as long as it keeps none.
     """
     async with await Client.connect(kubeconfig) as client:
-        kept = KeptPolicies(client, values["system_namespace"], IN_FORCE)
+        kept = KeptPolicies(client, values["system_namespace"])
         manager = Manager(msgspec.convert(values, ManagerOptions), sys.stdout.buffer, kept=kept, judge=False)
         add_reconciler(manager, client, values)
         await run_until_signalled(manager)

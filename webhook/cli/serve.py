@@ -13,7 +13,7 @@ import msgspec
 
 from webhook.cli.options import KEEP, NONE, PROCESS, SERVER, STATIC, options, target_from
 from webhook.cli.running import runs
-from webhook.component_base.own_names import IN_FORCE, WEBHOOK
+from webhook.component_base.own_names import WEBHOOK
 from webhook.kube.client import Client
 from webhook.manager.kept_policies import KeptPolicies
 from webhook.manager.manager import Manager, ManagerOptions, run_until_signalled
@@ -31,7 +31,7 @@ def manager_from(client: Client, values: Mapping[str, Any]) -> tuple[Manager, Re
     """A process with the server, and with what keeps the entries or looks at them, if anybody writes them."""
     entries = KEEP if values["webhook_configuration"] else values["entries"]
     target, source = target_from(values), CachedObjects(client)
-    kept = None if entries == NONE else KeptPolicies(client, target.namespace, IN_FORCE)
+    kept = None if entries == NONE else KeptPolicies(client, target.namespace)
     manager = Manager(msgspec.convert(values, ManagerOptions), sys.stdout.buffer, kept=kept)
     serving = msgspec.structs.replace(
         msgspec.convert(values, ServingOptions),

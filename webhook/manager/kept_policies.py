@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import PurePath
 
 from webhook.admission.configmaps import ALLOW_REMOVAL, POLICIES
+from webhook.component_base.own_names import IN_FORCE
 from webhook.kube.client import Client
 from webhook.kube.errors import ApiError, unless_absent
 from webhook.kube.objects.meta import KubeObject
@@ -26,11 +27,10 @@ class _ConfigMap(KubeObject):
 
 
 class KeptPolicies:
-    """The ConfigMap `namespace/name`, which this class makes if it is missing, and the one it was applied as."""
+    """The ConfigMap of a namespace, which this class makes if it is missing, and the one it was applied as."""
 
-    def __init__(self, client: Client, namespace: str, name: str) -> None:
-        self._client = client
-        self.namespace, self.name = namespace, name
+    def __init__(self, client: Client, namespace: str) -> None:
+        self._client, self.namespace = client, namespace
         self._version = ""
         self.is_there = False
         """Whether `read` last found files."""
@@ -44,11 +44,11 @@ class KeptPolicies:
         """Why it stays, as it was logged."""
 
     def __str__(self) -> str:
-        return f"ConfigMap {self.namespace}/{self.name}"
+        return f"ConfigMap {self.namespace}/{IN_FORCE}"
 
     async def read(self) -> dict[str, str]:
         """The files of the set in force, by name; none if none was kept yet. Raises ApiError."""
-        kept, self._allowing = await self._get(self.name), ""
+        kept, self._allowing = await self._get(IN_FORCE), ""
         self._version = kept.metadata.resource_version
         self.given_up = (kept.metadata.annotations or {}).get(_GIVEN_UP, "").split()
         self.is_there = bool(kept.data)
@@ -63,7 +63,7 @@ class KeptPolicies:
         if ids := " ".join(dict.fromkeys(given_up)):
             annotations[_GIVEN_UP] = ids
         metadata = {
-            "name": self.name,
+            "name": IN_FORCE,
             "namespace": self.namespace,
             "labels": {"app.kubernetes.io/name": "giveway"},
             "annotations": annotations,
@@ -71,7 +71,7 @@ class KeptPolicies:
         }
         body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": dict(files)}
         if self._version:
-            sent = self._client.replace(CONFIG_MAP.path(self.namespace, self.name), body)
+            sent = self._client.replace(CONFIG_MAP.path(self.namespace, IN_FORCE), body)
         else:
             sent = self._client.create(CONFIG_MAP.path(self.namespace), body)
         if await unless_absent(sent, _CONFLICT) is None:

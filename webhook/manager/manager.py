@@ -19,7 +19,7 @@ from webhook.component_base.logs import LogWriter, log_records
 from webhook.component_base.probes import ProcessMetrics, plain_port, probes
 from webhook.component_base.supervision import Supervisor, cancelled
 from webhook.manager.kept_policies import KeptPolicies
-from webhook.manager.policy_chooser import NO_FILES, PolicyChooser
+from webhook.manager.policy_chooser import PolicyChooser
 from webhook.policy.files.loading import PolicySource, texts_in
 
 log = logging.getLogger(__name__)
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 class ManagerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The options of any process; a port of 0 takes a free one, `poll_interval` is in seconds."""
 
-    policies: Path | None = None
+    policies: Path
     allow_removal: bool = False
     bind_address: str = "::"
     health_port: int = 8081
@@ -97,23 +97,20 @@ class Manager:
         options = self.options
         running.enter_context(log_records(self.log))
         # Files are followed as they are before they are first loaded: a change meanwhile is not missed.
-        files = [followed for component in self._components for followed in component.files()]
+        files = [FollowedFiles([options.policies], self._reload_policies)]
+        files += [followed for component in self._components for followed in component.files()]
         tasks: dict[str, Callable[[], Awaitable[object]]] = {"files": partial(follow, files, options.poll_interval)}
         for component in self._components:
             tasks.update(component.tasks())
-        source, kept = NO_FILES, None
-        if options.policies is not None:
-            files.append(FollowedFiles([options.policies], self._reload_policies))
-            source, kept = PolicySource(str(options.policies), partial(texts_in, options.policies)), self._kept
         self.policies = PolicyChooser(
-            source,
+            PolicySource(str(options.policies), partial(texts_in, options.policies)),
             self.metrics.registry,
-            kept=kept,
+            kept=self._kept,
             judge=self._judge,
             allow_removal=options.allow_removal,
             changed=self._use_policies,
         )
-        if kept is not None:
+        if self._kept is not None:
             tasks["policies"] = self.policies.follow
         if not self.policies.unready():
             self._use_policies()

@@ -20,7 +20,7 @@ from webhook.kube.errors import ApiError
 from webhook.manager.kept_policies import KeptPolicies, files_by_key
 from webhook.manager.policy_uses import USES
 from webhook.policy.evaluation.engine import Engine
-from webhook.policy.files.loading import Loaded, PolicySource, PolicyTexts, load_texts, texts_of
+from webhook.policy.files.loading import Loaded, PolicySource, load_texts, texts_of
 from webhook.policy.model.policies import Policies
 from webhook.policy.reports import ended_findings, exceptions, removals
 from webhook.policy.shapes.findings import Finding, PolicyError, Severity
@@ -30,8 +30,6 @@ log = logging.getLogger(__name__)
 
 _POLL_SECONDS = 5.0
 _SHOWN = 3
-NO_FILES = PolicySource("no policy files", lambda: PolicyTexts([], []))
-"""The source of a process without any."""
 
 
 class _Set(msgspec.Struct, frozen=True):
@@ -135,8 +133,8 @@ class PolicyChooser:
 
     def describe(self) -> str:
         """How many policies are in use, in words, and why not those of the files."""
-        if self._source is NO_FILES or (self.unready() and not self.problem):
-            return self.unready() or self._source.name
+        if self.unready() and not self.problem:
+            return self.unready()
         policies = self.engine.policies
         used = f"{len(policies.priority)} PriorityPolicies and {len(policies.preemption)} PreemptionPolicies in use"
         return used + (f"; the files are not in use: {self.problem}" if self.problem else "")
