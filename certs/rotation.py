@@ -39,22 +39,17 @@ class CertificateSettings:
             raise ValueError("an authority must be valid at least three times as long as a serving certificate")
 
 
-def begin(settings: CertificateSettings, now: datetime) -> Bundle:
-    """A first authority and serving certificate."""
-    authority = make_authority(now, settings.authority_lifetime)
-    return Bundle(authority, make_serving(authority, settings.names, now, settings.lifetime))
-
-
 def renew_authority(
     bundle: Bundle | None, settings: CertificateSettings, now: datetime, *, force: bool = False
 ) -> Bundle:
-    """The bundle with a new authority if it is time for one, and without what has expired; without any, a first one.
+    """The bundle with a new authority if it is time for one, and without what has expired; without any, a first bundle.
 
     It is time when the authority would not outlive two more serving certificates. `force` makes a new one unless the
     last is still settling. Returns the same object if nothing changes.
     """
     if bundle is None:
-        return begin(settings, now)
+        authority = make_authority(now, settings.authority_lifetime)
+        return Bundle(authority, make_serving(authority, settings.names, now, settings.lifetime))
     bundle = bundle.pruned(now)
     due = bundle.authority.certificate.not_valid_after_utc - now < 2 * settings.lifetime
     if not due and not (force and _settled(bundle, now)):

@@ -11,7 +11,7 @@ import pytest
 
 from certs.bundle import BundleError
 from certs.files import maintain_files, read_files, write_files
-from certs.rotation import CertificateSettings, begin
+from certs.rotation import CertificateSettings, renew_authority
 from tests.certs.handshake import server_context, shake_hands
 
 SETTINGS = CertificateSettings(("giveway.giveway-system.svc",))
@@ -50,7 +50,7 @@ def test_nothing_is_left_behind(tmp_path):
 
 def test_plain_files_are_taken_over(tmp_path):
     """Files written by hand into the directory are replaced by links when they change."""
-    for name, content in begin(SETTINGS, NOW).files().items():
+    for name, content in renew_authority(None, SETTINGS, NOW).files().items():
         (tmp_path / name).write_bytes(content)
     bundle = maintain_files(tmp_path, SETTINGS, NOW, rotate=True)
     assert read_files(tmp_path) == bundle.files()

@@ -10,7 +10,7 @@ from cryptography.x509.verification import PolicyBuilder, Store, VerificationErr
 
 from certs.authority import BACKDATED, KeyPair, make_authority, make_serving, names_of, service_names, signed_by
 from certs.bundle import Bundle, BundleError, parse
-from certs.rotation import SETTLE, CertificateSettings, begin, renew_authority, renew_serving
+from certs.rotation import SETTLE, CertificateSettings, renew_authority, renew_serving
 from tests.certs.handshake import SERVER_NAME, server_context, shake_hands
 
 NAMES = (*service_names("giveway", "giveway-system"), "10.0.0.7", "fd00::7", "webhook.example.com")
@@ -33,14 +33,14 @@ def verify(serving, trust, now):
 @pytest.mark.parametrize("name", NAMES)
 def test_a_handshake_succeeds_under_every_name(tmp_path, name):
     """What is issued is good for a strict TLS client under the Service's names, further names and addresses."""
-    bundle = begin(SETTINGS, NOW)
+    bundle = renew_authority(None, SETTINGS, NOW)
     server = server_context(tmp_path, bundle.files())
     assert shake_hands(server, bundle.trust(), name) == "TLSv1.3"
 
 
 def test_what_is_issued():
     """ECDSA on P-256, named validity, a CA that may sign leaves only, a leaf that may serve only."""
-    bundle = begin(CertificateSettings(NAMES, 30 * DAY, 300 * DAY), NOW)
+    bundle = renew_authority(None, CertificateSettings(NAMES, 30 * DAY, 300 * DAY), NOW)
     authority, serving = bundle.authority.certificate, bundle.serving.certificate
     for certificate, days in ((authority, 300), (serving, 30)):
         assert isinstance(certificate.public_key(), ec.EllipticCurvePublicKey)
@@ -63,14 +63,14 @@ def test_a_serving_certificate_never_outlives_its_authority():
 
 def test_nothing_changes_before_it_is_due():
     """A bundle that is good is left exactly as it is."""
-    bundle = begin(SETTINGS, NOW)
+    bundle = renew_authority(None, SETTINGS, NOW)
     assert step(bundle, NOW + timedelta(hours=1)) is bundle
     assert step(bundle, NOW + 59 * DAY) is bundle
 
 
 def test_the_serving_certificate_is_renewed_after_two_thirds():
     """After two thirds of its validity the serving certificate is renewed by the same authority."""
-    bundle = begin(SETTINGS, NOW)
+    bundle = renew_authority(None, SETTINGS, NOW)
     renewed = step(bundle, NOW + 61 * DAY)
     assert renewed.serving.certificate.not_valid_after_utc == NOW + 151 * DAY
     assert renewed.authority is bundle.authority
@@ -79,14 +79,14 @@ def test_the_serving_certificate_is_renewed_after_two_thirds():
 
 def test_a_missing_name_is_added_and_a_further_one_kept():
     """A new name brings a new certificate; a certificate with more names than needed is left alone."""
-    bundle = begin(CertificateSettings(("a", "b")), NOW)
+    bundle = renew_authority(None, CertificateSettings(("a", "b")), NOW)
     assert step(bundle, NOW, CertificateSettings(("a",))) is bundle
     assert names_of(step(bundle, NOW, CertificateSettings(("a", "c"))).serving.certificate) == {"a", "c"}
 
 
 def test_the_authority_is_renewed_before_it_can_no_longer_sign():
     """The authority is replaced while it outlives two serving certificates."""
-    bundle = begin(SETTINGS, NOW)
+    bundle = renew_authority(None, SETTINGS, NOW)
     assert renew_authority(bundle, SETTINGS, NOW + 3469 * DAY) is bundle
     renewed = renew_authority(bundle, SETTINGS, NOW + 3471 * DAY)
     assert renewed.authorities[1] == bundle.authority.certificate
@@ -95,7 +95,7 @@ def test_the_authority_is_renewed_before_it_can_no_longer_sign():
 
 def test_a_new_authority_is_trusted_before_it_signs_and_the_old_one_after(tmp_path):
     """Through the whole change of authority, servers and clients that lag behind each other still shake hands."""
-    first = begin(SETTINGS, NOW - timedelta(hours=1))
+    first = renew_authority(None, SETTINGS, NOW - timedelta(hours=1))
     changed_at = NOW - timedelta(minutes=30)
     second = renew_authority(first, SETTINGS, changed_at, force=True)
     waiting = renew_serving(second, SETTINGS, changed_at + SETTLE - timedelta(seconds=1), force=True)
@@ -115,7 +115,7 @@ def test_a_new_authority_is_trusted_before_it_signs_and_the_old_one_after(tmp_pa
 
 def test_the_old_authority_goes_with_the_last_certificate_it_signed():
     """An old authority stays trusted until nothing that it signed is valid any more."""
-    first = begin(SETTINGS, NOW)
+    first = renew_authority(None, SETTINGS, NOW)
     second = renew_authority(first, SETTINGS, NOW + DAY, force=True)
     third = renew_serving(second, SETTINGS, NOW + 2 * DAY)
     assert len(step(third, NOW + 89 * DAY).authorities) == 2
@@ -126,7 +126,7 @@ def test_the_old_authority_goes_with_the_last_certificate_it_signed():
 
 def test_an_authority_is_not_replaced_while_the_last_one_settles():
     """Asking twice for a new authority makes one, so that none is dropped before it was ever used."""
-    bundle = renew_authority(begin(SETTINGS, NOW), SETTINGS, NOW + DAY, force=True)
+    bundle = renew_authority(renew_authority(None, SETTINGS, NOW), SETTINGS, NOW + DAY, force=True)
     assert renew_authority(bundle, SETTINGS, NOW + DAY + timedelta(minutes=5), force=True) is bundle
     assert len(bundle.authorities) == 2
 
@@ -135,7 +135,7 @@ def test_an_authority_is_not_replaced_while_the_last_one_settles():
 def test_after_a_long_sleep_it_does_not_wait(days):
     """Where what is served has expired already, the new certificate comes at once."""
     later = NOW + days * DAY
-    bundle = step(begin(SETTINGS, NOW), later)
+    bundle = step(renew_authority(None, SETTINGS, NOW), later)
     verify(bundle.serving.certificate, bundle.authorities, later)
 
 
@@ -157,7 +157,7 @@ def test_settings_that_cannot_work_are_refused(arguments, told):
 
 def test_a_bundle_survives_being_written_and_read():
     """What is read back is what was written, through every stage of a rotation."""
-    bundle = begin(SETTINGS, NOW)
+    bundle = renew_authority(None, SETTINGS, NOW)
     bundle = renew_authority(bundle, SETTINGS, NOW + DAY, force=True)
     bundle = renew_serving(bundle, SETTINGS, NOW + 2 * DAY)
     again = parse(bundle.files())
@@ -174,17 +174,28 @@ def test_nothing_is_no_bundle():
 
 
 def _without(name):
-    return {key: value for key, value in begin(SETTINGS, NOW).files().items() if key != name}
+    return {key: value for key, value in renew_authority(None, SETTINGS, NOW).files().items() if key != name}
 
 
 @pytest.mark.parametrize(
     ("files", "told"),
     [
         pytest.param(_without("ca.key"), "ca.key is missing.*left alone", id="no-ca-key"),
-        pytest.param({**begin(SETTINGS, NOW).files(), "tls.crt": b"x"}, "tls.crt holds no certificates", id="no-pem"),
-        pytest.param({**begin(SETTINGS, NOW).files(), "tls.key": b"x"}, "tls.key holds no private key", id="no-key"),
         pytest.param(
-            {**begin(SETTINGS, NOW).files(), "tls.key": begin(SETTINGS, NOW).files()["tls.key"]},
+            {**renew_authority(None, SETTINGS, NOW).files(), "tls.crt": b"x"},
+            "tls.crt holds no certificates",
+            id="no-pem",
+        ),
+        pytest.param(
+            {**renew_authority(None, SETTINGS, NOW).files(), "tls.key": b"x"},
+            "tls.key holds no private key",
+            id="no-key",
+        ),
+        pytest.param(
+            {
+                **renew_authority(None, SETTINGS, NOW).files(),
+                "tls.key": renew_authority(None, SETTINGS, NOW).files()["tls.key"],
+            },
             "tls.key does not belong to tls.crt",
             id="mixed",
         ),
@@ -198,7 +209,7 @@ def test_what_comes_from_elsewhere_is_left_alone(files, told):
 
 def test_a_forged_issuer_is_noticed():
     """A certificate that only names the authority as issuer is not taken for its own."""
-    bundle = begin(SETTINGS, NOW)
+    bundle = renew_authority(None, SETTINGS, NOW)
     imposter = KeyPair(bundle.authority.certificate, ec.generate_private_key(ec.SECP256R1()))
     forged = make_serving(imposter, NAMES, NOW, 90 * DAY)
     assert not signed_by(forged.certificate, bundle.authority.certificate)

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from certs.rotation import CertificateSettings, begin
+from certs.rotation import CertificateSettings, renew_authority
 from tests.admission.builders import HERE, make_policy, make_rule, manage
 from tests.cases import cases
 from tests.inspection.observing import (
@@ -178,13 +178,13 @@ def test_pods_that_are_read_as_they_are_now(by, annotations, expected):
         assert all(finding.why.endswith(who) for finding in rights.unrecorded(cluster))
 
 
-OTHER = begin(CertificateSettings(("x",)), datetime.now(UTC)).trust()
+OTHER = renew_authority(None, CertificateSettings(("x",)), datetime.now(UTC)).trust()
 
 
 def trust(days, *, bundle=None):
     """A cluster whose webhook trusts an authority, after so many days, and its certificates."""
-    made = begin(
-        CertificateSettings(("x",), timedelta(days=90), timedelta(days=3650)), datetime.fromtimestamp(NOW, UTC)
+    made = renew_authority(
+        None, CertificateSettings(("x",), timedelta(days=90), timedelta(days=3650)), datetime.fromtimestamp(NOW, UTC)
     )
     config = {"caBundle": base64.b64encode(bundle or made.trust()).decode()}
     configurations = {"validatingwebhookconfigurations": [configuration("giveway", entry(clientConfig=config))]}

@@ -192,12 +192,11 @@ class PolicyChooser:
         """The set that must not shrink: the kept one, or what is in use if nothing is kept, or not any more."""
         if self._kept is None:
             return self._in_use
-        texts = await self._kept.read()
+        texts, last = await self._kept.read(), self._in_use if self.settled.is_set() else None
         if not texts:
-            return self._in_use if self._judge and self.settled.is_set() else None
+            return last if self._judge else None
         if texts == self._in_use.texts:
             return self._in_use
-        last = self._in_use if self.settled.is_set() else None
         if texts == self._unreadable:
             return last
         kept = _Set(texts, await asyncio.to_thread(load_texts, *texts_of(str(self._kept), texts), uses=USES))

@@ -94,9 +94,9 @@ def _validating(policies: Policies, target: WebhookTarget) -> list[Entry]:
     reconciler = target.reconciler.replace("\\", "\\\\").replace("'", "\\'")
     of_others = {"not-the-reconciler": f"request.userInfo.username != '{reconciler}'"}
     # A kubelet's update of the status changes no mark, and never travels, also of a pod that is being deleted
-    on_status = of_others | {"protected-keys": _any_of(_of_marks(changed_key, protected))}
+    on_status = of_others | {"protected-keys": _of_marks(changed_key, protected)}
     # What a Binding carries goes to the pod. It has no spec, and there is no old one
-    on_binding = {"protected-keys": _any_of(_of_marks(present_key, protected))}
+    on_binding = {"protected-keys": _of_marks(present_key, protected)}
     workloads: dict[str, list[str]] = {}
     for group, resource in WORKLOADS:
         workloads.setdefault(group, []).append(resource)
@@ -162,26 +162,21 @@ def pod_condition(reads: Reads, protected: Collection[str]) -> str:
             tests += [changed_key(part, key) for key in sorted(keys - set(shown))]
     tests += [changed_metadata(part) for part in ("finalizers", "ownerReferences") if part in reads.parts]
     others = f"!has(object.metadata.deletionTimestamp) && ({_any_of(tests)})"
-    return _any_of(["request.operation == 'CREATE'", *_of_marks(changed_key, protected), others])
+    return _any_of(["request.operation == 'CREATE'", _of_marks(changed_key, protected), others])
 
 
-def _of_marks(test: Callable[[str, str], str], protected: Collection[str]) -> list[str]:
-    """The test of each protected annotation, and of the mark."""
-    return [*(test("annotations", key) for key in sorted(protected)), test("labels", MARK)]
+def _of_marks(test: Callable[[str, str], str], protected: Collection[str]) -> str:
+    """The test holds of a protected annotation, or of the mark."""
+    return _any_of([*(test("annotations", key) for key in sorted(protected)), test("labels", MARK)])
 
 
 _BOTH = ["CREATE", "UPDATE"]
 _OPEN = {"failurePolicy": "Ignore"}
 """What waits for nobody: nothing is lost if no webhook answers."""
 _NEW_GROUP = {"new-spec": f"request.operation == 'CREATE' || {changed('spec')}"}
-_NOW, _BEFORE = (
-    [
-        f"{state}.metadata.?labels[?'{MARK}'].hasValue()",
-        *(f"{state}.metadata.?annotations[?'{key}'].hasValue()" for key in WEBHOOK_ANNOTATIONS),
-    ]
-    for state in ("object", "oldObject")
-)
-NOTHING_LEFT = f"({_any_of(_BEFORE)}) && !({_any_of(_NOW)})"
+_GIVEN = (f"metadata.?labels[?'{MARK}']", *(f"metadata.?annotations[?'{key}']" for key in WEBHOOK_ANNOTATIONS))
+_BEFORE, _NOW = (_any_of(f"{state}.{path}.hasValue()" for path in _GIVEN) for state in ("oldObject", "object"))
+NOTHING_LEFT = f"({_BEFORE}) && !({_NOW})"
 """Nothing is left by which one knows what giveway gave the pod: its own manifest replaces it."""
 MANIFEST_AGAIN = f"{changed('spec.?priorityClassName')} || {NOTHING_LEFT}"
 """Another class is named, or nothing is left of what giveway gave the pod."""
