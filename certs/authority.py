@@ -4,6 +4,7 @@ import ipaddress
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from inspect import signature
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
@@ -13,10 +14,6 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 BACKDATED = timedelta(minutes=5)
 """How far validity begins before now, for clients whose clocks are behind."""
-_USAGES = (
-    *("digital_signature", "content_commitment", "key_encipherment", "data_encipherment", "key_agreement"),
-    *("key_cert_sign", "crl_sign", "encipher_only", "decipher_only"),
-)
 
 
 @dataclass(frozen=True)
@@ -99,7 +96,8 @@ def _issue(
         issuer, ends = authority.certificate.subject, min(ends, authority.certificate.not_valid_after_utc)
         signer = authority.certificate.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
         extensions = (x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(signer), *extensions)
-    usage = dict.fromkeys(_USAGES, False) | dict.fromkeys(("key_cert_sign", "crl_sign") if signs else _USAGES[:1], True)
+    granted = ("key_cert_sign", "crl_sign") if signs else ("digital_signature",)
+    usage = {name: name in granted for name in signature(x509.KeyUsage).parameters}
     builder = (
         x509.CertificateBuilder(issuer, subject, key.public_key(), x509.random_serial_number(), now - BACKDATED, ends)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)

@@ -12,10 +12,8 @@ from certs.authority import BACKDATED, make_authority, make_serving, names_of, s
 from certs.bundle import Bundle
 
 SETTLE = timedelta(minutes=10)
-"""How long a new authority is trusted before it signs what is served.
-
-Until then every API server has taken up the new `caBundle`, by whichever replica's clock.
-"""
+"""How long a new authority is trusted before it signs what is served: longer than API servers take to learn of a new
+`caBundle`, and than the replicas' clocks differ."""
 
 
 @dataclass(frozen=True)

@@ -43,18 +43,10 @@ class Supervisor:
         task = self._tasks.setdefault(name, _Task())
         while True:
             task.running_since = time.monotonic()
-            error: BaseException
-            try:
-                await work()
-                error = RuntimeError("it returned, although it is meant to run until the process ends")
-            except asyncio.CancelledError as cancellation:
-                # It counts as the work's end only if it was not this task that was cancelled
-                current = asyncio.current_task()
-                if current is None or current.cancelling():
-                    raise
-                error = cancellation
-            except Exception as failure:  # noqa: BLE001 - whatever it is, the task is started again
-                error = failure
+            # A cancellation from within is an end of the work as any other; one of this task is raised
+            [end] = await asyncio.gather(work(), return_exceptions=True)
+            returned = RuntimeError("it returned, although it is meant to run until the process ends")
+            error = end if isinstance(end, BaseException) else returned
             task.forgive()
             task.running_since, task.error = math.inf, str(error) or type(error).__name__
             delay = task.next()

@@ -70,11 +70,8 @@ class KeptPolicies:
             "resourceVersion": self._version,
         }
         body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": dict(files)}
-        if self._version:
-            sent = self._client.replace(CONFIG_MAP.path(self.namespace, IN_FORCE), body)
-        else:
-            sent = self._client.create(CONFIG_MAP.path(self.namespace), body)
-        if await unless_absent(sent, _CONFLICT) is None:
+        name, write = (IN_FORCE, self._client.replace) if self._version else ("", self._client.create)
+        if await unless_absent(write(CONFIG_MAP.path(self.namespace, name), body), _CONFLICT) is None:
             return False
         if ids:
             self._served = self._allowing
