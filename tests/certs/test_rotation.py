@@ -12,6 +12,7 @@ from certs.authority import BACKDATED, KeyPair, make_authority, make_serving, na
 from certs.bundle import Bundle, BundleError, parse
 from certs.rotation import SETTLE, CertificateSettings, renew_authority, renew_serving
 from tests.certs.handshake import SERVER_NAME, server_context, shake_hands
+from tests.policy.builders import table
 
 NAMES = (*service_names("giveway", "giveway-system"), "10.0.0.7", "fd00::7", "webhook.example.com")
 SETTINGS = CertificateSettings(NAMES)
@@ -139,15 +140,13 @@ def test_after_a_long_sleep_it_does_not_wait(days):
     verify(bundle.serving.certificate, bundle.authorities, later)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "told"),
-    [
-        pytest.param({"names": ()}, "at least one name", id="no-name"),
-        pytest.param({"names": ("a",), "lifetime": timedelta(minutes=5)}, "an hour at least", id="too-short"),
-        pytest.param(
-            {"names": ("a",), "authority_lifetime": 100 * DAY}, "three times as long", id="authority-too-short"
-        ),
-    ],
+@table(
+    "arguments, told",
+    {
+        "no-name": ({"names": ()}, "at least one name"),
+        "too-short": ({"names": ("a",), "lifetime": timedelta(minutes=59)}, "an hour at least"),
+        "authority-too-short": ({"names": ("a",), "authority_lifetime": 100 * DAY}, "three times as long"),
+    },
 )
 def test_settings_that_cannot_work_are_refused(arguments, told):
     """Validities that would leave something untrusted are an error at the start."""
@@ -173,38 +172,22 @@ def test_nothing_is_no_bundle():
     assert parse({"tls.crt": b"", "tls.key": b""}) is None
 
 
-def _without(name):
-    return {key: value for key, value in renew_authority(None, SETTINGS, NOW).files().items() if key != name}
+FILES, OTHERS = (renew_authority(None, SETTINGS, NOW).files() for _ in range(2))
 
 
-@pytest.mark.parametrize(
-    ("files", "told"),
-    [
-        pytest.param(_without("ca.key"), "ca.key is missing.*left alone", id="no-ca-key"),
-        pytest.param(
-            {**renew_authority(None, SETTINGS, NOW).files(), "tls.crt": b"x"},
-            "tls.crt holds no certificates",
-            id="no-pem",
-        ),
-        pytest.param(
-            {**renew_authority(None, SETTINGS, NOW).files(), "tls.key": b"x"},
-            "tls.key holds no private key",
-            id="no-key",
-        ),
-        pytest.param(
-            {
-                **renew_authority(None, SETTINGS, NOW).files(),
-                "tls.key": renew_authority(None, SETTINGS, NOW).files()["tls.key"],
-            },
-            "tls.key does not belong to tls.crt",
-            id="mixed",
-        ),
-    ],
+@table(
+    "change, told",
+    {
+        "no-ca-key": ({"ca.key": b""}, "ca.key is missing.*left alone"),
+        "no-pem": ({"tls.crt": b"x"}, "tls.crt holds no certificates"),
+        "no-key": ({"tls.key": b"x"}, "tls.key holds no private key"),
+        "mixed": ({"tls.key": OTHERS["tls.key"]}, "tls.key does not belong to tls.crt"),
+    },
 )
-def test_what_comes_from_elsewhere_is_left_alone(files, told):
+def test_what_comes_from_elsewhere_is_left_alone(change, told):
     """Certificates this program did not write are an error that says why, never overwritten."""
     with pytest.raises(BundleError, match=told):
-        parse(files)
+        parse(FILES | change)
 
 
 def test_a_forged_issuer_is_noticed():

@@ -133,9 +133,7 @@ async def test_a_new_certificate_is_used_for_new_connections(start, authority, t
         assert await peer_name(running, authority) == "server"
         await running.post("/mutate", RESOLVED)
         open_before = running.server._connections.connections[0]
-        new = authority.issue(tmp_path, "renewed", days=9)
-        for source, name in zip(new, ("server.crt", "server.key"), strict=True):
-            source.replace(tmp_path / name)
+        authority.renew(tmp_path, "renewed", days=9)
 
         async def renewed() -> bool:
             return await peer_name(running, authority) == "renewed"
@@ -167,9 +165,7 @@ async def test_no_review_fails_while_certificates_change(start, authority, tmp_p
 
         tasks = [asyncio.create_task(load_(fresh=bool(n % 2))) for n in range(6)]
         for number in range(12):
-            new = authority.issue(tmp_path, f"n{number}")
-            for source, name in zip(new, ("server.crt", "server.key"), strict=True):
-                source.replace(tmp_path / name)
+            authority.renew(tmp_path, f"n{number}")
             await asyncio.sleep(0.08)
         done.set()
         await asyncio.gather(*tasks)
@@ -249,9 +245,7 @@ def test_what_is_wrong_with_a_certificate_is_said(authority, tmp_path, files, wo
 async def test_an_expired_certificate_is_not_ready(start, authority, tmp_path):
     """Nobody can call a server whose certificate has expired, so it does not claim to be ready."""
     async with start() as running:
-        expired = authority.issue(tmp_path, "expired", days=-1)
-        for source, name in zip(expired, ("server.crt", "server.key"), strict=True):
-            source.replace(tmp_path / name)
+        authority.renew(tmp_path, "expired", days=-1)
         await until(lambda: running.ready(503))
         _, report = await running.get("/readyz")
     assert "[-]certificate failed: expires" in report

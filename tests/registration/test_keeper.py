@@ -71,6 +71,9 @@ class FakeApi:
     def webhooks(self, path):
         return self.objects.get(path, {}).get("webhooks") or []
 
+    def bundles(self):
+        return {entry["clientConfig"]["caBundle"] for path in PATHS.values() for entry in self.webhooks(path)}
+
     def names(self):
         return [len(self.webhooks(path)) for path in PATHS.values()]
 
@@ -143,8 +146,7 @@ async def test_first_the_probe_then_the_rest():
         written = [(path, set(names) == {name for name in names if name in PROBES}) for path, names in api.writes]
         assert written == [(path, probing) for probing in (True, False) for path in PATHS.values()]
         assert (keeper.note, keeper.in_force) == ("in force", True)
-    bundles = {entry["clientConfig"]["caBundle"] for path in PATHS.values() for entry in api.webhooks(path)}
-    assert bundles == {BUNDLE}
+    assert api.bundles() == {BUNDLE}
 
 
 @pytest.mark.parametrize("obstacle", ["unready", "unreached", "no-probe"])
@@ -226,7 +228,7 @@ async def test_trust_belongs_to_whoever_renews_it():
         del api.objects[PATHS[VALIDATING]]["webhooks"][2]
         keeper.use(LABELS)
         await until(lambda: complete(api, LABELS))
-    assert {entry["clientConfig"]["caBundle"] for path in PATHS.values() for entry in api.webhooks(path)} == {"renewed"}
+    assert api.bundles() == {"renewed"}
 
 
 @table(
@@ -242,10 +244,7 @@ async def test_where_nobody_else_renews_it_the_file_is_what_is_trusted(settings)
     async with keeping(api, server, **settings):
         await until(lambda: complete(api, target=target))
         server.trust = b"next"
-        renewed = base64.b64encode(b"next").decode()
-        await until(
-            lambda: {e["clientConfig"]["caBundle"] for p in PATHS.values() for e in api.webhooks(p)} == {renewed}
-        )
+        await until(lambda: api.bundles() == {base64.b64encode(b"next").decode()})
     assert complete(api, target=target)
 
 
