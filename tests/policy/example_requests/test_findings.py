@@ -61,6 +61,10 @@ GUARDED = "protectAnnotations: {keys: [e.com/k], allow: {objectSelector: {matchL
 CONDITIONS = {
     "a label": ('!("skip" in object.metadata.labels)', "the label skip=x"),
     "an annotation": ('object.metadata.annotations[?"e.com/off"].orValue("") != "yes"', "the annotation e.com/off=yes"),
+    "a pattern": (
+        r'!object.metadata.annotations[?"team"].orValue("").matches("^ops-[0-9]{2}\\.[^a]$")',
+        "the annotation team=ops-00.~",
+    ),
     "the scheduler": ('object.spec.schedulerName == "default-scheduler"', 'spec.schedulerName "x"'),
     "the name": ('!request.name.startsWith("debug-")', 'metadata.name "debug-a"'),
     "owners": ("object.metadata.?ownerReferences.orValue([]).size() == 0", 'metadata.ownerReferences [{"name": "a"}]'),

@@ -23,8 +23,10 @@ UNNAMED = "some-namespace"
 _SYSTEM = "system-"
 """What the names begin with that the API server keeps for the classes in SYSTEM."""
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-_SYNTAX = re.compile(r"\\.|\[[^\]]*\]|\{[^}]*\}|[\^$.*+?()]|\|.*")
-"""What of a regular expression stands for something else than itself."""
+_SYNTAX = re.compile(r"(\\.|\[[^\]]*\]|\.)(?:\{(\d{1,2})[^}]*\})?|\{[^}]*\}|[\^$*+?()]|\|.*")
+"""What of a regular expression stands for something else than itself: a character, so many times, or nothing."""
+_MEMBERS = {r"\d": "0", r"\w": "a", r"\s": " ", r"\b": "", r"\A": "", r"\z": "", ".": "a", "^": "~"}
+"""A character of each class, and of whatever is not in brackets."""
 _OF_OBJECT = ("metadata", "spec", "description", "globalDefault", "preemptionPolicy")
 _OF_REQUEST = ("dryRun", "kind", "subResource")
 """What may differ, and is not given by another part of the request, or by the API server."""
@@ -155,9 +157,18 @@ def _values(type_: str, compared: Sequence[str | int]) -> list[Any]:
     if type_.startswith("{"):
         return [dict.fromkeys(texts, "x"), *({key: "x"} for key in (*texts, "x"))]
     if type_ in ("string", "quantity", "*"):
-        matching = ((plain, f"{plain}a") for text in map(str, compared) if (plain := _SYNTAX.sub("", text)) != text)
+        matching = (
+            (plain, f"{plain}a") for text in map(str, compared) if (plain := _SYNTAX.sub(_member, text)) != text
+        )
         return list(dict.fromkeys((*texts, *map(str, numbers), *chain.from_iterable(matching), "x", "1", "")))
     return [{"name": "a"}]
+
+
+def _member(syntax: re.Match[str]) -> str:
+    """The shortest text, mostly, that a part of a regular expression matches."""
+    inside = (syntax[1] or "").strip("[]")
+    first = inside[: 2 if inside.startswith("\\") else 1]
+    return _MEMBERS.get(first, first[-1:]) * int(syntax[2] or 1)
 
 
 def _decided(declared: Declaration, about: str, kind: str, read: dict[Path, list[Any]]) -> Iterator[Settings]:
