@@ -1,11 +1,8 @@
 """`giveway serve`: the admission webhook over TLS."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import click
@@ -42,7 +39,6 @@ def manager_from(client: Client, values: Mapping[str, Any]) -> tuple[Manager, Re
     )
     webhook = add_webhook(manager, serving, source)
     if entries != NONE:
-        ca_file: Path | None = values["ca_file"]
         keeper = Keeper(
             client,
             target,
@@ -51,7 +47,7 @@ def manager_from(client: Client, values: Mapping[str, Any]) -> tuple[Manager, Re
             owns_trust=values["sync_ca_bundle"],
             static=entries == STATIC,
             ready=manager.ready,
-            trust=lambda: ca_file.read_bytes() if ca_file else b"",
+            trust=lambda: values["ca_file"].read_bytes() if values["ca_file"] else b"",
             terminating=partial(source.terminating, target.namespace),
         )
         add_keeper(manager, keeper, webhook)
