@@ -158,28 +158,20 @@ def run_filters(state: PreFilterState, left_out: Rows = NO_PODS) -> Failures:
     a nominated pod may still go elsewhere: required affinity to it, and a volume that both use. On the nodes
     `left_out` (rows) the preemptor neither fits nor preempts, whatever the checks say.
     """
+    error = state.error
     try:
-        return _failures(state, left_out)
-    except DemandError as error:
-        return _ended(state, left_out, f'running "DynamicResources" filter plugin: {error}')
-
-
-def _failures(state: PreFilterState, left_out: Rows) -> Failures:
-    """What `run_filters` says. Raises DemandError."""
-    if state.error:
-        return _ended(state, left_out, state.error)
-    code, resolvable, lacking = _run(state, nominated=True)
-    fits = code == 0
-    if state.nominated and any(meter.stage in ("volumes", "affinity") for meter in state.meters):
-        codes, curable, short = _run(state, nominated=False)
-        for column, other in zip((code, resolvable, *lacking), (codes, curable, *short), strict=True):
-            column[fits] = other[fits]
-        fits = code == 0
-    fits[left_out] = False
-    return Failures(code, resolvable, lacking, np.flatnonzero(fits), left_out, state.checks, state.counters)
-
-
-def _ended(state: PreFilterState, left_out: Rows, error: str) -> Failures:
+        if not error:
+            code, resolvable, lacking = _run(state, nominated=True)
+            fits = code == 0
+            if state.nominated and any(meter.stage in ("volumes", "affinity") for meter in state.meters):
+                codes, curable, short = _run(state, nominated=False)
+                for column, other in zip((code, resolvable, *lacking), (codes, curable, *short), strict=True):
+                    column[fits] = other[fits]
+                fits = code == 0
+            fits[left_out] = False
+            return Failures(code, resolvable, lacking, np.flatnonzero(fits), left_out, state.checks, state.counters)
+    except DemandError as raised:
+        error = f'running "DynamicResources" filter plugin: {raised}'
     code, nothing = np.full(state.width, -1, np.int16), np.zeros(state.width, np.bool_)
     return Failures(code, nothing, [], NO_PODS, left_out, state.checks, state.counters, error)
 
