@@ -7,7 +7,14 @@ import msgspec
 from tests.token_volumes import token_volume
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects.pod import Pod
-from webhook.policy.model.preemption import BudgetMode, GroupDisruption, Groups, PreemptionPolicy
+from webhook.policy.model.preemption import (
+    BudgetMode,
+    EvictionMode,
+    GroupDisruption,
+    Groups,
+    PreemptionPolicy,
+    Protection,
+)
 from webhook.policy.model.victims import VictimMode, Victims
 from webhook.policy.shapes.yaml_nodes import SourcePosition
 from webhook.preemption.decision import decide
@@ -120,17 +127,20 @@ def rules(
     budgets: BudgetMode = BudgetMode.STRICT,
     grace_period: int | None = None,
     groups: GroupDisruption = GroupDisruption.POD,
+    protection: Protection | None = None,
+    eviction: EvictionMode = EvictionMode.EVICT,
     **victims: Any,
 ) -> Rules:
     """An opt-out policy, so that only what a test is about excludes a pod."""
-    chosen = Victims(**({"mode": VictimMode.OPT_OUT} | victims))
     made = PreemptionPolicy(
         name="policy",
         source=SourcePosition(),
-        victims=chosen,
+        victims=Victims(**({"mode": VictimMode.OPT_OUT} | victims)),
         budgets=budgets,
         grace_period_seconds=grace_period,
         groups=Groups(disruption=groups),
+        protection=protection or Protection(),
+        eviction=eviction,
     )
     return compile_rules(made)
 

@@ -2,11 +2,10 @@
 
 import pytest
 
-from tests.preemption.building import cluster, decided, node, pod, priority_class
-from webhook.policy.model.preemption import PreemptionPolicy, Protection
+from tests.preemption.building import outcome, pod, priority_class, rules
+from webhook.policy.model.preemption import Protection
 from webhook.policy.model.values import CAN_BE_PREEMPTED, PROTECTION_DURATION
-from webhook.policy.shapes.yaml_nodes import SourcePosition
-from webhook.preemption.victims.rules import compile_rules
+from webhook.policy.model.victims import VictimMode
 
 ANNOTATED = "pkg/util/pod/util.go CanPodBePreempted"
 BY_CLASS = "pkg/scheduler/framework/plugins: the PriorityClass is asked where the pod says nothing"
@@ -44,17 +43,6 @@ ROWS = [
 ]
 
 
-def policy(**parts):
-    return PreemptionPolicy(name="goedel", source=SourcePosition(), **parts)
-
-
-def judged(victim, rules, **more):
-    """What becomes of the only pod on the only node."""
-    data = cluster([node("n1")], [victim], pod("preemptor", priority=100, cpu="4"), **more)
-    decision = decided(data, rules)
-    return decision.selected is not None, [(excluded.pod, excluded.rule) for excluded in decision.excluded("n1")]
-
-
 @pytest.mark.parametrize(
     "row",
     ROWS,
@@ -69,9 +57,8 @@ def test_goedels_rules(row):
     given = {CAN_BE_PREEMPTED: own, PROTECTION_DURATION: protection}
     victim["metadata"]["annotations"] = {key: value for key, value in given.items() if value is not None}
     classes = [priority_class("low", **({} if of_class is None else {CAN_BE_PREEMPTED: of_class}))]
-    went, excluded = judged(victim, compile_rules(policy()), priorityClasses=classes)
-    assert went is may_go
-    assert excluded == ([] if may_go else [("default/victim", f"goedel/{rule}")])
+    expected = (["victim"], {}) if may_go else ([], {"victim": f"policy/{rule}"})
+    assert outcome([victim], rules(mode=VictimMode.OPT_IN), priorityClasses=classes) == expected
 
 
 @pytest.mark.parametrize(
@@ -89,5 +76,5 @@ def test_protection_by_policy(protection, asked, started, may_go):
     """The policy sets the window where a pod sets none, and the longest a pod may ask for."""
     victim = pod("victim", on="n1", cpu="3", priorityClassName="low", started=started)
     victim["metadata"]["annotations"] = {CAN_BE_PREEMPTED: "true"} | ({PROTECTION_DURATION: asked} if asked else {})
-    went, _ = judged(victim, compile_rules(policy(protection=protection)))
-    assert went is may_go
+    went, _ = outcome([victim], rules(mode=VictimMode.OPT_IN, protection=protection))
+    assert bool(went) is may_go

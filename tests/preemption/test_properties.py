@@ -9,12 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.preemption.building import NOW, answer, as_data, as_pod, decided, snapshot_of
+from tests.preemption.building import NOW, answer, as_data, as_pod, decided, rules, snapshot_of
 from tests.preemption.clusters import FEATURES, plain
 from tests.preemption.oracle_pods import key, selects
-from webhook.policy.model.preemption import BudgetMode, PreemptionPolicy, Protection
-from webhook.policy.model.victims import VictimMode, Victims
-from webhook.policy.shapes.yaml_nodes import SourcePosition
+from webhook.policy.model.preemption import Protection
 from webhook.preemption.decision import decide, fits, fits_on
 from webhook.preemption.snapshot.kinds import (
     BUDGETS,
@@ -27,23 +25,12 @@ from webhook.preemption.snapshot.kinds import (
     VOLUMES,
 )
 from webhook.preemption.snapshot.snapshot import Snapshot
-from webhook.preemption.victims.rules import compile_rules, kubernetes_rules
+from webhook.preemption.victims.rules import kubernetes_rules
 
 pytestmark = pytest.mark.slow
 
 SEEDS = st.integers(0, 10**9)
-
-
-def strict():
-    victims = Victims(mode=VictimMode.OPT_OUT)
-    policy = PreemptionPolicy(
-        name="p",
-        source=SourcePosition(),
-        victims=victims,
-        budgets=BudgetMode.STRICT,
-        protection=Protection(default=NOW - 1_767_226_600),
-    )
-    return compile_rules(policy)
+STRICT = rules(protection=Protection(default=NOW - 1_767_226_600))
 
 
 @given(seed=SEEDS, features=st.sets(st.sampled_from(FEATURES)), share=st.floats(0, 1))
@@ -63,9 +50,8 @@ def test_where_it_fits_once_pods_are_gone(seed, features, share):
 def test_no_victim_is_important_protected_or_over_budget(seed, features):
     """No plan of a strict policy holds a pod of equal priority, a protected one, or one too many of a budget."""
     cluster = plain(seed, *sorted(features | {"pdb"}))
-    rules = strict()
-    snapshot, preemptor = snapshot_of(cluster, rules), as_pod(cluster["preemptor"])
-    decision = decide(snapshot, preemptor, rules, NOW)
+    snapshot, preemptor = snapshot_of(cluster, STRICT), as_pod(cluster["preemptor"])
+    decision = decide(snapshot, preemptor, STRICT, NOW)
     for candidate in decision.candidates:
         excluded = {one.pod for one in decision.excluded(candidate.node)}
         assert not excluded & {victim.key for victim in candidate.victims}
@@ -117,10 +103,8 @@ def refusals(pods, budgets):
 def test_the_eviction_api_carries_out_every_strict_plan(seed, features):
     """No plan of a strict policy asks for an eviction that a budget refuses, however the API server reads budgets."""
     cluster = plain(seed, *sorted(features | {"pdb"}))
-    rules = strict()
     pods = {key(pod): pod for pod in cluster["pods"]}
-    decision = decided(cluster, rules)
-    for candidate in decision.candidates:
+    for candidate in decided(cluster, STRICT).candidates:
         assert refusals([pods[victim.key] for victim in candidate.victims], cluster["podDisruptionBudgets"]) == []
 
 

@@ -4,132 +4,115 @@ import msgspec
 import pytest
 
 from tests.preemption.building import budget, cluster, decided, node, outcome, pod, rules, snapshot_of
+from tests.preemption.costs import READY
 from webhook.kube.objects.pod import PodDisruptionBudget
-from webhook.policy.model.preemption import BudgetMode, EvictionMode, PreemptionPolicy
-from webhook.policy.model.victims import VictimMode, Victims
-from webhook.policy.shapes.yaml_nodes import SourcePosition
+from webhook.policy.model.preemption import BudgetMode, EvictionMode
 from webhook.preemption.snapshot.kinds import BUDGETS
-from webhook.preemption.victims.rules import compile_rules, kubernetes_rules
+from webhook.preemption.victims.rules import kubernetes_rules
+
+WEB = {"app": "web"}
+BEST_EFFORT, DELETE = rules(budgets=BudgetMode.BEST_EFFORT), rules(eviction=EvictionMode.DELETE)
+UNREADY = [{"type": "Ready", "status": "False"}]
 
 
-def replicas(count, cpu="2"):
-    made = [pod(f"r{number}", on="n1", cpu=cpu, started=3600 - number) for number in range(count)]
-    for one in made:
-        one["metadata"]["labels"] = {"app": "web"}
+def of_web(name, *, cpu="2", conditions=(), phase="Running", going=False, **more):
+    """A pod of the app that budgets cover."""
+    made = pod(name, on="n1", cpu=cpu, **more)
+    made["metadata"] |= {"labels": WEB} | ({"deletionTimestamp": "2027-01-15T08:00:00Z"} if going else {})
+    made["status"] |= {"conditions": list(conditions), "phase": phase}
     return made
 
 
-@pytest.mark.parametrize(
-    ("allowed", "asked", "went"),
-    [
-        pytest.param(0, "3", [], id="a used-up budget lets nobody go"),
-        pytest.param(1, "3", ["r2"], id="one disruption left: the least important goes"),
-        pytest.param(1, "5", [], id="one left and two needed: nobody goes"),
-        pytest.param(2, "5", ["r1", "r2"], id="two left and two needed"),
-    ],
-)
-def test_strict_budgets(allowed, asked, went):
-    """Of the pods of one budget at most as many go as it allows, the least important ones."""
-    asking = pod("preemptor", priority=100, cpu=asked)
-    got, _ = outcome(
-        replicas(3), rules(), nodes=[node("n1", "7")], preemptor=asking,
-        podDisruptionBudgets=[budget("web", {"app": "web"}, allowed)],
-    )  # fmt: skip
-    assert got == went
+def replicas(count, **of_first):
+    """Pods alike, of which the last one started last and is the least important; what is told is of the first."""
+    return [of_web(f"r{number}", started=3600 - number, **({} if number else of_first)) for number in range(count)]
 
 
-def test_strict_budgets_count_across_sizes():
-    """Where only the more important pod of a budget makes enough room, it goes alone."""
-    large, small = pod("large", on="n1", cpu="3", priority=5), pod("small", on="n1", cpu="1")
-    for one in (large, small):
-        one["metadata"]["labels"] = {"app": "web"}
-    got, _ = outcome(
-        [large, small], rules(), preemptor=pod("preemptor", priority=100, cpu="3"),
-        podDisruptionBudgets=[budget("web", {"app": "web"}, 1)],
-    )  # fmt: skip
-    assert got == ["large"]
+def asking(cpu):
+    return pod("preemptor", priority=100, cpu=cpu)
 
 
-def test_strict_budgets_go_to_the_more_important_where_the_less_do_not_make_the_room():
-    """If the least important of a budget's pods cannot make the room within it, a more important one goes.
+def web(allowed, *, generation=None, health=None, **status):
+    """The budget of the app, with a policy for pods that are not ready if one is given."""
+    made = budget("web", WEB, allowed, **status)
+    made["metadata"] |= {"generation": generation} if generation is not None else {}
+    made["spec"] |= {"unhealthyPodEvictionPolicy": health} if health else {}
+    return made
 
-    The small pod would go first. Then the large one has to go too, since the other pod, which is more important, has
-    the room that is left: two of a budget that allows one. As kube-scheduler counts, the large one has the budget.
+
+ONE, LARGE = [of_web("large", started=3600), of_web("small", cpu="1")], of_web("large", cpu="3", priority=5)
+OTHER, DISRUPTED = pod("other", on="n1", cpu="1", priority=5), {"r0": "2026-01-01T00:00:00Z"}
+HEALTHY = {"currentHealthy": 2, "desiredHealthy": 2}
+STRICT = {
+    "a used-up budget lets nobody go": (replicas(3), web(0), "7", "3", []),
+    "one disruption left: the least important goes": (replicas(3), web(1), "7", "3", ["r2"]),
+    "one left and two needed: nobody goes": (replicas(3), web(1), "7", "5", []),
+    "two left and two needed": (replicas(3), web(2), "7", "5", ["r1", "r2"]),
+    "only the more important one makes the room alone": ([LARGE, ONE[1]], web(1), "4", "3", ["large"]),
+    # The small pod would go first; the large one has to go too then, since the other one has the room that is left.
+    "the less important one does not make it": ([*ONE, OTHER], web(1), "4", "3", ["other", "large"]),
+    "who is counted already uses it no more": (replicas(1), web(0, disruptedPods=DISRUPTED), "4", "4", ["r0"]),
+    "who leaves does not keep others": (replicas(2, going=True), web(0), "4", "4", []),
+    "who leaves pays nothing": (replicas(2, going=True), web(1), "4", "4", ["r0", "r1"]),
+    "up to date": (replicas(1), web(1, generation=2, observedGeneration=2), "4", "4", ["r0"]),
+    "changed since it was counted": (replicas(1), web(1, generation=2, observedGeneration=1), "4", "4", []),
+    "never counted": (replicas(1), web(1, generation=1, observedGeneration=None), "4", "4", []),
+    "who is not ready leaves it to others": (
+        replicas(2, conditions=READY), web(1, **HEALTHY), "4", "4", ["r0", "r1"],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("pods", "covering", "room", "asked", "went"), STRICT.values(), ids=STRICT)
+def test_strict_budgets(pods, covering, room, asked, went):
+    """Of the pods of one budget at most as many go as it allows, if possible the least important ones.
+
+    The API server evicts nobody by a budget that changed since its status was written, so a strict plan does not.
     """
-    large, small = pod("large", on="n1", cpu="2", started=3600), pod("small", on="n1", cpu="1")
-    for one in (large, small):
-        one["metadata"]["labels"] = {"app": "web"}
-    got, _ = outcome(
-        [large, small, pod("other", on="n1", cpu="1", priority=5)], rules(), nodes=[node("n1", "4")],
-        preemptor=pod("preemptor", priority=100, cpu="3"), podDisruptionBudgets=[budget("web", {"app": "web"}, 1)],
-    )  # fmt: skip
-    assert got == ["other", "large"]
+    given = {"nodes": [node("n1", room)], "preemptor": asking(asked), "podDisruptionBudgets": [covering]}
+    assert outcome(pods, rules(), **given)[0] == went
 
 
-def test_a_used_up_budget_is_named():
-    """A pod kept by its budget says so."""
-    _, excluded = outcome(replicas(1), rules(), podDisruptionBudgets=[budget("web", {"app": "web"}, 0)])
-    assert excluded == {"r0": "policy/budget"}
-
-
-def test_a_pod_already_counted_may_go():
-    """A pod in disruptedPods does not use its budget again."""
-    counted = budget("web", {"app": "web"}, 0, disruptedPods={"r0": "2026-01-01T00:00:00Z"})
-    got, excluded = outcome(replicas(1), rules(), podDisruptionBudgets=[counted])
-    assert (got, excluded) == (["r0"], {})
-
-
-def test_best_effort_budgets_are_only_avoided():
-    """With best effort a budget may be violated where nothing else helps, and is counted."""
-    data = cluster([node("n1")], replicas(1), pod("preemptor", priority=100, cpu="4"),
-                   podDisruptionBudgets=[budget("web", {"app": "web"}, 0)])  # fmt: skip
-    by = rules(budgets=BudgetMode.BEST_EFFORT)
-    decision = decided(data, by)
-    assert decision.selected.pdb_violations == 1
+@pytest.mark.parametrize("by", [pytest.param(rules(), id="evicted"), pytest.param(DELETE, id="deleted")])
+def test_a_used_up_budget_is_named(by):
+    """A pod kept by its budget says so; where victims are deleted, nobody asks whether they are ready."""
+    pods = replicas(1, conditions=READY if by is not DELETE else ())
+    assert outcome(pods, by, podDisruptionBudgets=[web(0, **HEALTHY)]) == ([], {"r0": "policy/budget"})
 
 
 @pytest.mark.parametrize(
     ("selector", "labels_of_pod", "strictly", "loosely"),
     [
-        pytest.param({}, {"app": "web"}, [], ["victim"], id="an empty selector is every pod of the namespace"),
-        pytest.param({}, {}, [], ["victim"], id="one without labels too"),
-        pytest.param(None, {"app": "web"}, ["victim"], ["victim"], id="no selector is no pod"),
+        pytest.param({}, {"app": "web"}, [], 0, id="an empty selector is every pod of the namespace"),
+        pytest.param({}, {}, [], 0, id="one without labels too"),
+        pytest.param(None, {"app": "web"}, ["victim"], 0, id="no selector is no pod"),
         pytest.param(
-            {"matchExpressions": [{"key": "x", "operator": "DoesNotExist"}]}, {}, [], ["victim"],
+            {"matchExpressions": [{"key": "x", "operator": "DoesNotExist"}]}, {}, [], 0,
             id="a pod without labels can be meant",
         ),
-        pytest.param({"matchLabels": {"app": "web"}}, {"app": "web"}, [], [], id="what both read the same way"),
+        pytest.param({"matchLabels": {"app": "web"}}, {"app": "web"}, [], 1, id="what both read the same way"),
     ],
 )  # fmt: skip
 def test_strict_budgets_cover_what_the_api_server_says(selector, labels_of_pod, strictly, loosely):
     """A strict policy reads a budget's selector as the Eviction API does, plain Kubernetes rules as the scheduler."""
-    victim = pod("victim", on="n1", cpu="3")
-    victim["metadata"]["labels"] = labels_of_pod
-    spent = budget("all", {}, 0)
-    spent["spec"]["selector"] = selector
+    victim, spent = pod("victim", on="n1", cpu="3"), budget("all", {}, 0)
+    victim["metadata"]["labels"], spent["spec"]["selector"] = labels_of_pod, selector
     assert outcome([victim], rules(), podDisruptionBudgets=[spent])[0] == strictly
-    data = cluster([node("n1")], [victim], pod("preemptor", priority=100, cpu="4"), podDisruptionBudgets=[spent])
-    by_kubernetes = decided(data).selected
-    assert by_kubernetes.pdb_violations == (0 if loosely else 1)
+    data = cluster([node("n1")], [victim], asking("4"), podDisruptionBudgets=[spent])
+    assert decided(data).selected.pdb_violations == loosely
 
 
 @pytest.mark.parametrize(
-    ("eviction", "went"),
+    ("by", "went"),
     [
-        pytest.param(EvictionMode.EVICT, [], id="the Eviction API refuses it always"),
-        pytest.param(EvictionMode.DELETE, ["victim"], id="a delete asks no budget"),
+        pytest.param(rules(), [], id="the Eviction API refuses it always"),
+        pytest.param(DELETE, ["victim"], id="a delete asks no budget"),
     ],
 )
-def test_a_pod_under_several_budgets(eviction, went):
+def test_a_pod_under_several_budgets(by, went):
     """A pod that two budgets cover cannot be evicted whatever they have left, so it is no victim; it can be deleted."""
-    victim = pod("victim", on="n1", cpu="3")
     both = [budget("one", {"app": "victim"}, 5), budget("two", {"app": "victim"}, 5)]
-    by = compile_rules(
-        PreemptionPolicy(
-            name="policy", source=SourcePosition(), victims=Victims(mode=VictimMode.OPT_OUT), eviction=eviction
-        )
-    )
-    data = cluster([node("n1")], [victim], pod("preemptor", priority=100, cpu="4"), podDisruptionBudgets=both)
+    data = cluster([node("n1")], [pod("victim", on="n1", cpu="3")], asking("4"), podDisruptionBudgets=both)
     decision = decided(data, by)
     assert ([one.name for one in decision.selected.victims] if decision.selected else []) == went
     texts = [one.text for one in decision.excluded("n1")]
@@ -137,40 +120,7 @@ def test_a_pod_under_several_budgets(eviction, went):
 
 
 @pytest.mark.parametrize(
-    ("generation", "observed", "went"),
-    [
-        pytest.param(2, 2, ["r0"], id="up to date"),
-        pytest.param(2, 1, [], id="changed since it was counted"),
-        pytest.param(1, None, [], id="never counted"),
-        pytest.param(None, None, ["r0"], id="no generations known"),
-    ],
-)
-def test_a_budget_whose_status_lags_lets_nobody_go(generation, observed, went):
-    """The API server evicts nobody by a budget that changed since its status was written, so a strict plan does not."""
-    lagging = budget("web", {"app": "web"}, 1, observedGeneration=observed)
-    lagging["metadata"]["generation"] = generation
-    got, excluded = outcome(replicas(1), rules(), podDisruptionBudgets=[lagging])
-    assert (got, excluded) == (went, {} if went else {"r0": "policy/budget"})
-
-
-def test_a_pod_on_its_way_out_uses_no_budget():
-    """A terminating pod has been counted already: strictly its budget neither keeps it nor pays for it again."""
-    going, staying = replicas(2)
-    going["metadata"]["deletionTimestamp"] = "2027-01-15T08:00:00Z"
-    asking = pod("preemptor", priority=100, cpu="4")
-    for allowed, expected in ((0, []), (1, ["r0", "r1"])):
-        got, _ = outcome(
-            [going, staying], rules(), preemptor=asking, podDisruptionBudgets=[budget("web", {"app": "web"}, allowed)]
-        )
-        assert got == expected
-
-
-READY = [{"type": "Ready", "status": "True"}]
-UNREADY = [{"type": "Ready", "status": "False"}]
-
-
-@pytest.mark.parametrize(
-    ("conditions", "phase", "policy", "healthy", "went"),
+    ("conditions", "phase", "policy", "healthy", "goes"),
     [
         pytest.param(READY, "Running", "AlwaysAllow", 0, False, id="a ready pod is guarded whatever the policy"),
         pytest.param(UNREADY, "Running", "AlwaysAllow", 0, True, id="AlwaysAllow lets one go that is not ready"),
@@ -181,42 +131,17 @@ UNREADY = [{"type": "Ready", "status": "False"}]
         pytest.param(UNREADY, "Pending", "IfHealthyBudget", 1, True, id="a pod that is still starting has no budget"),
     ],
 )
-def test_pods_that_the_eviction_api_lets_go_past_a_used_up_budget(conditions, phase, policy, healthy, went):
-    """Where victims go by the Eviction API they violate nothing and may go; plain Kubernetes rules count them."""
-    victim = pod("victim", on="n1", cpu="3")
-    victim["status"] |= {"conditions": conditions, "phase": phase}
-    spent = budget("web", {"app": "victim"}, 0, currentHealthy=healthy, desiredHealthy=2)
-    if policy is not None:
-        spent["spec"]["unhealthyPodEvictionPolicy"] = policy
-    assert outcome([victim], rules(), podDisruptionBudgets=[spent])[0] == (["victim"] if went else [])
-    data = cluster([node("n1")], [victim], pod("preemptor", priority=100, cpu="4"), podDisruptionBudgets=[spent])
-    for by, violations in ((rules(budgets=BudgetMode.BEST_EFFORT), int(not went)), (kubernetes_rules(), 1)):
-        decision = decided(data, by)
-        assert decision.selected.pdb_violations == violations
+def test_pods_that_the_eviction_api_lets_go_past_a_used_up_budget(conditions, phase, policy, healthy, goes):
+    """Where victims go by the Eviction API they violate nothing and may go; plain Kubernetes rules count them.
 
-
-def test_an_unready_pod_leaves_the_budget_to_others():
-    """A pod that the API lets go anyway does not use up the one disruption that a ready pod needs."""
-    ready, unready = replicas(2)
-    ready["status"]["conditions"] = READY
-    covering = budget("web", {"app": "web"}, 1, currentHealthy=2, desiredHealthy=2)
-    asking = pod("preemptor", priority=100, cpu="4")
-    assert outcome([ready, unready], rules(), preemptor=asking, podDisruptionBudgets=[covering])[0] == ["r0", "r1"]
-
-
-def test_deleted_victims_are_counted_as_before():
-    """Where victims are deleted nobody asks whether they are ready: a strict budget keeps them."""
-    victim = pod("victim", on="n1", cpu="3")
-    spent = budget("web", {"app": "victim"}, 0, currentHealthy=2, desiredHealthy=2)
-    by = compile_rules(
-        PreemptionPolicy(
-            name="policy",
-            source=SourcePosition(),
-            victims=Victims(mode=VictimMode.OPT_OUT),
-            eviction=EvictionMode.DELETE,
-        )
-    )
-    assert outcome([victim], by, podDisruptionBudgets=[spent]) == ([], {"victim": "policy/budget"})
+    With best effort a budget may be violated where nothing else helps, and is counted.
+    """
+    victim = of_web("victim", cpu="3", conditions=conditions, phase=phase)
+    spent = web(0, health=policy, currentHealthy=healthy, desiredHealthy=2)
+    assert outcome([victim], rules(), podDisruptionBudgets=[spent])[0] == (["victim"] if goes else [])
+    data = cluster([node("n1")], [victim], asking("4"), podDisruptionBudgets=[spent])
+    for by, violations in ((BEST_EFFORT, int(not goes)), (kubernetes_rules(), 1)):
+        assert decided(data, by).selected.pdb_violations == violations
 
 
 @pytest.mark.parametrize("strict", [True, False])
@@ -225,5 +150,5 @@ def test_who_is_asked_first_of_a_budget(strict):
     snapshot = snapshot_of(cluster([node("n1")], replicas(1), pod("p")))
     row = snapshot.pods.find("default", "r0")
     assert snapshot.budgets.of(row, strict=strict) == []
-    snapshot.put(BUDGETS, msgspec.convert(budget("web", {"app": "web"}, 1), PodDisruptionBudget))
+    snapshot.put(BUDGETS, msgspec.convert(web(1), PodDisruptionBudget))
     assert [one.name for one in snapshot.budgets.of(row, strict=strict)] == ["web"]

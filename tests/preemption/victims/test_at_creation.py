@@ -6,11 +6,9 @@ from tests.preemption.building import NOW, cluster, decided, node, outcome, pod,
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects.meta import LabelSelector
 from webhook.policy.model.creation import creation_record
-from webhook.policy.model.preemption import GroupDisruption, PreemptionPolicy, Preemptors, Protection
+from webhook.policy.model.preemption import GroupDisruption, Protection
 from webhook.policy.model.values import CREATION
-from webhook.policy.model.victims import PodsMatch, PreemptionPair, VictimMode, Victims
-from webhook.policy.shapes.yaml_nodes import SourcePosition
-from webhook.preemption.victims.rules import compile_rules
+from webhook.policy.model.victims import PodsMatch, PreemptionPair
 
 TIER = LabelSelector(match_labels={"tier": "batch"})
 VICTIMS = (PreemptionPair(victims=PodsMatch(labels=TIER)),)
@@ -72,17 +70,6 @@ def test_groups_that_somebody_takes_off(key, name):
     assert outcome([victim], rules(groups=GroupDisruption.NEVER)) == ([], {"victim": "policy/group"})
 
 
-PROTECTED = compile_rules(
-    PreemptionPolicy(
-        name="policy",
-        source=SourcePosition("p.yaml", 1, 1),
-        preemptors=Preemptors(priority_classes=("*",)),
-        victims=Victims(mode=VictimMode.OPT_OUT),
-        protection=Protection(default=600.0),
-    )
-)
-
-
 @pytest.mark.parametrize(
     ("created", "started", "goes"),
     [
@@ -99,7 +86,7 @@ def test_the_start_that_somebody_writes(created, started, goes):
     """A protection window begins with the pod's start, and never before it was made or in the future."""
     victim = pod("victim", on="n1", cpu="3", started=started)
     victim["metadata"]["creationTimestamp"] = rfc3339(NOW - created)
-    went, excluded = outcome([victim], PROTECTED)
+    went, excluded = outcome([victim], rules(protection=Protection(default=600.0)))
     assert (went, excluded) == ((["victim"], {}) if goes else ([], {"victim": "policy/protection"}))
 
 

@@ -22,15 +22,13 @@ from tests.preemption.building import (
 )
 from webhook.kube.objects.cluster_scoped import PriorityClass
 from webhook.kube.objects.meta import LabelSelector, Requirement
-from webhook.policy.model.preemption import PreemptionPolicy
 from webhook.policy.model.values import CAN_BE_PREEMPTED
-from webhook.policy.model.victims import PodsMatch, PreemptibilityAnnotations, PreemptionPair, VictimMode, Victims
-from webhook.policy.shapes.yaml_nodes import SourcePosition
+from webhook.policy.model.victims import PodsMatch, PreemptibilityAnnotations, PreemptionPair, VictimMode
 from webhook.preemption.decision import decide
 from webhook.preemption.snapshot.amounts import ClusterError
 from webhook.preemption.snapshot.kinds import PRIORITY_CLASSES
 from webhook.preemption.snapshot.snapshot import Snapshot
-from webhook.preemption.victims.rules import compile_rules, kubernetes_rules
+from webhook.preemption.victims.rules import kubernetes_rules
 
 
 def labels(**wanted):
@@ -188,11 +186,7 @@ def test_a_selector_that_cannot_be_parsed_is_an_error_at_once():
     """A bad selector in a pair is found when the policy is compiled."""
     broken = PodsMatch(labels=LabelSelector(match_expressions=[Requirement(key="a", operator="Near", values=["b"])]))
     with pytest.raises(ClusterError, match="pairs: operator 'Near'"):
-        compile_rules(
-            PreemptionPolicy(
-                name="bad", source=SourcePosition(), victims=Victims(pairs=(PreemptionPair(victims=broken),))
-            )
-        )
+        rules(pairs=(PreemptionPair(victims=broken),))
 
 
 def test_never_is_by_design_under_a_policy():

@@ -2,25 +2,15 @@
 
 import pytest
 
-from tests.preemption.building import (
-    cluster,
-    decided,
-    node,
-    outcome,
-    pod,
-    priority_class,
-    rules,
-)
-from webhook.policy.model.preemption import PreemptionPolicy, Protection
+from tests.preemption.building import cluster, decided, node, outcome, pod, priority_class, rules
+from webhook.policy.model.preemption import Protection
 from webhook.policy.model.values import (
     CAN_BE_PREEMPTED,
     MINIMUM_PREEMPTABLE_PRIORITY,
     PROTECTION_DURATION,
     TOLERATION_SECONDS,
 )
-from webhook.policy.model.victims import Signal, VictimMode, Victims
-from webhook.policy.shapes.yaml_nodes import SourcePosition
-from webhook.preemption.victims.rules import compile_rules
+from webhook.policy.model.victims import Signal, VictimMode
 
 KARPENTER = "karpenter.sh/do-not-disrupt"
 AUTOSCALER = "cluster-autoscaler.kubernetes.io/safe-to-evict"
@@ -34,11 +24,8 @@ SIGNALS = (
 )
 
 
-def policy(*, mode=VictimMode.OPT_OUT, signals=SIGNALS, protection=None, toleration=False):
-    victims = Victims(mode=mode, signals=signals, preemption_toleration=toleration)
-    protection = protection or Protection()
-    made = PreemptionPolicy(name="policy", source=SourcePosition(), victims=victims, protection=protection)
-    return compile_rules(made)
+def policy(*, toleration=False, **more):
+    return rules(**{"signals": SIGNALS, "preemption_toleration": toleration} | more)
 
 
 LOW = priority_class("low")
