@@ -5,22 +5,15 @@ Shares no code with the decision. Clusters are those of `crowded`: at most five 
 
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from itertools import combinations
-from typing import Any, NamedTuple
+from typing import Any
 
 from tests.preemption.building import Json, budget, node, pod
+from tests.preemption.gangs.brute_force import Piece, cpu_of, pieces
 
 ZONE, HOST, REQUIRED = "zone", "kubernetes.io/hostname", "requiredDuringSchedulingIgnoredDuringExecution"
 _APPS = "xyz"
-
-
-class Unit(NamedTuple):
-    """Pods, by name, that go together, at one priority."""
-
-    pods: frozenset[str]
-    priority: int
-    group: bool
 
 
 def crowded(seed: int) -> Json:
@@ -38,7 +31,7 @@ def crowded(seed: int) -> Json:
         if left[on] < cpu:
             continue
         left[on] -= cpu
-        made = pod(f"p{number}", on=on, cpu=str(cpu), priority=dice.choice((-5, 0, 0, 10, 10, 20, 20, 150)))
+        made = pod(f"p-{number}", on=on, cpu=str(cpu), priority=dice.choice((-5, 0, 0, 10, 10, 20, 20, 150)))
         made["status"]["startTime"] = f"2026-01-01T00:00:{dice.choice((0, 10, 20)):02}Z"
         made["metadata"]["labels"] = {"app": dice.choice(_APPS)}
         if against_it and dice.random() < 0.4:
@@ -99,8 +92,8 @@ def fits(data: Json, name: str, gone: frozenset[str]) -> bool:
     own, nodes = data["preemptor"], {one["metadata"]["name"]: one for one in data["nodes"]}
     labels = {one: nodes[one]["metadata"]["labels"] for one in nodes}
     there = [one for one in data["pods"] if one["metadata"]["name"] not in gone]
-    used = sum(_cpu(one) for one in there if one["spec"]["nodeName"] == name)
-    if used + _cpu(own) > int(nodes[name]["status"]["allocatable"]["cpu"]):
+    used = sum(cpu_of(one) for one in there if one["spec"]["nodeName"] == name)
+    if used + cpu_of(own) > int(nodes[name]["status"]["allocatable"]["cpu"]):
         return False
     for other in there:
         where = labels[other["spec"]["nodeName"]]
@@ -123,29 +116,8 @@ def fits(data: Json, name: str, gone: frozenset[str]) -> bool:
     return True
 
 
-def _cpu(one: Json) -> int:
-    return int(one["spec"]["containers"][0]["resources"]["requests"]["cpu"])
-
-
 def _has_claim(one: Json) -> bool:
     return any("persistentVolumeClaim" in volume for volume in one["spec"]["volumes"])
-
-
-def units(data: Json) -> list[Unit]:
-    """What may go: pods of lower priority, and whole groups."""
-    groups: dict[str, list[Json]] = {}
-    for one in data["pods"]:
-        group = one["spec"].get("schedulingGroup", {}).get("podGroupName", f"of {one['metadata']['name']}")
-        groups.setdefault(group, []).append(one)
-    found = [
-        Unit(
-            frozenset(one["metadata"]["name"] for one in members),
-            max(one["spec"]["priority"] for one in members),
-            "schedulingGroup" in members[0]["spec"],
-        )
-        for members in groups.values()
-    ]
-    return [unit for unit in found if unit.priority < data["preemptor"]["spec"]["priority"]]
 
 
 def violations(data: Json, names: frozenset[str]) -> int:
@@ -155,7 +127,7 @@ def violations(data: Json, names: frozenset[str]) -> int:
     return sum(max(0, apps[app] - count) for app, count in allowed.items())
 
 
-def price(data: Json, name: str, chosen: tuple[Unit, ...]) -> tuple[Any, ...]:
+def price(data: Json, name: str, chosen: Collection[Piece]) -> tuple[Any, ...]:
     """What a set costs, by the documented keys in their order (docs/semantics.md D6 and D15); the less the better."""
     pods = {one["metadata"]["name"]: one for one in data["pods"]}
     of = {one: unit.priority for unit in chosen for one in unit.pods}
@@ -163,7 +135,7 @@ def price(data: Json, name: str, chosen: tuple[Unit, ...]) -> tuple[Any, ...]:
     return (
         violations(data, frozenset(of)),
         highest,
-        sum(unit.group for unit in chosen),
+        sum(bool(unit.whole) for unit in chosen),
         sum(priority + 2**31 for priority in of.values()),
         len(of),
         [-ord(sign) for sign in min(pods[one]["status"]["startTime"] for one in of if of[one] == highest)],
@@ -171,9 +143,9 @@ def price(data: Json, name: str, chosen: tuple[Unit, ...]) -> tuple[Any, ...]:
     )
 
 
-def sets(data: Json, *, strict: bool) -> Iterator[tuple[tuple[Any, ...], str, tuple[Unit, ...]]]:
+def sets(data: Json, *, strict: bool) -> Iterator[tuple[tuple[Any, ...], str, tuple[Piece, ...]]]:
     """All sets of at most three units with a node that the preemptor fits on without them, and their price."""
-    usable = units(data)
+    usable = [one for one in pieces(data, "nobody's") if one.priority < data["preemptor"]["spec"]["priority"]]
     for size in (1, 2, 3):
         for chosen in combinations(usable, size):
             names = frozenset().union(*(unit.pods for unit in chosen))

@@ -1,10 +1,10 @@
-"""A second opinion about gangs: every set of units and every placement is tried. Shares no code with the decision.
+"""A second opinion about units: every set of them and every placement is tried. Shares no code with the decision.
 
 Clusters are those of `random_gangs`: pods ask for whole CPUs, nodes have a zone and a pool.
 """
 
-from collections.abc import Iterator
-from itertools import combinations
+from collections.abc import Callable, Collection
+from itertools import chain, combinations
 from typing import Any, NamedTuple
 
 Json = dict[str, Any]
@@ -70,6 +70,15 @@ def closed(chosen: tuple[Piece, ...], everything: list[Piece]) -> list[Piece]:
     return [*chosen, *(one for one in everything if one.of in going and one.of and one not in chosen)]
 
 
+def chosen_by(data: Json, own: str, names: Collection[str]) -> list[Piece]:
+    """The pieces of these victims; fails if one is broken, and if somebody goes who may not, or should go too."""
+    everything = pieces(data, own)
+    chosen = [one for one in everything if not one.pods.isdisjoint(names)]
+    assert frozenset().union(*(one.pods for one in chosen)) == set(names), "a unit is broken, or an own member goes"
+    assert set(closed(tuple(chosen), everything)) == set(chosen), "what a group could spare stays without it"
+    return chosen
+
+
 def cost_of(chosen: list[Piece]) -> Cost:
     return Cost(
         max(one.priority for one in chosen),
@@ -123,7 +132,7 @@ def _place(pods: list[Json], free: dict[str, int], pools: dict[str, str], apart:
     return False
 
 
-def cheapest(data: Json, need: int, priority: int) -> tuple[bool, Cost | None]:
+def cheapest(data: Json, need: int, priority: int, cost_of: Callable[[list[Piece]], Any] = cost_of) -> tuple[bool, Any]:
     """Whether the gang fits as things are, and if not what the cheapest room costs; None if there is none."""
     if fits(data, frozenset(), need):
         return True, None
@@ -131,8 +140,9 @@ def cheapest(data: Json, need: int, priority: int) -> tuple[bool, Cost | None]:
     usable = [one for one in everything if one.priority < priority]
     apps = {pod["metadata"]["name"]: pod["metadata"]["labels"]["app"] for pod in data["pods"]}
     allowed = {one["spec"]["selector"]["matchLabels"]["app"]: one["status"] for one in data["podDisruptionBudgets"]}
-    best: Cost | None = None
-    for chosen in _sets(usable, everything):
+    best = None
+    sets = chain.from_iterable(combinations(usable, size) for size in range(1, len(usable) + 1))
+    for chosen in (closed(some, everything) for some in sets):
         names = frozenset(name for one in chosen for name in one.pods)
         spent = [apps[name] for name in names]
         if any(spent.count(app) > status["disruptionsAllowed"] for app, status in allowed.items()):
@@ -141,9 +151,3 @@ def cheapest(data: Json, need: int, priority: int) -> tuple[bool, Cost | None]:
         if (best is None or cost < best) and fits(data, names, need):
             best = cost
     return False, best
-
-
-def _sets(usable: list[Piece], everything: list[Piece]) -> Iterator[list[Piece]]:
-    for size in range(1, len(usable) + 1):
-        for chosen in combinations(usable, size):
-            yield closed(chosen, everything)

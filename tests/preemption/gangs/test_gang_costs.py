@@ -3,13 +3,14 @@
 import random
 from collections import Counter
 from datetime import datetime
+from functools import partial
 
 import numpy as np
 import pytest
 
 from tests.preemption.building import NOW, as_pod, node, pod, rules, snapshot_of
 from tests.preemption.costs import EVERY, READY, SAVED
-from tests.preemption.gangs.brute_force import closed, cost_of, fits, group_name, pieces
+from tests.preemption.gangs.brute_force import cheapest, chosen_by, cost_of, group_name
 from tests.preemption.gangs.random_gangs import gang_cluster
 from webhook.kube.instants import rfc3339
 from webhook.kube.pods import POD_DELETION_COST
@@ -95,19 +96,6 @@ def totals(chosen, pods, evicted):
     )
 
 
-def cheapest(data, pods, evicted, everything):
-    """What the cheapest set of units costs by all keys; None if none makes room, or it is not needed."""
-    names = list(pods)
-    usable = [one for one in everything if one.priority < 100]
-    best = None
-    for number in range(1, 2 ** len(usable)):
-        chosen = closed(tuple(one for at, one in enumerate(usable) if number >> at & 1), everything)
-        gone = frozenset(name for one in chosen for name in one.pods)
-        if gone <= frozenset(names) and (best is None or totals(chosen, pods, evicted) < best):
-            best = totals(chosen, pods, evicted) if fits(data, gone, data["need"]) else best
-    return best
-
-
 @pytest.mark.slow
 def test_no_set_of_units_costs_less():
     """In 300 random clusters of up to 8 nodes no other set is cheaper by all keys, for gangs of any kind in 95 of 100.
@@ -131,9 +119,8 @@ def test_no_set_of_units_costs_less():
         gang, decision = decided(data, by, evicted)
         if gang.incomplete or not decision.victims:
             continue
-        everything = pieces(data, "gang")
-        names = frozenset(victim.name for victim in decision.victims)
-        own = totals([one for one in everything if one.pods <= names], pods, evicted)
-        best = cheapest(data, pods, evicted, everything)
+        of = partial(totals, pods=pods, evicted=evicted)
+        own = of(chosen_by(data, "gang", {victim.name for victim in decision.victims}))
+        _, best = cheapest(data, data["need"], 100, of)
         seen["best" if own == best else "worse"] += 1
     assert seen["best"] >= 0.95 * (seen["best"] + seen["worse"]) > 80, seen
