@@ -7,15 +7,15 @@ import pytest
 
 from tests.preemption.building import node
 from tests.preemption.devices import oracle
+from tests.preemption.devices.building import DRIVER, claim, device_class, resource_slice, texts
 from webhook.kube.objects.cluster_scoped import Node
-from webhook.kube.objects.devices import DeviceClass, ResourceClaim, ResourceSlice
+from webhook.kube.objects.devices import ResourceClaim
 from webhook.preemption.devices.allocator import Steps, TakenDevices, allocate
 from webhook.preemption.devices.pools import NodePlace, gather_pools
 from webhook.preemption.devices.requests import DemandError, compile_claim
 from webhook.preemption.snapshot.kinds import CLAIMS, DEVICE_CLASSES, NODES, SLICES
 from webhook.preemption.snapshot.snapshot import Snapshot
 
-DRIVER = "d.example.com"
 TAINTS = ({"key": "bad", "value": "x", "effect": "NoSchedule"}, {"key": "old", "value": "y", "effect": "NoExecute"})
 
 
@@ -78,7 +78,7 @@ class Random:
 
 
 def text(device):
-    made = {"name": device["name"]} | {"attributes": {k: {"string": v} for k, v in device["attributes"].items()}}
+    made = {"name": device["name"]} | {"attributes": texts(**device["attributes"])}
     if device["taints"]:
         made["taints"] = device["taints"]
     if device["shared"]:
@@ -126,23 +126,18 @@ def snapshot_of(case):
     """The same node as objects, with a claim that holds what is taken."""
     snapshot = Snapshot()
     snapshot.put(NODES, msgspec.convert(node("n1"), Node))
-    snapshot.put(DEVICE_CLASSES, msgspec.convert({"metadata": {"name": "any"}}, DeviceClass))
-    pool = {"name": "p", "generation": 1, "resourceSliceCount": 2 if case.style == "counters" else 1}
+    snapshot.put(DEVICE_CLASSES, device_class("any"))
     devices = [text({"name": name, **one}) for name, one in case.devices.items()]
-    slices = [{"nodeName": "n1", "devices": devices}]
-    if case.style == "counters":
-        slices.append({"nodeName": "n1", "sharedCounters": [{"name": "set", "counters": {"c": {"value": "8"}}}]})
-    for number, spec in enumerate(slices):
-        body = {"metadata": {"name": f"s{number}"}, "spec": {"driver": DRIVER, "pool": pool, **spec}}
-        snapshot.put(SLICES, msgspec.convert(body, ResourceSlice))
-    results = [{"driver": DRIVER, "pool": "p", "device": name} for name in case.taken["devices"]]
-    results += [
-        {"driver": DRIVER, "pool": "p", "device": name, "shareID": name, "consumedCapacity": {"memory": str(amount)}}
-        for name, amount in case.taken["capacity"].items()
-    ]
-    status = {"allocation": {"devices": {"results": results}}}
-    holder = {"metadata": {"name": "holder", "namespace": "default"}, "status": status}
-    snapshot.put(CLAIMS, msgspec.convert(holder, ResourceClaim))
+    counters = [{"name": "set", "counters": {"c": {"value": "8"}}}] if case.style == "counters" else []
+    count = 1 + len(counters)
+    snapshot.put(SLICES, resource_slice("s0", "n1", devices, pool="p", slices=count))
+    if counters:
+        snapshot.put(SLICES, resource_slice("s1", "n1", pool="p", slices=count, sharedCounters=counters))
+    holder = claim("holder", pool="p", held=[*case.taken["devices"], *case.taken["capacity"]], finalizer=False)
+    for result in holder.status.allocation.devices.results if holder.status.allocation else ():
+        if (amount := case.taken["capacity"].get(result.device)) is not None:
+            result.share_id, result.consumed_capacity = result.device, {"memory": str(amount)}
+    snapshot.put(CLAIMS, holder)
     return snapshot
 
 

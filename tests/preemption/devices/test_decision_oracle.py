@@ -10,14 +10,15 @@ import msgspec
 import pytest
 
 from tests.preemption.building import NOW, as_pod, node, pod
+from tests.preemption.devices.building import DRIVER, claim, count_of, device_class, resource_slice, texts
 from webhook.kube.objects.cluster_scoped import Node
-from webhook.kube.objects.devices import DeviceClass, ResourceClaim, ResourceSlice
+from webhook.kube.objects.devices import ResourceClaim
 from webhook.preemption.decision import decide
 from webhook.preemption.snapshot.kinds import CLAIMS, DEVICE_CLASSES, NODES, PODS, SLICES
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.preemption.victims.rules import kubernetes_rules
 
-DRIVER, PREEMPTOR = "d.example.com", 100
+PREEMPTOR = 100
 KINDS, RINGS = "ab", "xy"
 
 
@@ -59,37 +60,28 @@ class Cluster:
     def lower(self, host: str) -> set[str]:
         return {name for name, (on, priority) in self.pods.items() if on == host and priority < PREEMPTOR}
 
+    def claim(self, name: str) -> ResourceClaim:
+        """A claim for what is wanted."""
+        tied = [{"matchAttribute": f"{DRIVER}/ring"}] if self.tied else []
+        return claim(name, [count_of(kind, count) for kind, count in self.wants], constraints=tied)
+
     def snapshot(self) -> Snapshot:
         snapshot = Snapshot()
         for kind in KINDS:
-            selectors = [{"cel": {"expression": f'device.attributes["{DRIVER}"].kind == "{kind}"'}}]
-            body = {"metadata": {"name": kind}, "spec": {"selectors": selectors}}
-            snapshot.put(DEVICE_CLASSES, msgspec.convert(body, DeviceClass))
+            snapshot.put(DEVICE_CLASSES, device_class(kind, f'device.attributes["{DRIVER}"].kind == "{kind}"'))
         for host, devices in self.devices.items():
             snapshot.put(NODES, msgspec.convert(node(host), Node))
             published = [
-                {"name": f"d{place}", "attributes": {"kind": {"string": kind}, "ring": {"string": f"{host}-{ring}"}}}
+                {"name": f"d{place}", "attributes": texts(kind=kind, ring=f"{host}-{ring}")}
                 for place, (kind, ring) in enumerate(devices)
             ]
-            pool = {"name": host, "generation": 1, "resourceSliceCount": 1}
-            spec = {"driver": DRIVER, "nodeName": host, "pool": pool, "devices": published}
-            snapshot.put(SLICES, msgspec.convert({"metadata": {"name": host}, "spec": spec}, ResourceSlice))
+            snapshot.put(SLICES, resource_slice(host, host, published))
         for name, (host, priority) in self.pods.items():
             snapshot.put(PODS, as_pod(pod(name, on=host, priority=priority, cpu="")))
         for number, (host, held, users) in enumerate(self.claims):
-            results = [{"request": "r", "driver": DRIVER, "pool": host, "device": f"d{place}"} for place in held]
-            reserved = [{"resource": "pods", "name": user, "uid": f"uid-{user}"} for user in users]
-            status = {"allocation": {"devices": {"results": results}}, "reservedFor": reserved}
-            meta = {"name": f"c{number}", "namespace": "default"}
-            meta["finalizers"] = ["resource.kubernetes.io/delete-protection"]
-            snapshot.put(CLAIMS, msgspec.convert({"metadata": meta, "status": status}, ResourceClaim))
-        requests = [{"name": kind, "exactly": {"deviceClassName": kind, "count": n}} for kind, n in self.wants]
-        tied = [{"matchAttribute": f"{DRIVER}/ring"}] if self.tied else []
-        body = {
-            "metadata": {"name": "wanted", "namespace": "default"},
-            "spec": {"devices": {"requests": requests, "constraints": tied}},
-        }
-        snapshot.put(CLAIMS, msgspec.convert(body, ResourceClaim))
+            names = [f"d{place}" for place in held]
+            snapshot.put(CLAIMS, claim(f"c{number}", pool=host, held=names, users=users))
+        snapshot.put(CLAIMS, self.claim("wanted"))
         return snapshot
 
 

@@ -4,8 +4,8 @@ import msgspec
 import pytest
 
 from tests.preemption.building import NOW, as_pod, node, pod
+from tests.preemption.devices.building import DRIVER, claim, count_of, device_class, resource_slice, texts
 from webhook.kube.objects.cluster_scoped import Node
-from webhook.kube.objects.devices import DeviceClass, ResourceClaim, ResourceSlice
 from webhook.preemption.decision import decide
 from webhook.preemption.devices.node_states import pools_of
 from webhook.preemption.filters import devices
@@ -13,48 +13,33 @@ from webhook.preemption.snapshot.kinds import CLAIMS, DEVICE_CLASSES, NODES, POD
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.preemption.victims.rules import kubernetes_rules
 
-DRIVER = "d.example.com"
 RING = {"matchAttribute": f"{DRIVER}/ring"}
 
 
 def snapshot_of(rings):
     """Nodes whose devices, each held by a pod of its own, are on these rings."""
     snapshot = Snapshot()
-    snapshot.put(DEVICE_CLASSES, msgspec.convert({"metadata": {"name": "any"}}, DeviceClass))
+    snapshot.put(DEVICE_CLASSES, device_class("any"))
     for name, values in rings.items():
         snapshot.put(NODES, msgspec.convert(node(name), Node))
         found = [
-            {
-                "name": f"d{n}",
-                "attributes": {"ring": {"string": f"{name}-{value}"}, "serial": {"string": f"{name}-{n}"}},
-            }
+            {"name": f"d{n}", "attributes": texts(ring=f"{name}-{value}", serial=f"{name}-{n}")}
             for n, value in enumerate(values)
         ]
-        pool = {"name": name, "generation": 1, "resourceSliceCount": 1}
-        spec = {"driver": DRIVER, "nodeName": name, "pool": pool, "devices": found}
-        snapshot.put(SLICES, msgspec.convert({"metadata": {"name": name}, "spec": spec}, ResourceSlice))
-        for n in range(len(values)):
-            holder = f"{name}-p{n}"
-            snapshot.put(PODS, as_pod(pod(holder, on=name, priority=n, cpu="")))
-            snapshot.put(CLAIMS, claim(holder, 1, [], held=[(name, f"d{n}", holder)]))
+        snapshot.put(SLICES, resource_slice(name, name, found))
+        hold(snapshot, name, [device["name"] for device in found])
     return snapshot
 
 
-def claim(name, count, constraints, held=()):
-    request = {"name": "r", "exactly": {"deviceClassName": "any", "count": count}}
-    body = {
-        "metadata": {
-            "name": name,
-            "namespace": "default",
-            "finalizers": ["resource.kubernetes.io/delete-protection"],
-        },
-        "spec": {"devices": {"requests": [request], "constraints": constraints}},
-    }
-    for pool, device, user in held:
-        results = [{"request": "r", "driver": DRIVER, "pool": pool, "device": device}]
-        reserved = [{"resource": "pods", "name": user, "uid": f"uid-{user}"}]
-        body["status"] = {"allocation": {"devices": {"results": results}}, "reservedFor": reserved}
-    return msgspec.convert(body, ResourceClaim)
+def hold(snapshot, host, names):
+    """Let each of these devices be held by a pod of its own, the last one by the most important."""
+    for n, name in enumerate(names):
+        snapshot.put(PODS, as_pod(pod(f"{host}-p{n}", on=host, priority=n, cpu="")))
+        snapshot.put(CLAIMS, claim(f"{host}-p{n}", pool=host, held=[name], users=[f"{host}-p{n}"]))
+
+
+def wanted(count, *constraints):
+    return claim("wanted", [count_of("any", count)], constraints=constraints)
 
 
 def decided(snapshot):
@@ -75,7 +60,7 @@ def searched(monkeypatch):
 def test_equal_nodes_are_searched_once(nodes, searched):
     """Forty nodes whose devices differ in their serial numbers and in the names of their rings cost what one does."""
     snapshot = snapshot_of({f"n{number:02}": "aabb" for number in range(nodes)})
-    snapshot.put(CLAIMS, claim("wanted", 2, [RING]))
+    snapshot.put(CLAIMS, wanted(2, RING))
     decision = decided(snapshot)
     assert decision.candidate_count == nodes
     assert [victim.name for victim in decision.selected.victims] == ["n00-p1", "n00-p0"]
@@ -85,7 +70,7 @@ def test_equal_nodes_are_searched_once(nodes, searched):
 def test_nodes_that_differ_in_what_matters_are_searched_apart():
     """A ring of one device more or less is another node."""
     snapshot = snapshot_of({"n1": "aabb", "n2": "abab", "n3": "abcd"})
-    snapshot.put(CLAIMS, claim("wanted", 2, [RING]))
+    snapshot.put(CLAIMS, wanted(2, RING))
     decision = decided(snapshot)
     found = {one.node: [victim.name for victim in one.victims] for one in decision.candidates}
     assert found == {"n1": ["n1-p1", "n1-p0"], "n2": ["n2-p2", "n2-p0"]}
@@ -94,15 +79,12 @@ def test_nodes_that_differ_in_what_matters_are_searched_apart():
 def partitioned(hosts):
     """Nodes with one device of three partitions, each held by a pod of its own."""
     snapshot = Snapshot()
-    snapshot.put(DEVICE_CLASSES, msgspec.convert({"metadata": {"name": "any"}}, DeviceClass))
+    snapshot.put(DEVICE_CLASSES, device_class("any"))
     for name in hosts:
         snapshot.put(NODES, msgspec.convert(node(name), Node))
         for one in slices_of(name):
             snapshot.put(SLICES, one)
-        for n in range(3):
-            holder = f"{name}-p{n}"
-            snapshot.put(PODS, as_pod(pod(holder, on=name, priority=n, cpu="")))
-            snapshot.put(CLAIMS, claim(holder, 1, [], held=[(name, f"part{n}", holder)]))
+        hold(snapshot, name, [f"part{n}" for n in range(3)])
     return snapshot
 
 
@@ -112,17 +94,10 @@ def slices_of(host, *, count=2):
         {"name": name, "consumesCounters": [{"counterSet": "gpu", "counters": {"parts": {"value": amount}}}]}
         for name, amount in [("part0", "1"), ("part1", "1"), ("part2", "1"), ("whole", "3")]
     ]
-    specs = [{"sharedCounters": [{"name": "gpu", "counters": {"parts": {"value": "3"}}}]}, {"devices": devices}]
-    pool = {"name": host, "generation": 1, "resourceSliceCount": count}
+    counters = [{"name": "gpu", "counters": {"parts": {"value": "3"}}}]
     return [
-        msgspec.convert(
-            {
-                "metadata": {"name": f"{host}-{n}"},
-                "spec": {"driver": DRIVER, "nodeName": host, "pool": pool, **spec},
-            },
-            ResourceSlice,
-        )
-        for n, spec in enumerate(specs)
+        resource_slice(f"{host}-0", host, slices=count, sharedCounters=counters),
+        resource_slice(f"{host}-1", host, devices, slices=count),
     ]
 
 
@@ -130,7 +105,7 @@ def slices_of(host, *, count=2):
 def test_nodes_with_equal_partitions_are_searched_once(nodes, searched):
     """Which of a node's partitions are taken says what is left of their counters."""
     snapshot = partitioned([f"n{number:02}" for number in range(nodes)])
-    snapshot.put(CLAIMS, claim("wanted", 2, []))
+    snapshot.put(CLAIMS, wanted(2))
     decision = decided(snapshot)
     assert decision.candidate_count == nodes
     assert [victim.name for victim in decision.selected.victims] == ["n00-p1", "n00-p0"]
@@ -143,7 +118,7 @@ def test_counters_that_differ_are_searched_apart():
     less = slices_of("n2")[0]
     less.spec.shared_counters[0].counters["parts"].value = "2"
     snapshot.put(SLICES, less)
-    snapshot.put(CLAIMS, claim("wanted", 3, []))
+    snapshot.put(CLAIMS, wanted(3))
     decision = decided(snapshot)
     assert [one.node for one in decision.candidates] == ["n1"]
 

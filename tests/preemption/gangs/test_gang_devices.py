@@ -8,8 +8,7 @@ import msgspec
 import pytest
 
 from tests.preemption.building import NOW, as_pod, pod, rules
-from tests.preemption.devices.test_decision_oracle import DRIVER, KINDS, PREEMPTOR, Cluster
-from webhook.kube.objects.devices import ResourceClaim
+from tests.preemption.devices.test_decision_oracle import KINDS, PREEMPTOR, Cluster
 from webhook.kube.objects.scheduling import PodGroup
 from webhook.preemption.gangs.decision import decide_gang
 from webhook.preemption.gangs.gang import form_gang
@@ -17,15 +16,6 @@ from webhook.preemption.snapshot.kinds import CLAIMS, POD_GROUPS
 from webhook.preemption.snapshot.pod_groups import POD_GROUP
 
 GANG = "gang"
-
-
-def claim_for(cluster, name):
-    """A claim of its own for what a member wants."""
-    requests = [{"name": kind, "exactly": {"deviceClassName": kind, "count": n}} for kind, n in cluster.wants]
-    tied = [{"matchAttribute": f"{DRIVER}/ring"}] if cluster.tied else []
-    devices = {"requests": requests, "constraints": tied}
-    body = {"metadata": {"name": name, "namespace": "default"}, "spec": {"devices": devices}}
-    return msgspec.convert(body, ResourceClaim)
 
 
 def decided(cluster, members, *, shared=False):
@@ -38,7 +28,7 @@ def decided(cluster, members, *, shared=False):
     for number in range(members):
         claim = "wanted" if shared else f"wanted-{number}"
         if not shared:
-            snapshot.put(CLAIMS, claim_for(cluster, claim))
+            snapshot.put(CLAIMS, cluster.claim(claim))
         uses = {"resourceClaims": [{"name": "r", "resourceClaimName": claim}]}
         made = pod(f"m-{number}", priority=PREEMPTOR, cpu="", schedulingGroup={"podGroupName": GANG}, **uses)
         waiting.append(as_pod(made))

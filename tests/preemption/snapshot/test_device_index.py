@@ -6,30 +6,22 @@ import msgspec
 import pytest
 
 from tests.preemption.building import as_pod, node, pod
+from tests.preemption.devices.building import DRIVER, claim, resource_slice
 from webhook.kube.objects.cluster_scoped import Node
-from webhook.kube.objects.devices import DeviceClass, ResourceClaim, ResourceSlice
+from webhook.kube.objects.devices import DeviceClass
 from webhook.preemption.snapshot.amounts import ClusterError
 from webhook.preemption.snapshot.kinds import CLAIMS, DEVICE_CLASSES, NODES, PODS, SLICES
 from webhook.preemption.snapshot.snapshot import Snapshot
 
-DRIVER = "d.example.com"
+
+def numbered(name, host, count, *, generation=1, slices=1, **device):
+    """A slice of so many devices."""
+    devices = [{"name": f"{name}-{number}", **device} for number in range(count)]
+    return resource_slice(name, host, devices, generation=generation, slices=slices)
 
 
-def resource_slice(name, host, count, *, generation=1, slices=1, **device):
-    devices = [{"name": f"{name}-{n}", **device} for n in range(count)]
-    spec = {"driver": DRIVER, "nodeName": host, "devices": devices}
-    spec["pool"] = {"name": host, "generation": generation, "resourceSliceCount": slices}
-    return msgspec.convert({"metadata": {"name": name}, "spec": spec}, ResourceSlice)
-
-
-def claim(name, host, devices, consumers, finalizer=True):
-    results = [{"driver": DRIVER, "pool": host, "device": device} for device in devices]
-    reserved = [{"resource": "pods", "name": one, "uid": f"uid-{one}"} for one in consumers]
-    meta = {"name": name, "namespace": "default"}
-    if finalizer:
-        meta["finalizers"] = ["resource.kubernetes.io/delete-protection"]
-    status = {"allocation": {"devices": {"results": results}}, "reservedFor": reserved} if devices else {}
-    return msgspec.convert({"metadata": meta, "status": status}, ResourceClaim)
+def held(name, host, devices, users, *, finalizer=True):
+    return claim(name, pool=host, held=devices, users=users, finalizer=finalizer)
 
 
 def holding(snapshot):
@@ -50,8 +42,8 @@ def holding(snapshot):
 def test_a_device_is_freed_by_the_pod_that_uses_its_claim():
     """Whichever of slice, claim and pod comes first; without the finalizer nobody frees it."""
     parts = [
-        lambda s: s.put(SLICES, resource_slice("s", "n1", 1)),
-        lambda s: s.put(CLAIMS, claim("c", "n1", ["s-0"], ["a"])),
+        lambda s: s.put(SLICES, numbered("s", "n1", 1)),
+        lambda s: s.put(CLAIMS, held("c", "n1", ["s-0"], ["a"])),
         lambda s: s.put(PODS, as_pod(pod("a", on="n1"))),
     ]
     for order in ((0, 1, 2), (0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0)):
@@ -59,15 +51,15 @@ def test_a_device_is_freed_by_the_pod_that_uses_its_claim():
         for number in order:
             parts[number](snapshot)
         assert holding(snapshot) == {f"{DRIVER}/n1/s-0": [(1, "a")]}
-    snapshot.put(CLAIMS, claim("c", "n1", ["s-0"], ["a"], finalizer=False))
+    snapshot.put(CLAIMS, held("c", "n1", ["s-0"], ["a"], finalizer=False))
     assert holding(snapshot) == {f"{DRIVER}/n1/s-0": [(1, "")]}
 
 
 def test_a_pod_of_the_same_name_is_somebody_else():
     """The consumer is matched by uid; a pod that replaces it frees nothing."""
     snapshot = Snapshot()
-    snapshot.put(SLICES, resource_slice("s", "n1", 1))
-    snapshot.put(CLAIMS, claim("c", "n1", ["s-0"], ["a"]))
+    snapshot.put(SLICES, numbered("s", "n1", 1))
+    snapshot.put(CLAIMS, held("c", "n1", ["s-0"], ["a"]))
     snapshot.put(PODS, as_pod(pod("a", on="n1")))
     other = pod("a", on="n1")
     other["metadata"]["uid"] = "another"
@@ -78,14 +70,14 @@ def test_a_pod_of_the_same_name_is_somebody_else():
 def test_an_amount_that_is_none_is_refused():
     """The slice that was known before stays as it is."""
     snapshot = Snapshot()
-    snapshot.put(SLICES, resource_slice("s", "n1", 2))
+    snapshot.put(SLICES, numbered("s", "n1", 2))
     before = holding(snapshot)
     for fields in (
         {"capacity": {"memory": {"value": "much"}}},
         {"consumesCounters": [{"counterSet": "s", "counters": {"c": {"value": "few"}}}]},
     ):
         with pytest.raises(ClusterError, match=r"resourceslice s: device s-0: '(much|few)' is not a quantity"):
-            snapshot.put(SLICES, resource_slice("s", "n1", 1, **fields))
+            snapshot.put(SLICES, numbered("s", "n1", 1, **fields))
     assert holding(snapshot) == before
 
 
@@ -99,14 +91,14 @@ def test_events_lead_to_what_the_objects_say():
         gone = rng.random() < 0.3
         if kind == "slice":
             numbers = {"generation": rng.randint(1, 2), "slices": rng.randint(1, 2)}
-            made = resource_slice(name, f"n{rng.randint(1, 2)}", rng.randint(0, 3), **numbers)
+            made = numbered(name, f"n{rng.randint(1, 2)}", rng.randint(0, 3), **numbers)
             slices.pop(name, None)
             snapshot.remove(SLICES, name) if gone else snapshot.put(SLICES, made)
             slices |= {} if gone else {name: made}
         elif kind == "claim":
             devices = [f"x{rng.randint(0, 5)}-{rng.randint(0, 2)}" for _ in range(rng.randint(0, 2))]
             users = rng.sample(["x0", "x1", "x2", "stranger"], rng.randint(0, 2))
-            made = claim(name, f"n{rng.randint(1, 2)}", devices, users)
+            made = held(name, f"n{rng.randint(1, 2)}", devices, users)
             claims.pop(name, None)
             snapshot.remove(CLAIMS, f"default/{name}") if gone else snapshot.put(CLAIMS, made)
             claims |= {} if gone else {name: made}
