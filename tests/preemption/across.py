@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator
 from itertools import combinations
 from typing import Any
 
-from tests.preemption.building import Json, budget, node, pod
+from tests.preemption.building import Json, bound, budget, node, pod, pod_group, volumes_of
 from tests.preemption.gangs.brute_force import Piece, cpu_of, pieces
 
 ZONE, HOST, REQUIRED = "zone", "kubernetes.io/hostname", "requiredDuringSchedulingIgnoredDuringExecution"
@@ -37,7 +37,7 @@ def crowded(seed: int) -> Json:
         if against_it and dice.random() < 0.4:
             made["spec"]["affinity"] = {"podAntiAffinity": {REQUIRED: [_term(dice, "p")]}}
         if dice.random() < 0.1:
-            made["spec"]["volumes"].append({"name": "d", "persistentVolumeClaim": {"claimName": "data"}})
+            made["spec"]["volumes"] += volumes_of("data")
         if dice.random() < 0.2:
             made["spec"]["schedulingGroup"] = {"podGroupName": dice.choice("gh")}
         pods.append(made)
@@ -56,7 +56,8 @@ def crowded(seed: int) -> Json:
             for key in keys
         ]
     if dice.random() < 0.3:
-        more["volumes"] = [{"name": "d", "persistentVolumeClaim": {"claimName": "data"}}]
+        more["volumes"] = volumes_of("data")
+    claim, volume = bound("data", "ReadWriteOncePod")
     preemptor = pod("p", priority=100, cpu=str(dice.choice((1, 1, 2, 3))), **more)
     return {
         "name": "across",
@@ -64,21 +65,9 @@ def crowded(seed: int) -> Json:
         "pods": pods,
         "preemptor": preemptor,
         "podDisruptionBudgets": [budget(app, {"app": app}, dice.randint(0, 2)) for app in "xy" if dice.random() < 0.3],
-        "podGroups": [
-            {"metadata": {"name": name, "namespace": "default"}, "spec": {"disruptionMode": "PodGroup"}}
-            for name in "gh"
-        ],
-        "persistentVolumes": [{"metadata": {"name": "v"}, "spec": {"accessModes": ["ReadWriteOncePod"]}}],
-        "persistentVolumeClaims": [
-            {
-                "metadata": {
-                    "name": "data",
-                    "namespace": "default",
-                    "annotations": {"pv.kubernetes.io/bind-completed": "yes"},
-                },
-                "spec": {"volumeName": "v", "accessModes": ["ReadWriteOncePod"]},
-            }
-        ],
+        "podGroups": [pod_group(name, disruptionMode="PodGroup") for name in "gh"],
+        "persistentVolumes": [volume],
+        "persistentVolumeClaims": [claim],
     }
 
 

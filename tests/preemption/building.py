@@ -28,10 +28,18 @@ Json = dict[str, Any]
 
 
 def pod(
-    name: str, *, on: str = "", priority: int = 0, cpu: str = "1", started: float | None = None, **spec: Any
+    name: str,
+    *,
+    on: str = "",
+    priority: int = 0,
+    cpu: str = "1",
+    started: float | None = None,
+    group: str = "",
+    **spec: Any,
 ) -> Json:
-    """A pod; `started` is in seconds before NOW, and further fields go into its spec."""
+    """A pod, of a PodGroup if one is given; `started` is in seconds before NOW, and further fields go into its spec."""
     requests = {"requests": {"cpu": cpu}} if cpu else {}
+    spec |= {"schedulingGroup": {"podGroupName": group}} if group else {}
     made: Json = {
         "metadata": {"name": name, "namespace": "default", "uid": f"uid-{name}", "labels": {"app": name}},
         "spec": {
@@ -64,6 +72,26 @@ def budget(name: str, labels: Json, allowed: int, **status: Any) -> Json:
         "spec": {"selector": {"matchLabels": labels}},
         "status": {"disruptionsAllowed": allowed, **status},
     }
+
+
+def pod_group(name: str, minimum: int = 0, *, topology: str = "", **spec: Any) -> Json:
+    """A PodGroup, with a minimum and a topology if these are given."""
+    spec["schedulingPolicy"] = {"gang": {"minCount": minimum}} if minimum else {"basic": {}}
+    spec |= {"schedulingConstraints": {"topology": [{"key": topology}]}} if topology else {}
+    return {"metadata": {"name": name, "namespace": "default"}, "spec": spec}
+
+
+def bound(name: str, mode: str = "ReadWriteOnce", **source: Any) -> tuple[Json, Json]:
+    """A claim, and the volume that it is bound to."""
+    meta = {"name": name, "namespace": "default", "uid": f"uid-{name}"}
+    meta["annotations"] = {"pv.kubernetes.io/bind-completed": "yes"}
+    volume = {"metadata": {"name": f"pv-{name}"}, "spec": {"capacity": {"storage": "5Gi"}, **source}}
+    return {"metadata": meta, "spec": {"volumeName": f"pv-{name}", "accessModes": [mode]}}, volume
+
+
+def volumes_of(*claims: str) -> list[Json]:
+    """The volumes of a pod that names these claims."""
+    return [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in claims]
 
 
 def priority_class(name: str, value: int = 0, **annotations: str) -> Json:

@@ -16,8 +16,10 @@ from tests.preemption.building import (
     decided,
     node,
     pod,
+    pod_group,
     rules,
     snapshot_of,
+    volumes_of,
 )
 from tests.preemption.gangs.brute_force import chosen_by
 from webhook.policy.model.preemption import BudgetMode
@@ -73,8 +75,7 @@ APART = {"podAntiAffinity": {REQUIRED: [{"topologyKey": ZONE, "labelSelector": {
 FROM_P = {"podAntiAffinity": {REQUIRED: [{"topologyKey": ZONE, "labelSelector": {"matchLabels": {"app": "p"}}}]}}
 SKEW = {"topologyKey": ZONE, "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}
 SPREAD = [SKEW | {"labelSelector": {"matchExpressions": [{"key": "app", "operator": "In", "values": ["x", "y"]}]}}]
-CLAIM = [{"name": "d", "persistentVolumeClaim": {"claimName": "data"}}]
-WHOLE = {"schedulingGroup": {"podGroupName": "g"}}
+CLAIM = volumes_of("data")
 ZONE_1 = "to make room in zone z1"
 
 
@@ -110,7 +111,7 @@ CASES = {
     ),
     "a strict budget": ([pod("x", on="a2"), stays("a2", "3")], {"affinity": APART}, 0, None),
     "a group goes whole": (
-        [pod("x", on="a2", **WHOLE), pod("y", on="a1", **WHOLE), stays("a2", "3")],
+        [pod("x", on="a2", group="g"), pod("y", on="a1", group="g"), stays("a2", "3")],
         {"affinity": APART},
         9,
         ("a1", ["x", "y"], ZONE_1),
@@ -129,7 +130,7 @@ def test_nobody_is_there():
 @pytest.mark.parametrize(("pods", "wants", "allowed", "expected"), CASES.values(), ids=CASES)
 def test_who_stands_in_the_way(pods, wants, allowed, expected):
     """Whoever keeps the pod off from another node goes, and nobody else; zone z2 is full of pods that stay."""
-    group = {"metadata": {"name": "g", "namespace": "default"}, "spec": {"disruptionMode": "PodGroup"}}
+    group = pod_group("g", disruptionMode="PodGroup")
     data = cluster(NODES, [stays("b1", "4"), *pods], pod("p", priority=100, cpu="2", **wants), podGroups=[group])
     data |= {name: across.crowded(0)[name] for name in ("persistentVolumes", "persistentVolumeClaims")}
     data["podDisruptionBudgets"] = [budget("b", {"app": "x"}, allowed)]

@@ -8,7 +8,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.preemption.building import NOW, as_pod, budget, cluster, decided, node, outcome, pod, rules, snapshot_of
+from tests.preemption.building import (
+    NOW,
+    as_pod,
+    budget,
+    cluster,
+    decided,
+    node,
+    outcome,
+    pod,
+    pod_group,
+    rules,
+    snapshot_of,
+)
 from tests.preemption.gangs.brute_force import cheapest, chosen_by, cost_of
 from tests.preemption.gangs.random_gangs import gang_cluster
 from webhook.policy.model.preemption import GroupDisruption
@@ -18,17 +30,6 @@ from webhook.preemption.snapshot.pod_groups import GROUP_SOURCES, group_of
 WHOLE = rules(groups=GroupDisruption.GROUP)
 NEVER = rules(groups=GroupDisruption.NEVER)
 RECORDED = Path(__file__).parent / "data" / "groups" / "single-vs-groups.jsonl.gz"
-
-
-def pod_group(name, mode=None, priority=None, minimum=0):
-    """A PodGroup as the API server holds it."""
-    spec = {"disruptionMode": mode, "schedulingPolicy": {"gang": {"minCount": minimum}} if minimum else {"basic": {}}}
-    return {"metadata": {"name": name, "namespace": "default"}, "spec": spec | {"priority": priority}}
-
-
-def member(name, group, **more):
-    """A pod of a PodGroup."""
-    return pod(name, schedulingGroup={"podGroupName": group}, **more)
 
 
 NAMED = {
@@ -60,8 +61,8 @@ def test_pods_without_a_group_are_none_s():
 
 
 BOTH = [
-    member("a-0", "a", on="n1", priority=10, cpu="4"),
-    member("a-1", "a", on="n2", priority=10, cpu="1"),
+    pod("a-0", group="a", on="n1", priority=10, cpu="4"),
+    pod("a-1", group="a", on="n2", priority=10, cpu="1"),
     pod("other", on="n2", priority=50, cpu="3"),
 ]
 TWO_NODES = [node("n1"), node("n2")]
@@ -72,13 +73,27 @@ TWO_NODES = [node("n1"), node("n2")]
     [
         pytest.param(rules(), [], ["a-0"], id="by default pods go one by one"),
         pytest.param(WHOLE, [], ["a-0", "a-1"], id="the policy says Group"),
-        pytest.param(rules(), [pod_group("a", "PodGroup")], ["a-0", "a-1"], id="its PodGroup says PodGroup"),
-        pytest.param(rules(), [pod_group("a", {"all": {}})], ["a-0", "a-1"], id="its PodGroup says all, as in 1.37"),
-        pytest.param(WHOLE, [pod_group("a", "Pod")], ["a-0"], id="its PodGroup says Pod, the policy Group"),
-        pytest.param(WHOLE, [pod_group("a", {"single": {}})], ["a-0"], id="its PodGroup says single, as in 1.37"),
-        pytest.param(WHOLE, [pod_group("a", "later")], ["a-0", "a-1"], id="a mode that nobody knows"),
         pytest.param(
-            rules(groups=GroupDisruption.NEVER), [pod_group("a", "Pod")], ["other"], id="the policy says Never"
+            rules(), [pod_group("a", disruptionMode="PodGroup")], ["a-0", "a-1"], id="its PodGroup says PodGroup"
+        ),
+        pytest.param(
+            rules(),
+            [pod_group("a", disruptionMode={"all": {}})],
+            ["a-0", "a-1"],
+            id="its PodGroup says all, as in 1.37",
+        ),
+        pytest.param(
+            WHOLE, [pod_group("a", disruptionMode="Pod")], ["a-0"], id="its PodGroup says Pod, the policy Group"
+        ),
+        pytest.param(
+            WHOLE, [pod_group("a", disruptionMode={"single": {}})], ["a-0"], id="its PodGroup says single, as in 1.37"
+        ),
+        pytest.param(WHOLE, [pod_group("a", disruptionMode="later")], ["a-0", "a-1"], id="a mode that nobody knows"),
+        pytest.param(
+            rules(groups=GroupDisruption.NEVER),
+            [pod_group("a", disruptionMode="Pod")],
+            ["other"],
+            id="the policy says Never",
         ),
     ],
 )
@@ -90,7 +105,7 @@ def test_who_goes(by, groups, gone):
 
 def test_a_group_counts_with_its_own_priority():
     """A group of higher priority than its pods is no victim of a preemptor between the two."""
-    groups = [pod_group("a", "PodGroup", priority=200)]
+    groups = [pod_group("a", disruptionMode="PodGroup", priority=200)]
     went, why = outcome(BOTH[:2], rules(), nodes=TWO_NODES, preemptor=pod("p", priority=100, cpu="4"), podGroups=groups)
     assert (went, why["a-0"]) == ([], "policy/priority")
 
@@ -105,7 +120,7 @@ def test_a_group_counts_with_its_own_priority():
 )
 def test_if_one_may_not_go_none_may(keeper, more, rule):
     """A member on another node that may not go keeps the whole group, and the reason names it."""
-    pods = [BOTH[0], {**member("a-1", "a", **({"on": "n2", "priority": 10} | keeper))}]
+    pods = [BOTH[0], {**pod("a-1", group="a", **({"on": "n2", "priority": 10} | keeper))}]
     data = cluster(TWO_NODES, pods, pod("p", priority=100, cpu="4"), **more)
     by = rules(groups=GroupDisruption.GROUP, scheduler_names=("default-scheduler",))
     decision = decided(data, by)
@@ -117,16 +132,16 @@ def test_if_one_may_not_go_none_may(keeper, more, rule):
 
 def test_nobody_goes_for_one_of_its_own_group():
     """A member that waits evicts no other member, whatever their priorities."""
-    went, why = outcome([BOTH[0]], WHOLE, preemptor=member("a-9", "a", priority=100, cpu="4"))
+    went, why = outcome([BOTH[0]], WHOLE, preemptor=pod("a-9", group="a", priority=100, cpu="4"))
     assert (went, why) == ([], {"a-0": "policy/group"})
 
 
 def test_fewer_groups_are_preferred():
     """Between nodes with victims of the same highest priority, the one that breaks fewer groups is chosen."""
     pods = [
-        member("a", "a", on="n1", priority=10, cpu="2"),
-        member("b", "b", on="n1", priority=10, cpu="2"),
-        *(member(f"c-{n}", "c", on="n2", priority=10, cpu="1") for n in range(4)),
+        pod("a", group="a", on="n1", priority=10, cpu="2"),
+        pod("b", group="b", on="n1", priority=10, cpu="2"),
+        *(pod(f"c-{n}", group="c", on="n2", priority=10, cpu="1") for n in range(4)),
     ]
     went, _ = outcome(pods, WHOLE, nodes=TWO_NODES, preemptor=pod("p", priority=100, cpu="4"))
     assert sorted(went) == ["c-0", "c-1", "c-2", "c-3"]
@@ -142,10 +157,10 @@ def test_what_is_needed_of_a_plan_is_whole_groups():
 
 
 FOUR = [
-    member("a-0", "a", on="n1", priority=10, cpu="1"),
-    member("a-1", "a", on="n2", priority=10, cpu="1"),
-    member("a-2", "a", on="n1", priority=10, cpu="1"),
-    member("a-10", "a", on="n1", priority=10, cpu="1"),
+    pod("a-0", group="a", on="n1", priority=10, cpu="1"),
+    pod("a-1", group="a", on="n2", priority=10, cpu="1"),
+    pod("a-2", group="a", on="n1", priority=10, cpu="1"),
+    pod("a-10", group="a", on="n1", priority=10, cpu="1"),
 ]
 
 
@@ -163,7 +178,7 @@ FOUR = [
 )
 def test_what_is_above_the_minimum_goes_one_by_one(mode, minimum, cpu, gone):
     """Of a group with a minimum those above it go by themselves, numbers compared as numbers."""
-    groups = [pod_group("a", mode, minimum=minimum)]
+    groups = [pod_group("a", minimum, disruptionMode=mode)]
     went, _ = outcome(
         FOUR, WHOLE, nodes=[node("n1"), node("n2", "2")], preemptor=pod("p", priority=100, cpu=cpu), podGroups=groups
     )
@@ -189,8 +204,8 @@ def test_minima_of_other_schedulers_count(of):
 
 def test_whoever_leaves_is_not_kept():
     """Of three with a minimum of two of which one is leaving nobody else can be spared."""
-    pods = [member(f"a-{number}", "a", on="n1", priority=10, cpu="1") for number in range(3)]
-    groups = [pod_group("a", minimum=2)]
+    pods = [pod(f"a-{number}", group="a", on="n1", priority=10, cpu="1") for number in range(3)]
+    groups = [pod_group("a", 2)]
     data = cluster([node("n1")], pods, pod("p", priority=100, cpu="4"), podGroups=groups)
     snapshot = snapshot_of(data, WHOLE)
     leaving = np.zeros(snapshot.pods.rows, np.bool_)

@@ -5,7 +5,7 @@ import random
 import msgspec
 import pytest
 
-from tests.preemption.building import NOW, as_pod, node, pod, rules, snapshot_of
+from tests.preemption.building import NOW, as_pod, node, pod, pod_group, rules, snapshot_of
 from webhook.kube.objects.scheduling import PodGroup
 from webhook.policy.model.preemption import GroupDisruption
 from webhook.policy.model.victims import EvictionCost
@@ -24,18 +24,16 @@ PREEMPTOR = as_pod(pod("p", priority=100, cpu="6"))
 
 def group(dice, name):
     """A PodGroup of any mode, priority and minimum."""
-    policy = {"gang": {"minCount": dice.randint(1, 4)}} if dice.random() < 0.7 else {"basic": {}}
-    spec = {"disruptionMode": dice.choice(("Pod", "PodGroup", None, None)), "schedulingPolicy": policy}
-    spec["priority"] = dice.choice((None, None, 5, 30))
-    return {"metadata": {"name": name, "namespace": "default"}, "spec": spec}
+    minimum = dice.randint(1, 4) if dice.random() < 0.7 else 0
+    mode = dice.choice(("Pod", "PodGroup", None, None))
+    return pod_group(name, minimum, disruptionMode=mode, priority=dice.choice((None, None, 5, 30)))
 
 
 def running(dice, number, nodes):
     """A pod of some group, or of none."""
-    of = dice.choice((None, "a", "b", "c", "d"))
-    more = {"schedulingGroup": {"podGroupName": of}} if of else {}
+    of = dice.choice(("", "a", "b", "c", "d"))
     on, started = f"n{dice.randrange(nodes)}", dice.randint(1, 9999)
-    made = pod(f"p-{number}", on=on, priority=dice.choice((0, 10, 20)), cpu="1", started=started, **more)
+    made = pod(f"p-{number}", on=on, priority=dice.choice((0, 10, 20)), cpu="1", started=started, group=of)
     cost = str(dice.randint(0, 3))
     made["metadata"]["annotations"] = {"controller.kubernetes.io/pod-deletion-cost": cost}
     return made

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.preemption.building import as_pod, cluster, decided, node, pod, snapshot_of
+from tests.preemption.building import as_pod, cluster, decided, node, pod, snapshot_of, volumes_of
 from webhook.preemption.decision import fits
 from webhook.preemption.filters import volumes as module
 from webhook.preemption.snapshot.amounts import ClusterError
@@ -42,8 +42,7 @@ def volume(name, on=None, *, size="10Gi", phase="Available", **spec):
 
 
 def asking(*names):
-    volumes = [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in names]
-    return pod("preemptor", priority=100, cpu="1", volumes=volumes)
+    return pod("preemptor", priority=100, cpu="1", volumes=volumes_of(*names))
 
 
 def where(volumes, *claims, storage_class=STATIC, nodes=3):

@@ -2,24 +2,10 @@
 
 import pytest
 
-from tests.preemption.building import cluster, decided, node, pod
+from tests.preemption.building import bound, cluster, decided, node, pod, volumes_of
 
 DRIVER = "disk.example.com"
 EBS = "ebs.csi.aws.com"
-
-
-def bound(name, source):
-    """A claim and the volume that it is bound to."""
-    claim = {
-        "metadata": {
-            "name": name,
-            "namespace": "default",
-            "uid": f"uid-{name}",
-            "annotations": {"pv.kubernetes.io/bind-completed": "yes"},
-        },
-        "spec": {"volumeName": f"pv-{name}", "accessModes": ["ReadWriteOnce"]},
-    }
-    return claim, {"metadata": {"name": f"pv-{name}"}, "spec": {"capacity": {"storage": "5Gi"}, **source}}
 
 
 def csi(handle, driver=DRIVER):
@@ -31,13 +17,12 @@ def ebs(handle):
 
 
 def using(name, *claims, on="", priority=0):
-    volumes = [{"name": claim, "persistentVolumeClaim": {"claimName": claim}} for claim in claims]
-    return pod(name, on=on, priority=priority, cpu="100m", volumes=volumes)
+    return pod(name, on=on, priority=priority, cpu="100m", volumes=volumes_of(*claims))
 
 
 def judged(sources, pods, *, limit, wants=("mine",), driver=DRIVER, csi_nodes=("n1",)):
     """The decision for a preemptor with claims on a node of four CPUs that attaches so many volumes of the driver."""
-    pairs = [bound(name, source) for name, source in sources.items()]
+    pairs = [bound(name, **source) for name, source in sources.items()]
     data = cluster(
         [node("n1")],
         pods,

@@ -2,7 +2,7 @@
 
 import random
 
-from tests.preemption.building import Json, budget, node, pod
+from tests.preemption.building import Json, budget, node, pod, pod_group
 
 _MOST_RUNNING = 11
 
@@ -27,10 +27,9 @@ def gang_cluster(seed: int) -> Json:
         room[on] -= cpu
         own = number < bound
         group = "gang" if own else dice.choice(names) if dice.random() < 0.55 else ""
-        more = {"schedulingGroup": {"podGroupName": group}} if group else {}
         rank = priority if own else dice.choice((0, 0, 10, 20, 20, 50, 150))
         started = dice.randint(1, 9999)
-        pods.append(pod(f"p-{number}", on=on, cpu=str(cpu), priority=rank, started=started, **more))
+        pods.append(pod(f"p-{number}", on=on, cpu=str(cpu), priority=rank, started=started, group=group))
         pods[-1]["metadata"]["labels"] = {"app": dice.choice("xyz"), "of": group}
     running = sum(one["spec"].get("schedulingGroup") == {"podGroupName": "gang"} for one in pods)
     for name, left in room.items():  # what is left is taken by pods that never go
@@ -38,23 +37,16 @@ def gang_cluster(seed: int) -> Json:
             pods.append(pod(f"filler-{name}", on=name, cpu=str(left), priority=200))
             pods[-1]["metadata"]["labels"] = {"app": "filler"}
     groups = [
-        {
-            "metadata": {"name": name, "namespace": "default"},
-            "spec": {
-                "disruptionMode": dice.choice(("Pod", "PodGroup", None, None)),
-                "priority": dice.choice((None, None, None, 5, 30, 120)),
-                "schedulingPolicy": {"gang": {"minCount": dice.randint(1, 3)}}
-                if dice.random() < 0.5
-                else {"basic": {}},
-            },
-        }
+        pod_group(
+            name,
+            disruptionMode=dice.choice(("Pod", "PodGroup", None, None)),
+            priority=dice.choice((None, None, None, 5, 30, 120)),
+            minimum=dice.randint(1, 3) if dice.random() < 0.5 else 0,
+        )
         for name in names
         if dice.random() < 0.7
     ]
-    spec: Json = {"schedulingPolicy": {"gang": {"minCount": running + need}}, "priority": priority}
-    if dice.random() < 0.3:
-        spec["schedulingConstraints"] = {"topology": [{"key": "zone"}]}
-    gang = {"metadata": {"name": "gang", "namespace": "default"}, "spec": spec}
+    gang = pod_group("gang", running + need, topology="zone" if dice.random() < 0.3 else "", priority=priority)
     return {
         "nodes": nodes,
         "pods": pods,
@@ -74,7 +66,7 @@ def _members(dice: random.Random, need: int, asks: int, priority: int) -> list[J
     made = []
     for number in range(count + gated):
         cpu = max(1, asks - number) if unlike else asks
-        more: Json = {"schedulingGroup": {"podGroupName": "gang"}}
+        more: Json = {}
         if chosen:
             more["nodeSelector"] = {"pool": "a"}
         if apart:
@@ -82,6 +74,6 @@ def _members(dice: random.Random, need: int, asks: int, priority: int) -> list[J
             more["affinity"] = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
         if number >= count:
             more["schedulingGates"] = [{"name": "wait"}]
-        made.append(pod(f"m-{number}", priority=priority, cpu=str(cpu), **more))
+        made.append(pod(f"m-{number}", priority=priority, cpu=str(cpu), group="gang", **more))
         made[-1]["metadata"]["labels"] = {"of": "gang"}
     return made

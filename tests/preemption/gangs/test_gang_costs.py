@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from tests.preemption.building import NOW, as_pod, node, pod, rules, snapshot_of
+from tests.preemption.building import NOW, as_pod, node, pod, pod_group, rules, snapshot_of
 from tests.preemption.costs import EVERY, READY, SAVED
 from tests.preemption.gangs.brute_force import cheapest, chosen_by, cost_of, group_name
 from tests.preemption.gangs.random_gangs import gang_cluster
@@ -44,11 +44,9 @@ def decided(data, by, evicted=None):
 
 def who_goes(pods, nodes, cost):
     """Whose pods go for a gang of two members, each of which takes a node."""
-    spec = {"schedulingPolicy": {"gang": {"minCount": 2}}, "priority": 100}
-    group = {"metadata": {"name": "gang", "namespace": "default"}, "spec": spec}
-    waiting = [pod(f"m-{n}", cpu="4", priority=100, schedulingGroup={"podGroupName": "gang"}) for n in range(2)]
+    waiting = [pod(f"m-{n}", cpu="4", priority=100, group="gang") for n in range(2)]
     hosts = [node(f"n{number}") for number in range(nodes)]
-    data = {"nodes": hosts, "pods": pods, "podGroups": [group], "podGroup": group, "preemptors": waiting}
+    data = {"nodes": hosts, "pods": pods, "podGroups": [pod_group("gang", 2, priority=100)], "preemptors": waiting}
     return sorted(victim.name for victim in decided(data, rules(cost=cost))[1].victims)
 
 

@@ -7,7 +7,7 @@ from itertools import chain, combinations
 import msgspec
 import pytest
 
-from tests.preemption.building import NOW, as_pod, pod, rules
+from tests.preemption.building import NOW, as_pod, pod, pod_group, rules
 from tests.preemption.devices.test_decision_oracle import KINDS, PREEMPTOR, Cluster
 from webhook.kube.objects.scheduling import PodGroup
 from webhook.preemption.gangs.decision import decide_gang
@@ -15,23 +15,18 @@ from webhook.preemption.gangs.gang import form_gang
 from webhook.preemption.snapshot.kinds import CLAIMS, POD_GROUPS
 from webhook.preemption.snapshot.pod_groups import POD_GROUP
 
-GANG = "gang"
-
 
 def decided(cluster, members, *, shared=False):
     """The decision for so many members, and the snapshot."""
     snapshot = cluster.snapshot()
-    spec = {"schedulingPolicy": {"gang": {"minCount": members}}, "priority": PREEMPTOR}
-    group = {"metadata": {"name": GANG, "namespace": "default"}, "spec": spec}
-    snapshot.put(POD_GROUPS[POD_GROUP], msgspec.convert(group, PodGroup))
+    snapshot.put(POD_GROUPS[POD_GROUP], msgspec.convert(pod_group("gang", members, priority=PREEMPTOR), PodGroup))
     waiting = []
     for number in range(members):
         claim = "wanted" if shared else f"wanted-{number}"
         if not shared:
             snapshot.put(CLAIMS, cluster.claim(claim))
         uses = {"resourceClaims": [{"name": "r", "resourceClaimName": claim}]}
-        made = pod(f"m-{number}", priority=PREEMPTOR, cpu="", schedulingGroup={"podGroupName": GANG}, **uses)
-        waiting.append(as_pod(made))
+        waiting.append(as_pod(pod(f"m-{number}", priority=PREEMPTOR, cpu="", group="gang", **uses)))
     by = rules()
     return decide_gang(snapshot, form_gang(snapshot, waiting), by, NOW), snapshot
 

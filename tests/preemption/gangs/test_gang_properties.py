@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tests.preemption.building import NOW, as_data, as_pod, node, pod, rules, snapshot_of
+from tests.preemption.building import NOW, as_data, as_pod, bound, node, pod, rules, snapshot_of, volumes_of
 from tests.preemption.clusters import FEATURES
 from tests.preemption.test_unit_properties import in_groups
 from webhook.policy.model.preemption import GroupDisruption
@@ -69,21 +69,13 @@ def test_all_members_fit_once_the_victims_are_gone(seed, features, disruption):
 
 def test_members_that_share_a_claim_of_one_pod():
     """Nobody goes for members that name the same ReadWriteOncePod claim: only one of them could ever run."""
-    claim = {
-        "metadata": {
-            "name": "data",
-            "namespace": "default",
-            "annotations": {"pv.kubernetes.io/bind-completed": "yes"},
-        },
-        "spec": {"volumeName": "v", "accessModes": ["ReadWriteOncePod"]},
-    }
-    volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
-    members = members_like(pod("p", cpu="4", priority=100, volumes=volumes), 2)
+    claim, volume = bound("data", "ReadWriteOncePod")
+    members = members_like(pod("p", cpu="4", priority=100, volumes=volumes_of("data")), 2)
     hosts = ["n1", "n2"]
     data = {
         "nodes": [node(host) for host in hosts],
         "pods": [pod(f"on-{host}", on=host, cpu="4") for host in hosts],
-        "persistentVolumes": [{"metadata": {"name": "v"}, "spec": {"accessModes": ["ReadWriteOncePod"]}}],
+        "persistentVolumes": [volume],
         "persistentVolumeClaims": [claim],
         "coschedulingPodGroups": [group_of(members, 2)],
     }

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.preemption.building import NOW, as_pod, budget, node, pod, rules, snapshot_of
+from tests.preemption.building import NOW, as_pod, budget, node, pod, pod_group, rules, snapshot_of
 from tests.preemption.gangs.brute_force import Cost, cheapest, chosen_by, cost_of, fits
 from tests.preemption.gangs.random_gangs import gang_cluster
 from webhook.policy.model.preemption import BudgetMode, GroupDisruption
@@ -22,19 +22,14 @@ RECORDED = Path(__file__).parents[1] / "data" / "groups"
 PROFILES = ("gang-vs-pods", "gang-vs-groups", "gang-partly-bound", "gang-impossible", "budgets")
 
 
-def group(name="gang", minimum=2, *, topology="", **spec):
-    """A PodGroup."""
-    policy = {"gang": {"minCount": minimum}} if minimum else {"basic": {}}
-    constraints = {"schedulingConstraints": {"topology": [{"key": topology}]}} if topology else {}
-    return {
-        "metadata": {"name": name, "namespace": "default"},
-        "spec": {"schedulingPolicy": policy, **constraints, **spec},
-    }
+def group(minimum=2, **more):
+    """The gang's PodGroup."""
+    return pod_group("gang", minimum, **more)
 
 
-def member(number, of="gang", **more):
+def member(number, **more):
     """A member of a PodGroup that waits, or runs if it is on a node."""
-    return pod(f"{of}-{number}", schedulingGroup={"podGroupName": of}, **({"priority": 100, "cpu": "4"} | more))
+    return pod(f"gang-{number}", group="gang", **({"priority": 100, "cpu": "4"} | more))
 
 
 def decided(nodes, pods, waiting, groups, by=WHOLE, **more):
@@ -86,7 +81,7 @@ def test_nobody_goes_for_a_part():
 def test_who_is_waited_for(bound, waiting, reason):
     """A gang is placed once as many members as its minimum are bound or may be placed."""
     nodes = [node(f"n{number}") for number in range(1, 5)]
-    decision = decided(nodes, bound, waiting, [group(minimum=3)])
+    decision = decided(nodes, bound, waiting, [group(3)])
     assert reason in decision.reason
     assert bool(decision.reason) is bool(reason)
     assert len(decision.placements) == (0 if reason else 3 - len(bound))
@@ -142,7 +137,7 @@ def test_own_members_never_go():
     """Members that run are no victims of those that wait, whatever their priority and their group's mode."""
     own = [member(8, on="n1", priority=0), member(9, on="n2", priority=0)]
     for mode in ("Pod", "PodGroup"):
-        decision = decided(TWO, own, [member(0)], [group(minimum=3, disruptionMode=mode)])
+        decision = decided(TWO, own, [member(0)], [group(3, disruptionMode=mode)])
         assert (where(decision), gone(decision)) == ({}, [])
 
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.preemption.building import as_pod, snapshot_of
+from tests.preemption.building import as_pod, bound, snapshot_of
 from tests.preemption.clusters import plain
-from tests.preemption.filters.test_volume_limits import bound, csi
+from tests.preemption.filters.test_volume_limits import csi
 from webhook.preemption.decision import fits
 from webhook.preemption.snapshot.pod_info import claims_of, shape_of
 from webhook.preemption.snapshot.volume_index import claim_shape
@@ -70,7 +70,7 @@ def test_claims_of_equal_shape_lead_to_the_same_nodes(seed, odd):
 @pytest.mark.parametrize(("handles", "alike"), [("ab", True), ("aa", False)], ids=["one each", "one for both"])
 def test_a_volume_that_is_one_with_another_counts_by_itself(handles, alike):
     """A node attaches two volumes of one handle once, so their claims are like no others."""
-    pairs = [bound(name, csi(handle)) for name, handle in zip("xy", handles, strict=True)]
+    pairs = [bound(name, **csi(handle)) for name, handle in zip("xy", handles, strict=True)]
     claims, volumes = zip(*pairs, strict=True)
     snapshot = snapshot_of({"persistentVolumeClaims": claims, "persistentVolumes": volumes})
     shapes = [claim_shape(snapshot.claims, snapshot.volumes, f"default/{name}") for name in "xy"]
