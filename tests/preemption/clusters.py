@@ -12,6 +12,7 @@ from pathlib import Path
 
 from tests.preemption.parts import ZONE, Json, instant, make_namespace
 from tests.preemption.storage import csi_nodes, ephemeral, storage, storage_classes
+from webhook.kube.pods import POD_DELETION_COST
 
 RECORDED = Path(__file__).parent / "data"
 PROFILES = (
@@ -144,6 +145,7 @@ def _make_odd(dice: random.Random, cluster: Json) -> None:
         if dice.random() < 0.3:
             constraint["labelSelector"] = {}
     for pod in cluster["pods"]:
+        pod["metadata"].setdefault("annotations", {})[POD_DELETION_COST] = str(dice.randint(-99, 99))
         _make_pod_odd(dice, pod, preemptor["containers"][0].get("ports", []))
 
 

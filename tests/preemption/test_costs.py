@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.preemption import oracle
 from tests.preemption.building import NOW, answer, as_pod, cluster, node, pod, rules, snapshot_of
 from tests.preemption.clusters import FEATURES, plain
 from tests.preemption.costs import EVERY, READY, SAVED
@@ -227,18 +226,6 @@ def test_with_all_keys_a_plan_still_needs_each_victim(seed, features):
     ours, theirs = answer(data, by), answer(data, without)
     assert ours["fits"] == theirs["fits"]
     assert [one["node"] for one in ours["candidates"]] == [one["node"] for one in theirs["candidates"]]
-
-
-@settings(max_examples=60)
-@given(seed=st.integers(0, 10**9), features=st.sets(st.sampled_from(FEATURES)))
-def test_plain_kubernetes_looks_at_no_cost(seed, features):
-    """By Kubernetes' own rules the same pods go whatever they cost."""
-    data, dice = plain(seed, *sorted(features)), random.Random(seed)
-    before = answer(data)
-    assert before == oracle.decide(data) | {"name": data["name"]}
-    for one in data["pods"]:
-        one["metadata"].setdefault("annotations", {})[POD_DELETION_COST] = str(dice.randint(-99, 99))
-    assert answer(data) == before
 
 
 def test_of_planned_victims_the_cheapest_go_if_fewer_do():

@@ -161,40 +161,47 @@ def two_nodes(*extenders):
     return decide(snapshot_of(data), as_pod(data["preemptor"]), kubernetes_rules(), NOW, extenders)
 
 
-def test_an_extender_may_drop_nodes_and_victims():
-    """The decision goes on with the nodes and victims that extenders leave, one extender after the other."""
-    drop_first = Extender(lambda candidates: [one for one in candidates if one.node != "n1"])
-    drop_victim = Extender(lambda candidates: [one._replace(victims=one.victims[:1]) for one in candidates])
-    assert two_nodes().selected.node == "n1"
-    decision = two_nodes(drop_first, drop_victim)
-    assert (decision.selected.node, [victim.name for victim in decision.selected.victims]) == ("n2", ["high"])
-    assert [one.node for one in decision.candidates] == ["n2"]
+def drop(name):
+    return lambda candidates: [one for one in candidates if one.node != name]
+
+
+def emptied(*names):
+    """The candidates, those on these nodes without victims."""
+    return lambda candidates: [one._replace(victims=[]) if one.node in names else one for one in candidates]
+
+
+def first_victims(candidates):
+    return [one._replace(victims=one.victims[:1]) for one in candidates]
 
 
 @pytest.mark.parametrize(
-    "answer",
+    ("extenders", "node", "victims"),
     [
-        pytest.param(fail, id="no answer"),
-        pytest.param(lambda candidates: [one._replace(victims=[]) for one in candidates], id="a node without victims"),
+        pytest.param([], "n1", ["low"], id="nobody is asked"),
+        pytest.param(
+            [Extender(drop("n1")), Extender(first_victims)], "n2", ["high"], id="nodes and victims are dropped"
+        ),
+        pytest.param([Extender(fail, ignorable=True)], "n1", ["low"], id="what is ignorable may fail"),
+        pytest.param([Extender(emptied("n1"), ignorable=True)], "n2", ["high", "also"], id="and loses emptied nodes"),
+        pytest.param([Extender(fail, interested=False)], "n1", ["low"], id="who is not interested is not asked"),
+        pytest.param([Extender(lambda _: []), Extender(fail)], None, [], id="when all are dropped, nobody else is"),
+        pytest.param([Extender(fail)], ExtenderError, [], id="no answer ends the decision"),
+        pytest.param([Extender(emptied("n1", "n2"))], ExtenderError, [], id="so does a node without victims"),
     ],
 )
-def test_an_extender_that_fails(answer):
-    """What goes wrong stops the decision, unless the extender is ignorable."""
-    with pytest.raises(ExtenderError):
-        two_nodes(Extender(answer))
-    assert two_nodes(Extender(fail, ignorable=True)).selected.node == "n1"
-
-
-def test_an_ignorable_extender_loses_nodes_without_victims():
-    """A node that an ignorable extender returns without victims is dropped."""
-    emptied = Extender(lambda c: [one._replace(victims=[]) if one.node == "n1" else one for one in c], ignorable=True)
-    assert two_nodes(emptied).selected.node == "n2"
-
-
-def test_an_extender_that_is_not_interested_is_not_asked():
-    """An extender without interest in the preemptor cannot fail it; one that drops all nodes ends the search."""
-    assert two_nodes(Extender(fail, interested=False)).selected.node == "n1"
-    assert two_nodes(Extender(lambda _candidates: []), Extender(fail)).selected is None
+def test_extenders(extenders, node, victims):
+    """The decision goes on with the nodes and victims that extenders leave, one extender after the other."""
+    if node is ExtenderError:
+        with pytest.raises(ExtenderError):
+            two_nodes(*extenders)
+        return
+    decision = two_nodes(*extenders)
+    selected = decision.selected
+    assert (selected and selected.node, [victim.name for victim in selected.victims] if selected else []) == (
+        node,
+        victims,
+    )
+    assert [one.node for one in decision.candidates][:1] == ([node] if node else [])
 
 
 def test_a_decision_knows_that_it_is_old():

@@ -4,7 +4,8 @@ The oracle shares no code with `webhook`: it tries every set of devices and ever
 """
 
 import random
-from itertools import combinations
+from collections.abc import Collection
+from itertools import chain, combinations
 
 import msgspec
 import pytest
@@ -43,19 +44,28 @@ class Cluster:
         self.tied = dice.random() < 0.5
         self.wants = [(kind, dice.randint(1, 2)) for kind in dice.sample(KINDS, dice.randint(1, 2))]
 
-    def possible(self, host: str, gone: set[str]) -> bool:
-        """Whether what is wanted can be had on the node once these pods are gone: every choice is tried."""
-        taken = {one for on, held, users in self.claims if on == host and not set(users) <= gone for one in held}
-        free = [place for place in range(len(self.devices[host])) if place not in taken]
+    def most_on(self, host: str, gone: Collection[str]) -> int:
+        """How many pods can have what is wanted on the node at once when these are gone: every choice is tried."""
+        taken = {one for on, held, users in self.claims if on == host and not set(users) <= set(gone) for one in held}
+        free = frozenset(range(len(self.devices[host]))) - taken
 
-        def choose(rest: list[tuple[str, int]], chosen: tuple[int, ...]) -> bool:
+        def sets(rest: list[tuple[str, int]], chosen: tuple[int, ...]) -> list[frozenset[int]]:
             if not rest:
-                return not self.tied or len({self.devices[host][one][1] for one in chosen}) <= 1
+                rings = {self.devices[host][one][1] for one in chosen}
+                return [frozenset(chosen)] if not self.tied or len(rings) <= 1 else []
             (kind, count), *others = rest
-            matching = [one for one in free if one not in chosen and self.devices[host][one][0] == kind]
-            return any(choose(others, (*chosen, *more)) for more in combinations(matching, count))
+            matching = [one for one in free if self.devices[host][one][0] == kind]
+            return list(chain.from_iterable(sets(others, (*chosen, *more)) for more in combinations(matching, count)))
 
-        return choose(self.wants, ())
+        possible = sets(self.wants, ())
+
+        def most(left: frozenset[int]) -> int:
+            return max((1 + most(left - one) for one in possible if one <= left), default=0)
+
+        return most(free)
+
+    def possible(self, host: str, gone: Collection[str]) -> bool:
+        return self.most_on(host, gone) > 0
 
     def lower(self, host: str) -> set[str]:
         return {name for name, (on, priority) in self.pods.items() if on == host and priority < PREEMPTOR}

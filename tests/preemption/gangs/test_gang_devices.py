@@ -2,7 +2,7 @@
 
 import random
 from collections import Counter
-from itertools import chain, combinations
+from itertools import combinations
 
 import msgspec
 import pytest
@@ -31,29 +31,8 @@ def decided(cluster, members, *, shared=False):
     return decide_gang(snapshot, form_gang(snapshot, waiting), by, NOW), snapshot
 
 
-def most_on(cluster, host, gone):
-    """How many members can have their devices on the node at once, when these pods are gone: every choice is tried."""
-    taken = {one for on, held, users in cluster.claims if on == host and not set(users) <= gone for one in held}
-    free = frozenset(place for place in range(len(cluster.devices[host])) if place not in taken)
-
-    def sets(rest, chosen):
-        if not rest:
-            rings = {cluster.devices[host][one][1] for one in chosen}
-            return [frozenset(chosen)] if not cluster.tied or len(rings) <= 1 else []
-        (kind, count), *others = rest
-        matching = [one for one in free if cluster.devices[host][one][0] == kind]
-        return list(chain.from_iterable(sets(others, (*chosen, *more)) for more in combinations(matching, count)))
-
-    possible = sets(cluster.wants, ())
-
-    def most(left):
-        return max((1 + most(left - one) for one in possible if one <= left), default=0)
-
-    return most(free)
-
-
 def fits(cluster, members, gone):
-    return sum(most_on(cluster, host, gone) for host in cluster.devices) >= members
+    return sum(cluster.most_on(host, gone) for host in cluster.devices) >= members
 
 
 @pytest.mark.slow

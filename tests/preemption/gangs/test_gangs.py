@@ -54,18 +54,45 @@ FULL = [pod("a", on="n1", cpu="4", priority=10), pod("b", on="n2", cpu="4", prio
 GATED = {"schedulingGates": [{"name": "wait"}]}
 
 
-def test_all_go_for_all():
-    """Room is made for every missing member at once, each on a node of its own where one does not hold two."""
-    decision = decided(TWO, FULL, [member(0), member(1)], [group()])
-    assert (where(decision), gone(decision)) == ({"gang-0": "n1", "gang-1": "n2"}, ["a", "b"])
+def ranked(*priorities):
+    """Members of these priorities that wait."""
+    return [member(number, priority=priority) for number, priority in enumerate(priorities)]
 
 
-def test_nobody_goes_for_a_part():
-    """Where there is room for one of two, or could be made, nobody goes and nobody is placed."""
-    keeper = [FULL[0], pod("b", on="n2", cpu="4", priority=200)]
-    decision = decided(TWO, keeper, [member(0), member(1)], [group()])
-    assert (where(decision), gone(decision)) == ({}, [])
-    assert "makes room for 2 pods of PodGroup default/gang together" in decision.reason
+WAITING = ranked(100, 100)
+LEAVING = member(7, on="n1")
+LEAVING["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+OWN = [member(8, on="n1", priority=0), member(9, on="n2", priority=0)]
+KEEPER = [FULL[0], pod("b", on="n2", cpu="4", priority=200)]
+LIKE_A = [pod(f"a-{n}", on=f"n{n}", cpu="4", priority=10) for n in (1, 2)]
+for like_a in LIKE_A:
+    like_a["metadata"]["labels"] = {"app": "a"}
+NOBODY = "makes room for 2 pods of PodGroup default/gang together"
+SMALL = {
+    "all go for all, each on a node of its own": (FULL, WAITING, group(), 9, "", ["a", "b"]),
+    "nobody goes for one of two": (KEEPER, WAITING, group(), 9, NOBODY, []),
+    "a member that is leaving is missing again": ([LEAVING], WAITING[:1], group(), 9, "0 are bound", []),
+    "the PodGroup's priority counts": (FULL, ranked(0, 0), group(priority=1000), 9, "", ["a", "b"]),
+    "whatever its pods have": (FULL, WAITING, group(priority=5), 9, NOBODY, []),
+    "without one that of the lowest member": (FULL, ranked(100, 5), group(), 9, NOBODY, []),
+    "if that is higher": (FULL, ranked(100, 50), group(), 9, "", ["a", "b"]),
+    "without the topology's label there is no domain": (FULL, WAITING, group(topology="zone"), 9, NOBODY, []),
+    "own members that go one by one stay": (OWN, WAITING[:1], group(3, disruptionMode="Pod"), 9, "no nodes where", []),
+    "own members that go whole stay": (OWN, WAITING[:1], group(3, disruptionMode="PodGroup"), 9, "no nodes where", []),
+    "a budget for both": (LIKE_A, WAITING, group(), 2, "", ["a-1", "a-2"]),
+    "a budget for one is kept over all nodes": (LIKE_A, WAITING, group(), 1, NOBODY, []),
+}
+"""By what decides: the pods, the members that wait, their PodGroup, what a budget allows, why not, and who goes."""
+
+
+@pytest.mark.parametrize(("pods", "waiting", "its", "allowed", "reason", "victims"), SMALL.values(), ids=SMALL)
+def test_all_or_nobody(pods, waiting, its, allowed, reason, victims):
+    """Room is made for every missing member at once, or nobody goes and nobody is placed."""
+    decision = decided(TWO, pods, waiting, [its], budgets=[budget("b", {"app": "a"}, allowed)])
+    assert where(decision) == ({} if reason else {"gang-0": "n1", "gang-1": "n2"})
+    assert gone(decision) == victims
+    assert reason in decision.reason
+    assert bool(decision.reason) is bool(reason)
 
 
 @pytest.mark.parametrize(
@@ -87,25 +114,6 @@ def test_who_is_waited_for(bound, waiting, reason):
     assert len(decision.placements) == (0 if reason else 3 - len(bound))
 
 
-def test_leaving_members_do_not_count_as_bound():
-    """A member that is terminating is missing again."""
-    old = member(7, on="n1")
-    old["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-    assert "0 are bound" in decided(TWO, [old], [member(0)], [group()]).reason
-
-
-def test_the_groups_priority_counts():
-    """Victims are of lower priority than the PodGroup, whatever its pods have; without one than the lowest member."""
-    for spec, priorities, helped in (
-        ({"priority": 1000}, (0, 0), True),
-        ({"priority": 5}, (100, 100), False),
-        ({}, (100, 5), False),
-        ({}, (100, 50), True),
-    ):
-        waiting = [member(number, priority=priority) for number, priority in enumerate(priorities)]
-        assert bool(decided(TWO, FULL, waiting, [group(**spec)]).victims) is helped
-
-
 ZONES = [node(f"{zone}{n}", labels={"zone": zone}) for zone in ("a", "b", "c") for n in (1, 2)]
 
 
@@ -118,11 +126,6 @@ def in_zones(**priorities):
     ]
 
 
-def test_without_a_label_there_is_no_domain():
-    """Nodes without the topology's label take nobody."""
-    assert decided(TWO, FULL, [member(0), member(1)], [group(topology="zone")]).placements == ()
-
-
 def test_room_that_is_coming_up_is_waited_for():
     """Pods that leave anyway count as gone; if that is enough, nobody else goes."""
     data = {"nodes": TWO, "pods": FULL, "podGroups": [group()]}
@@ -131,25 +134,6 @@ def test_room_that_is_coming_up_is_waited_for():
     one = decide_gang(snapshot, gang, WHOLE, NOW, leaving=snapshot.pod_rows(["default/a"]))
     both = decide_gang(snapshot, gang, WHOLE, NOW, leaving=snapshot.pod_rows(["default/a", "default/b"]))
     assert (gone(one), gone(both), both.fits) == (["b"], [], True)
-
-
-def test_own_members_never_go():
-    """Members that run are no victims of those that wait, whatever their priority and their group's mode."""
-    own = [member(8, on="n1", priority=0), member(9, on="n2", priority=0)]
-    for mode in ("Pod", "PodGroup"):
-        decision = decided(TWO, own, [member(0)], [group(3, disruptionMode=mode)])
-        assert (where(decision), gone(decision)) == ({}, [])
-
-
-def test_budgets_are_kept_over_all_nodes():
-    """A strict budget that lets one pod go does not let two go for two members."""
-    for allowed, count in ((2, 2), (1, 0)):
-        running = [pod(f"a-{n}", on=f"n{n}", cpu="4", priority=10) for n in (1, 2)]
-        for one in running:
-            one["metadata"]["labels"] = {"app": "a"}
-        budgets = [budget("b", {"app": "a"}, allowed)]
-        decision = decided(TWO, running, [member(0), member(1)], [group()], budgets=budgets)
-        assert len(decision.victims) == count
 
 
 def test_members_bound_to_each_other():
