@@ -17,10 +17,9 @@ import msgspec
 import numpy as np
 
 from tests.bench.measuring import apart, best, memory
-from tests.preemption.building import NOW, Json, as_pod, rules, snapshot_of
+from tests.preemption.building import HOST, NOW, ZONE, Json, as_pod, rules, snapshot_of
 from tests.preemption.costs import EVERY, SAVED
 from tests.preemption.dense import dense
-from tests.preemption.parts import HOST, ZONE
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects.pod import Pod
 from webhook.kube.pods import POD_DELETION_COST

@@ -24,6 +24,7 @@ from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.preemption.victims.rules import Rules, compile_rules, kubernetes_rules
 
 NOW = 1_800_000_000.0
+ZONE, HOST = "topology.kubernetes.io/zone", "kubernetes.io/hostname"
 Json = dict[str, Any]
 
 
@@ -59,10 +60,19 @@ def pod(
 def node(name: str, cpu: str = "4", *, labels: Json | None = None, pods: str = "110", **spec: Any) -> Json:
     """A node with a hostname label."""
     return {
-        "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name, **(labels or {})}},
+        "metadata": {"name": name, "labels": {HOST: name, **(labels or {})}},
         "spec": spec,
         "status": {"allocatable": {"cpu": cpu, "memory": "64Gi", "pods": pods}},
     }
+
+
+def namespace(name: str, **labels: str) -> Json:
+    return {"metadata": {"name": name, "labels": {"kubernetes.io/metadata.name": name, **labels}}}
+
+
+def instant(seconds: int) -> str:
+    """A time of 2026, counted from its beginning."""
+    return rfc3339(1_767_225_600 + seconds)
 
 
 def budget(name: str, labels: Json, allowed: int, **status: Any) -> Json:

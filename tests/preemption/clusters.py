@@ -10,7 +10,7 @@ import random
 from functools import cache
 from pathlib import Path
 
-from tests.preemption.parts import ZONE, Json, instant, make_namespace
+from tests.preemption.building import ZONE, Json, instant, namespace
 from tests.preemption.storage import csi_nodes, ephemeral, storage, storage_classes
 from webhook.kube.pods import POD_DELETION_COST
 
@@ -72,7 +72,7 @@ def plain(seed: int, *features: str) -> Json:
         "nodes": nodes,
         "pods": pods,
         "podDisruptionBudgets": budgets,
-        "namespaces": [make_namespace("team-a", stage="prod"), make_namespace("team-b", stage="dev")],
+        "namespaces": [namespace("team-a", stage="prod"), namespace("team-b", stage="dev")],
         "preemptor": of["preemptor"],
         **{kind: of.get(kind, []) for kind in kinds},
     }

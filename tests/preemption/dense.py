@@ -1,8 +1,11 @@
 """The large, full cluster that figures are taken on, as JSON data."""
 
 import random
+from typing import Any
 
-from tests.preemption.parts import APPS, HOST, ZONE, Json, instant, make_budget, make_namespace, make_pod
+from tests.preemption.building import ZONE, Json, budget, instant, namespace, node, pod
+
+_APPS = ("web", "batch", "db", "cache", "etl")
 
 
 def dense(nodes: int, per_node: int = 30, seed: int = 1) -> Json:
@@ -13,22 +16,30 @@ def dense(nodes: int, per_node: int = 30, seed: int = 1) -> Json:
         "nodes": [_dense_node(number) for number in range(nodes)],
         "pods": [pod for number in range(nodes) for pod in _dense_pods(rng, number, per_node)],
         "podDisruptionBudgets": [
-            make_budget("team-a", "db", {"app": "db"}, 0),
-            make_budget("team-a", "cache", {"app": "cache"}, 2),
+            _in_team(budget(app, {"app": app}, allowed, currentHealthy=9, desiredHealthy=1, expectedPods=9))
+            for app, allowed in (("db", 0), ("cache", 2))
         ],
-        "namespaces": [make_namespace("team-a")],
-        "preemptor": make_pod("preemptor", "team-a", 500, {"app": "web"}, {"cpu": "4", "memory": "4Gi"}),
+        "namespaces": [namespace("team-a")],
+        "preemptor": _pod("preemptor", 500, "web", "4", "4Gi"),
     }
+
+
+def _in_team(made: Json) -> Json:
+    made["metadata"]["namespace"] = "team-a"
+    return made
+
+
+def _pod(name: str, priority: int, app: str, cpu: str, memory: str, **more: Any) -> Json:
+    made = _in_team(pod(name, priority=priority, cpu=cpu, **more))
+    made["metadata"]["labels"] = {"app": app, "tier": "be"}
+    made["spec"]["containers"][0]["resources"]["requests"]["memory"] = memory
+    return made
 
 
 def _dense_node(number: int) -> Json:
-    size = {"cpu": "32", "memory": "128Gi", "pods": "110", "ephemeral-storage": "100Gi"}
-    labels = {HOST: f"node-{number:05d}", ZONE: f"z{number % 3 + 1}"}
-    return {
-        "metadata": {"name": f"node-{number:05d}", "labels": labels},
-        "spec": {},
-        "status": {"capacity": size, "allocatable": size, "conditions": [{"type": "Ready", "status": "True"}]},
-    }
+    made = node(f"node-{number:05d}", "32", labels={ZONE: f"z{number % 3 + 1}"})
+    made["status"]["allocatable"] |= {"memory": "128Gi", "ephemeral-storage": "100Gi"}
+    return made
 
 
 def _dense_pods(rng: random.Random, node: int, per_node: int) -> list[Json]:
@@ -40,15 +51,8 @@ def _dense_pods(rng: random.Random, node: int, per_node: int) -> list[Json]:
             break
         left -= cpu
         memory = f"{rng.choice((256, 512, 1024))}Mi"
-        labels = {"app": rng.choice((*APPS, "etl")), "tier": "be"}
-        pod = make_pod(
-            f"p{node * per_node + place:06d}",
-            "team-a",
-            rng.choice((0, 10, 100, 200, 1000)),
-            labels,
-            {"cpu": f"{cpu}m", "memory": memory},
-        )
-        pod["spec"]["nodeName"] = f"node-{node:05d}"
-        pod["status"] = {"phase": "Running", "startTime": instant(3000 + rng.randrange(100000))}
-        pods.append(pod)
+        app, name = rng.choice(_APPS), f"p{node * per_node + place:06d}"
+        priority = rng.choice((0, 10, 100, 200, 1000))
+        pods.append(_pod(name, priority, app, f"{cpu}m", memory, on=f"node-{node:05d}"))
+        pods[-1]["status"]["startTime"] = instant(3000 + rng.randrange(100000))
     return pods

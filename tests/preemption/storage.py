@@ -2,7 +2,7 @@
 
 import random
 
-from tests.preemption.parts import HOST, ZONE, Json
+from tests.preemption.building import HOST, ZONE, Json
 
 DRIVERS = ("disk.example.com", "share.example.com", "ebs.csi.aws.com")
 GOLD = "gold"

@@ -82,12 +82,13 @@ SMALL = {
     "a budget for both": (LIKE_A, WAITING, group(), 2, "", ["a-1", "a-2"]),
     "a budget for one is kept over all nodes": (LIKE_A, WAITING, group(), 1, NOBODY, []),
 }
-"""By what decides: the pods, the members that wait, their PodGroup, what a budget allows, why not, and who goes."""
+"""The pods, the members that wait, their PodGroup, what a budget allows, why nobody is placed, and who goes."""
 
 
-@pytest.mark.parametrize(("pods", "waiting", "its", "allowed", "reason", "victims"), SMALL.values(), ids=SMALL)
-def test_all_or_nobody(pods, waiting, its, allowed, reason, victims):
+@pytest.mark.parametrize("name", SMALL)
+def test_all_or_nobody(name):
     """Room is made for every missing member at once, or nobody goes and nobody is placed."""
+    pods, waiting, its, allowed, reason, victims = SMALL[name]
     decision = decided(TWO, pods, waiting, [its], budgets=[budget("b", {"app": "a"}, allowed)])
     assert where(decision) == ({} if reason else {"gang-0": "n1", "gang-1": "n2"})
     assert gone(decision) == victims

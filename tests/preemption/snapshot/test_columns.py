@@ -4,7 +4,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from tests.preemption.building import as_pod, budget, node, pod
+from tests.preemption.building import as_pod, budget, node, pod, volumes_of
 from webhook.kube.objects.cluster_scoped import Node
 from webhook.kube.objects.pod import PodDisruptionBudget
 from webhook.preemption.snapshot.columns import Columns, Interner, Table
@@ -96,42 +96,33 @@ def test_what_is_left_of_a_budget_is_nothing():
     assert columns(snapshot.budgets, row=0) == declared(snapshot.budgets)
 
 
-FULL = {
-    "metadata": {
-        "name": "a",
-        "namespace": "team",
-        "uid": "uid-a",
-        "labels": {"app": "a", "jobset.sigs.k8s.io/jobset-name": "train", "jobset.sigs.k8s.io/job-global-index": "3"},
-        "ownerReferences": [{"kind": "Job", "name": "j", "uid": "uid-j", "controller": True}],
-        "deletionTimestamp": "2027-01-15T08:00:00Z",
+FULL = pod(
+    "a",
+    on="n1",
+    priority=7,
+    cpu="2",
+    priorityClassName="low",
+    schedulerName="other",
+    terminationGracePeriodSeconds=5,
+    volumes=volumes_of("data"),
+    affinity={
+        "podAntiAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "zone", "labelSelector": {}}]
+        }
     },
-    "spec": {
-        "nodeName": "n1",
-        "priority": 7,
-        "priorityClassName": "low",
-        "schedulerName": "other",
-        "terminationGracePeriodSeconds": 5,
-        "containers": [
-            {
-                "name": "c",
-                "ports": [{"containerPort": 80, "hostPort": 80}],
-                "resources": {"requests": {"cpu": "1", "memory": "1Gi", "ephemeral-storage": "1Gi"}},
-            }
-        ],
-        "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}],
-        "affinity": {
-            "podAntiAffinity": {
-                "requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "zone", "labelSelector": {}}]
-            }
-        },
-    },
-    "status": {
-        "phase": "Running",
-        "startTime": "2027-01-15T07:00:00Z",
-        "conditions": [{"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}],
-    },
-}
+)
 """A pod that says all that the columns keep."""
+FULL["metadata"] |= {
+    "namespace": "team",
+    "labels": {"app": "a", "jobset.sigs.k8s.io/jobset-name": "train", "jobset.sigs.k8s.io/job-global-index": "3"},
+    "ownerReferences": [{"kind": "Job", "name": "j", "uid": "uid-j", "controller": True}],
+    "deletionTimestamp": "2027-01-15T08:00:00Z",
+}
+FULL["spec"]["containers"][0] |= {
+    "ports": [{"containerPort": 80, "hostPort": 80}],
+    "resources": {"requests": {"cpu": "1", "memory": "1Gi", "ephemeral-storage": "1Gi"}},
+}
+FULL["status"]["conditions"] = [{"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}]
 UNBOUND = {"nominated"}
 """Columns that a pod on a node leaves as they are: only a pod without one has a nomination that counts."""
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from tests.preemption.parts import ZONE
+from tests.preemption.building import ZONE
 from tests.reconciler.harness.cluster import Cluster
 from webhook.policy.model.values import MARK
 
