@@ -10,6 +10,8 @@ IN_USE = (
 )
 EXCEEDED = "node(s) exceed max volume count"
 ZONE = "topology.kubernetes.io/zone"
+ZONED = {ZONE, "topology.kubernetes.io/region"}
+"""A node with one of these labels has to match each that a volume has."""
 BETA_CLASS = "volume.beta.kubernetes.io/storage-class"
 SELECTED = "volume.kubernetes.io/selected-node"
 
@@ -84,7 +86,7 @@ def binding_failures(cluster: Json, node: Json) -> list[str]:
         claim = _claim(cluster, key)
         zones = _volume(cluster, claim["spec"]["volumeName"])["metadata"]["labels"].get(ZONE) if _bound(claim) else None
         named = [zone.strip() for zone in zones.split("__")] if zones is not None else [""]
-        if "" not in named and labels.get(ZONE, named[0]) not in named:
+        if "" not in named and labels.keys() & ZONED and labels.get(ZONE) not in named:
             return ["node(s) had no available volume zone"]
     return []
 
