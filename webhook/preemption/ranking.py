@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -92,16 +93,6 @@ def _earliest_start(of: RankedCandidates) -> Floats:
     return earliest
 
 
-def _of_cost(key: CostKey) -> RankingKey:
-    return RankingKey(
-        name=key.name,
-        values=lambda of: of.cost(key),
-        heading=key.heading,
-        shown=key.text,
-        because=key.because,
-    )
-
-
 def sum_of_priorities(score: Score) -> int:
     """The victims' priorities added up as they are, for people: the key raises each of them."""
     total: int = score.values["priority_sum"] - score.values["victims"] * PRIORITY_OFFSET
@@ -139,7 +130,10 @@ RANKING = (
         heading="victims",
         because="it has fewer victims",
     ),
-    *map(_of_cost, COST_KEYS),
+    *(
+        RankingKey(key.name, partial(RankedCandidates.cost, key=key), key.heading, key.because, key.text)
+        for key in COST_KEYS
+    ),
     RankingKey(
         name="earliest_start",
         values=_earliest_start,

@@ -7,6 +7,7 @@ itself is invalid; nothing is allocated from either.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import chain
 from typing import NamedTuple
 
 from webhook.kube.objects.devices import Device
@@ -72,7 +73,7 @@ def gather_pools(index: DeviceIndex, node: NodePlace) -> list[Pool]:
     """
     judge_remote(index)
     slices: dict[PoolId, list[PublishedSlice]] = {}
-    for published in [*index.local.get(node.name, {}).values(), *index.shared.values()]:
+    for published in chain(*(index.local.get(name, {}).values() for name in (node.name, ""))):
         if _is_relevant(published, node):
             slices.setdefault(published.pool, []).append(published)
     seen = {id_: _newest([*relevant, *index.counted.get(id_, {}).values()]) for id_, relevant in slices.items()}

@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from webhook.preemption.devices.allocator import OutOfStepsError, Steps, TakenDevices, allocate
+from webhook.preemption.devices.allocator import Allocation, OutOfStepsError, Steps, TakenDevices, allocate
 from webhook.preemption.devices.node_states import NodeStates, pools_of
 from webhook.preemption.devices.pod_claims import PodNeeds, extended_claim, needs_of
 from webhook.preemption.devices.requests import ClaimDemand, DemandError
@@ -147,20 +147,25 @@ class DeviceFilter:
         `settled`, by `namespace/name`, have theirs.
         """
         freed = self._snapshot.device_claims.freed_without(self._gone.union(gone))
-        place, pools, *_ = pools_of(self._snapshot, node)
         taken = TakenDevices(self._snapshot.device_claims, freed, beside)
         try:
-            wanted = [claim for claim in self._wanted(node, freed) if claim.key not in settled]
-            allocations = allocate(place, pools, wanted, taken, self._steps)
+            had = self._allocate(node, taken, freed, settled)
         except (DemandError, OutOfStepsError):
             return None
-        several = {device.id for pool in pools for device in pool.devices if device.device.allow_multiple_allocations}
-        return None if allocations is None else sorted({allocation.device for allocation in allocations} - several)
+        return None if had is None else sorted({allocation.device for allocation in had} - self.shared(node))
 
-    def has_shares(self, node: int) -> bool:
-        """Whether several claims can have one of the devices that the node sees."""
-        pools = pools_of(self._snapshot, node).pools
-        return any(device.device.allow_multiple_allocations for pool in pools for device in pool.devices)
+    def shared(self, node: int) -> set[DeviceId]:
+        """The devices that the node sees of which several claims can have one."""
+        devices = (device for pool in pools_of(self._snapshot, node).pools for device in pool.devices)
+        return {device.id for device in devices if device.device.allow_multiple_allocations}
+
+    def _allocate(
+        self, node: int, taken: TakenDevices, freed: frozenset[str], settled: Collection[str] = ()
+    ) -> list[Allocation] | None:
+        """What the search gives the pod on the node; None for nothing. Raises DemandError and OutOfStepsError."""
+        place, pools, *_ = pools_of(self._snapshot, node)
+        wanted = [claim for claim in self._wanted(node, freed) if claim.key not in settled]
+        return allocate(place, pools, wanted, taken, self._steps) if wanted else []
 
     def shares(self, rows: Rows, _nodes: Rows) -> Rows:
         """Of the pods in these rows those that use a claim, so that their removal may free devices; else 0."""
@@ -185,8 +190,7 @@ class DeviceFilter:
             return DeviceOutcome.STALE
         place, pools, *_ = pools_of(self._snapshot, node)
         try:
-            wanted = self._wanted(node, freed)
-            had = allocate(place, pools, wanted, taken, self._steps) if wanted else []
+            had = self._allocate(node, taken, freed)
         except OutOfStepsError:
             return DeviceOutcome.NOT_SEARCHED
         except DemandError as error:

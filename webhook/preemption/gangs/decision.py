@@ -18,8 +18,7 @@ from webhook.kube.objects.pod import Pod
 from webhook.preemption.filters.filtering import NO_PODS, Failures, PreFilterState, nodes_where_preemption_might_help
 from webhook.preemption.gangs.eviction_units import EvictionUnits, LikeMembers, Price, Unit, fewer_units
 from webhook.preemption.gangs.gang import Gang
-from webhook.preemption.gangs.greedy import Solution, find_room
-from webhook.preemption.gangs.placement import MemberShape, Placed, Placer, TrialPlacement, shapes_of
+from webhook.preemption.gangs.placement import MemberShape, Placed, Placer, TrialPlacement, VictimsSoFar, shapes_of
 from webhook.preemption.snapshot.columns import Ints, Mask, Rows
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.preemption.victims.candidates import Victim, victims_in
@@ -101,6 +100,13 @@ def decide_gang(
     return decision
 
 
+class _Solution(NamedTuple):
+    """Units whose removal makes room, and where the members go then."""
+
+    units: tuple[Unit, ...]
+    placed: tuple[Placed, ...]
+
+
 @dataclass
 class _Decision:
     """One decision, while the members are on trial."""
@@ -121,7 +127,7 @@ class _Decision:
         for outside in domains:
             placer = Placer(self._trial, outside)
             if (placed := placer.place(self._shapes, gang.missing, self._leaving)) is not None:
-                return self._answer(Solution((), tuple(placed)), None, outside)
+                return self._answer(_Solution((), tuple(placed)), None, outside)
         # 2. Whether somebody may go for them at all.
         if reason := self._why_not():
             return GangDecision(gang, reason=reason)
@@ -233,7 +239,7 @@ class _Decision:
         rated.sort(key=lambda entry: entry[:2])
         return [outside for _, _, outside in rated[:_MOST_DOMAINS]]
 
-    def _room(self, outside: Rows, units: EvictionUnits) -> Solution | None:
+    def _room(self, outside: Rows, units: EvictionUnits) -> _Solution | None:
         """The cheapest room that is found if nobody is placed `outside`: member by member, then with fewer units."""
         placer, need = Placer(self._trial, outside), self._gang.missing
         looks = [placer.look(shape, self._leaving) for shape in self._shapes]
@@ -246,8 +252,11 @@ class _Decision:
         def fits(gone: Rows) -> bool:
             return members.room_without(gone) >= need if alike else placed_without(gone) is not None
 
-        solution = find_room(placer, self._shapes, need, units, self._leaving)
-        chosen, usable = None if solution is None else list(solution.units), self._units_that_help(looks, units)
+        # Several of many members find their nodes at a time. The last ones are decided for one by one.
+        evictions = VictimsSoFar(units, self._leaving)
+        in_turn = placer.in_turn(self._shapes, need, evictions)
+        chosen = None if in_turn is None else list(evictions.chosen.values())
+        usable = self._units_that_help(looks, units)
         if usable is not None:
             fewer = fewer_units(usable, units, fits, _TRIES_ALIKE if alike else _TRIES)
             if fewer is not None and (chosen is None or units.price(fewer) <= units.price(chosen)):
@@ -258,8 +267,8 @@ class _Decision:
             return None
         placed = placed_without(np.array(sorted({row for unit in chosen for row in unit.rows}), np.intp))
         if placed is None:  # what holds a port beside a victim holds it still, and a member may need a later victim
-            return solution if local else None
-        return Solution(tuple(chosen), tuple(placed))
+            return _Solution(tuple(evictions.chosen.values()), tuple(in_turn)) if local and in_turn else None
+        return _Solution(tuple(chosen), tuple(placed))
 
     def _like_members(self, state: PreFilterState, failures: Failures) -> LikeMembers:
         """The members of a shape, on the nodes where they fit or evicting may help them."""
@@ -284,7 +293,7 @@ class _Decision:
         helping = units.among(rows)
         return helping if len(helping) <= _FEW_UNITS else None
 
-    def _answer(self, solution: Solution, units: EvictionUnits | None, outside: Rows) -> GangDecision:
+    def _answer(self, solution: _Solution, units: EvictionUnits | None, outside: Rows) -> GangDecision:
         snapshot = self._trial.snapshot
         names = snapshot.nodes.names
         ordered = sorted(solution.units, key=lambda unit: (-unit.priority, -len(unit.rows), unit.rows))

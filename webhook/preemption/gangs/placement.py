@@ -1,4 +1,8 @@
-"""The waiting members of a gang on nodes, one after the other, each as the filters let it (docs/semantics.md D12)."""
+"""The waiting members of a gang on nodes, one after the other, each as the filters let it (docs/semantics.md D12).
+
+Every member is a preemptor of its own: it goes where it costs least beside what is paid already, with the members
+before it placed and the victims so far gone.
+"""
 
 from __future__ import annotations
 
@@ -13,18 +17,30 @@ from numpy.typing import NDArray
 from webhook.kube.objects.devices import ClaimConsumer
 from webhook.kube.objects.pod import Pod
 from webhook.policy.model.creation import INDEX_LABELS, at_creation
-from webhook.preemption.filters.filtering import Failures, PreFilterState, prefilter, run_filters
+from webhook.preemption.filters.filtering import (
+    Failures,
+    PreFilterState,
+    nodes_where_preemption_might_help,
+    prefilter,
+    run_filters,
+)
+from webhook.preemption.gangs.eviction_units import EvictionUnits, Unit
 from webhook.preemption.gangs.gang import Gang
+from webhook.preemption.ranking import rank
 from webhook.preemption.snapshot.columns import Rows
 from webhook.preemption.snapshot.device_index import DeviceId
 from webhook.preemption.snapshot.pod_info import PodInfo, claim_name, compile_pod, shape_of
 from webhook.preemption.snapshot.snapshot import Snapshot
+from webhook.preemption.victims.eligible import Exclusion
+from webhook.preemption.victims.selection import find_victims
 
 Kind = TypeVar("Kind", bound=np.generic)
 _FEW_MEMBERS, _FEW_NODES = 8, 4
 _LOOKS = 3000
 """How often a placer looks for another node."""
 _NO_POD = "a member of a gang"  # no pod has such a name
+_SHARE = 4
+"""Room is made for one of so many members that are left at a time: with 4, for a quarter of them."""
 
 
 class Placed(NamedTuple):
@@ -126,6 +142,46 @@ class Gone:
         return []
 
 
+class VictimsSoFar(Gone):
+    """The victims so far: their rows are part of `rows`, and `chosen` has the units by their first rows."""
+
+    def __init__(self, units: EvictionUnits, gone: Rows) -> None:
+        super().__init__(gone)
+        self._units = units
+        self._code = units.victims.code.copy()
+        self._code[gone] = Exclusion.EXCLUDED
+        self.chosen: dict[int, Unit] = {}
+
+    def make_room(self, state: PreFilterState, failures: Failures, most: int) -> list[int]:
+        """Take the cheapest victims that make room on a share of `most` nodes, at least on one; their rows."""
+        victims, most = self._units.victims, max(1, most // _SHARE)
+        candidates = find_victims(state, victims._replace(code=self._code), nodes_where_preemption_might_help(failures))
+        order = rank(candidates, victims.rules, victims.now, victims.costs).first(len(candidates.nodes))
+        for start in range(0, len(order), most):
+            helped = [number for number in order[start : start + most] if self._takes(candidates.victims_of(number))]
+            if helped:
+                return [int(node) for node in candidates.nodes[helped]]
+        return []
+
+    def _takes(self, victims: Rows) -> bool:
+        """Let the victims of a candidate go, unless strict budgets keep them after those that go already."""
+        units, budgets = self._units, self._units.snapshot.budgets
+        going = np.union1d(victims, [row for unit in self.chosen.values() for row in unit.rows]).astype(np.intp)
+        keeps_budgets = units.keeps_budgets and len(budgets)
+        if keeps_budgets and units.beyond_budget(going).any():
+            return False
+        self.chosen |= {unit.rows[0]: unit for unit in units.among(victims)}
+        self.rows = np.union1d(self.rows, victims).astype(np.intp)
+        self._code[victims] = Exclusion.EXCLUDED
+        if keeps_budgets:  # if the victims use up a strict budget, no other pod of that budget may go
+            left = np.flatnonzero((self._code == Exclusion.NONE) & (units.snapshot.pods.node[: len(self._code)] >= 0))
+            spent = left[budgets.spent_by(going, left, evicts=units.victims.rules.evicts)]
+            self._code[spent] = Exclusion.BUDGET
+            if (groups := units.victims.units) is not None:
+                self._code[groups.kept_by(self._code == Exclusion.BUDGET)] = Exclusion.GROUP
+        return True
+
+
 class Placer:
     """Puts members on nodes in a trial; none goes to the nodes `left_out` (rows).
 
@@ -164,7 +220,7 @@ class Placer:
         devices = None
         if state.devices is not None:
             devices = state.devices.allocation(node)
-            known = devices is not None and not state.devices.has_shares(node)
+            known = devices is not None and not state.devices.shared(node)
             self._with_devices[node] = state.devices.asks if known else b""
         self.trial.put_on(pod, node, devices or ())
         self.placed.append(Placed(pod, node))

@@ -77,7 +77,7 @@ class DeviceIndex(Columns):
         self.slices: dict[str, PublishedSlice] = {}
         self.pools: dict[PoolId, dict[str, PublishedSlice]] = {}
         self.local: dict[str, dict[str, PublishedSlice]] = {}
-        self.shared: dict[str, PublishedSlice] = {}
+        """By node, its slices; by the empty name those that every node looks at, but for the `counted`."""
         self.counted: dict[PoolId, dict[str, PublishedSlice]] = {}
         """By pool, the slices with its counters, which are looked at from every node."""
         self.unjudged: set[PoolId] = set()
@@ -110,12 +110,10 @@ class DeviceIndex(Columns):
         published = PublishedSlice(resource_slice, ids, shapes, rows)
         self.slices[name] = published
         self.pools.setdefault(published.pool, {})[name] = published
-        if published.host:
-            self.local.setdefault(published.host, {})[name] = published
-        elif spec.shared_counters:
+        if spec.shared_counters:
             self.counted.setdefault(published.pool, {})[name] = published
         else:
-            self.shared[name] = published
+            self.local.setdefault(published.host, {})[name] = published
         self.shape[rows] = shapes
         self._pool_changed(published.pool)
         return changed
@@ -127,7 +125,6 @@ class DeviceIndex(Columns):
             return []
         self._forget_seen(before)
         del self.slices[name]
-        self.shared.pop(name, None)
         take_out(self.pools, before.pool, name)
         take_out(self.local, before.host, name)
         take_out(self.counted, before.pool, name)
