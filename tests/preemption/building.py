@@ -1,5 +1,6 @@
 """Small builders for pods, nodes and snapshots, and decisions as plain data."""
 
+import math
 from typing import Any
 
 import msgspec
@@ -38,7 +39,10 @@ def pod(
     group: str = "",
     **spec: Any,
 ) -> Json:
-    """A pod, of a PodGroup if one is given; `started` is in seconds before NOW, and further fields go into its spec."""
+    """A pod, of a PodGroup if one is given, and further fields go into its spec.
+
+    It `started` so many seconds before NOW; a pod on a node has not if these are infinite.
+    """
     requests = {"requests": {"cpu": cpu}} if cpu else {}
     spec |= {"schedulingGroup": {"podGroupName": group}} if group else {}
     made: Json = {
@@ -53,7 +57,15 @@ def pod(
     }
     if on:
         made["spec"]["nodeName"] = on
-        made["status"]["startTime"] = rfc3339(NOW - (3600 if started is None else started))
+        if started != math.inf:
+            made["status"]["startTime"] = rfc3339(NOW - (3600 if started is None else started))
+    return made
+
+
+def victim(*, says: Json | None = None, **more: Any) -> Json:
+    """A pod of the class `low` on node n1, with annotations if it says something."""
+    made = pod("victim", on="n1", **{"cpu": "3", "priorityClassName": "low"} | more)
+    made["metadata"]["annotations"] = says or {}
     return made
 
 

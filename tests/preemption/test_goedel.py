@@ -1,8 +1,10 @@
 """Gödel's rules of who may be a victim, one row a rule."""
 
+import math
+
 import pytest
 
-from tests.preemption.building import outcome, pod, priority_class, rules
+from tests.preemption.building import outcome, priority_class, rules, victim
 from webhook.policy.model.preemption import Protection
 from webhook.policy.model.values import CAN_BE_PREEMPTED, PROTECTION_DURATION
 from webhook.policy.model.victims import VictimMode
@@ -51,14 +53,12 @@ ROWS = [
 def test_goedels_rules(row):
     """A pod may go exactly where Gödel lets it go, and otherwise names the rule that keeps it."""
     _, own, class_name, of_class, protection, started, may_go, rule = row
-    victim = pod("victim", on="n1", cpu="3", priorityClassName=class_name, started=started)
-    if started is None:
-        del victim["status"]["startTime"]
     given = {CAN_BE_PREEMPTED: own, PROTECTION_DURATION: protection}
-    victim["metadata"]["annotations"] = {key: value for key, value in given.items() if value is not None}
+    says = {key: value for key, value in given.items() if value is not None}
+    judged = victim(says=says, priorityClassName=class_name, started=math.inf if started is None else started)
     classes = [priority_class("low", **({} if of_class is None else {CAN_BE_PREEMPTED: of_class}))]
     expected = (["victim"], {}) if may_go else ([], {"victim": f"policy/{rule}"})
-    assert outcome([victim], rules(mode=VictimMode.OPT_IN), priorityClasses=classes) == expected
+    assert outcome([judged], rules(mode=VictimMode.OPT_IN), priorityClasses=classes) == expected
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,6 @@ def test_goedels_rules(row):
 )
 def test_protection_by_policy(protection, asked, started, may_go):
     """The policy sets the window where a pod sets none, and the longest a pod may ask for."""
-    victim = pod("victim", on="n1", cpu="3", priorityClassName="low", started=started)
-    victim["metadata"]["annotations"] = {CAN_BE_PREEMPTED: "true"} | ({PROTECTION_DURATION: asked} if asked else {})
-    went, _ = outcome([victim], rules(mode=VictimMode.OPT_IN, protection=protection))
+    says = {CAN_BE_PREEMPTED: "true"} | ({PROTECTION_DURATION: asked} if asked else {})
+    went, _ = outcome([victim(says=says, started=started)], rules(mode=VictimMode.OPT_IN, protection=protection))
     assert bool(went) is may_go

@@ -66,48 +66,52 @@ BOTH = [
     pod("other", on="n2", priority=50, cpu="3"),
 ]
 TWO_NODES = [node("n1"), node("n2")]
+TWO_GROUPS = [
+    pod("a", group="a", on="n1", priority=10, cpu="2"),
+    pod("b", group="b", on="n1", priority=10, cpu="2"),
+    *(pod(f"c-{n}", group="c", on="n2", priority=10, cpu="1") for n in range(4)),
+]
+FOUR = [
+    *(pod(f"a-{n}", group="a", on=on, priority=10, cpu="1") for n, on in ((0, "n1"), (1, "n2"), (2, "n1"), (10, "n1"))),
+    pod("stays", on="n2", priority=200, cpu="3"),
+]
+ALL = ["a-0", "a-1", "a-10", "a-2"]
 
 
-@pytest.mark.parametrize(
-    ("by", "groups", "gone"),
-    [
-        pytest.param(rules(), [], ["a-0"], id="by default pods go one by one"),
-        pytest.param(WHOLE, [], ["a-0", "a-1"], id="the policy says Group"),
-        pytest.param(
-            rules(), [pod_group("a", disruptionMode="PodGroup")], ["a-0", "a-1"], id="its PodGroup says PodGroup"
-        ),
-        pytest.param(
-            rules(),
-            [pod_group("a", disruptionMode={"all": {}})],
-            ["a-0", "a-1"],
-            id="its PodGroup says all, as in 1.37",
-        ),
-        pytest.param(
-            WHOLE, [pod_group("a", disruptionMode="Pod")], ["a-0"], id="its PodGroup says Pod, the policy Group"
-        ),
-        pytest.param(
-            WHOLE, [pod_group("a", disruptionMode={"single": {}})], ["a-0"], id="its PodGroup says single, as in 1.37"
-        ),
-        pytest.param(WHOLE, [pod_group("a", disruptionMode="later")], ["a-0", "a-1"], id="a mode that nobody knows"),
-        pytest.param(
-            rules(groups=GroupDisruption.NEVER),
-            [pod_group("a", disruptionMode="Pod")],
-            ["other"],
-            id="the policy says Never",
-        ),
-    ],
-)
-def test_who_goes(by, groups, gone):
-    """What becomes of a group follows its PodGroup, then the policy; Never is the policy's alone."""
-    went, _ = outcome(BOTH, by, nodes=TWO_NODES, preemptor=pod("p", priority=100, cpu="3"), podGroups=groups)
+def its(mode, minimum=0, **spec):
+    """The PodGroup, which says this."""
+    return [pod_group("a", minimum, disruptionMode=mode, **spec)]
+
+
+GOES = {
+    "by default pods go one by one": (BOTH, rules(), [], "3", ["a-0"]),
+    "the policy says Group": (BOTH, WHOLE, [], "3", ["a-0", "a-1"]),
+    "its PodGroup says PodGroup": (BOTH, rules(), its("PodGroup"), "3", ["a-0", "a-1"]),
+    "its PodGroup says all, as in 1.37": (BOTH, rules(), its({"all": {}}), "3", ["a-0", "a-1"]),
+    "its PodGroup says Pod, the policy Group": (BOTH, WHOLE, its("Pod"), "3", ["a-0"]),
+    "its PodGroup says single, as in 1.37": (BOTH, WHOLE, its({"single": {}}), "3", ["a-0"]),
+    "a mode that nobody knows": (BOTH, WHOLE, its("later"), "3", ["a-0", "a-1"]),
+    "the policy says Never": (BOTH, NEVER, its("Pod"), "3", ["other"]),
+    "its own priority counts, above that of its pods": (BOTH[:2], rules(), its("PodGroup", priority=200), "4", []),
+    "of equal priorities fewer groups are preferred": (TWO_GROUPS, WHOLE, [], "4", ["c-0", "c-1", "c-2", "c-3"]),
+    "without a minimum it goes whole": (FOUR, WHOLE, its(None), "2", ALL),
+    "above the minimum the highest index goes first, as a number": (FOUR, WHOLE, its(None, 3), "2", ["a-10"]),
+    "all that is above the minimum": (FOUR, WHOLE, its(None, 2), "3", ["a-10", "a-2"]),
+    "below it the group goes whole": (FOUR, WHOLE, its(None, 2), "4", ALL),
+    "nothing is above the minimum": (FOUR, WHOLE, its(None, 4), "2", ALL),
+    "it is below its minimum already": (FOUR, WHOLE, its(None, 9), "2", ALL),
+    "its PodGroup says that it goes whole": (FOUR, WHOLE, its("PodGroup", 2), "2", ALL),
+}
+
+
+@pytest.mark.parametrize(("pods", "by", "groups", "cpu", "gone"), GOES.values(), ids=GOES)
+def test_who_goes(pods, by, groups, cpu, gone):
+    """What becomes of a group follows its PodGroup, then the policy; Never is the policy's alone.
+
+    Of a group with a minimum those above it go by themselves.
+    """
+    went, _ = outcome(pods, by, nodes=TWO_NODES, preemptor=pod("p", priority=100, cpu=cpu), podGroups=groups)
     assert sorted(went) == gone
-
-
-def test_a_group_counts_with_its_own_priority():
-    """A group of higher priority than its pods is no victim of a preemptor between the two."""
-    groups = [pod_group("a", disruptionMode="PodGroup", priority=200)]
-    went, why = outcome(BOTH[:2], rules(), nodes=TWO_NODES, preemptor=pod("p", priority=100, cpu="4"), podGroups=groups)
-    assert (went, why["a-0"]) == ([], "policy/priority")
 
 
 @pytest.mark.parametrize(
@@ -136,17 +140,6 @@ def test_nobody_goes_for_one_of_its_own_group():
     assert (went, why) == ([], {"a-0": "policy/group"})
 
 
-def test_fewer_groups_are_preferred():
-    """Between nodes with victims of the same highest priority, the one that breaks fewer groups is chosen."""
-    pods = [
-        pod("a", group="a", on="n1", priority=10, cpu="2"),
-        pod("b", group="b", on="n1", priority=10, cpu="2"),
-        *(pod(f"c-{n}", group="c", on="n2", priority=10, cpu="1") for n in range(4)),
-    ]
-    went, _ = outcome(pods, WHOLE, nodes=TWO_NODES, preemptor=pod("p", priority=100, cpu="4"))
-    assert sorted(went) == ["c-0", "c-1", "c-2", "c-3"]
-
-
 def test_what_is_needed_of_a_plan_is_whole_groups():
     """Of victims that are left, a group stays or goes whole: members on other nodes are needed with it."""
     data = cluster(TWO_NODES, [*BOTH[:2], pod("b", on="n2", cpu="1")], pod("p", priority=100, cpu="4"))
@@ -154,35 +147,6 @@ def test_what_is_needed_of_a_plan_is_whole_groups():
     among = snapshot.pod_rows(["default/a-0", "default/a-1", "default/b"])
     needed = victims_needed(snapshot, as_pod(data["preemptor"]), "n1", among, rules=WHOLE)
     assert [snapshot.pods.names[row] for row in needed.tolist()] == ["a-0", "a-1"]
-
-
-FOUR = [
-    pod("a-0", group="a", on="n1", priority=10, cpu="1"),
-    pod("a-1", group="a", on="n2", priority=10, cpu="1"),
-    pod("a-2", group="a", on="n1", priority=10, cpu="1"),
-    pod("a-10", group="a", on="n1", priority=10, cpu="1"),
-]
-
-
-@pytest.mark.parametrize(
-    ("mode", "minimum", "cpu", "gone"),
-    [
-        pytest.param(None, 0, "2", ["a-0", "a-1", "a-10", "a-2"], id="without a minimum it goes whole"),
-        pytest.param(None, 3, "2", ["a-10"], id="the highest index goes first"),
-        pytest.param(None, 2, "3", ["a-10", "a-2"], id="all that is above the minimum"),
-        pytest.param(None, 2, "4", ["a-0", "a-1", "a-10", "a-2"], id="below it the group goes whole"),
-        pytest.param(None, 4, "2", ["a-0", "a-1", "a-10", "a-2"], id="nothing is above the minimum"),
-        pytest.param(None, 9, "2", ["a-0", "a-1", "a-10", "a-2"], id="it is below its minimum already"),
-        pytest.param("PodGroup", 2, "2", ["a-0", "a-1", "a-10", "a-2"], id="its PodGroup says that it goes whole"),
-    ],
-)
-def test_what_is_above_the_minimum_goes_one_by_one(mode, minimum, cpu, gone):
-    """Of a group with a minimum those above it go by themselves, numbers compared as numbers."""
-    groups = [pod_group("a", minimum, disruptionMode=mode)]
-    went, _ = outcome(
-        FOUR, WHOLE, nodes=[node("n1"), node("n2", "2")], preemptor=pod("p", priority=100, cpu=cpu), podGroups=groups
-    )
-    assert sorted(went) == gone
 
 
 @pytest.mark.parametrize("of", ["coscheduling", "volcano"])

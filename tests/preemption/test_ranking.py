@@ -1,7 +1,5 @@
 """The order of candidates, one row a key, and what extenders may do to them."""
 
-from math import isinf
-
 import pytest
 
 from tests.preemption.building import NOW, as_pod, cluster, decided, node, pod, rules, snapshot_of
@@ -31,14 +29,8 @@ def candidate(name, *victims, violations=0):
 
 def ranked(*given):
     """The candidates compared, on a cluster that has their nodes and victims."""
-    pods = [
-        pod(victim.name, on=victim.node, priority=victim.priority, started=NOW - min(victim.start_time, NOW))
-        for one in given
-        for victim in one.victims
-    ]
-    for data, victim in zip(pods, [victim for one in given for victim in one.victims], strict=True):
-        if isinf(victim.start_time):
-            del data["status"]["startTime"]
+    victims = [victim for one in given for victim in one.victims]
+    pods = [pod(one.name, on=one.node, priority=one.priority, started=abs(NOW - one.start_time)) for one in victims]
     snapshot = snapshot_of(cluster([node(one.node) for one in given], pods, pod("preemptor")))
     return rank(Candidates.of(snapshot, given), kubernetes_rules(), NOW)
 

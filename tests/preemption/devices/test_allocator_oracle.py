@@ -178,52 +178,43 @@ def test_the_allocator_finds_what_there_is_and_nothing_else(block):
     assert len(styles[False]) >= 4
 
 
+FREE = {"devices": [], "capacity": {}, "counters": {"c": 8}}
+
+
+def written(style, devices, *, constraints=(), taken=FREE, **wanted):
+    """A case by hand: devices of their own kind, and one request of one claim."""
+    case = Random(0)
+    case.style, case.taken = style, taken
+    plain = {"attributes": {"model": "a"}, "taints": [], "shared": False, "capacity": 0, "consumes": 0}
+    case.devices = {f"d{number}": plain | device for number, device in enumerate(devices)}
+    wants = {"mode": "ExactCount", "count": 1, "selects": [], "tolerates": [], "admin": False, "capacity": 0} | wanted
+    request = {"name": "r", "alternatives": [wants], "listed": False}
+    case.claims = [{"name": "claim-0", "requests": [request], "constraints": list(constraints)}]
+    return case
+
+
 def test_what_kube_schedulers_search_misses_is_missed_here():
     """A device that is refused for its taint has used up its counters all the same (kubernetes-behaviour.md K45)."""
-    case = Random(0)
-    case.style = "counters"
-    plain = {"attributes": {"model": "a"}, "shared": False, "capacity": 0, "consumes": 8}
-    case.devices = {"d0": plain | {"taints": [TAINTS[0]]}, "d1": plain | {"taints": []}}
-    case.taken = {"devices": [], "capacity": {}, "counters": {"c": 8}}
-    wanted = {"mode": "ExactCount", "count": 1, "selects": [], "tolerates": [], "admin": False, "capacity": 0}
-    request = {"name": "r", "alternatives": [wanted], "listed": False}
-    case.claims = [{"name": "claim-0", "requests": [request], "constraints": []}]
+    case = written("counters", [{"consumes": 8, "taints": [TAINTS[0]]}, {"consumes": 8}])
     assert next(oracle.allocations(case.devices, case.claims, case.taken), None) is not None
     assert found_by(case) is None
 
 
 def test_distinct_values_of_one_request_are_compared_with_the_last():
     """As in kube-scheduler: of three devices of one request the first and the third may be equal (K46)."""
-    case = Random(0)
-    case.style = "constraints"
-    one = {"taints": [], "shared": False, "capacity": 0, "consumes": 0}
-    case.devices = {f"d{n}": one | {"attributes": {"link": value}} for n, value in enumerate("010")}
-    case.taken = {"devices": [], "capacity": {}, "counters": {}}
-    wanted = {"mode": "ExactCount", "count": 3, "selects": [], "tolerates": [], "admin": False, "capacity": 0}
-    request = {"name": "r", "alternatives": [wanted], "listed": False}
-    case.claims = [{"name": "claim-0", "requests": [request], "constraints": [("distinct", "link")]}]
-    assert found_by(case) is not None
+    devices = [{"attributes": {"link": value}} for value in "010"]
+    assert found_by(written("constraints", devices, constraints=[("distinct", "link")], count=3)) is not None
 
 
-def test_too_few_devices_need_no_search():
+@pytest.mark.parametrize(("held", "possible"), [(4, False), (3, True)])
+def test_too_few_devices_need_no_search(held, possible):
     """If fewer devices of a kind are free than are asked for, their sets are not tried: there are a million."""
-    case = Random(0)
-    case.style = "plain"
-    one = {"attributes": {"model": "a"}, "taints": [], "shared": False, "capacity": 0, "consumes": 0}
-    case.devices = {f"d{n}": one for n in range(24)}
-    wanted = {"mode": "ExactCount", "count": 21, "selects": [], "tolerates": [], "admin": False, "capacity": 0}
-    case.claims = [case.claim(0) | {"requests": [{"name": "r", "alternatives": [wanted], "listed": False}]}]
-    for held, possible in ((4, False), (3, True)):
-        case.taken = {"devices": list(case.devices)[:held], "capacity": {}, "counters": {}}
-        assert (found_by(case, steps=24) is not None) is possible
+    case = written("plain", [{}] * 24, taken=FREE | {"devices": [f"d{number}" for number in range(held)]}, count=21)
+    assert (found_by(case, steps=24) is not None) is possible
 
 
 def test_an_error_ends_the_attempt():
     """An expression that has no answer on a device that is looked at is an error, not a no."""
-    case = Random(0)
-    case.style, case.taken = "plain", {"devices": [], "capacity": {}, "counters": {}}
-    case.claims = [case.claim(0) | {"constraints": []}]
-    wanted = case.wanted(single=True) | {"mode": "ExactCount", "selects": [("nothing", "a")]}
-    case.claims[0]["requests"] = [{"name": "r", "listed": False, "alternatives": [wanted]}]
+    case = written("plain", [{}], selects=[("nothing", "a")])
     with pytest.raises(DemandError, match=r"claim default/claim-0: selector #0: CEL runtime error"):
         found_by(case)

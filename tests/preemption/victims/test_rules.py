@@ -19,6 +19,7 @@ from tests.preemption.building import (
     priority_class,
     rules,
     snapshot_of,
+    victim,
 )
 from webhook.kube.objects.cluster_scoped import PriorityClass
 from webhook.kube.objects.meta import LabelSelector, Requirement
@@ -34,13 +35,6 @@ OUT, IN = VictimMode.OPT_OUT, VictimMode.OPT_IN
 TRUE = {CAN_BE_PREEMPTED: "true"}
 OWN = 'its annotation says "{}"'
 OF_CLASS = 'the annotation of PriorityClass low says "{}"'
-
-
-def victim(*, says=None, **more):
-    """The only pod on the node, with annotations if it says something."""
-    made = pod("victim", on="n1", **{"cpu": "3", "priorityClassName": "low"} | more)
-    made["metadata"]["annotations"] = says or {}
-    return made
 
 
 def alone(asking=None, victims=None, **more):
