@@ -6,15 +6,13 @@ from datetime import datetime
 from itertools import groupby
 
 import msgspec
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.preemption.building import NOW, answer, as_pod, cluster, node, pod, rules, snapshot_of
 from tests.preemption.clusters import FEATURES, plain
-from tests.preemption.costs import EVERY, READY, SAVED
-from webhook.kube.instants import rfc3339
+from tests.preemption.costs import EVERY, SAVED, counts, dressed
 from webhook.kube.objects.pod import Pod
 from webhook.kube.pods import POD_DELETION_COST
 from webhook.policy.model.victims import EvictionCost
@@ -23,28 +21,11 @@ from webhook.preemption.ranking import preferred_because
 from webhook.preemption.snapshot.kinds import PODS
 
 
-def victim(name, on, *, ready=True, group="", cost=None, saved=None, grace=None, started=600.0, priority=0, cpu="4"):
-    """A pod with what the keys look at; `saved` is in seconds before NOW, or a text."""
-    made = pod(name, on=on, cpu=cpu, started=started, priority=priority)
-    made["status"]["conditions"] = READY if ready else []
-    labels, annotations = made["metadata"]["labels"], made["metadata"].setdefault("annotations", {})
-    if group:
-        labels["jobset.sigs.k8s.io/jobset-name"] = group
-    if cost is not None:
-        annotations[POD_DELETION_COST] = str(cost)
-    if saved is not None:
-        annotations[SAVED] = saved if isinstance(saved, str) else rfc3339(NOW - saved)
-    if grace is not None:
-        made["spec"]["terminationGracePeriodSeconds"] = grace
+def victim(name, on, *, group="", started=600.0, priority=0, cpu="4", **costs):
+    """A pod with what the keys look at."""
+    made = dressed(pod(name, on=on, cpu=cpu, started=started, priority=priority), **costs)
+    made["metadata"]["labels"] |= {"jobset.sigs.k8s.io/jobset-name": group} if group else {}
     return made
-
-
-def counts(snapshot, evicted):
-    """By pod row how often the workload of each pod was evicted."""
-    column = np.zeros(snapshot.pods.rows, np.int64)
-    for name, count in evicted.items():
-        column[snapshot.pods.find("default", name)] = count
-    return column
 
 
 def decided(nodes, pods, cost, *, evicted=None, cpu="4", groups="Pod"):

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from tests.preemption.building import NOW, as_pod, budget, node, pod, pod_group, rules, snapshot_of
-from tests.preemption.gangs.brute_force import Cost, cheapest, chosen_by, cost_of, fits
-from tests.preemption.gangs.random_gangs import gang_cluster
+from tests.preemption.gangs.brute_force import Cost
 from webhook.policy.model.preemption import BudgetMode, GroupDisruption
 from webhook.preemption.decision import decide
 from webhook.preemption.gangs.decision import decide_gang
@@ -192,56 +191,6 @@ def test_a_decision_leaves_the_snapshot_as_it_was():
     assert (after[0], after[2:]) == (before[0], before[2:])
     assert [row for row in after[1] if row >= 0] == [row for row in before[1] if row >= 0]
     assert other.candidates  # a decision made before can still be read
-
-
-# Random clusters.
-
-
-def check(data, decision, seed):
-    """What must hold of every answer; returns what it costs, None if nobody goes."""
-    if not decision.placements:
-        assert not decision.victims
-        return None
-    assert len(decision.placements) == data["need"], f"seed {seed}: a part of the gang"
-    names = frozenset(victim.name for victim in decision.victims)
-    assert fits(data, names, data["need"]), f"seed {seed}: in vain"
-    chosen = chosen_by(data, "gang", names)
-    return cost_of(chosen) if chosen else None
-
-
-@pytest.mark.slow
-def test_no_set_of_units_is_much_better():
-    """500 random clusters of up to 8 nodes: nobody goes in vain or for a part, and the price is mostly the lowest.
-
-    The lowest highest priority always; then groups, then pods in 95 of 100, and never more than twice as many.
-    """
-    seen = Counter()
-    for seed in range(500):
-        data = gang_cluster(seed)
-        snapshot = snapshot_of(data, WHOLE)
-        gang = form_gang(snapshot, [as_pod(one) for one in data["preemptors"]])
-        decision = decide_gang(snapshot, gang, WHOLE, NOW)
-        own = check(data, decision, seed)
-        if gang.incomplete:
-            assert not decision.placements
-            seen["incomplete"] += 1
-            continue
-        as_it_is, best = cheapest(data, data["need"], 100)
-        assert decision.fits == as_it_is, f"seed {seed}"
-        if as_it_is:
-            seen["fits"] += 1
-            continue
-        if best is None or own is None:
-            assert best is own, f"seed {seed}: {own}, where {best} would do"
-            seen["hopeless"] += 1
-            continue
-        seen["best" if own == best else "worse"] += 1
-        assert own.highest == best.highest, f"seed {seed}: {own}, where {best} would do"
-        assert own.groups <= 2 * best.groups, f"seed {seed}: {own}, where {best} would do"
-        assert own.groups > best.groups or own.pods <= 2 * best.pods, f"seed {seed}: {own}, where {best} would do"
-    assert seen["best"] > 100, seen
-    assert seen["best"] >= 0.95 * (seen["best"] + seen["worse"]), seen
-    assert min(seen[kind] for kind in ("incomplete", "fits", "hopeless")) > 10, seen
 
 
 # What kube-scheduler does.
