@@ -56,17 +56,6 @@ def searched(monkeypatch):
     return searches
 
 
-@pytest.mark.parametrize("nodes", [1, 40])
-def test_equal_nodes_are_searched_once(nodes, searched):
-    """Forty nodes whose devices differ in their serial numbers and in the names of their rings cost what one does."""
-    snapshot = snapshot_of({f"n{number:02}": "aabb" for number in range(nodes)})
-    snapshot.put(CLAIMS, wanted(2, RING))
-    decision = decided(snapshot)
-    assert decision.candidate_count == nodes
-    assert [victim.name for victim in decision.selected.victims] == ["n00-p1", "n00-p0"]
-    assert len(searched) == 5
-
-
 def test_nodes_that_differ_in_what_matters_are_searched_apart():
     """A ring of one device more or less is another node."""
     snapshot = snapshot_of({"n1": "aabb", "n2": "abab", "n3": "abcd"})
@@ -101,11 +90,20 @@ def slices_of(host, *, count=2):
     ]
 
 
+RINGS, PARTS = (lambda hosts: snapshot_of(dict.fromkeys(hosts, "aabb"))), partitioned
+
+
 @pytest.mark.parametrize("nodes", [1, 40])
-def test_nodes_with_equal_partitions_are_searched_once(nodes, searched):
-    """Which of a node's partitions are taken says what is left of their counters."""
-    snapshot = partitioned([f"n{number:02}" for number in range(nodes)])
-    snapshot.put(CLAIMS, wanted(2))
+@pytest.mark.parametrize(
+    ("made", "tied"), [pytest.param(RINGS, [RING], id="rings"), pytest.param(PARTS, [], id="partitions")]
+)
+def test_equal_nodes_are_searched_once(nodes, made, tied, searched):
+    """Forty nodes whose devices differ in their serial numbers and in the names of their rings cost what one does.
+
+    Of partitions those that are taken say what is left of their counters.
+    """
+    snapshot = made([f"n{number:02}" for number in range(nodes)])
+    snapshot.put(CLAIMS, wanted(2, *tied))
     decision = decided(snapshot)
     assert decision.candidate_count == nodes
     assert [victim.name for victim in decision.selected.victims] == ["n00-p1", "n00-p0"]

@@ -26,21 +26,23 @@ def changed(made, *, was=None, now=None, key="labels", keys=("tier",)):
     return made
 
 
-@pytest.mark.parametrize(
-    ("was", "now", "keys", "goes"),
-    [
-        pytest.param({}, BATCH, ("tier",), False, id="a label that somebody puts on makes no victim"),
-        pytest.param(BATCH, {}, ("tier",), True, id="one that somebody takes off keeps none"),
-        pytest.param(BATCH, {"tier": "web"}, ("tier",), True, id="nor one that is changed"),
-        pytest.param(BATCH, {**BATCH, "app": "new"}, ("tier",), True, id="other labels are no matter"),
-        pytest.param({}, BATCH, (), True, id="a label that the record does not tell of is read as it is now"),
-    ],
-)
-def test_labels_of_victims(was, now, keys, goes):
-    """A pair selects victims by the labels that they were made with."""
-    victim = changed(pod("victim", on="n1", cpu="3"), was=was, now=now, keys=keys)
-    went, excluded = outcome([victim], rules(pairs=VICTIMS))
-    assert (went, excluded) == ((["victim"], {}) if goes else ([], {"victim": "policy/pairs"}))
+NEVER = rules(groups=GroupDisruption.NEVER)
+JUDGED = {
+    "a label that somebody puts on makes no victim": ({"now": BATCH}, rules(pairs=VICTIMS), "pairs"),
+    "one that somebody takes off keeps none": ({"was": BATCH}, rules(pairs=VICTIMS), ""),
+    "nor one that is changed": ({"was": BATCH, "now": {"tier": "web"}}, rules(pairs=VICTIMS), ""),
+    "other labels are no matter": ({"was": BATCH, "now": {**BATCH, "app": "new"}}, rules(pairs=VICTIMS), ""),
+    "what the record does not tell of is read as it is now": ({"now": BATCH, "keys": ()}, rules(pairs=VICTIMS), ""),
+    "a member stays one by its label": ({"was": {JOB_SET: "g"}}, NEVER, "group"),
+    "and by its annotation": ({"was": {VOLCANO: "g"}, "key": "annotations"}, NEVER, "group"),
+}
+
+
+@pytest.mark.parametrize(("how", "by", "rule"), JUDGED.values(), ids=JUDGED)
+def test_what_a_victim_was_made_with(how, by, rule):
+    """A pair selects victims by the labels that they were made with, and a member of a group goes only as that does."""
+    went, excluded = outcome([changed(pod("victim", on="n1", cpu="3"), **how)], by)
+    assert (went, excluded) == (([], {"victim": f"policy/{rule}"}) if rule else (["victim"], {}))
 
 
 @pytest.mark.parametrize(("was", "now"), [({}, BATCH), (BATCH, {})], ids=["put on", "taken off"])
@@ -61,13 +63,6 @@ def test_groups_that_somebody_names_later(key, name, disruption):
     other = changed(pod("other", on="n2", priority=200, cpu="4"), was={name: "g"}, now={name: "g"}, key=key)
     went, excluded = outcome([victim, other], rules(groups=disruption), nodes=[node("n1"), node("n2")])
     assert (went, "victim" in excluded) == (["victim"], False)
-
-
-@pytest.mark.parametrize(("key", "name"), [("labels", JOB_SET), ("annotations", VOLCANO)])
-def test_groups_that_somebody_takes_off(key, name):
-    """A member of a group stays one: it goes only as its group does."""
-    victim = changed(pod("victim", on="n1", cpu="3"), was={name: "g"}, key=key)
-    assert outcome([victim], rules(groups=GroupDisruption.NEVER)) == ([], {"victim": "policy/group"})
 
 
 @pytest.mark.parametrize(
