@@ -19,6 +19,8 @@ from webhook.policy.model.preemption import (
 from webhook.policy.model.victims import VictimMode, Victims
 from webhook.policy.shapes.yaml_nodes import SourcePosition
 from webhook.preemption.decision import decide
+from webhook.preemption.gangs.decision import GangDecision, decide_gang
+from webhook.preemption.gangs.gang import form_gang
 from webhook.preemption.result import Decision
 from webhook.preemption.snapshot.kinds import SNAPSHOT_KINDS
 from webhook.preemption.snapshot.snapshot import Snapshot
@@ -148,6 +150,11 @@ def snapshot_of(data: Json, rules: Rules | None = None) -> Snapshot:
 def decided(data: Json, by: Rules | None = None, **more: Any) -> Decision:
     """The decision for the preemptor of a cluster, by Kubernetes' own rules if no others are given."""
     return decide(snapshot_of(data, by), as_pod(data["preemptor"]), by or kubernetes_rules(), NOW, **more)
+
+
+def gang_decided(snapshot: Snapshot, waiting: list[Json], by: Rules, **more: Any) -> GangDecision:
+    """The decision for the members of a gang that wait."""
+    return decide_gang(snapshot, form_gang(snapshot, list(map(as_pod, waiting))), by, NOW, **more)
 
 
 def answer(data: Json, rules: Rules | None = None, snapshot: Snapshot | None = None) -> Json:

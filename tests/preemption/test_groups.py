@@ -1,9 +1,5 @@
 """Groups that go whole: by the policy, by their PodGroup, and against an oracle that tries every set of units."""
 
-import gzip
-import json
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -26,7 +22,6 @@ from webhook.preemption.snapshot.pod_groups import GROUP_SOURCES, group_of
 
 WHOLE = rules(groups=GroupDisruption.GROUP)
 NEVER = rules(groups=GroupDisruption.NEVER)
-RECORDED = Path(__file__).parent / "data" / "groups" / "single-vs-groups.jsonl.gz"
 
 
 NAMED = {
@@ -177,28 +172,3 @@ def test_whoever_leaves_is_not_kept():
     assert [one.name for one in decide(snapshot, wanted, WHOLE, NOW).selected.victims] == ["a-2"]
     victims = decide(snapshot, wanted, WHOLE, NOW, leaving=leaving).selected.victims
     assert [one.name for one in victims] == ["a-0"]
-
-
-@pytest.mark.slow
-def test_recorded_clusters_with_groups_keep_them_whole():
-    """Where kube-scheduler, for a single pod, breaks groups of mode PodGroup, they go whole or stay."""
-    with gzip.open(RECORDED) as lines:
-        rows = [json.loads(line) for line in lines]
-    broken = 0
-    for row in rows:
-        data = {**row["input"], "preemptor": row["input"]["preemptors"][0]}
-        decision = decided(data, rules())
-        whole = {
-            one["metadata"]["name"]: one for one in data["podGroups"] if one["spec"].get("disruptionMode") == "PodGroup"
-        }
-        members = {}
-        for one in data["pods"]:
-            name = one["spec"].get("schedulingGroup", {}).get("podGroupName")
-            if name in whole:
-                members.setdefault((one["metadata"]["namespace"], name), set()).add(one["metadata"]["name"])
-        gone = {(victim.namespace, victim.name) for victim in decision.selected.victims} if decision.selected else set()
-        for (namespace, _), names in members.items():
-            assert len({(namespace, name) in gone for name in names}) == 1
-        assert (decision.selected is not None) == (row["bound"] is not None and row["bound"]["fewestUnits"] > 0)
-        broken += bool(row["kubeScheduler"]["groupsPartlyTaken"])
-    assert (len(rows), broken > 0) == (30, True)

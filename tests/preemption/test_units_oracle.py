@@ -9,15 +9,13 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.preemption.building import NOW, Json, as_pod, pod, rules, snapshot_of
+from tests.preemption.building import NOW, Json, as_pod, gang_decided, pod, rules, snapshot_of
 from tests.preemption.costs import EVERY, SAVED, counts, dressed
 from tests.preemption.gangs.brute_force import cheapest, chosen_by, cost_of, fits, group_name
 from tests.preemption.gangs.random_gangs import gang_cluster
 from webhook.kube.pods import POD_DELETION_COST
 from webhook.policy.model.preemption import GroupDisruption
 from webhook.preemption.decision import decide, fits_on
-from webhook.preemption.gangs.decision import decide_gang
-from webhook.preemption.gangs.gang import form_gang
 
 WHOLE, COSTLY = rules(groups=GroupDisruption.GROUP), rules(groups=GroupDisruption.GROUP, cost=EVERY)
 
@@ -51,12 +49,11 @@ def for_a_gang(seed, data=None, by=WHOLE, evicted=None, price=cost_of):
     """All members are placed that are needed, or none."""
     data = data or gang_cluster(seed)
     snapshot = snapshot_of(data, by)
-    gang = form_gang(snapshot, [as_pod(one) for one in data["preemptors"]])
-    decision = decide_gang(snapshot, gang, by, NOW, evicted=counts(snapshot, evicted or {}))
+    decision = gang_decided(snapshot, data["preemptors"], by, evicted=counts(snapshot, evicted or {}))
     victims = frozenset(victim.name for victim in decision.victims)
     assert len(decision.placements) == (0 if decision.reason else data["need"]), f"seed {seed}: a part of the gang"
     assert not (victims and decision.reason), f"seed {seed}: nobody is placed"
-    return Decided(data, "gang", decision.fits, victims, price, bool(gang.incomplete))
+    return Decided(data, "gang", decision.fits, victims, price, bool(decision.gang.incomplete))
 
 
 def for_a_gang_by_cost(seed):

@@ -2,11 +2,9 @@
 
 import pytest
 
-from tests.preemption.building import NOW, as_pod, node, pod, pod_group, rules, snapshot_of
+from tests.preemption.building import gang_decided, node, pod, pod_group, rules, snapshot_of
 from tests.preemption.costs import dressed
 from webhook.policy.model.victims import EvictionCost
-from webhook.preemption.gangs.decision import decide_gang
-from webhook.preemption.gangs.gang import form_gang
 
 
 def who_goes(pods, nodes, cost):
@@ -14,9 +12,7 @@ def who_goes(pods, nodes, cost):
     waiting = [pod(f"m-{n}", cpu="4", priority=100, group="gang") for n in range(2)]
     hosts = [node(f"n{number}") for number in range(nodes)]
     by, data = rules(cost=cost), {"nodes": hosts, "pods": pods, "podGroups": [pod_group("gang", 2, priority=100)]}
-    snapshot = snapshot_of(data, by)
-    decision = decide_gang(snapshot, form_gang(snapshot, [as_pod(one) for one in waiting]), by, NOW)
-    return sorted(victim.name for victim in decision.victims)
+    return sorted(victim.name for victim in gang_decided(snapshot_of(data, by), waiting, by).victims)
 
 
 @pytest.mark.parametrize("nodes", [3, 40], ids=["few units", "many units"])

@@ -7,11 +7,9 @@ from itertools import combinations
 import msgspec
 import pytest
 
-from tests.preemption.building import NOW, as_pod, pod, pod_group, rules
+from tests.preemption.building import gang_decided, pod, pod_group, rules
 from tests.preemption.devices.test_decision_oracle import KINDS, PREEMPTOR, Cluster
 from webhook.kube.objects.scheduling import PodGroup
-from webhook.preemption.gangs.decision import decide_gang
-from webhook.preemption.gangs.gang import form_gang
 from webhook.preemption.snapshot.kinds import CLAIMS, POD_GROUPS
 from webhook.preemption.snapshot.pod_groups import POD_GROUP
 
@@ -26,9 +24,8 @@ def decided(cluster, members, *, shared=False):
         if not shared:
             snapshot.put(CLAIMS, cluster.claim(claim))
         uses = {"resourceClaims": [{"name": "r", "resourceClaimName": claim}]}
-        waiting.append(as_pod(pod(f"m-{number}", priority=PREEMPTOR, cpu="", group="gang", **uses)))
-    by = rules()
-    return decide_gang(snapshot, form_gang(snapshot, waiting), by, NOW), snapshot
+        waiting.append(pod(f"m-{number}", priority=PREEMPTOR, cpu="", group="gang", **uses))
+    return gang_decided(snapshot, waiting, rules()), snapshot
 
 
 def fits(cluster, members, gone):

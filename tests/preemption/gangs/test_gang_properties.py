@@ -8,13 +8,22 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tests.preemption.building import NOW, as_data, as_pod, bound, node, pod, rules, snapshot_of, volumes_of
+from tests.preemption.building import (
+    NOW,
+    as_data,
+    as_pod,
+    bound,
+    gang_decided,
+    node,
+    pod,
+    rules,
+    snapshot_of,
+    volumes_of,
+)
 from tests.preemption.clusters import FEATURES
 from tests.preemption.test_unit_properties import in_groups
 from webhook.policy.model.preemption import GroupDisruption
 from webhook.preemption.decision import decide, fits_on
-from webhook.preemption.gangs.decision import decide_gang
-from webhook.preemption.gangs.gang import form_gang
 from webhook.preemption.snapshot.kinds import PODS
 
 GROUP_LABEL = "scheduling.x-k8s.io/pod-group"
@@ -62,7 +71,7 @@ def test_all_members_fit_once_the_victims_are_gone(seed, features, disruption):
     data["coschedulingPodGroups"] = [group_of(members, minimum)]
     snapshot, preemptor = snapshot_of(data, by), as_pod(data["preemptor"])
     before = as_data(decide(snapshot, preemptor, by, NOW))
-    decision = decide_gang(snapshot, form_gang(snapshot, list(map(as_pod, members))), by, NOW)
+    decision = gang_decided(snapshot, members, by)
     assert as_data(decide(snapshot, preemptor, by, NOW)) == before
     carry_out(snapshot, decision)
 
@@ -80,7 +89,7 @@ def test_members_that_share_a_claim_of_one_pod():
         "coschedulingPodGroups": [group_of(members, 2)],
     }
     snapshot = snapshot_of(data, rules())
-    assert decide_gang(snapshot, form_gang(snapshot, list(map(as_pod, members))), rules(), NOW).placements == ()
+    assert gang_decided(snapshot, members, rules()).placements == ()
     alone = decide(snapshot, as_pod(members[0]), rules(), NOW)
     assert alone.selected is not None
 
@@ -102,6 +111,6 @@ def test_no_victim_that_another_member_has_to_be_with(others):
         "coschedulingPodGroups": [group_of(members, 2)],
     }
     snapshot = snapshot_of(data, rules())
-    decision = decide_gang(snapshot, form_gang(snapshot, list(map(as_pod, members))), rules(), NOW)
+    decision = gang_decided(snapshot, members, rules())
     assert "companion" not in [victim.name for victim in decision.victims]
     carry_out(snapshot, decision)

@@ -1,24 +1,14 @@
 """Gangs as preemptors: who is waited for, where members go together, and who goes, against a search of all sets."""
 
-import gzip
-import json
-from collections import Counter
-from pathlib import Path
 
-import numpy as np
 import pytest
 
-from tests.preemption.building import NOW, as_pod, budget, node, pod, pod_group, rules, snapshot_of
-from tests.preemption.gangs.brute_force import Cost
-from webhook.policy.model.preemption import BudgetMode, GroupDisruption
+from tests.preemption.building import NOW, as_pod, budget, gang_decided, node, pod, pod_group, rules, snapshot_of
+from webhook.policy.model.preemption import GroupDisruption
 from webhook.preemption.decision import decide
-from webhook.preemption.gangs.decision import decide_gang
-from webhook.preemption.gangs.gang import form_gang, is_gang
+from webhook.preemption.gangs.gang import is_gang
 
 WHOLE = rules(groups=GroupDisruption.GROUP)
-LENIENT = rules(budgets=BudgetMode.BEST_EFFORT)
-RECORDED = Path(__file__).parents[1] / "data" / "groups"
-PROFILES = ("gang-vs-pods", "gang-vs-groups", "gang-partly-bound", "gang-impossible", "budgets")
 
 
 def group(minimum=2, **more):
@@ -36,7 +26,7 @@ def decided(nodes, pods, waiting, groups, by=WHOLE, **more):
     budgets = more.pop("budgets", [])
     data = {"nodes": nodes, "pods": pods, "podGroups": groups, "podDisruptionBudgets": budgets}
     snapshot = snapshot_of(data, by)
-    return decide_gang(snapshot, form_gang(snapshot, [as_pod(one) for one in waiting]), by, NOW, **more)
+    return gang_decided(snapshot, waiting, by, **more)
 
 
 def where(decision):
@@ -130,9 +120,10 @@ def test_room_that_is_coming_up_is_waited_for():
     """Pods that leave anyway count as gone; if that is enough, nobody else goes."""
     data = {"nodes": TWO, "pods": FULL, "podGroups": [group()]}
     snapshot = snapshot_of(data, WHOLE)
-    gang = form_gang(snapshot, [as_pod(member(0)), as_pod(member(1))])
-    one = decide_gang(snapshot, gang, WHOLE, NOW, leaving=snapshot.pod_rows(["default/a"]))
-    both = decide_gang(snapshot, gang, WHOLE, NOW, leaving=snapshot.pod_rows(["default/a", "default/b"]))
+    one, both = (
+        gang_decided(snapshot, WAITING, WHOLE, leaving=snapshot.pod_rows(keys))
+        for keys in (["default/a"], ["default/a", "default/b"])
+    )
     assert (gone(one), gone(both), both.fits) == (["b"], [], True)
 
 
@@ -185,72 +176,9 @@ def test_a_decision_leaves_the_snapshot_as_it_was():
     waiting[0]["status"]["nominatedNodeName"] = "n2"
     snapshot = snapshot_of({"nodes": TWO, "pods": [*FULL, waiting[0]], "podGroups": [group()]}, WHOLE)
     before, other = state_of(snapshot), decide(snapshot, as_pod(pod("p", priority=100, cpu="4")), WHOLE, NOW)
-    decision = decide_gang(snapshot, form_gang(snapshot, [as_pod(one) for one in waiting]), WHOLE, NOW)
+    decision = gang_decided(snapshot, waiting, WHOLE)
     assert len(decision.placements) == 2
     after = state_of(snapshot)
     assert (after[0], after[2:]) == (before[0], before[2:])
     assert [row for row in after[1] if row >= 0] == [row for row in before[1] if row >= 0]
     assert other.candidates  # a decision made before can still be read
-
-
-# What kube-scheduler does.
-
-
-def recorded(profile):
-    with gzip.open(RECORDED / f"{profile}.jsonl.gz") as lines:
-        rows = [json.loads(line) for line in lines]
-    for row in rows:
-        group_of_it = row["input"]["podGroup"]
-        if group_of_it:
-            yield row, {**row["input"], "podGroups": [*row["input"]["podGroups"], group_of_it]}
-
-
-def cost_by_keys(data, snapshot, victims):
-    """What victims cost by violations, highest priority, groups and pods."""
-    specs = {(one["metadata"]["namespace"], one["metadata"]["name"]): one["spec"] for one in data["podGroups"]}
-    pods = {f"{one['metadata']['namespace']}/{one['metadata']['name']}": one for one in data["pods"]}
-    highest, groups = -(2**63), set()
-    for key in victims:
-        name = (key.split("/")[0], pods[key]["spec"].get("schedulingGroup", {}).get("podGroupName"))
-        whole = specs.get(name, {}).get("disruptionMode") == "PodGroup"
-        groups |= {name} if whole else set()
-        highest = max(highest, (specs[name] if whole else pods[key]["spec"]).get("priority") or 0)
-    rows = snapshot.pod_rows(victims)
-    beyond = snapshot.budgets.violating_by(rows, np.zeros(len(rows), np.int64), strict=False, evicts=True)
-    return int(beyond.sum()), Cost(highest, len(groups), len(victims))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("profile", PROFILES)
-def test_never_worse_than_kube_scheduler(profile):
-    """For 141 gangs of kube-scheduler 1.36.2: its verdict, and never a higher price; no group broken, no own member.
-
-    It asks nobody if one of the pods has preemptionPolicy Never, which is what a policy's pods have, and may take
-    members of the gang itself: such answers may be cheaper.
-    """
-    seen = Counter()
-    for row, data in recorded(profile):
-        by = row["kubeScheduler"]
-        snapshot = snapshot_of(data, LENIENT)
-        decision = decide_gang(snapshot, form_gang(snapshot, [as_pod(one) for one in data["preemptors"]]), LENIENT, NOW)
-        assert decision.fits == by["fits"], data["name"]
-        victims = [victim.key for victim in decision.victims]
-        never = any(one["spec"].get("preemptionPolicy") == "Never" for one in data["preemptors"])
-        assert bool(victims) == bool(by["victims"]) or never, data["name"]
-        own = data["podGroup"]["metadata"]["name"]
-        members = {}
-        for one in data["pods"]:
-            name = one["spec"].get("schedulingGroup", {}).get("podGroupName")
-            members.setdefault((one["metadata"]["namespace"], name), set()).add(
-                f"{one['metadata']['namespace']}/{one['metadata']['name']}"
-            )
-        assert not members.get((data["podGroup"]["metadata"]["namespace"], own), set()) & set(victims)
-        for one in data["podGroups"]:
-            if one["spec"].get("disruptionMode") == "PodGroup":
-                there = members.get((one["metadata"]["namespace"], one["metadata"]["name"]), set())
-                assert there <= set(victims) or not there & set(victims), f"{data['name']}: a group is broken"
-        if victims and by["victims"] and not by["ownMembersTaken"]:
-            ours, theirs = (cost_by_keys(data, snapshot, keys) for keys in (victims, by["victims"]))
-            assert ours <= theirs, f"{data['name']}: {ours}, where kube-scheduler pays {theirs}"
-            seen["better" if ours < theirs else "same"] += 1
-    assert seen["same"] + seen["better"] >= (1 if profile == "gang-impossible" else 20)
