@@ -12,7 +12,6 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from webhook.kube.objects.pod import Pod
 from webhook.preemption.filters.filtering import NO_PODS, Failures, PreFilterState, nodes_where_preemption_might_help
@@ -24,7 +23,6 @@ from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.preemption.victims.candidates import Victim, victims_in
 from webhook.preemption.victims.eligible import Exclusion, PotentialVictims, potential_victims
 from webhook.preemption.victims.rules import Rules, VictimReason
-from webhook.preemption.victims.units import Units
 
 _FEW_UNITS = 64
 """With at most so many units all sets are searched. With more, what is found member by member is made smaller."""
@@ -199,18 +197,11 @@ class _Decision:
         own = snapshot.pods.groups.find(self._gang.key) or 0
         code[(snapshot.pods.group[: len(code)] == own) & (code == Exclusion.NONE) & (own > 0)] = Exclusion.OWN_GROUP
         code[leaving & (code == Exclusion.NONE)] = Exclusion.EXCLUDED
+        potential = by_shape[0]._replace(code=code, leaving=None)
         if self._keeps_budgets and not self._rules.strict_budgets and len(snapshot.budgets):
-            self._exclude_budgets(code, by_shape[0].units)
-        return by_shape[0]._replace(code=code, leaving=None)
-
-    def _exclude_budgets(self, code: NDArray[np.int8], units: Units | None) -> None:
-        """Exclude those whose budget lets nobody go, and the groups that they are of."""
-        snapshot = self._trial.snapshot
-        rows = np.flatnonzero((code == Exclusion.NONE) & (snapshot.pods.node[: len(code)] >= 0))
-        exhausted, _ = snapshot.budgets.refused(rows, strict=True, evicts=self._rules.evicts)
-        code[exhausted] = Exclusion.BUDGET
-        if units is not None:
-            code[units.kept_by(code == Exclusion.BUDGET) & (code == Exclusion.NONE)] = Exclusion.GROUP
+            exhausted, _ = snapshot.budgets.refused(potential.rows, strict=True, evicts=self._rules.evicts)
+            potential.exclude_by_budget(exhausted)
+        return potential
 
     def _domains(self, left_out: Rows) -> Iterator[Rows]:
         """For each domain that may have all members, also the bound ones: the nodes (rows) outside it."""
@@ -230,12 +221,10 @@ class _Decision:
         """The domains to look at. If there are many, those with the most room once all pods are gone that may go."""
         if len(domains) <= _MOST_DOMAINS:
             return domains
-        may_go = np.flatnonzero(units.victims.code == Exclusion.NONE)
-        may_go = may_go[self._trial.snapshot.pods.node[may_go] >= 0]
         rated: list[tuple[int, int, Rows]] = []
         for outside in domains:
             members = self._like_members(*Placer(self._trial, outside).look(self._shapes[0], NO_PODS))
-            rated.append((-members.room_without(may_go), len(rated), outside))
+            rated.append((-members.room_without(units.victims.rows), len(rated), outside))
         rated.sort(key=lambda entry: entry[:2])
         return [outside for _, _, outside in rated[:_MOST_DOMAINS]]
 
@@ -280,14 +269,14 @@ class _Decision:
     ) -> list[Unit] | None:
         """The units with a pod on a node where evicting may help a member; None if there are many of them."""
         pods = self._trial.snapshot.pods
-        helped = np.zeros(self._trial.snapshot.nodes.rows + 1, np.bool_)
+        helped = np.zeros(self._trial.snapshot.nodes.rows, np.bool_)
         for state, failures in looks:
             helped[nodes_where_preemption_might_help(failures)] = True
             helped[failures.fits] = True
             if not state.is_local:  # pods elsewhere may be in the way
-                helped[: len(helped) - 1] = True
-        on = pods.node[: len(units.victims.code)]
-        rows = np.flatnonzero((units.victims.code == Exclusion.NONE) & helped[on] & (on >= 0))
+                helped[:] = True
+        rows = units.victims.rows
+        rows = rows[helped[pods.node[rows]]]
         if len(rows) > _FEW_PODS:
             return None
         helping = units.among(rows)

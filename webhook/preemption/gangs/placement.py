@@ -147,15 +147,14 @@ class VictimsSoFar(Gone):
 
     def __init__(self, units: EvictionUnits, gone: Rows) -> None:
         super().__init__(gone)
-        self._units = units
-        self._code = units.victims.code.copy()
-        self._code[gone] = Exclusion.EXCLUDED
+        self._units, self._victims = units, units.victims._replace(code=units.victims.code.copy())
+        self._victims.code[gone] = Exclusion.EXCLUDED
         self.chosen: dict[int, Unit] = {}
 
     def make_room(self, state: PreFilterState, failures: Failures, most: int) -> list[int]:
         """Take the cheapest victims that make room on a share of `most` nodes, at least on one; their rows."""
-        victims, most = self._units.victims, max(1, most // _SHARE)
-        candidates = find_victims(state, victims._replace(code=self._code), nodes_where_preemption_might_help(failures))
+        victims, most = self._victims, max(1, most // _SHARE)
+        candidates = find_victims(state, victims, nodes_where_preemption_might_help(failures))
         order = rank(candidates, victims.rules, victims.now, victims.costs).first(len(candidates.nodes))
         for start in range(0, len(order), most):
             helped = [number for number in order[start : start + most] if self._takes(candidates.victims_of(number))]
@@ -172,13 +171,11 @@ class VictimsSoFar(Gone):
             return False
         self.chosen |= {unit.rows[0]: unit for unit in units.among(victims)}
         self.rows = np.union1d(self.rows, victims).astype(np.intp)
-        self._code[victims] = Exclusion.EXCLUDED
+        self._victims.code[victims] = Exclusion.EXCLUDED
         if keeps_budgets:  # if the victims use up a strict budget, no other pod of that budget may go
-            left = np.flatnonzero((self._code == Exclusion.NONE) & (units.snapshot.pods.node[: len(self._code)] >= 0))
-            spent = left[budgets.spent_by(going, left, evicts=units.victims.rules.evicts)]
-            self._code[spent] = Exclusion.BUDGET
-            if (groups := units.victims.units) is not None:
-                self._code[groups.kept_by(self._code == Exclusion.BUDGET)] = Exclusion.GROUP
+            left = self._victims.rows
+            spent = budgets.spent_by(going, left, evicts=units.victims.rules.evicts)
+            self._victims.exclude_by_budget(left[spent])
         return True
 
 

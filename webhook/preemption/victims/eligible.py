@@ -87,6 +87,17 @@ class PotentialVictims(NamedTuple):
     costs: VictimCosts | None = None
     """What the policy counts of a pod beyond its priority; None if nothing."""
 
+    @property
+    def rows(self) -> Rows:
+        """The pods on nodes that may go, ascending."""
+        return np.flatnonzero((self.code == Exclusion.NONE) & (self.snapshot.pods.node[: len(self.code)] >= 0))
+
+    def exclude_by_budget(self, rows: Rows) -> None:
+        """Let these pods stay for their budgets, and the groups that they are of."""
+        self.code[rows] = Exclusion.BUDGET
+        if self.units is not None:
+            _apply(self.code, self.units.kept_by(self.code == Exclusion.BUDGET), Exclusion.GROUP)
+
     def slots_of(self, nodes: Rows, others: Rows | None = None) -> tuple[NDArray[Any], NDArray[Any] | None]:
         """The pods of the nodes, one row a node, in the order in which they are put back; 0 for no more pods.
 

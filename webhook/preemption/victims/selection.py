@@ -320,7 +320,7 @@ def in_the_way(state: PreFilterState, victims: PotentialVictims, nodes: Rows) ->
     The most promising nodes come first. The pods are a row a node, 0 for no more; of too many the less important ones.
     """
     pods, tables = state.snapshot.pods, []
-    rows = np.flatnonzero((victims.code == Exclusion.NONE) & (pods.node[: len(victims.code)] >= 0))
+    rows = victims.rows
     for counter in state.counters:
         over = (counter.beside - counter.limit)[nodes]
         # Whoever spread counts may matter once others are gone; of the rest what refuses a node
