@@ -1,6 +1,5 @@
 """Gangs as preemptors: who is waited for, where members go together, and who goes, against a search of all sets."""
 
-
 import pytest
 
 from tests.preemption.building import NOW, as_pod, budget, gang_decided, node, pod, pod_group, rules, snapshot_of
