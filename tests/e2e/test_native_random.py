@@ -130,7 +130,7 @@ async def cluster(another_cluster: None, sandbox: Any) -> AsyncIterator[Cluster]
     for space in SPACES:
         await sandbox.namespace(space)
     endpoint = client._transport.endpoint
-    headers = {"Authorization": endpoint.authorization} if endpoint.authorization else {}
+    headers = await endpoint.headers()
     connector = aiohttp.TCPConnector(ssl=endpoint.tls) if endpoint.tls else None
     async with aiohttp.ClientSession(endpoint.url, headers=headers, connector=connector) as session:
         found = Cluster(client, session)
