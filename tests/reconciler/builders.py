@@ -1,6 +1,7 @@
 """Small builders of the objects the reconciler decides on, and a world that no API server is needed for."""
 
 import asyncio
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -15,6 +16,7 @@ from webhook.policy.model.policies import Policies
 from webhook.policy.model.preemption import PreemptionPolicy, Preemptors
 from webhook.policy.model.values import CAN_BE_PREEMPTED, DECISION, MANAGED, MARK, PLAN
 from webhook.policy.shapes.yaml_nodes import SourcePosition
+from webhook.preemption.snapshot.device_index import DeviceId
 from webhook.preemption.snapshot.kinds import PRIORITY_CLASSES
 from webhook.preemption.snapshot.snapshot import ObjectTable
 from webhook.preemption.victims.rules import Rules
@@ -22,7 +24,7 @@ from webhook.reconciler.clock import Now
 from webhook.reconciler.evaluate.evaluator import Evaluator
 from webhook.reconciler.evaluate.outcomes import Evicts
 from webhook.reconciler.evictions.log import EvictionLog, PodEviction
-from webhook.reconciler.plans.plan import Plan, PlanIndex
+from webhook.reconciler.plans.plan import Member, Plan, PlanIndex
 from webhook.reconciler.preemptors import PolicySet
 from webhook.reconciler.reconciler import Reconciler
 from webhook.reconciler.reporting import ReconcilerMetrics, Reporter
@@ -117,8 +119,8 @@ def planned(made: Pod, record: PlanRecord, decision: DecisionRecord | None = Non
 def logged(log: EvictionLog, *pods: Pod) -> None:
     """Let the log of the leader before tell that it wrote the plans on these pods."""
     for one in pods:
-        if (record := plan_of(one)) is not None:
-            log.earlier_plans[record.id] = (digest_on(one),)
+        if plan_of(one) is not None:
+            log.earlier_plans[one.metadata.uid] = (digest_on(one),)
 
 
 def evicted(log: EvictionLog, workload: str, at: float, by: str = "", node: str = "n1") -> None:
@@ -172,6 +174,27 @@ class ClassesOfPods(ObjectTable[PriorityClass]):
     def get(self, name: str, default: Any = None) -> Any:
         known = super().get(name, default)
         return known or PriorityClass(metadata=ObjectMeta(name=name), value=_Whichever())
+
+
+def plan_for(
+    record: PlanRecord,
+    key: str = "default/p",
+    *,
+    uid: str = "uid-p",
+    started: float = 0.0,
+    nominated: bool = False,
+    **more: Any,
+) -> Plan:
+    """A plan of five minutes for one preemptor of priority 100."""
+    devices = [DeviceId(row.driver, row.pool, row.device) for row in record.devices]
+    member = Member(key, uid, 100, record.node, devices, nominated=nominated)
+    return Plan(record, [member], started, 300.0, **more)
+
+
+def are_nominated(*plans: Plan) -> None:
+    """The nominations of all their members are written."""
+    for member in chain.from_iterable(plan.members for plan in plans):
+        member.nominated = True
 
 
 def under_way(*plans: Plan) -> PlanIndex:
@@ -231,7 +254,8 @@ class Setting:
         key = f"default/{one.metadata.name}"
         victims = getattr(outcome, "victims", ())
         ends = {victim.metadata.uid: self.clock.wall() for victim in victims}
-        self.state.expect(plan, (key, one.metadata.uid), outcome.node, victims, ends)
+        self.state.expect(plan, victims, ends)
+        self.state.hold(plan, (key, one.metadata.uid), outcome.node)
 
 
 class Desk:

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from tests.reconciler.builders import Desk, Setting, node, pod, policy, preemptor
+from tests.reconciler.builders import Desk, Setting, are_nominated, node, pod, policy, preemptor
 from webhook.kube.objects.devices import DeviceClass, ResourceClaim, ResourceSlice
 from webhook.kube.objects.pod import Pod
 from webhook.kube.resources import DEVICE_CLASS, RESOURCE_CLAIM, RESOURCE_SLICE
@@ -81,9 +81,9 @@ def begun(setting: Devices, made: Pod) -> tuple[Desk, Plan]:
     desk = Desk(setting)
     outcome = setting.evaluate(made)
     assert isinstance(outcome, Evicts), outcome
-    plan = desk.reconciler.plan_manager.begin(made, setting.policy, outcome, 0, ())
+    plan = desk.reconciler.plan_manager.begin(made, setting.policy, outcome, 0)
     plan.displaced = True
-    plan.nominated = True
+    are_nominated(plan)
     return desk, plan
 
 

@@ -41,7 +41,7 @@ from webhook.reconciler.overview.overview import (
 from webhook.reconciler.overview.overview import (
     _evictions as evictions_shown,
 )
-from webhook.reconciler.overview.plans_shown import shown_as_one
+from webhook.reconciler.overview.plans_shown import plan_shown
 from webhook.reconciler.overview.priorities import ladder
 from webhook.reconciler.preemptors import PolicySet
 from webhook.reconciler.state.annotations import Alternative, DecidedVictim, DecisionRecord, encode
@@ -219,12 +219,11 @@ async def test_the_devices_of_a_plan():
     setting = Devices(n1=2)
     made = setting.wants("p", 2, nominated="n1")
     desk, plan = begun(setting, made)
-    desk.reconciler.plans["default/p"] = plan
-    made.metadata.annotations = {**(made.metadata.annotations or {}), PLAN: encode(plan.record)}
+    made.metadata.annotations = {**(made.metadata.annotations or {}), PLAN: encode(plan.written_on(plan.members[0]))}
 
     def shown():
         for plans in (_under_way(desk.reconciler), _written([made])):
-            yield {one.device: one.held_by for one in shown_as_one(setting.state, plans, 0.0).devices}
+            yield {one.device: one.held_by for one in plan_shown(setting.state, plans[0], 0.0).devices}
 
     names = [f"{DRIVER}/n1/d{number}" for number in range(2)]
     for devices in shown():
@@ -238,9 +237,8 @@ async def test_the_devices_of_a_plan():
 async def test_many_devices_of_a_plan():
     """The first sixteen are shown, and how many more there are."""
     setting = Devices(n1=20)
-    desk, plan = begun(setting, setting.wants("p", 20))
-    desk.reconciler.plans["default/p"] = plan
-    row = shown_as_one(setting.state, _under_way(desk.reconciler), 0.0)
+    desk, _ = begun(setting, setting.wants("p", 20))
+    row = plan_shown(setting.state, _under_way(desk.reconciler)[0], 0.0)
     assert (len(row.devices), row.more_devices) == (16, 4)
 
 

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from tests.reconciler.builders import START, Desk, Setting, node, pod, policy, preemptor
+from tests.reconciler.builders import START, Desk, Setting, are_nominated, node, pod, policy, preemptor
 from webhook.kube.objects.cluster_scoped import PriorityClass
 from webhook.kube.objects.pod import Pod
 from webhook.kube.resources import PRIORITY_CLASS
@@ -86,8 +86,8 @@ def test_a_plan_asks_nobody_any_more_when_its_class_was_made_again():
     made = preemptor("p", "4")
     outcome = setting.evaluate(made)
     desk = Desk(setting)
-    plan = desk.reconciler.plan_manager.begin(made, setting.policy, outcome, 0, ())
-    plan.nominated = True
+    plan = desk.reconciler.plan_manager.begin(made, setting.policy, outcome, 0)
+    are_nominated(plan)
     body = {"metadata": {"name": "high"}, "value": 7}
     setting.state.snapshot.put(PRIORITY_CLASSES, msgspec.convert(body, PriorityClass))
     found = desk.reconciler.plan_manager.next_action(plan)

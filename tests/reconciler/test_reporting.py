@@ -4,13 +4,12 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from tests.reconciler.builders import START, pod, policy, preemptor
+from tests.reconciler.builders import START, plan_for, pod, policy, preemptor
 from webhook.policy.model.policies import Policies
 from webhook.policy.model.preemption import PreemptorNaming
 from webhook.policy.model.values import NOTICE, READY
 from webhook.preemption.victims.rules import VictimReason
 from webhook.reconciler.evaluate.outcomes import Unschedulable
-from webhook.reconciler.plans.plan import Plan
 from webhook.reconciler.preemptors import PolicySet
 from webhook.reconciler.reporting import Evaluation, ReconcilerMetrics, Reporter
 from webhook.reconciler.state.annotations import PlanRecord, PlanVictim
@@ -39,7 +38,7 @@ def reporter(recorder, naming=PreemptorNaming.SAME_NAMESPACE):
 
 
 def plan(key):
-    return Plan(PlanRecord(id="p", node="n1", policy="test"), key, "u-1", 100, 0.0, 60.0)
+    return plan_for(PlanRecord(id="p", node="n1", policy="test"), key, uid="u-1")
 
 
 def of_group(group):
@@ -47,9 +46,10 @@ def of_group(group):
     victims = tuple(
         PlanVictim("default", name, f"uid-{name}", number) for name, number in zip("abc", group, strict=True)
     )
-    made = Plan(
+    made = plan_for(
         PlanRecord(id="p", node="n1", policy="test", victims=victims),
-        *("default/web", "u-1", 100, 0.0, 60.0),
+        "default/web",
+        uid="u-1",
         groups={1: "JobSet default/train", 2: "JobSet default/other"},
     )
     for victim in victims:

@@ -160,7 +160,7 @@ async def test_its_plan_lasts_until_the_kubelet_has_granted_it():
     made = grows("p", "5", "2")
     outcome = setting.evaluate(made)
     desk = Desk(setting)
-    plan = desk.reconciler.plan_manager.begin(made, setting.policy, outcome, 0, ())
+    plan = desk.reconciler.plan_manager.begin(made, setting.policy, outcome, 0)
     assert plan.record.resize
     planned(made, plan.record)
     led = on_full_node(made)

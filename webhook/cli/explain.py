@@ -36,7 +36,7 @@ from webhook.preemption.victims.rules import kubernetes_rules
 from webhook.reconciler.clock import SteadyClock
 from webhook.reconciler.evaluate.evaluator import Evaluator
 from webhook.reconciler.evaluate.extender_client import ExtenderCache, url_of
-from webhook.reconciler.evaluate.gang_evaluator import GangMembers, Together, evaluate_gang
+from webhook.reconciler.evaluate.gang_evaluator import GangMembers, evaluate_gang
 from webhook.reconciler.evaluate.outcomes import Asks, Evicts, Fits, Outcome, Promised, Unschedulable
 from webhook.reconciler.evaluate.victim_exclusions import decide_with_exclusions, immovable
 from webhook.reconciler.evictions.log import KEPT_SECONDS, EvictionLog
@@ -254,7 +254,7 @@ def _now(state: State, pod: Pod, policy: PreemptionPolicy, policy_set: PolicySet
     """What the reconciler would do now, in words: for the pod, or for the gang that it belongs to."""
     evaluator, rules = Evaluator(state, EvictionLog(), SteadyClock()), policy_set.rules[policy.name]
     recall_evictions(evaluator, policy_set, record)  # what of the rates is used up
-    outcome: Outcome | Together
+    outcome: Outcome
     if is_gang(state.snapshot, pod):
         waiting = state.waiting_members(group_of(pod))
         ready = tuple(member for member in waiting if policy_set.policy_to_act_by(member) is policy)
@@ -273,12 +273,9 @@ def _now(state: State, pod: Pod, policy: PreemptionPolicy, policy_set: PolicySet
         case Asks(question):
             where = names(candidate.node for candidate in question.candidates)
             return f"evicting on {where} would make room; extender {url_of(question.extender)} says where it may."
-    placed = outcome.placed if isinstance(outcome, Together) else ((pod, outcome),)
-    where = names(f"{key_of(member)} to {what.node}" for member, what in placed)
-    gone = names(key_of(victim) for _, what in placed for victim in what.victims)
-    more = with_all_of(group for _, what in placed for group in what.groups.values())
-    rooms = dict.fromkeys(what.room for _, what in placed if isinstance(what, Evicts) and what.room)
-    more += "".join(f" {room}" for room in rooms)
+    where = names(f"{key_of(member)} to {node}" for member, node in outcome.places or ((pod, outcome.node),))
+    gone, more = names(map(key_of, outcome.victims)), with_all_of(outcome.groups.values())
+    more += f" {outcome.room}" if isinstance(outcome, Evicts) and outcome.room else ""
     evicted = f"{gone} evicted{more}" if gone else "nobody evicted: pods there are leaving anyway"
     return f"{where} would be nominated, and {evicted}."
 

@@ -188,7 +188,7 @@ def _decisions(page: Page) -> Html:
         return _nothing("No decision has been made yet.")
     cards: list[Html] = []
     for decision in page.decisions:
-        name = anchor("decision", decision.plan)
+        name = anchor("decision", f"{decision.plan} {decision.preemptor}")
         victims = (
             plural(len(decision.victims) + decision.more_victims, "victim")
             if decision.victims

@@ -54,19 +54,20 @@ def queue_rows(reconciler: Reconciler) -> list[dict[str, Any]]:
 
 
 def plan_rows(reconciler: Reconciler) -> list[dict[str, Any]]:
-    """The plans under way as `/debug/plans` shows them, oldest first."""
+    """The plans under way as `/debug/plans` shows them, oldest first: a row for each preemptor."""
     now = reconciler.clock.monotonic()
     return [
         {
-            "preemptor": plan.key,
+            "preemptor": member.key,
             "ageSeconds": round(now - plan.started, 3),
-            "reserved": plan.reserved,
+            "reserved": member.reserved,
             "secondsLeft": None if math.isinf(plan.deadline) else round(plan.deadline - now, 3),
             "asked": sorted(victim.key for victim in plan.record.victims if victim.uid in plan.gone),
-            **msgspec.to_builtins(plan.record),
+            **msgspec.to_builtins(plan.written_on(member)),
             "step": plan.step,
         }
-        for plan in sorted(reconciler.plans.values(), key=lambda plan: plan.started)
+        for plan in sorted(reconciler.plan_manager.index.by_id.values(), key=lambda plan: plan.started)
+        for member in plan.unplaced
     ]
 
 

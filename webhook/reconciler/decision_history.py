@@ -1,8 +1,9 @@
 """The last decisions, as far as this process has seen them; for the page alone.
 
 Decisions come from two sides: the leader's own log lines, and the annotations on preemptors, by which a follower and a
-new leader know them, too. Each is counted once, by its plan's id. Whatever goes wrong here is logged: no decision waits
-for it. Annotations may be forged in namespaces that the webhook leaves out: they push out no decision of this process.
+new leader know them, too. Each is counted once, by its plan's id and its preemptor. Whatever goes wrong here is logged:
+no decision waits for it. Annotations may be forged in namespaces that the webhook leaves out: they push out no decision
+of this process.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class DecisionHistory:
 
     def __init__(self, wall: Callable[[], float]) -> None:
         self._wall = wall
-        self._known: dict[str, Known] = {}
+        self._known: dict[tuple[str, str], Known] = {}
 
     def told(self, line: dict[str, Any]) -> None:
         """Take a structured log line: a decision, or the end of a plan."""
@@ -55,8 +56,10 @@ class DecisionHistory:
             if line.get("message") == Line.DECISION:
                 record = msgspec.convert(line, DecisionRecord)
                 self._add(Known(record, str(line["preemptor"]), epoch(record.at), own=True))
-            elif line.get("message") == Line.PLAN_ENDED and (known := self._known.get(line["plan"])):
-                known.ending = str(line["ending"])
+            elif line.get("message") == Line.PLAN_ENDED:
+                for known in self._known.values():
+                    if known.record.plan == line["plan"] and not known.ending:
+                        known.ending = str(line["ending"])
         except Exception:
             log.exception("the page does not show %s", line.get("message"))
 
@@ -74,7 +77,8 @@ class DecisionHistory:
         text = (new.metadata.annotations or {})[DECISION]
         if old is None or (old.metadata.annotations or {}).get(DECISION) != text:
             record = decision_of(new)
-            if record is not None and record.plan not in self._known and epoch(record.at) < self._wall() + _AHEAD:
+            new_one = record is not None and (record.plan, key) not in self._known
+            if record is not None and new_one and epoch(record.at) < self._wall() + _AHEAD:
                 self._add(Known(record, key, epoch(record.at)))
         for known in self._known.values():
             if known.preemptor == key and not known.ending and not carries(new, known.record.plan):
@@ -85,6 +89,6 @@ class DecisionHistory:
         return sorted(self._known.values(), key=lambda known: known.at, reverse=True)
 
     def _add(self, known: Known) -> None:
-        self._known[known.record.plan] = known
+        self._known[known.record.plan, known.preemptor] = known
         while len(self._known) > _DECISIONS:
             del self._known[min(self._known, key=lambda plan: (self._known[plan].own, self._known[plan].at))]

@@ -1,13 +1,12 @@
 """The way of a preemptor through the control loop, alone or as a member of a gang: decide, and begin what helps.
 
 A gang takes the same way as a pod. Each member is a preemptor in the queue, the turn of any is the turn of all, and
-each that is placed has a plan of its own; the plans of a gang name one another and go on together.
+those that are placed have one plan.
 """
 
 from __future__ import annotations
 
 import math
-import uuid
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -19,10 +18,10 @@ from webhook.policy.model.preemption import PreemptionPolicy
 from webhook.preemption.extenders import ExtenderError
 from webhook.preemption.gangs.gang import is_gang
 from webhook.preemption.snapshot.amounts import ClusterError
-from webhook.preemption.snapshot.pod_groups import GroupKey, group_of
+from webhook.preemption.snapshot.pod_groups import group_of
 from webhook.reconciler.evaluate.evaluator import Evaluator
 from webhook.reconciler.evaluate.extender_client import ExtenderClient
-from webhook.reconciler.evaluate.gang_evaluator import GangMembers, Together, evaluate_gang
+from webhook.reconciler.evaluate.gang_evaluator import GangMembers, evaluate_gang
 from webhook.reconciler.evaluate.outcomes import (
     Asks,
     Evicts,
@@ -35,13 +34,13 @@ from webhook.reconciler.evaluate.outcomes import (
     Waits,
     without_nodes,
 )
-from webhook.reconciler.plans.next_action import too_few
-from webhook.reconciler.plans.plan import Plan
+from webhook.reconciler.plans.actions import ENDINGS, Ending
+from webhook.reconciler.plans.next_action import planned_nodes, too_few
+from webhook.reconciler.plans.plan import Member, Plan
 from webhook.reconciler.plans.plan_manager import PlanManager
 from webhook.reconciler.preemptors import PolicySet, unschedulable_since
 from webhook.reconciler.queue.queue import Queue, QueuedPreemptor
 from webhook.reconciler.reporting import Evaluation, Reporter
-from webhook.reconciler.state.annotations import GangRecord
 
 _EXTENDER_PAUSE = 1.0
 """Seconds, at least, before an extender that failed is asked again."""
@@ -83,11 +82,12 @@ class Preempting:
         outcome = self.evaluate(entry, pod, policy, now)
         seconds = clock.stopwatch() - begun
         if gang:
-            self._reporter.metrics.gangs.labels(outcome.result).inc()
+            result = "together" if isinstance(outcome, Waits | Evicts) else outcome.result
+            self._reporter.metrics.gangs.labels(result).inc()
         # 3. Leave out nodes that it has fitted on for too long without being bound there.
         more = self._leave_out(entry, pod, outcome, now)
-        # 4. Wait for an event that helps, ask an extender, or place pods.
-        placed: Sequence[tuple[Pod, Evicts | Waits]] = ()
+        # 4. Wait for an event that helps, ask an extender, or begin a plan.
+        plan = None
         match outcome:
             case Fits(nodes):
                 reason = f"{'its gang' if gang else 'it'} fits without preemption on {len(nodes)} nodes"
@@ -97,41 +97,63 @@ class Preempting:
             case Asks(question):
                 self._extender_client.ask(question)
             case Waits() | Evicts():
-                placed = ((pod, outcome),)
-            case Together(members):
-                placed = members
+                plan = self._begin(entry, pod, policy, outcome)
         if not isinstance(outcome, Asks):
             self._extender_client.forget(entry.uid)
-        # 5. Begin a plan for each of them, and report it.
-        left_out = outcome.left_out if isinstance(outcome, Together) else entry.left_out
-        record = self._record(group_of(pod), placed) if gang and placed else None
-        if placed and all(key_of(member) != entry.key for member, _ in placed):
-            self._queue.park(entry.key, now, reason="other pods of its gang are placed first")
-        for member, what in placed:
-            queued = self._queue.get(key_of(member))
-            attempts = queued.attempts if queued is not None else 0
-            plan = self._manager.begin(member, policy, what, attempts, left_out, gang=record)
-            self._queue.hold(plan.key, attempts)
-            self._report(Evaluation(member, what, plan, told, seconds, took=clock.stopwatch() - begun))
-        if placed:
-            victims = {victim.metadata.uid for _, what in placed for victim in what.victims}
-            self._queue.took(entry.key, len(victims))
-        elif not isinstance(outcome, Together):
-            self._report(Evaluation(pod, outcome, None, told, seconds, took=clock.stopwatch() - begun))
+        # 5. Report it.
+        evaluation = Evaluation(pod, outcome, plan, told, seconds, took=clock.stopwatch() - begun)
+        self._reporter.evaluated(evaluation, clock.wall(), dry_run=self._manager.dry_run)
 
-    def evaluate(self, entry: QueuedPreemptor, pod: Pod, policy: PreemptionPolicy, now: float) -> Outcome | Together:
+    def _begin(self, entry: QueuedPreemptor, pod: Pod, policy: PreemptionPolicy, outcome: Evicts | Waits) -> Plan:
+        """Begin a plan for a preemptor, or for the members of its gang that are placed first."""
+        keys = [key_of(member) for member, _ in outcome.places] or [entry.key]
+        if entry.key not in keys:
+            now = self._evaluator.clock.monotonic()
+            self._queue.park(entry.key, now, reason="other pods of its gang are placed first")
+        queued = [known for key in keys if (known := self._queue.get(key)) is not None]
+        attempts = max((known.attempts for known in queued), default=0)
+        plan = self._manager.begin(pod, policy, outcome, attempts)
+        for key in keys:
+            self._queue.hold(key, attempts)
+        self._queue.took(entry.key, len(plan.record.victims))
+        return plan
+
+    def plan_ended(self, plan: Plan, members: Sequence[Member], ending: Ending, node: str) -> None:
+        """A plan is over for these members: decide again for who is not bound, at once or after a while.
+
+        A node that kube-scheduler did not take in time, or the `node` whose room others took, would not do the next
+        time.
+        """
+        now, row, evicted = self._evaluator.clock.monotonic(), ENDINGS[ending], bool(plan.gone)
+        there = [self._state.pod_of(member.key, member.uid) for member in members]
+        shunned = ending is Ending.TIMED_OUT and all(
+            pod is not None and self._evaluator.fits_on(pod, member.node)
+            for pod, member in zip(there, members, strict=True)
+        )
+        for member in members:
+            entry, taken = self._queue.get(member.key), row.lost_room and evicted and member.node == node
+            if entry is not None and (shunned or taken):
+                left = entry.nodes.plan_failed(member.node, now - plan.started, now, taken=not shunned)
+                self._reporter.left_out(member.key, left, now)
+            if row.ends_preemptor:
+                self._queue.remove(member.key)
+                continue
+            in_vain, lost = evicted and row.blames_preemptor, ending is Ending.LOST
+            reason = f"its last plan ended: {ending}"
+            self._queue.plan_ended(member.key, now, in_vain=in_vain, lost=lost, at_once=row.at_once, reason=reason)
+
+    def evaluate(self, entry: QueuedPreemptor, pod: Pod, policy: PreemptionPolicy, now: float) -> Outcome:
         """What to do for a preemptor; if nothing helps another of its shape, nothing helps this one either."""
         if is_gang(self._state.snapshot, pod):
             members = self._members(pod, policy)
             who = sorted(key_of(member) for member in (*members.ready, *members.gated))
             shape: Key | None = (policy.name, repr((members.key, who, members.secured)).encode())
-            decide: Callable[[], Outcome | Together] = partial(self._decide_gang, pod, policy, members, now)
+            decide: Callable[[], Outcome] = partial(self._decide_gang, pod, policy, members, now)
         else:
             shape, decide = self._shape(entry, pod, policy, now), partial(self._decide_alone, entry, pod, policy, now)
         moment = Moment(now, self._queue.events, entry.back_off())
         if shape is not None and (known := self.verdicts.find(shape, moment)) is not None:
             return known
-        outcome: Outcome | Together
         try:
             outcome = decide()
         except ClusterError as error:
@@ -170,15 +192,13 @@ class Preempting:
             outcome = decide(left_out=left_out)
         if isinstance(outcome, Fits) and self._manager.dry_run:
             # Where only rehearsed plans make the room kube-scheduler will bind nothing.
-            made = {plan.record.node for plan in self._manager.plans.values() if math.isinf(plan.emptied)}
+            plans = self._manager.index.by_id.values()
+            made = {member.node for plan in plans if math.isinf(plan.emptied) for member in plan.members}
             if made.issuperset(outcome.nodes):
                 return Waits(outcome.nodes[0], 0)
-        entry.left_out = frozenset(left_out)
         return without_nodes(outcome, left_out)
 
-    def _decide_gang(
-        self, pod: Pod, policy: PreemptionPolicy, members: GangMembers, now: float
-    ) -> Together | Fits | Unschedulable:
+    def _decide_gang(self, pod: Pod, policy: PreemptionPolicy, members: GangMembers, now: float) -> Outcome:
         """What to do for a gang, given what was learned about its members."""
         if not members.ready:
             return Unschedulable("it waits for its scheduler to look at it")
@@ -205,20 +225,9 @@ class Preempting:
             and wall - (unschedulable_since(member) or wall) >= policy.preemptors.delay
         ]
         gated = [member for member in waiting if member.spec.scheduling_gates]
-        return GangMembers(key, tuple(ready), tuple(gated), tuple(plan.record.node for plan in self._secured(key)))
-
-    def _secured(self, key: GroupKey) -> list[Plan]:
-        """The plans for members of a group that go on: not those that lack a member, and will find that."""
-        known = [(member, self._manager.plans.get(key_of(member))) for member in self._state.waiting_members(key)]
-        return [plan for pod, plan in known if plan is not None and not too_few(plan, pod, self._manager.context)]
-
-    def _record(self, key: GroupKey, placed: Sequence[tuple[Pod, Evicts | Waits]]) -> GangRecord:
-        """The gang of these members: the one that others of their group are in already, if there is one."""
-        names = tuple(member.metadata.name for member, _ in placed)
-        known = next((plan.record.gang for plan in self._secured(key) if plan.record.gang), None)
-        if known is None:
-            return GangRecord(uuid.uuid4().hex[:16], names)
-        return GangRecord(known.id, tuple(dict.fromkeys((*known.members, *names))))
+        # Plans that lack a member will find that, and end.
+        secured = () if too_few(pod, self._manager.context) else planned_nodes(self._manager.context, key)
+        return GangMembers(key, tuple(ready), tuple(gated), tuple(secured))
 
     def _leave_out(self, entry: QueuedPreemptor, pod: Pod, outcome: object, now: float) -> float:
         """Leave out nodes that a preemptor has fitted on for too long without being bound there.
@@ -230,8 +239,3 @@ class Preempting:
         for left_out in left:
             self._reporter.left_out(entry.key, left_out, now)
         return now if left else more
-
-    def _report(self, evaluation: Evaluation) -> None:
-        decision = self._reporter.evaluated(evaluation, self._evaluator.clock.wall(), dry_run=self._manager.dry_run)
-        if evaluation.plan is not None:
-            evaluation.plan.decision = decision

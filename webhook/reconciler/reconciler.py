@@ -31,9 +31,9 @@ from webhook.reconciler.evict.executor import Displaced, Executor, Performed
 from webhook.reconciler.evict.writer import Writer
 from webhook.reconciler.evictions.log import EvictionLog
 from webhook.reconciler.evictions.store import EvictionRecord, EvictionStore, record_of
-from webhook.reconciler.plans.actions import ENDINGS, End, Ending, Promise, Spare, Wait
+from webhook.reconciler.plans.actions import End, Ending, Leave, Promise, Spare, Wait
 from webhook.reconciler.plans.adoption import Adopted, TakeOff, adopt, recall_evictions
-from webhook.reconciler.plans.plan import Plan
+from webhook.reconciler.plans.plan import Member, Plan
 from webhook.reconciler.plans.plan_manager import PlanManager
 from webhook.reconciler.preempting import Preempting
 from webhook.reconciler.preemptors import PolicySet, is_marked
@@ -170,7 +170,9 @@ class Reconciler:
             case TakeOff(plan_id, node):
                 self.executor.clear(pod, plan_id, node)
             case Adopted(plan, outdated):
-                self.queue.hold(key, attempts=max(0, plan.record.attempt - 1))
+                for member in plan.unplaced:
+                    self.event_handlers.offer(member.key, self.state.pods.get(member.key), has_plan=True)
+                    self.queue.hold(member.key, attempts=max(0, plan.record.attempt - 1))
                 if outdated:
                     self._end(plan, Ending.OUTDATED, outdated)
 
@@ -180,7 +182,7 @@ class Reconciler:
 
     async def stop(self) -> None:
         """End every plan and task without writing, and forget all that a later term reads off the pods."""
-        for plan in list(self.plans.values()):
+        for plan in list(self.plan_manager.index.by_id.values()):
             self._end(plan, Ending.DEPOSED)
         await self.executor.stop()
         await self.store.write()
@@ -211,10 +213,11 @@ class Reconciler:
                 self.evaluator.schedulers.observe(change, self.clock.monotonic())
             # 1. The pod's plan may be over by that: it is bound, for one. Or it stands without a nomination.
             if (plan := self.plans.get(key)) is not None:
-                if (ending := self.plan_manager.preemptor_changed(plan, change.new)) is not None:
-                    self._end(plan, ending)
-                elif change.new and plan.seen and self.plan_manager.observe_nomination(plan, change.new):
-                    self.reporter.nomination_cleared(plan, change.new)
+                member = plan.member(key)
+                if (ending := self.plan_manager.preemptor_changed(plan, member, change.new)) is not None:
+                    self._end(plan, ending, member=member)
+                elif change.new and member.seen and self.plan_manager.observe_nomination(plan, member, change.new):
+                    self.reporter.nomination_cleared(change.new)
             # 2. Who could be helped by the change is tried again, and the pod comes to the queue or leaves it.
             work |= self.event_handlers.pod_changed(change, has_plan=key in self.plans)
             # 3. An earlier leader may have written a plan on it.
@@ -244,7 +247,11 @@ class Reconciler:
                 await asyncio.sleep(0)
                 continue
             now = self.clock.monotonic()
-            dues = [now + _LONGEST_SLEEP, self.queue.next_due(), *(plan.due for plan in self.plans.values())]
+            dues = [
+                now + _LONGEST_SLEEP,
+                self.queue.next_due(),
+                *(plan.due for plan in self.plan_manager.index.by_id.values()),
+            ]
             try:
                 async with asyncio.timeout(max(0.0, min(dues) - now)):
                     first = await self._news.get()
@@ -266,7 +273,7 @@ class Reconciler:
             try:
                 self._look(plan)
             except Exception:
-                log.exception("plan %s for %s could not be looked at", plan.record.id, plan.key)
+                log.exception("plan %s for %s could not be looked at", plan.id, plan.key)
         # 3. Take over what earlier leaders left, for a moment. Nothing is decided before all of it counts.
         while self._unseen:
             key, _ = self._unseen.popitem()
@@ -339,8 +346,10 @@ class Reconciler:
         """Do what is to be done next for a plan. While a task acts for it that is nothing, unless its time is over."""
         began = self.clock.stopwatch()
         match self.plan_manager.next_action(plan):
-            case End(ending, note):
-                self._end(plan, ending, note)
+            case End(ending, note, node):
+                self._end(plan, ending, note, node)
+            case Leave(key, ending):
+                self._end(plan, ending, member=plan.member(key))
             case _ if plan.busy:
                 pass
             case Wait(until):
@@ -358,37 +367,30 @@ class Reconciler:
         if plan.ended is None and plan.waiting and not plan.announced:
             plan.announced = True
             self.store.write_soon()
-            if (preemptor := self.state.pods.get(plan.key)) is not None:
-                self.reporter.evicted(plan, preemptor)
+            for member in plan.unplaced:
+                if (preemptor := self.state.pods.get(member.key)) is not None:
+                    self.reporter.evicted(plan, preemptor)
 
-    def _end(self, plan: Plan, ending: Ending, note: str = "") -> None:
-        """End a plan: tell, take it off its pod, and decide again for its preemptor if that is not bound."""
-        if not self.plan_manager.end(plan, ending):
+    def _end(self, plan: Plan, ending: Ending, note: str = "", node: str = "", *, member: Member | None = None) -> None:
+        """End a plan, or have a `member` leave it: tell, take it off its pods, and decide again for who is not bound.
+
+        Others have the room on the `node` by now, if one is named.
+        """
+        if not (leaving := self.plan_manager.end(plan, ending, node, member)):
             return
-        # 1. Tell.
-        now = self.clock.monotonic()
-        pod = self.state.pod_of(plan.key, plan.uid)
-        self.reporter.ended(plan, ending, now - plan.started, note, pod)
-        if plan.record.gang and not self.plan_manager.index.siblings(plan):
-            self.reporter.metrics.gangs_ended.labels(ending.value).inc()
-        self.store.write_soon()
-        # 2. Take plan and nomination off, as long as the pod exists and this process leads.
-        if ending is not Ending.DEPOSED and plan.asking and not plan.busy:
-            self.executor.find_out(plan)
-        if ending is not Ending.DEPOSED and pod is not None:
-            self.executor.clear(pod, plan.record.id, plan.record.node, ended=plan)
-        # 3. A node that kube-scheduler did not take in time, or whose room others took, would not do the next time.
-        entry, node = self.queue.get(plan.key), plan.record.node
-        shunned = ending is Ending.TIMED_OUT and pod is not None and self.evaluator.fits_on(pod, node)
-        evicted = self.plan_manager.index.have_evicted(plan)
-        if entry is not None and (shunned or (ENDINGS[ending].lost_room and evicted)):
-            left = entry.nodes.plan_failed(node, now - plan.started, now, taken=not shunned)
-            self.reporter.left_out(plan.key, left, now)
-        # 4. Decide again, at once or after a while.
-        if ENDINGS[ending].ends_preemptor:
-            self.queue.remove(plan.key)
+        pods = [(left, self.state.pod_of(left.key, left.uid)) for left in leaving]
+        there = [(left, pod) for left, pod in pods if pod is not None]
+        if plan.ended is None:
+            self.reporter.left(plan, leaving[0], ending)
         else:
-            in_vain, at_once = evicted and ENDINGS[ending].blames_preemptor, ENDINGS[ending].at_once
-            reason, lost = f"its last plan ended: {ending}", ending is Ending.LOST
-            self.queue.plan_ended(plan.key, now, in_vain=in_vain, lost=lost, at_once=at_once, reason=reason)
+            lost = [pod for left, pod in there if left.node == node]
+            self.reporter.ended(plan, ending, self.clock.monotonic() - plan.started, note, lost)
+        self.store.write_soon()
+        # What is written is taken off as long as the pod exists and this process leads.
+        if ending is not Ending.DEPOSED:
+            if plan.ended and plan.asking and not plan.busy:
+                self.executor.find_out(plan)
+            for left, pod in there:
+                self.executor.clear(pod, plan.id, left.node, ended=(plan, left))
+        self.preempting.plan_ended(plan, leaving, ending, node)
         self._wake()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -26,7 +26,7 @@ from webhook.policy.model.values import READY
 from webhook.preemption.snapshot.pod_groups import group_of
 from webhook.reconciler.evaluate.outcomes import Evicts, Outcome, Unschedulable, Waits
 from webhook.reconciler.plans.actions import Ending
-from webhook.reconciler.plans.plan import Plan
+from webhook.reconciler.plans.plan import Member, Plan
 from webhook.reconciler.preemptors import PolicySet
 from webhook.reconciler.queue.node_backoff import LeftOut
 from webhook.reconciler.queue.queue import QueueState
@@ -81,7 +81,7 @@ class ReconcilerMetrics:
         self.attempts = counter("giveway_preemption_attempts", results, ["result"])
         results = "Gangs decided for, by result: together, fits, unschedulable, limited"
         self.gangs = counter("giveway_preemption_gangs", results, ["result"])
-        ended = "Gangs of which no plan is left, by how the last one ended"
+        ended = "Plans of gangs that ended, by how"
         self.gangs_ended = counter("giveway_gangs_ended", ended, ["ending"])
         self.plans = counter("giveway_preemption_plans", "Plans that ended, by how", ["ending"])
         self.victims = histogram("giveway_preemption_victims", "Victims of a plan", buckets=_VICTIMS)
@@ -181,13 +181,14 @@ class Reporter:
         self._clearing: set[str] = set()
         """Schedulers that were found to clear nominations."""
 
-    def evaluated(self, evaluation: Evaluation, wall: float, *, dry_run: bool) -> DecisionRecord | None:
-        """A preemptor was evaluated; what was decided, if a plan was begun or, in a dry run, would have been.
+    def evaluated(self, evaluation: Evaluation, wall: float, *, dry_run: bool) -> None:
+        """A preemptor was evaluated; `wall` is now in seconds since the epoch.
 
-        `wall` is now in seconds since the epoch. Why a preemptor is left pending is told once.
+        If a plan was begun or, in a dry run, would have been, its members get to know what was decided. Why a preemptor
+        is left pending is told once.
         """
         pod, outcome, plan, told, seconds, took = evaluation
-        self.metrics.attempts.labels(outcome.result).inc()
+        self.metrics.attempts.labels(outcome.result).inc(1 if plan is None else len(plan.members))
         self.metrics.decision_seconds.observe(took)
         log.debug("%s: %s", key_of(pod), outcome)
         if isinstance(outcome, Unschedulable) and outcome.reason != told:
@@ -195,51 +196,17 @@ class Reporter:
         if isinstance(outcome, Unschedulable) and not dry_run:
             self._waiting(pod, outcome, wall)
         if plan is None or not isinstance(outcome, Evicts | Waits):
-            return None
-        record = DecisionRecord(
-            plan=plan.record.id,
-            at=rfc3339(wall),
-            node=plan.record.node,
-            policy=plan.record.policy,
-            attempt=plan.record.attempt,
-            already_leaving=outcome.leaving,
-            left_out=tuple(sorted(plan.left_out)[:_LEFT_OUT]),
-            decision_ms=round(seconds * 1000, 3),
-        )
-        if isinstance(outcome, Evicts):
-            victims = tuple(
-                DecidedVictim(
-                    pod=key_of(pod),
-                    priority=pod.spec.priority or 0,
-                    owner=workload_of(pod),
-                    rule=outcome.grounds[key_of(pod)].rule,
-                    because=outcome.grounds[key_of(pod)].text
-                    + (f"; it goes {outcome.room}" if outcome.room and pod.spec.node_name != outcome.node else ""),
-                    last_resort=key_of(pod) in outcome.last_resort,
-                    node=pod.spec.node_name if pod.spec.node_name != plan.record.node else msgspec.UNSET,
-                    group=outcome.groups.get(key_of(pod), msgspec.UNSET),
-                )
-                for pod in outcome.victims
-            )
-            record = msgspec.structs.replace(
-                record,
-                victims=victims,
-                selected=outcome.selected,
-                alternatives=outcome.alternatives,
-                because="; ".join(filter(None, (outcome.because, outcome.room and f"victims go {outcome.room}"))),
-                candidates=outcome.candidates,
-                notice=plan.record.notice,
-                room=outcome.room,
-            )
-        self.metrics.victims.observe(len(record.victims))
+            return
+        self.metrics.victims.observe(len(outcome.victims) if isinstance(outcome, Evicts) else 0)
         if isinstance(outcome, Evicts) and outcome.cycles and not dry_run:
-            self._tell("cycle", preemptor=plan.key, cycles=list(map(list, outcome.cycles)), plan=plan.record.id)
+            self._tell("cycle", preemptor=key_of(pod), cycles=list(map(list, outcome.cycles)), plan=plan.id)
             told = "; ".join(" evicted ".join(cycle) for cycle in outcome.cycles[:_SHOWN])
             note = f"Evicts pods in turn: {told}; limits.cycles of the policy says who stays"
             self._event(pod, "PreemptionCycle", "Preempting", note)
-        fields = ({"dryRun": True} if dry_run else {}) | msgspec.to_builtins(record)
-        self._tell(Line.DECISION, preemptor=plan.key, priority=plan.priority, **fields)
-        return record
+        for member in plan.members:
+            member.decision = _decision(plan, member, outcome, rfc3339(wall), seconds)
+            fields = ({"dryRun": True} if dry_run else {}) | msgspec.to_builtins(member.decision)
+            self._tell(Line.DECISION, preemptor=member.key, priority=member.priority, **fields)
 
     def wrote(self, write: str, seconds: float) -> None:
         """The API server has answered a write."""
@@ -257,11 +224,11 @@ class Reporter:
         if source := group_of(pod).source:
             self.metrics.group_evictions.labels(source).inc()
         if pod.metadata.uid in plan.notices:
-            self.metrics.notices.labels("ready" if is_ready(pod, plan.record.id) else "expired").inc()
+            self.metrics.notices.labels("ready" if is_ready(pod, plan.id) else "expired").inc()
         rule = f"{grounds.rule}: {grounds.text}" if grounds else f"policy {name}"
-        by = self.preemptor_shown(plan, pod) or f"{plan.uid} of another namespace,"
-        together = plan.with_all_of({pod.metadata.uid})
-        note = f"Preempted by pod {by} of priority {plan.priority} on node {pod.spec.node_name}{together} ({rule})"
+        member, together = plan.member_for(pod), plan.with_all_of({pod.metadata.uid})
+        by = self.preemptor_shown(plan, pod) or f"{member.uid} of another namespace,"
+        note = f"Preempted by pod {by} of priority {member.priority} on node {pod.spec.node_name}{together} ({rule})"
         self._event(pod, "Preempted", "Preempting", note, urgent=True)
         if self._owners is not None:
             told = f"A pod of it made room for one of higher priority ({rule}); the Events of its pods say for which"
@@ -269,16 +236,17 @@ class Reporter:
 
     def preemptor_shown(self, plan: Plan, victim: Pod) -> str:
         """The preemptor, as `namespace/name`; empty if the policy does not let this victim's namespace know it."""
-        same = plan.key.partition("/")[0] == victim.metadata.namespace
-        return plan.key if same or self._names_preemptors(plan.record.policy) else ""
+        key = plan.member_for(victim).key
+        same = key.partition("/")[0] == victim.metadata.namespace
+        return key if same or self._names_preemptors(plan.record.policy) else ""
 
     def told(self, plan: Plan, pod: Pod, notice: NoticeRecord) -> None:
         """A victim has a notice."""
         self.metrics.notices.labels("told").inc()
-        self._tell("notice", plan=plan.record.id, preemptor=plan.key, victim=key_of(pod), by=notice.by)
-        whom = notice.preemptor or f"{plan.uid} of another namespace,"
+        self._tell("notice", plan=plan.id, preemptor=plan.member_for(pod).key, victim=key_of(pod), by=notice.by)
+        whom = notice.preemptor or f"{notice.uid} of another namespace,"
         note = (
-            f"Is asked to leave by {notice.by} for pod {whom} of priority {plan.priority} on node"
+            f"Is asked to leave by {notice.by} for pod {whom} of priority {notice.priority} on node"
             f" {pod.spec.node_name}{plan.with_all_of({pod.metadata.uid})}; with the annotation {READY}=true it is asked"
             " at once"
         )
@@ -287,7 +255,7 @@ class Reporter:
     def victim_left(self, plan: Plan, pod: Pod) -> None:
         """A victim left by itself after it was told, which counts as an eviction."""
         self.metrics.notices.labels("left").inc()
-        self._tell("victim left", plan=plan.record.id, preemptor=plan.key, victim=key_of(pod))
+        self._tell("victim left", plan=plan.id, preemptor=plan.member_for(pod).key, victim=key_of(pod))
 
     def withdrawn(self, pod: Pod) -> None:
         """A notice was taken off a pod: it stays."""
@@ -300,42 +268,46 @@ class Reporter:
     def budget_refused(self, plan: Plan, victim: PlanVictim) -> None:
         """A disruption budget did not let a victim go."""
         self.metrics.budget_refusals.inc()
-        self._tell(Line.BUDGET_REFUSED, plan=plan.record.id, preemptor=plan.key, victim=victim.key)
+        self._tell(Line.BUDGET_REFUSED, plan=plan.id, preemptor=plan.key, victim=victim.key)
 
     def evicted(self, plan: Plan, pod: Pod) -> None:
-        """All victims that had to go for a plan have been asked to leave."""
-        victims = [victim for victim in plan.record.victims if victim.uid in plan.gone]
+        """All victims that had to go for a plan have been asked to leave; the pod is one of its preemptors."""
+        node, victims = plan.member(key_of(pod)).node, [row for row in plan.record.victims if row.uid in plan.gone]
         if not victims:
-            note = (
-                f"Node {plan.record.node} is reserved: the pod fits there once pods that are already leaving are gone"
-            )
+            note = f"Node {node} is reserved: the pod fits there once pods that are already leaving are gone"
             self._event(pod, "NodeReserved", "Preempting", note)
             return
         names = ", ".join(f"{victim.key} (uid {victim.uid})" for victim in victims[:_SHOWN])
         more = f" and {len(victims) - _SHOWN} more" if len(victims) > _SHOWN else ""
         more += plan.with_all_of({victim.uid for victim in victims})
-        note = (
-            f"Pod can be placed by evicting some other pods, nominated node: {plan.record.node}, victims: {names}{more}"
-        )
+        note = f"Pod can be placed by evicting some other pods, nominated node: {node}, victims: {names}{more}"
         if plan.record.resize:
-            note = f"Pod can be resized in place by evicting some other pods of node {plan.record.node}: {names}{more}"
+            note = f"Pod can be resized in place by evicting some other pods of node {node}: {names}{more}"
         if plan.left_out:
             note += f"; left out, since the scheduler did not take them: {', '.join(sorted(plan.left_out)[:_SHOWN])}"
         self._event(pod, "PreemptForPodSuccessfully", "Preempting", note)
 
-    def ended(self, plan: Plan, ending: Ending, seconds: float, note: str = "", pod: Pod | None = None) -> None:
-        """A plan is over, `seconds` after it was made; what others took is told on the pod, its preemptor."""
+    def left(self, plan: Plan, member: Member, ending: Ending) -> None:
+        """A plan goes on without this member."""
+        self._tell("member left", plan=plan.id, preemptor=member.key, ending=ending.value)
+
+    def ended(self, plan: Plan, ending: Ending, seconds: float, note: str = "", pods: Iterable[Pod] = ()) -> None:
+        """A plan is over, `seconds` after it was made; what others took is told on the `pods` that lost it."""
         self.metrics.plans.labels(ending.value).inc()
         if ending is Ending.BOUND:
             self.metrics.plan_seconds.observe(seconds)
-        fields = {"ending": ending.value, "seconds": round(seconds, 3)}
+        fields: dict[str, Any] = {"ending": ending.value, "seconds": round(seconds, 3)}
+        if plan.is_gang:
+            self.metrics.gangs_ended.labels(ending.value).inc()
+            fields["members"] = [member.key for member in plan.members]
         if note:
             fields["reason"] = note
-        self._tell(Line.PLAN_ENDED, plan=plan.record.id, preemptor=plan.key, **fields)
-        if ending is Ending.DEVICES_TAKEN and pod is not None:
-            self._event(pod, DEVICES_TAKEN, "Preempting", f"Node {plan.record.node} is given up: {note}", distinct=True)
+        self._tell(Line.PLAN_ENDED, plan=plan.id, preemptor=plan.key, **fields)
+        for pod in pods if ending is Ending.DEVICES_TAKEN else ():
+            told = f"Node {plan.member(key_of(pod)).node} is given up: {note}"
+            self._event(pod, DEVICES_TAKEN, "Preempting", told, distinct=True)
 
-    def nomination_cleared(self, plan: Plan, pod: Pod) -> None:
+    def nomination_cleared(self, pod: Pod) -> None:
         """A scheduler cleared a plan's nomination though nobody took the room; said once for each scheduler."""
         scheduler = pod.spec.scheduler_name
         self.metrics.nominations_cleared.labels(scheduler).inc()
@@ -343,7 +315,7 @@ class Reporter:
             return
         self._clearing.add(scheduler)
         why = "it clears nominations at every failed attempt, as a profile without PostFilter plugins does"
-        self._tell("nominations are not kept", scheduler=scheduler, preemptor=plan.key, reason=why)
+        self._tell("nominations are not kept", scheduler=scheduler, preemptor=key_of(pod), reason=why)
 
     def depths(self, depths: dict[QueueState, int], nominations: int) -> None:
         """How full the queue is and how many nominations are held."""
@@ -385,3 +357,44 @@ class Reporter:
         if self._recorder is not None:
             regarding = reference(POD, pod.metadata)
             self._recorder.event(Occurrence(regarding, None, "Normal", reason, action, note, urgent, distinct))
+
+
+def _decision(plan: Plan, member: Member, outcome: Evicts | Waits, at: str, seconds: float) -> DecisionRecord:
+    """What was decided for a member of a plan, which took so many seconds; of a gang's victims those on its node."""
+    record = DecisionRecord(
+        plan=plan.id,
+        at=at,
+        node=member.node,
+        policy=plan.record.policy,
+        attempt=plan.record.attempt,
+        already_leaving=outcome.leaving,
+        left_out=tuple(sorted(plan.left_out)[:_LEFT_OUT]),
+        decision_ms=round(seconds * 1000, 3),
+    )
+    if isinstance(outcome, Waits):
+        return record
+    victims = tuple(
+        DecidedVictim(
+            pod=key_of(pod),
+            priority=pod.spec.priority or 0,
+            owner=workload_of(pod),
+            rule=outcome.grounds[key_of(pod)].rule,
+            because=outcome.grounds[key_of(pod)].text
+            + (f"; it goes {outcome.room}" if outcome.room and pod.spec.node_name != member.node else ""),
+            last_resort=key_of(pod) in outcome.last_resort,
+            node=pod.spec.node_name if pod.spec.node_name != member.node else msgspec.UNSET,
+            group=outcome.groups.get(key_of(pod), msgspec.UNSET),
+        )
+        for pod in outcome.victims
+        if plan.member_for(pod).node == member.node
+    )
+    return msgspec.structs.replace(
+        record,
+        victims=victims,
+        selected=outcome.selected,
+        alternatives=outcome.alternatives,
+        because="; ".join(filter(None, (outcome.because, outcome.room and f"victims go {outcome.room}"))),
+        candidates=outcome.candidates,
+        notice=plan.record.notice,
+        room=outcome.room,
+    )

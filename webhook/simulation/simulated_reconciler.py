@@ -24,7 +24,6 @@ from webhook.reconciler.preemptors import PolicySet
 from webhook.reconciler.queue.queue import QueueState
 from webhook.reconciler.reconciler import Reconciler
 from webhook.reconciler.reporting import Evaluation, Line, ReconcilerMetrics, Reporter
-from webhook.reconciler.state.annotations import DecisionRecord
 from webhook.reconciler.state.state import State
 
 
@@ -36,12 +35,12 @@ class _Reporter(Reporter):
         self._history = history
         self.waits_for_time: dict[str, bool] = {}
 
-    def evaluated(self, evaluation: Evaluation, wall: float, *, dry_run: bool) -> DecisionRecord | None:
+    def evaluated(self, evaluation: Evaluation, wall: float, *, dry_run: bool) -> None:
         """A preemptor was evaluated."""
         pod, outcome = evaluation.pod, evaluation.outcome
         waits = outcome.due is not None if isinstance(outcome, Unschedulable) else isinstance(outcome, Fits)
         self.waits_for_time[key_of(pod)] = waits
-        return super().evaluated(evaluation, wall, dry_run=dry_run)
+        super().evaluated(evaluation, wall, dry_run=dry_run)
 
     def _hear(self, line: dict[str, Any]) -> None:
         """Take a line of the log."""

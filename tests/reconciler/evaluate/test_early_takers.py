@@ -11,7 +11,7 @@ from webhook.kube.instants import rfc3339
 from webhook.kube.objects.scheduling import PodGroup
 from webhook.preemption.snapshot.kinds import POD_GROUPS
 from webhook.preemption.snapshot.pod_groups import COSCHEDULING, group_of
-from webhook.reconciler.evaluate.gang_evaluator import GangMembers, Together, evaluate_gang
+from webhook.reconciler.evaluate.gang_evaluator import GangMembers, evaluate_gang
 from webhook.reconciler.evaluate.outcomes import NOTHING_PROMISED, Evicts, Unschedulable
 
 
@@ -153,7 +153,7 @@ def test_members_of_a_gang(alone: bool):
     outcome = evaluate_gang(
         setting.evaluator, members, setting.policy, setting.rules, 0, left_out=(), promised=NOTHING_PROMISED
     )
-    assert isinstance(outcome, Together if alone else Unschedulable), outcome
+    assert isinstance(outcome, Evicts if alone else Unschedulable), outcome
     assert alone or (
         outcome.behind and "default/other of priority 10, which waits, would take a part" in outcome.reason
     )

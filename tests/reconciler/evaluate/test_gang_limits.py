@@ -11,7 +11,7 @@ from webhook.policy.model.preemption import BudgetMode, EvictionMode, ExtenderCo
 from webhook.policy.model.victims import EvictionCost, Victims
 from webhook.preemption.snapshot.kinds import POD_GROUPS
 from webhook.preemption.snapshot.pod_groups import GROUP_SOURCES, group_of
-from webhook.reconciler.evaluate.gang_evaluator import GangMembers, Together, evaluate_gang
+from webhook.reconciler.evaluate.gang_evaluator import GangMembers, evaluate_gang
 from webhook.reconciler.evaluate.outcomes import NOTHING_PROMISED, Evicts, Promised, Unschedulable, Waits
 
 GANG = "scheduling.x-k8s.io/pod-group"
@@ -44,8 +44,8 @@ def evaluated(setting, promised=NOTHING_PROMISED, **asks):
 
 
 def gone(outcome):
-    assert isinstance(outcome, Together)
-    return sorted({victim.metadata.name for _, what in outcome.placed for victim in what.victims})
+    assert isinstance(outcome, Evicts | Waits)
+    return sorted(victim.metadata.name for victim in outcome.victims)
 
 
 def filler(number, owner, *, priority=80, **more):
@@ -122,8 +122,8 @@ def test_a_gang_does_not_evict_its_evictor(keep):
     evicted(setting.evaluator.log, "Job/default/train", 0.0, "ReplicaSet/default/cheap")
     outcome = evaluated(setting)
     assert gone(outcome) == (["dear-2", "dear-3"] if keep is CycleKeeper.EVICTOR else ["cheap-0", "cheap-1"])
-    closed = {what.cycles for _, what in outcome.placed}
-    assert closed == ({()} if keep is CycleKeeper.EVICTOR else {(("ReplicaSet/default/cheap", "Job/default/train"),)})
+    closed = () if keep is CycleKeeper.EVICTOR else (("ReplicaSet/default/cheap", "Job/default/train"),)
+    assert outcome.cycles == closed
     setting.remove("default/dear-2")
     setting.add(filler(2, "high", priority=200))
     outcome = evaluated(setting)
@@ -198,7 +198,7 @@ def test_room_that_comes_up_for_members_on_one_node(front, waits):
     if front:
         setting.add(preemptor("front", str(front), priority=200, labels={"app": "front"}))
     outcome = evaluated(setting, cpu="1500m", owner=None)
-    assert isinstance(outcome, Together if waits else Unschedulable)
+    assert isinstance(outcome, Evicts | Waits if waits else Unschedulable)
     assert waits or (outcome.behind and "default/front of priority 200" in outcome.reason)
 
 

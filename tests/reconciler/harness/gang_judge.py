@@ -48,10 +48,10 @@ class GangJudge:
             plan = written_on(pod)
             if plan is None or plan["id"] in ended or uid not in {one["uid"] for one in plan["victims"]}:
                 continue  # one that is over is yet to be taken off the pod
-            self.for_gangs += "gang" in plan
+            self.for_gangs += "members" in plan
             if missing := self._missing(pod):
                 found.append(f"{name} goes for {key} while {missing} is not nominated")
-            elif "gang" in plan and (lacking := self._lacking(pod)):
+            elif "members" in plan and (lacking := self._lacking(pod)):
                 found.append(f"{name} goes for {key} while {lacking} of its group have neither a node nor a plan")
             else:
                 return  # it goes for this one
@@ -83,9 +83,9 @@ class GangJudge:
     def _missing(self, pod: Json) -> list[str]:
         """The members of the pod's gang that have neither a plan of it nor a node, as far as a watch could show it."""
         plan = written_on(pod)
-        if plan is None or "gang" not in plan or pod["spec"].get("nodeName"):
+        if plan is None or "members" not in plan or pod["spec"].get("nodeName"):
             return []
-        return [name for name in plan["gang"]["members"] if not self._is_there(name, plan["gang"]["id"])]
+        return [one["name"] for one in plan["members"] if not self._is_there(one["name"], plan["id"])]
 
     def _is_there(self, name: str, gang: str) -> bool:
         member = self.cluster.pods.get(name)
@@ -94,5 +94,5 @@ class GangJudge:
         if member is None:
             return False
         plan = written_on(member)
-        nominated = plan is not None and plan.get("gang", {}).get("id") == gang
+        nominated = plan is not None and plan["id"] == gang
         return bool(member["spec"].get("nodeName")) or (nominated and bool(member["status"].get("nominatedNodeName")))

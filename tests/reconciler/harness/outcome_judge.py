@@ -67,7 +67,8 @@ class OutcomeJudge:
         """How many lines earlier processes have told."""
         self._returned: dict[str, list[float]] = {}
         """Owner to when a pod of it that names its node cost a plan."""
-        self._plans: dict[str, _Evicting] = {}
+        self._plans: dict[tuple[str, str], _Evicting] = {}
+        """By plan and preemptor."""
         self._served: set[str] = set()
         """Victims, by uid, of plans that ended as they should: another plan that names one has not evicted it."""
         self._owner: dict[str, str] = {}
@@ -75,7 +76,7 @@ class OutcomeJudge:
         self._shunned: set[str] = set()
         """Pods, by uid, that were refused for a hidden reason: nobody could know that they still wait."""
         self._beside: dict[str, set[str]] = {}
-        """Gang to what concerns its plans: the uids and nodes of its members, and of their victims."""
+        """Plan of a gang to what concerns it: the uids and nodes of its members, and of their victims."""
         self._shown: dict[str, set[str]] = {}
         """Plan that lost its room to the pods, by uid, that the watch had shown by then."""
         self._since: dict[str, float] = {}
@@ -146,10 +147,10 @@ class OutcomeJudge:
         """A pod was evicted: whose plans name it has evicted."""
         for pod in self.cluster.pods.values():
             plan = written_on(pod)
-            if plan and not _is_served(pod, plan) and uid in {victim["uid"] for victim in plan["victims"]}:
+            if plan and not _is_served(pod, plan) and self._goes_for(uid, plan):
                 meta, since = pod["metadata"], self._since.get(plan["id"], 0.0)
                 planned = frozenset(victim["uid"] for victim in plan["victims"])
-                beside = frozenset(self._beside.get(plan.get("gang", {}).get("id"), ()))
+                beside = frozenset(self._beside.get(plan["id"], ()))
                 made = _Evicting(
                     meta["uid"],
                     pod["spec"]["priority"],
@@ -160,7 +161,15 @@ class OutcomeJudge:
                     beside,
                     bool(plan.get("devices")),
                 )
-                self._plans.setdefault(plan["id"], made).victims.append(uid)
+                self._plans.setdefault((plan["id"], meta["uid"]), made).victims.append(uid)
+
+    def _goes_for(self, uid: str, plan: Json) -> bool:
+        """Whether a pod is a victim of a plan, and of a gang's one for this member: on its node, or on nobody's."""
+        others = {one["node"] for one in plan.get("members", ())} - {plan["node"]}
+        on = next(
+            (one["spec"].get("nodeName") for one in self.cluster.pods.values() if one["metadata"]["uid"] == uid), ""
+        )
+        return on not in others and uid in {victim["uid"] for victim in plan["victims"]}
 
     def changed(self, old: Json | None, new: Json | None) -> None:
         """A pod is different on the server, or new, or gone."""
@@ -169,9 +178,9 @@ class OutcomeJudge:
             self._owner[meta["uid"]] = next((one["name"] for one in meta.get("ownerReferences", ())), "")
             if plan := written_on(new):
                 self._written.setdefault(plan["id"], asyncio.get_running_loop().time())
-                if "gang" in plan:
-                    concerned = {meta["uid"], plan["node"], *(victim["uid"] for victim in plan["victims"])}
-                    self._beside.setdefault(plan["gang"]["id"], set()).update(concerned)
+                if "members" in plan:
+                    places = {one[field] for one in plan["members"] for field in ("uid", "node")}
+                    self._beside[plan["id"]] = places | {victim["uid"] for victim in plan["victims"]}
         if old is None and new is not None:
             self._came(new)
         elif old is not None and new is not None and new["spec"].get("nodeName") and not old["spec"].get("nodeName"):
@@ -189,15 +198,15 @@ class OutcomeJudge:
             self._member_went(old["metadata"]["labels"])
             if new is None and plan:
                 self.outside("the preemptor is gone", old["metadata"]["uid"])
-        evicting = self._plans.get(plan["id"]) if plan else None
-        if plan is None or evicting is None:
+        key = (plan["id"], (new or old or {})["metadata"]["uid"]) if plan else ("", "")
+        if plan is None or key not in self._plans:
             return
         if new is not None and _is_served(new, plan):
-            self._served.update(self._plans.pop(plan["id"]).victims)
+            self._served.update(self._plans.pop(key).victims)
             return
         if new is not None and (written_on(new) or {}).get("id") == plan["id"]:
             return
-        self._judge(plan["id"], self._plans.pop(plan["id"]))
+        self._judge(plan["id"], self._plans.pop(key))
 
     def _member_went(self, labels: dict[str, str]) -> None:
         for pod in self.cluster.pods.values() if MARK in labels and GANG in labels else ():
@@ -212,7 +221,7 @@ class OutcomeJudge:
         changed = {one.scope: one.at for one in self._outside if one.scope}
         return [
             f"{plan} for {evicting.preemptor} stands"
-            for plan, evicting in self._plans.items()
+            for (plan, _), evicting in self._plans.items()
             if evicting.since < before and self.cluster.shunned.isdisjoint({evicting.node, *evicting.beside})
             if evicting.preemptor not in self._shunned and changed.get(evicting.preemptor, -1.0) < evicting.since
         ]

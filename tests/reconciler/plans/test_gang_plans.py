@@ -1,13 +1,32 @@
-"""The plans of a gang belong together, also those of members that join later, and those that are about to end."""
+"""A gang has one plan: how it goes on without a member, how a new leader finds it, and who joins it later."""
 
 import msgspec
+import pytest
 
-from tests.reconciler.builders import Desk, Setting, node, pod, policy, preemptor
+from tests.reconciler.builders import (
+    START,
+    Desk,
+    Setting,
+    are_nominated,
+    node,
+    plan_for,
+    planned,
+    pod,
+    policy,
+    preemptor,
+    under_way,
+)
 from webhook.kube.objects.scheduling import PodGroup
 from webhook.policy.model.preemption import GroupDisruption, Groups
 from webhook.preemption.snapshot.kinds import POD_GROUPS
 from webhook.preemption.snapshot.pod_groups import COSCHEDULING
-from webhook.reconciler.plans.actions import End, Ending, Try, Wait
+from webhook.reconciler.plans.actions import End, Ending, Nominate, Try
+from webhook.reconciler.plans.next_action import unasked
+from webhook.reconciler.plans.plan import Plan
+from webhook.reconciler.plans.recheck import PlanContext
+from webhook.reconciler.queue.queue import QueueState
+from webhook.reconciler.state.annotations import PlanRecord, PlanVictim
+from webhook.reconciler.state.creations import ServerTime
 
 GANG = "scheduling.x-k8s.io/pod-group"
 
@@ -33,71 +52,143 @@ def full_nodes(members: int, *, of: str = "") -> Desk:
     return desk
 
 
-async def test_nobody_is_planned_for_beside_plans_that_are_about_to_end():
-    """A member whose plan is over waits until the others' plans are over, too: then all are decided for together."""
+async def test_a_gang_has_one_plan():
+    """It has a node for each member, and is written on all of them, each with its own node and the victims of all."""
+    desk = full_nodes(2)
+    first, second = desk.reconciler.plans.values()
+    assert first is second
+    written = [first.written_on(member) for member in first.members]
+    assert [record.node for record in written] == [member.node for member in first.members]
+    assert len({member.node for member in first.members}) == len(written[0].victims) == 2
+    assert len({(record.id, record.victims, record.members) for record in written}) == 1
+    assert [member.name for member in written[0].members] == ["gang-0", "gang-1"]
+
+
+@pytest.mark.parametrize(
+    ("ending", "queued"),
+    [
+        pytest.param(Ending.BOUND, False, id="it is bound"),
+        pytest.param(Ending.LOST, True, id="its nomination is lost"),
+        pytest.param(Ending.DELETED, False, id="it is deleted"),
+    ],
+)
+async def test_a_member_that_leaves(ending: Ending, queued: bool):
+    """The others go on if they are enough with those that are bound; else the plan ends, and all are decided for."""
+    desk = full_nodes(2)
+    reconciler = desk.reconciler
+    plan = reconciler.plans["default/gang-0"]
+    if ending is Ending.BOUND:
+        bound = preemptor("gang-1", "4", labels={GANG: "gang"}, node=plan.member("default/gang-1").node)
+        reconciler.state.pods.take("default/gang-1", bound)
+    else:
+        reconciler._end(plan, ending, member=plan.member("default/gang-1"))
+    assert (plan.ended, [member.key for member in plan.unplaced]) == (None, ["default/gang-0"])
+    assert ("default/gang-1" in reconciler.queue) is queued
+    action = reconciler.plan_manager.next_action(plan)
+    assert isinstance(action, End) is (ending is not Ending.BOUND)
+    if isinstance(action, End):
+        assert action.note == "coscheduling PodGroup default/gang needs 2 pods, and 1 are nominated or bound"
+    reconciler.turn()
+    assert plan.ended is (None if ending is Ending.BOUND else Ending.GANG)
+
+
+async def test_nobody_is_planned_for_beside_a_plan_that_is_about_to_end():
+    """A member that left waits until the plan is over, too: then all are decided for together."""
     desk = full_nodes(2)
     reconciler = desk.reconciler
     first = reconciler.plans["default/gang-0"]
-    reconciler._end(reconciler.plans["default/gang-1"], Ending.OUTDATED)
+    reconciler._end(first, Ending.LOST, member=first.member("default/gang-1"))
     reconciler.turn()
     assert first.ended is Ending.GANG
     assert sorted(reconciler.plans) == ["default/gang-0", "default/gang-1"]
-    assert len({plan.record.gang for plan in reconciler.plans.values()} - {first.record.gang}) == 1
+    assert len({plan.id for plan in reconciler.plans.values()} - {first.id}) == 1
 
 
-async def test_once_somebody_was_asked_for_a_gang_all_its_plans_go_on():
-    """That a member fits elsewhere by now ends its plan before anybody was asked, and not when somebody was."""
+async def test_once_somebody_was_asked_for_a_gang_its_plan_goes_on():
+    """That a member fits elsewhere by now ends the plan before anybody was asked, and not when somebody was."""
     desk = full_nodes(2)
     reconciler, manager = desk.reconciler, desk.reconciler.plan_manager
-    first, second = reconciler.plans.values()
-    for plan in (first, second):
-        plan.nominated = True
-        plan.displaced = True
+    plan = reconciler.plans["default/gang-0"]
+    are_nominated(plan)
+    plan.displaced = True
     reconciler.state.nodes.take("n9", node("n9", "4"))
-    ended = manager.next_action(second)
+    ended = manager.next_action(plan)
     assert isinstance(ended, End)
     assert ended.note == "it fits without preemption by now"
-    (victim,) = first.record.victims
-    manager.asked(first, reconciler.state.pods.get(victim.key))
-    assert isinstance(manager.next_action(second), Try)
+    manager.asked(plan, reconciler.state.pods.get(plan.record.victims[0].key))
+    assert not isinstance(manager.next_action(plan), End)
 
 
 async def test_a_victim_that_another_plan_has_asked_is_not_asked_again():
     """Also as long as no watch shows that it leaves."""
-    desk = full_nodes(2)
-    reconciler, manager = desk.reconciler, desk.reconciler.plan_manager
-    first, second = reconciler.plans.values()
-    manager.index.remove(second)
-    second.record = msgspec.structs.replace(second.record, victims=first.record.victims)
-    manager.index.add(second)
-    for plan in (first, second):
-        plan.nominated = True
-        plan.displaced = True
-    (victim,) = first.record.victims
-    manager.asked(first, reconciler.state.pods.get(victim.key))
-    assert isinstance(manager.next_action(second), Wait)
-    assert second.waiting
+    setting = Setting(node("n1", "4"))
+    setting.add(pod("v", "4", node="n1"))
+    record = PlanRecord(id="x", node="n1", victims=(PlanVictim("default", "v", "uid-v"),))
+    first = plan_for(record, "default/a", uid="uid-a")
+    second = plan_for(msgspec.structs.replace(record, id="y"), "default/b", uid="uid-b")
+    context = PlanContext(setting.evaluator, setting.policy_set, under_way(first, second))
+    assert [unasked(plan, context) for plan in (first, second)] == [list(record.victims), []]
+    second.note_asked("uid-v", 0.0, ServerTime(START))
+    assert [unasked(plan, context) for plan in (first, second)] == [[], []]
 
 
 async def test_a_member_that_joins_depends_on_those_before_it():
-    """Its plan is one of the same gang, and over with theirs; theirs do not need it."""
+    """It has a plan of its own, which needs theirs to be enough; theirs does not need it."""
     desk = full_nodes(2)
     reconciler, manager = desk.reconciler, desk.reconciler.plan_manager
     reconciler.state.pods.take("default/gang-2", preemptor("gang-2", "4", labels={GANG: "gang"}))
     reconciler.turn()
     first, joined = (reconciler.plans[f"default/gang-{number}"] for number in (0, 2))
-    assert joined.record.gang.members == ("gang-0", "gang-1", "gang-2")
-    assert manager.index.siblings(joined) == [first, reconciler.plans["default/gang-1"]]
+    assert [member.key for member in joined.members] == ["default/gang-2"]
     reconciler._end(joined, Ending.OUTDATED)
     assert not isinstance(manager.next_action(first), End)
     reconciler.turn()
-    assert reconciler.plans["default/gang-2"].record.id != joined.record.id
+    joined = reconciler.plans["default/gang-2"]
+    reconciler._end(first, Ending.OUTDATED)
+    action = manager.next_action(joined)
+    assert isinstance(action, End)
+    assert action.ending is Ending.GANG
 
 
-async def test_all_plans_of_a_gang_know_who_goes_together():
-    """A pod that its group could spare goes with the group, by each of the plans that the group goes for."""
-    desk = full_nodes(2, of="train")
-    together = {f"default/v{number}": 1 for number in range(3)}
-    for plan in desk.reconciler.plans.values():
-        assert {victim.key: victim.group for victim in plan.record.victims} == together
-    assert len(desk.reconciler.plans) == 2
+async def test_the_plan_of_a_gang_knows_who_goes_together():
+    """A pod that its group could spare goes with the group."""
+    plan = full_nodes(2, of="train").reconciler.plans["default/gang-0"]
+    assert {victim.key: victim.group for victim in plan.record.victims} == {f"default/v{n}": 1 for n in range(3)}
+
+
+def written(plan: Plan, *numbers: int) -> Desk:
+    """The same cluster under another leader, who finds the plan on the members of these numbers."""
+    desk = full_nodes(0)
+    for member in plan.members:
+        name = member.key.partition("/")[2]
+        made = preemptor(name, "4", labels={GANG: "gang"})
+        if int(name[-1]) in numbers:
+            made = planned(preemptor(name, "4", labels={GANG: "gang"}, nominated=member.node), plan.written_on(member))
+        desk.reconciler.state.pods.take(member.key, made)
+    desk.reconciler.queue.clear()
+    return desk
+
+
+@pytest.mark.parametrize("numbers", [(0, 1), (0,), (1,)], ids=["on all", "on the first", "on the second"])
+async def test_a_new_leader_has_one_plan_again(numbers: tuple[int, ...]):
+    """Whichever member it is found on, with all of them: where it is not written yet it is written then."""
+    before = full_nodes(2).reconciler.plans["default/gang-0"]
+    desk = written(before, *numbers)
+    desk.lead()
+    plan, other = (desk.reconciler.plans[f"default/gang-{number}"] for number in range(2))
+    assert plan is other
+    assert (plan.id, plan.record.victims) == (before.id, before.record.victims)
+    assert [member.nominated for member in plan.members] == [number in numbers for number in range(2)]
+    assert desk.reconciler.queue.depths()[QueueState.BUSY] == 2
+    assert isinstance(desk.reconciler.plan_manager.next_action(plan), Try if len(numbers) == 2 else Nominate)
+
+
+async def test_a_member_that_is_gone_ends_the_plan_that_is_found():
+    """Those that are left are decided for again, and nobody goes for them alone."""
+    before = full_nodes(2).reconciler.plans["default/gang-0"]
+    desk = written(before, 0, 1)
+    desk.reconciler.state.pods.take("default/gang-1", None)
+    desk.lead()
+    desk.reconciler.turn()
+    assert not desk.reconciler.plans
+    assert [(line["plan"], line["ending"]) for line in desk.lines("plan ended")] == [(before.id, Ending.GANG)]

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.reconciler.builders import Desk, Setting, node, pod, preemptor
+from tests.reconciler.builders import Desk, Setting, are_nominated, node, plan_for, pod, preemptor
 from webhook.reconciler.plans.actions import ENDINGS, Ask, Displace, Ending
-from webhook.reconciler.plans.plan import Plan, to_displace
+from webhook.reconciler.plans.next_action import to_displace
 from webhook.reconciler.state.annotations import PlanRecord
 
 pytestmark = pytest.mark.skipped_waits
@@ -31,7 +31,7 @@ def test_who_is_displaced(requests, displaced: list[str]):
         spec = {"schedulerName": "other" if name == "other" else "default-scheduler"}
         setting.add(preemptor(name, cpu, priority=priority, nominated="n1", spec=spec))
     setting.add(preemptor("p", "3", nominated="n1"))
-    plan = Plan(PlanRecord(id="x", node="n1"), "default/p", "uid-p", 100, 0.0, 300.0)
+    plan = plan_for(PlanRecord(id="x", node="n1"))
     assert [pod.metadata.name for pod in to_displace(setting.state, plan)] == displaced
 
 
@@ -41,8 +41,8 @@ async def test_lower_nominations_are_cleared_before_anybody_goes():
     setting.add(pod("v", "8", node="n1"), preemptor("low", "8", priority=90, nominated="n1"))
     made, desk = preemptor("p", "8"), Desk(setting)
     manager = desk.reconciler.plan_manager
-    plan = manager.begin(made, setting.policy, setting.evaluate(made), 0, ())
-    plan.nominated = True
+    plan = manager.begin(made, setting.policy, setting.evaluate(made), 0)
+    are_nominated(plan)
     action = manager.next_action(plan)
     assert isinstance(action, Displace)
     assert [one.metadata.name for one in action.pods] == ["low"]
@@ -91,7 +91,7 @@ async def test_attempts_that_count(ending: Ending):
     """A plan that evicted in vain counts, unless it was displaced, or its nomination or its node was taken away."""
     reconciler = Desk(Setting(node("n1"))).reconciler
     entry = reconciler.queue.offer("default/p", uid="uid-p", priority=100, created=0.0, now=0.0)
-    plan = Plan(PlanRecord(id="x", node="n1"), "default/p", "uid-p", 100, 0.0, 300.0, gone={"uid-v"})
+    plan = plan_for(PlanRecord(id="x", node="n1"), gone={"uid-v"})
     reconciler.plan_manager.index.add(plan)
     reconciler._end(plan, ending)
     assert entry.attempts == int(ending not in _NO_ATTEMPT)
@@ -112,9 +112,9 @@ async def test_a_clearing_that_never_began():
     desk = Desk(setting)
     reconciler = desk.reconciler
     setting.add(preemptor())
-    plan = Plan(PlanRecord(id="x", node="n1"), "default/p", "uid-p", 100, 0.0, 300.0)
+    plan = plan_for(PlanRecord(id="x", node="n1"))
     reconciler.plan_manager.index.add(plan)
     reconciler._end(plan, Ending.TIMED_OUT)
-    assert reconciler.executor.clearing == {"x"}
+    assert reconciler.executor.clearing == {("x", "uid-p")}
     await reconciler.stop()
     assert not reconciler.executor.clearing

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.reconciler.builders import START, Setting, node, pod, policy, preemptor
+from tests.reconciler.builders import START, Setting, are_nominated, node, plan_for, pod, policy, preemptor
 from webhook.kube.instants import rfc3339
 from webhook.kube.object_cache import Change
 from webhook.policy.model.policies import Policies
@@ -33,7 +33,7 @@ def plan_of(groups: tuple[int, ...], *, devices: bool = False) -> Plan:
         PlanVictim("default", name, f"uid-{name}", group) for name, group in zip(NAMES, groups, strict=False)
     )
     held = (PlanDevice("d", "p", "x"),) if devices else ()
-    return Plan(PlanRecord(id="p1", node="n1", victims=victims, devices=held), "default/p", "u", 100, 0.0, 60.0)
+    return plan_for(PlanRecord(id="p1", node="n1", victims=victims, devices=held))
 
 
 def said_ready(setting: Setting, names: str) -> None:
@@ -99,7 +99,7 @@ def test_behind_which_notice_a_plan_stands(is_so: str, stands: bool):
     if "asking" in is_so:
         made.asking = {"uid-a"}
     if "ended" in is_so:
-        index.remove(made)
+        index.leave(made, made.members, Ending.DELETED)
         made.ended = Ending.OUTDATED
     notices = Notices(index, {"p1": made} if "asking" in is_so else {})
     told = pod("a", node="n1", annotations={NOTICE: notice("p2" if is_so == "other" else "p1")})
@@ -131,7 +131,7 @@ def manager_with(seconds: float) -> tuple[Setting, PlanManager, Plan]:
     one = preemptor("p", "8")
     outcome = setting.evaluate(one)
     manager = PlanManager(setting.evaluator, setting.policy_set)
-    return setting, manager, manager.begin(one, setting.policy, outcome, 0, ())
+    return setting, manager, manager.begin(one, setting.policy, outcome, 0)
 
 
 def let_go(manager: PlanManager, plan: Plan) -> None:
@@ -146,7 +146,7 @@ def test_what_is_done_for_a_notice():
     """Both are told, then waited for; they are asked when the notices are over. Who was not told is told first."""
     setting, manager, plan = manager_with(60.0)
     assert manager.next_action(plan) == Nominate(plan.record.victims)
-    plan.nominated = True
+    are_nominated(plan)
     let_go(manager, plan)
     told = manager.next_action(plan)
     assert isinstance(told, Notify)
@@ -165,12 +165,12 @@ def test_what_is_done_for_a_notice():
 def test_a_policy_that_tells_earlier_than_the_plan_says():
     """The plan is written again before anybody is told: the next leader would ask too early."""
     setting, manager, plan = manager_with(60.0)
-    plan.nominated = True
+    are_nominated(plan)
     setting.policy_set.use(Policies(preemption=(policy(victims=Victims(notice=90.0)),)))
     let_go(manager, plan)
     assert manager.next_action(plan) == Nominate(())
     assert plan.record.notice == 90.0
-    plan.nominated = True
+    are_nominated(plan)
     assert isinstance(manager.next_action(plan), Notify)
 
 

@@ -32,7 +32,7 @@ async def test_a_plan_counts_its_devices_as_taken():
     outcome = setting.evaluate(made[1])
     assert isinstance(outcome, Evicts)
     assert not {victim.metadata.name for victim in outcome.victims} & {one.name for one in first.record.victims}
-    second = desk.reconciler.plan_manager.begin(made[1], setting.policy, outcome, 0, ())
+    second = desk.reconciler.plan_manager.begin(made[1], setting.policy, outcome, 0)
     assert set(first.devices) | set(second.devices) == {DeviceId(DRIVER, "n1", f"d{number}") for number in range(4)}
     assert isinstance(setting.evaluate(made[2]), Unschedulable)
     desk.reconciler.plan_manager.end(second, Ending.OUTDATED)
@@ -106,7 +106,7 @@ async def test_an_owner_that_takes_the_devices_again_is_passed_over():
     manager = desk.reconciler.plan_manager
     action = manager.next_action(plan)
     assert isinstance(action, End)
-    assert manager.end(plan, action.ending)
+    assert manager.end(plan, action.ending, action.node)
     assert action.ending is Ending.DEVICES_TAKEN
     assert [one.owner for one in desk.reconciler.evaluator.eviction_backoff.returning()] == ["Job/default/j"]
 
@@ -186,7 +186,7 @@ async def test_a_new_leader_holds_what_the_plan_names(deallocated: bool):
     setting = Devices(n1=2)
     made = setting.wants("p", 2, nominated="n1")
     desk, plan = begun(setting, made)
-    record = plan.record
+    record, held = plan.written_on(plan.members[0]), plan.devices
     await desk.reconciler.stop()
     fresh = Devices(n1=2)
     for number in range(2):
@@ -200,7 +200,7 @@ async def test_a_new_leader_holds_what_the_plan_names(deallocated: bool):
     led = Desk(fresh)
     led.lead()
     taken = led.reconciler.plans["default/p"]
-    assert taken.devices == plan.devices
+    assert taken.devices == held
     assert isinstance(led.reconciler.plan_manager.next_action(taken), Wait)
     assert isinstance(fresh.evaluate(fresh.wants("q", 1)), Unschedulable)
 

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.reconciler.builders import START, Desk, Setting, node, pod, policy, preemptor, under_way
+from tests.reconciler.builders import START, Desk, Setting, node, plan_for, pod, policy, preemptor, under_way
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects.meta import key_of
 from webhook.kube.objects.pod import Pod
@@ -58,7 +58,7 @@ def planned(setting: Setting, cpu: str = "3") -> Plan:
         for victim in outcome.victims
     )
     record = PlanRecord(id="plan", node=outcome.node, victims=victims)
-    return Plan(record, "default/p", "uid-p", 100, 0.0, 300.0, nominated=True, displaced=True)
+    return plan_for(record, nominated=True, displaced=True)
 
 
 def objection(setting: Setting, plan: Plan) -> str:
@@ -150,7 +150,7 @@ def test_time_is_an_argument(nominated: bool, asked: tuple[str, ...]):
         setting.add(pod(f"{name}-a", "4", node=name), pod(f"{name}-b", "3", node=name, priority=1000))
     setting.add(pod("leaving", "1", node="n1", deleted=rfc3339(START + 10)), preemptor("above", "6", priority=1000))
     plan, at = planned(setting), setting.at
-    plan.nominated, plan.gone = nominated, set(asked)
+    plan.members[0].nominated, plan.gone = nominated, set(asked)
     before = {field.name: copy.copy(getattr(plan, field.name)) for field in dataclasses.fields(Plan)}
     setting.evaluator.clock = NoClock()
     todo = next_action(plan, PlanContext(setting.evaluator, setting.policy_set, under_way(plan)), at)
@@ -168,7 +168,7 @@ def test_the_later_one_of_two_equal_plans_loses_the_room(asked: bool, taken: str
     setting.expect(preemptor("early"), Waits("n1", 1, (setting.state.pods.get("default/v"),)))
     record = PlanRecord(id="plan", node="n1", victims=(PlanVictim("default", "v", "uid-v"),))
     plans = [
-        Plan(record, f"default/{name}", f"uid-{name}", 100, began, 300.0, nominated=True, displaced=True)
+        plan_for(record, f"default/{name}", uid=f"uid-{name}", started=began, nominated=True, displaced=True)
         for began, name in enumerate(("early", "late"))
     ]
     plans[1].record = msgspec.structs.replace(record, id="later", victims=())
@@ -181,7 +181,9 @@ def test_the_later_one_of_two_equal_plans_loses_the_room(asked: bool, taken: str
 def stay(setting: Setting, plan: Plan, wait: float = 0.0) -> set[str]:
     """The victims, by uid, that need not go any more."""
     context = PlanContext(setting.evaluator, setting.policy_set, under_way(plan))
-    situation = Situation(plan, context, setting.state.pods.get(plan.key), setting.at, unasked(plan, context))
+    situation = Situation(
+        plan, context, [(plan.members[0], setting.state.pods.get(plan.key))], setting.at, unasked(plan, context)
+    )
     found = recheck(situation, msgspec.structs.replace(setting.policy, wait_for_terminating=wait))
     return set(found.uids) if isinstance(found, Spare) else set()
 
@@ -260,7 +262,7 @@ def test_patrol_gives_way(monkeypatch: pytest.MonkeyPatch):
         waiting = preemptor(f"p{number}", "1m")
         setting.add(waiting)
         record = PlanRecord(id=f"x{number}", node="n1")
-        plan = Plan(record, f"default/p{number}", waiting.metadata.uid, 100, 0.0, 300.0, nominated=True)
+        plan = plan_for(record, f"default/p{number}", uid=waiting.metadata.uid, nominated=True)
         reconciler.plan_manager.index.add(plan)
 
     def slow(looking):

@@ -161,5 +161,5 @@ async def test_a_pod_that_is_bound_nowhere_is_served_all_the_same(monkeypatch: p
     assert plan.left_out == {f"n{number}" for number in range(5)}
     context = PlanContext(setting.evaluator, setting.policy_set, under_way(plan))
     left = remaining(setting.state, plan)
-    pod_now = setting.state.pods.get(plan.key)
-    assert recheck(Situation(plan, context, pod_now, setting.at, left), setting.policy) is None
+    pods = [(plan.members[0], setting.state.pods.get(plan.key))]
+    assert recheck(Situation(plan, context, pods, setting.at, left), setting.policy) is None

@@ -9,8 +9,8 @@ from webhook.policy.model.values import DECISION, PLAN
 from webhook.reconciler.state.annotations import (
     DecidedVictim,
     DecisionRecord,
-    GangRecord,
     PlanDevice,
+    PlanMember,
     PlanRecord,
     PlanVictim,
     UnreadableError,
@@ -145,11 +145,11 @@ def test_victims_of_a_long_plan_are_found_by_their_uids(members: int):
 FIELDS = {
     PlanRecord: {
         *("id", "node", "victims", "deadline", "policy", "attempt", "version"),
-        *("begun", "devices", "resize", "gang", "notice"),
+        *("begun", "devices", "resize", "members", "notice"),
     },
     PlanVictim: {"namespace", "name", "uid", "group"},
     PlanDevice: {"driver", "pool", "device"},
-    GangRecord: {"id", "members"},
+    PlanMember: {"name", "uid", "node"},
 }
 
 

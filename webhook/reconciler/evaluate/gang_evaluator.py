@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar
 
 import msgspec
 import numpy as np
@@ -26,14 +25,14 @@ from webhook.preemption.victims.rules import Rules
 from webhook.reconciler.clock import Now
 from webhook.reconciler.evaluate.devices_ahead import ONE_BY_ONE, DevicesAhead
 from webhook.reconciler.evaluate.evaluator import Evaluator, schedule_begins, unnominated
-from webhook.reconciler.evaluate.limits import NOT_NOW, PastEvictions, Rates
+from webhook.reconciler.evaluate.limits import NOT_NOW, Rates
 from webhook.reconciler.evaluate.outcomes import Evicts, Fits, Promised, Unschedulable, Waits
 from webhook.reconciler.evaluate.pods_ahead import blocked_text
 from webhook.reconciler.evaluate.room import rows_without
 from webhook.reconciler.evaluate.victim_exclusions import LimitsNow, among_last_resort, excluded_now, last_resort
+from webhook.reconciler.state.annotations import MOST_MEMBERS
+from webhook.reconciler.state.state import State
 
-_MOST_MEMBERS = 256
-"""Members of one plan: each of them names all."""
 _TRIES = 3
 """Decisions until one keeps the rates."""
 
@@ -52,18 +51,6 @@ class GangMembers:
     secured: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Together:
-    """The members that are placed together: each of them with what is done for it.
-
-    Every victim is one for each member on whose node its unit has a pod. Nobody is placed on the nodes `left_out`.
-    """
-
-    result: ClassVar[str] = "together"
-    placed: tuple[tuple[Pod, Evicts | Waits], ...]
-    left_out: frozenset[str] = frozenset()
-
-
 def evaluate_gang(
     evaluator: Evaluator,
     members: GangMembers,
@@ -73,7 +60,7 @@ def evaluate_gang(
     *,
     left_out: Collection[str],
     promised: Promised,
-) -> Together | Fits | Unschedulable:
+) -> Evicts | Waits | Fits | Unschedulable:
     """What to do for the members of a gang together (docs/semantics.md D12).
 
     `attempts` is how many plans evicted for one of them in vain; nothing is planned on the nodes `left_out`. Raises
@@ -81,8 +68,8 @@ def evaluate_gang(
     """
     if policy.extenders:
         return Unschedulable("the policy has extenders, and they are not asked about gangs")
-    if len(members.ready) + len(members.secured) > _MOST_MEMBERS:
-        return Unschedulable(f"{members.key} has more than {_MOST_MEMBERS} pods to be placed together")
+    if len(members.ready) + len(members.secured) > MOST_MEMBERS:
+        return Unschedulable(f"{members.key} has more than {MOST_MEMBERS} pods to be placed together")
     state, at = evaluator.state, Now.by(evaluator.clock)
     # 1. The gang, at the lowest priority that its group or a member has; nobody of it counts as nominated.
     pods = [unnominated(pod) for pod in (*members.ready, *members.gated)]
@@ -122,8 +109,7 @@ def evaluate_gang(
         return too_many
     if taker := _taken_by(evaluator, decision, promised, leaving, at):
         return Unschedulable(f"where evicting pods makes room, {taker}", behind=True)
-    placed = _outcomes(evaluator, decision, leaving, past)
-    return Together(placed, decision.outside | frozenset(left_out))
+    return past.closed_by(_outcome(state, decision, leaving, decision.outside | frozenset(left_out)))
 
 
 def _placed(
@@ -245,39 +231,28 @@ def _candidates(evaluator: Evaluator, rows: NDArray[np.intp], *, together: bool)
     return Candidates.on_nodes(evaluator.state.snapshot, nodes[order], rows[order], np.zeros(len(rows), np.bool_))
 
 
-def _outcomes(
-    evaluator: Evaluator, decision: GangDecision, leaving: NDArray[np.intp], past: PastEvictions
-) -> tuple[tuple[Pod, Evicts | Waits], ...]:
-    """What is done for each member: its victims are the units with a pod on its node."""
-    state = evaluator.state
-    nodes = {placement.node for placement in decision.placements}
-    first = decision.placements[0].node
-    groups = {victim.key: victim.group for victim in decision.victims if victim.group}
-    of_node: dict[str, list[Pod]] = {}
-    for unit in decision.units:
-        pods = [pod for victim in unit if (pod := state.pods.get(victim.key)) is not None]
-        for node in {victim.node for victim in unit} & nodes or {first}:
-            of_node.setdefault(node, []).extend(pods)
-    outcomes: list[tuple[Pod, Evicts | Waits]] = []
+def _outcome(
+    state: State, decision: GangDecision, leaving: NDArray[np.intp], left_out: frozenset[str]
+) -> Evicts | Waits:
+    """Evict the victims for all members, or only wait if there are none; nobody was placed on the nodes `left_out`."""
     # Devices are held in this order, and those of lower priority give way
-    for member, node in sorted(decision.placements, key=lambda placement: -priority_of(placement.pod)):
-        pod = state.pods.get(key_of(member)) or member
-        victims = tuple(of_node.get(node, ()))
-        row = state.snapshot.nodes.find(node)
-        coming = int(np.count_nonzero(state.snapshot.pods.node[leaving] == row)) if len(leaving) else 0
-        if not victims:
-            outcomes.append((pod, Waits(node, coming)))
-            continue
-        evicts = Evicts(
-            node=node,
-            victims=victims,
-            leaving=coming,
-            candidates=1,
-            alternatives=(),
-            because=f"{len(decision.placements)} pods of {decision.gang.key} are placed together",
-            last_resort=among_last_resort(state, victims),
-            grounds={key_of(victim): decision.grounds[key_of(victim)] for victim in victims},
-            groups=groups,
-        )
-        outcomes.append((pod, past.closed_by(evicts)))
-    return tuple(outcomes)
+    placements = sorted(decision.placements, key=lambda placement: -priority_of(placement.pod))
+    places = tuple((state.pods.get(key_of(pod)) or pod, node) for pod, node in placements)
+    rows = state.snapshot.nodes.rows_of({node for _, node in places})
+    coming = int(np.count_nonzero(np.isin(state.snapshot.pods.node[leaving], rows)))
+    victims = tuple(pod for victim in decision.victims if (pod := state.pods.get(victim.key)) is not None)
+    if not victims:
+        return Waits(places[0][1], coming, places=places, left_out=left_out)
+    return Evicts(
+        node=places[0][1],
+        victims=victims,
+        leaving=coming,
+        candidates=1,
+        alternatives=(),
+        because=f"{len(places)} pods of {decision.gang.key} are placed together",
+        last_resort=among_last_resort(state, victims),
+        grounds={key_of(victim): decision.grounds[key_of(victim)] for victim in victims},
+        groups={victim.key: victim.group for victim in decision.victims if victim.group},
+        places=places,
+        left_out=left_out,
+    )

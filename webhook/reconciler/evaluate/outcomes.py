@@ -36,6 +36,10 @@ class Fits:
     nodes: tuple[str, ...]
 
 
+Places = tuple[tuple[Pod, str], ...]
+"""Members of a gang, each with the node that it fits on."""
+
+
 @dataclass(frozen=True, slots=True)
 class Waits:
     """It fits on `node` once the pods that are leaving anyway are gone: reserve the node, evict nobody."""
@@ -47,6 +51,10 @@ class Waits:
     """Pods among them that another plan has yet to ask. If that plan never does, they are asked for this one."""
     groups: dict[str, str] = field(default_factory=dict)
     """Key of each of those victims that goes with a group to the name of the group."""
+    places: Places = ()
+    """The members that are placed together, the first on `node`; none for a pod by itself."""
+    left_out: frozenset[str] = frozenset()
+    """Nodes that were no candidates."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +79,8 @@ class Evicts:
     """Key of each victim to the `policy/rule` by which it may go."""
     groups: dict[str, str] = field(default_factory=dict)
     """Key of each victim that goes with a group to the name of the group."""
+    places: Places = ()
+    left_out: frozenset[str] = frozenset()
     cycles: tuple[tuple[str, ...], ...] = ()
     """The cycles that it closes: from a victim's workload to the preemptor's own, each evicted for the one before."""
 
@@ -124,7 +134,9 @@ Outcome = Fits | Waits | Evicts | Unschedulable | Asks
 
 
 def without_nodes(outcome: Outcome, left_out: Mapping[str, float]) -> Outcome:
-    """The outcome. If nothing helps, it says which nodes were left out and until when (monotonic seconds)."""
+    """The outcome if these nodes were left out until then (monotonic seconds); if nothing helps, it says so."""
+    if isinstance(outcome, Waits | Evicts):
+        return replace(outcome, left_out=frozenset(left_out))
     if not left_out or not isinstance(outcome, Unschedulable):
         return outcome
     shown = ", ".join(list(left_out)[:_SHOWN])

@@ -21,7 +21,7 @@ from webhook.reconciler.evict.victim_requests import VictimRequests
 from webhook.reconciler.evict.writer import DeposedError, StaleError, Writer
 from webhook.reconciler.evictions.store import EvictionStore
 from webhook.reconciler.plans.actions import Displace, Ending, Nominate, Step, Try
-from webhook.reconciler.plans.plan import Plan, Tries
+from webhook.reconciler.plans.plan import Member, Plan, Tries
 from webhook.reconciler.plans.plan_manager import PlanManager
 from webhook.reconciler.preemptors import PolicySet
 from webhook.reconciler.reporting import Reporter
@@ -79,21 +79,21 @@ class Executor:
         self._tasks: set[asyncio.Task[None]] = set()
         self._task_of: dict[str, asyncio.Task[None]] = {}
         """Plan's id to the task that does a step of it."""
-        self.clearing: set[str] = set()
-        """Ids of the plans that are being taken off their pods."""
+        self.clearing: set[tuple[str, str]] = set()
+        """Ids of the plans that are being taken off their pods, and the uids of these."""
 
     def perform(self, plan: Plan, step: Step) -> None:
         """Do one step of a plan."""
         task = self._start(self._perform(plan, step))
-        self._task_of[plan.record.id] = task
-        task.add_done_callback(lambda _: self._task_of.pop(plan.record.id, None))
+        self._task_of[plan.id] = task
+        task.add_done_callback(lambda _: self._task_of.pop(plan.id, None))
 
-    def clear(self, pod: Pod, plan_id: str, node: str, ended: Plan | None = None) -> None:
+    def clear(self, pod: Pod, plan_id: str, node: str, ended: tuple[Plan, Member] | None = None) -> None:
         """Take the plan of that id off the pod, and its nomination to that node.
 
-        For a plan that has just `ended` it is done once its nomination is not on its way any more.
+        For a member for which its plan has just `ended` that is done once its nomination is not on its way any more.
         """
-        self.clearing.add(plan_id)
+        self.clearing.add((plan_id, pod.metadata.uid))
         self._state.expect_cleared(plan_id, node, pod, done=False)
         self._start(self._clear(pod, plan_id, node, ended))
 
@@ -127,7 +127,7 @@ class Executor:
         except DeposedError:
             endings = [Ending.DEPOSED]
         except Exception:
-            log.exception("plan %s for %s failed", plan.record.id, plan.key)
+            log.exception("plan %s for %s failed", plan.id, plan.key)
             endings = [Ending.FAILED]
         ending = min(endings, key=lambda ending: _WEIGHTS.get(ending, len(_WEIGHTS)), default=plan.ended)
         self._news.put_nowait(Performed(plan, ending))
@@ -140,7 +140,8 @@ class Executor:
         match step:
             case Nominate(victims):
                 tries = [self._victims.request(plan, victim, Try(())) for victim in victims]
-                return await _each(self._nominate(plan), *tries)
+                members = [member for member in plan.unplaced if not member.nominated]
+                return await _each(*(self._nominate(plan, member) for member in members), *tries)
             case Displace(pods):
                 return [await self._displace(plan, pods)]
             case _:
@@ -157,23 +158,23 @@ class Executor:
                 results[place] = None
         return results
 
-    async def _nominate(self, plan: Plan) -> Ending | None:
-        """Write nomination, plan and decision; why the plan must end, None if it goes on."""
-        pod = self._state.pod_of(plan.key, plan.uid)
+    async def _nominate(self, plan: Plan, member: Member) -> Ending | None:
+        """Write nomination, plan and decision on a member; why the plan must end, None if it goes on."""
+        pod = self._state.pod_of(member.key, member.uid)
         if pod is None:
             return Ending.OUTDATED
+        record, noted = plan.written_on(member), partial(self._note_written, plan, member)
         try:
-            wanted = self._policy_set.policy_to_act_by
-            await self._writer.nominate(pod, plan.record, plan.decision, wanted, partial(self._note_written, plan))
-            plan.nominated = True
+            await self._writer.nominate(pod, record, member.decision, self._policy_set.policy_to_act_by, noted)
+            member.nominated = True
         except (ApiError, StaleError) as error:
-            log.warning("plan %s for %s: not nominated: %s", plan.record.id, plan.key, error)
+            log.warning("plan %s for %s: not nominated: %s", plan.id, member.key, error)
             return Ending.OUTDATED if isinstance(error, StaleError) else Ending.FAILED
         return plan.ended
 
-    def _note_written(self, plan: Plan, digest: str) -> None:
+    def _note_written(self, plan: Plan, member: Member, digest: str) -> None:
         """A text with this digest is about to be written: the store has it, and the victims, before they are asked."""
-        self._manager.note_written(plan, digest)
+        self._manager.note_written(plan, member, digest)
         self._store.write_soon(awaited=True)
 
     async def _displace(self, plan: Plan, pods: tuple[Pod, ...]) -> Ending | None:
@@ -186,10 +187,10 @@ class Executor:
             try:
                 displaced = await self._writer.displace(pod)
             except StaleError as error:
-                log.info("plan %s for %s: dropped before evicting: %s", plan.record.id, plan.key, error)
+                log.info("plan %s for %s: dropped before evicting: %s", plan.id, plan.key, error)
                 return Ending.OUTDATED
             except ApiError as error:
-                log.warning("plan %s: nomination of %s stays: %s", plan.record.id, key_of(pod), error)
+                log.warning("plan %s: nomination of %s stays: %s", plan.id, key_of(pod), error)
             else:
                 if displaced:
                     self._news.put_nowait(Displaced(pod))
@@ -201,21 +202,22 @@ class Executor:
             if self._manager.plans:
                 await asyncio.sleep(_CLEAR_PAUSE)
 
-    async def _clear(self, pod: Pod, plan_id: str, node: str, ended: Plan | None) -> None:
+    async def _clear(self, pod: Pod, plan_id: str, node: str, ended: tuple[Plan, Member] | None) -> None:
         """Take plan and nomination off; on an error that will not pass by itself, tried again every few seconds."""
         known: Pod | None = pod
         try:
             if ended is not None:
+                plan, member = ended
                 nominating = self._task_of.get(plan_id)
-                if not ended.nominated and nominating is not None:
+                if not member.nominated and nominating is not None:
                     await asyncio.wait((nominating,))  # what is written last must be the clearing
-                if ended.ended is Ending.BOUND:
+                if member.ended is Ending.BOUND:
                     await self._let_plans_pass()
                 for _ in range(_CLEAR_LOOKS):
-                    if ended.asking:  # the answer may be that it goes
+                    if plan.asking and plan.ended is not None:  # the answer may be that it goes
                         await asyncio.sleep(_CLEAR_PAUSE)
-                replaced = await _is_replaced(ended, self._manager.plans)
-                known = None if replaced else self._state.pod_of(ended.key, ended.uid)
+                replaced = await _is_replaced(member, self._manager.plans)
+                known = None if replaced else self._state.pod_of(member.key, member.uid)
             while known is not None:
                 try:
                     without = await self._writer.clear(known, plan_id, node)
@@ -232,7 +234,7 @@ class Executor:
         except Exception:
             log.exception("plan %s could not be taken off %s", plan_id, key_of(pod))
         finally:
-            self.clearing.discard(plan_id)
+            self.clearing.discard((plan_id, pod.metadata.uid))
         self._state.expect_not_cleared((key_of(pod),))
 
 
@@ -245,16 +247,17 @@ async def _each(*parts: Coroutine[Any, Any, Ending | None]) -> list[Ending | Non
     return [result for result in results if not isinstance(result, BaseException)]
 
 
-async def _is_replaced(ended: Plan, plans: Mapping[str, Plan]) -> bool:
+async def _is_replaced(member: Member, plans: Mapping[str, Plan]) -> bool:
     """Whether the following plan for the preemptor was written in the place of one whose node went.
 
     `plans` are those under way, by preemptor. An autoscaler that looks between two patches adds a node for a pod
     without a nomination.
     """
-    following = plans.get(ended.key)
-    if following is None or ended.ended is not Ending.NODE_GONE:
+    following = plans.get(member.key)
+    if following is None or member.ended is not Ending.NODE_GONE:
         return False
+    own = following.member(member.key)
     for _ in range(_FOLLOWING_LOOKS):
-        if not following.nominated and following.ended is None:
+        if not own.nominated and following.ended is None:
             await asyncio.sleep(_FOLLOWING_PAUSE)
-    return following.nominated
+    return own.nominated

@@ -58,7 +58,8 @@ class VictimRequests:
 
     async def request(self, plan: Plan, victim: PlanVictim, step: AboutVictims) -> Ending | None:
         """Make one request about a victim; why the plan must end, None if it goes on."""
-        pod, policy = self._state.pod_of(victim.key, victim.uid), self._policy(plan)
+        pod = self._state.pod_of(victim.key, victim.uid)
+        policy = self._policy(plan, pod) if pod is not None else None
         if plan.ended is not None or pod is None or policy is None or not is_there(self._state, plan, victim):
             return plan.ended
         try:
@@ -73,7 +74,7 @@ class VictimRequests:
                     said = await self._ask(plan, victim, pod, policy)
         except ApiError as error:
             what = "told" if isinstance(step, Notify) else "removed"
-            log.warning("plan %s: %s was not %s: %s", plan.record.id, victim.key, what, error)
+            log.warning("plan %s: %s was not %s: %s", plan.id, victim.key, what, error)
             self._evaluator.eviction_backoff.refused(pod, self._manager.clock.monotonic())
             return Ending.FAILED
         if said is EvictionResult.REFUSED:
@@ -81,9 +82,9 @@ class VictimRequests:
             return Ending.REFUSED
         return None
 
-    def _policy(self, plan: Plan) -> PreemptionPolicy | None:
+    def _policy(self, plan: Plan, victim: Pod) -> PreemptionPolicy | None:
         """The policy that the plan goes by now."""
-        pod = self._state.pods.get(plan.key)
+        pod = self._state.pods.get(plan.member_for(victim).key)
         return policy_for(pod, self._manager.context.policy_set) if pod is not None else None
 
     async def _try(self, plan: Plan, victim: PlanVictim, policy: PreemptionPolicy) -> EvictionResult | None:
@@ -216,7 +217,7 @@ class VictimRequests:
             try:
                 self._note_left(plan, pod, await self._became(plan, pod))
             except (ApiError, DeposedError) as error:
-                log.warning("plan %s: what became of %s is not known: %s", plan.record.id, key_of(pod), error)
+                log.warning("plan %s: what became of %s is not known: %s", plan.id, key_of(pod), error)
             plan.asking.pop(uid, None)
         self._manager.settle(plan)
 
@@ -247,16 +248,14 @@ class VictimRequests:
         """
         if again:
             pod = await self._writer.read(victim)
-            if (known := notice_of(pod)) is not None and known.plan == plan.record.id:
+            if (known := notice_of(pod)) is not None and known.plan == plan.id:
                 self._reporter.told(plan, pod, known)
                 return epoch(known.by)
         now = self._manager.clock.wall()
         until = float(math.ceil(now + seconds))  # an instant of whole seconds, and not one too few
-        whom = self._reporter.preemptor_shown(plan, pod)
-        record = NoticeRecord(
-            plan=plan.record.id, by=rfc3339(until), preemptor=whom, uid=plan.uid, priority=plan.priority
-        )
-        text = f"asked to leave by {record.by} for pod {whom or plan.uid} of priority {plan.priority}"
+        member, whom = plan.member_for(pod), self._reporter.preemptor_shown(plan, pod)
+        record = NoticeRecord(plan=plan.id, by=rfc3339(until), preemptor=whom, uid=member.uid, priority=member.priority)
+        text = f"asked to leave by {record.by} for pod {whom or member.uid} of priority {member.priority}"
         annotations, condition = notice_annotations(record), notice_condition(text, now)
         try:
             async with self._alone(victim.key):
@@ -264,7 +263,7 @@ class VictimRequests:
         except ApiError as error:
             if error.status != 422:
                 raise
-            log.warning("plan %s: only an Event tells %s: %s", plan.record.id, victim.key, error)
+            log.warning("plan %s: only an Event tells %s: %s", plan.id, victim.key, error)
         self._reporter.told(plan, pod, record)
         return until
 

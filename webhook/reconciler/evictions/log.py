@@ -125,7 +125,7 @@ class EvictionLog:
         self._uids: Newest[str, float] = Newest(_MOST_UIDS)
         """When pods were asked to leave."""
         self.plans: dict[str, tuple[str, ...]] = {}
-        """By id, with the digests of what is written of them on their pods."""
+        """By the uid of a preemptor, with the digests of what is written of its plan on it."""
         self.earlier_plans: dict[str, tuple[str, ...]] = {}
         """The same of the leader before, as long as they have not been found."""
 
@@ -205,16 +205,16 @@ class EvictionLog:
                     short = PodEviction(name, "", preemptor=past.eviction.preemptor)
                     self._older.append(past._replace(eviction=short))
 
-    def believe(self, plan: str, digest: str) -> None:
-        """A text with this digest is going to be written of a plan on its pod."""
-        self.plans[plan] = (*self.plans.get(plan, ()), digest)
+    def believe(self, preemptor: str, digest: str) -> None:
+        """A text with this digest is going to be written of a plan on the pod of this uid."""
+        self.plans[preemptor] = (*self.plans.get(preemptor, ()), digest)
         self.version += 1
 
-    def is_of_leader_before(self, plan: str, digest: str) -> bool:
-        """Whether the leader before had a plan under way whose text has this digest: only the first one who asks."""
-        if digest not in self.earlier_plans.get(plan, ()):
+    def is_of_leader_before(self, preemptor: str, digest: str) -> bool:
+        """Whether the leader before has written a text with this digest on the pod: only the first one who asks."""
+        if digest not in self.earlier_plans.get(preemptor, ()):
             return False
-        self.plans[plan] = self.earlier_plans.pop(plan)
+        self.plans[preemptor] = self.earlier_plans.pop(preemptor)
         return True
 
     # What the rates leave.

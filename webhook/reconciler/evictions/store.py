@@ -68,8 +68,8 @@ class EvictionRecord(msgspec.Struct, frozen=True):
     """What is written at an instant, by a clock that said `now`; other times are by that clock, too.
 
     `intended` are the evictions that plans have yet to ask for, by the uid of the pod, `evictions` those that have
-    happened, the newest first, and `uids` the pods that went a moment ago. `plans` are those on pods, by id, with the
-    digests of what is written there. `returning` are owners that put their pods back.
+    happened, the newest first, and `uids` the pods that went a moment ago. `plans` are those on pods, by the uids of
+    these, with the digests of what is written there. `returning` are owners that put their pods back.
     """
 
     at: str = ""

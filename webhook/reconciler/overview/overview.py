@@ -29,9 +29,9 @@ from webhook.preemption.ranking import how_compared
 from webhook.reconciler.decision_history import Known
 from webhook.reconciler.evictions.log import BARE
 from webhook.reconciler.evictions.store import EvictionRecord
-from webhook.reconciler.overview.plans_shown import UnderWay, by_gang, shown_as_one
+from webhook.reconciler.overview.plans_shown import UnderWay, plan_shown
 from webhook.reconciler.overview.priorities import ladder
-from webhook.reconciler.plans.plan import Plan
+from webhook.reconciler.plans.plan import Member
 from webhook.reconciler.preemptors import is_marked, unschedulable_since
 from webhook.reconciler.queue.queue import QueueState
 from webhook.reconciler.reconciler import Reconciler
@@ -70,7 +70,7 @@ def overview(service: ReconcilerService, port: int, surroundings: Surroundings) 
     pending = [pod for pod in state.pods.items().values() if not (pod.spec.node_name or is_terminal(pod))]
     marked = [pod for pod in pending if is_marked(pod)]
     waiting, waiting_total = _queued(service.reconciler) if leading else _unscheduled(marked)
-    plans = by_gang(_under_way(service.reconciler) if leading else _written(marked))
+    plans = _under_way(service.reconciler) if leading else _written(marked)
     ahead = wall - service.clock.monotonic()
     # 3. Everything else is the same for every process.
     return Page(
@@ -80,7 +80,7 @@ def overview(service: ReconcilerService, port: int, surroundings: Surroundings) 
         pods=len(state.pods.items()),
         waiting=tuple(waiting),
         waiting_total=waiting_total,
-        plans=tuple(shown_as_one(state, gang, ahead) for gang in plans[:_PLANS]),
+        plans=tuple(plan_shown(state, plan, ahead) for plan in plans[:_PLANS]),
         plans_total=len(plans),
         decisions=tuple(_decision(known) for known in service.history.decisions()[:_DECISIONS]),
         evictions=_evictions(service.evictions(), wall),
@@ -119,23 +119,30 @@ def _unscheduled(marked: Iterable[Pod]) -> tuple[list[WaitingPod], int]:
 
 def _under_way(reconciler: Reconciler) -> list[UnderWay]:
     """The plans of a process that leads, the oldest first."""
-    plans = sorted(reconciler.plans.values(), key=lambda plan: plan.started)
-    return [UnderWay(reconciler.state.pods.get(plan.key) or _nobody(plan), plan.record, plan) for plan in plans]
+    plans = sorted(reconciler.plan_manager.index.by_id.values(), key=lambda plan: plan.started)
+    pods = reconciler.state.pods
+    return [
+        UnderWay(
+            [(pods.get(row.key) or _nobody(row), plan.written_on(row)) for row in plan.members if row.ended is None],
+            plan,
+        )
+        for plan in plans
+    ]
 
 
 def _written(marked: Iterable[Pod]) -> list[UnderWay]:
     """The plans that are written on pods."""
-    plans = []
+    plans: dict[str, UnderWay] = {}
     for pod in marked:
         with suppress(UnreadableError):
             if (record := plan_of(pod)) is not None:
-                plans.append(UnderWay(pod, record))
-    return plans
+                plans.setdefault(record.id, UnderWay([])).members.append((pod, record))
+    return list(plans.values())
 
 
-def _nobody(plan: Plan) -> Pod:
+def _nobody(member: Member) -> Pod:
     """What stands for a preemptor that has just gone."""
-    namespace, _, name = plan.key.partition("/")
+    namespace, _, name = member.key.partition("/")
     return Pod(metadata=ObjectMeta(namespace=namespace, name=name))
 
 

@@ -1,10 +1,9 @@
-"""The plans under way as the page shows them: those of a gang as one, with its members and all their victims."""
+"""The plans under way as the page shows them: that of a gang with its members."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from webhook.kube.instants import epoch_or
 from webhook.kube.objects.meta import key_of
@@ -26,109 +25,91 @@ _FIRST = "to be asked"
 
 @dataclass(frozen=True, slots=True)
 class UnderWay:
-    """A plan with its preemptor; `plan` is None if it was read off that, and its victims tell how far it is."""
+    """A plan with its preemptors and what is written on each; `plan` is None if it was read off these.
 
-    pod: Pod
-    record: PlanRecord
+    Then its victims tell how far it is.
+    """
+
+    members: list[tuple[Pod, PlanRecord]]
     plan: Plan | None = None
 
-    def step(self, state: State) -> int:
-        """How far it is, as `PlanShown` has it."""
-        if self.plan is not None:
-            return self.plan.step
-        if all(victim.state != _FIRST for victim in victims_shown(state, [self]).values()):
-            return 3
-        return 1 if self.record.notice else 2
-
-    def begun(self, ahead: float) -> float | None:
-        """When it began; `ahead` is what an instant since the epoch is more than a monotonic one."""
-        return epoch_or(self.record.begun, 0.0) or None if self.plan is None else self.plan.started + ahead
-
-    def until(self, ahead: float) -> float | None:
-        """When it is given up, None for not before something happens."""
-        if self.plan is None:
-            return epoch_or(self.record.deadline, 0.0) or None
-        return None if math.isinf(self.plan.deadline) else self.plan.deadline + ahead
-
     @property
-    def reserved(self) -> bool:
-        """Whether its nomination stands."""
-        return self.plan.reserved if self.plan else self.pod.status.nominated_node_name == self.record.node
+    def record(self) -> PlanRecord:
+        """What is written on the first preemptor."""
+        return self.members[0][1]
 
 
-def by_gang(plans: Iterable[UnderWay]) -> list[list[UnderWay]]:
-    """The plans, those of one gang together, in the order of the first of each."""
-    gangs: dict[str, list[UnderWay]] = {}
-    for under_way in plans:
-        gang = under_way.record.gang
-        gangs.setdefault(gang.id if gang else key_of(under_way.pod), []).append(under_way)
-    return list(gangs.values())
+def victims_shown(state: State, under_way: UnderWay) -> dict[str, VictimShown]:
+    """The victims of a plan by their keys, what goes whole one after the other.
 
-
-def victims_shown(state: State, plans: Iterable[UnderWay]) -> dict[str, VictimShown]:
-    """The victims of plans by their keys, each once, with what goes whole one after the other.
-
-    A victim is as far as the plan says that is farthest: its pod says the rest. One that is gone, and that the record
-    does not name, is left out.
+    One that is gone, and that the record does not name, is left out.
     """
-    victims: dict[str, VictimShown] = {}
-    for under_way in plans:
-        record, plan = under_way.record, under_way.plan
-        names = group_names(state, record.victims) if plan is None else plan.groups
-        for victim in record.victims:
-            group = names.get(victim.group, f"group {victim.group}") if victim.group else ""
-            known = victims.get(victim.key)
-            if victim.name and (known is None or known.state == _FIRST):
-                victims[victim.key] = _victim(state, victim, group, plan, record.id)
-    first: dict[str, int] = {}
-    for place, (key, row) in enumerate(victims.items()):
-        first.setdefault(row.group or key, place)
-    return dict(sorted(victims.items(), key=lambda pair: first[pair[1].group or pair[0]]))
+    record, plan = with_names(under_way.record, state.pods.items().values()), under_way.plan
+    names = group_names(state, record.victims) if plan is None else plan.groups
+    victims, first = dict[str, VictimShown](), dict[int | str, int]()
+    for place, victim in enumerate(record.victims):
+        group = names.get(victim.group, f"group {victim.group}") if victim.group else ""
+        first.setdefault(victim.group or victim.uid, place)
+        if victim.name:
+            victims[victim.key] = _victim(state, victim, group, plan, record.id)
+    together = sorted(record.victims, key=lambda victim: first[victim.group or victim.uid])
+    return {victim.key: victims[victim.key] for victim in together if victim.name}
 
 
-def shown_as_one(state: State, plans: Sequence[UnderWay], ahead: float) -> PlanShown:
-    """The plan of a preemptor without a gang, or those of a gang as one: as far as the one that is behind.
+def plan_shown(state: State, under_way: UnderWay, ahead: float) -> PlanShown:
+    """A plan; `ahead` is what an instant since the epoch is more than a monotonic one.
 
-    `ahead` is as for `UnderWay.begun`. Victims and devices are cut to the first ones.
+    Victims and devices are cut to the first ones.
     """
-    pods, claims = state.pods.items().values(), state.snapshot.device_claims
-    plans = [replace(under_way, record=with_names(under_way.record, pods)) for under_way in plans]
-    victims, first = list(victims_shown(state, plans).values()), plans[0]
-    unnamed = sum(not victim.name for under_way in plans for victim in under_way.record.victims)
-    devices = [DeviceId(row.driver, row.pool, row.device) for under_way in plans for row in under_way.record.devices]
+    (pod, _), record, plan, claims = (
+        under_way.members[0],
+        under_way.record,
+        under_way.plan,
+        state.snapshot.device_claims,
+    )
+    victims = list(victims_shown(state, under_way).values())
+    rows = [row for _, own in under_way.members for row in own.devices]
+    devices = [DeviceId(row.driver, row.pool, row.device) for row in rows]
+    if plan is not None:
+        step, reserved = plan.step, all(row.reserved for row in plan.unplaced)
+        begun, until = plan.started + ahead, plan.deadline + ahead
+    else:
+        step = 3 if all(victim.state != _FIRST for victim in victims) else 1 if record.notice else 2
+        reserved = all(member.status.nominated_node_name == own.node for member, own in under_way.members)
+        begun, until = epoch_or(record.begun, 0.0), epoch_or(record.deadline, 0.0)
     return PlanShown(
-        preemptor=key_of(first.pod),
-        priority=first.pod.spec.priority or 0 if first.plan is None else first.plan.priority,
-        node=first.record.node,
-        policy=first.record.policy,
-        step=min(under_way.step(state) for under_way in plans),
-        begun=min((at for under_way in plans if (at := under_way.begun(ahead)) is not None), default=None),
-        until=max((at for under_way in plans if (at := under_way.until(ahead)) is not None), default=None),
-        reserved=all(under_way.reserved for under_way in plans),
+        preemptor=key_of(pod),
+        priority=plan.members[0].priority if plan else pod.spec.priority or 0,
+        node=record.node,
+        policy=record.policy,
+        step=step,
+        begun=begun or None,
+        until=until if until and math.isfinite(until) else None,
+        reserved=reserved,
         victims=tuple(victims[:_VICTIMS]),
-        more_victims=max(0, len(victims) - _VICTIMS) + unnamed,
+        more_victims=len(record.victims) - min(len(victims), _VICTIMS),
         devices=tuple(
             DeviceShown("/".join(device), tuple(sorted(claims.users(device) - claims.planned.keys())[:_HOLDERS]))
             for device in devices[:_DEVICES]
         ),
         more_devices=max(0, len(devices) - _DEVICES),
-        gang=_gang(state, plans) if first.record.gang else None,
+        gang=_gang(state, under_way) if record.members else None,
     )
 
 
-def _gang(state: State, plans: Sequence[UnderWay]) -> GangShown:
-    """The members that are bound, and those with plans, and what is missing to the minimum."""
-    key, grouped = group_of(plans[0].pod), state.snapshot.pods.grouped
+def _gang(state: State, under_way: UnderWay) -> GangShown:
+    """The members that are bound, and those of the plan, and what is missing to the minimum."""
+    key, grouped = group_of(under_way.members[0][0]), state.snapshot.pods.grouped
     group = state.snapshot.pods.groups.find(key)
     names = state.snapshot.pods.names
     known = (state.pods.get(f"{key.namespace}/{names[row]}") for row in (grouped.members(group) if group else ()))
     there = [pod for pod in known if pod and pod.spec.node_name and not pod.metadata.deletion_timestamp]
     members = [MemberShown(pod=key_of(pod), node=pod.spec.node_name, state="bound") for pod in there]
-    for pod, record in ((under_way.pod, under_way.record) for under_way in plans):
+    for pod, record in under_way.members:
         if not pod.spec.node_name:
             said = "nominated" if pod.status.nominated_node_name == record.node else "to be nominated"
             members.append(MemberShown(pod=key_of(pod), node=record.node, state=said))
-    minimum = form_gang(state.snapshot, [under_way.pod for under_way in plans]).minimum
+    minimum = form_gang(state.snapshot, [pod for pod, _ in under_way.members]).minimum
     bound, nominated = len(there), sum(member.state == "nominated" for member in members)
     return GangShown(
         name=str(key),

@@ -131,15 +131,23 @@ class Wait(NamedTuple):
     until: float
 
 
+class Leave(NamedTuple):
+    """This member, by `namespace/name`, is one no more; the others go on as long as they are enough."""
+
+    key: str
+    ending: Ending
+
+
 class End(NamedTuple):
-    """The plan is over."""
+    """The plan is over, since there is no room on this `node` any more, if it names one."""
 
     ending: Ending
     note: str = ""
+    node: str = ""
 
 
 AboutVictims = Try | Notify | Prepare | Ask
 """What is done about several victims, side by side."""
 Step = Nominate | Displace | AboutVictims
 """What is done for a plan, one thing after the other."""
-Action = Step | Promise | Spare | Wait | End
+Action = Step | Promise | Spare | Wait | Leave | End

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Collection, Iterable
+from contextlib import suppress
 from typing import NamedTuple
 
 from webhook.kube.instants import epoch, epoch_or
@@ -18,15 +19,18 @@ from webhook.kube.pods import is_terminal
 from webhook.policy.model.preemption import PreemptionPolicy
 from webhook.policy.model.values import PLAN
 from webhook.preemption.snapshot.amounts import ClusterError
+from webhook.preemption.snapshot.device_index import DeviceId
 from webhook.preemption.victims.rules import Rules
 from webhook.reconciler.clock import Now
 from webhook.reconciler.evaluate.evaluator import Evaluator
 from webhook.reconciler.evictions.store import EvictionRecord, recall
-from webhook.reconciler.plans.plan import Plan, group_names
+from webhook.reconciler.plans.plan import Member, Plan, group_names, is_leaving
+from webhook.reconciler.plans.plan_devices import devices_for
 from webhook.reconciler.plans.plan_manager import PlanManager
 from webhook.reconciler.plans.recheck import time_for
 from webhook.reconciler.preemptors import PolicySet, lacks_post_filter
 from webhook.reconciler.state.annotations import (
+    PlanMember,
     PlanRecord,
     UnreadableError,
     decision_of,
@@ -53,81 +57,110 @@ class Adopted(NamedTuple):
     outdated: str = ""
 
 
-def adopt(pod: Pod, manager: PlanManager, policy_set: PolicySet, clearing: Collection[str]) -> Adopted | TakeOff | None:
+def adopt(
+    pod: Pod, manager: PlanManager, policy_set: PolicySet, clearing: Collection[tuple[str, str]]
+) -> Adopted | TakeOff | None:
     """Take over the plan an earlier leader wrote on a pod; None if it carries none, or one that is being taken off.
 
-    `clearing` are the ids of the plans that this process is taking off their pods.
+    `clearing` are the plans that this process is taking off their pods, each with the uid of the pod. The plan of a
+    gang is taken over with all members that are there, also those on which the earlier leader has not written it yet.
     """
     # 1. Read it. What no version of giveway would write is taken off.
-    state, name = manager.evaluator.state, key_of(pod)
+    state, name, log_ = manager.evaluator.state, key_of(pod), manager.evaluator.log
     try:
         record = plan_of(pod)
     except UnreadableError as error:
         log.warning("%s: %s; taking it off", name, error)
         return TakeOff((pod.metadata.annotations or {})[PLAN], pod.status.nominated_node_name)
     cleared = state.pending.cleared.get(name)
-    if record is None or record.id in clearing or (cleared is not None and not cleared.shown(pod)):
+    being_cleared = cleared is not None and not cleared.shown(pod)
+    if record is None or (record.id, pod.metadata.uid) in clearing or being_cleared:
         return None
     # 2. Take it off if the leader before did not have it under way like this, or it is over: without its nomination
-    #    though the scheduler clears none, or for a pod to leave alone.
+    #    though the scheduler clears none, or for a pod to leave alone, or one of a gang with another plan by now.
     nominated, policy = pod.status.nominated_node_name, policy_set.policy_to_act_by(pod)
     under_way = nominated == record.node or (not nominated and lacks_post_filter(pod))
     if record.resize:
         under_way = pod.spec.node_name == record.node
-    evictions = manager.evaluator.log
-    if not evictions.is_of_leader_before(record.id, digest_on(pod)):
+    if not log_.is_of_leader_before(pod.metadata.uid, digest_on(pod)):
         return TakeOff(record.id, record.node)
-    if not under_way or policy is None:
-        del evictions.plans[record.id]
+    taken = any(f"{pod.metadata.namespace}/{member.name}" in manager.plans for member in record.members or ())
+    if not under_way or policy is None or taken:
+        del log_.plans[pod.metadata.uid]
         return TakeOff(record.id, record.node)
     # 3. Let it hold its room. Its time begins again: while nobody led, nobody could see the scheduler at work.
-    plan, remaining = _taken_over(pod, with_names(record, state.pods.items().values()), manager, policy)
+    record = with_names(record, state.pods.items().values())
+    members = _members(pod, record, manager, clearing)
+    plan, remaining = _taken_over(members, record, manager, policy)
     manager.index.add(plan)
     for victim in plan.record.victims:
         if state.pod_of(victim.key, victim.uid) is None:
             state.expect_deallocated(victim.uid)
-    manager.hold_devices(plan, plan.devices)
-    manager.observe_nomination(plan, pod)
-    manager.unchecked[plan.key] = None
+    for member, known in ((member, state.pods.items()[member.key]) for member in members):
+        needed = member.devices if member.nominated else devices_for(state.snapshot, known, member.node)
+        manager.hold_devices(member, needed)
+        if member.nominated:
+            manager.observe_nomination(plan, member, known)
+        else:
+            state.hold(plan.id, (member.key, member.uid), member.node)
+    manager.unchecked[plan.id] = None
     # 4. If nobody was asked, go on only if a decision made now asks for just the victims that remain. A plan that has
     #    evicted goes on where it is, by the rules of now: what was done would have been in vain. So does that of a
-    #    gang, of which another plan may have evicted. Their rates were granted, by a clock that may differ.
+    #    gang. Their rates were granted, by a clock that may differ.
     outdated = ""
-    if remaining and math.isinf(plan.granted):
+    if remaining and math.isinf(plan.granted) and not plan.is_gang:
         outdated = disagreement(manager.evaluator, pod, policy_set.rules[policy.name], plan.record)
     if remaining and not outdated:
-        log.info("plan %s for %s: going on with it, %d victims remain", plan.record.id, name, len(remaining))
+        log.info("plan %s for %s: going on with it, %d victims remain", plan.id, name, len(remaining))
         manager.expect(plan, policy, remaining)
     return Adopted(plan, outdated)
 
 
-def _taken_over(pod: Pod, record: PlanRecord, manager: PlanManager, policy: PreemptionPolicy) -> tuple[Plan, list[Pod]]:
+def _members(pod: Pod, record: PlanRecord, manager: PlanManager, clearing: Collection[tuple[str, str]]) -> list[Member]:
+    """The pod, and of those that its plan names the others that wait for a node."""
+    state, log_, members = manager.evaluator.state, manager.evaluator.log, []
+    act = manager.context.policy_set.policy_to_act_by
+    for named in record.members or (PlanMember(pod.metadata.name, pod.metadata.uid, record.node),):
+        known = state.pod_of(f"{pod.metadata.namespace}/{named.name}", named.uid)
+        waits = known is not None and not known.spec.node_name and act(known) is not None
+        if known is None or (record.id, named.uid) in clearing or not (waits or known is pod):
+            continue
+        member = Member(key_of(known), named.uid, known.spec.priority or 0, named.node)
+        believed = known is pod or log_.is_of_leader_before(named.uid, digest_on(known))
+        with suppress(UnreadableError):
+            if believed and (said := plan_of(known)) is not None and said.id == record.id:
+                member.nominated = member.seen = True
+                member.devices = [DeviceId(device.driver, device.pool, device.device) for device in said.devices]
+        members.append(member)
+    return members
+
+
+def _taken_over(
+    members: list[Member], record: PlanRecord, manager: PlanManager, policy: PreemptionPolicy
+) -> tuple[Plan, list[Pod]]:
     """The plan as far as it has come, and its victims that remain: who was told and asked is read off the victims."""
     state, now, wall = manager.evaluator.state, manager.clock.monotonic(), manager.clock.wall()
     there = [known for victim in record.victims if (known := state.pod_of(victim.key, victim.uid)) is not None]
-    remaining = [victim for victim in there if not (victim.metadata.deletion_timestamp or is_terminal(victim))]
+    remaining = [victim for victim in there if not is_leaving(victim)]
     gone = {victim.uid for victim in record.victims} - {victim.metadata.uid for victim in remaining}
     plan = Plan(
         record,
-        key_of(pod),
-        pod.metadata.uid,
-        pod.spec.priority or 0,
+        members,
         now,
         now + time_for(there, policy),
         timeout=policy.plan_timeout,
-        nominated=True,
         announced=not remaining,
         evicting=state.creations.at(record.begun),
-        seen=True,
         notices=_notices(remaining, record, now, wall),
         ends={victim.metadata.uid: _ends(manager, victim, policy) for victim in there if victim not in remaining},
         groups=group_names(state, record.victims),
-        granted=now if gone or record.gang else -math.inf,
+        granted=now if gone else -math.inf,
         gone=gone,
     )
-    if (decision := decision_of(pod)) is not None and decision.plan == record.id:
-        plan.owners = frozenset(victim.owner for victim in decision.victims if victim.owner)
-        plan.room = decision.room
+    for decision in (decision_of(state.pods.items()[member.key]) for member in members):
+        if decision is not None and decision.plan == record.id:
+            plan.owners |= frozenset(victim.owner for victim in decision.victims if victim.owner)
+            plan.room = plan.room or decision.room
     return plan, remaining
 
 

@@ -8,20 +8,24 @@ not stored: it follows from what was written, told and asked.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
+from webhook.kube.objects.meta import key_of
 from webhook.kube.objects.pod import Pod
 from webhook.kube.pods import is_deferred, is_terminal
 from webhook.policy.model.preemption import EvictionMode, PreemptionPolicy
-from webhook.preemption.decision import refusal_of
-from webhook.preemption.gangs.gang import form_gang
+from webhook.preemption.decision import fits_on, refusal_of
+from webhook.preemption.gangs.gang import form_gang, is_gang
+from webhook.preemption.snapshot.pod_groups import GroupKey, group_of
 from webhook.reconciler.clock import Now
+from webhook.reconciler.evaluate.room import rows_with
 from webhook.reconciler.plans.actions import (
     Action,
     Ask,
     Displace,
     End,
     Ending,
+    Leave,
     Nominate,
     Notify,
     Prepare,
@@ -30,45 +34,48 @@ from webhook.reconciler.plans.actions import (
     Wait,
 )
 from webhook.reconciler.plans.notices import askable, not_told
-from webhook.reconciler.plans.plan import Plan, remaining, to_displace
+from webhook.reconciler.plans.plan import Member, Plan, remaining
 from webhook.reconciler.plans.plan_devices import asked_in_step, claims_in_the_way, taken_text
-from webhook.reconciler.plans.recheck import PlanContext, Situation, later_equals, recheck
+from webhook.reconciler.plans.recheck import PlanContext, Situation, fits_elsewhere, later_equals, recheck
 from webhook.reconciler.preemptors import PolicySet, is_marked
 from webhook.reconciler.state.annotations import PlanVictim, carries
+from webhook.reconciler.state.state import State
 
 _SHORTEST_WAIT = 0.05
 """Seconds between two looks at a plan, if nothing happens: whatever it waits for, the loop does not spin on it."""
 _ASSEMBLY_PAUSE = 1.0
-"""Seconds between two looks at whether all of a gang are nominated, or all of a group may go, if nothing happens."""
+"""Seconds between two looks at whether all of a gang are there, or all of a group may go, if nothing happens."""
 
 
 def next_action(plan: Plan, context: PlanContext, at: Now) -> Action:
     """What to do next for a plan, which is not changed, but for `plan.approved`."""
-    state = context.evaluator.state
-    pod = state.pods.get(plan.key)
-    # 1. It may be over by what became of the preemptor, the node or its time.
-    if (ending := over(plan, pod, at.monotonic)) is not None:
-        return End(ending)
-    assert pod is not None
-    if state.nodes.get(plan.record.node) is None:
+    state, pods = context.evaluator.state, list[tuple[Member, Pod]]()
+    # 1. It may be over, or a member may leave it, by what became of the preemptors, the nodes or its time.
+    for member in plan.unplaced:
+        pod = state.pods.get(member.key)
+        if (ending := over(plan, member, pod)) is not None:
+            return Leave(member.key, ending) if len(plan.unplaced) > 1 else End(ending)
+        assert pod is not None
+        pods.append((member, pod))
+    if plan.deadline <= at.monotonic:
+        return End(Ending.TIMED_OUT)
+    if any(state.nodes.get(member.node) is None for member, _ in pods):
         return End(Ending.NODE_GONE)
     # 2. What was written, told and asked says the rest.
-    action = _next_step(Situation(plan, context, pod, at, unasked(plan, context)))
+    action = _next_step(Situation(plan, context, pods, at, unasked(plan, context)))
     if isinstance(action, Wait):
         action = Wait(max(action.until, at.monotonic + _SHORTEST_WAIT))
     return action
 
 
 def _next_step(situation: Situation) -> Action:
-    """Write the nomination, tell the victims, ask them, and wait for the room; each once all before it is done."""
+    """Write the nominations, tell the victims, ask them, and wait for the room; each once all before it is done."""
     plan, left, now = situation.plan, situation.left, situation.now
-    # 1. Before anything else the nomination is written. Nobody goes for a gang before all its members are nominated.
-    if why := too_few(plan, situation.pod, situation.context):
+    # 1. Before anything else the nominations are written: nobody goes for a part of a gang.
+    if why := too_few(situation.pods[0][1], situation.context):
         return Wait(now + _ASSEMBLY_PAUSE) if situation.context.unseen else End(Ending.GANG, why)
     if not plan.nominated:
         return Nominate(_to_try(situation) if _go_several(situation) else ())
-    if any(not sibling.nominated for sibling in situation.siblings):
-        return Wait(now + _ASSEMBLY_PAUSE)
     # 2. If all have been asked, the room is there, or will be, or it was taken.
     if not left:
         return _room(situation)
@@ -88,20 +95,28 @@ def _next_step(situation: Situation) -> Action:
     return _evict(situation, policy)
 
 
-def too_few(plan: Plan, pod: Pod, context: PlanContext) -> str:
-    """Why the gang of this plan's preemptor must not go on: it needs more members than are nominated and bound."""
-    if not plan.record.gang:
+def too_few(pod: Pod, context: PlanContext) -> str:
+    """Why nobody may go for this member of a gang: the gang needs more members than are nominated and bound."""
+    snapshot = context.evaluator.state.snapshot
+    if not is_gang(snapshot, pod):
         return ""
-    nodes = [member.record.node for member in (plan, *context.plans.siblings(plan))]
-    gang = form_gang(context.evaluator.state.snapshot, [pod], nodes)
+    gang = form_gang(snapshot, [pod], planned_nodes(context, group_of(pod)))
     missing = len(gang.secured) < gang.minimum
     return f"{gang.key} needs {gang.minimum} pods, and {len(gang.secured)} are nominated or bound" if missing else ""
+
+
+def planned_nodes(context: PlanContext, group: GroupKey) -> list[str]:
+    """The nodes that plans have for members of a group."""
+    plans = context.plans.by_preemptor
+    waiting = map(key_of, context.evaluator.state.waiting_members(group))
+    return [plan.member(key).node for key in waiting if (plan := plans.get(key)) is not None]
 
 
 def _look_again(situation: Situation) -> PreemptionPolicy | Action:
     """The policy by which the victims that are left may be told and asked now; if they may not, what to do instead."""
     plan, context = situation.plan, situation.context
-    if (policy := policy_for(situation.pod, context.policy_set)) is None:
+    policies = [policy_for(pod, context.policy_set) for _, pod in situation.pods]
+    if (policy := policies[0]) is None or None in policies:
         return End(Ending.OUTDATED, "no policy lets the reconciler preempt for it any more")
     bound = plan.bound_to_go()
     match recheck(situation, policy):
@@ -135,7 +150,7 @@ def _not_paused(situation: Situation, victims: Collection[PlanVictim]) -> tuple[
 
 def _go_several(situation: Situation) -> bool:
     """Whether one victim that the server keeps would cost others."""
-    return bool(situation.siblings) or len(situation.left) + len(_shared(situation)) + len(situation.plan.gone) > 1
+    return len(situation.left) + len(_shared(situation)) + len(situation.plan.gone) > 1
 
 
 def _evict(situation: Situation, policy: PreemptionPolicy) -> Action:
@@ -152,21 +167,19 @@ def _evict(situation: Situation, policy: PreemptionPolicy) -> Action:
     # 3. If several go, it is tried first whether one of them is kept: the others would go in vain.
     if _go_several(situation) and (untried := _to_try(situation)):
         return _try(situation, untried)
-    if any(_holds_back(sibling, context) for sibling in situation.siblings):
-        return Wait(now + _ASSEMBLY_PAUSE)
     # 4. Devices have to come free together, or pods that want fewer take them one by one.
     slow = [victim for victim in left if plan.tried.get(victim.uid) is False]
-    if plan.record.devices and not slow:
+    if plan.devices and not slow:
         asked, later = asked_in_step(evaluator.state, plan, asked, policy, now)
     # 5. Ask them: first those of whom the server could not tell, then those that a budget covers, the last one last.
     #    The rest of a group goes at once, not bit by bit, and only when no budget can refuse one of it any more.
     pods, covering = evaluator.state.pods, evaluator.state.pending.covering
     covered = [victim for victim in asked if (pod := pods.get(victim.key)) is not None and covering(pod)]
     if len(grouped := [victim for victim in covered if victim.group]) > 1:
-        # If the first one is refused the group is whole yet. Once one on the plan's node has gone there may be room.
-        here = {victim.uid for victim in evaluator.state.pods_on(plan.record.node)}
+        # If the first one is refused the group is whole yet. Once one on a node of the plan has gone there may be room.
+        here = {victim.uid for member in plan.unplaced for victim in evaluator.state.pods_on(member.node)}
         return _ask(situation, policy, covered, [min(grouped, key=lambda victim: victim.uid in here)])
-    last = 0 if math.isfinite(later) and not plan.record.devices else 1
+    last = 0 if math.isfinite(later) and not plan.devices else 1
     first = slow or (covered if len(covered) < len(asked) else asked[: len(asked) - last]) or asked
     whole = {victim.group for victim in first if len(covered) in (0, len(asked))} - {0}
     chosen = [victim for victim in asked if victim in first or victim.group in whole]
@@ -188,42 +201,73 @@ def _ask(
     return Prepare(unprepared) if unprepared else Ask(tuple(ready))
 
 
-def _holds_back(sibling: Plan, context: PlanContext) -> bool:
-    """Whether the plan for another member of the gang has yet to find out whether its victims would go."""
-    left = remaining(context.evaluator.state, sibling) if not sibling.waiting else ()
-    return any(victim.uid not in sibling.tried for victim in left)
-
-
 def _room(situation: Situation) -> Action:
     """Wait for the room as long as it can come."""
-    plan, context, pod = situation.plan, situation.context, situation.pod
-    evaluator, later = context.evaluator, later_equals(plan, context.plans)
-    binding = evaluator.state.snapshot.device_claims.is_binding(plan.uid)
-    if math.isinf(plan.roomy) and not binding and not evaluator.has_room(pod, plan.record.node, but=later):
-        if refusal := refusal_of(evaluator.state.snapshot, pod, plan.record.node):
+    plan, context = situation.plan, situation.context
+    evaluator, snapshot = context.evaluator, context.evaluator.state.snapshot
+    for member, pod in situation.pods if math.isinf(plan.roomy) else ():
+        later = later_equals(plan, member, context.plans)
+        if snapshot.device_claims.is_binding(member.uid) or evaluator.has_room(pod, member.node, but=later):
+            continue
+        if fits_elsewhere(plan, member, pod, context):
+            continue
+        if refusal := refusal_of(snapshot, pod, member.node):
             return End(Ending.NODE_CHANGED, refusal)
-        if lost := claims_in_the_way(context.evaluator.state.snapshot, plan):
-            return End(Ending.DEVICES_TAKEN, taken_text(lost))
-        cleared = "" if plan.reserved else "; the scheduler cleared the nomination, so nothing was reserved"
-        return End(Ending.SPACE_TAKEN, f"{plan.newcomer} came to the node{cleared}" if plan.newcomer else "")
+        if lost := claims_in_the_way(snapshot, plan, member):
+            return End(Ending.DEVICES_TAKEN, taken_text(lost), member.node)
+        cleared = "" if member.reserved else "; the scheduler cleared the nomination, so nothing was reserved"
+        taken = f"{plan.newcomer} came to the node{cleared}" if plan.newcomer else ""
+        return End(Ending.SPACE_TAKEN, taken, member.node)
     return Wait(plan.deadline)
 
 
-def over(plan: Plan, pod: Pod | None, now: float) -> Ending | None:
-    """Whether a plan is over by what its preemptor looks like now and by its deadline; None if it goes on."""
-    if pod is None or pod.metadata.uid != plan.uid or pod.metadata.deletion_timestamp:
+def to_displace(state: State, plan: Plan) -> list[Pod]:
+    """The pods whose nominations to the plan's nodes are to be cleared: those that do not fit beside its preemptors.
+
+    They are judged as if all pods that are leaving were gone, the more important ones first: each that fits keeps its
+    place against those after it. This is narrower than kube-scheduler on purpose (`DefaultPreemption`'s
+    `prepareCandidate` clears every lower nomination on the node): a pod that fits beside the preemptor keeps its place,
+    and pods of another scheduler are that scheduler's.
+    """
+    own = {member.key for member in plan.members}
+    displaced: dict[str, Pod] = {}
+    for member in plan.unplaced if not plan.record.resize else ():
+        if (preemptor := state.pods.get(member.key)) is None:
+            continue
+        lower = {
+            key_of(pod): pod
+            for pod in state.lower_nominated(member.node, member.priority, member.key)
+            if pod.spec.scheduler_name == preemptor.spec.scheduler_name and key_of(pod) not in own
+        }
+        displaced |= {key_of(pod): pod for pod in _without_room(state, member.node, lower)}
+    return list(displaced.values())
+
+
+def _without_room(state: State, node: str, nominated: Mapping[str, Pod]) -> list[Pod]:
+    """Of the pods that are nominated to the node, by `namespace/name`, those that do not fit there any more."""
+    snapshot, undecided, displaced = state.snapshot, set(nominated), []
+    leaving = snapshot.pods.leaving()
+    importance = lambda pod: (-(pod.spec.priority or 0), pod.metadata.creation_timestamp or "", key_of(pod))  # noqa: E731
+    for pod in sorted(nominated.values(), key=importance):
+        without = rows_with(leaving, snapshot.pod_rows(undecided))
+        if fits_on(snapshot, pod, node, without=without):
+            undecided.discard(key_of(pod))
+        else:
+            displaced.append(pod)
+    return displaced
+
+
+def over(plan: Plan, member: Member, pod: Pod | None) -> Ending | None:
+    """Whether it is over for a member by what its pod looks like now; None if it goes on."""
+    if pod is None or pod.metadata.uid != member.uid or pod.metadata.deletion_timestamp:
         return Ending.DELETED
     if plan.record.resize:
-        if not is_deferred(pod) or is_terminal(pod):
-            return Ending.RESIZED
-        return Ending.TIMED_OUT if plan.deadline <= now else None
+        return Ending.RESIZED if not is_deferred(pod) or is_terminal(pod) else None
     if pod.spec.node_name:
         return Ending.BOUND
-    if plan.seen and pod.status.nominated_node_name != plan.record.node and not was_cleared(plan, pod):
+    if member.seen and pod.status.nominated_node_name != member.node and not was_cleared(plan, pod):
         return Ending.LOST
-    if is_terminal(pod):
-        return Ending.DELETED
-    return Ending.TIMED_OUT if plan.deadline <= now else None
+    return Ending.DELETED if is_terminal(pod) else None
 
 
 def was_cleared(plan: Plan, pod: Pod) -> bool:
@@ -231,7 +275,7 @@ def was_cleared(plan: Plan, pod: Pod) -> bool:
 
     Who takes a plan away takes both; who nominates the pod elsewhere leaves no empty field.
     """
-    return not pod.status.nominated_node_name and not pod.spec.node_name and carries(pod, plan.record.id)
+    return not pod.status.nominated_node_name and not pod.spec.node_name and carries(pod, plan.id)
 
 
 def policy_for(pod: Pod, policy_set: PolicySet) -> PreemptionPolicy | None:

@@ -40,9 +40,9 @@ def askable(state: State, plan: Plan, left: Collection[PlanVictim], now: float) 
     """
     untimely = [victim for victim in left if plan.notices.get(victim.uid, now) > now]
     pods = {victim.uid: state.pod_of(victim.key, victim.uid) for victim in untimely}
-    waiting = {uid for uid, pod in pods.items() if pod is None or not is_ready(pod, plan.record.id)}
+    waiting = {uid for uid, pod in pods.items() if pod is None or not is_ready(pod, plan.id)}
     later = min((plan.notices[uid] for uid in waiting), default=math.inf)
-    if waiting and plan.record.devices:
+    if waiting and plan.devices:
         return Askable([], later)
     groups = {victim.group for victim in left if victim.uid in waiting} - {0}
     return Askable([victim for victim in left if victim.uid not in waiting and victim.group not in groups], later)

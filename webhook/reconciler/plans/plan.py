@@ -1,4 +1,4 @@
-"""A plan for one preemptor, from the decision to the binding, and who is concerned by it. Acts on nothing.
+"""A plan for one preemptor or a gang, from the decision to the binding, and who is concerned by it. Acts on nothing.
 
 A request about a pod that came to nothing is made again after a pause (docs/reconciler.md).
 """
@@ -6,21 +6,21 @@ A request about a pod that came to nothing is made again after a pause (docs/rec
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
+
+import msgspec
 
 from webhook.kube.errors import NO_ANSWER, ApiError
 from webhook.kube.objects.meta import key_of
 from webhook.kube.objects.pod import Pod
 from webhook.kube.pods import is_terminal
-from webhook.preemption.decision import fits_on
 from webhook.preemption.snapshot.device_index import DeviceId
 from webhook.preemption.snapshot.pod_groups import group_of, with_all_of
 from webhook.preemption.victims.rules import VictimReason
-from webhook.reconciler.evaluate.room import rows_with
 from webhook.reconciler.plans.actions import Ending
-from webhook.reconciler.state.annotations import DecisionRecord, PlanRecord, PlanVictim
+from webhook.reconciler.state.annotations import DecisionRecord, PlanDevice, PlanRecord, PlanVictim
 from webhook.reconciler.state.creations import ServerTime
 from webhook.reconciler.state.state import State
 
@@ -104,14 +104,35 @@ class Approval(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class Plan:
-    """A plan and what became of it so far; all instants are monotonic seconds."""
+class Member:
+    """A preemptor with the node that its plan has for it, and what became of its nomination."""
 
-    record: PlanRecord
-    """What is written on the preemptor: the nominated node and all victims, those that are not needed included."""
     key: str
     uid: str
     priority: int
+    node: str
+    devices: list[DeviceId] = field(default_factory=list)
+    """Those that are held for it."""
+    decision: DecisionRecord | None = None
+    """What is written on it with the plan; None for a plan of an earlier leader, which has written it."""
+    nominated: bool = False
+    """Whether nomination and plan are written on it."""
+    seen: bool = False
+    """Whether the watch has shown our nomination."""
+    reserved: bool = True
+    """Whether the nomination stands; if the scheduler has cleared it, the plan goes on without."""
+    ended: Ending | None = None
+    """Why it is a member no more."""
+
+
+@dataclass(slots=True, eq=False)
+class Plan:
+    """A plan for one preemptor or for a gang, and what became of it so far; all instants are monotonic seconds."""
+
+    record: PlanRecord
+    """What is written on each member but for node and devices: all victims, also those that are not needed."""
+    members: list[Member]
+    """The preemptors, also those that are members no more."""
     started: float
     deadline: float
     """When it is given up if nothing happens, infinite for not before something does."""
@@ -121,10 +142,6 @@ class Plan:
     """When it is looked at though nothing happens."""
     busy: bool = False
     """Whether a task carries out what the last look found."""
-    decision: DecisionRecord | None = None
-    """What is written on the preemptor with the plan; None for a plan of an earlier leader, which has written it."""
-    nominated: bool = False
-    """Whether nomination and plan are written on the preemptor."""
     waiting: bool = False
     """Whether the last look found nobody left to be asked."""
     announced: bool = False
@@ -141,7 +158,7 @@ class Plan:
     owners: frozenset[str] = frozenset()
     """Whose pods its victims are (`workload_of`), as far as that is known."""
     left_out: frozenset[str] = frozenset()
-    """Nodes that were left out for the preemptor when it was decided."""
+    """Nodes that were left out when it was decided."""
     logged: int = 0
     """The version of the log of evictions from which on a new leader knows the plan and its victims."""
     granted: float = -math.inf
@@ -170,18 +187,14 @@ class Plan:
     """uid of a victim to whether the server has said, asked with `dryRun`, that it lets it go; False if it cannot."""
 
     # What the watches have shown.
-    seen: bool = False
-    """Whether the watch has shown our nomination."""
-    reserved: bool = True
-    """Whether the nomination stands; if the scheduler has cleared it, the plan goes on without."""
     roomy: float = math.inf
-    """Since when the preemptor has fitted on the node; infinite while it does not."""
+    """Since when all members have fitted on their nodes; infinite while they do not."""
     leaving: dict[str, float] = field(default_factory=dict)
-    """Pod that leaves the node, by uid, to by when it has had its time, from when this plan first saw it leave."""
+    """Pod that leaves a node, by uid, to by when it has had its time, from when this plan first saw it leave."""
     freed: float = math.inf
-    """When a pod last left the node, or the node changed; infinite if that did not happen since the plan began."""
+    """When a pod last left a node, or a node changed; infinite if that did not happen since the plan began."""
     newcomer: str = ""
-    """Who came to its node last, and with which priority."""
+    """Who came to one of its nodes last, and with which priority."""
     rehearsed: bool = False
     """Whether it is only imagined that its victims were asked."""
     emptied: float = math.inf
@@ -190,14 +203,52 @@ class Plan:
     """By what and when it was last found that all victims that were left may go."""
 
     @property
+    def id(self) -> str:
+        """By what it is known on pods."""
+        return self.record.id
+
+    @property
+    def key(self) -> str:
+        """The preemptor; of a gang the first one."""
+        return self.members[0].key
+
+    @property
+    def is_gang(self) -> bool:
+        """Whether its members were placed together."""
+        return bool(self.record.members)
+
+    @property
+    def unplaced(self) -> list[Member]:
+        """The members that go on."""
+        return [member for member in self.members if member.ended is None]
+
+    @property
+    def nominated(self) -> bool:
+        """Whether nomination and plan are written on all members."""
+        return all(member.nominated for member in self.members if member.ended is None)
+
+    @property
     def devices(self) -> list[DeviceId]:
         """The devices that it holds."""
-        return [DeviceId(device.driver, device.pool, device.device) for device in self.record.devices]
+        return [device for member in self.unplaced for device in member.devices]
+
+    def member(self, key: str) -> Member:
+        """The member `namespace/name`."""
+        return next(member for member in self.members if member.key == key)
+
+    def member_for(self, victim: Pod) -> Member:
+        """For whom a victim goes: the member on its node, if there is one."""
+        return next((member for member in self.members if member.node == victim.spec.node_name), self.members[0])
+
+    def written_on(self, member: Member) -> PlanRecord:
+        """What is written on a member."""
+        held = tuple(PlanDevice(*device) for device in member.devices)
+        return msgspec.structs.replace(self.record, node=member.node, devices=held)
 
     @property
     def order(self) -> tuple[float, str, str]:
         """By what it stands before or behind other plans: the same input gives the same order, whatever the ids are."""
-        return self.started, self.key, self.record.id
+        return self.started, self.key, self.id
 
     @property
     def due(self) -> float:
@@ -242,7 +293,9 @@ class Plan:
 
     def rehearse(self, emptied: float) -> None:
         """Imagine that the victims have been asked, and are gone at `emptied`; it lasts as long as it may."""
-        self.nominated = self.waiting = self.announced = self.rehearsed = True
+        for member in self.members:
+            member.nominated = True
+        self.waiting = self.announced = self.rehearsed = True
         self.deadline, self.emptied = math.inf, emptied
 
     def note_told(self, uid: str, until: float) -> None:
@@ -257,39 +310,10 @@ class Plan:
         self.ends[uid] = ends
 
     def touch(self, *, freed: float | None = None, newcomer: Pod | None = None) -> None:
-        """Something happened to its node: room may have come up then, or a pod came."""
+        """Something happened to one of its nodes: room may have come up then, or a pod came."""
         self.freed = self.freed if freed is None else freed
-        if newcomer is not None and key_of(newcomer) != self.key:
+        if newcomer is not None and key_of(newcomer) not in {member.key for member in self.members}:
             self.newcomer = f"{key_of(newcomer)} of priority {newcomer.spec.priority or 0}"
-
-
-def to_displace(state: State, plan: Plan) -> list[Pod]:
-    """The pods whose nomination to the plan's node is to be cleared: those that do not fit beside its preemptor.
-
-    They are judged as if all pods that are leaving were gone, the more important ones first: each that fits keeps its
-    place against those after it. This is narrower than kube-scheduler on purpose (`DefaultPreemption`'s
-    `prepareCandidate` clears every lower nomination on the node): a pod that fits beside the preemptor keeps its place,
-    and pods of another scheduler are that scheduler's.
-    """
-    preemptor = state.pods.get(plan.key)
-    if preemptor is None or plan.record.resize:
-        return []
-    scheduler = preemptor.spec.scheduler_name
-    lower = [
-        pod
-        for pod in state.lower_nominated(plan.record.node, plan.priority, plan.key)
-        if pod.spec.scheduler_name == scheduler
-    ]
-    lower.sort(key=lambda pod: (-(pod.spec.priority or 0), pod.metadata.creation_timestamp or "", key_of(pod)))
-    snapshot, undecided, displaced = state.snapshot, {key_of(pod) for pod in lower}, []
-    leaving = snapshot.pods.leaving()
-    for pod in lower:
-        without = rows_with(leaving, snapshot.pod_rows(undecided))
-        if fits_on(snapshot, pod, plan.record.node, without=without):
-            undecided.discard(key_of(pod))
-        else:
-            displaced.append(pod)
-    return displaced
 
 
 def group_names(state: State, victims: Iterable[PlanVictim]) -> dict[int, str]:
@@ -322,48 +346,42 @@ class PlanIndex:
         self.by_preemptor: dict[str, Plan] = {}
         self.by_id: dict[str, Plan] = {}
         self._of: dict[tuple[str, str], dict[str, Plan]] = {}
-        """The plans of a node, of a victim and of a gang, by preemptor."""
+        """The plans of a node and of a victim, by id."""
 
     def add(self, plan: Plan) -> None:
-        """The plan has begun. Raises ValueError if the preemptor has one."""
-        if plan.key in self.by_preemptor:
-            raise ValueError(f"{plan.key} has a plan already: {self.by_preemptor[plan.key].record.id}")
-        self.by_preemptor[plan.key] = plan
-        self.by_id[plan.record.id] = plan
+        """The plan has begun. Raises ValueError if one of its preemptors has one."""
+        if known := [member.key for member in plan.members if member.key in self.by_preemptor]:
+            raise ValueError(f"{known[0]} has a plan already: {self.by_preemptor[known[0]].id}")
+        self.by_id[plan.id] = plan
+        self.by_preemptor |= {member.key: plan for member in plan.members}
         for subject in _subjects(plan):
-            self._of.setdefault(subject, {})[plan.key] = plan
+            self._of.setdefault(subject, {})[plan.id] = plan
 
-    def remove(self, plan: Plan) -> None:
-        """The plan has ended."""
-        del self.by_preemptor[plan.key]
-        self.by_id.pop(plan.record.id, None)
+    def leave(self, plan: Plan, members: Iterable[Member], ending: Ending) -> None:
+        """It is over for these members of a plan; the plan has ended if there are no others."""
+        for member in members:
+            member.ended = ending
+            del self.by_preemptor[member.key]
+        if plan.unplaced:
+            return
+        plan.ended = ending
+        del self.by_id[plan.id]
         for subject in _subjects(plan):
-            del self._of[subject][plan.key]
+            del self._of[subject][plan.id]
             if not self._of[subject]:
                 del self._of[subject]
 
-    def on_node(self, node: str) -> list[Plan]:
-        """The plans that hold room on a node."""
-        return list(self._of.get(("node", node), {}).values())
+    def on_node(self, node: str) -> list[tuple[Plan, Member]]:
+        """The plans that hold room on a node, each with the members for which it does."""
+        plans = self._of.get(("node", node), {}).values()
+        return [(plan, member) for plan in plans for member in plan.unplaced if member.node == node]
 
     def naming(self, uid: str) -> list[Plan]:
         """The plans that name this victim, whichever node they hold room on: pods of a group may be on several."""
         return list(self._of.get(("victim", uid), {}).values())
 
-    def siblings(self, plan: Plan) -> list[Plan]:
-        """The plans for the other members of a plan's gang; other plans have none."""
-        known = self._of.get(("gang", plan.record.gang.id), {}) if plan.record.gang else {}
-        return [sibling for sibling in known.values() if sibling is not plan]
 
-    def have_evicted(self, plan: Plan) -> bool:
-        """Whether somebody was asked to leave for this plan, or for another member of its gang."""
-        return bool(plan.gone) or any(sibling.gone for sibling in self.siblings(plan))
-
-
-def _subjects(plan: Plan) -> Iterator[tuple[str, str]]:
-    """Whatever a plan is known by beside its preemptor and its id."""
-    yield "node", plan.record.node
-    if plan.record.gang:
-        yield "gang", plan.record.gang.id
-    for victim in plan.record.victims:
-        yield "victim", victim.uid
+def _subjects(plan: Plan) -> set[tuple[str, str]]:
+    """Whatever a plan is known by beside its preemptors and its id."""
+    nodes = {("node", member.node) for member in plan.members}
+    return nodes | {("victim", victim.uid) for victim in plan.record.victims}

@@ -20,7 +20,7 @@ from webhook.preemption.snapshot.claim_index import devices_of
 from webhook.preemption.snapshot.device_index import DeviceId
 from webhook.preemption.snapshot.pod_info import compile_pod
 from webhook.preemption.snapshot.snapshot import Snapshot
-from webhook.reconciler.plans.plan import Plan
+from webhook.reconciler.plans.plan import Member, Plan
 from webhook.reconciler.preemptors import grace_under
 from webhook.reconciler.state.annotations import PlanVictim
 from webhook.reconciler.state.state import State
@@ -38,13 +38,13 @@ def devices_for(snapshot: Snapshot, pod: Pod, node: str) -> list[DeviceId]:
     return devices_on(snapshot, pod, node, without=snapshot.pods.leaving())
 
 
-def claims_in_the_way(snapshot: Snapshot, plan: Plan) -> list[tuple[str, list[DeviceId]]]:
-    """The claims, by `namespace/name`, that hold these devices of the plan and that no pod that leaves will free."""
-    if not plan.record.devices:
+def claims_in_the_way(snapshot: Snapshot, plan: Plan, member: Member) -> list[tuple[str, list[DeviceId]]]:
+    """The claims, by `namespace/name`, that hold these devices of a member and that no pod that leaves will free."""
+    if not member.devices:
         return []
     leaving = [snapshot.pods.uids[row] for row in snapshot.pods.leaving().tolist()]
     leaving += [victim.uid for victim in plan.record.victims if victim.uid not in plan.unneeded]
-    return snapshot.device_claims.in_the_way(plan.devices, plan.uid, leaving)
+    return snapshot.device_claims.in_the_way(member.devices, member.uid, leaving)
 
 
 def taken_text(taken: Sequence[tuple[str, Sequence[DeviceId]]]) -> str:
@@ -54,12 +54,12 @@ def taken_text(taken: Sequence[tuple[str, Sequence[DeviceId]]]) -> str:
     return f"devices that it waited for are held by {', '.join(shown)}{more}"
 
 
-def takers(state: State, plan: Plan) -> list[Pod]:
-    """The pods that have devices of the plan; the claims say so before a pod is seen on the node."""
+def takers(state: State, plan: Plan, member: Member) -> list[Pod]:
+    """The pods that have devices of a member; the claims say so before a pod is seen on the node."""
     claims = state.snapshot.device_claims.claims
     return [
         pod
-        for key, _ in claims_in_the_way(state.snapshot, plan)
+        for key, _ in claims_in_the_way(state.snapshot, plan, member)
         for user in claims[key].status.reserved_for or ()
         if (pod := state.pod_of(f"{key.partition('/')[0]}/{user.name}", user.uid)) is not None
     ]
@@ -72,7 +72,7 @@ def awaits_deallocation(state: State, plan: Plan) -> bool:
 
 def concerns(change: Change[Any], plan: Plan) -> bool:
     """Whether a change of a claim, or of a slice, is one of devices that the plan holds."""
-    if not plan.record.devices:
+    if not plan.devices:
         return False
     for obj in (change.old, change.new):
         match obj:

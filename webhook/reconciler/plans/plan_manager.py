@@ -18,15 +18,15 @@ from webhook.kube.objects.pod import Pod
 from webhook.kube.pods import is_terminal
 from webhook.policy.model.preemption import PreemptionPolicy
 from webhook.preemption.snapshot.device_index import DeviceId
-from webhook.preemption.snapshot.pod_view import grace_of
+from webhook.preemption.snapshot.pod_view import grace_of, priority_of
 from webhook.reconciler.clock import Now
 from webhook.reconciler.evaluate.evaluator import Evaluator
 from webhook.reconciler.evaluate.outcomes import Evicts, Promised, Waits
 from webhook.reconciler.evictions.log import BARE, PodEviction, name_of
-from webhook.reconciler.plans.actions import ENDINGS, Action, Ending, Promise, Spare
+from webhook.reconciler.plans.actions import Action, Ending, Promise, Spare
 from webhook.reconciler.plans.next_action import next_action, over, policy_for, unasked, was_cleared
 from webhook.reconciler.plans.notices import Notices
-from webhook.reconciler.plans.plan import Plan, PlanIndex, group_names, is_leaving
+from webhook.reconciler.plans.plan import Member, Plan, PlanIndex, group_names, is_leaving
 from webhook.reconciler.plans.plan_devices import awaits_deallocation, claims_in_the_way, concerns, devices_for
 from webhook.reconciler.plans.recheck import (
     PlanContext,
@@ -38,7 +38,7 @@ from webhook.reconciler.plans.recheck import (
 )
 from webhook.reconciler.preemptors import PolicySet, grace_under, lacks_post_filter
 from webhook.reconciler.queue.event_handlers import makes_company, node_helps
-from webhook.reconciler.state.annotations import GangRecord, PlanDevice, PlanRecord, as_victims, carries
+from webhook.reconciler.state.annotations import PlanMember, PlanRecord, as_victims, carries
 from webhook.reconciler.state.notices import is_ready
 
 log = logging.getLogger(__name__)
@@ -54,7 +54,7 @@ class PlanManager:
         self.index = PlanIndex()
         self.plans = self.index.by_preemptor
         self.unchecked: dict[str, None] = {}
-        """Preemptors of plans that something happened to since they were last looked at."""
+        """Plans, by id, that something happened to since they were last looked at."""
         self.evaluator = evaluator
         self.clock = evaluator.clock
         self.dry_run = dry_run
@@ -67,130 +67,118 @@ class PlanManager:
         self.context = PlanContext(evaluator, policy_set, self.index, self._unanswered, self.unseen)
         self._next_check = 0.0
 
-    def begin(
-        self,
-        pod: Pod,
-        policy: PreemptionPolicy,
-        outcome: Evicts | Waits,
-        attempts: int,
-        left_out: Collection[str],
-        *,
-        gang: GangRecord | None = None,
-    ) -> Plan:
-        """Make a plan of an outcome: from now on every decision counts its victims as leaving.
+    def begin(self, pod: Pod, policy: PreemptionPolicy, outcome: Evicts | Waits, attempts: int) -> Plan:
+        """Make a plan of an outcome, for the pod or for the members of its gang that are placed.
 
-        `attempts` is how many plans evicted for this preemptor in vain, `left_out` the nodes that were no candidates.
+        From now on every decision counts its victims as leaving. `attempts` is how many plans evicted for it in vain.
         """
-        victims = outcome.victims
-        now, seconds, unique = self.clock.monotonic(), time_for(victims, policy), uuid.uuid4().hex
+        victims, places = outcome.victims, outcome.places or ((pod, outcome.node),)
+        now, wall, seconds = self.clock.monotonic(), self.clock.wall(), time_for(victims, policy)
+        gang = tuple(PlanMember(row.metadata.name, row.metadata.uid, node) for row, node in outcome.places)
         record = PlanRecord(
-            id=unique[:16] if gang is None else gang.plan_id(pod.metadata.name, unique[:4]),
+            id=uuid.uuid4().hex[:16],
             node=outcome.node,
             victims=as_victims(victims, outcome.groups),
-            begun=rfc3339(self.clock.wall()),
-            deadline=rfc3339(self.clock.wall() + seconds),
+            begun=rfc3339(wall),
+            deadline=rfc3339(wall + seconds),
             policy=policy.name,
             attempt=attempts + 1,
             resize=bool(pod.spec.node_name),
-            gang=msgspec.UNSET if gang is None else gang,
+            members=gang or msgspec.UNSET,
             notice=policy.victims.notice,
         )
         grounds, room = (outcome.grounds, outcome.room) if isinstance(outcome, Evicts) else ({}, "")
         plan = Plan(
             record,
-            key_of(pod),
-            pod.metadata.uid,
-            pod.spec.priority or 0,
+            [Member(key_of(row), row.metadata.uid, priority_of(row), node) for row, node in places],
             now,
             now + seconds,
             timeout=policy.plan_timeout,
-            left_out=frozenset(left_out),
+            left_out=outcome.left_out,
             grounds={victim.metadata.uid: grounds[key_of(victim)] for victim in victims if grounds},
             groups=group_names(self._state, record.victims),
             room=room,
         )
         self.index.add(plan)
         self.expect(plan, policy, victims)
-        self.hold_devices(plan, devices_for(self._state.snapshot, pod, plan.record.node))
+        for member, (row, node) in zip(plan.members, places, strict=True):
+            self.hold_devices(member, devices_for(self._state.snapshot, row, node))
         if self.dry_run:
             # It is held as if it were carried out as long as its preemptor is pending and its room is there.
             plan.rehearse(now + seconds - policy.plan_timeout)
-        self.unchecked[plan.key] = None
+        self.unchecked[plan.id] = None
         plan.approved = approval(self.context, policy, now)
         return plan
 
     def expect(self, plan: Plan, policy: PreemptionPolicy, victims: Collection[Pod]) -> None:
-        """Let every later decision count the victims as leaving, the preemptor as nominated, and the rates as used."""
+        """Let every later decision count the victims as leaving, the members as nominated, and the rates as used."""
         now, uptime = self.clock.wall(), self.clock.monotonic()
         ends: dict[str, float] = {}
         for pod in victims:
             uid = pod.metadata.uid
             notice = max(0.0, plan.notices[uid] - uptime) if uid in plan.notices else plan.record.notice
             ends[uid] = now + notice + grace_under(policy, pod)
-        self._state.expect(plan.record.id, (plan.key, plan.uid), plan.record.node, victims, ends)
+        self._state.expect(plan.id, victims, ends)
+        for member in plan.unplaced:
+            self._state.hold(plan.id, (member.key, member.uid), member.node)
         evictions = {pod.metadata.uid: self._eviction(plan, pod) for pod in victims}
         plan.owners |= frozenset(eviction.workload for eviction in evictions.values() if eviction.workload)
         log = self.evaluator.log
         for uid, eviction in evictions.items() if self.dry_run else ():
             log.asked(uid, eviction, uptime)
-        log.intend(plan.record.id, evictions)
+        log.intend(plan.id, evictions)
         plan.logged = log.version
 
     def _eviction(self, plan: Plan, victim: Pod) -> PodEviction:
         """The eviction of a victim for this plan."""
-        by = self._state.pods.get(plan.key)
-        return self.evaluator.log.eviction_of(victim, name_of(by) if by else f"{BARE}{plan.key}")
+        key = plan.member_for(victim).key
+        by = self._state.pods.get(key)
+        return self.evaluator.log.eviction_of(victim, name_of(by) if by else f"{BARE}{key}")
 
-    def note_written(self, plan: Plan, digest: str) -> None:
-        """A text with this digest is going to be written of a plan on its preemptor."""
-        self.evaluator.log.believe(plan.record.id, digest)
+    def note_written(self, plan: Plan, member: Member, digest: str) -> None:
+        """A text with this digest is going to be written of a plan on a member."""
+        self.evaluator.log.believe(member.uid, digest)
         plan.logged = self.evaluator.log.version
 
-    def hold_devices(self, plan: Plan, devices: Collection[DeviceId]) -> None:
+    def hold_devices(self, member: Member, devices: Collection[DeviceId]) -> None:
         """Let every later decision but those for pods of higher priority count these devices as taken."""
-        held = tuple(PlanDevice(*device) for device in devices)
-        plan.record = msgspec.structs.replace(plan.record, devices=held)
-        self._state.hold_devices(plan.record.id, (plan.key, plan.uid), devices)
+        member.devices = list(devices)
+        self._state.hold_devices((member.key, member.uid), devices)
 
     def planned(self) -> set[str]:
         """The pods, by `namespace/name`, that plans count on and have yet to ask."""
-        plans = (*self.plans.values(), *self._unanswered.values())
+        plans = (*self.index.by_id.values(), *self._unanswered.values())
         return {victim.key for plan in plans for victim in plan.asks()}
 
     def promised(self, pod: Pod) -> Promised:
         """What plans under way mean for a decision for this pod."""
         held: dict[str, list[Pod]] = {}
-        for plan in self.plans.values():
-            if plan.priority < (pod.spec.priority or 0) and self.index.have_evicted(plan):
-                below = self._state.pods.get(plan.key)
+        for plan in self.index.by_id.values():
+            for member in plan.unplaced if plan.gone else ():
+                below = self._state.pods.get(member.key) if member.priority < (pod.spec.priority or 0) else None
                 if below is not None and below.spec.scheduler_name == pod.spec.scheduler_name:
-                    held.setdefault(plan.record.node, []).append(below)
+                    held.setdefault(member.node, []).append(below)
         return Promised(self.planned(), held)
-
-    def touch_siblings(self, plan: Plan) -> None:
-        """Something happened to a plan that those of its gang may have waited for."""
-        self.unchecked |= {sibling.key: None for sibling in self.index.siblings(plan)}
 
     def exclude(self, plan: Plan, unneeded: Collection[str]) -> None:
         """These victims, by uid, turned out not to be needed: they stay, and nothing counts them as leaving."""
         plan.unneeded |= set(unneeded)
         self.notices.look_at(plan)
-        self._expect_only(plan, {victim.uid for victim in plan.record.victims} - plan.unneeded, nominated=True)
+        self._expect_only(plan, {victim.uid for victim in plan.record.victims} - plan.unneeded)
         self._touch_others(plan)
 
     def asked(self, plan: Plan, victim: Pod) -> None:
         """A victim was asked to leave: it has its time to end from now on, and counts for the rates from now on."""
         uid, now = victim.metadata.uid, self.clock.monotonic()
-        policy = policy_for(self._state.pods.get(plan.key) or victim, self.context.policy_set)
+        policy = policy_for(self._state.pods.get(plan.member_for(victim).key) or victim, self.context.policy_set)
         ends = now + (grace_under(policy, victim) if policy is not None else grace_of(victim))
         self.evaluator.log.asked(uid, self._eviction(plan, victim), now)
         plan.note_asked(uid, ends, plan.evicting or self._state.creations.now())
 
     def acted(self, plan: Plan) -> None:
-        """What the last look at a plan found has been done: it is looked at again, and so are those of its gang."""
+        """What the last look at a plan found has been done: it is looked at again."""
         plan.busy = False
-        self.unchecked[plan.key] = None
-        self.touch_siblings(plan)
+        self.unchecked[plan.id] = None
         plan.waiting = plan.nominated and not unasked(plan, self.context)
 
     def settle(self, plan: Plan) -> None:
@@ -203,13 +191,13 @@ class PlanManager:
         self.notices.look_at(plan)
         asking = set(plan.asking) if plan.ended is not Ending.TIMED_OUT else set()
         if asking:
-            self._unanswered[plan.record.id] = plan
+            self._unanswered[plan.id] = plan
         else:
-            self._unanswered.pop(plan.record.id, None)
+            self._unanswered.pop(plan.id, None)
         if self.dry_run:
-            self._state.give_up(plan.record.id, ())
+            self._state.give_up(plan.id, ())
         else:
-            self._expect_only(plan, plan.gone | asking, nominated=False)
+            self._expect_only(plan, plan.gone | asking)
 
     def forget_unanswered(self) -> None:
         """Nobody waits any more for what became of the victims of plans that are over."""
@@ -217,52 +205,59 @@ class PlanManager:
             plan.asking.clear()
             self.settle(plan)
 
-    def _expect_only(self, plan: Plan, leaving: set[str], *, nominated: bool) -> None:
-        """Expect of a plan that the victims of these uids leave, and that it is `nominated` if so."""
-        asked = [victim for victim in plan.record.victims if victim.uid in leaving]
-        self._state.give_up(plan.record.id, asked, nominated=nominated)
-        self.evaluator.log.give_back(plan.record.id, {victim.uid for victim in plan.record.victims} - leaving)
+    def _expect_only(self, plan: Plan, leaving: set[str]) -> None:
+        """Expect of a plan that the victims of these uids leave, and no others."""
+        self._state.give_up(plan.id, [victim for victim in plan.record.victims if victim.uid in leaving])
+        self.evaluator.log.give_back(plan.id, {victim.uid for victim in plan.record.victims} - leaving)
 
-    def end(self, plan: Plan, ending: Ending) -> bool:
-        """End a plan, unless it has ended before. One ended because the lease is lost may be taken up again."""
-        if self.plans.get(plan.key) is not plan:
-            return False
-        self.touch_siblings(plan)
-        self.index.remove(plan)
-        plan.ended = ending
-        self._state.hold_devices(plan.record.id, (plan.key, plan.uid), ())
+    def end(self, plan: Plan, ending: Ending, node: str = "", member: Member | None = None) -> list[Member]:
+        """End a plan, or have a `member` leave it, with the last of whom it ends; for which members it is over now.
+
+        These are none if it has ended before. Whether the others go on without one says the next look at the plan.
+        Others have the room on the `node` by now, if one is named. A plan that ended because the lease is lost may be
+        taken up again.
+        """
+        if self.index.by_id.get(plan.id) is not plan:
+            return []
+        members = [member] if member is not None else plan.unplaced
+        self.index.leave(plan, members, ending)
+        lost = [row for row in members if plan.gone and row.node == node]
+        for owner in {owner for row in lost for owner in returning_owners(self.evaluator, plan, row, self.index)}:
+            self.evaluator.eviction_backoff.returned(owner, self.clock.monotonic())
+        for left in members:
+            self._state.hold_devices((left.key, left.uid), ())
+            self._state.release(plan.id, left.key)
+            if ending is not Ending.DEPOSED:
+                self.evaluator.log.plans.pop(left.uid, None)
+        if plan.ended is None:
+            self._note_touched(plan)
+            return members
         self._touch_others(plan)
-        if ENDINGS[ending].lost_room and self.index.have_evicted(plan):
-            for owner in returning_owners(self.evaluator, plan, self.index):
-                self.evaluator.eviction_backoff.returned(owner, self.clock.monotonic())
         if ending is Ending.TIMED_OUT:
             for victim in plan.record.victims:
                 if victim.uid in plan.asking and (pod := self._state.pod_of(victim.key, victim.uid)) is not None:
                     self.evaluator.eviction_backoff.refused(pod, self.clock.monotonic())
-        if ending is not Ending.DEPOSED:
-            self.evaluator.log.plans.pop(plan.record.id, None)
         self.settle(plan)
-        return True
+        return members
 
-    def preemptor_changed(self, plan: Plan, pod: Pod | None) -> Ending | None:
-        """The watch showed something new of the plan's preemptor: why it is over by that, None if it goes on."""
-        if pod is not None and pod.status.nominated_node_name == plan.record.node and carries(pod, plan.record.id):
-            plan.seen = True
-        ending = over(plan, pod, self.clock.monotonic())
-        return None if ending is Ending.TIMED_OUT else ending
+    def preemptor_changed(self, plan: Plan, member: Member, pod: Pod | None) -> Ending | None:
+        """The watch showed something new of a member: why it is over for that, None if it goes on."""
+        if pod is not None and pod.status.nominated_node_name == member.node and carries(pod, plan.id):
+            member.seen = True
+        return over(plan, member, pod)
 
-    def observe_nomination(self, plan: Plan, pod: Pod) -> bool:
+    def observe_nomination(self, plan: Plan, member: Member, pod: Pod) -> bool:
         """Go on without the nomination if the scheduler has cleared it; decisions count it as standing.
 
         A pod of higher priority may be behind that, for which kube-scheduler preempts there: then the room is taken,
         or will be, and the next look at the node finds that. Returns whether a scheduler has just cleared it that
         clears every nomination.
         """
-        before = plan.reserved
-        plan.reserved = not was_cleared(plan, pod)
-        if plan.reserved:
+        before = member.reserved
+        member.reserved = not was_cleared(plan, pod)
+        if member.reserved:
             return False
-        self._state.hold(plan.record.id, (plan.key, plan.uid), plan.record.node)
+        self._state.hold(plan.id, (member.key, member.uid), member.node)
         if not before:
             return False
         self._note_touched(plan)
@@ -271,8 +266,8 @@ class PlanManager:
     def notice_seen(self, key: str, pod: Pod) -> None:
         """The watch showed a pod with a notice: no plan may stand behind it, or the pod says that it is ready."""
         plan = self.notices.seen(key, pod)
-        if plan is not None and is_ready(pod, plan.record.id):
-            self.unchecked[plan.key] = None
+        if plan is not None and is_ready(pod, plan.id):
+            self.unchecked[plan.id] = None
 
     def came_to_node(self, change: Change[Pod]) -> None:
         """A pod changed: the plans for the node that it came to, or left, have lost or got their room."""
@@ -293,26 +288,27 @@ class PlanManager:
             if change.new is None or node_helps(change):
                 self._touch(change.key)
             return
-        for plan in self.plans.values():
+        for plan in self.index.by_id.values():
             if concerns(change, plan):
                 self._note_touched(plan, freed=self.clock.monotonic())
 
     def _touch(self, node: str, newcomer: Pod | None = None, victim: str = "") -> None:
         """Something, or a pod, came to a node or happened to it: the plans there, or of this victim, are looked at."""
-        for plan in (*self.index.on_node(node), *self.index.naming(victim)):
+        for plan in (*(plan for plan, _ in self.index.on_node(node)), *self.index.naming(victim)):
             self._note_touched(plan, self.clock.monotonic() if newcomer is None else None, newcomer)
 
     def _touch_others(self, plan: Plan) -> None:
         """A plan will not ask some of its victims: those plans are to be looked at that counted on it."""
         victims = [self._state.pods.get(victim.key) for victim in plan.record.victims]
-        for node in {plan.record.node: None} | {pod.spec.node_name: None for pod in victims if pod is not None}:
-            for other in self.index.on_node(node):
+        nodes = dict.fromkeys(member.node for member in plan.members)
+        for node in nodes | {pod.spec.node_name: None for pod in victims if pod is not None}:
+            for other, _ in self.index.on_node(node):
                 if other is not plan:
                     self._note_touched(other)
 
     def _note_touched(self, plan: Plan, freed: float | None = None, newcomer: Pod | None = None) -> None:
         plan.touch(freed=freed, newcomer=newcomer)
-        self.unchecked[plan.key] = None
+        self.unchecked[plan.id] = None
 
     def next_action(self, plan: Plan) -> Action:
         """What to do next for a plan, by what there is now; victims that it does not need stay."""
@@ -325,33 +321,40 @@ class PlanManager:
             match action := next_action(plan, self.context, Now.by(self.clock)):
                 case Spare(uids, why):
                     shown = ", ".join(victim.key for victim in plan.record.victims if victim.uid in uids)
-                    log.info("plan %s for %s: %s stay: %s", plan.record.id, plan.key, shown, why)
+                    log.info("plan %s for %s: %s stay: %s", plan.id, plan.key, shown, why)
                     self.exclude(plan, uids)
                 case Promise(seconds):
-                    plan.record, plan.nominated = plan.record.with_notice(seconds), False
+                    plan.record = plan.record.with_notice(seconds)
+                    for member in plan.members:
+                        member.nominated = False
                 case _:
                     return action
 
     def _observe_room(self, plan: Plan) -> None:
-        """Note since when there is room on a plan's node, and until when the plan may go on by that."""
-        pod, now = self._state.pods.get(plan.key), self.clock.monotonic()
-        if pod is None or self.dry_run:
+        """Note since when there is room on a plan's nodes, and until when the plan may go on by that."""
+        pods, now = [(member, self._state.pods.get(member.key)) for member in plan.unplaced], self.clock.monotonic()
+        known = [(member, pod) for member, pod in pods if pod is not None]
+        if not known or self.dry_run:
             return
         there = plan.waiting and not awaits_deallocation(self._state, plan)
-        fits = there and (self.evaluator.fits_on(pod, plan.record.node) or fits_elsewhere(plan, self.context))
+        fits = there and all(
+            self.evaluator.fits_on(pod, member.node) or fits_elsewhere(plan, member, pod, self.context)
+            for member, pod in known
+        )
         since = max(plan.started, plan.freed) if math.isfinite(plan.freed) else now
         plan.roomy = min(plan.roomy, since) if fits else math.inf
-        if claims_in_the_way(self._state.snapshot, plan) and self.evaluator.has_room(pod, plan.record.node):
-            self.hold_devices(plan, devices_for(self._state.snapshot, pod, plan.record.node))
-        policy = policy_for(pod, self.context.policy_set)
+        for member, pod in known:
+            if claims_in_the_way(self._state.snapshot, plan, member) and self.evaluator.has_room(pod, member.node):
+                self.hold_devices(member, devices_for(self._state.snapshot, pod, member.node))
+        policy = policy_for(known[0][1], self.context.policy_set)
         plan.deadline = time_limit(plan, self.context, policy.plan_timeout if policy else plan.timeout)
 
     def count_as_gone(self) -> bool:
         """Take the victims of rehearsed plans out of account that have had their time; whether there were any."""
-        over = [plan for plan in self.plans.values() if plan.emptied <= self.clock.monotonic()]
+        over = [plan for plan in self.index.by_id.values() if plan.emptied <= self.clock.monotonic()]
         for plan in over:
             plan.emptied = math.inf
-            self._state.count_as_gone(plan.record.id)
+            self._state.count_as_gone(plan.id)
         return bool(over)
 
     def touched(self, end: float) -> Iterator[Plan]:
@@ -362,12 +365,13 @@ class PlanManager:
         now = self.clock.monotonic()
         if now >= self._next_check:
             self._next_check = now + _CHECK_ALL
-            self.unchecked |= {plan.key: None for plan in self.plans.values() if plan.started < now - _CHECK_ALL}
-        for plan in [plan for plan in self.plans.values() if plan.due <= now]:
+            plans = self.index.by_id.items()
+            self.unchecked |= {key: None for key, plan in plans if plan.started < now - _CHECK_ALL}
+        for plan in [plan for plan in self.index.by_id.values() if plan.due <= now]:
             if plan.ended is None:
                 yield plan
         while self.unchecked and self.clock.stopwatch() <= end:
             key = next(iter(self.unchecked))
             del self.unchecked[key]
-            if (known := self.plans.get(key)) is not None and not known.busy:
+            if (known := self.index.by_id.get(key)) is not None and not known.busy:
                 yield known

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from webhook.kube.objects.meta import key_of
 from webhook.kube.objects.pod import Pod
@@ -15,14 +16,14 @@ from webhook.kube.pods import workload_of
 from webhook.policy.model.preemption import PreemptionPolicy
 from webhook.preemption.decision import fits, victims_needed
 from webhook.preemption.snapshot.pod_info import compile_pod
-from webhook.preemption.snapshot.pod_view import grace_of
+from webhook.preemption.snapshot.pod_view import grace_of, priority_of
 from webhook.preemption.victims.eligible import potential_victims
 from webhook.reconciler.clock import Now
 from webhook.reconciler.evaluate.evaluator import Evaluator
 from webhook.reconciler.evaluate.limits import beyond_budget
 from webhook.reconciler.evaluate.room import rows_with, rows_without
 from webhook.reconciler.plans.actions import End, Ending, Spare
-from webhook.reconciler.plans.plan import Approval, Plan, PlanIndex, remaining
+from webhook.reconciler.plans.plan import Approval, Member, Plan, PlanIndex, remaining
 from webhook.reconciler.plans.plan_devices import awaits_deallocation, takers
 from webhook.reconciler.preemptors import PolicySet, grace_under
 from webhook.reconciler.state.annotations import PlanVictim
@@ -46,11 +47,14 @@ class PlanContext(NamedTuple):
 
 
 class Situation(NamedTuple):
-    """What the next action is worked out from: the preemptor is there, its plan is not over. `left` are to be asked."""
+    """What the next action is worked out from: a plan that is not over, and the members that go on with their pods.
+
+    The victims that are `left` are to be asked.
+    """
 
     plan: Plan
     context: PlanContext
-    pod: Pod
+    pods: list[tuple[Member, Pod]]
     at: Now
     left: list[PlanVictim]
 
@@ -58,16 +62,6 @@ class Situation(NamedTuple):
     def now(self) -> float:
         """The time, in monotonic seconds."""
         return self.at.monotonic
-
-    @property
-    def siblings(self) -> list[Plan]:
-        """The plans for the other members of the gang, if it is one for a gang."""
-        return self.context.plans.siblings(self.plan)
-
-    @property
-    def is_fresh(self) -> bool:
-        """Whether nobody was asked, or is being asked, for it or for another member of its gang."""
-        return not any(plan.gone or plan.asking for plan in (self.plan, *self.siblings))
 
 
 def recheck(situation: Situation, policy: PreemptionPolicy) -> End | Spare | None:
@@ -93,17 +87,19 @@ def approval(context: PlanContext, policy: PreemptionPolicy, now: float) -> Appr
 
 def _may_not_go(situation: Situation, policy: PreemptionPolicy) -> End | None:
     """Whether policy, budgets or rates keep one of the victims by now."""
-    plan, context, pod, at, left = situation
+    plan, context, members, at, left = situation
     evaluator, state = context.evaluator, context.evaluator.state
     rules, (now, wall) = context.policy_set.rules[policy.name], at
-    if why := rules.why_not(pod, state.snapshot.classes, wall):
+    pods = [pod for _, pod in members]
+    if why := next(filter(None, (rules.why_not(pod, state.snapshot.classes, wall) for pod in pods)), ""):
         return End(Ending.OUTDATED, why)
     exclusions = evaluator.exclusions(now)
-    verdicts = potential_victims(state.snapshot, compile_pod(pod), rules, wall, exclusions=exclusions)
-    for victim in left:
-        row = state.snapshot.pods.find(victim.namespace, victim.name)
-        if row is not None and (excluded := verdicts.excluded(row)) is not None:
-            return End(Ending.OUTDATED, f"{victim.key} may not go any more: {excluded.text} ({excluded.rule})")
+    for pod in pods if rules.pairs is not None else [min(pods, key=priority_of)]:
+        verdicts = potential_victims(state.snapshot, compile_pod(pod), rules, wall, exclusions=exclusions)
+        for victim in left:
+            row = state.snapshot.pods.find(victim.namespace, victim.name)
+            if row is not None and (excluded := verdicts.excluded(row)) is not None:
+                return End(Ending.OUTDATED, f"{victim.key} may not go any more: {excluded.text} ({excluded.rule})")
     if why := beyond_budget(state, policy, left):
         return End(Ending.REFUSED, why)
     uids = [victim.uid for victim in left]
@@ -115,54 +111,56 @@ def _may_not_go(situation: Situation, policy: PreemptionPolicy) -> End | None:
 def _in_vain(situation: Situation, policy: PreemptionPolicy) -> End | Spare | None:
     """Whether evicting would not help, or is not needed, for all or for some of the victims.
 
-    All of them stay if the preemptor fits by now. Otherwise those without which it fits once the other victims are
-    gone, however long these take, and the pods that leave anyway in time. What goes together by the rules stays or goes
+    All of them stay if all members fit by now. Otherwise those without which each fits once the other victims are gone,
+    however long these take, and the pods that leave anyway in time. What goes together by the rules stays or goes
     whole: if one of a group has been asked, the others are needed.
     """
-    plan, context, pod, at, _ = situation
-    evaluator, state, node, fresh = context.evaluator, context.evaluator.state, plan.record.node, situation.is_fresh
+    plan, context, members, at, _ = situation
+    evaluator, state, fresh = context.evaluator, context.evaluator.state, not (plan.gone or plan.asking)
     snapshot, pods = state.snapshot, state.snapshot.pods
-    # 1. There would be no room, since others have come, or there is room without evicting anybody.
-    if not evaluator.has_room(pod, node, but=later_equals(plan, context.plans)):
-        return End(Ending.OUTDATED, f"evicting would not make room on {node} any more")
     uids = {victim.uid for victim in plan.record.victims}
     rows = snapshot.pod_rows([victim.key for victim in plan.record.victims]).tolist()
     victims = {pods.uids[row]: row for row in rows if pods.uids[row] in uids}  # not a new pod of a victim's name
     unasked = frozenset(victim.uid for victim in remaining(state, plan)).difference(plan.asking, plan.bound_to_go())
     among = np.array([row for uid, row in victims.items() if uid in unasked], np.intp)
-    with pods.staying(among):
-        fitting = fits(snapshot, pod)
-    elsewhere = node not in fitting and not plan.left_out.issuperset(fitting)
-    if fresh and elsewhere:
-        return End(Ending.OUTDATED, "it fits without preemption by now")
-    # 2. A pod in front would take the room.
-    if fresh and not plan.record.resize:
-        counted = np.array([row for uid, row in victims.items() if uid not in plan.unneeded], np.intp)
-        together = {plan.record.id, *(sibling.record.id for sibling in situation.siblings)}
-        if why := evaluator.taken_by(pod, policy, node, counted, plans=together, at=at):
-            return End(Ending.OUTDATED, why)
+    lacking: list[tuple[Member, Pod]] = []
+    for member, pod in members:
+        # 1. There would be no room, since others have come, or there is room without evicting anybody.
+        if not evaluator.has_room(pod, member.node, but=later_equals(plan, member, context.plans)):
+            return End(Ending.OUTDATED, f"evicting would not make room on {member.node} any more", member.node)
+        with pods.staying(among):
+            fitting = fits(snapshot, pod)
+        elsewhere = member.node not in fitting and not plan.left_out.issuperset(fitting)
+        if fresh and elsewhere:
+            return End(Ending.OUTDATED, "it fits without preemption by now")
+        if member.node not in fitting and not (elsewhere and plan.gone and len(members) == 1):
+            lacking.append((member, pod))  # two members might count on one node elsewhere
+        # 2. A pod in front would take the room.
+        if fresh and not plan.record.resize:
+            counted = np.array([row for uid, row in victims.items() if uid not in plan.unneeded], np.intp)
+            if why := evaluator.taken_by(pod, policy, member.node, counted, plans={plan.id}, at=at):
+                return End(Ending.OUTDATED, why)
     # 3. Nobody is needed any more, or not everybody.
-    if unasked and node in fitting:
-        return Spare(unasked, f"it fits on {node} by now")
-    if unasked and elsewhere and plan.gone:
+    if unasked and not lacking:
         return Spare(unasked, "it fits without further evictions by now")
-    if node in fitting or not unasked:
+    if not unasked:
         return None
     wait = min(policy.wait_for_terminating, plan.deadline - at.monotonic)
     leaving = rows_without(evaluator.room_within(wait, at), snapshot.pod_rows(list(_not_answered_for(plan, context))))
     begun = np.array([row for uid, row in victims.items() if uid not in unasked | plan.unneeded], np.intp)
     without = np.setdiff1d(np.append(leaving, begun), among)
-    rules = context.policy_set.rules[policy.name]
-    with pods.staying(among):
-        needed = victims_needed(snapshot, pod, node, among, rules=rules, begun=begun, without=without)
-    staying = unasked - {pods.uids[row] for row in needed.tolist()}
-    return Spare(staying, f"it fits on {node} without them once pods that are leaving are gone") if staying else None
+    rules, staying = context.policy_set.rules[policy.name], unasked
+    for member, pod in lacking:
+        with pods.staying(among):
+            needed = victims_needed(snapshot, pod, member.node, among, rules=rules, begun=begun, without=without)
+        staying -= {pods.uids[row] for row in needed.tolist()}
+    return Spare(staying, "it fits without them once pods that are leaving are gone") if staying else None
 
 
-def later_equals(plan: Plan, index: PlanIndex) -> list[str]:
+def later_equals(plan: Plan, member: Member, index: PlanIndex) -> list[str]:
     """The preemptors of the same priority for which the node was chosen later: if room was taken, theirs is lost."""
-    equals = [other for other in index.on_node(plan.record.node) if other.priority == plan.priority]
-    return [other.key for other in equals if other.order > plan.order]
+    equals = [(other, own) for other, own in index.on_node(member.node) if own.priority == member.priority]
+    return [own.key for other, own in equals if other.order > plan.order]
 
 
 def _not_answered_for(plan: Plan, context: PlanContext) -> set[str]:
@@ -171,7 +169,7 @@ def _not_answered_for(plan: Plan, context: PlanContext) -> set[str]:
     pods, there = snapshot.pods, snapshot.pods.leaving()
     expected = {
         f"{pods.namespaces[row]}/{pods.names[row]}"
-        for row in there[pods.node[there] == snapshot.nodes.find(plan.record.node)].tolist()
+        for row in there[np.isin(pods.node[there], nodes_of(plan, context))].tolist()
         if any(other is not plan and other.needs(pods.uids[row]) for other in context.plans.naming(pods.uids[row]))
     }
     over = [
@@ -180,25 +178,30 @@ def _not_answered_for(plan: Plan, context: PlanContext) -> set[str]:
     return expected | {victim.key for victim in over}
 
 
-def returning_owners(evaluator: Evaluator, plan: Plan, index: PlanIndex) -> set[str]:
-    """The owners (`workload_of`) of victims of the plan that have put pods back in their place.
+def nodes_of(plan: Plan, context: PlanContext) -> NDArray[np.intp]:
+    """The nodes of a plan, by row."""
+    return context.evaluator.state.snapshot.nodes.rows_of({member.node for member in plan.unplaced})
 
-    Such a pod was made after the plan began to evict. It has devices of the plan, or is on the node, and the preemptor
-    would fit there without it. If something else keeps the preemptor from the node, such as another owner's pod, nobody
+
+def returning_owners(evaluator: Evaluator, plan: Plan, member: Member, index: PlanIndex) -> set[str]:
+    """The owners (`workload_of`) of victims of the plan that have put pods back in their place, in this member's way.
+
+    Such a pod was made after the plan began to evict. It has devices of the member, or is on the node, and the member
+    would fit there without it. If something else keeps the member from the node, such as another owner's pod, nobody
     has put anything back.
     """
-    state, node, victims = evaluator.state, plan.record.node, {victim.uid for victim in plan.record.victims}
-    preemptor, snapshot = state.pods.get(plan.key), evaluator.state.snapshot
+    state, node, victims = evaluator.state, member.node, {victim.uid for victim in plan.record.victims}
+    preemptor, snapshot = state.pods.get(member.key), evaluator.state.snapshot
     keys = [known.key for known in state.pods_on(node)]
     keys += [key for owner in plan.owners for key in state.index.owned.get(owner, ())] if plan.room else []
     there = [pod for key in keys if (pod := state.pods.get(key)) is not None]
-    others, evicting = later_equals(plan, index), plan.evicting
+    others, evicting = later_equals(plan, member, index), plan.evicting
 
     def is_put_back(pod: Pod) -> bool:
         came = evicting is not None and evicting.is_before(pod)
         return came and pod.metadata.uid not in victims and workload_of(pod) in plan.owners
 
-    owners = {workload_of(pod) for pod in takers(state, plan) if is_put_back(pod)}
+    owners = {workload_of(pod) for pod in takers(state, plan, member) if is_put_back(pod)}
     back = {key_of(pod): pod for pod in there if is_put_back(pod)}
     if preemptor is None or not back or not evaluator.has_room(preemptor, node, but=[*others, *back]):
         return owners
@@ -222,43 +225,43 @@ def time_limit(plan: Plan, context: PlanContext, timeout: float) -> float:
 
     These are the preemptor's scheduler, and kube-controller-manager while it has not taken a victim's devices back.
 
-    The time counts from when the room was there, and only while the preemptor's scheduler is seen at work: if that is
+    The time counts from when all room was there, and only while the preemptor's scheduler is seen at work: if that is
     away, no node is to blame. Before, it counts from when the last notice is over, when the last pod that leaves the
     node has had its time to end.
     """
     state = context.evaluator.state
     if awaits_deallocation(state, plan):
         return math.inf
-    if math.isfinite(plan.roomy) and any(math.isinf(sibling.roomy) for sibling in context.plans.siblings(plan)):
-        return math.inf  # it waits for the room of another member, whose time counts
     if math.isinf(plan.roomy):
-        beside = [plan, *context.plans.on_node(plan.record.node)]
+        beside = {plan.id: plan}
+        for member in plan.unplaced:
+            beside |= {other.id: other for other, _ in context.plans.on_node(member.node)}
         asked = [
             (victim, other.ends[victim.uid])
-            for other in beside
+            for other in beside.values()
             for victim in other.record.victims
             if victim.uid in other.ends
         ]
         ends = [end for victim, end in asked if state.pod_of(victim.key, victim.uid) is not None]
         told = [until for uid, until in plan.notices.items() if plan.needs(uid)]
         return max(plan.started, _room_comes(plan, context), *ends, *told) + timeout
-    pod = state.pods.get(plan.key)
     if plan.record.resize:
         return plan.roomy + timeout  # the kubelet tries again as soon as a pod has left
-    return context.evaluator.schedulers.chance(pod, plan.roomy, timeout) + timeout if pod is not None else math.inf
+    chance, pods = context.evaluator.schedulers.chance, [state.pods.get(member.key) for member in plan.unplaced]
+    chances = [chance(pod, plan.roomy, timeout) for pod in pods if pod is not None]
+    return max(chances, default=math.inf) + timeout
 
 
-def fits_elsewhere(plan: Plan, context: PlanContext) -> bool:
-    """Whether its scheduler finds room for the preemptor now, though none comes up on the node of its plan."""
-    evaluator, pod = context.evaluator, context.evaluator.state.pods.get(plan.key)
-    evicted = context.plans.have_evicted(plan)
-    if pod is None or plan.record.resize or not evicted or evaluator.has_room(pod, plan.record.node):
+def fits_elsewhere(plan: Plan, member: Member, pod: Pod, context: PlanContext) -> bool:
+    """Whether its scheduler finds room for a member now, though none comes up on the node of its plan."""
+    evaluator = context.evaluator
+    if plan.record.resize or not plan.gone or evaluator.has_room(pod, member.node):
         return False
     return not plan.left_out.issuperset(fits(evaluator.state.snapshot, pod))
 
 
 def _room_comes(plan: Plan, context: PlanContext) -> float:
-    """When the last pod that leaves a plan's node has had its time to end, in monotonic seconds; -inf if none does.
+    """When the last pod that leaves a plan's nodes has had its time to end, in monotonic seconds; -inf if none does.
 
     Its deletionTimestamp is by the API server's clock, and this one may be ahead. So it has at least its grace period
     from when the plan first saw it leave.
@@ -267,7 +270,7 @@ def _room_comes(plan: Plan, context: PlanContext) -> float:
     state, now = evaluator.state, Now.by(evaluator.clock)
     pods, rows = state.snapshot.pods, evaluator.leaving_within(math.inf, now)
     last = -math.inf
-    for row in rows[pods.node[rows] == state.snapshot.nodes.find(plan.record.node)].tolist():
+    for row in rows[np.isin(pods.node[rows], nodes_of(plan, context))].tolist():
         last = max(last, float(pods.gone_at[row]) - now.wall + now.monotonic)
         if (pod := state.pods.get(f"{pods.namespaces[row]}/{pods.names[row]}")) is not None:
             written = pod.metadata.deletion_grace_period_seconds

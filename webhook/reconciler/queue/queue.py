@@ -69,8 +69,6 @@ class QueuedPreemptor:
     turn: int = 0
     nodes: NodeBackoff = field(default_factory=NodeBackoff)
     """What was learned of nodes that kube-scheduler does not take."""
-    left_out: frozenset[str] = frozenset()
-    """Nodes that were no candidates when it was last evaluated."""
 
     def attempt_failed(self, now: float) -> None:
         """A plan came to nothing though victims had been asked to leave."""

@@ -1,9 +1,10 @@
 """What a plan leaves on its preemptor, as annotations.
 
 `giveway.dev/plan` is there while a plan is under way and is written together with the nomination, before the first
-victim is asked to leave. How far the plan has come is not written: who has been told and asked can be read off the
-victims themselves. `giveway.dev/decision` stays and tells people, and a new
-leader, what was decided and at which attempt.
+victim is asked to leave. The plan of a gang is on each of its members, and each names all: so any of them tells a new
+leader the whole plan. How far the plan has come is not written: who has been told and asked can be read off the
+victims themselves. `giveway.dev/decision` stays and tells people, and a new leader, what was decided and at which
+attempt.
 
 A plan of another version is taken off and decided again: a field that must not be passed over needs a new version.
 
@@ -48,6 +49,8 @@ _ROOM = 32 * 1024
 _ROOM_FOR_UIDS = 128 * 1024
 """The same of a plan with too many victims to name them."""
 _MOST_VICTIMS = 3000
+MOST_MEMBERS = 256
+"""Members of one plan: each of them names all."""
 _DIGEST = 32
 """Characters of a digest."""
 _DeviceName = Annotated[str, msgspec.Meta(pattern=r"\A[a-z0-9]([-a-z0-9./]{0,251}[a-z0-9])?\Z")]
@@ -84,29 +87,21 @@ class PlanDevice(msgspec.Struct, frozen=True, array_like=True):
     device: _DeviceName
 
 
-class GangRecord(msgspec.Struct, frozen=True):
-    """The gang that a plan is for: an id, and the names of all members that are placed together, in one namespace.
+class PlanMember(msgspec.Struct, frozen=True):
+    """A pod of a gang, and the node that a plan has for it."""
 
-    One that joins later has the id and the names of those before it.
-    """
-
-    id: Id
-    members: tuple[Name, ...]
-
-    def plan_id(self, name: str, unique: str) -> str:
-        """The id of the plan for one member; in the order of the members they ascend, and none is part of another.
-
-        `unique` tells apart the plans for a member that joins more than once: always as many characters.
-        """
-        return f"{self.id}-{self.members.index(name):04}{unique}"
+    name: Name
+    uid: Id
+    node: Name
 
 
 class PlanRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A plan as it is written on the preemptor; `begun` and `deadline` are RFC 3339 instants.
+    """A plan as it is written on a preemptor; `begun` and `deadline` are RFC 3339 instants.
 
-    `devices` are those that the plan holds, none if they are too many to be written. `resize` says that the pod is
-    bound and wants to grow. `notice` is for how many seconds its victims are told before they are asked: the most if
-    the policy has changed.
+    `node` and `devices` are what the plan holds for this pod; no devices if they are too many to be written. The plan
+    of a gang is written on each of its `members`, which are in one namespace, and has the victims of all; that of a pod
+    by itself names no members. `resize` says that the pod is bound and wants to grow. `notice` is for how many seconds
+    its victims are told before they are asked: the most if the policy has changed.
     """
 
     id: Id
@@ -119,7 +114,9 @@ class PlanRecord(msgspec.Struct, frozen=True, kw_only=True):
     begun: str = ""
     devices: Annotated[tuple[PlanDevice, ...], msgspec.Meta(max_length=1000)] = ()
     resize: bool = False
-    gang: GangRecord | msgspec.UnsetType = msgspec.UNSET
+    members: Annotated[tuple[PlanMember, ...], msgspec.Meta(max_length=MOST_MEMBERS)] | msgspec.UnsetType = (
+        msgspec.UNSET
+    )
     notice: Annotated[float, msgspec.Meta(ge=0, le=86400)] = 0.0
 
     def with_notice(self, seconds: float) -> PlanRecord:
@@ -263,6 +260,7 @@ def plan_of(pod: Pod) -> PlanRecord | None:
         all(_is_instant(text) for text in (record.begun, record.deadline) if text)
         and all(victim.uid and bool(victim.namespace) == bool(victim.name) for victim in record.victims)
         and len({victim.uid for victim in record.victims}) == len(record.victims)
+        and (not record.members or pod.metadata.uid in {member.uid for member in record.members})
     ):
         raise UnreadableError(f"annotation {PLAN} has values that giveway never writes")
     return record

@@ -161,16 +161,10 @@ class State:
 
     # What was done but is not seen yet.
 
-    def expect(
-        self, plan: str, preemptor: tuple[str, str], node: str, victims: Iterable[Pod], ends: Mapping[str, float]
-    ) -> None:
-        """Count the preemptor (key, uid) as nominated and the victims as leaving.
-
-        `ends` says for every victim, by uid, when it will be gone, in seconds since the epoch.
-        """
+    def expect(self, plan: str, victims: Iterable[Pod], ends: Mapping[str, float]) -> None:
+        """Count the victims as leaving; `ends` says when each, by uid, will be gone, in seconds since the epoch."""
         pods = list(victims)
         budgets = {pod.metadata.uid: self.pending.expect_leaving(pod, plan, ends[pod.metadata.uid]) for pod in pods}
-        self.hold(plan, preemptor, node)
         self._take_again(PODS, map(key_of, pods))
         self._take_again(BUDGETS, chain.from_iterable(budgets.values()))
 
@@ -180,12 +174,17 @@ class State:
         self.pending.expect_nominated(key, uid, plan, node)
         self._take_again(PODS, (key,))
 
-    def hold_devices(self, plan: str, preemptor: tuple[str, str], devices: Collection[DeviceId]) -> None:
-        """Count the devices as taken for the preemptor (key, uid), and no others for this plan."""
+    def release(self, plan: str, key: str) -> None:
+        """Count the preemptor as the watch shows it: the plan goes on without it."""
+        self.pending.give_up_nomination(plan, key)
+        self._take_again(PODS, (key,))
+
+    def hold_devices(self, preemptor: tuple[str, str], devices: Collection[DeviceId]) -> None:
+        """Count the devices as taken for the preemptor (key, uid), and no others."""
         (namespace, _, name), uid = preemptor[0].partition("/"), preemptor[1]
-        self.snapshot.release_devices(plan, namespace)
+        self.snapshot.release_devices(uid, namespace)
         if devices:
-            self.snapshot.hold_devices(plan, namespace, ClaimConsumer(resource="pods", name=name, uid=uid), devices)
+            self.snapshot.hold_devices(uid, namespace, ClaimConsumer(resource="pods", name=name, uid=uid), devices)
 
     def has_devices(self, pod: Pod) -> bool:
         """Whether a claim that the pod names itself has its devices already, so that no other pod is like it."""
@@ -220,9 +219,9 @@ class State:
         known = [key for key in keys if self.pending.cleared.pop(key, None) is not None]
         self._take_again(PODS, known)
 
-    def give_up(self, plan: str, asked: Iterable[PlanVictim], *, nominated: bool = False) -> None:
-        """Expect nothing of a plan any more but that the pods it has asked leave, and that it is `nominated` if so."""
-        self._take_touched(self.pending.give_up(plan, but={victim.uid for victim in asked}, nominated=nominated))
+    def give_up(self, plan: str, asked: Iterable[PlanVictim]) -> None:
+        """Expect of a plan no more that any other pods leave than those that it has asked."""
+        self._take_touched(self.pending.give_up(plan, but={victim.uid for victim in asked}))
 
     def forget_overdue(self, now: float) -> bool:
         """Expect no longer what no status will ever show; whether a budget has more to give by that."""
