@@ -85,13 +85,16 @@ class Preempting:
             result = "together" if isinstance(outcome, Waits | Evicts) else outcome.result
             self._reporter.metrics.gangs.labels(result).inc()
         # 3. Leave out nodes that it has fitted on for too long without being bound there.
-        more = self._leave_out(entry, pod, outcome, now)
+        fitting = outcome.nodes if isinstance(outcome, Fits) else ()
+        left, more = entry.nodes.fitting(fitting, partial(self._evaluator.schedulers.chance, pod), now)
+        for left_out in left:
+            self._reporter.left_out(entry.key, left_out, now)
         # 4. Wait for an event that helps, ask an extender, or begin a plan.
         plan = None
         match outcome:
             case Fits(nodes):
                 reason = f"{'its gang' if gang else 'it'} fits without preemption on {len(nodes)} nodes"
-                self._queue.park(entry.key, now, reason=reason, due=more)
+                self._queue.park(entry.key, now, reason=reason, due=now if left else more)
             case Unschedulable(reason, due=due, behind=behind):
                 self._queue.park(entry.key, now, reason=reason, due=due, behind=behind)
             case Asks(question):
@@ -118,11 +121,10 @@ class Preempting:
         self._queue.took(entry.key, len(plan.record.victims))
         return plan
 
-    def plan_ended(self, plan: Plan, members: Sequence[Member], ending: Ending, node: str) -> None:
+    def plan_ended(self, plan: Plan, members: Sequence[Member], ending: Ending, because: Member | None) -> None:
         """A plan is over for these members: decide again for who is not bound, at once or after a while.
 
-        A node that kube-scheduler did not take in time, or the `node` whose room others took, would not do the next
-        time.
+        A node that kube-scheduler did not take in time, or whose room others took, would not do the next time.
         """
         now, row, evicted = self._evaluator.clock.monotonic(), ENDINGS[ending], bool(plan.gone)
         there = [self._state.pod_of(member.key, member.uid) for member in members]
@@ -131,7 +133,7 @@ class Preempting:
             for pod, member in zip(there, members, strict=True)
         )
         for member in members:
-            entry, taken = self._queue.get(member.key), row.lost_room and evicted and member.node == node
+            entry, taken = self._queue.get(member.key), row.lost_room and evicted and member is because
             if entry is not None and (shunned or taken):
                 left = entry.nodes.plan_failed(member.node, now - plan.started, now, taken=not shunned)
                 self._reporter.left_out(member.key, left, now)
@@ -144,18 +146,17 @@ class Preempting:
 
     def evaluate(self, entry: QueuedPreemptor, pod: Pod, policy: PreemptionPolicy, now: float) -> Outcome:
         """What to do for a preemptor; if nothing helps another of its shape, nothing helps this one either."""
+        members, entries, shape = None, [entry], self._shape(entry, pod, policy, now)
         if is_gang(self._state.snapshot, pod):
             members = self._members(pod, policy)
-            who = sorted(key_of(member) for member in (*members.ready, *members.gated))
-            shape: Key | None = (policy.name, repr((members.key, who, members.secured)).encode())
-            decide: Callable[[], Outcome] = partial(self._decide_gang, pod, policy, members, now)
-        else:
-            shape, decide = self._shape(entry, pod, policy, now), partial(self._decide_alone, entry, pod, policy, now)
+            ready, gated = (sorted(map(key_of, pods)) for pods in (members.ready, members.gated))
+            shape = policy.name, repr((members.key, ready, gated, members.secured)).encode()
+            entries = [queued for key in ready if (queued := self._queue.get(key)) is not None]
         moment = Moment(now, self._queue.events, entry.back_off())
         if shape is not None and (known := self.verdicts.find(shape, moment)) is not None:
             return known
         try:
-            outcome = decide()
+            outcome = self._decide(entries, pod, policy, members, now)
         except ClusterError as error:
             outcome = Unschedulable(str(error))
         except ExtenderError as error:
@@ -174,44 +175,35 @@ class Preempting:
         made = (at_creation(pod.metadata).labels or {}) if self._policy_set.rules[policy.name].pairs else {}
         return policy.name, shape, group_of(pod), tuple(sorted(made.items()))
 
-    def _decide_alone(self, entry: QueuedPreemptor, pod: Pod, policy: PreemptionPolicy, now: float) -> Outcome:
-        """What to do for a preemptor by itself, given what was learned about it."""
-        left_out = {left.node: left.until for left in entry.nodes.left_out(now)}
-        decide = partial(
-            self._evaluator.evaluate,
-            pod,
-            policy,
-            self._policy_set.rules[policy.name],
-            entry.attempts,
-            extenders=self._extender_client.extenders(policy, pod),
-            promised=self._manager.promised(pod),
-        )
+    def _decide(
+        self,
+        entries: Sequence[QueuedPreemptor],
+        pod: Pod,
+        policy: PreemptionPolicy,
+        members: GangMembers | None,
+        now: float,
+    ) -> Outcome:
+        """What to do for a preemptor, or for the members of its gang, given what was learned about them."""
+        left_out = {left.node: left.until for entry in entries for left in entry.nodes.left_out(now)}
+        attempts = max((entry.attempts for entry in entries), default=0)
+        extenders = self._extender_client.extenders(policy, pod)
+        decide: Callable[..., Outcome] = partial(self._evaluator.evaluate, pod, extenders=extenders)
+        if members is not None:
+            decide = partial(evaluate_gang, self._evaluator, members)
+        rules, promised = self._policy_set.rules[policy.name], self._manager.promised(pod)
+        decide = partial(decide, policy, rules, attempts, promised=promised)
         outcome = decide(left_out=left_out)
-        if isinstance(outcome, Fits) and (until := entry.nodes.wherever_it_fits(now)) is not None:
-            left_out |= dict.fromkeys(outcome.nodes, until)
+        ends = [until for entry in entries if (until := entry.nodes.wherever_it_fits(now)) is not None]
+        if isinstance(outcome, Fits) and ends:
+            left_out |= dict.fromkeys(outcome.nodes, max(ends))
             outcome = decide(left_out=left_out)
-        if isinstance(outcome, Fits) and self._manager.dry_run:
+        if isinstance(outcome, Fits) and self._manager.dry_run and members is None:
             # Where only rehearsed plans make the room kube-scheduler will bind nothing.
             plans = self._manager.index.by_id.values()
             made = {member.node for plan in plans if math.isinf(plan.emptied) for member in plan.members}
             if made.issuperset(outcome.nodes):
                 return Waits(outcome.nodes[0], 0)
         return without_nodes(outcome, left_out)
-
-    def _decide_gang(self, pod: Pod, policy: PreemptionPolicy, members: GangMembers, now: float) -> Outcome:
-        """What to do for a gang, given what was learned about its members."""
-        if not members.ready:
-            return Unschedulable("it waits for its scheduler to look at it")
-        entries = [queued for member in members.ready if (queued := self._queue.get(key_of(member))) is not None]
-        return evaluate_gang(
-            self._evaluator,
-            members,
-            policy,
-            self._policy_set.rules[policy.name],
-            max((queued.attempts for queued in entries), default=0),
-            left_out={left.node for queued in entries for left in queued.nodes.left_out(now)},
-            promised=self._manager.promised(pod),
-        )
 
     def _members(self, pod: Pod, policy: PreemptionPolicy) -> GangMembers:
         """The members of the pod's group that have no node."""
@@ -228,14 +220,3 @@ class Preempting:
         # Plans that lack a member will find that, and end.
         secured = () if too_few(pod, self._manager.context) else planned_nodes(self._manager.context, key)
         return GangMembers(key, tuple(ready), tuple(gated), tuple(secured))
-
-    def _leave_out(self, entry: QueuedPreemptor, pod: Pod, outcome: object, now: float) -> float:
-        """Leave out nodes that a preemptor has fitted on for too long without being bound there.
-
-        Returns when there may be more of them, in monotonic seconds: now if there are some.
-        """
-        nodes = outcome.nodes if isinstance(outcome, Fits) else ()
-        left, more = entry.nodes.fitting(nodes, partial(self._evaluator.schedulers.chance, pod), now)
-        for left_out in left:
-            self._reporter.left_out(entry.key, left_out, now)
-        return now if left else more

@@ -31,7 +31,7 @@ from webhook.reconciler.evict.executor import Displaced, Executor, Performed
 from webhook.reconciler.evict.writer import Writer
 from webhook.reconciler.evictions.log import EvictionLog
 from webhook.reconciler.evictions.store import EvictionRecord, EvictionStore, record_of
-from webhook.reconciler.plans.actions import End, Ending, Leave, Promise, Spare, Wait
+from webhook.reconciler.plans.actions import End, Ending, Promise, Spare, Wait
 from webhook.reconciler.plans.adoption import Adopted, TakeOff, adopt, recall_evictions
 from webhook.reconciler.plans.plan import Member, Plan
 from webhook.reconciler.plans.plan_manager import PlanManager
@@ -215,7 +215,7 @@ class Reconciler:
             if (plan := self.plans.get(key)) is not None:
                 member = plan.member(key)
                 if (ending := self.plan_manager.preemptor_changed(plan, member, change.new)) is not None:
-                    self._end(plan, ending, member=member)
+                    self._end(plan, ending, because=member)
                 elif change.new and member.seen and self.plan_manager.observe_nomination(plan, member, change.new):
                     self.reporter.nomination_cleared(change.new)
             # 2. Who could be helped by the change is tried again, and the pod comes to the queue or leaves it.
@@ -346,10 +346,8 @@ class Reconciler:
         """Do what is to be done next for a plan. While a task acts for it that is nothing, unless its time is over."""
         began = self.clock.stopwatch()
         match self.plan_manager.next_action(plan):
-            case End(ending, note, node):
-                self._end(plan, ending, note, node)
-            case Leave(key, ending):
-                self._end(plan, ending, member=plan.member(key))
+            case End(ending, note, key):
+                self._end(plan, ending, note, plan.member(key) if key else None)
             case _ if plan.busy:
                 pass
             case Wait(until):
@@ -371,26 +369,22 @@ class Reconciler:
                 if (preemptor := self.state.pods.get(member.key)) is not None:
                     self.reporter.evicted(plan, preemptor)
 
-    def _end(self, plan: Plan, ending: Ending, note: str = "", node: str = "", *, member: Member | None = None) -> None:
-        """End a plan, or have a `member` leave it: tell, take it off its pods, and decide again for who is not bound.
-
-        Others have the room on the `node` by now, if one is named.
-        """
-        if not (leaving := self.plan_manager.end(plan, ending, node, member)):
+    def _end(self, plan: Plan, ending: Ending, note: str = "", because: Member | None = None) -> None:
+        """End a plan, maybe `because` of one member, or have that leave it: tell, take it off, and decide again."""
+        if not (members := self.plan_manager.end(plan, ending, because)):
             return
-        pods = [(left, self.state.pod_of(left.key, left.uid)) for left in leaving]
-        there = [(left, pod) for left, pod in pods if pod is not None]
         if plan.ended is None:
-            self.reporter.left(plan, leaving[0], ending)
+            self.reporter.left(plan, members[0], ending)
         else:
-            lost = [pod for left, pod in there if left.node == node]
+            lost = self.state.pod_of(because.key, because.uid) if because is not None else None
             self.reporter.ended(plan, ending, self.clock.monotonic() - plan.started, note, lost)
         self.store.write_soon()
         # What is written is taken off as long as the pod exists and this process leads.
         if ending is not Ending.DEPOSED:
             if plan.ended and plan.asking and not plan.busy:
                 self.executor.find_out(plan)
-            for left, pod in there:
-                self.executor.clear(pod, plan.id, left.node, ended=(plan, left))
-        self.preempting.plan_ended(plan, leaving, ending, node)
+            for member in members:
+                if (pod := self.state.pod_of(member.key, member.uid)) is not None:
+                    self.executor.clear(pod, plan.id, member.node, ended=(plan, member))
+        self.preempting.plan_ended(plan, members, ending, because)
         self._wake()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -291,8 +291,8 @@ class Reporter:
         """A plan goes on without this member."""
         self._tell("member left", plan=plan.id, preemptor=member.key, ending=ending.value)
 
-    def ended(self, plan: Plan, ending: Ending, seconds: float, note: str = "", pods: Iterable[Pod] = ()) -> None:
-        """A plan is over, `seconds` after it was made; what others took is told on the `pods` that lost it."""
+    def ended(self, plan: Plan, ending: Ending, seconds: float, note: str = "", pod: Pod | None = None) -> None:
+        """A plan is over, `seconds` after it was made; what others took is told on the preemptor that lost it."""
         self.metrics.plans.labels(ending.value).inc()
         if ending is Ending.BOUND:
             self.metrics.plan_seconds.observe(seconds)
@@ -303,7 +303,7 @@ class Reporter:
         if note:
             fields["reason"] = note
         self._tell(Line.PLAN_ENDED, plan=plan.id, preemptor=plan.key, **fields)
-        for pod in pods if ending is Ending.DEVICES_TAKEN else ():
+        if ending is Ending.DEVICES_TAKEN and pod is not None:
             told = f"Node {plan.member(key_of(pod)).node} is given up: {note}"
             self._event(pod, DEVICES_TAKEN, "Preempting", told, distinct=True)
 
@@ -361,18 +361,8 @@ class Reporter:
 
 def _decision(plan: Plan, member: Member, outcome: Evicts | Waits, at: str, seconds: float) -> DecisionRecord:
     """What was decided for a member of a plan, which took so many seconds; of a gang's victims those on its node."""
-    record = DecisionRecord(
-        plan=plan.id,
-        at=at,
-        node=member.node,
-        policy=plan.record.policy,
-        attempt=plan.record.attempt,
-        already_leaving=outcome.leaving,
-        left_out=tuple(sorted(plan.left_out)[:_LEFT_OUT]),
-        decision_ms=round(seconds * 1000, 3),
-    )
     if isinstance(outcome, Waits):
-        return record
+        outcome = Evicts(outcome.node, (), outcome.leaving, 0, ())
     victims = tuple(
         DecidedVictim(
             pod=key_of(pod),
@@ -388,13 +378,20 @@ def _decision(plan: Plan, member: Member, outcome: Evicts | Waits, at: str, seco
         for pod in outcome.victims
         if plan.member_for(pod).node == member.node
     )
-    return msgspec.structs.replace(
-        record,
+    return DecisionRecord(
+        plan=plan.id,
+        at=at,
+        node=member.node,
+        policy=plan.record.policy,
+        attempt=plan.record.attempt,
         victims=victims,
+        already_leaving=outcome.leaving,
         selected=outcome.selected,
         alternatives=outcome.alternatives,
         because="; ".join(filter(None, (outcome.because, outcome.room and f"victims go {outcome.room}"))),
+        left_out=tuple(sorted(plan.left_out)[:_LEFT_OUT]),
         candidates=outcome.candidates,
-        notice=plan.record.notice,
+        decision_ms=round(seconds * 1000, 3),
+        notice=plan.record.notice if outcome.victims else 0.0,
         room=outcome.room,
     )

@@ -81,7 +81,7 @@ async def test_a_member_that_leaves(ending: Ending, queued: bool):
         bound = preemptor("gang-1", "4", labels={GANG: "gang"}, node=plan.member("default/gang-1").node)
         reconciler.state.pods.take("default/gang-1", bound)
     else:
-        reconciler._end(plan, ending, member=plan.member("default/gang-1"))
+        reconciler._end(plan, ending, because=plan.member("default/gang-1"))
     assert (plan.ended, [member.key for member in plan.unplaced]) == (None, ["default/gang-0"])
     assert ("default/gang-1" in reconciler.queue) is queued
     action = reconciler.plan_manager.next_action(plan)
@@ -97,7 +97,7 @@ async def test_nobody_is_planned_for_beside_a_plan_that_is_about_to_end():
     desk = full_nodes(2)
     reconciler = desk.reconciler
     first = reconciler.plans["default/gang-0"]
-    reconciler._end(first, Ending.LOST, member=first.member("default/gang-1"))
+    reconciler._end(first, Ending.LOST, because=first.member("default/gang-1"))
     reconciler.turn()
     assert first.ended is Ending.GANG
     assert sorted(reconciler.plans) == ["default/gang-0", "default/gang-1"]

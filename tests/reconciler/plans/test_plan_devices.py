@@ -106,7 +106,7 @@ async def test_an_owner_that_takes_the_devices_again_is_passed_over():
     manager = desk.reconciler.plan_manager
     action = manager.next_action(plan)
     assert isinstance(action, End)
-    assert manager.end(plan, action.ending, action.node)
+    assert manager.end(plan, action.ending, plan.member(action.member))
     assert action.ending is Ending.DEVICES_TAKEN
     assert [one.owner for one in desk.reconciler.evaluator.eviction_backoff.returning()] == ["Job/default/j"]
 

@@ -43,7 +43,6 @@ from webhook.reconciler.evaluate.scheduler_activity import SchedulerActivity
 from webhook.reconciler.evaluate.victim_exclusions import (
     LimitsNow,
     among_last_resort,
-    decide_with_exclusions,
     decide_within_limits,
     immovable,
 )
@@ -158,13 +157,15 @@ class Evaluator:
         promised: Promised = NOTHING_PROMISED,
         *,
         own: Collection[str] = (),
+        together: Sequence[Pod] = (),
     ) -> PodsAhead:
-        """Which candidates are left to the preemptor, which has plans of its `own`, by id."""
+        """Which candidates are left to the preemptor and pods `together` with it, with plans of its `own` by id."""
 
         def is_overdue(ahead: Pod, fits: bool) -> bool:
             return self.schedulers.overdue(ahead, fits=fits, now=at.monotonic)
 
-        return PodsAhead(self.state, pod, is_overdue, promised.held, self.leaving_within(math.inf, at), own=own)
+        leaving = self.leaving_within(math.inf, at)
+        return PodsAhead(self.state, pod, is_overdue, promised.held, leaving, own=own, together=together)
 
     def taken_by(
         self, pod: Pod, policy: PreemptionPolicy, node: str, victims: Rows, *, plans: Collection[str], at: Now
@@ -186,15 +187,6 @@ class Evaluator:
         if ahead.taken(rows) or devices.taker(node, rows, parts=False):
             return blocked_text(ahead.blocking)
         return ""
-
-    def decide_again(self, pod: Pod, rules: Rules) -> Decision:
-        """What a decision made now says for a pod that carries an earlier leader's plan, as if it had no nomination.
-
-        Rates are not asked, since the plan's victims count already, and extenders neither, since they have agreed.
-        """
-        leaving, exclusions = self.state.snapshot.pods.leaving(), self.exclusions(self.clock.monotonic())
-        wall = self.clock.wall()
-        return decide_with_exclusions(self.state, unnominated(pod), rules, wall, exclusions, leaving=leaving)
 
     def exclusions(self, now: float) -> NDArray[np.bool_]:
         """The pods, by row, that evicting does not help now, whatever the rules say."""

@@ -6,17 +6,15 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from webhook.kube.objects.meta import Quantity, key_of
-from webhook.kube.objects.pod import Container, Pod, ResourceRequirements
+from webhook.kube.objects.meta import key_of
+from webhook.kube.objects.pod import Pod
 from webhook.policy.model.preemption import EvictionMode, PreemptionPolicy
 from webhook.preemption.filters.devices import needs_devices
 from webhook.preemption.gangs.decision import GangDecision, decide_gang
 from webhook.preemption.gangs.gang import form_gang
-from webhook.preemption.snapshot.amounts import CPU, requests
 from webhook.preemption.snapshot.pod_groups import GroupKey
 from webhook.preemption.snapshot.pod_info import compile_pod
 from webhook.preemption.snapshot.pod_view import priority_of
@@ -66,6 +64,8 @@ def evaluate_gang(
     `attempts` is how many plans evicted for one of them in vain; nothing is planned on the nodes `left_out`. Raises
     ClusterError for a member that cannot be read.
     """
+    if not members.ready:
+        return Unschedulable("it waits for its scheduler to look at it")
     if policy.extenders:
         return Unschedulable("the policy has extenders, and they are not asked about gangs")
     if len(members.ready) + len(members.secured) > MOST_MEMBERS:
@@ -109,7 +109,7 @@ def evaluate_gang(
         return too_many
     if taker := _taken_by(evaluator, decision, promised, leaving, at):
         return Unschedulable(f"where evicting pods makes room, {taker}", behind=True)
-    return past.closed_by(_outcome(state, decision, leaving, decision.outside | frozenset(left_out)))
+    return past.closed_by(_outcome(state, decision, leaving, decision.outside))
 
 
 def _placed(
@@ -198,29 +198,14 @@ def _taken_by(
     for pod, node in decision.placements:
         members.setdefault(node, []).append(pod)
     for node, together in members.items():
-        ahead, row = evaluator.pods_ahead(_as_one(together), at, promised), snapshot.nodes.find(node)
+        first, *others = together
+        ahead, row = evaluator.pods_ahead(first, at, promised, together=others), snapshot.nodes.find(node)
         going, coming = (rows[snapshot.pods.node[rows] == row] for rows in (victims, leaving))
         if (len(going) and ahead(_candidates(evaluator, going, together=False)).any()) or (
             not len(going) and ahead.taken(coming)
         ):
             return blocked_text(ahead.blocking)
     return ""
-
-
-def _as_one(members: list[Pod]) -> Pod:
-    """The first of these pods, with what all of them need: each is a container with all requests and ports of it."""
-    containers = []
-    for pod in members:
-        amounts: dict[str, Quantity] = {
-            name: f"{amount}m" if name == CPU else str(amount) for name, amount in requests(pod).items()
-        }
-        sidecars = [container for container in pod.spec.init_containers or () if container.restart_policy == "Always"]
-        ports = [port for container in (*(pod.spec.containers or ()), *sidecars) for port in container.ports or ()]
-        containers.append(Container(resources=ResourceRequirements(requests=amounts), ports=ports))
-    spec = msgspec.structs.replace(
-        members[0].spec, containers=containers, init_containers=None, overhead=None, resources=None
-    )
-    return msgspec.structs.replace(members[0], spec=spec)
 
 
 def _candidates(evaluator: Evaluator, rows: NDArray[np.intp], *, together: bool) -> Candidates:
@@ -232,9 +217,9 @@ def _candidates(evaluator: Evaluator, rows: NDArray[np.intp], *, together: bool)
 
 
 def _outcome(
-    state: State, decision: GangDecision, leaving: NDArray[np.intp], left_out: frozenset[str]
+    state: State, decision: GangDecision, leaving: NDArray[np.intp], outside: frozenset[str]
 ) -> Evicts | Waits:
-    """Evict the victims for all members, or only wait if there are none; nobody was placed on the nodes `left_out`."""
+    """Evict the victims for all members, or only wait if there are none; nobody was placed on the nodes `outside`."""
     # Devices are held in this order, and those of lower priority give way
     placements = sorted(decision.placements, key=lambda placement: -priority_of(placement.pod))
     places = tuple((state.pods.get(key_of(pod)) or pod, node) for pod, node in placements)
@@ -242,7 +227,7 @@ def _outcome(
     coming = int(np.count_nonzero(np.isin(state.snapshot.pods.node[leaving], rows)))
     victims = tuple(pod for victim in decision.victims if (pod := state.pods.get(victim.key)) is not None)
     if not victims:
-        return Waits(places[0][1], coming, places=places, left_out=left_out)
+        return Waits(places[0][1], coming, places=places, left_out=outside)
     return Evicts(
         node=places[0][1],
         victims=victims,
@@ -254,5 +239,5 @@ def _outcome(
         grounds={key_of(victim): decision.grounds[key_of(victim)] for victim in victims},
         groups={victim.key: victim.group for victim in decision.victims if victim.group},
         places=places,
-        left_out=left_out,
+        left_out=outside,
     )

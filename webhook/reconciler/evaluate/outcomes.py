@@ -136,7 +136,7 @@ Outcome = Fits | Waits | Evicts | Unschedulable | Asks
 def without_nodes(outcome: Outcome, left_out: Mapping[str, float]) -> Outcome:
     """The outcome if these nodes were left out until then (monotonic seconds); if nothing helps, it says so."""
     if isinstance(outcome, Waits | Evicts):
-        return replace(outcome, left_out=frozenset(left_out))
+        return replace(outcome, left_out=outcome.left_out | left_out.keys())
     if not left_out or not isinstance(outcome, Unschedulable):
         return outcome
     shown = ", ".join(list(left_out)[:_SHOWN])

@@ -71,7 +71,7 @@ class PodsAhead:
     `is_overdue` is told whether a pod fits somewhere, and says whether its scheduler does not want to place it. `held`
     are preemptors of lower priority, by node, for which pods were evicted there: they get the room made for them.
     `leaving` are the rows of the pods that leave anyway: how long they take is not known, at most their grace period.
-    Plans of its `own`, by id, ask their victims together.
+    Plans of its `own`, by id, ask their victims together. Pods `together` with it need room beside it.
     """
 
     def __init__(
@@ -83,7 +83,9 @@ class PodsAhead:
         leaving: Rows,
         *,
         own: Collection[str] = (),
+        together: Sequence[Pod] = (),
     ) -> None:
+        self._pods = (pod, *together)
         self._state, self._pod, self._is_overdue, self._held = state, pod, is_overdue, held
         self._leaving, self._own = leaving, own
         self._late: dict[str, bool] = {}
@@ -116,13 +118,17 @@ class PodsAhead:
         return self._codes(candidates, self._held)
 
     def _codes(self, candidates: Candidates, held: Mapping[str, Sequence[Pod]]) -> NDArray[np.int8]:
-        snapshot, incoming = self._state.snapshot, compile_pod(self._pod)
-        codes, own = np.zeros(len(candidates.nodes), np.int8), needed_by(snapshot, incoming)
-        if not (self.anybody or held) or not len(codes) or own is None:
+        snapshot, codes = self._state.snapshot, np.zeros(len(candidates.nodes), np.int8)
+        if not (self.anybody or held) or not len(codes):
             return codes
+        compiled = [compile_pod(pod) for pod in self._pods]
+        needs = [need for pod in compiled if (need := needed_by(snapshot, pod)) is not None]
+        if len(needs) < len(compiled):
+            return codes
+        own: Ints = np.sum(needs, axis=0)
         # 1. Where pods were evicted for one of lower priority, that one keeps its room.
         lowest, kept = self._kept(candidates, held)
-        beside = kept_for_equals(snapshot, candidates, incoming) + kept + own[:, None]
+        beside = kept_for_equals(snapshot, candidates, compiled[0]) + kept + own[:, None]
         crowded = (free_without(snapshot, candidates) < beside).any(axis=0)
         self._note_lost(codes, crowded & np.isin(np.arange(len(codes)), list(lowest)), lowest)
         # 2. Pods of higher priority are placed first, whichever of them the scheduler tries first. Those between the
@@ -140,7 +146,8 @@ class PodsAhead:
                     short, comes = (room - nominated < beside).any(axis=0), count > 0
                     if is_first:
                         comes |= ahead.there > 0
-                        short |= share_no_node(snapshot, incoming, example, candidates.nodes)
+                        for own_pod in compiled:
+                            short |= share_no_node(snapshot, own_pod, example, candidates.nodes)
                     self._note_lost(
                         codes, short & comes, dict.fromkeys(range(len(codes)), example) if is_first else lowest
                     )

@@ -174,7 +174,8 @@ class Executor:
 
     def _note_written(self, plan: Plan, member: Member, digest: str) -> None:
         """A text with this digest is about to be written: the store has it, and the victims, before they are asked."""
-        self._manager.note_written(plan, member, digest)
+        self._evaluator.log.believe(member.uid, digest)
+        plan.logged = self._evaluator.log.version
         self._store.write_soon(awaited=True)
 
     async def _displace(self, plan: Plan, pods: tuple[Pod, ...]) -> Ending | None:

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import msgspec
 
-from webhook.kube.objects.meta import ObjectMeta, key_of
+from webhook.kube.objects.meta import key_of
 from webhook.kube.objects.pod import Pod
 from webhook.kube.pods import is_terminal
 from webhook.page.model import (
@@ -31,7 +31,6 @@ from webhook.reconciler.evictions.log import BARE
 from webhook.reconciler.evictions.store import EvictionRecord
 from webhook.reconciler.overview.plans_shown import UnderWay, plan_shown
 from webhook.reconciler.overview.priorities import ladder
-from webhook.reconciler.plans.plan import Member
 from webhook.reconciler.preemptors import is_marked, unschedulable_since
 from webhook.reconciler.queue.queue import QueueState
 from webhook.reconciler.reconciler import Reconciler
@@ -119,15 +118,11 @@ def _unscheduled(marked: Iterable[Pod]) -> tuple[list[WaitingPod], int]:
 
 def _under_way(reconciler: Reconciler) -> list[UnderWay]:
     """The plans of a process that leads, the oldest first."""
-    plans = sorted(reconciler.plan_manager.index.by_id.values(), key=lambda plan: plan.started)
-    pods = reconciler.state.pods
-    return [
-        UnderWay(
-            [(pods.get(row.key) or _nobody(row), plan.written_on(row)) for row in plan.members if row.ended is None],
-            plan,
-        )
-        for plan in plans
-    ]
+    pods, shown = reconciler.state.pods, []
+    for plan in sorted(reconciler.plan_manager.index.by_id.values(), key=lambda plan: plan.started):
+        there = [(pod, plan.written_on(row)) for row in plan.unplaced if (pod := pods.get(row.key)) is not None]
+        shown += [UnderWay(there, plan)] if there else []
+    return shown
 
 
 def _written(marked: Iterable[Pod]) -> list[UnderWay]:
@@ -138,12 +133,6 @@ def _written(marked: Iterable[Pod]) -> list[UnderWay]:
             if (record := plan_of(pod)) is not None:
                 plans.setdefault(record.id, UnderWay([])).members.append((pod, record))
     return list(plans.values())
-
-
-def _nobody(member: Member) -> Pod:
-    """What stands for a preemptor that has just gone."""
-    namespace, _, name = member.key.partition("/")
-    return Pod(metadata=ObjectMeta(namespace=namespace, name=name))
 
 
 def _evictions(record: EvictionRecord, wall: float) -> Evictions:

@@ -48,6 +48,8 @@ class EndingRow(NamedTuple):
     at_once: bool
 
 
+LEAVES = frozenset({Ending.BOUND, Ending.RESIZED, Ending.DELETED, Ending.LOST})
+"""By these a member of a gang leaves the plan, which goes on for the others as long as they are enough."""
 _DONE = EndingRow(ends_preemptor=True, lost_room=False, blames_preemptor=False, at_once=False)
 _BLAMELESS = EndingRow(ends_preemptor=False, lost_room=False, blames_preemptor=False, at_once=True)
 _ROOM_LOST = EndingRow(ends_preemptor=False, lost_room=True, blames_preemptor=True, at_once=True)
@@ -131,23 +133,17 @@ class Wait(NamedTuple):
     until: float
 
 
-class Leave(NamedTuple):
-    """This member, by `namespace/name`, is one no more; the others go on as long as they are enough."""
-
-    key: str
-    ending: Ending
-
-
 class End(NamedTuple):
-    """The plan is over, since there is no room on this `node` any more, if it names one."""
+    """The plan is over, or it is for this `member` alone (`LEAVES`); if one is named, it is because of it."""
 
     ending: Ending
     note: str = ""
-    node: str = ""
+    member: str = ""
+    """`namespace/name`."""
 
 
 AboutVictims = Try | Notify | Prepare | Ask
 """What is done about several victims, side by side."""
 Step = Nominate | Displace | AboutVictims
 """What is done for a plan, one thing after the other."""
-Action = Step | Promise | Spare | Wait | Leave | End
+Action = Step | Promise | Spare | Wait | End

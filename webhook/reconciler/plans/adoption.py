@@ -22,7 +22,8 @@ from webhook.preemption.snapshot.amounts import ClusterError
 from webhook.preemption.snapshot.device_index import DeviceId
 from webhook.preemption.victims.rules import Rules
 from webhook.reconciler.clock import Now
-from webhook.reconciler.evaluate.evaluator import Evaluator
+from webhook.reconciler.evaluate.evaluator import Evaluator, unnominated
+from webhook.reconciler.evaluate.victim_exclusions import decide_with_exclusions
 from webhook.reconciler.evictions.store import EvictionRecord, recall
 from webhook.reconciler.plans.plan import Member, Plan, group_names, is_leaving
 from webhook.reconciler.plans.plan_devices import devices_for
@@ -182,9 +183,15 @@ def _ends(manager: PlanManager, victim: Pod, policy: PreemptionPolicy) -> float:
 
 
 def disagreement(evaluator: Evaluator, pod: Pod, rules: Rules, record: PlanRecord) -> str:
-    """Why the rest of an earlier leader's plan must not be carried out; empty if it is what would be done now."""
+    """Why the rest of an earlier leader's plan must not be carried out; empty if it is what would be done now.
+
+    The decision is made as if the pod had no nomination. Rates are not asked, since the plan's victims count already,
+    and extenders neither, since they have agreed.
+    """
+    state, at = evaluator.state, Now.by(evaluator.clock)
+    leaving, excluded = state.snapshot.pods.leaving(), evaluator.exclusions(at.monotonic)
     try:
-        decision = evaluator.decide_again(pod, rules)
+        decision = decide_with_exclusions(state, unnominated(pod), rules, at.wall, excluded, leaving=leaving)
     except ClusterError as error:
         return str(error)
     if decision.fits:
@@ -192,16 +199,12 @@ def disagreement(evaluator: Evaluator, pod: Pod, rules: Rules, record: PlanRecor
     candidate = decision.selected
     if candidate is None or candidate.node != record.node:
         return f"preemption on {record.node} is not what would be done now"
-    leaving = evaluator.state.index.leaving
-    wanted = {victim.uid for victim in candidate.victims if victim.key not in leaving}
+    wanted = {victim.uid for victim in candidate.victims if victim.key not in state.index.leaving}
     if not wanted <= {victim.uid for victim in record.victims}:
         return f"other pods than planned would have to go on {record.node}"
+    known = {victim.uid: state.pod_of(victim.key, victim.uid) for victim in record.victims}
     alive = {
-        victim.uid
-        for victim in record.victims
-        if (known := evaluator.state.pod_of(victim.key, victim.uid)) is not None
-        and not is_terminal(known)
-        and victim.key not in leaving
+        uid for uid, pod in known.items() if pod and not is_terminal(pod) and key_of(pod) not in state.index.leaving
     }
     return "" if alive == wanted else f"not all pods that were planned have to go on {record.node}"
 

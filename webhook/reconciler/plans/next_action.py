@@ -8,7 +8,7 @@ not stored: it follows from what was written, told and asked.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 
 from webhook.kube.objects.meta import key_of
 from webhook.kube.objects.pod import Pod
@@ -25,7 +25,6 @@ from webhook.reconciler.plans.actions import (
     Displace,
     End,
     Ending,
-    Leave,
     Nominate,
     Notify,
     Prepare,
@@ -54,7 +53,7 @@ def next_action(plan: Plan, context: PlanContext, at: Now) -> Action:
     for member in plan.unplaced:
         pod = state.pods.get(member.key)
         if (ending := over(plan, member, pod)) is not None:
-            return Leave(member.key, ending) if len(plan.unplaced) > 1 else End(ending)
+            return End(ending, member=member.key)
         assert pod is not None
         pods.append((member, pod))
     if plan.deadline <= at.monotonic:
@@ -214,10 +213,10 @@ def _room(situation: Situation) -> Action:
         if refusal := refusal_of(snapshot, pod, member.node):
             return End(Ending.NODE_CHANGED, refusal)
         if lost := claims_in_the_way(snapshot, plan, member):
-            return End(Ending.DEVICES_TAKEN, taken_text(lost), member.node)
+            return End(Ending.DEVICES_TAKEN, taken_text(lost), member.key)
         cleared = "" if member.reserved else "; the scheduler cleared the nomination, so nothing was reserved"
         taken = f"{plan.newcomer} came to the node{cleared}" if plan.newcomer else ""
-        return End(Ending.SPACE_TAKEN, taken, member.node)
+        return End(Ending.SPACE_TAKEN, taken, member.key)
     return Wait(plan.deadline)
 
 
@@ -229,32 +228,21 @@ def to_displace(state: State, plan: Plan) -> list[Pod]:
     `prepareCandidate` clears every lower nomination on the node): a pod that fits beside the preemptor keeps its place,
     and pods of another scheduler are that scheduler's.
     """
+    snapshot, leaving, displaced = state.snapshot, state.snapshot.pods.leaving(), dict[str, Pod]()
     own = {member.key for member in plan.members}
-    displaced: dict[str, Pod] = {}
     for member in plan.unplaced if not plan.record.resize else ():
-        if (preemptor := state.pods.get(member.key)) is None:
-            continue
-        lower = {
-            key_of(pod): pod
-            for pod in state.lower_nominated(member.node, member.priority, member.key)
-            if pod.spec.scheduler_name == preemptor.spec.scheduler_name and key_of(pod) not in own
-        }
-        displaced |= {key_of(pod): pod for pod in _without_room(state, member.node, lower)}
+        preemptor, lower = state.pods.get(member.key), state.lower_nominated(member.node, member.priority, member.key)
+        scheduler = preemptor.spec.scheduler_name if preemptor is not None else ""
+        lower = [pod for pod in lower if pod.spec.scheduler_name == scheduler and key_of(pod) not in own]
+        lower.sort(key=lambda pod: (-(pod.spec.priority or 0), pod.metadata.creation_timestamp or "", key_of(pod)))
+        undecided = {key_of(pod) for pod in lower}
+        for pod in lower:
+            without = rows_with(leaving, snapshot.pod_rows(undecided))
+            if fits_on(snapshot, pod, member.node, without=without):
+                undecided.discard(key_of(pod))
+            else:
+                displaced[key_of(pod)] = pod
     return list(displaced.values())
-
-
-def _without_room(state: State, node: str, nominated: Mapping[str, Pod]) -> list[Pod]:
-    """Of the pods that are nominated to the node, by `namespace/name`, those that do not fit there any more."""
-    snapshot, undecided, displaced = state.snapshot, set(nominated), []
-    leaving = snapshot.pods.leaving()
-    importance = lambda pod: (-(pod.spec.priority or 0), pod.metadata.creation_timestamp or "", key_of(pod))  # noqa: E731
-    for pod in sorted(nominated.values(), key=importance):
-        without = rows_with(leaving, snapshot.pod_rows(undecided))
-        if fits_on(snapshot, pod, node, without=without):
-            undecided.discard(key_of(pod))
-        else:
-            displaced.append(pod)
-    return displaced
 
 
 def over(plan: Plan, member: Member, pod: Pod | None) -> Ending | None:

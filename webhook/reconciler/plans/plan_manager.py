@@ -23,7 +23,7 @@ from webhook.reconciler.clock import Now
 from webhook.reconciler.evaluate.evaluator import Evaluator
 from webhook.reconciler.evaluate.outcomes import Evicts, Promised, Waits
 from webhook.reconciler.evictions.log import BARE, PodEviction, name_of
-from webhook.reconciler.plans.actions import Action, Ending, Promise, Spare
+from webhook.reconciler.plans.actions import LEAVES, Action, Ending, Promise, Spare
 from webhook.reconciler.plans.next_action import next_action, over, policy_for, unasked, was_cleared
 from webhook.reconciler.plans.notices import Notices
 from webhook.reconciler.plans.plan import Member, Plan, PlanIndex, group_names, is_leaving
@@ -135,11 +135,6 @@ class PlanManager:
         by = self._state.pods.get(key)
         return self.evaluator.log.eviction_of(victim, name_of(by) if by else f"{BARE}{key}")
 
-    def note_written(self, plan: Plan, member: Member, digest: str) -> None:
-        """A text with this digest is going to be written of a plan on a member."""
-        self.evaluator.log.believe(member.uid, digest)
-        plan.logged = self.evaluator.log.version
-
     def hold_devices(self, member: Member, devices: Collection[DeviceId]) -> None:
         """Let every later decision but those for pods of higher priority count these devices as taken."""
         member.devices = list(devices)
@@ -210,29 +205,28 @@ class PlanManager:
         self._state.give_up(plan.id, [victim for victim in plan.record.victims if victim.uid in leaving])
         self.evaluator.log.give_back(plan.id, {victim.uid for victim in plan.record.victims} - leaving)
 
-    def end(self, plan: Plan, ending: Ending, node: str = "", member: Member | None = None) -> list[Member]:
-        """End a plan, or have a `member` leave it, with the last of whom it ends; for which members it is over now.
+    def end(self, plan: Plan, ending: Ending, because: Member | None = None) -> list[Member]:
+        """End a plan, maybe `because` of one member, or have that leave it; returns for which members it is over now.
 
-        These are none if it has ended before. Whether the others go on without one says the next look at the plan.
-        Others have the room on the `node` by now, if one is named. A plan that ended because the lease is lost may be
-        taken up again.
+        These are none if it has ended before. Whether the others go on without one says the next look at the plan. A
+        plan that ended because the lease is lost may be taken up again.
         """
         if self.index.by_id.get(plan.id) is not plan:
             return []
-        members = [member] if member is not None else plan.unplaced
+        leaves = because is not None and ending in LEAVES
+        members = [because] if because is not None and leaves else plan.unplaced
         self.index.leave(plan, members, ending)
-        lost = [row for row in members if plan.gone and row.node == node]
-        for owner in {owner for row in lost for owner in returning_owners(self.evaluator, plan, row, self.index)}:
-            self.evaluator.eviction_backoff.returned(owner, self.clock.monotonic())
-        for left in members:
-            self._state.hold_devices((left.key, left.uid), ())
-            self._state.release(plan.id, left.key)
+        if because is not None and not leaves and plan.gone:
+            for owner in returning_owners(self.evaluator, plan, because, self.index):
+                self.evaluator.eviction_backoff.returned(owner, self.clock.monotonic())
+        for member in members:
+            self._state.hold_devices((member.key, member.uid), ())
+            self._state.release(plan.id, member.key)
             if ending is not Ending.DEPOSED:
-                self.evaluator.log.plans.pop(left.uid, None)
+                self.evaluator.log.plans.pop(member.uid, None)
+        self._touch_others(plan)
         if plan.ended is None:
             self._note_touched(plan)
-            return members
-        self._touch_others(plan)
         if ending is Ending.TIMED_OUT:
             for victim in plan.record.victims:
                 if victim.uid in plan.asking and (pod := self._state.pod_of(victim.key, victim.uid)) is not None:

@@ -127,7 +127,7 @@ def _in_vain(situation: Situation, policy: PreemptionPolicy) -> End | Spare | No
     for member, pod in members:
         # 1. There would be no room, since others have come, or there is room without evicting anybody.
         if not evaluator.has_room(pod, member.node, but=later_equals(plan, member, context.plans)):
-            return End(Ending.OUTDATED, f"evicting would not make room on {member.node} any more", member.node)
+            return End(Ending.OUTDATED, f"evicting would not make room on {member.node} any more", member.key)
         with pods.staying(among):
             fitting = fits(snapshot, pod)
         elsewhere = member.node not in fitting and not plan.left_out.issuperset(fitting)
