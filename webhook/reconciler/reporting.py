@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -203,8 +203,12 @@ class Reporter:
             told = "; ".join(" evicted ".join(cycle) for cycle in outcome.cycles[:_SHOWN])
             note = f"Evicts pods in turn: {told}; limits.cycles of the policy says who stays"
             self._event(pod, "PreemptionCycle", "Preempting", note)
+        victims: dict[str, list[Pod]] = {}
+        for victim in outcome.victims if isinstance(outcome, Evicts) else ():
+            victims.setdefault(plan.member_for(victim).node, []).append(victim)
         for member in plan.members:
-            member.decision = _decision(plan, member, outcome, rfc3339(wall), seconds)
+            decision = _decision(plan, member.node, outcome, victims.get(member.node, ()))
+            member.decision = msgspec.structs.replace(decision, at=rfc3339(wall), decision_ms=round(seconds * 1000, 3))
             fields = ({"dryRun": True} if dry_run else {}) | msgspec.to_builtins(member.decision)
             self._tell(Line.DECISION, preemptor=member.key, priority=member.priority, **fields)
 
@@ -359,39 +363,37 @@ class Reporter:
             self._recorder.event(Occurrence(regarding, None, "Normal", reason, action, note, urgent, distinct))
 
 
-def _decision(plan: Plan, member: Member, outcome: Evicts | Waits, at: str, seconds: float) -> DecisionRecord:
-    """What was decided for a member of a plan, which took so many seconds; of a gang's victims those on its node."""
+def _decision(plan: Plan, node: str, outcome: Evicts | Waits, victims: Iterable[Pod]) -> DecisionRecord:
+    """What was decided for a preemptor on a node, and for whom these victims go."""
     if isinstance(outcome, Waits):
         outcome = Evicts(outcome.node, (), outcome.leaving, 0, ())
-    victims = tuple(
+    decided = tuple(
         DecidedVictim(
             pod=key_of(pod),
             priority=pod.spec.priority or 0,
             owner=workload_of(pod),
             rule=outcome.grounds[key_of(pod)].rule,
             because=outcome.grounds[key_of(pod)].text
-            + (f"; it goes {outcome.room}" if outcome.room and pod.spec.node_name != member.node else ""),
+            + (f"; it goes {outcome.room}" if outcome.room and pod.spec.node_name != node else ""),
             last_resort=key_of(pod) in outcome.last_resort,
-            node=pod.spec.node_name if pod.spec.node_name != member.node else msgspec.UNSET,
+            node=pod.spec.node_name if pod.spec.node_name != node else msgspec.UNSET,
             group=outcome.groups.get(key_of(pod), msgspec.UNSET),
         )
-        for pod in outcome.victims
-        if plan.member_for(pod).node == member.node
+        for pod in victims
     )
     return DecisionRecord(
         plan=plan.id,
-        at=at,
-        node=member.node,
+        at="",
+        node=node,
         policy=plan.record.policy,
         attempt=plan.record.attempt,
-        victims=victims,
+        victims=decided,
         already_leaving=outcome.leaving,
         selected=outcome.selected,
         alternatives=outcome.alternatives,
         because="; ".join(filter(None, (outcome.because, outcome.room and f"victims go {outcome.room}"))),
         left_out=tuple(sorted(plan.left_out)[:_LEFT_OUT]),
         candidates=outcome.candidates,
-        decision_ms=round(seconds * 1000, 3),
         notice=plan.record.notice if outcome.victims else 0.0,
         room=outcome.room,
     )

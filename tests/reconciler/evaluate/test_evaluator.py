@@ -273,7 +273,6 @@ def test_budget_is_spent_once():
     setting.expect(preemptor("p1", "5"), first)
     assert isinstance(setting.evaluate(preemptor("p2", "5")), Unschedulable)
     setting.state.give_up("plan", ())
-    setting.state.release("plan", "default/p1")
     assert len(setting.state.pending) == 0
     assert isinstance(setting.evaluate(preemptor("p2", "5")), Evicts)
     setting.expect(preemptor("p1", "5"), first)

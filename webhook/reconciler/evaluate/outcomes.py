@@ -36,10 +36,6 @@ class Fits:
     nodes: tuple[str, ...]
 
 
-Places = tuple[tuple[Pod, str], ...]
-"""Members of a gang, each with the node that it fits on."""
-
-
 @dataclass(frozen=True, slots=True)
 class Waits:
     """It fits on `node` once the pods that are leaving anyway are gone: reserve the node, evict nobody."""
@@ -51,8 +47,8 @@ class Waits:
     """Pods among them that another plan has yet to ask. If that plan never does, they are asked for this one."""
     groups: dict[str, str] = field(default_factory=dict)
     """Key of each of those victims that goes with a group to the name of the group."""
-    places: Places = ()
-    """The members that are placed together, the first on `node`; none for a pod by itself."""
+    places: tuple[tuple[Pod, str], ...] = ()
+    """The members that are placed together, each with its node, the first on `node`; none for a pod by itself."""
     left_out: frozenset[str] = frozenset()
     """Nodes that were no candidates."""
 
@@ -79,7 +75,7 @@ class Evicts:
     """Key of each victim to the `policy/rule` by which it may go."""
     groups: dict[str, str] = field(default_factory=dict)
     """Key of each victim that goes with a group to the name of the group."""
-    places: Places = ()
+    places: tuple[tuple[Pod, str], ...] = ()
     left_out: frozenset[str] = frozenset()
     cycles: tuple[tuple[str, ...], ...] = ()
     """The cycles that it closes: from a victim's workload to the preemptor's own, each evicted for the one before."""

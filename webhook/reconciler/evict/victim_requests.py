@@ -59,7 +59,8 @@ class VictimRequests:
     async def request(self, plan: Plan, victim: PlanVictim, step: AboutVictims) -> Ending | None:
         """Make one request about a victim; why the plan must end, None if it goes on."""
         pod = self._state.pod_of(victim.key, victim.uid)
-        policy = self._policy(plan, pod) if pod is not None else None
+        by = self._state.pods.get(plan.member_for(pod).key) if pod is not None else None
+        policy = policy_for(by, self._manager.context.policy_set) if by is not None else None
         if plan.ended is not None or pod is None or policy is None or not is_there(self._state, plan, victim):
             return plan.ended
         try:
@@ -81,11 +82,6 @@ class VictimRequests:
             self._reporter.budget_refused(plan, victim)
             return Ending.REFUSED
         return None
-
-    def _policy(self, plan: Plan, victim: Pod) -> PreemptionPolicy | None:
-        """The policy that the plan goes by now."""
-        pod = self._state.pods.get(plan.member_for(victim).key)
-        return policy_for(pod, self._manager.context.policy_set) if pod is not None else None
 
     async def _try(self, plan: Plan, victim: PlanVictim, policy: PreemptionPolicy) -> EvictionResult | None:
         """Ask without effect whether a victim would go."""
@@ -198,7 +194,8 @@ class VictimRequests:
         finally:
             if not unclear:
                 plan.asking.pop(victim.uid, None)
-            self._manager.settle(plan)
+            if plan.ended is not None:
+                self._manager.settle(plan)
 
     def _note_left(self, plan: Plan, pod: Pod, said: EvictionResult | None) -> None:
         """Note that a victim leaves or is gone, if that is what the API server says."""

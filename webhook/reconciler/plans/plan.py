@@ -291,13 +291,6 @@ class Plan:
 
     # What changes.
 
-    def rehearse(self, emptied: float) -> None:
-        """Imagine that the victims have been asked, and are gone at `emptied`; it lasts as long as it may."""
-        for member in self.members:
-            member.nominated = True
-        self.waiting = self.announced = self.rehearsed = True
-        self.deadline, self.emptied = math.inf, emptied
-
     def note_told(self, uid: str, until: float) -> None:
         """This victim has a notice, which is over then: what the server said before may be different by then."""
         self.notices[uid] = until

@@ -105,7 +105,10 @@ class PlanManager:
             self.hold_devices(member, devices_for(self._state.snapshot, row, node))
         if self.dry_run:
             # It is held as if it were carried out as long as its preemptor is pending and its room is there.
-            plan.rehearse(now + seconds - policy.plan_timeout)
+            for member in plan.members:
+                member.nominated = True
+            plan.waiting = plan.announced = plan.rehearsed = True
+            plan.deadline, plan.emptied = math.inf, plan.deadline - policy.plan_timeout
         self.unchecked[plan.id] = None
         plan.approved = approval(self.context, policy, now)
         return plan
@@ -158,8 +161,7 @@ class PlanManager:
     def exclude(self, plan: Plan, unneeded: Collection[str]) -> None:
         """These victims, by uid, turned out not to be needed: they stay, and nothing counts them as leaving."""
         plan.unneeded |= set(unneeded)
-        self.notices.look_at(plan)
-        self._expect_only(plan, {victim.uid for victim in plan.record.victims} - plan.unneeded)
+        self.settle(plan)
         self._touch_others(plan)
 
     def asked(self, plan: Plan, victim: Pod) -> None:
@@ -177,33 +179,29 @@ class PlanManager:
         plan.waiting = plan.nominated and not unasked(plan, self.context)
 
     def settle(self, plan: Plan) -> None:
-        """Once a plan has ended, expect only its asked victims to leave; those that are being asked count as asked.
+        """Expect no more than a plan counts on by now: that victims leave, and that its members are nominated.
 
-        If its time was over, those that are being asked do not count: they may stay.
+        Once it has ended only asked victims leave, and those that are being asked count as asked. If its time was over
+        these do not: they may stay.
         """
-        if plan.ended is None:
-            return
         self.notices.look_at(plan)
-        asking = set(plan.asking) if plan.ended is not Ending.TIMED_OUT else set()
-        if asking:
-            self._unanswered[plan.id] = plan
-        else:
-            self._unanswered.pop(plan.id, None)
-        if self.dry_run:
-            self._state.give_up(plan.id, ())
-        else:
-            self._expect_only(plan, plan.gone | asking)
+        victims = {victim.uid for victim in plan.record.victims}
+        leaving = victims - plan.unneeded
+        if plan.ended is not None:
+            asking = set(plan.asking) if plan.ended is not Ending.TIMED_OUT else set()
+            if asking:
+                self._unanswered[plan.id] = plan
+            else:
+                self._unanswered.pop(plan.id, None)
+            leaving = set() if self.dry_run else plan.gone | asking
+        self._state.give_up(plan.id, leaving, {member.key for member in plan.unplaced})
+        self.evaluator.log.give_back(plan.id, victims - leaving)
 
     def forget_unanswered(self) -> None:
         """Nobody waits any more for what became of the victims of plans that are over."""
         for plan in list(self._unanswered.values()):
             plan.asking.clear()
             self.settle(plan)
-
-    def _expect_only(self, plan: Plan, leaving: set[str]) -> None:
-        """Expect of a plan that the victims of these uids leave, and no others."""
-        self._state.give_up(plan.id, [victim for victim in plan.record.victims if victim.uid in leaving])
-        self.evaluator.log.give_back(plan.id, {victim.uid for victim in plan.record.victims} - leaving)
 
     def end(self, plan: Plan, ending: Ending, because: Member | None = None) -> list[Member]:
         """End a plan, maybe `because` of one member, or have that leave it; returns for which members it is over now.
@@ -221,7 +219,6 @@ class PlanManager:
                 self.evaluator.eviction_backoff.returned(owner, self.clock.monotonic())
         for member in members:
             self._state.hold_devices((member.key, member.uid), ())
-            self._state.release(plan.id, member.key)
             if ending is not Ending.DEPOSED:
                 self.evaluator.log.plans.pop(member.uid, None)
         self._touch_others(plan)

@@ -157,11 +157,6 @@ class Pending:
         """The pod was, or is about to be, nominated to the node."""
         self._nominated[key] = _Nominated(uid, plan, node)
 
-    def give_up_nomination(self, plan: str, key: str) -> None:
-        """The pod is not expected to be nominated for this plan any more."""
-        if (known := self._nominated.get(key)) is not None and known.plan == plan:
-            del self._nominated[key]
-
     def expect_cleared(self, key: str, plan: str, node: str, pod: Pod, *, done: bool) -> None:
         """The plan for that node is to be taken off the pod; once that is `done`, the pod is as given.
 
@@ -176,19 +171,22 @@ class Pending:
         else:
             self.cleared[key] = replace(known, nominated=left, pending=known.pending | {plan})
 
-    def give_up(self, plan: str, *, but: Container[str] = ()) -> Touched:
-        """Expect of this plan no more that any other pods leave than those of these uids."""
+    def give_up(self, plan: str, but: Container[str] = (), nominated: Container[str] = ()) -> Touched:
+        """Expect of this plan only that the pods of these uids leave, and that those of these keys are `nominated`."""
+        held = [key for key, it in self._nominated.items() if it.plan == plan and key not in nominated]
         leaving = [key for key, victim in self._victims.items() if plan in victim.plans and victim.uid not in but]
         uncounted = self._uncounted_for(plan, but)
         for victim in [self._victims[key] for key in leaving] + [self._uncounted[key][name] for key, name in uncounted]:
             victim.plans.discard(plan)
+        for key in held:
+            del self._nominated[key]
         for key in leaving:
             if not self._victims[key].plans:
                 del self._victims[key]
         for budget, name in uncounted:
             if not self._uncounted[budget][name].plans:
                 self._count(budget, name)
-        return Touched(leaving, list(dict(uncounted)))
+        return Touched(leaving + held, list(dict(uncounted)))
 
     def _uncounted_for(self, plan: str, but: Container[str] = ()) -> list[tuple[str, str]]:
         """The victims of this plan that budgets have yet to count, except those of these uids: budget and name."""

@@ -174,11 +174,6 @@ class State:
         self.pending.expect_nominated(key, uid, plan, node)
         self._take_again(PODS, (key,))
 
-    def release(self, plan: str, key: str) -> None:
-        """Count the preemptor as the watch shows it: the plan goes on without it."""
-        self.pending.give_up_nomination(plan, key)
-        self._take_again(PODS, (key,))
-
     def hold_devices(self, preemptor: tuple[str, str], devices: Collection[DeviceId]) -> None:
         """Count the devices as taken for the preemptor (key, uid), and no others."""
         (namespace, _, name), uid = preemptor[0].partition("/"), preemptor[1]
@@ -219,9 +214,9 @@ class State:
         known = [key for key in keys if self.pending.cleared.pop(key, None) is not None]
         self._take_again(PODS, known)
 
-    def give_up(self, plan: str, asked: Iterable[PlanVictim]) -> None:
-        """Expect of a plan no more that any other pods leave than those that it has asked."""
-        self._take_touched(self.pending.give_up(plan, but={victim.uid for victim in asked}))
+    def give_up(self, plan: str, leaving: Collection[str], nominated: Collection[str] = ()) -> None:
+        """Expect of a plan only that the pods of these uids leave, and that those of these keys are `nominated`."""
+        self._take_touched(self.pending.give_up(plan, leaving, nominated))
 
     def forget_overdue(self, now: float) -> bool:
         """Expect no longer what no status will ever show; whether a budget has more to give by that."""
