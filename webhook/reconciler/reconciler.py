@@ -31,7 +31,7 @@ from webhook.reconciler.evict.executor import Displaced, Executor, Performed
 from webhook.reconciler.evict.writer import Writer
 from webhook.reconciler.evictions.log import EvictionLog
 from webhook.reconciler.evictions.store import EvictionRecord, EvictionStore, record_of
-from webhook.reconciler.plans.actions import End, Ending, Promise, Spare, Wait
+from webhook.reconciler.plans.actions import End, Ending, Spare, Wait
 from webhook.reconciler.plans.adoption import Adopted, TakeOff, adopt, recall_evictions
 from webhook.reconciler.plans.plan import Member, Plan
 from webhook.reconciler.plans.plan_manager import PlanManager
@@ -353,8 +353,8 @@ class Reconciler:
             case Wait(until):
                 plan.wake = until
                 self._tell_if_all_asked(plan)
-            case Spare() | Promise():
-                raise AssertionError("the look goes on after these")
+            case Spare():
+                raise AssertionError("the look goes on after this")
             case step:
                 plan.busy, plan.wake = True, math.inf
                 self.reporter.metrics.recheck_seconds.observe(self.clock.stopwatch() - began)

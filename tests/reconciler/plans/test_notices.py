@@ -145,7 +145,7 @@ def let_go(manager: PlanManager, plan: Plan) -> None:
 def test_what_is_done_for_a_notice():
     """Both are told, then waited for; they are asked when the notices are over. Who was not told is told first."""
     setting, manager, plan = manager_with(60.0)
-    assert manager.next_action(plan) == Nominate(plan.record.victims)
+    assert manager.next_action(plan) == Nominate(plan.record.victims, 60.0)
     are_nominated(plan)
     let_go(manager, plan)
     told = manager.next_action(plan)
@@ -168,9 +168,8 @@ def test_a_policy_that_tells_earlier_than_the_plan_says():
     are_nominated(plan)
     setting.policy_set.use(Policies(preemption=(policy(victims=Victims(notice=90.0)),)))
     let_go(manager, plan)
-    assert manager.next_action(plan) == Nominate(())
-    assert plan.record.notice == 90.0
-    are_nominated(plan)
+    assert manager.next_action(plan) == Nominate((), 90.0)
+    plan.record = plan.record.with_notice(90.0)
     assert isinstance(manager.next_action(plan), Notify)
 
 

@@ -138,8 +138,12 @@ class Executor:
         Evictions wait rather than work, so victims are asked side by side.
         """
         match step:
-            case Nominate(victims):
+            case Nominate(victims, notice):
                 tries = [self._victims.request(plan, victim, Try(())) for victim in victims]
+                if notice > plan.record.notice:  # it is written again on all
+                    plan.record = plan.record.with_notice(notice)
+                    for member in plan.unplaced:
+                        member.nominated = False
                 members = [member for member in plan.unplaced if not member.nominated]
                 return await _each(*(self._nominate(plan, member) for member in members), *tries)
             case Displace(pods):

@@ -78,15 +78,13 @@ ENDINGS: Mapping[Ending, EndingRow] = MappingProxyType(
 
 
 class Nominate(NamedTuple):
-    """Write nomination and plan; meanwhile find out for these victims what `Try` does."""
+    """Write nomination and plan, by which victims are told so many seconds before they are asked.
+
+    Meanwhile find out for these victims what `Try` does.
+    """
 
     victims: tuple[PlanVictim, ...]
-
-
-class Promise(NamedTuple):
-    """The policy tells victims earlier than when the plan was written: write that before they are told."""
-
-    seconds: float
+    notice: float
 
 
 class Displace(NamedTuple):
@@ -146,4 +144,4 @@ AboutVictims = Try | Notify | Prepare | Ask
 """What is done about several victims, side by side."""
 Step = Nominate | Displace | AboutVictims
 """What is done for a plan, one thing after the other."""
-Action = Step | Promise | Spare | Wait | End
+Action = Step | Spare | Wait | End

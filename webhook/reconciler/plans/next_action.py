@@ -28,7 +28,6 @@ from webhook.reconciler.plans.actions import (
     Nominate,
     Notify,
     Prepare,
-    Promise,
     Try,
     Wait,
 )
@@ -74,21 +73,26 @@ def _next_step(situation: Situation) -> Action:
     if why := too_few(situation.pods[0][1], situation.context):
         return Wait(now + _ASSEMBLY_PAUSE) if situation.context.unseen else End(Ending.GANG, why)
     if not plan.nominated:
-        return Nominate(_to_try(situation) if _go_several(situation) else ())
+        return Nominate(_to_try(situation) if _go_several(situation) else (), plan.record.notice)
     # 2. If all have been asked, the room is there, or will be, or it was taken.
     if not left:
         return _room(situation)
-    # 3. By the rules of now, the rest of it still has to be right.
-    policy = _look_again(situation)
-    if not isinstance(policy, PreemptionPolicy):
-        return policy
+    # 3. By the rules of now, the rest of it still has to be right. Of a group of which one has gone the others go as
+    #    soon as their budgets let them.
+    policies = [policy_for(pod, situation.context.policy_set) for _, pod in situation.pods]
+    if (policy := policies[0]) is None or None in policies:
+        return End(Ending.OUTDATED, "no policy lets the reconciler preempt for it any more")
+    if (objection := recheck(situation, policy)) is not None:
+        bound = not plan.bound_to_go().isdisjoint(victim.uid for victim in left)
+        refused = isinstance(objection, End) and objection.ending is Ending.REFUSED
+        return Wait(now + _ASSEMBLY_PAUSE) if refused and bound else objection
     # 4. Victims are told. Nobody is who would be kept, or for a plan that another victim's refusal would end.
     notice = policy.victims.notice
     if untold := not_told(plan, left, notice):
         if untried := _to_try(situation):
             return _try(situation, untried)
         if notice > plan.record.notice:
-            return Promise(notice)
+            return Nominate((), notice)  # the next leader would ask too early
         ready, later = _not_paused(situation, untold)
         return Notify(tuple(ready), notice) if ready else Wait(later)
     return _evict(situation, policy)
@@ -109,23 +113,6 @@ def planned_nodes(context: PlanContext, group: GroupKey) -> list[str]:
     plans = context.plans.by_preemptor
     waiting = map(key_of, context.evaluator.state.waiting_members(group))
     return [plan.member(key).node for key in waiting if (plan := plans.get(key)) is not None]
-
-
-def _look_again(situation: Situation) -> PreemptionPolicy | Action:
-    """The policy by which the victims that are left may be told and asked now; if they may not, what to do instead."""
-    plan, context = situation.plan, situation.context
-    policies = [policy_for(pod, context.policy_set) for _, pod in situation.pods]
-    if (policy := policies[0]) is None or None in policies:
-        return End(Ending.OUTDATED, "no policy lets the reconciler preempt for it any more")
-    bound = plan.bound_to_go()
-    match recheck(situation, policy):
-        case None:
-            return policy
-        case End(Ending.REFUSED) if any(victim.uid in bound for victim in situation.left):
-            # Of a group of which one has gone the others go as soon as their budgets let them.
-            return Wait(situation.now + _ASSEMBLY_PAUSE)
-        case action:
-            return action
 
 
 def _to_try(situation: Situation) -> tuple[PlanVictim, ...]:

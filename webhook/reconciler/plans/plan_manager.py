@@ -23,7 +23,7 @@ from webhook.reconciler.clock import Now
 from webhook.reconciler.evaluate.evaluator import Evaluator
 from webhook.reconciler.evaluate.outcomes import Evicts, Promised, Waits
 from webhook.reconciler.evictions.log import BARE, PodEviction, name_of
-from webhook.reconciler.plans.actions import LEAVES, Action, Ending, Promise, Spare
+from webhook.reconciler.plans.actions import LEAVES, Action, Ending, Spare
 from webhook.reconciler.plans.next_action import next_action, over, policy_for, unasked, was_cleared
 from webhook.reconciler.plans.notices import Notices
 from webhook.reconciler.plans.plan import Member, Plan, PlanIndex, group_names, is_leaving
@@ -314,10 +314,6 @@ class PlanManager:
                     shown = ", ".join(victim.key for victim in plan.record.victims if victim.uid in uids)
                     log.info("plan %s for %s: %s stay: %s", plan.id, plan.key, shown, why)
                     self.exclude(plan, uids)
-                case Promise(seconds):
-                    plan.record = plan.record.with_notice(seconds)
-                    for member in plan.members:
-                        member.nominated = False
                 case _:
                     return action
 
