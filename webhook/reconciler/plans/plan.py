@@ -13,7 +13,6 @@ from typing import NamedTuple
 import msgspec
 
 from webhook.kube.errors import NO_ANSWER, ApiError
-from webhook.kube.objects.meta import key_of
 from webhook.kube.objects.pod import Pod
 from webhook.kube.pods import is_terminal
 from webhook.preemption.snapshot.device_index import DeviceId
@@ -301,12 +300,6 @@ class Plan:
         self.gone.add(uid)
         self.evicting = self.evicting or now
         self.ends[uid] = ends
-
-    def touch(self, *, freed: float | None = None, newcomer: Pod | None = None) -> None:
-        """Something happened to one of its nodes: room may have come up then, or a pod came."""
-        self.freed = self.freed if freed is None else freed
-        if newcomer is not None and key_of(newcomer) not in {member.key for member in self.members}:
-            self.newcomer = f"{key_of(newcomer)} of priority {newcomer.spec.priority or 0}"
 
 
 def group_names(state: State, victims: Iterable[PlanVictim]) -> dict[int, str]:

@@ -298,7 +298,10 @@ class PlanManager:
                     self._note_touched(other)
 
     def _note_touched(self, plan: Plan, freed: float | None = None, newcomer: Pod | None = None) -> None:
-        plan.touch(freed=freed, newcomer=newcomer)
+        """Something happened to one of a plan's nodes: room may have come up then, or a pod came."""
+        plan.freed = plan.freed if freed is None else freed
+        if newcomer is not None and key_of(newcomer) not in {member.key for member in plan.members}:
+            plan.newcomer = f"{key_of(newcomer)} of priority {newcomer.spec.priority or 0}"
         self.unchecked[plan.id] = None
 
     def next_action(self, plan: Plan) -> Action:
