@@ -31,7 +31,7 @@ from webhook.reconciler.evict.executor import Displaced, Executor, Performed
 from webhook.reconciler.evict.writer import Writer
 from webhook.reconciler.evictions.log import EvictionLog
 from webhook.reconciler.evictions.store import EvictionRecord, EvictionStore, record_of
-from webhook.reconciler.plans.actions import End, Ending, Spare, Wait
+from webhook.reconciler.plans.actions import ENDINGS, End, Ending, Spare, Wait
 from webhook.reconciler.plans.adoption import Adopted, TakeOff, adopt, recall_evictions
 from webhook.reconciler.plans.plan import Member, Plan
 from webhook.reconciler.plans.plan_manager import PlanManager
@@ -378,7 +378,7 @@ class Reconciler:
         else:
             lost = self.state.pod_of(because.key, because.uid) if because is not None else None
             self.reporter.ended(plan, ending, self.clock.monotonic() - plan.started, note, lost)
-        self.store.write_soon()
+        self.store.write_soon(awaited=ENDINGS[ending].lost_room)  # whose pods come back the next leader has to know
         # What is written is taken off as long as the pod exists and this process leads.
         if ending is not Ending.DEPOSED:
             if plan.ended and plan.asking and not plan.busy:
