@@ -165,8 +165,8 @@ class Executor:
     async def _nominate(self, plan: Plan, member: Member) -> Ending | None:
         """Write nomination, plan and decision on a member; why the plan must end, None if it goes on."""
         pod = self._state.pod_of(member.key, member.uid)
-        if pod is None:
-            return Ending.OUTDATED
+        if pod is None or member.ended is not None:
+            return plan.ended  # the next look finds whether the others are enough
         record, noted = plan.written_on(member), partial(self._note_written, plan, member)
         try:
             await self._writer.nominate(pod, record, member.decision, self._policy_set.policy_to_act_by, noted)
