@@ -37,7 +37,7 @@ from webhook.reconciler.clock import SteadyClock
 from webhook.reconciler.evaluate.evaluator import Evaluator
 from webhook.reconciler.evaluate.extender_client import ExtenderCache, url_of
 from webhook.reconciler.evaluate.gang_evaluator import GangMembers, evaluate_gang
-from webhook.reconciler.evaluate.outcomes import Asks, Evicts, Fits, Outcome, Promised, Unschedulable
+from webhook.reconciler.evaluate.outcomes import Asks, Fits, Outcome, Promised, Unschedulable
 from webhook.reconciler.evaluate.victim_exclusions import decide_with_exclusions, immovable
 from webhook.reconciler.evictions.log import KEPT_SECONDS, EvictionLog
 from webhook.reconciler.evictions.store import EVICTIONS, NOTHING, EvictionRecord, decode, evictions_lease
@@ -275,7 +275,7 @@ def _now(state: State, pod: Pod, policy: PreemptionPolicy, policy_set: PolicySet
             return f"evicting on {where} would make room; extender {url_of(question.extender)} says where it may."
     where = names(f"{key_of(member)} to {node}" for member, node in outcome.places or ((pod, outcome.node),))
     gone, more = names(map(key_of, outcome.victims)), with_all_of(outcome.groups.values())
-    more += f" {outcome.room}" if isinstance(outcome, Evicts) and outcome.room else ""
+    more += f" {outcome.room}" if outcome.room else ""
     evicted = f"{gone} evicted{more}" if gone else "nobody evicted: pods there are leaving anyway"
     return f"{where} would be nominated, and {evicted}."
 

@@ -29,6 +29,7 @@ from webhook.reconciler.evaluate.outcomes import (
     Key,
     Moment,
     Outcome,
+    Reserves,
     Unschedulable,
     Verdicts,
     Waits,
@@ -82,7 +83,7 @@ class Preempting:
         outcome = self.evaluate(entry, pod, policy, now)
         seconds = clock.stopwatch() - begun
         if gang:
-            result = "together" if isinstance(outcome, Waits | Evicts) else outcome.result
+            result = "together" if isinstance(outcome, Reserves) else outcome.result
             self._reporter.metrics.gangs.labels(result).inc()
         # 3. Leave out nodes that it has fitted on for too long without being bound there.
         fitting = outcome.nodes if isinstance(outcome, Fits) else ()

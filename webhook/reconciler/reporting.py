@@ -24,7 +24,7 @@ from webhook.kube.resources import POD
 from webhook.policy.model.preemption import PreemptorNaming
 from webhook.policy.model.values import READY
 from webhook.preemption.snapshot.pod_groups import group_of
-from webhook.reconciler.evaluate.outcomes import Evicts, Outcome, Unschedulable, Waits
+from webhook.reconciler.evaluate.outcomes import Evicts, Outcome, Reserves, Unschedulable
 from webhook.reconciler.plans.actions import Ending
 from webhook.reconciler.plans.plan import Member, Plan
 from webhook.reconciler.preemptors import PolicySet
@@ -195,7 +195,7 @@ class Reporter:
             self._tell("no preemption", preemptor=key_of(pod), reason=outcome.reason)
         if isinstance(outcome, Unschedulable) and not dry_run:
             self._waiting(pod, outcome, wall)
-        if plan is None or not isinstance(outcome, Evicts | Waits):
+        if plan is None or not isinstance(outcome, Reserves):
             return
         self.metrics.victims.observe(len(outcome.victims) if isinstance(outcome, Evicts) else 0)
         if isinstance(outcome, Evicts) and outcome.cycles and not dry_run:
@@ -363,10 +363,8 @@ class Reporter:
             self._recorder.event(Occurrence(regarding, None, "Normal", reason, action, note, urgent, distinct))
 
 
-def _decision(plan: Plan, node: str, outcome: Evicts | Waits, victims: Iterable[Pod]) -> DecisionRecord:
+def _decision(plan: Plan, node: str, outcome: Reserves, victims: Iterable[Pod]) -> DecisionRecord:
     """What was decided for a preemptor on a node, and for whom these victims go."""
-    if isinstance(outcome, Waits):
-        outcome = Evicts(outcome.node, (), outcome.leaving, 0, ())
     decided = tuple(
         DecidedVictim(
             pod=key_of(pod),
@@ -394,6 +392,6 @@ def _decision(plan: Plan, node: str, outcome: Evicts | Waits, victims: Iterable[
         because="; ".join(filter(None, (outcome.because, outcome.room and f"victims go {outcome.room}"))),
         left_out=tuple(sorted(plan.left_out)[:_LEFT_OUT]),
         candidates=outcome.candidates,
-        notice=plan.record.notice if outcome.victims else 0.0,
+        notice=plan.record.notice if isinstance(outcome, Evicts) else 0.0,
         room=outcome.room,
     )

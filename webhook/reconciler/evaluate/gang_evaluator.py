@@ -226,14 +226,11 @@ def _outcome(
     rows = state.snapshot.nodes.rows_of({node for _, node in places})
     coming = int(np.count_nonzero(np.isin(state.snapshot.pods.node[leaving], rows)))
     victims = tuple(pod for victim in decision.victims if (pod := state.pods.get(victim.key)) is not None)
-    if not victims:
-        return Waits(places[0][1], coming, places=places, left_out=outside)
-    return Evicts(
+    return (Evicts if victims else Waits)(
         node=places[0][1],
         victims=victims,
         leaving=coming,
         candidates=1,
-        alternatives=(),
         because=f"{len(places)} pods of {decision.gang.key} are placed together",
         last_resort=among_last_resort(state, victims),
         grounds={key_of(victim): decision.grounds[key_of(victim)] for victim in victims},

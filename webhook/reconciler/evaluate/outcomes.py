@@ -37,32 +37,17 @@ class Fits:
 
 
 @dataclass(frozen=True, slots=True)
-class Waits:
-    """It fits on `node` once the pods that are leaving anyway are gone: reserve the node, evict nobody."""
+class Reserves:
+    """It fits on `node` once `victims` have left, and so many pods there that are `leaving` anyway."""
 
-    result: ClassVar[str] = "waits"
     node: str
     leaving: int
     victims: tuple[Pod, ...] = ()
-    """Pods among them that another plan has yet to ask. If that plan never does, they are asked for this one."""
     groups: dict[str, str] = field(default_factory=dict)
-    """Key of each of those victims that goes with a group to the name of the group."""
-    places: tuple[tuple[Pod, str], ...] = ()
-    """The members that are placed together, each with its node, the first on `node`; none for a pod by itself."""
-    left_out: frozenset[str] = frozenset()
-    """Nodes that were no candidates."""
-
-
-@dataclass(frozen=True, slots=True)
-class Evicts:
-    """It fits on `node` once `victims` have left too; `alternatives` are other nodes that would have done."""
-
-    result: ClassVar[str] = "evicts"
-    node: str
-    victims: tuple[Pod, ...]
-    leaving: int
-    candidates: int
-    alternatives: tuple[Alternative, ...]
+    """Key of each victim that goes with a group to the name of the group."""
+    candidates: int = 0
+    alternatives: tuple[Alternative, ...] = ()
+    """Other nodes that would have done."""
     selected: Alternative | None = None
     """What the node was compared by."""
     because: str = ""
@@ -73,12 +58,29 @@ class Evicts:
     """Keys of the victims whose replacement can run nowhere else."""
     grounds: dict[str, VictimReason] = field(default_factory=dict)
     """Key of each victim to the `policy/rule` by which it may go."""
-    groups: dict[str, str] = field(default_factory=dict)
-    """Key of each victim that goes with a group to the name of the group."""
     places: tuple[tuple[Pod, str], ...] = ()
+    """The members that are placed together, each with its node, the first on `node`; none for a pod by itself."""
     left_out: frozenset[str] = frozenset()
+    """Nodes that were no candidates."""
     cycles: tuple[tuple[str, ...], ...] = ()
     """The cycles that it closes: from a victim's workload to the preemptor's own, each evicted for the one before."""
+
+
+class Waits(Reserves):
+    """Reserve the node, and evict nobody.
+
+    Its victims are pods that another plan has yet to ask. If that plan never does, they are asked for this one.
+    """
+
+    __slots__ = ()
+    result: ClassVar[str] = "waits"
+
+
+class Evicts(Reserves):
+    """Evict the victims."""
+
+    __slots__ = ()
+    result: ClassVar[str] = "evicts"
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +133,7 @@ Outcome = Fits | Waits | Evicts | Unschedulable | Asks
 
 def without_nodes(outcome: Outcome, left_out: Mapping[str, float]) -> Outcome:
     """The outcome if these nodes were left out until then (monotonic seconds); if nothing helps, it says so."""
-    if isinstance(outcome, Waits | Evicts):
+    if isinstance(outcome, Reserves):
         return replace(outcome, left_out=outcome.left_out | left_out.keys())
     if not left_out or not isinstance(outcome, Unschedulable):
         return outcome

@@ -87,7 +87,6 @@ class PlanManager:
             members=gang or msgspec.UNSET,
             notice=policy.victims.notice,
         )
-        grounds, room = (outcome.grounds, outcome.room) if isinstance(outcome, Evicts) else ({}, "")
         plan = Plan(
             record,
             [Member(key_of(row), row.metadata.uid, priority_of(row), node) for row, node in places],
@@ -95,9 +94,9 @@ class PlanManager:
             now + seconds,
             timeout=policy.plan_timeout,
             left_out=outcome.left_out,
-            grounds={victim.metadata.uid: grounds[key_of(victim)] for victim in victims if grounds},
+            grounds={victim.metadata.uid: outcome.grounds[key_of(victim)] for victim in victims if outcome.grounds},
             groups=group_names(self._state, record.victims),
-            room=room,
+            room=outcome.room,
         )
         self.index.add(plan)
         self.expect(plan, policy, victims)
