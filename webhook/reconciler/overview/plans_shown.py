@@ -33,27 +33,22 @@ class UnderWay:
     members: list[tuple[Pod, PlanRecord]]
     plan: Plan | None = None
 
-    @property
-    def record(self) -> PlanRecord:
-        """What is written on the first preemptor."""
-        return self.members[0][1]
-
 
 def victims_shown(state: State, under_way: UnderWay) -> dict[str, VictimShown]:
     """The victims of a plan by their keys, what goes whole one after the other.
 
     One that is gone, and that the record does not name, is left out.
     """
-    record, plan = with_names(under_way.record, state.pods.items().values()), under_way.plan
+    record, plan = with_names(under_way.members[0][1], state.pods.items().values()), under_way.plan
     names = group_names(state, record.victims) if plan is None else plan.groups
-    victims, first = dict[str, VictimShown](), dict[int | str, int]()
+    shown, first = {0: "", **names}, dict[int | str, int]()
     for place, victim in enumerate(record.victims):
-        group = names.get(victim.group, f"group {victim.group}") if victim.group else ""
         first.setdefault(victim.group or victim.uid, place)
-        if victim.name:
-            victims[victim.key] = _victim(state, victim, group, plan, record.id)
-    together = sorted(record.victims, key=lambda victim: first[victim.group or victim.uid])
-    return {victim.key: victims[victim.key] for victim in together if victim.name}
+    return {
+        victim.key: _victim(state, victim, shown.get(victim.group, f"group {victim.group}"), plan, record.id)
+        for victim in sorted(record.victims, key=lambda victim: first[victim.group or victim.uid])
+        if victim.name
+    }
 
 
 def plan_shown(state: State, under_way: UnderWay, ahead: float) -> PlanShown:
@@ -61,12 +56,7 @@ def plan_shown(state: State, under_way: UnderWay, ahead: float) -> PlanShown:
 
     Victims and devices are cut to the first ones.
     """
-    (pod, _), record, plan, claims = (
-        under_way.members[0],
-        under_way.record,
-        under_way.plan,
-        state.snapshot.device_claims,
-    )
+    (pod, record), plan, claims = under_way.members[0], under_way.plan, state.snapshot.device_claims
     victims = list(victims_shown(state, under_way).values())
     rows = [row for _, own in under_way.members for row in own.devices]
     devices = [DeviceId(row.driver, row.pool, row.device) for row in rows]

@@ -67,7 +67,7 @@ def adopt(
     gang is taken over with all members that are there, also those on which the earlier leader has not written it yet.
     """
     # 1. Read it. What no version of giveway would write is taken off.
-    state, name, log_ = manager.evaluator.state, key_of(pod), manager.evaluator.log
+    state, name, evictions = manager.evaluator.state, key_of(pod), manager.evaluator.log
     try:
         record = plan_of(pod)
     except UnreadableError as error:
@@ -83,11 +83,11 @@ def adopt(
     under_way = nominated == record.node or (not nominated and lacks_post_filter(pod))
     if record.resize:
         under_way = pod.spec.node_name == record.node
-    if not log_.is_of_leader_before(pod.metadata.uid, digest_on(pod)):
+    if not evictions.is_of_leader_before(pod.metadata.uid, digest_on(pod)):
         return TakeOff(record.id, record.node)
     taken = any(f"{pod.metadata.namespace}/{member.name}" in manager.plans for member in record.members or ())
     if not under_way or policy is None or taken:
-        del log_.plans[pod.metadata.uid]
+        del evictions.plans[pod.metadata.uid]
         return TakeOff(record.id, record.node)
     # 3. Let it hold its room. Its time begins again: while nobody led, nobody could see the scheduler at work.
     record = with_names(record, state.pods.items().values())
@@ -105,9 +105,9 @@ def adopt(
         else:
             state.hold(plan.id, (member.key, member.uid), member.node)
     manager.unchecked[plan.id] = None
-    # 4. If nobody was asked, go on only if a decision made now asks for just the victims that remain. A plan that has
-    #    evicted goes on where it is, by the rules of now: what was done would have been in vain. So does that of a
-    #    gang. Their rates were granted, by a clock that may differ.
+    # 4. If nobody was asked, go on only if a decision made now asks for just the victims that remain; that of a gang
+    #    goes on by the rules of now. So does a plan that has evicted, where it is: what was done would have been in
+    #    vain. Its rates were granted, by a clock that may differ.
     outdated = ""
     if remaining and math.isinf(plan.granted) and not plan.is_gang:
         outdated = disagreement(manager.evaluator, pod, policy_set.rules[policy.name], plan.record)
@@ -119,7 +119,7 @@ def adopt(
 
 def _members(pod: Pod, record: PlanRecord, manager: PlanManager, clearing: Collection[tuple[str, str]]) -> list[Member]:
     """The pod, and of those that its plan names the others that wait for a node."""
-    state, log_, members = manager.evaluator.state, manager.evaluator.log, []
+    state, evictions, members = manager.evaluator.state, manager.evaluator.log, []
     act = manager.context.policy_set.policy_to_act_by
     for named in record.members or (PlanMember(pod.metadata.name, pod.metadata.uid, record.node),):
         known = state.pod_of(f"{pod.metadata.namespace}/{named.name}", named.uid)
@@ -127,7 +127,7 @@ def _members(pod: Pod, record: PlanRecord, manager: PlanManager, clearing: Colle
         if known is None or (record.id, named.uid) in clearing or not (waits or known is pod):
             continue
         member = Member(key_of(known), named.uid, known.spec.priority or 0, named.node)
-        believed = known is pod or log_.is_of_leader_before(named.uid, digest_on(known))
+        believed = known is pod or evictions.is_of_leader_before(named.uid, digest_on(known))
         with suppress(UnreadableError):
             if believed and (said := plan_of(known)) is not None and said.id == record.id:
                 member.nominated = member.seen = True
