@@ -32,7 +32,7 @@ MECHANISMS = {
         lambda _self, candidates, _held: np.zeros(len(candidates.nodes), np.int8),
     ),
     "the dry run before several evictions": Mechanism(
-        "webhook.reconciler.plans.next_action._to_try", lambda _situation: ()
+        "webhook.reconciler.plans.next_action._to_try", lambda _situation, **_: ()
     ),
     "evictions that count for the rates": Mechanism(
         f"{_EVICTIONS}.log.EvictionLog.asked",

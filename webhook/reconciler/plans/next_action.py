@@ -73,7 +73,7 @@ def _next_step(situation: Situation) -> Action:
     if why := too_few(situation.pods[0][1], situation.context):
         return Wait(now + _ASSEMBLY_PAUSE) if situation.context.unseen else End(Ending.GANG, why)
     if not plan.nominated:
-        return Nominate(_to_try(situation) if _go_several(situation) else (), plan.record.notice)
+        return Nominate(_to_try(situation, of=2), plan.record.notice)
     # 2. If all have been asked, the room is there, or will be, or it was taken.
     if not left:
         return _room(situation)
@@ -115,10 +115,14 @@ def planned_nodes(context: PlanContext, group: GroupKey) -> list[str]:
     return [plan.member(key).node for key in waiting if (plan := plans.get(key)) is not None]
 
 
-def _to_try(situation: Situation) -> tuple[PlanVictim, ...]:
-    """The victims of whom it was not asked yet whether the server would keep them; also ones of another plan."""
-    victims = (*situation.left, *_shared(situation))
-    return tuple(victim for victim in victims if victim.uid not in situation.plan.tried)
+def _to_try(situation: Situation, *, of: int = 1) -> tuple[PlanVictim, ...]:
+    """The victims of whom it was not asked yet whether the server would keep them, if the plan has so many of them.
+
+    One that is kept costs the others, also those that are asked for other plans and have not been answered for.
+    """
+    plan, there = situation.plan, remaining(situation.context.evaluator.state, situation.plan)
+    several = len(there) + len(plan.gone) >= of
+    return tuple(victim for victim in there if victim.uid not in plan.tried) if several else ()
 
 
 def _try(situation: Situation, untried: Collection[PlanVictim]) -> Action:
@@ -134,11 +138,6 @@ def _not_paused(situation: Situation, victims: Collection[PlanVictim]) -> tuple[
     return [victim for victim in victims if not pauses[victim.uid]], later
 
 
-def _go_several(situation: Situation) -> bool:
-    """Whether one victim that the server keeps would cost others."""
-    return len(situation.left) + len(_shared(situation)) + len(situation.plan.gone) > 1
-
-
 def _evict(situation: Situation, policy: PreemptionPolicy) -> Action:
     """Ask those of the victims that are left whose turn it is: everybody has been told."""
     plan, context, left, now = situation.plan, situation.context, situation.left, situation.now
@@ -151,7 +150,7 @@ def _evict(situation: Situation, policy: PreemptionPolicy) -> Action:
     if not plan.displaced and (lower := to_displace(evaluator.state, plan)):
         return Displace(tuple(lower))
     # 3. If several go, it is tried first whether one of them is kept: the others would go in vain.
-    if _go_several(situation) and (untried := _to_try(situation)):
+    if untried := _to_try(situation, of=2):
         return _try(situation, untried)
     # 4. Devices have to come free together, or pods that want fewer take them one by one.
     slow = [victim for victim in left if plan.tried.get(victim.uid) is False]
@@ -271,9 +270,3 @@ def unasked(plan: Plan, context: PlanContext) -> list[PlanVictim]:
         return any(uid in other.gone for other in others) or any(other.needs(uid) for other in earlier)
 
     return [victim for victim in remaining(context.evaluator.state, plan) if not is_anothers(victim.uid)]
-
-
-def _shared(situation: Situation) -> list[PlanVictim]:
-    """The victims beside those that are left that are asked for other plans, and have not been answered for."""
-    there = remaining(situation.context.evaluator.state, situation.plan)
-    return [victim for victim in there if victim not in situation.left]
