@@ -150,7 +150,7 @@ class OutcomeJudge:
             if plan and not _is_served(pod, plan) and self._goes_for(uid, plan):
                 meta, since = pod["metadata"], self._since.get(plan["id"], 0.0)
                 planned = frozenset(victim["uid"] for victim in plan["victims"])
-                beside = frozenset(self._beside.get(plan["id"], ()))
+                beside = frozenset(self._concerned(meta["labels"].get(GANG)))
                 made = _Evicting(
                     meta["uid"],
                     pod["spec"]["priority"],
@@ -162,6 +162,12 @@ class OutcomeJudge:
                     bool(plan.get("devices")),
                 )
                 self._plans.setdefault((plan["id"], meta["uid"]), made).victims.append(uid)
+
+    def _concerned(self, group: str | None) -> set[str]:
+        """What concerns the plans for members of a group: one that joins depends on those before it."""
+        labelled = [one for one in self.cluster.pods.values() if group and one["metadata"]["labels"].get(GANG) == group]
+        plans = [plan["id"] for one in labelled if (plan := written_on(one))]
+        return set().union(*(self._beside.get(plan, ()) for plan in plans))
 
     def _goes_for(self, uid: str, plan: Json) -> bool:
         """Whether a pod is a victim of a plan, and of a gang's one for this member: on its node, or on nobody's."""
