@@ -77,8 +77,7 @@ class DecisionHistory:
         text = (new.metadata.annotations or {})[DECISION]
         if old is None or (old.metadata.annotations or {}).get(DECISION) != text:
             record = decision_of(new)
-            new_one = record is not None and (record.plan, key) not in self._known
-            if record is not None and new_one and epoch(record.at) < self._wall() + _AHEAD:
+            if record and (record.plan, key) not in self._known and epoch(record.at) < self._wall() + _AHEAD:
                 self._add(Known(record, key, epoch(record.at)))
         for known in self._known.values():
             if known.preemptor == key and not known.ending and not carries(new, known.record.plan):

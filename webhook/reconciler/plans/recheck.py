@@ -233,12 +233,10 @@ def time_limit(plan: Plan, context: PlanContext, timeout: float) -> float:
     if awaits_deallocation(state, plan):
         return math.inf
     if math.isinf(plan.roomy):
-        beside = {plan.id: plan}
-        for member in plan.unplaced:
-            beside |= {other.id: other for other, _ in context.plans.on_node(member.node)}
+        beside = {plan, *(other for member in plan.unplaced for other, _ in context.plans.on_node(member.node))}
         asked = [
             (victim, other.ends[victim.uid])
-            for other in beside.values()
+            for other in beside
             for victim in other.record.victims
             if victim.uid in other.ends
         ]
