@@ -104,7 +104,7 @@ class GangShown(msgspec.Struct, frozen=True, kw_only=True):
 class PlanShown(msgspec.Struct, frozen=True, kw_only=True):
     """A plan under way. `step` is a place in `html.STEPS`; `until` is None if it does not time out.
 
-    The plans of a gang are one, with the victims of all: `preemptor` and `node` are those of its first member.
+    That of a gang has the victims of all members: `preemptor` and `node` are those of the first one.
     """
 
     preemptor: str

@@ -175,7 +175,8 @@ def _within_rates(
         if rates is None or not decision.victims:
             return decision, 0 if decision.placements else code
         chosen = snapshot.pod_rows([victim.key for victim in decision.victims])
-        code = int(rates(_candidates(evaluator, chosen, together=True))[0])
+        on = np.full(len(chosen), snapshot.pods.node[chosen[0]], np.intp)  # as if all were on one node
+        code = int(rates(Candidates.on_nodes(snapshot, on, chosen, np.zeros(len(chosen), np.bool_)))[0])
         if code == 0:
             break
         excluded = np.zeros(snapshot.pods.rows, np.bool_)  # the trial may have made rows
@@ -201,19 +202,9 @@ def _taken_by(
         first, *others = together
         ahead, row = evaluator.pods_ahead(first, at, promised, together=others), snapshot.nodes.find(node)
         going, coming = (rows[snapshot.pods.node[rows] == row] for rows in (victims, leaving))
-        if (len(going) and ahead(_candidates(evaluator, going, together=False)).any()) or (
-            not len(going) and ahead.taken(coming)
-        ):
+        if ahead.taken(going if len(going) else coming, held=bool(len(going))):
             return blocked_text(ahead.blocking)
     return ""
-
-
-def _candidates(evaluator: Evaluator, rows: NDArray[np.intp], *, together: bool) -> Candidates:
-    """The pods in these rows as the victims of their nodes, or all `together` as those of one node."""
-    nodes = evaluator.state.snapshot.pods.node[rows].astype(np.intp)
-    nodes = np.full(len(rows), nodes[0]) if together else nodes
-    order = np.argsort(nodes, kind="stable")
-    return Candidates.on_nodes(evaluator.state.snapshot, nodes[order], rows[order], np.zeros(len(rows), np.bool_))
 
 
 def _outcome(

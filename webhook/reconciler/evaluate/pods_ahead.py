@@ -100,18 +100,19 @@ class PodsAhead:
         """Whether pods of higher priority wait."""
         return any(self._state.waiting.ahead_of(self._pod, 1))
 
-    def taken(self, victims: Rows) -> set[str]:
+    def taken(self, victims: Rows, *, held: bool = False) -> set[str]:
         """The nodes of these pods that are not left to the preemptor once all of them are gone.
 
-        What is `held` does not count.
+        What is `held` does not count unless it is to.
         """
-        if not len(victims) or not self.anybody:
+        if not len(victims) or not (held or self.anybody):
             return set()
         snapshot = self._state.snapshot
         rows = victims[np.argsort(snapshot.pods.node[victims], kind="stable")]
         nodes = snapshot.pods.node[rows].astype(np.intp)
         candidates = Candidates.on_nodes(snapshot, nodes, rows, np.zeros(len(rows), np.bool_))
-        return set(candidates.names(np.flatnonzero(self._codes(candidates, {}))))
+        codes = self._codes(candidates, self._held if held else {})
+        return set(candidates.names(np.flatnonzero(codes)))
 
     def __call__(self, candidates: Candidates) -> NDArray[np.int8]:
         """0 for every candidate that is left to the preemptor, else AHEAD."""
