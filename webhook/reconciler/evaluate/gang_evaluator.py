@@ -72,8 +72,7 @@ def evaluate_gang(
         return Unschedulable(f"{members.key} has more than {MOST_MEMBERS} pods to be placed together")
     state, at = evaluator.state, Now.by(evaluator.clock)
     # 1. The gang, at the lowest priority that its group or a member has; nobody of it counts as nominated.
-    pods = [unnominated(pod) for pod in (*members.ready, *members.gated)]
-    gang = form_gang(state.snapshot, pods, members.secured)
+    gang = form_gang(state.snapshot, map(unnominated, (*members.ready, *members.gated)), members.secured)
     gang = gang._replace(priority=min([gang.priority, *map(priority_of, members.ready)]))
     # 2. Decide with the pods excluded that evicting would not remove, or must not now; those of last resort at last.
     leaving, limits = evaluator.leaving_soon(policy, at), evaluator.limits_now(policy, members.ready, at)
