@@ -259,7 +259,11 @@ def pods(draw: Any, *, claiming: bool = True) -> dict[str, Any]:
         spec["priorityClassName"] = draw(st.sampled_from(CLASS_NAMES))
     if draw(st.booleans()):
         spec["hostNetwork"] = True
-    meta["managedFields"] = draw(st.just([]) | claims) if claiming else []
+    said = draw(st.just([]) | claims) if claiming else []
+    there = "priorityClassName" in spec
+    meta["managedFields"] = [
+        row for row in said if there or "f:priorityClassName" not in row["fieldsV1"].get("f:spec", {})
+    ]
     return {"kind": "Pod", "apiVersion": "v1", "metadata": meta, "spec": spec}
 
 
@@ -280,7 +284,8 @@ claims = st.lists(
     ),
     max_size=2,
 )
-"""What a client may say that other managers set; the API server keeps it, and adds what the client sets."""
+"""What a client may say that other managers set. The API server keeps it, but for fields of the spec that the object
+lacks, and adds what the client sets."""
 
 
 users = st.tuples(st.sampled_from(USERS), some([*GROUPS, "x"]) | st.just(()))
