@@ -7,6 +7,7 @@ embedded one has not (CONTRIBUTING.md).
 import os
 import signal
 import ssl
+from functools import partial
 from pathlib import Path
 
 import aiohttp
@@ -30,7 +31,7 @@ from tests.manifests.objects import COMPONENTS, documents
 from tests.workloads import eventually, pod, refusal, refused, served, until_refused
 from webhook.component_base.own_names import SYSTEM_NAMESPACE, WEBHOOK
 from webhook.kube.client import Client
-from webhook.kube.resources import CONFIG_MAP, NAMESPACE, PRIORITY_CLASS, VALIDATING_ADMISSION_POLICY
+from webhook.kube.resources import CONFIG_MAP, NAMESPACE, POD, PRIORITY_CLASS, VALIDATING_ADMISSION_POLICY
 from webhook.registration.entries import EXEMPT
 
 LEADER = {"control-plane.alpha.kubernetes.io/leader": "me"}
@@ -108,6 +109,20 @@ async def test_a_server_that_nobody_follows_opens_the_door(sandbox, giveway):
     await giveway.deployment(replicas=0)
     assert await server.stop() == 0
     await eventually(lambda: is_open(sandbox), 10)
+
+
+async def test_without_the_priority_plugin_pods_have_their_priorities(sandbox, giveway):
+    """Pods get the value and the policy of their class, the system's too, and none of a class that does not exist."""
+    if "priority" in (await sandbox.dry(pod("plain")))["spec"]:
+        pytest.skip("the API server has its Priority plugin")
+    name = await sandbox.priority_class("plain", 70, preemptionPolicy="Never")
+    await giveway.serve(FORBIDDEN_IMAGE, "--priority-plugin-off")
+    critical = ("kube-system", "system-node-critical", 2_000_001_000, "PreemptLowerPriority")
+    for namespace, class_name, value, policy in ((sandbox.id, name, 70, "Never"), critical):
+        create = partial(sandbox.client.create, POD.path(namespace), dryRun="All")
+        made = await create(pod("resolved", priorityClassName=class_name))
+        assert (made["spec"]["priority"], made["spec"]["preemptionPolicy"]) == (value, policy)
+        await refused(create(pod("resolved", priorityClassName="ghost")), "no PriorityClass with name ghost")
 
 
 async def test_who_may_exempt_a_namespace(sandbox, giveway):
