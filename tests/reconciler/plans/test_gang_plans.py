@@ -192,3 +192,15 @@ async def test_a_member_that_is_gone_ends_the_plan_that_is_found():
     desk.reconciler.turn()
     assert not desk.reconciler.plans
     assert [(line["plan"], line["ending"]) for line in desk.lines("plan ended")] == [(before.id, Ending.GANG)]
+
+
+async def test_victims_on_the_node_of_a_member_that_left_go_for_one_that_goes_on():
+    """Pods of a group go whole, so also those there: somebody has to stand for them, by whose policy they go."""
+    desk = full_nodes(2, of="train")
+    plan = desk.reconciler.plans["default/gang-0"]
+    first, second = plan.members
+    there = desk.reconciler.state.pods.get(f"default/v{first.node[1:]}")
+    assert there is not None
+    assert plan.member_for(there) is first
+    desk.reconciler._end(plan, Ending.DELETED, because=first)
+    assert plan.member_for(there) is second

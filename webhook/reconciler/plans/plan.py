@@ -236,8 +236,9 @@ class Plan:
         return next(member for member in self.members if member.key == key)
 
     def member_for(self, victim: Pod) -> Member:
-        """For whom a victim goes: the member on its node, if there is one."""
-        return next((member for member in self.members if member.node == victim.spec.node_name), self.members[0])
+        """For whom a victim goes: of the members that go on the one on its node, if there is one."""
+        members = self.unplaced or self.members
+        return next((member for member in members if member.node == victim.spec.node_name), members[0])
 
     def written_on(self, member: Member) -> PlanRecord:
         """What is written on a member."""
