@@ -20,7 +20,7 @@ from webhook.kube.objects.scheduling import PodGroup
 from webhook.policy.model.preemption import GroupDisruption, Groups
 from webhook.preemption.snapshot.kinds import POD_GROUPS
 from webhook.preemption.snapshot.pod_groups import COSCHEDULING
-from webhook.reconciler.plans.actions import End, Ending, Nominate, Try
+from webhook.reconciler.plans.actions import Ask, End, Ending, Nominate, Try, Wait
 from webhook.reconciler.plans.next_action import unasked
 from webhook.reconciler.plans.plan import Plan
 from webhook.reconciler.plans.recheck import PlanContext
@@ -204,3 +204,19 @@ async def test_victims_on_the_node_of_a_member_that_left_go_for_one_that_goes_on
     assert plan.member_for(there) is first
     desk.reconciler._end(plan, Ending.DELETED, because=first)
     assert plan.member_for(there) is second
+
+
+async def test_nobody_goes_for_a_member_that_joins_before_those_before_it_are_nominated_and_tried():
+    """If their plan ends, its victims would have gone for a part of a gang."""
+    desk = full_nodes(2)
+    reconciler, manager = desk.reconciler, desk.reconciler.plan_manager
+    reconciler.state.pods.take("default/gang-2", preemptor("gang-2", "4", labels={GANG: "gang"}))
+    reconciler.turn()
+    first, joined = (reconciler.plans[f"default/gang-{number}"] for number in (0, 2))
+    are_nominated(joined)
+    assert isinstance(manager.next_action(joined), Wait)
+    are_nominated(first)
+    assert isinstance(manager.next_action(joined), Wait)
+    first.tried = dict.fromkeys((victim.uid for victim in first.record.victims), True)
+    assert isinstance(manager.next_action(joined), Ask)
+    assert isinstance(manager.next_action(first), Ask)

@@ -74,6 +74,8 @@ def _next_step(situation: Situation) -> Action:
         return Wait(now + _ASSEMBLY_PAUSE) if situation.context.unseen else End(Ending.GANG, why)
     if not plan.nominated:
         return Nominate(_to_try(situation, of=2), plan.record.notice)
+    if not all(other.nominated for other in _begun_before(situation)):
+        return Wait(now + _ASSEMBLY_PAUSE)
     # 2. If all have been asked, the room is there, or will be, or it was taken.
     if not left:
         return _room(situation)
@@ -115,6 +117,20 @@ def planned_nodes(context: PlanContext, group: GroupKey) -> list[str]:
     return [plan.member(key).node for key in waiting if (plan := plans.get(key)) is not None]
 
 
+def _begun_before(situation: Situation) -> list[Plan]:
+    """The plans for other members of the gang that began before: what goes for this one needs them to go on."""
+    plan, (_, pod) = situation.plan, situation.pods[0]
+    waiting = situation.context.evaluator.state.waiting_members(group_of(pod)) if plan.is_gang else ()
+    others = (situation.context.plans.by_preemptor.get(key_of(member)) for member in waiting)
+    return [other for other in others if other is not None and other.order < plan.order]
+
+
+def _holds_back(other: Plan, context: PlanContext) -> bool:
+    """Whether this plan has yet to find out whether the server would keep one of its victims."""
+    left = remaining(context.evaluator.state, other) if not other.waiting else ()
+    return any(victim.uid not in other.tried for victim in left)
+
+
 def _to_try(situation: Situation, *, of: int = 1) -> tuple[PlanVictim, ...]:
     """The victims of whom it was not asked yet whether the server would keep them, if the plan has so many of them.
 
@@ -152,6 +168,8 @@ def _evict(situation: Situation, policy: PreemptionPolicy) -> Action:
     # 3. If several go, it is tried first whether one of them is kept: the others would go in vain.
     if untried := _to_try(situation, of=2):
         return _try(situation, untried)
+    if any(_holds_back(other, context) for other in _begun_before(situation)):
+        return Wait(now + _ASSEMBLY_PAUSE)
     # 4. Devices have to come free together, or pods that want fewer take them one by one.
     slow = [victim for victim in left if plan.tried.get(victim.uid) is False]
     if plan.devices and not slow:
