@@ -220,3 +220,28 @@ async def test_nobody_goes_for_a_member_that_joins_before_those_before_it_are_no
     first.tried = dict.fromkeys((victim.uid for victim in first.record.victims), True)
     assert isinstance(manager.next_action(joined), Ask)
     assert isinstance(manager.next_action(first), Ask)
+
+
+async def test_a_plan_of_a_gang_that_is_found_leaves_others_their_members():
+    """Who lost its nomination and has another plan by now keeps that, whichever is found first."""
+    for order in ("ab", "ba"):
+        desk = full_nodes(3)
+        reconciler = desk.reconciler
+        reconciler.turn()
+        before = reconciler.plans["default/gang-0"]
+        third = reconciler.plans["default/gang-2"]
+        reconciler._end(before, Ending.LOST, because=before.member("default/gang-1"))
+        reconciler.turn()
+        alone = reconciler.plans["default/gang-1"]
+        assert len({before.id, third.id, alone.id}) == 3
+        taken = full_nodes(0)
+        plans = {"default/gang-0": before, "default/gang-1": alone, "default/gang-2": third}
+        for key in sorted(plans, reverse=order == "ba"):
+            member = plans[key].member(key)
+            made = preemptor(key.partition("/")[2], "4", labels={GANG: "gang"}, nominated=member.node)
+            taken.reconciler.state.pods.take(key, planned(made, plans[key].written_on(member)))
+        taken.reconciler.queue.clear()
+        taken.lead()
+        assert {key: plan.id for key, plan in taken.reconciler.plans.items()} == {
+            key: plan.id for key, plan in plans.items()
+        }

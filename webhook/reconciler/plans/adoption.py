@@ -78,15 +78,14 @@ def adopt(
     if record is None or (record.id, pod.metadata.uid) in clearing or being_cleared:
         return None
     # 2. Take it off if the leader before did not have it under way like this, or it is over: without its nomination
-    #    though the scheduler clears none, or for a pod to leave alone, or one of a gang with another plan by now.
+    #    though the scheduler clears none, or for a pod to leave alone, or one that goes on without this pod.
     nominated, policy = pod.status.nominated_node_name, policy_set.policy_to_act_by(pod)
     under_way = nominated == record.node or (not nominated and lacks_post_filter(pod))
     if record.resize:
         under_way = pod.spec.node_name == record.node
     if not evictions.is_of_leader_before(pod.metadata.uid, digest_on(pod)):
         return TakeOff(record.id, record.node)
-    taken = any(f"{pod.metadata.namespace}/{member.name}" in manager.plans for member in record.members or ())
-    if not under_way or policy is None or taken:
+    if not under_way or policy is None or record.id in manager.index.by_id:
         del evictions.plans[pod.metadata.uid]
         return TakeOff(record.id, record.node)
     # 3. Let it hold its room. Its time begins again: while nobody led, nobody could see the scheduler at work.
@@ -118,20 +117,24 @@ def adopt(
 
 
 def _members(pod: Pod, record: PlanRecord, manager: PlanManager, clearing: Collection[tuple[str, str]]) -> list[Member]:
-    """The pod, and of those that its plan names the others that wait for a node."""
+    """The pod, and of those that its plan names the others that wait for a node and have no other plan since."""
     state, evictions, members = manager.evaluator.state, manager.evaluator.log, []
     act = manager.context.policy_set.policy_to_act_by
     for named in record.members or (PlanMember(pod.metadata.name, pod.metadata.uid, record.node),):
-        known = state.pod_of(f"{pod.metadata.namespace}/{named.name}", named.uid)
-        waits = known is not None and not known.spec.node_name and act(known) is not None
+        key, said = f"{pod.metadata.namespace}/{named.name}", None
+        known = state.pod_of(key, named.uid)
+        waits = known is not None and not known.spec.node_name and act(known) is not None and key not in manager.plans
         if known is None or (record.id, named.uid) in clearing or not (waits or known is pod):
             continue
-        member = Member(key_of(known), named.uid, known.spec.priority or 0, named.node)
-        believed = known is pod or evictions.is_of_leader_before(named.uid, digest_on(known))
-        with suppress(UnreadableError):
-            if believed and (said := plan_of(known)) is not None and said.id == record.id:
-                member.nominated = member.seen = True
-                member.devices = [DeviceId(device.driver, device.pool, device.device) for device in said.devices]
+        if known is pod or digest_on(known) in evictions.earlier_plans.get(named.uid, ()):
+            with suppress(UnreadableError):
+                said = plan_of(known)
+        if said is not None and said.id != record.id:
+            continue
+        member = Member(key, named.uid, known.spec.priority or 0, named.node)
+        if said is not None and (known is pod or evictions.is_of_leader_before(named.uid, digest_on(known))):
+            member.nominated = member.seen = True
+            member.devices = [DeviceId(device.driver, device.pool, device.device) for device in said.devices]
         members.append(member)
     return members
 
