@@ -120,6 +120,17 @@ def test_what_is_written_is_always_read(count: int, names: str):
     assert len(found.victims) == count or len(found.victims) > 1900
 
 
+def test_a_plan_whose_members_take_all_the_room():
+    """It is written, and read, with as many victims as have room: none beside so many members of the longest names."""
+    members = tuple(
+        PlanMember("m" * 253, f"0e1c4f3a-6f0e-4a57-9d5b-4f6a2f0d{number:04}", "n" * 253) for number in range(256)
+    )
+    plan = PlanRecord(id="a1", node="n" * 253, victims=victims_of(3, "short"), members=members)
+    made = annotated(PLAN, encode(plan))
+    made.metadata.uid = members[0].uid
+    assert plan_of(made) == msgspec.structs.replace(plan, victims=())
+
+
 def running(victim: PlanVictim) -> Pod:
     made = pod(victim.name, node="n1")
     meta = msgspec.structs.replace(made.metadata, namespace=victim.namespace, uid=victim.uid)

@@ -212,7 +212,7 @@ def _encode_plan(record: PlanRecord) -> str:
         uids = tuple(PlanVictim(uid=victim.uid, group=victim.group) for victim in record.victims[:_MOST_VICTIMS])
         record = msgspec.structs.replace(record, victims=uids)
         text = msgspec.json.encode(record)
-    while len(text) > _ROOM_FOR_UIDS:
+    while len(text) > _ROOM_FOR_UIDS and record.victims:
         kept = len(record.victims) * _ROOM_FOR_UIDS // (len(text) + 1)
         record = msgspec.structs.replace(record, victims=record.victims[:kept])
         text = msgspec.json.encode(record)
