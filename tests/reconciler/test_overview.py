@@ -78,6 +78,16 @@ class TestHistory:
             ("0123", "bound"),
         ]
 
+    def test_a_member_that_leaves_has_its_own_end(self):
+        """It is bound, also if the plan of its gang ends otherwise later."""
+        history, plan = DecisionHistory(FakeClock().wall), "0123456789abcdef"
+        for name in ("default/p", "default/q"):
+            history.told(told(decision(), name))
+        history.told({"message": "member left", "plan": plan, "preemptor": "default/q", "ending": "bound"})
+        history.told({"message": "plan ended", "plan": plan, "preemptor": "default/p", "ending": "timed-out"})
+        endings = {known.preemptor: known.ending for known in history.decisions()}
+        assert endings == {"default/p": "timed-out", "default/q": "bound"}
+
     def test_decisions_are_read_off_the_pods(self):
         """A follower, and a new leader, know what is written on preemptors; what is heard twice counts once."""
         history = DecisionHistory(FakeClock().wall)

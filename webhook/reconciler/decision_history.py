@@ -51,14 +51,15 @@ class DecisionHistory:
         self._known: dict[tuple[str, str], Known] = {}
 
     def told(self, line: dict[str, Any]) -> None:
-        """Take a structured log line: a decision, or the end of a plan."""
+        """Take a structured log line: a decision, or the end of a plan, for all of its preemptors or for one."""
         try:
             if line.get("message") == Line.DECISION:
                 record = msgspec.convert(line, DecisionRecord)
                 self._add(Known(record, str(line["preemptor"]), epoch(record.at), own=True))
-            elif line.get("message") == Line.PLAN_ENDED:
+            elif line.get("message") in {Line.PLAN_ENDED, Line.MEMBER_LEFT}:
+                left = line["preemptor"] if line["message"] == Line.MEMBER_LEFT else ""
                 for known in self._known.values():
-                    if known.record.plan == line["plan"] and not known.ending:
+                    if known.record.plan == line["plan"] and not known.ending and left in ("", known.preemptor):
                         known.ending = str(line["ending"])
         except Exception:
             log.exception("the page does not show %s", line.get("message"))

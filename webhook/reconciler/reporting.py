@@ -44,6 +44,7 @@ class Line:
 
     DECISION = "decision"
     PLAN_ENDED = "plan ended"
+    MEMBER_LEFT = "member left"
     BUDGET_REFUSED = "budget refused"
 
 
@@ -293,7 +294,7 @@ class Reporter:
 
     def left(self, plan: Plan, member: Member, ending: Ending) -> None:
         """A plan goes on without this member."""
-        self._tell("member left", plan=plan.id, preemptor=member.key, ending=ending.value)
+        self._tell(Line.MEMBER_LEFT, plan=plan.id, preemptor=member.key, ending=ending.value)
 
     def ended(self, plan: Plan, ending: Ending, seconds: float, note: str = "", pod: Pod | None = None) -> None:
         """A plan is over, `seconds` after it was made; what others took is told on the preemptor that lost it."""
