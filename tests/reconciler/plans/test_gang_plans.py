@@ -17,12 +17,14 @@ from tests.reconciler.builders import (
     under_way,
 )
 from webhook.kube.objects.scheduling import PodGroup
-from webhook.policy.model.preemption import GroupDisruption, Groups
+from webhook.policy.model.policies import Policies
+from webhook.policy.model.preemption import GroupDisruption, Groups, Preemptors
 from webhook.preemption.snapshot.kinds import POD_GROUPS
 from webhook.preemption.snapshot.pod_groups import COSCHEDULING
+from webhook.reconciler.evict.writer import StaleError
 from webhook.reconciler.plans.actions import Ask, End, Ending, Nominate, Try, Wait
 from webhook.reconciler.plans.next_action import unasked
-from webhook.reconciler.plans.plan import Plan
+from webhook.reconciler.plans.plan import Member, Plan
 from webhook.reconciler.plans.recheck import PlanContext
 from webhook.reconciler.queue.queue import QueueState
 from webhook.reconciler.state.annotations import PlanRecord, PlanVictim
@@ -245,3 +247,41 @@ async def test_a_plan_of_a_gang_that_is_found_leaves_others_their_members():
         assert {key: plan.id for key, plan in taken.reconciler.plans.items()} == {
             key: plan.id for key, plan in plans.items()
         }
+
+
+async def test_members_that_go_by_several_policies():
+    """They are decided for again: nobody goes by the rules of a policy that does not manage its preemptor."""
+    desk = full_nodes(1)
+    desk.reconciler.state.pods.take(
+        "default/gang-1", preemptor("gang-1", "4", labels={GANG: "gang"}, class_name="other")
+    )
+    both = msgspec.structs.replace(policy(), preemptors=Preemptors(priority_classes=("high", "other")))
+    desk.reconciler.use(Policies(preemption=(both,)))
+    desk.reconciler.turn()
+    plan = desk.reconciler.plans["default/gang-0"]
+    are_nominated(plan)
+    assert isinstance(desk.reconciler.plan_manager.next_action(plan), Try)
+    other = msgspec.structs.replace(policy(), name="other", preemptors=Preemptors(priority_classes=("other",)))
+    desk.reconciler.use(Policies(preemption=(policy(), other)))
+    action = desk.reconciler.plan_manager.next_action(plan)
+    assert isinstance(action, End)
+    assert action.ending is Ending.OUTDATED
+
+
+class Late:
+    """A writer whose answer comes once the member has left its plan."""
+
+    def __init__(self, desk: Desk, plan: Plan, member: Member) -> None:
+        self.desk, self.plan, self.member = desk, plan, member
+
+    async def nominate(self, *_: object) -> None:
+        self.desk.reconciler.plan_manager.end(self.plan, Ending.BOUND, self.member)
+        raise StaleError("it has changed since the decision")
+
+
+async def test_a_member_that_leaves_while_it_is_nominated():
+    """That it cannot be nominated any more does not end the plan for the others."""
+    desk = full_nodes(2)
+    plan = desk.reconciler.plans["default/gang-0"]
+    desk.reconciler.executor._writer = Late(desk, plan, plan.members[1])  # type: ignore[assignment]
+    assert await desk.reconciler.executor._nominate(plan, plan.members[1]) is None

@@ -173,6 +173,8 @@ class Executor:
             member.nominated = True
         except (ApiError, StaleError) as error:
             log.warning("plan %s for %s: not nominated: %s", plan.id, member.key, error)
+            if member not in plan.unplaced:
+                return plan.ended
             return Ending.OUTDATED if isinstance(error, StaleError) else Ending.FAILED
         return plan.ended
 

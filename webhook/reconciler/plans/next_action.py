@@ -81,8 +81,8 @@ def _next_step(situation: Situation) -> Action:
         return _room(situation)
     # 3. By the rules of now, the rest of it still has to be right. Of a group of which one has gone the others go as
     #    soon as their budgets let them.
-    policies = [policy_for(pod, situation.context.policy_set) for _, pod in situation.pods]
-    if (policy := policies[0]) is None or None in policies:
+    policy, *others = (policy_for(pod, situation.context.policy_set) for _, pod in situation.pods)
+    if policy is None or any(other is not policy for other in others):
         return End(Ending.OUTDATED, "no policy lets the reconciler preempt for it any more")
     if (objection := recheck(situation, policy)) is not None:
         bound = not plan.bound_to_go().isdisjoint(victim.uid for victim in left)
