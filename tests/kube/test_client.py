@@ -14,6 +14,7 @@ from webhook.kube import resources
 from webhook.kube.client import Client
 from webhook.kube.errors import ApiError, unless_absent
 from webhook.kube.objects.pod import Pod
+from webhook.kube.transport import BEFORE_SENDING
 
 pytestmark = pytest.mark.skipped_waits
 
@@ -225,6 +226,24 @@ async def test_a_write_whose_connection_breaks_is_not_repeated(server, client):
         await client.create(PODS, {"metadata": {"name": "a"}})
     assert (broken.value.status, broken.value.reason) == (0, "Unreachable")
     assert len(server.asked("POST")) == 1
+
+
+async def test_each_sending_of_a_body_is_asked_about(server, client):
+    """If a used connection turns out to be closed, aiohttp 3.14.1 sends a DELETE again: whole, and after the check."""
+    checks, failed = [], ""
+    await client.create(PODS, {"metadata": {"name": "a"}})
+    server.fault(cut, method="DELETE")
+    before = BEFORE_SENDING.set(lambda: checks.append("asked"))
+    try:
+        await client.delete(f"{PODS}/a", {"gracePeriodSeconds": 5})
+    except ApiError as error:  # what newer ones say instead
+        failed = error.reason
+    finally:
+        BEFORE_SENDING.reset(before)
+    assert failed in ("", "Unreachable")
+    bodies = [body for method, _, _, body in server.requests if method == "DELETE"]
+    assert set(bodies) == {b'{"gracePeriodSeconds":5}'}
+    assert len(checks) == len(bodies)
 
 
 async def test_no_server_is_said_plainly():

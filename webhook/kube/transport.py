@@ -9,6 +9,7 @@ import sys
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import version
 from typing import Any
@@ -77,10 +78,10 @@ class Transport:
         The texts of `Warning` headers are added to `warnings`.
         """
         headers, check = {} if data is None else {"Content-Type": content_type}, BEFORE_SENDING.get()
+        body: bytes | _Checked | None = data
         if data is not None and check is not None:
-            headers["Content-Length"] = str(len(data))
+            headers["Content-Length"], body = str(len(data)), _Checked(data, check)
         for left in reversed(range(_TRIES)):
-            body = data if data is None or check is None else _checked(data, check)
             try:
                 async with self._answer(method, path, query, headers, body) as (answer, _):
                     if warnings is not None:
@@ -153,10 +154,19 @@ def _socket(address: Any) -> socket.socket:
     return made
 
 
-async def _checked(data: bytes, check: Callable[[], None]) -> AsyncIterator[bytes]:
-    """The body of a request; it is asked for when there is a connection, and the check may still raise then."""
-    check()
-    yield data
+@dataclass
+class _Checked:
+    """The body of a request; it is asked for when there is a connection, and the check may still raise then.
+
+    So it is for each sending: aiohttp 3.14.1 sends a PUT or DELETE again by itself.
+    """
+
+    data: bytes
+    check: Callable[[], None]
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        self.check()
+        yield self.data
 
 
 def warning_texts(headers: Iterable[str]) -> list[str]:
