@@ -7,6 +7,7 @@ import tracemalloc
 
 import msgspec
 import pytest
+from aiohttp import web
 
 from tests.bench.large_cluster import LargeCluster
 from tests.kube.server import answer, held, status, truth, until
@@ -86,6 +87,24 @@ async def test_lists_do_not_become_a_flood(server, follow):
     await asyncio.wait_for(cache.synced.wait(), 5)
     await asyncio.sleep(1.5)
     assert 2 <= len(server.asked("GET", "limit=500")) <= 6
+
+
+async def test_a_watch_that_lasts_ends_the_row_of_lists(server, follow):
+    """Where a proxy breaks each quiet watch after a minute, and it has expired then, lists do not come ever later."""
+
+    async def broken(request):
+        begun = web.StreamResponse()
+        await begun.prepare(request)
+        await asyncio.sleep(60)
+        request.transport.close()
+        return begun
+
+    for _ in range(12):
+        server.fault(broken, contains="watch=")
+        server.fault(answer(410, "Expired"), contains="watch=")
+    follow()
+    await asyncio.sleep(13 * 60)
+    assert len(server.asked("GET", "limit=500")) == 13
 
 
 async def test_a_list_is_a_success(server, follow):

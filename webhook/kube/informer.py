@@ -51,7 +51,9 @@ _OVERDUE = 30.0
 _BRIEF = 1.0
 """A watch that ends within this many seconds without a word is a failure; resuming at once would be a hot loop."""
 _LONGEST_PAUSE = 300.0
-"""Seconds before a list; each waits longer than the one before, until a watch has lasted to its end."""
+"""Seconds before a list; each waits longer than the one before, until a watch has lasted."""
+_LASTING = 30.0
+"""Seconds after which a watch has lasted, however it ends: a proxy may break every one that is quiet."""
 _TURN = 0.02
 """Seconds for which handlers are told of differences before others get their turn."""
 
@@ -222,11 +224,12 @@ class Informer(ObjectCache[T]):
             raise ApiError(NO_ANSWER, "Overdue", message) from error
         finally:
             self.watching = False
+            if loop.time() - begun >= _LASTING:
+                self._lists.reset()
         if self.version == version and loop.time() - begun < _BRIEF:
             raise ApiError(NO_ANSWER, "WatchEnded", "the watch ended as soon as it began")
         self._heard_at = time.monotonic()
         self._backoff.reset()
-        self._lists.reset()
 
     def _receive(self, kind: str, raw: bytes) -> None:
         """Take one event of a watch, unless it tells what is known already: late and repeated events are ordinary.
