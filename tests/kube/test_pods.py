@@ -1,9 +1,9 @@
-"""Facts about pods: whose a pod is, and where its replacement could run."""
+"""Facts about pods: whose a pod is, and what its removal costs."""
 
 import pytest
 
 from tests.reconciler.builders import pod
-from webhook.kube.pods import workload_of
+from webhook.kube.pods import POD_DELETION_COST, deletion_cost, workload_of
 
 
 @pytest.mark.parametrize(
@@ -22,3 +22,11 @@ from webhook.kube.pods import workload_of
 def test_owner(made, owner: str):
     """A pod counts for its workload; both ReplicaSets of a rollout are one Deployment."""
     assert workload_of(pod("v", **made)) == owner
+
+
+@pytest.mark.parametrize(
+    ("said", "cost"), [("0", 0), ("-0", 0), ("10", 10), ("-1", -1), ("-01", -1), ("-000000000007", -7), ("007", 0)]
+)
+def test_what_a_deletion_costs(said, cost: int):
+    """Leading zeros count after a minus only: so an API server takes the annotation, and so controllers read it."""
+    assert deletion_cost({POD_DELETION_COST: said}) == cost

@@ -57,10 +57,9 @@ def workload_name(kind: str, name: str, namespace: str, labels: Mapping[str, str
 
 
 def deletion_cost(annotations: Mapping[str, str]) -> int:
-    """As Kubernetes reads it: an int32 without plus or leading zeros; anything else counts as 0."""
+    """As Kubernetes reads it: an int32 without plus, or leading zeros but after a minus; anything else counts as 0."""
     text = annotations.get(POD_DELETION_COST, "0")
-    cost = integer(text, 32)
-    return cost if cost is not None and str(cost) == text else 0
+    return (integer(text, 32) if text.startswith(tuple("-123456789")) else None) or 0
 
 
 class WorkloadKind(NamedTuple):
