@@ -7,6 +7,8 @@ from tests.reconciler.builders import START, Setting, node, pod, preemptor
 from webhook.kube.instants import rfc3339
 from webhook.policy.model.values import NOTICE, READY
 from webhook.reconciler.overview.plans_shown import UnderWay, plan_shown, victims_shown
+from webhook.reconciler.plans.actions import Ending
+from webhook.reconciler.plans.plan import Member, Plan
 from webhook.reconciler.state.annotations import PlanMember, PlanRecord, PlanVictim
 from webhook.reconciler.state.notices import NoticeRecord, encode
 
@@ -61,6 +63,17 @@ def test_a_gang_is_one_plan(setting):
         ("default/v1", "JobSet default/wide"),
         ("default/gone", ""),
     ]
+
+
+def test_a_plan_whose_first_member_has_left_it(setting):
+    """The first one that goes on stands for it, with its own priority and node."""
+    first, second = (
+        Member("default/a", "uid-a", 200, "n1", ended=Ending.DELETED),
+        Member("default/b", "uid-b", 100, "n2"),
+    )
+    plan = Plan(record(), [first, second], 0.0, 300.0)
+    shown = plan_shown(setting.state, UnderWay([(preemptor("b"), plan.written_on(second))], plan), 0.0)
+    assert (shown.preemptor, shown.priority, shown.node) == ("default/b", 100, "n2")
 
 
 def test_victims_of_one_group_stand_together(setting):

@@ -69,7 +69,7 @@ def plan_shown(state: State, under_way: UnderWay, ahead: float) -> PlanShown:
         begun, until = epoch_or(record.begun, 0.0), epoch_or(record.deadline, 0.0)
     return PlanShown(
         preemptor=key_of(pod),
-        priority=plan.members[0].priority if plan else pod.spec.priority or 0,
+        priority=pod.spec.priority or 0,
         node=record.node,
         policy=record.policy,
         step=step,
