@@ -16,6 +16,7 @@ from tests.reconciler.builders import (
     preemptor,
     under_way,
 )
+from tests.reconciler.device_settings import Devices
 from webhook.kube.objects.scheduling import PodGroup
 from webhook.policy.model.policies import Policies
 from webhook.policy.model.preemption import GroupDisruption, Groups, Preemptors
@@ -183,6 +184,32 @@ async def test_a_new_leader_has_one_plan_again(numbers: tuple[int, ...]):
     assert [member.nominated for member in plan.members] == [number in numbers for number in range(2)]
     assert desk.reconciler.queue.depths()[QueueState.BUSY] == 2
     assert isinstance(desk.reconciler.plan_manager.next_action(plan), Try if len(numbers) == 2 else Nominate)
+
+
+@pytest.mark.parametrize("on", [(0, 1), (0,)], ids=["too many to be written", "on the first alone"])
+async def test_a_new_leader_holds_the_devices_of_all_members(on: tuple[int, ...]):
+    """Also those that are not written: the ones that a member would get once all victims are gone."""
+
+    def gang(plan: Plan | None = None) -> Desk:
+        setting = Devices(n1=2, n2=2)
+        body = {"metadata": {"name": "gang", "namespace": "default"}, "spec": {"minMember": 2}}
+        setting.state.snapshot.put(POD_GROUPS[COSCHEDULING], msgspec.convert(body, PodGroup))
+        for number in range(2):
+            member = plan.members[number] if plan is not None and number in on else None
+            made = setting.wants(f"gang-{number}", 2, labels={GANG: "gang"}, nominated=member.node if member else "")
+            if plan is not None and member is not None:
+                record = plan.written_on(member)
+                setting.add(planned(made, msgspec.structs.replace(record, devices=()) if len(on) > 1 else record))
+        return Desk(setting)
+
+    desk = gang()
+    desk.reconciler.look_at_all()
+    desk.reconciler.turn()
+    before = desk.reconciler.plans["default/gang-0"]
+    assert len(before.devices) == 4
+    taken = gang(before)
+    taken.lead()
+    assert sorted(taken.reconciler.plans["default/gang-0"].devices) == sorted(before.devices)
 
 
 async def test_a_member_that_is_gone_ends_the_plan_that_is_found():

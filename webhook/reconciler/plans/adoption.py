@@ -96,9 +96,9 @@ def adopt(
     for victim in plan.record.victims:
         if state.pod_of(victim.key, victim.uid) is None:
             state.expect_deallocated(victim.uid)
-    for member, known in ((member, state.pods.items()[member.key]) for member in members):
-        needed = member.devices if member.nominated else devices_for(state.snapshot, known, member.node)
-        manager.hold_devices(member, needed)
+    pods = [(member, state.pods.items()[member.key]) for member in members]
+    for member, known in pods:
+        manager.hold_devices(member, member.devices)
         if member.nominated:
             manager.observe_nomination(plan, member, known)
         else:
@@ -113,6 +113,10 @@ def adopt(
     if remaining and not outdated:
         log.info("plan %s for %s: going on with it, %d victims remain", plan.id, name, len(remaining))
         manager.expect(plan, policy, remaining)
+    # 5. A member on which no devices are written gets those that it would get once all victims are gone.
+    for member, known in pods if plan.is_gang else ():
+        if not member.devices:
+            manager.hold_devices(member, devices_for(state.snapshot, known, member.node))
     return Adopted(plan, outdated)
 
 
