@@ -104,3 +104,18 @@ async def test_certificate_files_that_change_are_used(server, authority, tmp_pat
         (tmp_path / "u.crt").write_bytes(pem(known.certificate))
         (tmp_path / "u.key").write_bytes(known.key_pem())
         assert await client.list(NAMESPACES) == ([], "100")
+
+
+async def test_a_pair_of_files_that_does_not_fit_is_not_used(server, authority, tmp_path, monkeypatch):
+    """A certificate that was replaced before its key is left for the next look: the pair before it still lets in."""
+    monkeypatch.setattr(endpoints, "_RENEW_AFTER", 0.0)
+    first, second = (make_client(authority, "alice", NOW, DAY) for _ in range(2))
+    (tmp_path / "u.crt").write_bytes(pem(first.certificate))
+    (tmp_path / "u.key").write_bytes(first.key_pem())
+    cluster = {"certificate-authority": str(tmp_path / "ca")}
+    user = {"client-certificate": str(tmp_path / "u.crt"), "client-key": str(tmp_path / "u.key")}
+    async with await Client.connect(write_kubeconfig(tmp_path / "k", server.url, user, **cluster)) as client:
+        (tmp_path / "u.crt").write_bytes(pem(second.certificate))
+        assert await client.list(NAMESPACES) == ([], "100")
+        (tmp_path / "u.key").write_bytes(second.key_pem())
+        assert await client.list(NAMESPACES) == ([], "100")

@@ -98,7 +98,9 @@ class Endpoint:
         if self.tls is not None and ca_file:
             self.tls.load_verify_locations(cafile=ca_file)
         if self.tls is not None and client_cert:
-            self.tls.load_cert_chain(client_cert, client_key)
+            # On trial first: a pair that does not fit would leave no key at all
+            for context in (ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), self.tls):
+                context.load_cert_chain(client_cert, client_key)
 
 
 async def discover(kubeconfig: str | None = None) -> Endpoint:
