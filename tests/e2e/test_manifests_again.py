@@ -8,7 +8,7 @@ import pytest
 
 from tests.e2e.native import BY, enforced
 from tests.e2e.software import Software, manifest
-from tests.workloads import Json, pod
+from tests.workloads import Json, pod, refusal
 from webhook.kube.errors import ApiError
 from webhook.kube.objects.cluster_scoped import PriorityClass
 from webhook.kube.objects.meta import ObjectMeta
@@ -42,17 +42,19 @@ def moved(sandbox: Any, giveway: Software, old: str, *, native: bool) -> Abstrac
 
 
 async def at_work(sandbox: Any, class_name: str) -> bool:
-    """Whether new pods are moved by now, and updates put right."""
+    """Whether new pods are moved by now, updates put right, and marks kept."""
     path = f"{sandbox.pods}/probe"
     try:
         made = await sandbox.pod("probe", schedulerName="nobody", priorityClassName=class_name)
         await sandbox.client.patch(path, {"spec": {"priorityClassName": class_name}}, dryRun="All")
+        unmarked = {"metadata": {"labels": {MARK: None}}}
+        stays = "builtin/mark" in await refusal(sandbox.client.patch(path, unmarked, dryRun="All"))
     except ApiError:
         return False
     finally:
         await sandbox.client.delete(path, {"gracePeriodSeconds": 0})
         await sandbox.gone("probe")
-    return made["spec"]["priorityClassName"] != class_name
+    return stays and made["spec"]["priorityClassName"] != class_name
 
 
 @BY
