@@ -306,6 +306,9 @@ QUIET = {
 
 
 def test_no_alert_fires_for_nothing(passes):
-    """At no moment of the hours after an installation, nor in a rollout or a change of the leader."""
+    """At no moment of the hours after an installation, nor in a rollout or a change of the leader; others are found."""
     fired = 'count_over_time(ALERTS{alertstate="firing"}[3h])'
     passes([case(name, given, fired) for name, given in QUIET.items()])
+    name, changes = next(iter(UNWELL.items()))
+    with pytest.raises(AssertionError, match=name):
+        passes([case(name, {**HEALTHY, **changes}, fired)])

@@ -15,7 +15,9 @@ from webhook.component_base.listener import bind
 def test_by_default_pods_of_either_family_are_reached(address):
     """`::` answers on IPv4 and on IPv6: a pod of an IPv6 cluster has no other address."""
     with bind("::", 0) as listening:
-        socket.create_connection((address, listening.getsockname()[1]), timeout=2).close()
+        there = address, listening.getsockname()[1]
+        with socket.create_connection(there, timeout=2) as reached:
+            assert reached.getpeername()[:2] == there
 
 
 def test_a_node_without_ipv6_is_no_obstacle(monkeypatch):

@@ -135,13 +135,18 @@ async def test_a_victim_that_another_plan_has_asked_is_not_asked_again():
     assert [unasked(plan, context) for plan in (first, second)] == [[], []]
 
 
-async def test_a_member_that_joins_depends_on_those_before_it():
-    """It has a plan of its own, which needs theirs to be enough; theirs does not need it."""
-    desk = full_nodes(2)
-    reconciler, manager = desk.reconciler, desk.reconciler.plan_manager
+def with_a_member_that_joined():
+    """A reconciler with the plan of a gang of two, and the plan of a third member."""
+    reconciler = full_nodes(2).reconciler
     reconciler.state.pods.take("default/gang-2", preemptor("gang-2", "4", labels={GANG: "gang"}))
     reconciler.turn()
-    first, joined = (reconciler.plans[f"default/gang-{number}"] for number in (0, 2))
+    return reconciler, *(reconciler.plans[f"default/gang-{number}"] for number in (0, 2))
+
+
+async def test_a_member_that_joins_depends_on_those_before_it():
+    """It has a plan of its own, which needs theirs to be enough; theirs does not need it."""
+    reconciler, first, joined = with_a_member_that_joined()
+    manager = reconciler.plan_manager
     assert [member.key for member in joined.members] == ["default/gang-2"]
     reconciler._end(joined, Ending.OUTDATED)
     assert not isinstance(manager.next_action(first), End)
@@ -237,11 +242,8 @@ async def test_victims_on_the_node_of_a_member_that_left_go_for_one_that_goes_on
 
 async def test_nobody_goes_for_a_member_that_joins_before_those_before_it_are_nominated_and_tried():
     """If their plan ends, its victims would have gone for a part of a gang."""
-    desk = full_nodes(2)
-    reconciler, manager = desk.reconciler, desk.reconciler.plan_manager
-    reconciler.state.pods.take("default/gang-2", preemptor("gang-2", "4", labels={GANG: "gang"}))
-    reconciler.turn()
-    first, joined = (reconciler.plans[f"default/gang-{number}"] for number in (0, 2))
+    reconciler, first, joined = with_a_member_that_joined()
+    manager = reconciler.plan_manager
     are_nominated(joined)
     assert isinstance(manager.next_action(joined), Wait)
     are_nominated(first)
