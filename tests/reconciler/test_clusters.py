@@ -25,8 +25,8 @@ FOUND_LATER = {
     "notices": (2813,),
     "costs": (1523, 2027, 2226),
     "gangs": (79, 1768, 70353, 70808, 1403, 90075, 70446, 31, 100064, 285, 300109, 1277),
-    "changing gangs": (2039, 2052, 5088, 2184, 6269, 5774, 6580),
-    "mixed": (2030,),
+    "changing gangs": (2039, 2052, 5088, 2184, 6269, 5774, 6580, 251, 2000251),
+    "mixed": (2030, 317),
 }
 """By kind, clusters of longer runs in which something was wrong once."""
 

@@ -29,10 +29,10 @@ class GangJudge:
         return self.found + self._half_nominated()
 
     def _half_nominated(self) -> list[str]:
-        """Members that carry a plan of a gang of which others have neither a plan nor a node."""
-        return [
-            f"{name} without {missing}" for name, pod in self.cluster.pods.items() if (missing := self._missing(pod))
-        ]
+        """Members that carry a plan of a gang, which is not over, of which others have neither a plan nor a node."""
+        carried = ((name, pod, written_on(pod)) for name, pod in self.cluster.pods.items())
+        left = [(name, self._missing(pod)) for name, pod, plan in carried if plan and plan["id"] not in self._ended()]
+        return [f"{name} without {missing}" for name, missing in left if missing]
 
     def _changed(self, old: Json | None, new: Json | None) -> None:
         if old is not None and new is None:

@@ -81,7 +81,7 @@ class OutcomeJudge:
         """Plan that lost its room to the pods, by uid, that the watch had shown by then."""
         self._since: dict[str, float] = {}
         self._written: dict[str, float] = {}
-        """Plan to when its nomination was written: from then on the scheduler keeps the room."""
+        """Plan to when its last nomination was written: from then on the scheduler keeps the room."""
         self._outside: list[_Outside] = []
         self._bound: dict[str, float] = {}
         """Pod, by uid, to when it was bound."""
@@ -183,7 +183,8 @@ class OutcomeJudge:
             meta = new["metadata"]
             self._owner[meta["uid"]] = next((one["name"] for one in meta.get("ownerReferences", ())), "")
             if plan := written_on(new):
-                self._written.setdefault(plan["id"], asyncio.get_running_loop().time())
+                if (written_on(old) or {"id": ""})["id"] != plan["id"]:
+                    self._written[plan["id"]] = asyncio.get_running_loop().time()
                 if "members" in plan:
                     places = {one[field] for one in plan["members"] for field in ("uid", "node")}
                     self._beside[plan["id"]] = places | {victim["uid"] for victim in plan["victims"]}
