@@ -1,11 +1,14 @@
-"""A small cluster in which a fault once emptied nodes for nothing, and the judgement of it."""
+"""Small clusters in which a fault once emptied nodes for nothing: `FAULTS` has them by name, with the judgement."""
 
 import asyncio
 from collections.abc import Callable
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
+from tests.preemption.building import node
+from tests.reconciler.builders import policy
 from tests.reconciler.harness.cluster import Cluster
-from tests.reconciler.harness.scenarios import later
+from tests.reconciler.harness.scenarios import later, simulated, slow
 
 
 class Fault(NamedTuple):
@@ -15,18 +18,41 @@ class Fault(NamedTuple):
     """
 
     begin: Callable[[], Cluster]
-    seconds: float
     evicted: int
-    bound: bool = True
+    bound: bool
+    seconds: float
 
     def wrong_with(self, made: Cluster) -> list[str]:
         """What the outcome is not as it should be."""
-        found = list(made.outcomes.in_vain)
+        wrong = list(made.outcomes.in_vain)
         if len(made.evicted) > self.evicted:
-            found.append(f"{len(made.evicted)} pods went: {made.evicted}")
+            wrong.append(f"{len(made.evicted)} pods went: {made.evicted}")
         if bool(made.pods["p"]["spec"].get("nodeName")) != self.bound:
-            found.append(f"the preemptor is on {made.pods['p']['spec'].get('nodeName')}")
-        return found
+            wrong.append(f"the preemptor is on {made.pods['p']['spec'].get('nodeName')}")
+        return wrong
+
+
+FAULTS: dict[str, Fault] = {}
+
+
+def fault(
+    *cpus: str, evicted: int = 0, bound: bool = True, seconds: float = 100.0, is_slow: bool = False, **fields: Any
+) -> Callable[[Callable[[Cluster], object]], Callable[[Cluster], object]]:
+    """The function fills a cluster of nodes n1, n2 and so on of so many CPUs, under a policy with these fields.
+
+    In a slow one everything takes as long as it can.
+    """
+
+    def begin(fill: Callable[[Cluster], object]) -> Cluster:
+        made = simulated(*(node(f"n{number}", cpu) for number, cpu in enumerate(cpus, 1)), under=policy(**fields))
+        fill(slow(made) if is_slow else made)
+        return made
+
+    def register(fill: Callable[[Cluster], object]) -> Callable[[Cluster], object]:
+        FAULTS[fill.__name__.replace("_", " ")] = Fault(partial(begin, fill), evicted, bound, seconds)
+        return fill
+
+    return register
 
 
 def throttle_after_the_first(made: Cluster) -> None:

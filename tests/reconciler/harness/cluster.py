@@ -16,6 +16,7 @@ from typing import Any, cast
 
 from prometheus_client import CollectorRegistry
 
+from tests.preemption.building import budget
 from tests.reconciler.builders import START, ClassesOfPods
 from tests.reconciler.harness.api_server import ApiClient, ApiServer, StoredObjects
 from tests.reconciler.harness.devices import EXTENDED, SimulatedDevices
@@ -68,7 +69,7 @@ class Cluster:
 
     def __init__(self, under: PreemptionPolicy, nodes: list[Json], budgets: list[Json], dice: random.Random) -> None:
         self.policy, self.dice = under, dice
-        self.nodes, self.budgets = nodes, {budget["metadata"]["name"]: budget for budget in budgets}
+        self.nodes, self.budgets = nodes, {guard["metadata"]["name"]: guard for guard in budgets}
         self.classes = [{"metadata": {"name": "low"}, "value": 80}]
         self.groups: list[Json] = []
         """PodGroups, of coscheduling if they have `minMember`."""
@@ -145,8 +146,8 @@ class Cluster:
         """Write all but the pods to the server."""
         for node in self.nodes:
             self.show_node(node)
-        for name, budget in self.budgets.items():
-            self.api.collections[POD_DISRUPTION_BUDGET.path()].put(name, budget, at_once=True)
+        for name, guard in self.budgets.items():
+            self.api.collections[POD_DISRUPTION_BUDGET.path()].put(name, guard, at_once=True)
         for kind in self.classes:
             self.show_class(kind)
         self.show_groups()
@@ -225,6 +226,10 @@ class Cluster:
         for pod in pods:
             self.put(pod)
 
+    def cover(self, app: str, allowed: int, **status: Any) -> None:
+        """Let a budget cover the pods of an app, with so many disruptions left."""
+        self.budgets["b"] = budget("b", {"app": app}, allowed, **status)
+
     def remove(self, name: str, uid: str) -> None:
         """The pod has ended; its controller may make another one."""
         if name in self.pods and self.pods[name]["metadata"]["uid"] == uid:
@@ -275,9 +280,9 @@ class Cluster:
         """Show what has become of a PriorityClass."""
         self.api.collections[PRIORITY_CLASS.path()].put(kind["metadata"]["name"], kind)
 
-    def show_budget(self, budget: Json) -> None:
+    def show_budget(self, guard: Json) -> None:
         """Show a budget to the watch after a while, in order."""
-        self.api.collections[POD_DISRUPTION_BUDGET.path()].put(budget["metadata"]["name"], budget)
+        self.api.collections[POD_DISRUPTION_BUDGET.path()].put(guard["metadata"]["name"], guard)
 
     def end(self, pod: Json, *, evicted: bool = True) -> None:
         """Let a pod go, which mostly is `evicted`: it is there until its grace period is over, or it has ended."""

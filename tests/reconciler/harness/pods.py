@@ -45,11 +45,11 @@ def fixed(name: str, on: str, cpu: str = "4", **more: Any) -> Json:
 
 
 def preemptor(
-    name: str = "p", cpu: str = "4", *, priority: int = 100, managed: bool = True, since: float = 0.0
+    name: str = "p", cpu: str = "4", *, priority: int = 100, managed: bool = True, since: float = 0.0, **labels: str
 ) -> Json:
     """A pod that waits: one that the policy preempts for, or one that only waits."""
     return {
-        "metadata": _metadata(name, {MARK: MANAGED} if managed else {"app": "ordinary"}),
+        "metadata": _metadata(name, ({MARK: MANAGED} if managed else {"app": "ordinary"}) | labels),
         "spec": {
             "priority": priority,
             "priorityClassName": "high" if managed else "other",
@@ -101,12 +101,8 @@ def group(name: str, minimum: int, **more: Any) -> Json:
 
 def members(name: str, count: int, cpu: int, *, priority: int = 100, first: int = 0, at: float = 0.0) -> list[Json]:
     """Preemptors that belong to a gang."""
-    made = [
-        preemptor(f"{name}-{number}", str(cpu), priority=priority, since=at) for number in range(first, first + count)
-    ]
-    for member in made:
-        member["metadata"]["labels"][GANG] = name
-    return made
+    numbers = range(first, first + count)
+    return [preemptor(f"{name}-{at_}", str(cpu), priority=priority, since=at, **{GANG: name}) for at_ in numbers]
 
 
 def written_on(pod: Json | None, key: str = PLAN) -> Json | None:

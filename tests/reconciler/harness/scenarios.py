@@ -81,7 +81,8 @@ def crowded(*pods: Json, cpu: str, covered: str = "", **fields: Any) -> Cluster:
 def changed(made: Cluster, name: str, **status: Any) -> None:
     """Somebody changes the status of a pod that is there."""
     if name in made.pods:
-        made.put({**made.pods[name], "status": {**made.pods[name]["status"], **status}})
+        known = made.pods[name]
+        made.put({**known, "metadata": dict(known["metadata"]), "status": {**known["status"], **status}})
 
 
 def on_decision(made: Cluster, what: Callable[..., object], *arguments: object) -> Cluster:
