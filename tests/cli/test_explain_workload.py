@@ -15,7 +15,7 @@ from webhook.policy.model.limits import Limits, WorkloadLimit
 from webhook.policy.model.policies import Policies
 from webhook.policy.model.preemption import PreemptionPolicy, Preemptors
 from webhook.policy.shapes.yaml_nodes import SourcePosition
-from webhook.reconciler.evictions.log import LoggedEviction, PodEviction
+from webhook.reconciler.evictions.log import PodEviction
 from webhook.reconciler.evictions.store import EVICTIONS, NOTHING, EvictionRecord, encode
 
 API = "Deployment/shop/api"
@@ -23,7 +23,7 @@ API = "Deployment/shop/api"
 
 def gone(workload, preemptor, age):
     """The eviction of a pod of a workload for another one, so many seconds ago."""
-    return LoggedEviction(-age, 0.0, PodEviction(workload, "", preemptor=preemptor))
+    return PodEviction(-age, workload, "", preemptor=preemptor)
 
 
 def recorded(*rows):
@@ -53,7 +53,7 @@ async def test_what_was_evicted_is_read():
     lease = Lease(metadata=ObjectMeta(name="x", annotations={EVICTIONS: encode(recorded(row))}))
     client = Mock(get=AsyncMock(return_value=lease))
     read = await read_evictions(client, "giveway-system")
-    assert read.of_workloads() == {"Job/default/db": [row]}
+    assert read.evictions == (row,)
     client.get.assert_awaited_with(LEASE.path("giveway-system", "giveway-reconciler-evictions"), Lease)
     lease.metadata.annotations = {EVICTIONS: "x"}
     with pytest.raises(ValueError, match="the record of evictions"):

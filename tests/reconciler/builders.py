@@ -125,7 +125,7 @@ def logged(log: EvictionLog, *pods: Pod) -> None:
 
 def evicted(log: EvictionLog, workload: str, at: float, by: str = "", node: str = "n1") -> None:
     """Let the log tell of an eviction at this time."""
-    log.note(PodEviction(workload, node, "default", preemptor=by), at)
+    log.note(PodEviction(at, workload, node, "default", preemptor=by))
 
 
 def decided(*rows: DecidedVictim, plan: str = "x", age: float = 10.0) -> tuple[PlanRecord, DecisionRecord]:

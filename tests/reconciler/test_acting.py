@@ -250,7 +250,7 @@ def test_what_comes_of_a_plan(name: str):
 
     def count(made: Cluster) -> None:
         assert made.process is not None
-        counted.append(len(list(made.process.service.reconciler.evaluator.log.past())))
+        counted.append(len(list(made.process.service.reconciler.evaluator.log.past(1e9))))
 
     made, _ = lived(case.make, 200.0, at_199=count, **case.happens)
     ended = [(line["preemptor"], line["ending"]) for line in made.told if line["message"] == "plan ended"]

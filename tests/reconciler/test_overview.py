@@ -26,7 +26,6 @@ from webhook.preemption.snapshot.kinds import PRIORITY_CLASSES
 from webhook.reconciler.clock import Now
 from webhook.reconciler.debug import queue_rows
 from webhook.reconciler.decision_history import DecisionHistory, Known
-from webhook.reconciler.evictions.backoff import EvictionBackoff
 from webhook.reconciler.evictions.log import EvictionLog
 from webhook.reconciler.evictions.store import record_of
 from webhook.reconciler.overview.overview import (
@@ -137,7 +136,7 @@ def test_evictions_of_an_hour_are_told_by_its_quarters(minutes: int, quarters: t
     log, now = EvictionLog(), 60.0 * minutes
     for name in ("Deployment/default/v", "Pod/default/w"):
         evicted(log, name, 0.0)
-    shown = evictions_shown(record_of(log, EvictionBackoff(), Now(now, START + now)), START + now)
+    shown = evictions_shown(record_of(log, Now(now, START + now)), START + now)
     owners = [OwnerEvictions(name, quarters, START) for name in ("Deployment/default/v", "default/w")]
     assert (shown.total, shown.owners) == ((2, tuple(owners)) if quarters else (0, ()))
 

@@ -148,14 +148,14 @@ async def read_evictions(client: Client, namespace: str) -> EvictionRecord:
 
 def print_workload(namespace: str, name: str, record: EvictionRecord, policies: Policies) -> None:
     """Print how often a workload was evicted, for whom, and what the policies' limits leave; `name` is `KIND/NAME`."""
-    now, past = time.time(), record.of_workloads()
+    now, past = time.time(), dict.fromkeys(row.workload for row in record.evictions if row.owner)
     asked = name.replace("/", f"/{namespace}/")
     workload = next((known for known in past if known.lower() == asked.lower()), asked)
-    rows = [(record.when(row), row.eviction.preemptor) for row in past.get(workload, ())]
+    rows = [(record.when(row), row.preemptor) for row in record.evictions if row.workload == workload]
     evictions = [(at, preemptor) for at, preemptor in rows if at > now - KEPT_SECONDS]
     counts = [f"{sum(at > now - span for at, _ in evictions)} in the last {words}" for words, span in _SPANS.items()]
     print_lines([f"{workload} was evicted: {', '.join(counts)}."])
-    newest = evictions[: -_MOST_SHOWN - 1 : -1]
+    newest = evictions[:_MOST_SHOWN]
     print_lines((f"{rfc3339(at)}  for {who or 'a pod that is not known any more'}" for at, who in newest), indent=2)
     if not evictions and (others := [known for known in past if known.split("/")[1] == namespace]):
         print_lines([f"Evicted in namespace {namespace}: {', '.join(others)}"])

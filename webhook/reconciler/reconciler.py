@@ -24,13 +24,13 @@ from webhook.kube.objects.pod import Pod
 from webhook.policy.model.policies import Policies
 from webhook.policy.model.values import PLAN
 from webhook.preemption.snapshot.kinds import PODS, SNAPSHOT_KINDS, SnapshotKind
-from webhook.reconciler.clock import MeasuringClock, Now
+from webhook.reconciler.clock import MeasuringClock
 from webhook.reconciler.evaluate.evaluator import Evaluator
 from webhook.reconciler.evaluate.extender_client import ExtenderAnswered, ExtenderClient
 from webhook.reconciler.evict.executor import Displaced, Executor, Performed
 from webhook.reconciler.evict.writer import Writer
 from webhook.reconciler.evictions.log import EvictionLog
-from webhook.reconciler.evictions.store import EvictionRecord, EvictionStore, record_of
+from webhook.reconciler.evictions.store import EvictionStore
 from webhook.reconciler.plans.actions import ENDINGS, End, Ending, Spare, Wait
 from webhook.reconciler.plans.adoption import Adopted, TakeOff, adopt, recall_evictions
 from webhook.reconciler.plans.plan import Member, Plan
@@ -88,7 +88,7 @@ class Reconciler:
         self.plans = self.plan_manager.plans
         self._news: asyncio.Queue[News | None] = asyncio.Queue()
         """What tasks have to tell; None if there is other work."""
-        self.store = EvictionStore(client, lease, self.known_evictions, fence)
+        self.store = EvictionStore(client, lease, self.evaluator.log, clock, fence)
         self._unseen = self.plan_manager.unseen
         self.extender_client = ExtenderClient(self._news)
         self.preempting = Preempting(self.plan_manager, policy_set, self.queue, self.extender_client, reporter)
@@ -146,12 +146,6 @@ class Reconciler:
     def look_at_all(self) -> None:
         """Let every pod be looked at, bit by bit."""
         self._unseen |= dict.fromkeys(self.state.pods.items())
-
-    def known_evictions(self) -> tuple[int, EvictionRecord]:
-        """What the next leader has to know of evictions, and its version."""
-        return self.evaluator.log.version, record_of(
-            self.evaluator.log, self.evaluator.eviction_backoff, Now.by(self.clock)
-        )
 
     def _look_at(self, key: str) -> None:
         """A preemptor comes to the queue; a plan that an earlier leader wrote on it goes on here, or is taken off."""

@@ -18,9 +18,10 @@ from webhook.kube.events import EventRecorder
 from webhook.kube.lease import LeaderElector
 from webhook.kube.owner_events import OwnerEvents
 from webhook.policy.model.policies import Policies
-from webhook.reconciler.clock import MeasuringClock, SteadyClock
+from webhook.reconciler.clock import MeasuringClock, Now, SteadyClock
 from webhook.reconciler.decision_history import DecisionHistory
-from webhook.reconciler.evictions.store import NOTHING, EvictionRecord, EvictionStore, evictions_lease
+from webhook.reconciler.evictions.log import EvictionLog
+from webhook.reconciler.evictions.store import NOTHING, EvictionRecord, EvictionStore, evictions_lease, record_of
 from webhook.reconciler.preemptors import PolicySet
 from webhook.reconciler.reconciler import Reconciler
 from webhook.reconciler.reporting import CONTROLLER, ReconcilerMetrics, Reporter, Tell
@@ -70,7 +71,7 @@ class ReconcilerService:
         """When the policies were taken into use, in seconds since the epoch."""
         self.history = DecisionHistory(self.clock.wall)
         place = options.lease_namespace, evictions_lease(options.lease_name)
-        self._written = EvictionStore(client, place, lambda: (0, NOTHING), float)
+        self._written = EvictionStore(client, place, EvictionLog(), self.clock, float)
         """What the leader has written, for reading alone."""
         self._evictions, self._read_at = NOTHING, -math.inf
         self._reading: asyncio.Task[None] | None = None
@@ -106,7 +107,7 @@ class ReconcilerService:
             lease=None if options.dry_run else place,
         )
         evictions = self.reconciler.evaluator.log
-        self.metrics.show_workloads(lambda: evictions.most_evicted(_SHOWN, _DAY, self.clock.monotonic()))
+        self.metrics.show_workloads(lambda: evictions.counts(_DAY, self.clock.monotonic()).most_common(_SHOWN))
 
     def time_to_write(self) -> float:
         """Seconds from now in which nobody else may lead; 0 if this process may not write."""
@@ -147,7 +148,7 @@ class ReconcilerService:
     def evictions(self) -> EvictionRecord:
         """What is known of evictions; a process that does not write them reads them for who asks the next time."""
         if self.reconciler.leading and not self.options.dry_run:
-            _, self._evictions = self.reconciler.known_evictions()
+            self._evictions = record_of(self.reconciler.evaluator.log, Now.by(self.clock))
         elif self._reading is None or (self._reading.done() and self.clock.monotonic() > self._read_at + _READ_AGAIN):
             self._reading, self._read_at = asyncio.create_task(self._read_evictions()), self.clock.monotonic()
         return self._evictions

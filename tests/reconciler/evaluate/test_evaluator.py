@@ -179,7 +179,7 @@ def test_room_of_an_owner_that_puts_its_pods_back_is_not_waited_for():
     leaving = pod("a", "8", node="n1", owner=("Job", "j"), deleted=rfc3339(START + 5))
     setting.add(leaving, pod("b", "8", node="n2"))
     assert setting.evaluate(preemptor()) == Waits("n1", 1)
-    setting.evaluator.eviction_backoff.returned("Job/default/j", 0.0)
+    setting.evaluator.log.returned("Job/default/j", 0.0)
     outcome = setting.evaluate(preemptor())
     assert isinstance(outcome, Evicts)
     assert (outcome.node, names(outcome)) == ("n2", ["b"])
@@ -297,7 +297,7 @@ def test_refused_victim_is_left_alone_for_a_while():
     setting = Setting(node("n1"), node("n2"))
     setting.add(pod("kept", "6", node="n1", priority=10), pod("web", "6", node="n2", priority=90))
     assert names(setting.evaluate(preemptor())) == ["kept"]
-    setting.evaluator.eviction_backoff.refused(setting.state.pods.get("default/kept"), 0.0)
+    setting.evaluator.log.refused(setting.state.pods.get("default/kept"), 0.0)
     assert names(setting.evaluate(preemptor())) == ["web"]
     setting.remove("default/web")
     setting.add(pod("web", "6", node="n2", priority=200))

@@ -37,7 +37,7 @@ def victim(name, cpu="8"):
 def evicted(setting):
     """Such a pod was asked to leave 10 s ago."""
     log = setting.evaluator.log
-    log.note(log.eviction_of(victim("gone"), "API"), setting.clock.monotonic() - 10.0)
+    log.asked("gone", log.eviction_of(victim("gone"), "API"), setting.clock.monotonic() - 10.0)
 
 
 def test_the_rates():
@@ -112,5 +112,5 @@ def test_whose_evictions_count_together(limits, before, victims, goes):
     setting = setting_of(limits)
     setting.add(*(pod(f"v{number}", "3", node="n1", **more) for number, more in enumerate(victims)))
     log = setting.evaluator.log
-    log.note(log.eviction_of(pod("gone", node="n1", **before)), setting.clock.monotonic() - 10.0)
+    log.asked("gone", log.eviction_of(pod("gone", node="n1", **before)), setting.clock.monotonic() - 10.0)
     assert isinstance(setting.evaluate(preemptor(cpu="8")), Evicts if goes else Unschedulable)

@@ -101,9 +101,9 @@ def setting_of(limits, nodes, pods, evicted):
     setting.add(*made.values())
     for one in pods:
         if one["evictor"]:  # so long ago that no rate counts it
-            log.note(PodEviction(OWN, "", preemptor=one["owner"]), 1.5 * HOUR)
+            log.note(PodEviction(1.5 * HOUR, OWN, "", preemptor=one["owner"]))
     for one in evicted:  # another pod of the same workload went from that node before
-        log.note(log.eviction_of(made[one["name"]], "Job/x/y"), 3 * HOUR - 100.0)
+        log.asked(one["name"], log.eviction_of(made[one["name"]], "Job/x/y"), 3 * HOUR - 100.0)
     return setting
 
 

@@ -1,20 +1,14 @@
-"""The log of evictions: what it leaves of rates, how often it says that workloads were evicted, what it forgets."""
+"""The log of evictions: what it leaves of rates, how often workloads were evicted, what was in vain."""
 
+import math
 import random
 from collections import Counter
 
 import pytest
 
 from tests.reconciler.builders import evicted, pod
-from webhook.policy.model.limits import Limits, Rate, WorkloadLimit
-from webhook.reconciler.evictions.log import (
-    KEPT_SECONDS,
-    MOST_EVICTIONS,
-    MOST_WORKLOADS,
-    EvictionLog,
-    PodEviction,
-    Remaining,
-)
+from webhook.policy.model.limits import Cycles, Limits, Rate, WorkloadLimit
+from webhook.reconciler.evictions.log import KEPT_SECONDS, MOST_KEPT, EvictionLog, PodEviction, Remaining
 
 WEB, API = "Deployment/default/web", "Deployment/default/api"
 HOURLY = Limits(per_cluster=Rate(9, 3600.0))
@@ -52,7 +46,7 @@ def test_there_is_room_when_it_was_said(rate: str, at: float, window: float):
     assert log.remaining(limits, again).rates_used_up == ""
 
 
-GONE = PodEviction(WEB, "n1", "default", (), API)
+GONE = PodEviction(math.inf, WEB, "n1", "default", (), API)
 
 
 def counted(log: EvictionLog, now: float = 10.0) -> tuple[int, int]:
@@ -94,11 +88,11 @@ def test_what_was_intended_is_known_better():
     log.remember(HOURLY)
     log.intend("p", {"a": GONE})
     log.asked("a", log.eviction_of(pod("a")), 5.0)
-    assert [row.eviction for row in log.past()] == [GONE]
+    assert list(log.past(5.0)) == [GONE._replace(at=5.0)]
 
 
 def test_random_evictions_are_counted_as_a_plain_list_counts_them():
-    """Counts in any window and the most evicted are those of a list of all that happened."""
+    """Counts in any window are those of a list of all that happened."""
     for seed in range(40):
         dice, log, happened, now = random.Random(seed), EvictionLog(), [], 1000.0
         window = dice.choice([10.0, 3600.0, 86_400.0])
@@ -109,32 +103,80 @@ def test_random_evictions_are_counted_as_a_plain_list_counts_them():
             happened.append((f"Job/a/{dice.randrange(9)}", now))
             evicted(log, *happened[-1])
         every = Counter(workload for workload, at in happened if at > now - window)
-        wanted = {workload: min(count, MOST_EVICTIONS) for workload, count in every.items()}
-        assert log.counts(window, now) == wanted
-        best = log.most_evicted(3, window, now)
-        assert best == sorted(wanted.items(), key=lambda row: (-row[1], row[0]))[:3]
+        assert log.counts(window, now) == every
+        assert {workload: len(log.of(workload, now, window)) for workload in every} == every
         left = log.remaining(limits, now).left["perOwner"]
         assert {name: 1000 - rest for name, rest in left.items()} == every
 
 
-def test_memory_does_not_grow():
-    """Beyond the longest window, an hour at least, only workloads count: 10 000, those that were evicted last."""
+@pytest.mark.parametrize(
+    ("limits", "kept"),
+    [
+        pytest.param(Limits(per_owner=Rate(2, 60.0), cycles=Cycles(window=60.0)), MOST_KEPT, id="the latest"),
+        pytest.param(Limits(per_workload=WorkloadLimit(2, 20_000.0)), MOST_KEPT + 999, id="all that a rate counts"),
+    ],
+)
+def test_memory_does_not_grow(limits: Limits, kept: int):
+    """Beyond what the limits ask for the latest 16 000 evictions are remembered."""
     log = EvictionLog()
-    log.remember(Limits(per_owner=Rate(2, 60.0)))
-    for second in range(MOST_WORKLOADS + 1):
+    log.remember(limits)
+    for second in range(MOST_KEPT + 999):
         evicted(log, f"Job/batch/{second}", float(second), node=f"n{second}")
-    assert (len(log._past["node"]), len(log._past["owner"]), len(log._recent)) == (3600, 3600, 3600)
-    counts = log.counts(KEPT_SECONDS, 1e5)
-    assert len(counts) == MOST_WORKLOADS
-    assert "Job/batch/0" not in counts
-    rows = list(log.past())
-    assert [row.at for row in rows] == sorted((row.at for row in rows), reverse=True)
-    assert {bool(row.eviction.node) for row in rows[3600:]} == {False}, "what no rate counts is not kept"
+    counts = log.counts(KEPT_SECONDS, 20_000.0)
+    assert (len(counts), "Job/batch/0" in counts) == (kept, kept > MOST_KEPT)
+    assert len(log._of) == kept, "what no rate counts is not kept"
 
 
 @pytest.mark.parametrize("owner", [("K" * 64, "db"), ("Job", "n" * 254)], ids=["kind", "name"])
 def test_an_owner_that_no_object_can_be_is_no_workload(owner: tuple[str, str]):
     """The API server takes any owner reference; one of a megabyte would leave no room for others on the Lease."""
     log = EvictionLog()
-    assert log.eviction_of(pod("a", owner=owner, node="n1")).is_bare
-    assert not log.eviction_of(pod("b", owner=("Job", "n" * 253), node="n1")).is_bare
+    assert not log.eviction_of(pod("a", owner=owner, node="n1")).owner
+    assert log.eviction_of(pod("b", owner=("Job", "n" * 253), node="n1")).owner
+
+
+def test_refusals_are_remembered_by_owner():
+    """Another pod of the owner is excluded for longer when it is refused, too."""
+    log = EvictionLog()
+    first, second = (pod(name, owner=("Job", "j")) for name in ("j-1", "j-2"))
+    log.refused(first, 0.0)
+    assert log.excluded(0.0) == (["default/j-1"], [])
+    log.refused(second, 0.0)
+    assert log.excluded(29.0) == (["default/j-2"], [])
+
+
+@pytest.mark.parametrize(
+    ("fails", "excluded", "times"),
+    [
+        pytest.param(
+            lambda log, now: log.refused(pod("a"), now),
+            (["default/a"], []),
+            [15.0, 30.0, 60.0, 120.0, 240.0, 480.0, 600.0, 600.0, 600.0, 600.0],
+            id="a pod that is refused: up to ten minutes",
+        ),
+        pytest.param(
+            lambda log, now: log.returned("Job/default/j", now),
+            ([], ["Job/default/j"]),
+            [60.0, 120.0, 240.0, 480.0, 960.0, 1920.0, 3840.0, 7680.0, 14_400.0, 14_400.0],
+            id="all pods of an owner that puts them back: up to four hours",
+        ),
+    ],
+)
+def test_excluded_for_longer_each_time(fails, excluded, times: list[float]):
+    """The time doubles with every failure, up to a bound."""
+    log, now = EvictionLog(), 0.0
+    for seconds in times:
+        fails(log, now)
+        assert (log.excluded(now), log.next_end(now)) == (excluded, now + seconds)
+        now += seconds
+        assert (log.excluded(now), log.next_end(now)) == (([], []), None)
+
+
+def test_refusals_are_forgotten():
+    """Pods that were refused long ago are not remembered, so that weeks of refusals cost no memory."""
+    log = EvictionLog()
+    for number in range(10_000):
+        log.refused(pod(str(number)), number * 10.0)
+    assert len(log._in_vain) < 200
+    log.refused(pod("0"), 1e6)
+    assert log.next_end(1e6) == 1e6 + 15.0

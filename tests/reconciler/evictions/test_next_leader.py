@@ -34,9 +34,8 @@ async def test_the_next_leader_knows_how_often_a_workload_was_evicted():
             known = first.reconciler.evaluator.log
             await eventually(lambda: known.counts(1e12, 1e12))
         lease = await play.client.get(LEASE.path("kube-system", "giveway-reconciler-evictions"))
-        written = decode(lease["metadata"]["annotations"][EVICTIONS]).of_workloads()
-        assert {workload: len(rows) for workload, rows in written.items()} == {"Training/default/db": 1}
-        assert written["Training/default/db"][0].eviction.preemptor == "Pod/default/p"
+        written = decode(lease["metadata"]["annotations"][EVICTIONS]).evictions
+        assert [(row.workload, row.preemptor) for row in written] == [("Training/default/db", "Pod/default/p")]
         async with play.reconciling(limit) as second:
             await eventually(lambda: second.reconciler.leading)
             log, clock = second.reconciler.evaluator.log, second.clock

@@ -1,6 +1,7 @@
 """The Lease with the evictions: what a leader leaves there, what its successor makes of it, and what if it is away."""
 
 import asyncio
+import math
 import random
 from typing import Any
 
@@ -15,8 +16,7 @@ from webhook.kube.objects.meta import ObjectMeta
 from webhook.kube.objects.pod import Pod
 from webhook.kube.transport import BEFORE_SENDING
 from webhook.policy.model.limits import LabelRate, Limits
-from webhook.reconciler.clock import Now
-from webhook.reconciler.evictions.log import KEPT_SECONDS, PodEviction
+from webhook.reconciler.evictions.log import KEPT_SECONDS, EvictionLog, PodEviction
 from webhook.reconciler.evictions.store import (
     EVICTIONS,
     NOTHING,
@@ -24,13 +24,13 @@ from webhook.reconciler.evictions.store import (
     EvictionStore,
     decode,
     encode,
-    record_of,
 )
 from webhook.reconciler.plans.adoption import recall_evictions
 
 LIMITS = Limits(per_label=LabelRate("team", 9, 3600.0))
 WEB, API = "Deployment/default/web", "Deployment/default/api"
 DAY = 86_400.0
+NEXT = PodEviction(math.inf, WEB, "n1")
 
 
 class OneLease:
@@ -72,6 +72,10 @@ class OneLease:
     def record(self) -> EvictionRecord:
         return decode((self.lease.metadata.annotations or {})[EVICTIONS]) if self.lease else NOTHING
 
+    @property
+    def workloads(self) -> set[str]:
+        return {row.workload for row in self.record.evictions}
+
 
 class Leader:
     """One process with a clock of its own; `began` is where its monotonic clock begins."""
@@ -80,12 +84,9 @@ class Leader:
         self.setting, self.leads = Setting(node("n1"), under=policy(limits=LIMITS)), True
         self.clock: FakeClock = self.setting.clock
         self.clock.now, self.clock.jump = began, -began
-        self.log, self.backoff = self.setting.evaluator.log, self.setting.evaluator.eviction_backoff
+        self.log, place = self.setting.evaluator.log, ("giveway-system", "evictions")
         fence = lambda: 10.0 if self.leads else 0.0  # noqa: E731
-        self.store = EvictionStore(server, ("giveway-system", "evictions"), self._known, fence)  # type: ignore[arg-type]
-
-    def _known(self) -> tuple[int, EvictionRecord]:
-        return self.log.version, record_of(self.log, self.backoff, Now.by(self.clock))
+        self.store = EvictionStore(server, place, self.log, self.clock, fence)  # type: ignore[arg-type]
 
     async def begin(self) -> None:
         """Begin to lead."""
@@ -148,14 +149,14 @@ async def test_owners_that_put_their_pods_back():
     server = OneLease()
     before, after = Leader(server), Leader(server)
     for _ in range(2):
-        before.backoff.returned(WEB, before.clock.monotonic() - 50)
+        before.log.returned(WEB, before.clock.monotonic() - 50)
     await before.store.write()
     await after.begin()
-    backoff, now = after.backoff, after.clock.monotonic()
-    assert backoff.excluded(now + 69)[1] == [WEB]
-    assert backoff.excluded(now + 71)[1] == []
-    backoff.returned(WEB, now)
-    assert backoff.excluded(now + 239)[1] == [WEB]
+    log, now = after.log, after.clock.monotonic()
+    assert log.excluded(now + 69)[1] == [WEB]
+    assert log.excluded(now + 71)[1] == []
+    log.returned(WEB, now)
+    assert log.excluded(now + 239)[1] == [WEB]
 
 
 @pytest.mark.parametrize(
@@ -173,7 +174,7 @@ async def test_what_a_plan_intended(there: list[Pod], charged: int):
     first = Leader(server)
     first.log.remember(LIMITS)
     victim = pod("a", node="n1", labels={"team": "x"})
-    first.log.note(first.log.eviction_of(pod("b", node="n1", labels={"team": "x"})), 0.0)
+    first.log.asked("uid-b", first.log.eviction_of(pod("b", node="n1", labels={"team": "x"})), 0.0)
     first.log.intend("p", {"uid-a": first.log.eviction_of(victim)})
     await first.store.write()
     for _ in range(2):
@@ -207,7 +208,7 @@ async def test_what_nobody_would_have_written_counts_nothing():
     await leader.begin()
     leader.evicts(WEB)
     assert await leader.store.write()
-    assert server.record.of_workloads().keys() == {WEB}
+    assert server.workloads == {WEB}
     assert server.lease.metadata.annotations.keys() == {EVICTIONS, "other"}
 
 
@@ -224,7 +225,7 @@ async def test_the_second_of_two_leaders_writes_over_nothing():
     assert not await old.store.write()
     old.leads = False
     assert not await old.store.write()
-    assert server.record.of_workloads().keys() == {WEB, API}
+    assert server.workloads == {WEB, API}
 
 
 @pytest.mark.skipped_waits
@@ -235,7 +236,7 @@ async def test_nobody_is_asked_before_it_is_written(status: int, waits: bool):
     leader = Leader(server)
     keeping = asyncio.create_task(leader.store.keep())
     server.away, server.error = 3, ApiError(status, "x", "")
-    leader.log.intend("p", {"a": PodEviction(WEB, "n1")})
+    leader.log.intend("p", {"a": NEXT})
     await leader.store.wait_until_written(leader.log.version)
     assert list(server.record.intended) == (["a"] if waits else [])
     writes = server.writes
@@ -271,7 +272,7 @@ async def test_somebody_waits_while_a_text_is_due_later():
     keeping = asyncio.create_task(leader.store.keep())
     leader.store.write_soon()
     await asyncio.sleep(0.0)
-    leader.log.intend("p", {"a": PodEviction(WEB, "n1")})
+    leader.log.intend("p", {"a": NEXT})
     began = asyncio.get_running_loop().time()
     await leader.store.wait_until_written(leader.log.version)
     assert list(server.record.intended) == ["a"]
@@ -291,7 +292,7 @@ async def test_somebody_begins_to_wait_while_it_is_written():
 
     server.create = slowly  # type: ignore[method-assign]
     keeping = asyncio.create_task(leader.store.keep())
-    leader.log.intend("p", {"a": PodEviction(WEB, "n1")})
+    leader.log.intend("p", {"a": NEXT})
     leader.store.write_soon(awaited=True)
     await asyncio.sleep(0.05)
     await leader.store.wait_until_written(leader.log.version)
@@ -306,16 +307,16 @@ async def test_a_text_that_cannot_be_made_once(caplog: pytest.LogCaptureFixture)
     """That is told, and nobody waits forever."""
     server = OneLease()
     leader = Leader(server)
-    known, wrong = leader.store._known, [ValueError("broken")]
+    known, wrong = leader.log.intended, [ValueError("broken")]
 
-    def sometimes() -> tuple[int, EvictionRecord]:
+    def sometimes() -> dict[str, PodEviction]:
         if wrong:
             raise wrong.pop()
         return known()
 
-    leader.store._known = sometimes
+    leader.log.intended = sometimes  # type: ignore[method-assign]
     keeping = asyncio.create_task(leader.store.keep())
-    leader.log.intend("p", {"a": PodEviction(WEB, "n1")})
+    leader.log.intend("p", {"a": NEXT})
     async with asyncio.timeout(10.0):
         await leader.store.wait_until_written(leader.log.version)
     assert list(server.record.intended) == ["a"]
@@ -345,7 +346,7 @@ async def test_a_write_that_was_broken_off():
     answer.set()
     leader.evicts(API)
     assert await leader.store.write()
-    assert server.record.of_workloads().keys() == {WEB, API}
+    assert server.workloads == {WEB, API}
 
 
 async def test_the_lease_is_lost_until_the_text_is_sent():
@@ -370,6 +371,6 @@ async def test_the_lease_is_lost_until_the_text_is_sent():
 
 async def test_a_process_without_a_place_keeps_nothing():
     """A dry run reads and writes nothing, and waits for nothing."""
-    store = EvictionStore(None, None, lambda: (0, NOTHING), lambda: 10.0)  # type: ignore[arg-type]
+    store = EvictionStore(None, None, EvictionLog(), FakeClock(), lambda: 10.0)  # type: ignore[arg-type]
     assert (await store.read(), await store.write(), encode(NOTHING)) == (NOTHING, False, "")
     await store.wait_until_written(1)

@@ -35,12 +35,10 @@ MECHANISMS = {
         "webhook.reconciler.plans.next_action._to_try", lambda _situation, **_: ()
     ),
     "evictions that count for the rates": Mechanism(
-        f"{_EVICTIONS}.log.EvictionLog.asked",
-        lambda self, uid, *_: self._take(uid) if uid in self._intended else None,
-        "calm",
+        f"{_EVICTIONS}.log.EvictionLog.note", lambda *_given, **_more: None, "calm"
     ),
     "owners that put their pods back": Mechanism(
-        f"{_EVICTIONS}.backoff.EvictionBackoff.returned", lambda *_given, **_more: None
+        f"{_EVICTIONS}.log.EvictionLog.returned", lambda *_given, **_more: None
     ),
 }
 

@@ -46,7 +46,6 @@ from webhook.reconciler.evaluate.victim_exclusions import (
     decide_within_limits,
     immovable,
 )
-from webhook.reconciler.evictions.backoff import EvictionBackoff
 from webhook.reconciler.evictions.log import EvictionLog
 from webhook.reconciler.state.annotations import Alternative
 from webhook.reconciler.state.state import State
@@ -73,7 +72,6 @@ class Evaluator:
     def __init__(self, state: State, log: EvictionLog, clock: MeasuringClock) -> None:
         self.state = state
         self.log = log
-        self.eviction_backoff = EvictionBackoff()
         self.schedulers = SchedulerActivity()
         self.clock = clock
 
@@ -148,7 +146,7 @@ class Evaluator:
         past = PastEvictions(self.state, self.log, pods, policy, now)
         excluded = self.exclusions(now) if past.stay is None else self.exclusions(now) | past.stay
         rates = Rates(self.state, limits, left) if left.left else None
-        return LimitsNow(limits, excluded, self.eviction_backoff.next_end(now) is not None, left, rates, past, filters)
+        return LimitsNow(limits, excluded, self.log.next_end(now) is not None, left, rates, past, filters)
 
     def pods_ahead(
         self,
@@ -190,7 +188,7 @@ class Evaluator:
 
     def exclusions(self, now: float) -> NDArray[np.bool_]:
         """The pods, by row, that evicting does not help now, whatever the rules say."""
-        return immovable(self.state, *self.eviction_backoff.excluded(now))
+        return immovable(self.state, *self.log.excluded(now))
 
     def leaving_soon(self, policy: PreemptionPolicy, at: Now) -> Rows:
         """The rows of the pods that leave so soon that decisions count on them and evict no others."""
@@ -198,7 +196,7 @@ class Evaluator:
 
     def room_within(self, seconds: float, at: Now) -> Rows:
         """Rows of pods whose room comes up by then. An owner that puts its pods back takes their room at once."""
-        rows, (_, owners) = self.leaving_within(seconds, at), self.eviction_backoff.excluded(at.monotonic)
+        rows, (_, owners) = self.leaving_within(seconds, at), self.log.excluded(at.monotonic)
         back = [key for owner in owners for key in self.state.index.owned.get(owner, ())] if len(rows) else []
         return rows_without(rows, self.state.snapshot.pod_rows(back))
 
@@ -287,7 +285,7 @@ class Evaluator:
         not remove, or a protection window of a pod of lower priority ends.
         """
         now, wall = self.clock.monotonic(), self.clock.wall()
-        left, asked_again = limits.left, self.eviction_backoff.next_end(now)
+        left, asked_again = limits.left, self.log.next_end(now)
         dues = [] if left.again is None else [(left.again, f"{left.rates_used_up} leaves room again")]
         if asked_again is not None:
             dues.append((asked_again, "the API server is asked again about pods that it would not remove"))

@@ -157,7 +157,7 @@ def _name(kind: str, owner: Owner, identity: Identity) -> str | None:
     """The name of this kind in which a rate counts such a pod; None if it counts in none."""
     if kind == "namespace":
         return identity.namespace
-    if kind in ("owner", "workload"):
+    if kind == "owner":
         return workload_name(owner.kind, owner.name, identity.namespace, identity.labels) or None
     return next((value for key, value in identity.labels_at_creation.items() if label(key) == kind), None)
 

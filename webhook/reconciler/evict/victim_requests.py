@@ -76,7 +76,7 @@ class VictimRequests:
         except ApiError as error:
             what = "told" if isinstance(step, Notify) else "removed"
             log.warning("plan %s: %s was not %s: %s", plan.id, victim.key, what, error)
-            self._evaluator.eviction_backoff.refused(pod, self._manager.clock.monotonic())
+            self._evaluator.log.refused(pod, self._manager.clock.monotonic())
             return Ending.FAILED
         if said is EvictionResult.REFUSED:
             self._reporter.budget_refused(plan, victim)

@@ -1,19 +1,21 @@
-"""The log of evictions: what was evicted, when and for whom, and what plans under way intend to evict.
+"""The log of evictions: what was evicted and for whom, what plans under way intend to evict, and what was in vain.
 
-Rates, cycles, costs and what people are told are read off it. An eviction is known by the uid of its pod, so whoever
-notes it again notes nothing new. Time is an argument, in monotonic seconds, so that a jump of the system clock opens no
-window.
+Rates, cycles, costs, back-off and what people are told are read off it. An eviction is known by the uid of its pod, so
+whoever notes it again notes nothing new. Time is an argument, in monotonic seconds, so that a jump of the system clock
+opens no window.
 """
 
 from __future__ import annotations
 
-import heapq
 import math
-from collections import Counter, OrderedDict, defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import takewhile
-from typing import NamedTuple
+from itertools import chain, takewhile
+from typing import Annotated, NamedTuple
 
+import msgspec
+
+from webhook.kube.backoff import exponential
 from webhook.kube.bounded import Newest, bounded
 from webhook.kube.objects.meta import key_of
 from webhook.kube.objects.pod import Pod
@@ -23,58 +25,60 @@ from webhook.policy.model.limits import LabelRate, Limits, Rate, WorkloadLimit
 
 AnyRate = Rate | LabelRate | WorkloadLimit
 
-MOST_WORKLOADS = 10_000
-"""Beyond that the one that was not evicted for the longest time is forgotten."""
-MOST_EVICTIONS = 64
-"""Evictions of one workload that are remembered beyond the windows of the other rates, the latest."""
+MOST_KEPT = 16_000
+"""Evictions that are remembered beyond what limits ask for, the latest."""
 KEPT_SECONDS = 30 * 86_400.0
-"""How long an eviction of a workload is remembered."""
+"""How long an eviction of a workload is looked at."""
 BARE = "Pod/"
 """What the name of a pod without an owner begins with."""
-_LEAST_HORIZON = 3600.0
-"""Seconds, at least, for which all of an eviction is remembered."""
-_MOST_OLDER = 16_000
-"""Evictions beyond the horizon that are written: more than have room, 20 to 30 bytes each."""
 _MOST_UIDS = 20_000
 """Pods that went last by whose uids a second report is known."""
-_SHOWN_LATE = 60.0
-"""Seconds for which a watch may still show a pod that was asked to leave, as if it had not been."""
 _MOST_EVICTORS = 1000
-_WORKLOAD = "workload"
-"""The only kind of names that counts beyond the horizon."""
+_REFUSING, _REFUSED, _RETURNING = "owner of refused pods", "refused pod", "owner that puts its pods back"
+_PAUSES = {_REFUSING: (15.0, 600.0), _REFUSED: (15.0, 600.0), _RETURNING: (60.0, 14_400.0)}
+"""Seconds, at first and at most, for which what was in vain is not tried again."""
 
 
 class PodEviction(NamedTuple):
-    """The eviction of a pod: whose it is, where, with which of the labels that rates count by, and for whom.
+    """The eviction of a pod: when, whose it is, where, with which of the labels that rates count by, and for whom.
 
-    `workload` and `preemptor` are as `name_of` has them; the latter is empty if nobody knows.
+    `at` is infinite as long as it has not happened. `workload` and `preemptor` are as `name_of` has them; the latter is
+    empty if nobody knows. For `unled` seconds nobody led since: for these no window ran.
     """
 
+    at: float
     workload: str
     node: str
     namespace: str = ""
     labels: tuple[tuple[str, str], ...] = ()
     preemptor: str = ""
+    unled: float = 0.0
 
     @property
-    def is_bare(self) -> bool:
-        """Whether it is that of a pod without an owner."""
-        return self.workload.startswith(BARE)
+    def owner(self) -> str | None:
+        """The workload; None for a pod without an owner."""
+        return None if self.workload.startswith(BARE) else self.workload
 
-    @property
-    def names(self) -> list[tuple[str, str]]:
-        """Everything in which it counts, each with what it is (`rates_of`)."""
-        owners = () if self.is_bare else (("owner", self.workload), (_WORKLOAD, self.workload))
-        labels = ((label(key), value) for key, value in self.labels)
-        return [*owners, ("namespace", self.namespace), *labels, ("node", self.node), ("cluster", "")]
+    def name(self, kind: str) -> str | None:
+        """In what it counts by a rate that counts by names of this kind (`rates_of`); None if it does not."""
+        match kind:
+            case "owner":
+                return self.owner
+            case "namespace":
+                return self.namespace
+            case "node":
+                return self.node
+            case "cluster":
+                return ""
+            case _:
+                return next((value for key, value in self.labels if label(key) == kind), None)
 
 
-class LoggedEviction(NamedTuple):
-    """An eviction that has happened `at`, and for how many seconds nobody led since: for these no window ran."""
+class InVain(NamedTuple):
+    """What evicting did not help, so many times, and until when it is excluded, in seconds of some clock."""
 
-    at: float
-    unled: float
-    eviction: PodEviction
+    times: Annotated[int, msgspec.Meta(ge=1)]
+    until: float
 
 
 class Remaining(NamedTuple):
@@ -101,29 +105,27 @@ class Remaining(NamedTuple):
 
 
 class EvictionLog:
-    """The evictions that have happened, those that plans intend, and the plans that are written on pods."""
+    """The evictions that have happened, those that plans intend, what was in vain, and the plans written on pods."""
 
     def __init__(self) -> None:
         self._label_keys: set[str] = set()
-        self._horizon = _LEAST_HORIZON
+        self._horizon = 0.0
+        """Seconds for which limits ask for evictions."""
         self.version = 0
         """Counts what the next leader has to know before anybody is asked."""
         self.clear()
 
     def clear(self) -> None:
         """Forget everything."""
-        self._recent: deque[LoggedEviction] = deque()
-        """What a rate may still count, the oldest first."""
-        self._older: deque[LoggedEviction] = deque(maxlen=_MOST_OLDER)
-        """What only workloads count, the oldest first."""
-        self._past: defaultdict[str, OrderedDict[str, deque[LoggedEviction]]] = defaultdict(OrderedDict)
-        """By what counts and its name, in the order of the last eviction of each."""
-        self._past[_WORKLOAD] = Newest(MOST_WORKLOADS)
-        self._intended: dict[str, tuple[PodEviction, set[str]]] = {}
-        """By uid, with the ids of the plans that intend it."""
-        self._intended_names: defaultdict[str, Counter[str]] = defaultdict(Counter)
-        self._uids: Newest[str, float] = Newest(_MOST_UIDS)
-        """When pods were asked to leave."""
+        self._past: deque[PodEviction] = deque()
+        """What has happened, the oldest first."""
+        self._of: defaultdict[str, deque[PodEviction]] = defaultdict(deque)
+        """The same by workload."""
+        self._intended: dict[tuple[str, str], PodEviction] = {}
+        """By the id of a plan that intends it and the uid of the pod."""
+        self._uids: Newest[str, None] = Newest(_MOST_UIDS)
+        """Pods that were asked to leave."""
+        self._in_vain: dict[tuple[str, str], InVain] = {}
         self.plans: dict[str, tuple[str, ...]] = {}
         """By the uid of a preemptor, with the digests of what is written of its plan on it."""
         self.earlier_plans: dict[str, tuple[str, ...]] = {}
@@ -132,78 +134,42 @@ class EvictionLog:
     # What is intended, and what happens.
 
     def eviction_of(self, pod: Pod, preemptor: str = "") -> PodEviction:
-        """The eviction of this pod for that workload or bare pod."""
+        """The eviction of this pod for that workload or bare pod, which has not happened yet."""
         made = at_creation(pod.metadata).labels or {}
         labels = tuple((key, bounded(made[key])) for key in sorted(self._label_keys) if key in made)
-        return PodEviction(name_of(pod), pod.spec.node_name, pod.metadata.namespace, labels, preemptor)
+        return PodEviction(math.inf, name_of(pod), pod.spec.node_name, pod.metadata.namespace, labels, preemptor)
 
     def intend(self, plan: str, evictions: Mapping[str, PodEviction]) -> None:
         """A plan is going to evict these pods, by uid: until that happens it counts in every window."""
-        for uid, eviction in evictions.items():
-            if uid in self._uids:
-                continue
-            if uid not in self._intended:
-                self._intended[uid] = eviction, set()
-                for kind, name in eviction.names:
-                    self._intended_names[kind][name] += 1
-            self._intended[uid][1].add(plan)
+        self._intended |= {(plan, uid): eviction for uid, eviction in evictions.items() if uid not in self._uids}
         self.version += 1
 
     def give_back(self, plan: str, uids: Iterable[str]) -> None:
         """A plan is not going to evict these pods after all."""
         for uid in uids:
-            if uid in self._intended:
-                plans = self._intended[uid][1]
-                plans.discard(plan)
-                if not plans:
-                    self._take(uid)
+            self._intended.pop((plan, uid), None)
+
+    def intended(self) -> dict[str, PodEviction]:
+        """What plans have yet to ask for, by the uid of the pod."""
+        return {uid: eviction for (_, uid), eviction in self._intended.items()}
 
     def asked(self, uid: str, eviction: PodEviction, now: float) -> None:
         """A pod was asked to leave; what was intended of it is known better than what is seen now."""
-        if uid in self._intended:
-            eviction = self._take(uid)
+        eviction = self.intended().get(uid, eviction)
+        self._intended = {key: intended for key, intended in self._intended.items() if key[1] != uid}
         if uid not in self._uids:
-            self._uids[uid] = now
-            self.note(eviction, now)
+            self._uids[uid] = None
+            self.note(eviction._replace(at=now))
 
-    def have_gone(self, uids: Iterable[str], now: float) -> None:
-        """The evictions of these pods are noted."""
-        for uid in uids:
-            self._uids[uid] = now
-
-    def note(self, eviction: PodEviction, at: float, unled: float = 0.0) -> None:
+    def note(self, eviction: PodEviction) -> None:
         """An eviction has happened."""
-        self._forget(at)
-        past = LoggedEviction(at, unled, eviction)
-        self._recent.append(past)
-        for kind, name in eviction.names:
-            known = self._past[kind]
-            if name not in known:
-                known[name] = deque(maxlen=MOST_EVICTIONS if kind == _WORKLOAD else None)
-            known[name].append(past)
-            known.move_to_end(name)
-
-    def _take(self, uid: str) -> PodEviction:
-        """It is not intended any more."""
-        eviction, _ = self._intended.pop(uid)
-        for kind, name in eviction.names:
-            self._intended_names[kind][name] -= 1
-            if not self._intended_names[kind][name]:
-                del self._intended_names[kind][name]
-        return eviction
-
-    def _forget(self, now: float) -> None:
-        """What is beyond the horizon counts for workloads alone."""
-        while self._recent and self._recent[0].at + self._horizon <= now:
-            past = self._recent.popleft()
-            for kind, name in past.eviction.names:
-                if kind != _WORKLOAD:
-                    self._past[kind][name].popleft()
-                    if not self._past[kind][name]:
-                        del self._past[kind][name]
-                elif past in self._past[kind].get(name, ()):
-                    short = PodEviction(name, "", preemptor=past.eviction.preemptor)
-                    self._older.append(past._replace(eviction=short))
+        self._past.append(eviction)
+        self._of[eviction.workload].append(eviction)
+        while len(self._past) > MOST_KEPT and self._past[0].at + self._horizon <= eviction.at:
+            workload = self._past.popleft().workload
+            self._of[workload].popleft()
+            if not self._of[workload]:
+                del self._of[workload]
 
     def believe(self, preemptor: str, digest: str) -> None:
         """A text with this digest is going to be written of a plan on the pod of this uid."""
@@ -221,7 +187,8 @@ class EvictionLog:
 
     def remember(self, limits: Limits) -> None:
         """Keep evictions for as long as these limits ask for them."""
-        self._horizon = max([self._horizon, *(rate.window for rate in limits.rates.values())])
+        windows = (rate.window for _, _, rate in rates_of(limits))
+        self._horizon = max(self._horizon, limits.cycles.window, *windows)
         if limits.per_label is not None:
             self._label_keys.add(limits.per_label.label)
 
@@ -232,9 +199,9 @@ class EvictionLog:
         for field, kind, rate in rates_of(limits):
             times = self._times(kind, rate.window, now)
             left[field] = {name: rate.evictions - len(recent) for name, recent in times.items()}
-            ends += [recent[0] + rate.window for recent in times.values()]
+            ends += [recent[-1] + rate.window for recent in times.values()]
             full = (recent for recent in times.values() if len(recent) >= rate.evictions)
-            again += [recent[-rate.evictions] + rate.window for recent in full]
+            again += [recent[rate.evictions - 1] + rate.window for recent in full]
         return Remaining(left, min(ends, default=None), min(again, default=None))
 
     def overdrawn(self, limits: Limits, uids: Iterable[str], now: float, *, since: float = -math.inf) -> str:
@@ -242,51 +209,39 @@ class EvictionLog:
 
         Beside what is intended, evictions count that happened after `since`.
         """
-        names = {name for uid in uids if uid in self._intended for name in self._intended[uid][0].names}
+        intended = self.intended()
+        own = [intended[uid] for uid in uids if uid in intended]
         for field, kind, rate in rates_of(limits):
-            window = min(rate.window, now - since)
-            for _, name in (known for known in names if known[0] == kind):
-                if self._count(kind, name, window, now) > rate.evictions:
-                    return f"limits.{field} does not allow so many evictions any more"
+            times = self._times(kind, min(rate.window, now - since), now)
+            names = {eviction.name(kind) for eviction in own}
+            if any(name in names and len(recent) > rate.evictions for name, recent in times.items()):
+                return f"limits.{field} does not allow so many evictions any more"
         return ""
-
-    def _count(self, kind: str, name: str, window: float, now: float) -> int:
-        """How many evictions count for this name, those that are intended included."""
-        happened = takewhile(lambda row: row.at + window > now, reversed(self._past[kind].get(name, ())))
-        return self._intended_names[kind][name] + sum(1 for _ in happened)
 
     def _times(self, kind: str, window: float, now: float) -> dict[str, list[float]]:
         """When the evictions within the window were, by each name of this kind in which some count.
 
-        The oldest comes first; those that are intended are in an infinite future.
+        The newest comes first; those that are intended are in an infinite future.
         """
-        times = {
-            name: [row.at for row in rows if row.at + window > now] for name, rows in self._within(kind, window, now)
-        }
-        for name, count in self._intended_names[kind].items():
-            times.setdefault(name, []).extend([math.inf] * count)
+        times: defaultdict[str, list[float]] = defaultdict(list)
+        for eviction in chain(self.intended().values(), self.past(now, window)):
+            if (name := eviction.name(kind)) is not None:
+                times[name].append(eviction.at)
         return times
 
-    def _within(self, kind: str, window: float, now: float) -> Iterator[tuple[str, deque[LoggedEviction]]]:
-        """The names of a kind with evictions within the window, the one that was evicted last first."""
-        for name, rows in reversed(self._past[kind].items()):
-            if rows[-1].at + window <= now:
-                return
-            yield name, rows
+    # What has happened. Names of workloads are `Kind/namespace/name`.
 
-    # How often each workload was evicted, and for whom. Names are `Kind/namespace/name`.
+    def past(self, now: float, window: float = math.inf) -> Iterator[PodEviction]:
+        """The evictions within the window, the newest first."""
+        return takewhile(lambda eviction: eviction.at + window > now, reversed(self._past))
 
-    def of(self, workload: str, now: float, window: float = KEPT_SECONDS) -> list[LoggedEviction]:
-        """The evictions of a workload within the window, the oldest first."""
-        return [row for row in self._past[_WORKLOAD].get(workload, ()) if row.at + window > now]
+    def of(self, workload: str, now: float, window: float = KEPT_SECONDS) -> list[PodEviction]:
+        """The evictions of a workload within the window, the oldest first; none of a pod without an owner."""
+        return [known for known in self._of.get(workload, ()) if known.owner and known.at + window > now]
 
-    def counts(self, window: float, now: float) -> dict[str, int]:
+    def counts(self, window: float, now: float) -> Counter[str]:
         """How often each workload was evicted within the window; those that were not are left out."""
-        counts: dict[str, int] = {}
-        for name, rows in self._within(_WORKLOAD, window, now):
-            inside = rows[0].at + window > now
-            counts[name] = len(rows) if inside else sum(row.at + window > now for row in rows)
-        return counts
+        return Counter(eviction.workload for eviction in self.past(now, window) if eviction.owner)
 
     def evictors(self, workload: str, window: float, now: float) -> dict[str, str]:
         """The workloads for which pods of this one were evicted within the window, and so on from each of them.
@@ -297,30 +252,57 @@ class EvictionLog:
         evictors: dict[str, str] = {workload: ""}
         for evicted in (queue := [workload]):
             for row in self.of(evicted, now, window) if len(evictors) <= _MOST_EVICTORS else ():
-                if (preemptor := row.eviction.preemptor) and preemptor not in evictors:
-                    evictors[preemptor] = evicted
-                    queue.append(preemptor)
+                if row.preemptor and row.preemptor not in evictors:
+                    evictors[row.preemptor] = evicted
+                    queue.append(row.preemptor)
         del evictors[workload]
         return evictors
 
-    def most_evicted(self, count: int, window: float, now: float) -> list[tuple[str, int]]:
-        """The workloads that were evicted most often within the window, and how often; equal ones by name."""
-        return heapq.nsmallest(count, self.counts(window, now).items(), key=lambda row: (-row[1], row[0]))
+    # What was in vain: it is excluded for a while, twice as long each time it happens again.
 
-    # All of it.
+    def refused(self, pod: Pod, now: float) -> None:
+        """The API server did not remove the pod: it is excluded, for longer if others of its owner were refused.
 
-    def past(self) -> Iterator[LoggedEviction]:
-        """What has happened, the newest first."""
-        yield from reversed(self._recent)
-        yield from reversed(self._older)
+        A webhook denies the eviction, the right is missing in the namespace, or two budgets cover the pod (which the
+        Eviction API does not support). The objects that a decision looks at show none of this.
+        """
+        self._in_vain[_REFUSED, key_of(pod)] = self._note_in_vain(_REFUSING, workload_of(pod) or key_of(pod), now)
 
-    def intended(self) -> dict[str, PodEviction]:
-        """What plans have yet to ask for, by the uid of the pod."""
-        return {uid: eviction for uid, (eviction, _) in self._intended.items()}
+    def returned(self, owner: str, now: float) -> None:
+        """The owner put another pod into the room of one that was evicted: all its pods are excluded.
 
-    def uids_since(self, now: float) -> list[str]:
-        """The pods that were asked to leave so lately that they may seem not to have been."""
-        return list(takewhile(lambda uid: self._uids[uid] > now - _SHOWN_LATE, reversed(self._uids)))
+        It is remembered by owner, since the pods of an owner have new names again and again.
+        """
+        self._note_in_vain(_RETURNING, owner, now)
+
+    def returning(self) -> dict[str, InVain]:
+        """The owners that put their pods back, also those whose pods may be asked for again by now."""
+        return {name: known for (kind, name), known in self._in_vain.items() if kind == _RETURNING}
+
+    def recall_returning(self, owners: Mapping[str, InVain], now: float) -> None:
+        """An earlier leader noted this of owners."""
+        latest = now + _PAUSES[_RETURNING][1]
+        for owner, known in owners.items():
+            self._in_vain[_RETURNING, owner] = known._replace(until=min(known.until, latest))
+
+    def excluded(self, now: float) -> tuple[list[str], list[str]]:
+        """The pods that are not to be asked for now, and the owners whose pods are not."""
+        names = [key for key, known in self._in_vain.items() if now < known.until]
+        pods, owners = ([name for kind, name in names if kind == wanted] for wanted in (_REFUSED, _RETURNING))
+        return pods, owners
+
+    def next_end(self, now: float) -> float | None:
+        """When the first of them may be asked for again."""
+        return min((known.until for known in self._in_vain.values() if now < known.until), default=None)
+
+    def _note_in_vain(self, kind: str, name: str, now: float) -> InVain:
+        """It was in vain once more; what was over long ago is forgotten."""
+        first, longest = _PAUSES[kind]
+        before = self._in_vain
+        self._in_vain = {key: known for key, known in before.items() if now < known.until + _PAUSES[key[0]][1]}
+        times = self._in_vain[kind, name].times + 1 if (kind, name) in self._in_vain else 1
+        self._in_vain[kind, name] = InVain(times, now + exponential(times, first, longest))
+        return self._in_vain[kind, name]
 
 
 def name_of(pod: Pod) -> str:
@@ -340,7 +322,7 @@ def rates_of(limits: Limits) -> Iterator[tuple[str, str, AnyRate]]:
     """
     for field, kind, rate in (
         ("perOwner", "owner", limits.per_owner),
-        ("perWorkload", _WORKLOAD, limits.per_workload),
+        ("perWorkload", "owner", limits.per_workload),
         ("perNamespace", "namespace", limits.per_namespace),
         ("perLabel", label(limits.per_label.label) if limits.per_label else "", limits.per_label),
         ("perNode", "node", limits.per_node),

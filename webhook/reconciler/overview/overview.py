@@ -139,7 +139,7 @@ def _evictions(record: EvictionRecord, wall: float) -> Evictions:
     """How many evictions there were in each quarter of the last hour, by owner."""
     last, counts = dict[str, float](), dict[str, list[int]]()
     for row in record.evictions:
-        at, owner = record.when(row), row.eviction.workload.removeprefix(BARE)
+        at, owner = record.when(row), row.workload.removeprefix(BARE)
         if (ago := wall - at) > _HOUR:
             break
         quarter = _QUARTERS - 1 - max(0, min(_QUARTERS - 1, int(ago * _QUARTERS / _HOUR)))

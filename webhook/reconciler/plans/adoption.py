@@ -222,4 +222,4 @@ def recall_evictions(evaluator: Evaluator, policy_set: PolicySet, record: Evicti
         evaluator.log.remember(policy.limits)
     pods = evaluator.state.pods.items().values()
     there = {pod.metadata.uid for pod in pods if not pod.metadata.deletion_timestamp}
-    recall(record, evaluator.log, evaluator.eviction_backoff, Now.by(evaluator.clock), there)
+    recall(record, evaluator.log, Now.by(evaluator.clock), there)

@@ -215,7 +215,7 @@ class PlanManager:
         self.index.leave(plan, members, ending)
         if because is not None and not leaves and plan.gone:
             for owner in returning_owners(self.evaluator, plan, because, self.index):
-                self.evaluator.eviction_backoff.returned(owner, self.clock.monotonic())
+                self.evaluator.log.returned(owner, self.clock.monotonic())
         for member in members:
             self._state.hold_devices((member.key, member.uid), ())
             if ending is not Ending.DEPOSED:
@@ -226,7 +226,7 @@ class PlanManager:
         if ending is Ending.TIMED_OUT:
             for victim in plan.record.victims:
                 if victim.uid in plan.asking and (pod := self._state.pod_of(victim.key, victim.uid)) is not None:
-                    self.evaluator.eviction_backoff.refused(pod, self.clock.monotonic())
+                    self.evaluator.log.refused(pod, self.clock.monotonic())
         self.settle(plan)
         return members
 

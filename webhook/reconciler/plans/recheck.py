@@ -82,7 +82,7 @@ def recheck(situation: Situation, policy: PreemptionPolicy) -> End | Spare | Non
 def approval(context: PlanContext, policy: PreemptionPolicy, now: float) -> Approval:
     """That the victims of a plan may go, by all that they are judged by now."""
     evaluator, rules = context.evaluator, context.policy_set.rules[policy.name]
-    return Approval((evaluator.state.snapshot.version, rules, evaluator.eviction_backoff.version), now)
+    return Approval((evaluator.state.snapshot.version, rules, evaluator.log.excluded(now)), now)
 
 
 def _may_not_go(situation: Situation, policy: PreemptionPolicy) -> End | None:
