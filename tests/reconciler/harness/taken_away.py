@@ -28,8 +28,8 @@ class Mechanism(NamedTuple):
 
 MECHANISMS = {
     "pods in front": Mechanism(
-        f"{_EVALUATE}.pods_ahead.PodsAhead._codes",
-        lambda _self, candidates, _held: np.zeros(len(candidates.nodes), np.int8),
+        f"{_EVALUATE}.pods_ahead.PodsAhead._lost",
+        lambda _self, candidates, **_: np.zeros(len(candidates.nodes), np.bool_),
     ),
     "the dry run before several evictions": Mechanism(
         "webhook.reconciler.plans.next_action._to_try", lambda _situation, **_: ()

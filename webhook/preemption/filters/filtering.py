@@ -108,7 +108,7 @@ def prefilter(snapshot: Snapshot, incoming: PodInfo, without: Rows = NO_PODS) ->
         used: list[Usage] = [*counters.growth_counters(snapshot, incoming, without)]
         elsewhere_ = FilterCheck(WRONG_NAME, False, elsewhere(snapshot.nodes, (incoming.pod.spec.node_name,)))
         return PreFilterState(snapshot, incoming, used, checks=[elsewhere_, FilterCheck("", True, used=used)])
-    nominees = _reserving(snapshot, incoming, without)
+    nominees = reserving(snapshot, incoming, without)
     live = PlacedPods(snapshot, without, NO_PODS)
     inside = PlacedPods(snapshot, without, nominees) if snapshot.under_policy and len(nominees) else live
     resources = counters.resource_counters(snapshot, incoming, without[snapshot.pods.node[without] >= 0])
@@ -254,7 +254,7 @@ def _run(state: PreFilterState, *, nominated: bool) -> tuple[NDArray[np.int16], 
     return code, resolvable, lacking
 
 
-def _reserving(snapshot: Snapshot, incoming: PodInfo, without: Rows) -> Rows:
+def reserving(snapshot: Snapshot, incoming: PodInfo, without: Rows) -> Rows:
     """The nominated pods (rows) that keep their place against the preemptor, those `without` left out.
 
     These are those of equal or higher priority, and of the same scheduler.

@@ -19,6 +19,7 @@ from webhook.preemption.decision import fits, fits_on, victims_needed
 from webhook.preemption.extenders import Extender
 from webhook.preemption.ranking import Score, preferred_because, shown_keys
 from webhook.preemption.result import Decision
+from webhook.preemption.snapshot.pod_info import for_any_node
 from webhook.preemption.snapshot.pod_view import priority_of
 from webhook.preemption.victims.candidates import Candidate, CandidateFilter
 from webhook.preemption.victims.eligible import protection_ends
@@ -92,7 +93,7 @@ class Evaluator:
         """
         at = Now.by(self.clock)
         # 1. Which pods will be gone soon enough to wait for them, and which rates are used up.
-        leaving, ahead = self.leaving_soon(policy, at), self.pods_ahead(pod, at, promised)
+        leaving, ahead = self.leaving_soon(policy, at), self.pods_ahead((pod,), at, promised)
         in_front = () if pod.spec.node_name else (ahead,)  # room beside a pod that grows is its own at once
         filters = in_front if policy.eviction is EvictionMode.DELETE else (within_budgets, *in_front)
         limits = self.limits_now(policy, (pod,), at, filters)
@@ -119,7 +120,7 @@ class Evaluator:
         if not decision.eligible:
             return Unschedulable(decision.reason, due=schedule_begins(policy, rules, at))
         # 5. Evict, if a node was selected and not too many plans have evicted for it in vain.
-        devices = DevicesAhead(self.state, pod, ahead, promised.held, now=at.wall)
+        devices = DevicesAhead(ahead, pod, now=at.wall)
         chosen, why = devices.choose(decision)
         outcome: Outcome = Unschedulable(why, behind=True)
         if chosen is not None:
@@ -150,20 +151,21 @@ class Evaluator:
 
     def pods_ahead(
         self,
-        pod: Pod,
+        pods: Sequence[Pod],
         at: Now,
         promised: Promised = NOTHING_PROMISED,
         *,
         own: Collection[str] = (),
-        together: Sequence[Pod] = (),
+        others: Collection[Pod] = (),
     ) -> PodsAhead:
-        """Which candidates are left to the preemptor and pods `together` with it, with plans of its `own` by id."""
+        """Which candidates are left to pods placed together, with `own` plans by id, and `others` of their gang."""
 
-        def is_overdue(ahead: Pod, fits: bool) -> bool:
-            return self.schedulers.overdue(ahead, fits=fits, now=at.monotonic)
+        def is_overdue(ahead: Pod) -> bool:
+            fitting = fits(self.state.snapshot, for_any_node(ahead))
+            return self.schedulers.overdue(ahead, fits=bool(fitting), now=at.monotonic)
 
         leaving = self.leaving_within(math.inf, at)
-        return PodsAhead(self.state, pod, is_overdue, promised.held, leaving, own=own, together=together)
+        return PodsAhead(self.state, pods, is_overdue, leaving, held=promised.held, own=own, others=others)
 
     def taken_by(
         self, pod: Pod, policy: PreemptionPolicy, node: str, victims: Rows, *, plans: Collection[str], at: Now
@@ -173,7 +175,7 @@ class Evaluator:
         The victims go for the `plans` (by id) of the pod and of the other members of its gang. As in the decision, pods
         that leave anyway are gone then, too, if the plan counts on them.
         """
-        ahead, snapshot = self.pods_ahead(pod, at, own=plans), self.state.snapshot
+        ahead, snapshot = self.pods_ahead((pod,), at, own=plans), self.state.snapshot
         there = victims[snapshot.pods.node[victims] == snapshot.nodes.find(node)]
         if not len(there) or not ahead.anybody:
             return ""
@@ -181,7 +183,7 @@ class Evaluator:
         leaving = leaving[snapshot.pods.node[leaving] == snapshot.nodes.find(node)]
         needed = victims_needed(snapshot, pod, node, leaving, without=there) if len(leaving) else leaving
         rows = np.concatenate([there, needed])
-        devices = DevicesAhead(self.state, pod, ahead, {}, now=at.wall)
+        devices = DevicesAhead(ahead, pod, now=at.wall)
         if ahead.taken(rows) or devices.taker(node, rows, parts=False):
             return blocked_text(ahead.blocking)
         return ""

@@ -152,8 +152,8 @@ def _early_taker(evaluator: Evaluator, decision: GangDecision, members: Collecti
     for member, node in decision.placements:
         if node in victims and needs_devices(evaluator.state.snapshot, compile_pod(member)):
             now = Now.by(evaluator.clock)
-            ahead = evaluator.pods_ahead(member, now)
-            devices = DevicesAhead(evaluator.state, member, ahead, {}, now=now.wall, together=members)
+            ahead = evaluator.pods_ahead((member,), now, others=members)
+            devices = DevicesAhead(ahead, member, now=now.wall)
             if who := devices.taker(node, evaluator.state.snapshot.pod_rows(victims[node])):
                 return who, node
     return None
@@ -191,15 +191,14 @@ def _taken_by(
 ) -> str:
     """Which pod in front takes room that comes up; empty if all of it is left to the members, node by node."""
     snapshot = evaluator.state.snapshot
-    if not (evaluator.pods_ahead(decision.placements[0].pod, at).anybody or promised.held):
+    if not (evaluator.pods_ahead(decision.placements[0][:1], at).anybody or promised.held):
         return ""
     victims = snapshot.pod_rows([victim.key for victim in decision.victims])
     members: dict[str, list[Pod]] = {}
     for pod, node in decision.placements:
         members.setdefault(node, []).append(pod)
     for node, together in members.items():
-        first, *others = together
-        ahead, row = evaluator.pods_ahead(first, at, promised, together=others), snapshot.nodes.find(node)
+        ahead, row = evaluator.pods_ahead(together, at, promised), snapshot.nodes.find(node)
         going, coming = (rows[snapshot.pods.node[rows] == row] for rows in (victims, leaving))
         if ahead.taken(going if len(going) else coming, held=bool(len(going))):
             return blocked_text(ahead.blocking)
