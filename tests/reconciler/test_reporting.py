@@ -11,7 +11,7 @@ from webhook.policy.model.values import NOTICE, READY
 from webhook.preemption.victims.rules import VictimReason
 from webhook.reconciler.evaluate.outcomes import Unschedulable
 from webhook.reconciler.preemptors import PolicySet
-from webhook.reconciler.reporting import Evaluation, ReconcilerMetrics, Reporter
+from webhook.reconciler.reporting import ReconcilerMetrics, Reporter
 from webhook.reconciler.state.annotations import PlanRecord, PlanVictim
 from webhook.reconciler.state.creations import ServerTime
 from webhook.reconciler.state.notices import NoticeRecord, encode
@@ -142,11 +142,14 @@ def test_victims_of_groups_are_counted():
     assert shown == ['giveway_group_evictions_total{group="JobSet"} 2.0']
 
 
-def waits(made, recorder, seconds, reason="no node", change="", *, dry_run=False):
+def in_vain(made, outcome, one=None, seconds=0.0):
     """Evaluate a preemptor in vain, so many seconds from the start."""
-    one = preemptor("p")
-    outcome = Unschedulable(reason, change=change)
-    made.evaluated(Evaluation(one, outcome, None, reason, 0.0, 0.0), START + seconds, dry_run=dry_run)
+    made.evaluated(one or preemptor("p"), outcome, None, told="", seconds=0.0, wall=START + seconds)
+
+
+def waits(made, recorder, seconds, reason="no node", change=""):
+    """How often a preemptor was told why it waits, evaluated so many seconds from the start."""
+    in_vain(made, Unschedulable(reason, change=change), seconds=seconds)
     return len(recorder.notes("PreemptionWaits"))
 
 
@@ -172,12 +175,12 @@ def test_a_waiting_preemptor_is_told_why_and_until_when():
 def test_a_waiting_preemptor_is_told_what_would_help(outcome, says):
     """As far as the reason tells."""
     recorder = Recorded()
-    reporter(recorder).evaluated(Evaluation(preemptor("p"), outcome, None, "", 0.0, 0.0), START, dry_run=False)
+    in_vain(reporter(recorder), outcome)
     assert says in recorder.notes("PreemptionWaits")[0]
 
 
 def test_events_on_waiting_preemptors_are_bounded():
-    """A reason is said again after half an hour, another one after a minute; a dry run says nothing."""
+    """A reason is said again after half an hour, another one after a minute."""
     recorder = Recorded()
     made = reporter(recorder)
     assert waits(made, recorder, 0) == 1
@@ -185,7 +188,6 @@ def test_events_on_waiting_preemptors_are_bounded():
     assert waits(made, recorder, 1800) == 2
     assert waits(made, recorder, 1850, "another") == 2
     assert waits(made, recorder, 1860, "another") == 3
-    assert waits(reporter(recorder), recorder, 0, dry_run=True) == 3
 
 
 def test_what_is_remembered_of_waiting_pods_is_bounded(monkeypatch):
@@ -196,7 +198,7 @@ def test_what_is_remembered_of_waiting_pods_is_bounded(monkeypatch):
     for number in range(50):
         one = preemptor("p")
         one = msgspec.structs.replace(one, metadata=msgspec.structs.replace(one.metadata, uid=f"u{number}"))
-        made.evaluated(Evaluation(one, Unschedulable("no"), None, "", 0.0, 0.0), START, dry_run=False)
+        in_vain(made, Unschedulable("no"), one)
     assert list(made._waits) == [f"u{number}" for number in range(40, 50)]
 
 

@@ -35,6 +35,8 @@ async def test_debug_pages():
             plans = await (await client.get("/debug/plans")).json()
             page = await (await client.get("/")).text()
             changes = await (await client.get("/changes")).json()
+            metrics = generate_latest(service.metrics.registry).decode().splitlines()
+        assert {"giveway_nominations 1.0", 'giveway_queue_depth{state="busy"} 1.0'} <= set(metrics)
         assert "<h1>giveway</h1>" in page
         assert changes["sections"].keys() > {"ladder", "queue"}
         assert queue["default/no-room"]["state"] in ("unschedulable", "backoff")

@@ -41,7 +41,7 @@ from webhook.reconciler.plans.plan import Member, Plan
 from webhook.reconciler.plans.plan_manager import PlanManager
 from webhook.reconciler.preemptors import PolicySet, unschedulable_since
 from webhook.reconciler.queue.queue import Queue, QueuedPreemptor
-from webhook.reconciler.reporting import Evaluation, Reporter
+from webhook.reconciler.reporting import Reporter
 
 _EXTENDER_PAUSE = 1.0
 """Seconds, at least, before an extender that failed is asked again."""
@@ -105,8 +105,8 @@ class Preempting:
         if not isinstance(outcome, Asks):
             self._extender_client.forget(entry.uid)
         # 5. Report it.
-        evaluation = Evaluation(pod, outcome, plan, told, seconds, took=clock.stopwatch() - begun)
-        self._reporter.evaluated(evaluation, clock.wall(), dry_run=self._manager.dry_run)
+        self._reporter.metrics.decision_seconds.observe(clock.stopwatch() - begun)
+        self._reporter.evaluated(pod, outcome, plan, told=told, seconds=seconds, wall=clock.wall())
 
     def _begin(self, entry: QueuedPreemptor, pod: Pod, policy: PreemptionPolicy, outcome: Evicts | Waits) -> Plan:
         """Begin a plan for a preemptor, or for the members of its gang that are placed first."""

@@ -92,7 +92,8 @@ class Reconciler:
         self._unseen = self.plan_manager.unseen
         self.extender_client = ExtenderClient(self._news)
         self.preempting = Preempting(self.plan_manager, policy_set, self.queue, self.extender_client, reporter)
-        writer = Writer(client, fence, reporter.wrote, in_doubt)
+        wrote = reporter.metrics.write_seconds
+        writer = Writer(client, fence, lambda write, seconds: wrote.labels(write).observe(seconds), in_doubt)
         self.executor = Executor(
             writer,
             self.plan_manager,
@@ -112,7 +113,6 @@ class Reconciler:
         record = await self.store.read()
         keeping = asyncio.create_task(self.store.keep())
         self.leading, self._began = True, self.clock.monotonic()
-        self.reporter.leading(True)
         try:
             # 1. The evictions of a moment ago count for the rates, whoever asked for them, and what they taught holds.
             recall_evictions(self.evaluator, self.policy_set, record)
@@ -125,7 +125,6 @@ class Reconciler:
             keeping.cancel()
             await asyncio.gather(keeping, return_exceptions=True)
             self.leading = False
-            self.reporter.leading(False)
             await self.stop()
 
     def use(self, policies: Policies) -> None:
@@ -293,7 +292,6 @@ class Reconciler:
                 break
         if self._unseen or self.plan_manager.unchecked or self.plan_manager.notices.unchecked:
             self._wake()
-        self.reporter.depths(self.queue.depths(), len(self.plans))
 
     def _wake(self) -> None:
         """There is work to do, so the loop must not sleep."""

@@ -6,7 +6,7 @@ import logging
 import math
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric
@@ -29,7 +29,6 @@ from webhook.reconciler.plans.actions import Ending
 from webhook.reconciler.plans.plan import Member, Plan
 from webhook.reconciler.preemptors import PolicySet
 from webhook.reconciler.queue.node_backoff import LeftOut
-from webhook.reconciler.queue.queue import QueueState
 from webhook.reconciler.state.annotations import DecidedVictim, DecisionRecord, PlanVictim
 from webhook.reconciler.state.notices import NoticeRecord, is_ready, notice_of
 
@@ -50,6 +49,7 @@ class Line:
 
 CONTROLLER = "giveway.dev/reconciler"
 """Who tells, in Events."""
+_ACTION = "Preempting"
 DEVICES_TAKEN = "DevicesTaken"
 """The reason of the Event on a preemptor that says who took the devices of its plan."""
 _SHOWN = 5
@@ -142,21 +142,6 @@ def _bounded(known: set[str], value: str) -> str:
     return value
 
 
-class Evaluation(NamedTuple):
-    """What was found for a preemptor, and the plan that was begun for it, if one was.
-
-    `told` is the reason that it was left with before. The decision took so many `seconds`, and `took` those until the
-    plan was under way.
-    """
-
-    pod: Pod
-    outcome: Outcome
-    plan: Plan | None
-    told: str
-    seconds: float
-    took: float
-
-
 class Reporter:
     """Everything the reconciler says; `history` gets the lines before `tell`.
 
@@ -182,40 +167,36 @@ class Reporter:
         self._clearing: set[str] = set()
         """Schedulers that were found to clear nominations."""
 
-    def evaluated(self, evaluation: Evaluation, wall: float, *, dry_run: bool) -> None:
-        """A preemptor was evaluated; `wall` is now in seconds since the epoch.
+    def evaluated(
+        self, pod: Pod, outcome: Outcome, plan: Plan | None, *, told: str, seconds: float, wall: float
+    ) -> None:
+        """A preemptor was evaluated, in so many seconds; `wall` is now in seconds since the epoch.
 
         If a plan was begun or, in a dry run, would have been, its members get to know what was decided. Why a preemptor
-        is left pending is told once.
+        is left pending is told once; `told` is the reason that it was left with before.
         """
-        pod, outcome, plan, told, seconds, took = evaluation
         self.metrics.attempts.labels(outcome.result).inc(1 if plan is None else len(plan.members))
-        self.metrics.decision_seconds.observe(took)
         log.debug("%s: %s", key_of(pod), outcome)
-        if isinstance(outcome, Unschedulable) and outcome.reason != told:
-            self._tell("no preemption", preemptor=key_of(pod), reason=outcome.reason)
-        if isinstance(outcome, Unschedulable) and not dry_run:
+        if isinstance(outcome, Unschedulable):
+            if outcome.reason != told:
+                self._tell("no preemption", preemptor=key_of(pod), reason=outcome.reason)
             self._waiting(pod, outcome, wall)
         if plan is None or not isinstance(outcome, Reserves):
             return
         self.metrics.victims.observe(len(outcome.victims) if isinstance(outcome, Evicts) else 0)
-        if isinstance(outcome, Evicts) and outcome.cycles and not dry_run:
+        if isinstance(outcome, Evicts) and outcome.cycles and not plan.rehearsed:
             self._tell("cycle", preemptor=key_of(pod), cycles=list(map(list, outcome.cycles)), plan=plan.id)
             told = "; ".join(" evicted ".join(cycle) for cycle in outcome.cycles[:_SHOWN])
             note = f"Evicts pods in turn: {told}; limits.cycles of the policy says who stays"
-            self._event(pod, "PreemptionCycle", "Preempting", note)
+            self._event(pod, "PreemptionCycle", note)
         victims: dict[str, list[Pod]] = {}
         for victim in outcome.victims if isinstance(outcome, Evicts) else ():
             victims.setdefault(plan.member_for(victim).node, []).append(victim)
         for member in plan.members:
             decision = _decision(plan, member.node, outcome, victims.get(member.node, ()))
             member.decision = msgspec.structs.replace(decision, at=rfc3339(wall), decision_ms=round(seconds * 1000, 3))
-            fields = ({"dryRun": True} if dry_run else {}) | msgspec.to_builtins(member.decision)
+            fields = ({"dryRun": True} if plan.rehearsed else {}) | msgspec.to_builtins(member.decision)
             self._tell(Line.DECISION, preemptor=member.key, priority=member.priority, **fields)
-
-    def wrote(self, write: str, seconds: float) -> None:
-        """The API server has answered a write."""
-        self.metrics.write_seconds.labels(write).observe(seconds)
 
     def left_out(self, key: str, left: LeftOut, now: float) -> None:
         """A node is left out for a preemptor for a while."""
@@ -234,16 +215,16 @@ class Reporter:
         member, together = plan.member_for(pod), plan.with_all_of({pod.metadata.uid})
         by = self.preemptor_shown(plan, pod) or f"{member.uid} of another namespace,"
         note = f"Preempted by pod {by} of priority {member.priority} on node {pod.spec.node_name}{together} ({rule})"
-        self._event(pod, "Preempted", "Preempting", note, urgent=True)
+        self._event(pod, "Preempted", note, urgent=True)
         if self._owners is not None:
             told = f"A pod of it made room for one of higher priority ({rule}); the Events of its pods say for which"
-            self._owners.event(pod.metadata, "PodPreempted", "Preempting", told)
+            self._owners.event(pod.metadata, "PodPreempted", _ACTION, told)
 
     def preemptor_shown(self, plan: Plan, victim: Pod) -> str:
         """The preemptor, as `namespace/name`; empty if the policy does not let this victim's namespace know it."""
-        key = plan.member_for(victim).key
-        same = key.partition("/")[0] == victim.metadata.namespace
-        return key if same or self._names_preemptors(plan.record.policy) else ""
+        key, policies = plan.member_for(victim).key, self._policy_set.policies.preemption if self._policy_set else ()
+        told = {policy.name for policy in policies if policy.name_preemptor is PreemptorNaming.ALWAYS}
+        return key if plan.record.policy in told or key.startswith(f"{victim.metadata.namespace}/") else ""
 
     def told(self, plan: Plan, pod: Pod, notice: NoticeRecord) -> None:
         """A victim has a notice."""
@@ -255,7 +236,7 @@ class Reporter:
             f" {pod.spec.node_name}{plan.with_all_of({pod.metadata.uid})}; with the annotation {READY}=true it is asked"
             " at once"
         )
-        self._event(pod, "PreemptionNotice", "Preempting", note, urgent=True)
+        self._event(pod, "PreemptionNotice", note, urgent=True)
 
     def victim_left(self, plan: Plan, pod: Pod) -> None:
         """A victim left by itself after it was told, which counts as an eviction."""
@@ -268,7 +249,7 @@ class Reporter:
         record = notice_of(pod)
         self._tell("notice withdrawn", plan=record.plan if record else "", victim=key_of(pod))
         note = "Is not asked to leave after all: what its notice said does not hold any more"
-        self._event(pod, "PreemptionNoticeWithdrawn", "Preempting", note, urgent=True)
+        self._event(pod, "PreemptionNoticeWithdrawn", note, urgent=True)
 
     def budget_refused(self, plan: Plan, victim: PlanVictim) -> None:
         """A disruption budget did not let a victim go."""
@@ -280,7 +261,7 @@ class Reporter:
         node, victims = plan.member(key_of(pod)).node, [row for row in plan.record.victims if row.uid in plan.gone]
         if not victims:
             note = f"Node {node} is reserved: the pod fits there once pods that are already leaving are gone"
-            self._event(pod, "NodeReserved", "Preempting", note)
+            self._event(pod, "NodeReserved", note)
             return
         names = ", ".join(f"{victim.key} (uid {victim.uid})" for victim in victims[:_SHOWN])
         more = f" and {len(victims) - _SHOWN} more" if len(victims) > _SHOWN else ""
@@ -290,7 +271,7 @@ class Reporter:
             note = f"Pod can be resized in place by evicting some other pods of node {node}: {names}{more}"
         if plan.left_out:
             note += f"; left out, since the scheduler did not take them: {', '.join(sorted(plan.left_out)[:_SHOWN])}"
-        self._event(pod, "PreemptForPodSuccessfully", "Preempting", note)
+        self._event(pod, "PreemptForPodSuccessfully", note)
 
     def left(self, plan: Plan, member: Member, ending: Ending) -> None:
         """A plan goes on without this member."""
@@ -310,7 +291,7 @@ class Reporter:
         self._tell(Line.PLAN_ENDED, plan=plan.id, preemptor=plan.key, **fields)
         if ending is Ending.DEVICES_TAKEN and pod is not None:
             told = f"Node {plan.member(key_of(pod)).node} is given up: {note}"
-            self._event(pod, DEVICES_TAKEN, "Preempting", told, distinct=True)
+            self._event(pod, DEVICES_TAKEN, told, distinct=True)
 
     def nomination_cleared(self, pod: Pod) -> None:
         """A scheduler cleared a plan's nomination though nobody took the room; said once for each scheduler."""
@@ -321,16 +302,6 @@ class Reporter:
         self._clearing.add(scheduler)
         why = "it clears nominations at every failed attempt, as a profile without PostFilter plugins does"
         self._tell("nominations are not kept", scheduler=scheduler, preemptor=key_of(pod), reason=why)
-
-    def depths(self, depths: dict[QueueState, int], nominations: int) -> None:
-        """How full the queue is and how many nominations are held."""
-        for state, depth in depths.items():
-            self.metrics.queue_depth.labels(state.value).set(depth)
-        self.metrics.nominations.set(nominations)
-
-    def leading(self, leads: bool) -> None:
-        """Whether this process holds the lease."""
-        self.metrics.leader.set(1 if leads else 0)
 
     def _waiting(self, pod: Pod, outcome: Unschedulable, wall: float) -> None:
         """Say on a pod why nobody makes room for it: again when that changes, and now and then while it does not."""
@@ -345,23 +316,16 @@ class Reporter:
         elif not outcome.limited and outcome.reason.startswith("no node where"):
             helps = " Room on a node helps, or pods of lower priority that may be evicted."
         note = f"No pod is evicted for it now: {text}{helps} giveway explain {key_of(pod)} says more."
-        self._event(pod, "PreemptionWaits", "Preempting", note, distinct=True)
-
-    def _names_preemptors(self, policy: str) -> bool:
-        """Whether a policy lets Events on victims name preemptors of other namespaces."""
-        policies = self._policy_set.policies.preemption if self._policy_set else ()
-        return any(known.name == policy and known.name_preemptor is PreemptorNaming.ALWAYS for known in policies)
+        self._event(pod, "PreemptionWaits", note, distinct=True)
 
     def _tell(self, message: str, **fields: Any) -> None:
         for tell in self._tells:
             tell({"message": message, **fields})
 
-    def _event(
-        self, pod: Pod, reason: str, action: str, note: str, *, urgent: bool = False, distinct: bool = False
-    ) -> None:
+    def _event(self, pod: Pod, reason: str, note: str, *, urgent: bool = False, distinct: bool = False) -> None:
         if self._recorder is not None:
             regarding = reference(POD, pod.metadata)
-            self._recorder.event(Occurrence(regarding, None, "Normal", reason, action, note, urgent, distinct))
+            self._recorder.event(Occurrence(regarding, None, "Normal", reason, _ACTION, note, urgent, distinct))
 
 
 def _decision(plan: Plan, node: str, outcome: Reserves, victims: Iterable[Pod]) -> DecisionRecord:

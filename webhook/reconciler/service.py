@@ -8,6 +8,7 @@ import math
 import os
 import socket
 import uuid
+from functools import partial
 
 import msgspec
 from prometheus_client import CollectorRegistry
@@ -23,6 +24,7 @@ from webhook.reconciler.decision_history import DecisionHistory
 from webhook.reconciler.evictions.log import EvictionLog
 from webhook.reconciler.evictions.store import NOTHING, EvictionRecord, EvictionStore, evictions_lease, record_of
 from webhook.reconciler.preemptors import PolicySet
+from webhook.reconciler.queue.queue import QueueState
 from webhook.reconciler.reconciler import Reconciler
 from webhook.reconciler.reporting import CONTROLLER, ReconcilerMetrics, Reporter, Tell
 from webhook.reconciler.state.state import State
@@ -106,8 +108,15 @@ class ReconcilerService:
             dry_run=options.dry_run,
             lease=None if options.dry_run else place,
         )
+        self.metrics.leader.set_function(lambda: float(self.reconciler.leading))
+        self.metrics.nominations.set_function(lambda: float(len(self.reconciler.plans)))
+        for state in QueueState:
+            self.metrics.queue_depth.labels(state.value).set_function(partial(self._depth, state))
         evictions = self.reconciler.evaluator.log
         self.metrics.show_workloads(lambda: evictions.counts(_DAY, self.clock.monotonic()).most_common(_SHOWN))
+
+    def _depth(self, state: QueueState) -> float:
+        return self.reconciler.queue.depths()[state]
 
     def time_to_write(self) -> float:
         """Seconds from now in which nobody else may lead; 0 if this process may not write."""

@@ -17,13 +17,15 @@ from webhook.clusters.simulated.history import SimulationHistory
 from webhook.clusters.simulated.objects import ClusterObjects
 from webhook.kube.client import Client
 from webhook.kube.objects.meta import key_of
+from webhook.kube.objects.pod import Pod
 from webhook.policy.model.policies import Policies
 from webhook.preemption.snapshot.pod_groups import GroupKey
-from webhook.reconciler.evaluate.outcomes import Fits, Unschedulable
+from webhook.reconciler.evaluate.outcomes import Fits, Outcome, Unschedulable
+from webhook.reconciler.plans.plan import Plan
 from webhook.reconciler.preemptors import PolicySet
 from webhook.reconciler.queue.queue import QueueState
 from webhook.reconciler.reconciler import Reconciler
-from webhook.reconciler.reporting import Evaluation, Line, ReconcilerMetrics, Reporter
+from webhook.reconciler.reporting import Line, ReconcilerMetrics, Reporter
 from webhook.reconciler.state.state import State
 
 
@@ -35,12 +37,11 @@ class _Reporter(Reporter):
         self._history = history
         self.waits_for_time: dict[str, bool] = {}
 
-    def evaluated(self, evaluation: Evaluation, wall: float, *, dry_run: bool) -> None:
+    def evaluated(self, pod: Pod, outcome: Outcome, plan: Plan | None, **more: Any) -> None:
         """A preemptor was evaluated."""
-        pod, outcome = evaluation.pod, evaluation.outcome
         waits = outcome.due is not None if isinstance(outcome, Unschedulable) else isinstance(outcome, Fits)
         self.waits_for_time[key_of(pod)] = waits
-        super().evaluated(evaluation, wall, dry_run=dry_run)
+        super().evaluated(pod, outcome, plan, **more)
 
     def _hear(self, line: dict[str, Any]) -> None:
         """Take a line of the log."""
