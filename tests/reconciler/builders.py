@@ -254,8 +254,8 @@ class Setting:
         key = f"default/{one.metadata.name}"
         victims = getattr(outcome, "victims", ())
         ends = {victim.metadata.uid: self.clock.wall() for victim in victims}
-        self.state.expect(plan, victims, ends)
-        self.state.hold(plan, (key, one.metadata.uid), outcome.node)
+        self.state.pending.expect(plan, victims, ends)
+        self.state.pending.hold(plan, (key, one.metadata.uid), outcome.node)
 
 
 class Desk:

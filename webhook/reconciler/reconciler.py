@@ -184,7 +184,7 @@ class Reconciler:
         self.plan_manager.unchecked.clear()
         self.plan_manager.notices.unchecked.clear()
         self._unseen.clear()
-        self.state.expect_not_cleared(list(self.state.pending.cleared))
+        self.state.pending.expect_not_cleared()
         while not self._news.empty():
             self._news.get_nowait()
         self.queue.clear()
@@ -255,13 +255,11 @@ class Reconciler:
     def turn(self) -> None:
         """One turn of the loop, while no cache is taking in a list."""
         end = self.clock.stopwatch() + _TURN
-        # 1. Take in what tasks have told since the last turn, and what has been expected in vain.
+        # 1. Take in what tasks have told since the last turn.
         self._take_news()
-        if self.state.forget_overdue(now := self.clock.monotonic()):
-            self.queue.wake(now)
         # 2. Do for each plan that is touched or due what is to be done next.
         if self.plan_manager.count_as_gone():
-            self.queue.wake(now)
+            self.queue.wake(self.clock.monotonic())
         for plan in self.plan_manager.touched(end):
             try:
                 self._look(plan)

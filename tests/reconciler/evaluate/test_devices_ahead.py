@@ -116,7 +116,7 @@ def test_what_was_emptied_for_a_pod_of_lower_priority(wanted: int):
     setting = Devices(n1=2)
     lower = setting.wants("lower", 1)
     setting.state.hold_devices(("default/lower", "uid-lower"), [DeviceId(DRIVER, "n1", "d0")])
-    setting.state.hold("plan", ("default/lower", "uid-lower"), "n1")
+    setting.state.pending.hold("plan", ("default/lower", "uid-lower"), "n1")
     setting.ends("n1-0")
     higher = setting.wants("higher", wanted, priority=200)
     promised = Promised(held={"n1": [lower]})

@@ -272,7 +272,7 @@ def test_budget_is_spent_once():
     first = setting.evaluate(preemptor("p1", "5"))
     setting.expect(preemptor("p1", "5"), first)
     assert isinstance(setting.evaluate(preemptor("p2", "5")), Unschedulable)
-    setting.state.give_up("plan", ())
+    setting.state.pending.give_up("plan", ())
     assert len(setting.state.pending) == 0
     assert isinstance(setting.evaluate(preemptor("p2", "5")), Evicts)
     setting.expect(preemptor("p1", "5"), first)

@@ -74,9 +74,9 @@ def test_labels_tell_pods_apart_once_they_are_read(reader):
     assert waiting.shape("a") == waiting.shape("b")
     waiting.put("r", reader)
     assert waiting.shape("a") != waiting.shape("b")
-    waiting.drop("r")
+    waiting.put("r", None)
     for name in ("a", "b"):
-        waiting.drop(name)
+        waiting.put(name, None)
     assert not list(waiting.groups())
 
 

@@ -237,5 +237,5 @@ def _names(keys: Sequence[str]) -> list[str]:
 def remembered(cluster: Cluster) -> list[str]:
     """What the last reconciler still counts otherwise than the watch shows it, although it has ended all its plans."""
     assert cluster.process is not None
-    count = cluster.process.service.state.overlaid()
+    count = cluster.process.service.state.pending.remembered()
     return [f"{count} pods or budgets count otherwise than they are"] if count else []

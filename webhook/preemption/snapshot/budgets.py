@@ -106,14 +106,18 @@ class _Coverage:
             self._members = np.array([[*mine, *[-1] * (width - len(mine))] for mine in self.sets], np.int64)
         return self._members
 
-    def _set_of(self, identity: Identity) -> int:
+    def of(self, namespace: str, labels: Labels) -> tuple[int, ...]:
+        """The numbers of the budgets that cover such a pod."""
         if self._by_namespace is None:
             self._by_namespace = defaultdict(list)
             for number, budget in enumerate(self._budgets):
                 if budget is not None:
                     self._by_namespace[budget.namespace].append((number, budget))
-        budgets = self._by_namespace.get(identity.namespace, ())
-        mine = tuple(number for number, budget in budgets if budget.covers(identity.labels, strict=self._strict))
+        budgets = self._by_namespace.get(namespace, ())
+        return tuple(number for number, budget in budgets if budget.covers(labels, strict=self._strict))
+
+    def _set_of(self, identity: Identity) -> int:
+        mine = self.of(identity.namespace, identity.labels)
         known = self._set_ids.setdefault(mine, len(self.sets))
         if known == len(self.sets):
             self.sets.append(mine)
@@ -164,6 +168,11 @@ class DisruptionBudgets(Columns):
         if row is not None:
             self.free(row)
             self._look_again()
+
+    def covering(self, namespace: str, labels: Labels) -> list[str]:
+        """The budgets, `namespace/name`, in which the Eviction API counts a pod with these labels."""
+        budgets = (self._budgets[number] for number in self._coverage[True].of(namespace, labels))
+        return [f"{budget.namespace}/{budget.name}" for budget in budgets if budget is not None]
 
     def of(self, row: int, *, strict: bool) -> list[Budget]:
         """The budgets that the pod in this row uses when it goes."""

@@ -208,7 +208,9 @@ class PodsAhead:
         going[candidates.pods] = True
         fits = fits_without(prefilter(snapshot, ahead, leaving), going, nodes)
         if needs_devices(snapshot, ahead):
-            users = np.intersect1d(snapshot.pod_rows(self.state.claims.users), np.append(candidates.pods, leaving))
+            users = np.intersect1d(
+                snapshot.pod_rows(self.state.index.keeping.known), np.append(candidates.pods, leaving)
+            )
             unsure = np.isin(nodes, snapshot.pods.node[users])
             bare = prefilter(snapshot, without_devices(snapshot, ahead), leaving)
             fits[unsure] = fits_without(bare, going, nodes)[unsure]

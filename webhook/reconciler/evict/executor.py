@@ -94,7 +94,7 @@ class Executor:
         For a member for which its plan has just `ended` that is done once its nomination is not on its way any more.
         """
         self.clearing.add((plan_id, pod.metadata.uid))
-        self._state.expect_cleared(plan_id, node, pod, done=False)
+        self._state.pending.expect_cleared(plan_id, node, pod, done=False)
         self._start(self._clear(pod, plan_id, node, ended))
 
     def find_out(self, plan: Plan) -> None:
@@ -233,7 +233,7 @@ class Executor:
                     await asyncio.sleep(_CLEAR_RETRY)
                 else:
                     if without is not None:
-                        self._state.expect_cleared(plan_id, node, without, done=True)
+                        self._state.pending.expect_cleared(plan_id, node, without, done=True)
                         return
                     known = None
         except DeposedError:
@@ -242,7 +242,7 @@ class Executor:
             log.exception("plan %s could not be taken off %s", plan_id, key_of(pod))
         finally:
             self.clearing.discard((plan_id, pod.metadata.uid))
-        self._state.expect_not_cleared((key_of(pod),))
+        self._state.pending.expect_not_cleared((key_of(pod),))
 
 
 async def _each(*parts: Coroutine[Any, Any, Ending | None]) -> list[Ending | None]:

@@ -73,9 +73,7 @@ def adopt(
     except UnreadableError as error:
         log.warning("%s: %s; taking it off", name, error)
         return TakeOff((pod.metadata.annotations or {})[PLAN], pod.status.nominated_node_name)
-    cleared = state.pending.cleared.get(name)
-    being_cleared = cleared is not None and not cleared.shown(pod)
-    if record is None or (record.id, pod.metadata.uid) in clearing or being_cleared:
+    if record is None or (record.id, pod.metadata.uid) in clearing or state.pending.is_cleared(name, record.id):
         return None
     # 2. Take it off if the leader before did not have it under way like this, or it is over: without its nomination
     #    though the scheduler clears none, or for a pod to leave alone, or one that goes on without this pod.
@@ -95,14 +93,13 @@ def adopt(
     manager.index.add(plan)
     for victim in plan.record.victims:
         if state.pod_of(victim.key, victim.uid) is None:
-            state.expect_deallocated(victim.uid)
+            state.pending.expect_deallocated(victim.uid)
     pods = [(member, state.pods.items()[member.key]) for member in members]
     for member, known in pods:
         manager.hold_devices(member, member.devices)
+        state.pending.hold(plan.id, (member.key, member.uid), member.node)
         if member.nominated:
             manager.observe_nomination(plan, member, known)
-        else:
-            state.hold(plan.id, (member.key, member.uid), member.node)
     manager.unchecked[plan.id] = None
     # 4. If nobody was asked, go on only if a decision made now asks for just the victims that remain; that of a gang
     #    goes on by the rules of now. So does a plan that has evicted, where it is: what was done would have been in

@@ -67,7 +67,7 @@ def takers(state: State, plan: Plan, member: Member) -> list[Pod]:
 
 def awaits_deallocation(state: State, plan: Plan) -> bool:
     """Whether kube-controller-manager has yet to take back what a victim of the plan held."""
-    return state.claims.waits_for({victim.uid for victim in plan.record.victims})
+    return state.pending.awaits_deallocation(victim.uid for victim in plan.record.victims)
 
 
 def concerns(change: Change[Any], plan: Plan) -> bool:

@@ -120,9 +120,9 @@ class PlanManager:
             uid = pod.metadata.uid
             notice = max(0.0, plan.notices[uid] - uptime) if uid in plan.notices else plan.record.notice
             ends[uid] = now + notice + grace_under(policy, pod)
-        self._state.expect(plan.id, victims, ends)
+        self._state.pending.expect(plan.id, victims, ends)
         for member in plan.unplaced:
-            self._state.hold(plan.id, (member.key, member.uid), member.node)
+            self._state.pending.hold(plan.id, (member.key, member.uid), member.node)
         evictions = {pod.metadata.uid: self._eviction(plan, pod) for pod in victims}
         plan.owners |= frozenset(eviction.workload for eviction in evictions.values() if eviction.workload)
         log = self.evaluator.log
@@ -193,7 +193,7 @@ class PlanManager:
             else:
                 self._unanswered.pop(plan.id, None)
             leaving = set() if self.dry_run else plan.gone | asking
-        self._state.give_up(plan.id, leaving, {member.key for member in plan.unplaced})
+        self._state.pending.give_up(plan.id, leaving, {member.key for member in plan.unplaced})
         self.evaluator.log.give_back(plan.id, victims - leaving)
 
     def forget_unanswered(self) -> None:
@@ -247,7 +247,6 @@ class PlanManager:
         member.reserved = not was_cleared(plan, pod)
         if member.reserved:
             return False
-        self._state.hold(plan.id, (member.key, member.uid), member.node)
         if not before:
             return False
         self._note_touched(plan)
@@ -343,7 +342,7 @@ class PlanManager:
         over = [plan for plan in self.index.by_id.values() if plan.emptied <= self.clock.monotonic()]
         for plan in over:
             plan.emptied = math.inf
-            self._state.count_as_gone(plan.id)
+            self._state.pending.expect_gone(plan.id)
         return bool(over)
 
     def touched(self, end: float) -> Iterator[Plan]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
 from typing import Any, NamedTuple
 
 import msgspec
@@ -21,6 +20,7 @@ from webhook.preemption.snapshot.claim_index import devices_of
 from webhook.preemption.snapshot.pod_info import claims_of
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.preemption.snapshot.volume_index import claim_key
+from webhook.reconciler.state.index import Index
 
 Mask = NDArray[np.bool_]
 
@@ -35,87 +35,73 @@ class _Confinement(NamedTuple):
     devices: str
 
 
+def _confinements(pod: Pod) -> tuple[_Confinement, ...]:
+    spec, claims, required = pod.spec, claims_of(pod), required_affinity(pod)
+    named = claims.named if claims else frozenset()
+    if not (spec.node_selector or required or named or spec.resource_claims):
+        return ()
+    placement = msgspec.json.encode((spec.node_selector, required), order="deterministic")
+    return (_Confinement(placement, named, pod.metadata.uid if spec.resource_claims else ""),)
+
+
 class ConfinedPods:
     """The pods on nodes that cannot run everywhere, and which of them could run on no other node."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
-        self._pods: dict[_Confinement, dict[str, Pod]] = {}
-        self._of: dict[str, _Confinement] = {}
-        self._node: dict[_Confinement, str | None] = {}
-        """The one known node on which such pods can run, empty for none; None for more."""
+        self._pods: Index[_Confinement, Pod] = Index(_confinements)
+        self._using: Index[str, Pod] = Index(lambda pod: (pod.metadata.uid,) if pod.spec.resource_claims else ())
+        """By uid, those with devices."""
+        self._node: dict[_Confinement, str] = {}
+        """The one known node on which such pods can run, empty for none, of those that can run on no more."""
         self._unjudged: set[_Confinement] = set()
-        """Those of which that is not worked out yet."""
-        self._on_one_node: set[str] = set()
-        self._using: dict[str, _Confinement] = {}
-        """By uid, those of pods with devices."""
+        """Those of which that is to be worked out."""
         self._drivers: dict[str, Mask] = {}
         """The nodes that have devices of each driver."""
 
-    def put(self, key: str, pod: Pod) -> None:
-        """Add or update a pod."""
-        self.drop(key)
-        spec, claims, required = pod.spec, claims_of(pod), required_affinity(pod)
-        named = claims.named if claims else frozenset()
-        if spec.node_name and (spec.node_selector or required or named or spec.resource_claims):
-            placement = msgspec.json.encode((spec.node_selector, required), order="deterministic")
-            group = _Confinement(placement, named, pod.metadata.uid if spec.resource_claims else "")
-            self._of[key] = group
-            self._pods.setdefault(group, {})[key] = pod
-            if group.devices:
-                self._using[group.devices] = group
-            if group not in self._node:
-                self._unjudged.add(group)
-            elif self._node[group] in ("", spec.node_name):
-                self._on_one_node.add(key)
-
-    def drop(self, key: str) -> None:
-        """Forget a pod."""
-        if (group := self._of.pop(key, None)) is not None:
-            self._on_one_node.discard(key)
-            del self._pods[group][key]
-            if not self._pods[group]:
-                del self._pods[group]
+    def put(self, key: str, pod: Pod | None) -> None:
+        """Add or update a pod, None takes it away."""
+        pod = pod if pod is not None and pod.spec.node_name else None
+        self._using.put(key, pod)
+        for group in self._pods.put(key, pod):
+            if group not in self._pods:
                 self._node.pop(group, None)
                 self._unjudged.discard(group)
-                self._using.pop(group.devices, None)
+            elif len(self._pods[group]) == 1:
+                self._unjudged.add(group)
 
     def changed(self, change: Change[Any]) -> None:
         """A node, volume, claim or device changed: what was worked out by it is worked out again."""
-        match change.new or change.old:
+        old, new = change.old, change.new
+        match new or old:
             case Node():
-                old, new = change.old, change.new
                 if old is None or new is None or old.metadata.labels != new.metadata.labels:
                     self._drivers.clear()
-                    self._judge_again(self._node)
+                    self._unjudged.update(self._pods)
             case PersistentVolume() | PersistentVolumeClaim():
-                changed = {claim_key(change.old), claim_key(change.new)}
-                self._judge_again(group for group in self._node if group.claims & changed)
+                changed = {claim_key(old), claim_key(new)}
+                self._unjudged.update(group for group in self._pods if group.claims & changed)
             case ResourceSlice():
                 self._drivers.clear()
-                self._judge_again(self._using.values())
+                self._unjudged.update(group for group in self._pods if group.devices)
             case ResourceClaim():
-                claims = [claim for claim in (change.old, change.new) if claim is not None]
-                users = {user.uid for claim in claims for user in claim.status.reserved_for or ()}
-                self._judge_again(self._using[uid] for uid in users & self._using.keys())
+                users = {user.uid for claim in (old, new) if claim for user in claim.status.reserved_for or ()}
+                keys = [key for uid in users for key in self._using.get(uid, ())]
+                self._unjudged.update(group for key in keys for group in self._pods.of(key))
             case _:
                 pass
 
-    def _judge_again(self, groups: Iterable[_Confinement]) -> None:
-        for group in [group for group in groups if group in self._node]:
-            del self._node[group]
-            self._unjudged.add(group)
-            self._on_one_node.difference_update(self._pods[group])
-
-    def on_one_node(self) -> Collection[str]:
+    def on_one_node(self) -> list[str]:
         """The pods, by `namespace/name`, that could run on no other node than theirs."""
         for group in self._unjudged:
-            pods = self._pods[group]
-            node = self._node[group] = self._only_node(group, next(iter(pods.values())))
-            if node is not None:
-                self._on_one_node.update(key for key, pod in pods.items() if node in ("", pod.spec.node_name))
+            node = self._only_node(group, next(iter(self._pods[group].values())))
+            if node is None:
+                self._node.pop(group, None)
+            else:
+                self._node[group] = node
         self._unjudged.clear()
-        return self._on_one_node
+        pods = ((node, item) for group, node in self._node.items() for item in self._pods[group].items())
+        return [key for node, (key, pod) in pods if node in ("", pod.spec.node_name)]
 
     def _only_node(self, group: _Confinement, pod: Pod) -> str | None:
         snapshot, nodes = self._snapshot, self._snapshot.nodes

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from webhook.kube.instants import epoch_or
+from webhook.kube.object_cache import Change
 from webhook.kube.objects.pod import Pod
 
 
@@ -20,7 +21,7 @@ class ServerTime(NamedTuple):
 
     def is_before(self, pod: Pod) -> bool:
         """Whether the pod was made after this moment."""
-        made = epoch_or(pod.metadata.creation_timestamp, -math.inf)
+        made = _made(pod)
         return made > self.made or (made == self.made and self.seen.get(pod.metadata.uid, math.inf) > self.known)
 
 
@@ -32,18 +33,16 @@ class Creations:
         self._seen: dict[str, int] = {}
         self._count = 0
 
-    def note(self, pod: Pod) -> None:
-        """A pod is seen for the first time."""
-        made = epoch_or(pod.metadata.creation_timestamp, -math.inf)
-        if made > self._made:
-            self._made, self._seen = made, {}
-        if made == self._made:
+    def changed(self, change: Change[Pod]) -> None:
+        """A pod is seen for the first time, or is gone."""
+        if change.old is not None:
+            if change.new is None:
+                self._seen.pop(change.old.metadata.uid, None)
+        elif change.new is not None and (made := _made(change.new)) >= self._made:
+            if made > self._made:
+                self._made, self._seen = made, {}
             self._count += 1
-            self._seen.setdefault(pod.metadata.uid, self._count)
-
-    def forget(self, pod: Pod) -> None:
-        """A pod is gone."""
-        self._seen.pop(pod.metadata.uid, None)
+            self._seen[change.new.metadata.uid] = self._count
 
     def now(self) -> ServerTime:
         """This moment: pods that have been seen are not younger."""
@@ -53,3 +52,7 @@ class Creations:
         """The moment of an RFC 3339 instant, which another clock may have given: this moment at the latest."""
         made = epoch_or(instant, math.inf)
         return ServerTime(made) if made < self._made else self.now()
+
+
+def _made(pod: Pod) -> float:
+    return epoch_or(pod.metadata.creation_timestamp, -math.inf)

@@ -1,314 +1,311 @@
-"""What was done and is not seen yet: victims leave and use up budgets, pods are nominated, plans are taken off. Pure.
+"""What was done and is not seen yet: it counts until the watch shows it, the object is gone, or its plan is given up.
 
-An expectation ends when the watch shows what is expected, when the pod is gone, or when its plan is given up.
+**Victims** leave. The Eviction API writes a victim into a budget's `status.disruptedPods` and takes it off
+`disruptionsAllowed` in one go; until the watch shows that, later decisions must not spend the same disruption again. A
+plain delete writes nothing: there the disruption controller counts the victim as no longer healthy once it is
+terminating (`countHealthyPods`), and `currentHealthy` falls. A victim that is not ready spends nothing either way if
+the budget is lenient with it: no status will ever count it (docs/kubernetes-behaviour.md K27).
+
+**Nominations** hold room, and no longer once their plan is taken off.
+
+**Claims on devices** of pods that are gone count, until kube-controller-manager takes them back, as it will leave them
+(docs/kubernetes-behaviour.md K42): without these consumers, and without allocation after the last. A claim that pods
+name themselves is not freed by evicting its users. Who names an allocated claim gets it as it is: the pod that a
+controller puts into the place of a victim, which is there before the victim has gone, or one that waits already. So
+such a claim counts as one that is not taken back (docs/reconciler.md#devices).
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import msgspec
 
 from webhook.kube.instants import rfc3339
 from webhook.kube.object_cache import Change
+from webhook.kube.objects.devices import ResourceClaim
 from webhook.kube.objects.meta import key_of
 from webhook.kube.objects.pod import Pod, PodDisruptionBudget
-from webhook.kube.selectors import Matcher, SelectorError, label_matcher, nothing
+from webhook.kube.pods import is_terminal
 from webhook.preemption.snapshot.budgets import is_lenient
+from webhook.preemption.snapshot.kinds import BUDGETS, CLAIMS, PODS, SnapshotKind
 from webhook.preemption.snapshot.pod_view import HEALTHY, STARTING, health_of
+from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.reconciler.state.annotations import carries
+from webhook.reconciler.state.index import Index, PodIndexes
 
-_OVERDUE = 120.0
-"""Seconds after which no budget is expected to count a victim that is leaving, whatever the status says: as long as the
-disruption controller itself believes in an eviction (docs/kubernetes-behaviour.md K19)."""
-
-
-class Touched(NamedTuple):
-    """The pods and the budgets, by `namespace/name`, that are to be taken in again."""
-
-    pods: list[str]
-    budgets: list[str]
+_FINALIZER = "resource.kubernetes.io/delete-protection"
 
 
 @dataclass(slots=True)
 class _Victim:
     """A pod that plans expect to leave until `end`; several may count on its room, and it may be asked for any of them.
 
-    `health` is as it was last seen before it was `leaving`, `since` when that was noticed. Of the budgets it is `free`
-    of, by key, it spends nothing.
+    `health` is as it was last seen before it was `leaving`. `uncounted` are the budgets that have yet to count it.
     """
 
     uid: str
-    health: int = HEALTHY
-    leaving: bool = False
+    health: int
+    uncounted: frozenset[str]
     end: str = ""
+    leaving: bool = False
     gone: bool = False
-    since: float | None = None
     plans: set[str] = field(default_factory=set)
-    free: set[str] = field(default_factory=set)
 
 
-@dataclass(frozen=True, slots=True)
-class Cleared:
-    """Plans that are taken off a pod, and the nomination that is left: `pending` ones, and others that are `done`.
-
-    `version` is the pod's resourceVersion since the last of these was taken off.
-    """
-
-    nominated: str
-    pending: frozenset[str] = frozenset()
-    done: frozenset[str] = frozenset()
-    version: str = ""
-
-    def hides(self, pod: Pod) -> bool:
-        """Whether this version of the pod is from before that, so that its nomination does not count."""
-        seen, plans = pod.metadata.resource_version, self.pending
-        if seen.isdecimal() and self.version.isdecimal():
-            if int(seen) < int(self.version):
-                return True
-        else:
-            plans |= self.done
-        return any(carries(pod, plan) for plan in plans)
-
-    def shown(self, pod: Pod) -> bool:
-        """Whether this is the pod as it is since then, and no other plan is to be taken off."""
-        return bool(self.version) and not self.pending and not self.hides(pod)
-
-
-class _Nominated(NamedTuple):
-    uid: str
+class _Hold(NamedTuple):
     plan: str
     node: str
 
 
+class _Cleared(NamedTuple):
+    """A plan for this node is taken off a pod; once that is done `version` is the pod's resourceVersion."""
+
+    node: str
+    version: str = ""
+
+    def is_shown(self, pod: Pod, plan: str) -> bool:
+        """Whether this version of the pod is from after that."""
+        seen = pod.metadata.resource_version
+        if seen.isdecimal() and self.version.isdecimal():
+            return int(seen) >= int(self.version)
+        return bool(self.version) and not carries(pod, plan)
+
+
 class Pending:
-    """The expectations, by `namespace/name` of the pod.
+    """The expectations, by `namespace/name` of the object; `take` is told which objects count otherwise by now.
 
-    The Eviction API writes a victim into a budget's `status.disruptedPods` and takes it off `disruptionsAllowed` in one
-    go; until the watch shows that, later decisions must not spend the same disruption again. A plain delete writes
-    nothing: there the disruption controller counts the victim as no longer healthy once it is terminating
-    (`countHealthyPods`), and `currentHealthy` falls.
-
-    A victim that is not ready spends nothing either way if the budget is lenient with it: no status will ever count it
-    (docs/kubernetes-behaviour.md K27). What is missed for another reason is expected for two minutes at most.
+    Nothing is expected of a pod that `pods` does not show.
     """
 
-    def __init__(self) -> None:
-        self.cleared: dict[str, Cleared] = {}
-        """Pod to the plans that were taken off it, until the watch shows that."""
+    def __init__(
+        self,
+        pods: Mapping[str, Pod],
+        budgets: Mapping[str, PodDisruptionBudget],
+        snapshot: Snapshot,
+        index: PodIndexes,
+        take: Callable[[SnapshotKind, Iterable[str]], None],
+    ) -> None:
+        self._pods, self._budgets, self._snapshot, self._index, self._take = pods, budgets, snapshot, index, take
         self._victims: dict[str, _Victim] = {}
-        """Those that the watch does not show as leaving."""
-        self._uncounted: dict[str, dict[str, _Victim]] = {}
-        """By budget those that its status does not count, by name."""
-        self._nominated: dict[str, _Nominated] = {}
-        self._covers: dict[str, dict[str, Matcher]] = {}
-        """Namespace to its budgets, by key, and what each covers."""
+        """Those that are not seen leaving, or that a budget has yet to count."""
+        self._uncounted: Index[str, _Victim] = Index(lambda victim: victim.uncounted)
+        self._holds: dict[str, _Hold] = {}
+        """Pod to the plan and the node for which it counts as nominated."""
+        self._cleared: dict[str, dict[str, _Cleared]] = {}
+        """Pod to the plans that are taken off it."""
+        self._gone: Index[str, Collection[str]] = Index(lambda claims: claims)
+        """By claim that is yet to be taken back, its consumers that are gone, by uid and with all such claims."""
 
     def __len__(self) -> int:
-        return len(self._victims) + len(self._uncounted) + len(self._nominated)
+        return len(self._victims) + len(self._holds)
+
+    def remembered(self) -> int:
+        """How many pods count otherwise than they are shown, or are remembered and are gone."""
+        return len(self) + len(self._cleared.keys() - self._pods.keys())
 
     def covering(self, pod: Pod) -> list[str]:
         """The budgets that cover the pod."""
-        namespace, labels = pod.metadata.namespace, pod.metadata.labels or {}
-        return [key for key, covers in self._covers.get(namespace, {}).items() if covers(labels)]
+        return self._snapshot.budgets.covering(pod.metadata.namespace, pod.metadata.labels or {})
 
     def spending(self, budget: str) -> AbstractSet[str]:
         """The pods, by name, that are expected to use a disruption of the budget."""
-        return {name for name, victim in self._uncounted.get(budget, {}).items() if budget not in victim.free}
+        victims = self._uncounted.get(budget, {}).items()
+        return {key.partition("/")[2] for key, victim in victims if self._spends(victim, budget)}
+
+    def _spends(self, victim: _Victim, budget: str) -> bool:
+        if victim.leaving or victim.health in (HEALTHY, STARTING):
+            return victim.leaving or victim.health == HEALTHY
+        return not is_lenient(self._budgets[budget])
 
     def leaves_for(self, key: str) -> AbstractSet[str]:
         """The plans, by id, that count on the pod `namespace/name` to leave, which it does not do yet."""
         known = self._victims.get(key)
-        return known.plans if known is not None else frozenset()
+        return known.plans if known is not None and not known.leaving else frozenset()
 
-    # What was done.
+    def is_cleared(self, key: str, plan: str) -> bool:
+        """Whether what is shown of the pod is from before the plan of that id was, or is, taken off it."""
+        return plan in self._cleared.get(key, ())
 
-    def expect_leaving(self, pod: Pod, plan: str, end: float) -> list[str]:
-        """The pod was, or is about to be, asked to leave until `end`, in seconds since the epoch; its budgets."""
-        key, leaving = key_of(pod), bool(pod.metadata.deletion_timestamp)
-        health = HEALTHY if leaving else health_of(pod)
-        known = (self._victims.get(key), *self._uncounted_of(key).values())
-        same = (victim for victim in known if victim is not None and victim.uid == pod.metadata.uid)
-        victim = next(same, _Victim(pod.metadata.uid))
-        if not victim.leaving:
-            victim.health, victim.leaving = health, leaving
-        victim.end = rfc3339(end)
-        victim.plans.add(plan)
-        self._victims[key] = victim
-        budgets = self.covering(pod)
-        for budget in budgets:
-            self._uncounted.setdefault(budget, {})[pod.metadata.name] = victim
-        return budgets
+    def awaits_deallocation(self, uids: Iterable[str]) -> bool:
+        """Whether a claim of one of these pods, which are gone, has yet to be taken back."""
+        return not self._gone.known.isdisjoint(uids)
 
-    def expect_gone(self, plan: str) -> Touched:
-        """The pods that this plan has asked to leave count as gone now, and as counted by their budgets."""
+    # What is done.
+
+    def expect(self, plan: str, victims: Iterable[Pod], ends: Mapping[str, float]) -> None:
+        """These pods were, or are about to be, asked to leave; each will be gone at its end, by uid.
+
+        Ends are in seconds since the epoch.
+        """
+        keys = [key_of(pod) for pod in victims if pod.metadata.uid == _uid(self._pods.get(key_of(pod)))]
+        for key in keys:
+            pod, victim = self._pods[key], self._victims.get(key)
+            if victim is None and not pod.metadata.deletion_timestamp:
+                uncounted = frozenset(name for name in self.covering(pod) if not _counts(self._budgets[name], key))
+                victim = self._victims[key] = _Victim(pod.metadata.uid, health_of(pod), uncounted)
+                self._uncounted.put(key, victim)
+                self._take(BUDGETS, uncounted)
+            if victim is not None:
+                victim.end = rfc3339(ends[victim.uid])
+                victim.plans.add(plan)
+        self._take(PODS, keys)
+
+    def hold(self, plan: str, preemptor: tuple[str, str], node: str) -> None:
+        """The preemptor (key, uid) was, or is about to be, nominated, also if the scheduler clears its nomination."""
+        key, uid = preemptor
+        if _uid(self._pods.get(key)) == uid:
+            self._holds[key] = _Hold(plan, node)
+            self._take(PODS, (key,))
+
+    def give_up(self, plan: str, leaving: Container[str], nominated: Container[str] = ()) -> None:
+        """Expect of a plan only that the pods of these uids leave, and that those of these keys are `nominated`."""
+        held = [key for key, hold in self._holds.items() if hold.plan == plan and key not in nominated]
+        victims = self._victims.items()
+        staying = [key for key, victim in victims if plan in victim.plans and victim.uid not in leaving]
+        for key in held:
+            del self._holds[key]
+        for key in staying:
+            self._victims[key].plans.discard(plan)
+            if not self._victims[key].plans:
+                self._forget(key)
+        self._take(PODS, staying + held)
+
+    def expect_gone(self, plan: str) -> None:
+        """The victims of a rehearsed plan count as gone, and as counted by their budgets."""
         gone = [key for key, victim in self._victims.items() if plan in victim.plans]
         for key in gone:
             self._victims[key].gone = True
-        counted = self._uncounted_for(plan)
-        for budget, name in counted:
-            self._count(budget, name)
-        return Touched(gone, list(dict(counted)))
+            self._count(key, self._victims[key].uncounted)
+        self._take(PODS, gone)
 
-    def expect_nominated(self, key: str, uid: str, plan: str, node: str) -> None:
-        """The pod was, or is about to be, nominated to the node."""
-        self._nominated[key] = _Nominated(uid, plan, node)
+    def expect_cleared(self, plan: str, node: str, pod: Pod, *, done: bool) -> None:
+        """This plan for that node is to be taken off the pod; once that is `done`, the pod is as given."""
+        key = key_of(pod)
+        if pod.metadata.uid == _uid(self._pods.get(key)):
+            self._cleared.setdefault(key, {})[plan] = _Cleared(node, pod.metadata.resource_version if done else "")
+            self._take(PODS, (key,))
 
-    def expect_cleared(self, key: str, plan: str, node: str, pod: Pod, *, done: bool) -> None:
-        """The plan for that node is to be taken off the pod; once that is `done`, the pod is as given.
+    def expect_not_cleared(self, keys: Iterable[str] | None = None) -> None:
+        """Count the nominations of these pods, or of all, that are shown: this process clears them no more."""
+        known = [key for key in list(self._cleared if keys is None else keys) if self._cleared.pop(key, None)]
+        self._take(PODS, known)
 
-        The watch may not have shown yet that the plan before was taken off.
-        """
-        known = self.cleared.get(key, Cleared(pod.status.nominated_node_name))
-        left = pod.status.nominated_node_name if done else known.nominated
-        left = "" if left == node else left
-        if done:
-            version = pod.metadata.resource_version
-            self.cleared[key] = Cleared(left, known.pending - {plan}, known.done | {plan}, version)
-        else:
-            self.cleared[key] = replace(known, nominated=left, pending=known.pending | {plan})
+    def expect_deallocated(self, uid: str) -> None:
+        """The pod with this uid is gone, and so are its claims soon."""
+        claims = self._snapshot.device_claims.used_by(uid)
+        self._gone.put(uid, claims)
+        self._take(CLAIMS, claims)
 
-    def give_up(self, plan: str, but: Container[str] = (), nominated: Container[str] = ()) -> Touched:
-        """Expect of this plan only that the pods of these uids leave, and that those of these keys are `nominated`."""
-        held = [key for key, it in self._nominated.items() if it.plan == plan and key not in nominated]
-        leaving = [key for key, victim in self._victims.items() if plan in victim.plans and victim.uid not in but]
-        uncounted = self._uncounted_for(plan, but)
-        for victim in [self._victims[key] for key in leaving] + [self._uncounted[key][name] for key, name in uncounted]:
-            victim.plans.discard(plan)
-        for key in held:
-            del self._nominated[key]
-        for key in leaving:
-            if not self._victims[key].plans:
-                del self._victims[key]
-        for budget, name in uncounted:
-            if not self._uncounted[budget][name].plans:
-                self._count(budget, name)
-        return Touched(leaving + held, list(dict(uncounted)))
-
-    def _uncounted_for(self, plan: str, but: Container[str] = ()) -> list[tuple[str, str]]:
-        """The victims of this plan that budgets have yet to count, except those of these uids: budget and name."""
-        return [
-            (budget, name)
-            for budget, victims in self._uncounted.items()
-            for name, victim in victims.items()
-            if plan in victim.plans and victim.uid not in but
-        ]
-
-    def _uncounted_of(self, key: str) -> dict[str, _Victim]:
-        """The victim `namespace/name` by the budgets that have yet to count it."""
-        (start, slash, name), known = key.partition("/"), self._uncounted.items()
-        return {key: names[name] for key, names in known if name in names and key.startswith(start + slash)}
+    def expect_allocated(self, uid: str) -> None:
+        """The pod with this uid is there after all."""
+        if uid in self._gone.known:
+            self._take(CLAIMS, self._gone.put(uid, None))
 
     # What the watches show.
 
-    def overlay(self, key: str, pod: Pod) -> Pod | None:
-        """The pod with what is expected of it; None if it counts as gone. What the watch shows is no more expected."""
-        nominated, victim = self._nominated.get(key), self._victims.get(key)
-        if (cleared := self.cleared.get(key)) is not None:
-            if cleared.shown(pod):
-                del self.cleared[key]
-            elif cleared.hides(pod):
-                pod = _nominated_to(pod, cleared.nominated)
-        if nominated is not None:
-            # An earlier plan's nomination to the same node, on its way to be cleared, is not the one that is expected.
-            seen = pod.status.nominated_node_name == nominated.node and carries(pod, nominated.plan)
-            if seen or nominated.uid != pod.metadata.uid or pod.spec.node_name:
-                del self._nominated[key]
-            else:
-                pod = _nominated_to(pod, nominated.node)
-        if victim is None:
-            return pod
-        if victim.uid != pod.metadata.uid or pod.metadata.deletion_timestamp:
-            del self._victims[key]
+    def budget_changed(self, change: Change[PodDisruptionBudget]) -> None:
+        """Learn which victims a budget counts by now: those that its status names.
+
+        If `currentHealthy` fell, as many others that are seen terminating are counted, too.
+        """
+        key, old, new = change.key, change.old, change.new
+        victims = self._uncounted.get(key, {})
+        counted = [pod for pod in victims if new is None or _counts(new, pod)]
+        if old is not None and new is not None:
+            leaving = [pod for pod, victim in victims.items() if victim.leaving and pod not in counted]
+            counted += leaving[: max(0, old.status.current_healthy - new.status.current_healthy)]
+        for pod in counted:
+            self._count(pod, {key})
+
+    def expected(self, kind: SnapshotKind, key: str, shown: Any) -> Any:
+        """The object, of which this is shown, as decisions are to see it; None if it counts as gone."""
+        if kind is PODS:
+            self._pod_seen(key, shown)
+            return None if shown is None or is_terminal(shown) else self._pod(key, shown)
+        if kind is BUDGETS and shown is not None and (spent := len(self.spending(key))):
+            allowed = max(0, shown.status.disruptions_allowed - spent)
+            return _with_status(shown, disruptions_allowed=allowed)
+        if kind is CLAIMS:
+            consumers = {user.uid for user in shown.status.reserved_for or ()} if shown is not None else ()
+            for uid in set(self._gone.get(key, ())).difference(consumers):
+                self._gone.put(uid, frozenset(self._gone.of(uid)) - {key})
+            return None if shown is None else self._claim(key, shown)
+        return shown
+
+    def _pod_seen(self, key: str, pod: Pod | None) -> None:
+        """What is shown of a pod is no more expected."""
+        cleared = self._cleared.pop(key, None)
+        if pod is None:
+            self._holds.pop(key, None)
+            self._forget(key)
+            return
+        for plan, done in (cleared or {}).items():
+            if not done.is_shown(pod, plan):
+                self._cleared.setdefault(key, {})[plan] = done
+        victim = self._victims.get(key)
+        if victim is None or victim.leaving:
+            return
+        if pod.metadata.deletion_timestamp:
+            free = {budget for budget in victim.uncounted if not self._spends(victim, budget)}
+            victim.leaving = True
+            self._count(key, free)
+        elif victim.health != (health := health_of(pod)):
+            victim.health = health
+            self._take(BUDGETS, victim.uncounted)
+
+    def _pod(self, key: str, pod: Pod) -> Pod | None:
+        nominated, hold, victim = pod.status.nominated_node_name, self._holds.get(key), self._victims.get(key)
+        for plan, cleared in self._cleared.get(key, {}).items():
+            nominated = "" if nominated == cleared.node and carries(pod, plan) else nominated
+        if hold is not None and not pod.spec.node_name:
+            nominated = hold.node
+        if nominated != pod.status.nominated_node_name:
+            pod = _with_status(pod, nominated_node_name=nominated)
+        if victim is None or pod.metadata.deletion_timestamp:
             return pod
         meta = msgspec.structs.replace(pod.metadata, deletion_timestamp=victim.end)
         return None if victim.gone else msgspec.structs.replace(pod, metadata=meta)
 
-    def overlay_budget(self, key: str, budget: PodDisruptionBudget) -> PodDisruptionBudget:
-        """The budget with what is expected already taken off; what its status shows is no more expected."""
-        for name in [name for name in budget.status.disrupted_pods or () if name in self._uncounted.get(key, ())]:
-            self._count(key, name)
-        lenient = is_lenient(budget)
-        for victim in self._uncounted.get(key, {}).values():
-            if not victim.leaving:
-                spends = victim.health == HEALTHY or (victim.health != STARTING and not lenient)
-                victim.free = victim.free - {key} if spends else victim.free | {key}
-        if not (spent := len(self.spending(key))):
-            return budget
-        allowed = max(0, budget.status.disruptions_allowed - spent)
-        return msgspec.structs.replace(
-            budget, status=msgspec.structs.replace(budget.status, disruptions_allowed=allowed)
-        )
+    def _claim(self, key: str, claim: ResourceClaim) -> ResourceClaim:
+        """Without its finalizer a claim keeps its allocation, and so does one that stays in use."""
+        finalizers = claim.metadata.finalizers or ()
+        if gone := self._gone.get(key):
+            staying = [consumer for consumer in claim.status.reserved_for or () if consumer.uid not in gone]
+            allocation = claim.status.allocation if staying or _FINALIZER not in finalizers else None
+            claim = _with_status(claim, reserved_for=staying or None, allocation=allocation)
+        if claim.status.allocation is not None and key in self._index.keeping and finalizers:
+            claim = msgspec.structs.replace(claim, metadata=msgspec.structs.replace(claim.metadata, finalizers=None))
+        return claim
 
-    def pod_changed(self, key: str, pod: Pod | None) -> list[str]:
-        """A pod is seen again, or is gone: by then its budgets have counted it. The budgets to be looked at again."""
-        victims, changed = self._uncounted_of(key), []
-        for budget, victim in victims.items():
-            if pod is None or victim.uid != pod.metadata.uid:
-                self._count(budget, key.partition("/")[2])
-                changed.append(budget)
-            elif pod.metadata.deletion_timestamp:
-                victim.leaving = True
-            elif victim.health != health_of(pod):
-                changed.append(budget)
-        if pod is None:
-            self.cleared.pop(key, None)
-            self._victims.pop(key, None)
-            self._nominated.pop(key, None)
-        elif not pod.metadata.deletion_timestamp:
-            for victim in victims.values():
-                victim.health = health_of(pod)
-        return changed
+    def _forget(self, key: str) -> None:
+        """Nothing is expected of a victim any more."""
+        if (victim := self._victims.pop(key, None)) is not None:
+            self._uncounted.put(key, None)
+            self._take(BUDGETS, victim.uncounted)
 
-    def budget_changed(self, change: Change[PodDisruptionBudget], pods: Mapping[str, Pod]) -> None:
-        """Learn what a budget covers, and which victims its status counts by now; `pods` are all, by `namespace/name`.
-
-        If `currentHealthy` fell, that many victims that are seen terminating are counted. A selector that cannot be
-        read covers nothing.
-        """
-        key, old, new = change.key, change.old, change.new
-        namespace = key.partition("/")[0]
-        budgets = self._covers.setdefault(namespace, {})
-        budgets.pop(key, None)
-        if new is not None:
-            try:
-                budgets[key] = label_matcher(new.spec.selector)
-            except SelectorError:
-                budgets[key] = nothing
-        if not budgets:
-            del self._covers[namespace]
-        if old is not None and new is not None:
-            victims = {name: pods.get(f"{namespace}/{name}") for name in self.spending(key)}
-            counted = [name for name, pod in victims.items() if pod is not None and pod.metadata.deletion_timestamp]
-            for name in counted[: max(0, old.status.current_healthy - new.status.current_healthy)]:
-                self._count(key, name)
-
-    def overdue(self, now: float) -> list[str]:
-        """Have no budget count those who have been leaving for too long; the budgets to be looked at again.
-
-        `now` is in monotonic seconds; a victim's time begins with the first call after it was seen leaving.
-        """
-        late = []
-        for budget, victims in self._uncounted.items():
-            for name, victim in victims.items():
-                if victim.leaving and victim.since is None:
-                    victim.since = now
-                elif victim.since is not None and now - victim.since >= _OVERDUE:
-                    late.append((budget, name))
-        for budget, name in late:
-            self._count(budget, name)
-        return list(dict(late))
-
-    def _count(self, budget: str, name: str) -> None:
-        """The budget has counted this victim."""
-        victims = self._uncounted[budget]
-        victims.pop(name, None)
-        if not victims:
-            del self._uncounted[budget]
+    def _count(self, key: str, budgets: AbstractSet[str]) -> None:
+        """These budgets have counted a victim."""
+        victim = self._victims[key]
+        victim.uncounted -= budgets
+        self._uncounted.put(key, victim)
+        self._take(BUDGETS, budgets)
+        if victim.leaving and not victim.uncounted:
+            self._forget(key)
 
 
-def _nominated_to(pod: Pod, node: str) -> Pod:
-    return msgspec.structs.replace(pod, status=msgspec.structs.replace(pod.status, nominated_node_name=node))
+def _counts(budget: PodDisruptionBudget, key: str) -> bool:
+    """Whether the budget's status names the pod."""
+    return key.partition("/")[2] in (budget.status.disrupted_pods or ())
+
+
+def _uid(pod: Pod | None) -> str:
+    return "" if pod is None else pod.metadata.uid
+
+
+def _with_status(item: Any, **fields: Any) -> Any:
+    """The object with these fields of its status."""
+    return msgspec.structs.replace(item, status=msgspec.structs.replace(item.status, **fields))

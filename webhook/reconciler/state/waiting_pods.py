@@ -5,17 +5,23 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable
 from functools import partial
-from itertools import chain
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from webhook.kube.object_cache import Change
 from webhook.kube.objects.pod import Pod
-from webhook.kube.pods import is_terminal
 from webhook.preemption.snapshot.pod_info import claims_of, label_keys_read, node_of, shape_of
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.preemption.snapshot.volume_index import claim_key, claim_shape
+from webhook.reconciler.state.index import Index
 
-_Shape = tuple[int, bytes]
+
+class _Shape(NamedTuple):
+    scheduler: str
+    priority: int
+    read: bytes
+    """What filters read of the pod."""
+
 
 _MOST_KEYS = 1000
 """Keys of labels that are remembered as read, at most; with more of them every label counts as read."""
@@ -42,97 +48,61 @@ class WaitingPods:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._claim_shape = partial(claim_shape, snapshot.claims, snapshot.volumes)
-        self._of_scheduler: dict[str, dict[_Shape, WaitingGroup]] = {}
-        self._place: dict[str, tuple[str, _Shape]] = {}
+        self._pods: Index[_Shape, Pod] = Index(self._shapes)
+        self._users: Index[str, Pod] = Index(lambda pod: frozenset().union(*(claims_of(pod) or ())))
+        """By claim, the pods that wait with it."""
         self._read: set[str] = set()
         self._grouped_by: frozenset[str] = frozenset()
         """The keys of labels by which the pods are grouped now."""
-        self._users: dict[str, dict[str, Pod]] = {}
-        """By claim, the pods that wait with it."""
 
-    def put(self, key: str, pod: Pod) -> None:
-        """Add or update a pod; one that has a node, has ended, is being deleted or is held back does not wait."""
-        meta, spec = pod.metadata, pod.spec
-        self.drop(key)
-        if len(self._read) <= _MOST_KEYS:
+    def put(self, key: str, pod: Pod | None) -> None:
+        """Add or update a pod; one that has a node, is being deleted or held back does not wait, nor does None."""
+        if pod is not None and len(self._read) <= _MOST_KEYS:
             self._read |= label_keys_read(pod)
-        if not (spec.node_name or spec.scheduling_gates or meta.deletion_timestamp or is_terminal(pod)):
-            self._group(key, pod)
+        waits = pod and not (pod.spec.node_name or pod.spec.scheduling_gates or pod.metadata.deletion_timestamp)
+        for index in (self._pods, self._users):
+            index.put(key, pod if waits else None)
 
-    def _group(self, key: str, pod: Pod) -> None:
+    def _shapes(self, pod: Pod) -> tuple[_Shape]:
         read = self._grouped_by if len(self._grouped_by) <= _MOST_KEYS else (pod.metadata.labels or {}).keys()
-        shape = pod.spec.priority or 0, shape_of(pod, read, self._claim_shape)
-        self._place[key] = pod.spec.scheduler_name, shape
-        for claim in _claims(pod):
-            self._users.setdefault(claim, {})[key] = pod
-        groups = self._of_scheduler.setdefault(pod.spec.scheduler_name, {})
-        groups.setdefault(shape, WaitingGroup(shape[0], {})).pods[key] = pod
+        return (_Shape(pod.spec.scheduler_name, pod.spec.priority or 0, shape_of(pod, read, self._claim_shape)),)
 
     def changed(self, change: Change[Any]) -> None:
         """The snapshot has taken in another claim or volume: the pods that wait with that claim are grouped again."""
         for claim in {claim_key(change.old), claim_key(change.new)}:
             for key, pod in list(self._users.get(claim, {}).items()):
-                self.put(key, pod)
+                self._pods.put(key, pod)
 
-    def _groups(self) -> dict[str, dict[_Shape, WaitingGroup]]:
-        """By scheduler; first those pods are grouped again that have labels which are read only now."""
+    def _grouped(self) -> Index[_Shape, Pod]:
+        """The pods by their shape; first those are grouped again that have labels which are read only now."""
         if len(self._read) > len(self._grouped_by):
             new, self._grouped_by = self._read - self._grouped_by, frozenset(self._read)
-            waiting = [
-                item
-                for groups in self._of_scheduler.values()
-                for group in groups.values()
-                for item in group.pods.items()
-            ]
-            for key, pod in waiting:
+            for key, pod in [item for pods in self._pods.values() for item in pods.items()]:
                 if len(self._read) > _MOST_KEYS or not new.isdisjoint(pod.metadata.labels or ()):
-                    self.drop(key)
-                    self._group(key, pod)
-        return self._of_scheduler
+                    self._pods.put(key, pod)
+        return self._pods
 
     def shape(self, key: str) -> tuple[str, int, bytes] | None:
         """The pod's scheduler, its priority and what filters read of it; None if it does not wait."""
-        groups = self._groups()
-        scheduler, shape = self._place.get(key, ("", None))
-        if shape is None:
-            return None
-        priority, text = shape
-        return scheduler, priority, text + node_of(groups[scheduler][shape].pods[key]).encode()
-
-    def drop(self, key: str) -> None:
-        """Forget a pod."""
-        scheduler, shape = self._place.pop(key, ("", None))
-        if shape is None:
-            return
-        groups = self._of_scheduler[scheduler]
-        pods = groups[shape].pods
-        for claim in _claims(pods.pop(key)):
-            del self._users[claim][key]
-            if not self._users[claim]:
-                del self._users[claim]
-        if not pods:
-            del groups[shape]
-        if not groups:
-            del self._of_scheduler[scheduler]
+        pods = self._grouped()
+        for shape in pods.of(key):
+            return shape.scheduler, shape.priority, shape.read + node_of(pods[shape][key]).encode()
+        return None
 
     def keys(self) -> Iterable[str]:
         """All of them, by `namespace/name`."""
-        return self._place.keys()
+        return self._pods.known
 
-    def groups(self) -> Iterable[WaitingGroup]:
+    def groups(self) -> list[WaitingGroup]:
         """All groups, of all schedulers."""
-        return chain.from_iterable(groups.values() for groups in self._groups().values())
+        return [WaitingGroup(shape.priority, pods) for shape, pods in self._grouped().items()]
 
-    def ahead_of(self, pod: Pod, most: int) -> Iterable[WaitingGroup]:
+    def ahead_of(self, pod: Pod, most: int) -> list[WaitingGroup]:
         """The groups that the pod's scheduler tries before it, the most important first; at most so many."""
-        priority = pod.spec.priority or 0
-        groups = self._groups().get(pod.spec.scheduler_name, {}).values()
-        return heapq.nlargest(most, (group for group in groups if group.priority > priority), key=_priority)
-
-
-def _claims(pod: Pod) -> frozenset[str]:
-    return frozenset().union(*(claims_of(pod) or ()))
-
-
-def _priority(group: WaitingGroup) -> int:
-    return group.priority
+        priority, scheduler, groups = pod.spec.priority or 0, pod.spec.scheduler_name, self._grouped().items()
+        ahead = [
+            WaitingGroup(shape.priority, pods)
+            for shape, pods in groups
+            if shape.priority > priority and shape.scheduler == scheduler
+        ]
+        return heapq.nlargest(most, ahead, key=attrgetter("priority"))

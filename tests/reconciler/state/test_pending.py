@@ -1,0 +1,316 @@
+"""What was done counts until the watch shows it, not a moment longer, and what is gone leaves nothing."""
+
+from typing import Any
+
+import pytest
+
+from tests.reconciler.builders import START, Setting, budget, node, pod, preemptor
+from tests.reconciler.device_settings import claim
+from webhook.kube.instants import rfc3339
+from webhook.kube.objects.devices import ResourceClaim
+from webhook.kube.objects.pod import Pod, PodDisruptionBudget
+from webhook.kube.resources import RESOURCE_CLAIM
+from webhook.policy.model.values import PLAN
+from webhook.reconciler.evaluate.outcomes import Evicts
+
+VICTIM, PREEMPTOR = "default/v", "default/p"
+READY = [{"type": "Ready", "status": "True"}]
+
+
+class Expecting(Setting):
+    """A cluster in which these pods are expected to leave for a plan, whose preemptor is nominated to a node."""
+
+    def __init__(
+        self, *victims: Pod, budgets: tuple[PodDisruptionBudget, ...] = (), plans: tuple[str, ...] = ("plan",)
+    ):
+        super().__init__(node("n1"), node("n2"))
+        self.pending = self.state.pending
+        self.add(*victims, preemptor())
+        for made in budgets:
+            self.budget(made)
+        for plan in plans:
+            self.pending.expect(plan, victims, {victim.metadata.uid: START for victim in victims})
+
+    def leaving(self) -> set[str]:
+        """The pods that count as leaving."""
+        return set(self.state.index.leaving)
+
+    def nominated(self) -> dict[str, set[str]]:
+        """Node to the pods that count as nominated to it."""
+        return {node: set(pods) for node, pods in self.state.index.nominated.items()}
+
+    def left(self, name: str = "web") -> int:
+        """How many disruptions a budget has left for decisions."""
+        budgets = self.state.snapshot.budgets
+        return int(budgets._allowed[budgets._index[f"default/{name}"]])
+
+
+def leaving(name: str = "v", **more: Any) -> Pod:
+    return pod(name, node="n1", deleted=rfc3339(START + 30), **more)
+
+
+def test_victim_counts_as_leaving_until_it_is_seen_leaving():
+    """Between the eviction and the watch event the victim is terminating to every decision."""
+    setting = Expecting(shown := pod("v", node="n1"))
+    assert setting.state.index.leaving[VICTIM].metadata.deletion_timestamp == rfc3339(START)
+    assert shown.metadata.deletion_timestamp is None
+    setting.add(seen := leaving())
+    assert setting.state.index.leaving[VICTIM] is seen
+    assert len(setting.pending) == 0, "nothing is expected of it any more"
+
+
+def test_of_whom_nothing_is_expected():
+    """Other pods, and one that is made again under the victim's or the preemptor's name, count as they are shown."""
+    setting = Expecting(pod("v", node="n1"))
+    setting.pending.hold("plan", (PREEMPTOR, "uid-p"), "n1")
+    setting.add(pod("other", node="n1"), pod("v", node="n1", uid="another"), preemptor(uid="another"))
+    assert (setting.leaving(), setting.nominated(), len(setting.pending)) == (set(), {}, 0)
+    setting.pending.hold("plan", (PREEMPTOR, "uid-p"), "n1")
+    setting.pending.expect("plan", [pod("v", node="n1")], {"uid-v": START})
+    assert (setting.leaving(), setting.nominated(), len(setting.pending)) == (set(), {}, 0)
+
+
+def test_preemptor_counts_as_nominated():
+    """The room is reserved from the decision until the plan is given up, or the pod is bound."""
+    setting = Expecting()
+    setting.pending.hold("plan", (PREEMPTOR, "uid-p"), "n1")
+    for shown in (preemptor(), preemptor(nominated="n1"), preemptor()):
+        setting.add(shown)
+        assert setting.nominated() == {"n1": {PREEMPTOR}}
+    setting.pending.give_up("plan", (), {PREEMPTOR})
+    assert setting.nominated() == {"n1": {PREEMPTOR}}
+    setting.add(preemptor(node="n2"))
+    assert setting.nominated() == {}
+    setting.add(preemptor())
+    setting.pending.give_up("plan", ())
+    assert setting.nominated() == {}
+
+
+@pytest.mark.parametrize("versions", ["123", "abc"], ids=["numbers", "without order"])
+@pytest.mark.parametrize("later", ["n1", "n2"])
+def test_nomination_of_a_plan_before_the_last_one(later: str, versions: str):
+    """A plan was taken off a pod and so is the next one, before the watch has shown the first: neither holds room."""
+    setting = Expecting()
+    shown, between, last = (preemptor("p", nominated=name) for name in ("n1", "", later))
+    for made, plan, version in zip((shown, between, last), ("first", "", "second"), versions, strict=True):
+        made.metadata.resource_version = version
+        made.metadata.annotations = {PLAN: f'{{"id":"{plan}"}}'} if plan else {}
+
+    def counted(version: Pod) -> list[str]:
+        setting.add(version)
+        return sorted(setting.nominated())
+
+    assert counted(shown) == ["n1"]
+    setting.pending.expect_cleared("first", "n1", shown, done=False)
+    setting.pending.expect_cleared("first", "n1", between, done=True)
+    setting.pending.expect_cleared("second", later, shown, done=False)
+    assert [counted(version) for version in (shown, between, last)] == [[], [], []]
+    assert [setting.pending.is_cleared(PREEMPTOR, plan) for plan in ("first", "second")] == [False, True]
+    setting.pending.expect_not_cleared()
+    assert counted(last) == [later]
+
+
+def test_a_nomination_to_another_node_stays():
+    """Who takes a plan off leaves a nomination that is not the plan's."""
+    setting = Expecting()
+    shown = preemptor(nominated="n2")
+    shown.metadata.annotations = {PLAN: '{"id":"plan"}'}
+    setting.add(shown)
+    setting.pending.expect_cleared("plan", "n1", shown, done=False)
+    assert setting.nominated() == {"n2": {PREEMPTOR}}
+
+
+def test_giving_up_keeps_those_already_asked():
+    """A plan that is dropped half-way still expects the pods it has asked to leave."""
+    setting = Expecting(pod("v", node="n1"), pod("w", node="n1"))
+    setting.pending.hold("plan", (PREEMPTOR, "uid-p"), "n1")
+    setting.pending.give_up("plan", {"uid-v"})
+    assert (setting.leaving(), setting.nominated()) == ({VICTIM}, {})
+
+
+def test_a_victim_is_expected_as_long_as_one_plan_does():
+    """Two plans may have a victim in common: that one of them gives up takes nothing back."""
+    setting = Expecting(pod("v", node="n1"), budgets=(budget("web", 3, {}),), plans=("first", "second"))
+    assert setting.pending.leaves_for(VICTIM) == {"first", "second"}
+    setting.pending.give_up("second", ())
+    assert (setting.left(), setting.pending.leaves_for(VICTIM)) == (2, {"first"})
+    setting.pending.give_up("first", ())
+    assert (setting.left(), len(setting.pending)) == (3, 0)
+
+
+def test_a_victim_that_leaves_is_counted_once_for_all_plans():
+    """A plan that names it while it leaves takes nothing back when it gives up, and nothing counts longer for it."""
+    setting = Expecting(pod("v", node="n1", conditions=READY), budgets=(budget("web", 3, {}),), plans=("first",))
+    setting.add(leaving(conditions=READY))
+    setting.pending.expect("second", [leaving()], {"uid-v": START})
+    setting.pending.give_up("second", ())
+    assert setting.left() == 2
+    setting.remove(VICTIM)
+    assert (setting.left(), len(setting.pending)) == (3, 0)
+
+
+def test_budget_until_its_status_has_followed():
+    """A disruption is taken off until the status names the victim, or the victim is gone, then no more."""
+    setting = Expecting(pod("v", node="n1"), pod("w", node="n1"), budgets=(budget("web", 3, {}),))
+    assert setting.left() == 1
+    setting.budget(budget("web", 2, {}, disruptedPods={"v": rfc3339(START)}))
+    assert setting.left() == 1
+    setting.remove("default/w")
+    assert (setting.left(), setting.pending.spending("default/web")) == (2, set())
+    setting.pending.give_up("plan", ())
+    setting.pending.expect("another", [pod("v", node="n1")], {"uid-v": START})
+    assert setting.left() == 2, "it is counted already"
+    setting.state.budgets.take("default/web", None)
+    assert setting.pending.covering(pod("v")) == []
+
+
+def test_deleted_victim_counts_once():
+    """A victim that was deleted, not evicted, is no longer expected once the budget's status has counted it as gone."""
+    setting = Setting(node("n1"))
+    web = {"app": "web"}
+    victims = [pod(name, "4", node="n1", labels=web, conditions=READY) for name in ("a", "b")]
+    setting.add(*victims)
+    setting.budget(budget("web", 2, web, currentHealthy=3, desiredHealthy=1))
+    setting.expect(preemptor("p1", "4"), setting.evaluate(preemptor("p1", "4")))
+    assert len(setting.state.pending.spending("default/web")) == 1
+    gone = next(key for key in ("default/a", "default/b") if key in setting.state.index.leaving)
+    setting.budget(budget("web", 2, web, currentHealthy=3, desiredHealthy=1, observedGeneration=2))
+    assert setting.state.pending.spending("default/web") == {gone[8:]}, "a status without it changes nothing"
+    setting.add(pod(gone[8:], "4", node="n1", labels=web, deleted=rfc3339(START + 30)))
+    setting.budget(budget("web", 1, web, currentHealthy=2, desiredHealthy=1))
+    second = setting.evaluate(preemptor("p2", "4"))
+    assert isinstance(second, Evicts), "one more may go"
+    setting.expect(preemptor("p2", "4"), second, "another")
+    setting.remove(gone)
+    assert len(setting.state.pending.spending("default/web")) == 1
+    assert not isinstance(setting.evaluate(preemptor("p3", "8")), Evicts), "and no more than that"
+
+
+def test_health_that_falls_for_another_reason():
+    """A budget whose pods fail by themselves has not counted a victim that is not seen terminating yet."""
+    healthy = {name: lambda number, name=name: budget(name, 1, {}, currentHealthy=number) for name in ("web", "other")}
+    setting = Expecting(pod("v", node="n1", conditions=READY), budgets=(healthy["web"](3), healthy["other"](3)))
+    setting.budget(healthy["web"](2))
+    setting.add(leaving())
+    setting.budget(healthy["other"](2))
+    setting.budget(healthy["web"](3))
+    assert (setting.left("web"), setting.left("other")) == (0, 1)
+    setting.budget(healthy["web"](2))
+    assert setting.left("web") == 1
+
+
+LENIENT = {"currentHealthy": 2, "desiredHealthy": 1}
+
+
+@pytest.mark.parametrize(
+    ("victim", "status", "allowed"),
+    [
+        pytest.param(pod("v", node="n1", conditions=READY), LENIENT, 0, id="ready: it spends a disruption"),
+        pytest.param(pod("v", node="n1"), LENIENT, 1, id="not ready, and enough are healthy"),
+        pytest.param(pod("v", node="n1"), {"currentHealthy": 0}, 0, id="not ready, and the budget wants none healthy"),
+        pytest.param(pod("v", node="n1", phase="Pending"), {}, 1, id="still starting: no budget is asked"),
+    ],
+)
+def test_a_disruption_that_is_never_spent_is_not_expected(victim: Pod, status: dict, allowed: int):
+    """The Eviction API lets a pod that is not ready past a budget without spending anything, so no status counts it."""
+    assert Expecting(victim, budgets=(budget("web", 1, {}, **status),)).left() == allowed
+
+
+def test_each_budget_says_for_itself_whether_a_victim_spends():
+    """A victim that is not ready spends nothing of a budget that has enough pods, and one disruption of the other."""
+    budgets = budget("lenient", 1, {}, **LENIENT), budget("strict", 1, {}, currentHealthy=0)
+    setting = Expecting(pod("v", node="n1"), budgets=budgets)
+    assert (setting.left("strict"), setting.left("lenient")) == (0, 1)
+    setting.add(leaving(conditions=READY))
+    assert (setting.left("strict"), setting.left("lenient")) == (0, 1)
+
+
+def test_what_a_victim_spends_is_settled_when_it_is_leaving():
+    """It is ready or not until then; that it is not ready while it ends says nothing."""
+    setting = Expecting(pod("v", node="n1", conditions=READY), budgets=(budget("web", 1, {}, **LENIENT),))
+    spent = []
+    for shown in (pod("v", node="n1"), pod("v", node="n1", conditions=READY), leaving()):
+        setting.add(shown)
+        spent.append(1 - setting.left())
+    setting.budget(budget("web", 1, {}, **LENIENT, observedGeneration=2))
+    assert [*spent, 1 - setting.left()] == [0, 1, 1, 1]
+
+
+def test_nothing_is_left_of_what_is_gone():
+    """After a thousand namespaces with a budget and an evicted pod each, no memory of them is kept."""
+    setting = Setting(node("n1"))
+    state, labels = setting.state, {"app": "web"}
+    for number in range(1000):
+        team = f"team-{number}"
+        covering = budget("web", 1, labels)
+        covering.metadata.namespace = team
+        state.budgets.take(f"{team}/web", covering)
+        victim, waiting = (pod(name, node=on, labels=labels, namespace=team) for name, on in (("v", "n1"), ("p", "")))
+        setting.add(victim, waiting)
+        state.pending.expect("plan", [victim], {victim.metadata.uid: START})
+        state.pending.hold("plan", (f"{team}/p", waiting.metadata.uid), "n1")
+        state.pending.expect_cleared("plan", "n1", waiting, done=False)
+        setting.remove(f"{team}/v")
+        setting.remove(f"{team}/p")
+        state.budgets.take(f"{team}/web", None)
+    assert not any(vars(state.index).values())
+    assert (len(state.pending), state.pending.remembered()) == (0, 0)
+    assert state.snapshot.budgets.rows == 1, "the row of a budget that is gone is used again"
+
+
+HELD = claim("c", held=("d0",), by=("a", "b"))
+
+
+class Claimed(Setting):
+    """A cluster with a claim of two pods, of which one or both are gone."""
+
+    def __init__(self, *gone: str):
+        super().__init__(node("n1"))
+        self.claim(HELD)
+        for uid in gone:
+            self.state.pending.expect_deallocated(uid)
+
+    def claim(self, shown: ResourceClaim) -> None:
+        """Let the watch show the claim."""
+        self.state.caches[RESOURCE_CLAIM].take("default/c", shown)
+
+    def users(self) -> list[str]:
+        """The uids of the users that decisions see of it."""
+        return [user.uid for user in self.state.snapshot.device_claims.claims["default/c"].status.reserved_for or ()]
+
+    def waits_for(self) -> set[str]:
+        """The pods of which it is to be taken back."""
+        return {uid for uid in ("uid-a", "uid-b") if self.state.pending.awaits_deallocation([uid])}
+
+
+@pytest.mark.parametrize(
+    ("gone", "users"),
+    [((), ["uid-a", "uid-b"]), (("uid-a",), ["uid-b"]), (("uid-a", "uid-b"), [])],
+    ids=["none", "one", "all"],
+)
+def test_claims_of_pods_that_are_gone(gone: tuple[str, ...], users: list[str]):
+    """They count as kube-controller-manager will leave them: the allocation is gone with the last user."""
+    setting = Claimed(*gone)
+    allocated = setting.state.snapshot.device_claims.claims["default/c"].status.allocation is not None
+    assert (setting.users(), allocated, setting.waits_for()) == (users, bool(users), set(gone))
+
+
+def test_a_claim_that_is_seen_to_be_taken_back():
+    """Once the claim is as expected, or gone, nothing is remembered of its users."""
+    setting = Claimed("uid-a", "uid-b")
+    setting.claim(claim("c", held=("d0",), by=("b",)))
+    assert setting.waits_for() == {"uid-b"}
+    setting.claim(claim("c"))
+    assert setting.waits_for() == set()
+    setting.claim(HELD)
+    assert setting.users() == ["uid-a", "uid-b"]
+    setting.state.pending.expect_deallocated("uid-a")
+    setting.state.caches[RESOURCE_CLAIM].take("default/c", None)
+    assert setting.waits_for() == set()
+
+
+def test_a_pod_that_is_there_after_all():
+    """Its claims are as they are."""
+    setting = Claimed("uid-a")
+    setting.add(pod("a"))
+    assert (setting.users(), setting.waits_for()) == (["uid-a", "uid-b"], set())

@@ -1,0 +1,96 @@
+"""Pods by what they have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, KeysView
+from typing import Generic, TypeVar
+
+from webhook.kube.objects.pod import Pod
+from webhook.kube.pods import controller_of, workload_of
+from webhook.preemption.snapshot.columns import take_out
+from webhook.preemption.snapshot.pod_groups import NO_GROUP, GroupKey, group_of
+
+V = TypeVar("V")
+T = TypeVar("T")
+
+
+class Index(dict[V, dict[str, T]], Generic[V, T]):
+    """By each of the values that `values_of` has for them, the objects by key; values without objects are forgotten."""
+
+    def __init__(self, values_of: Callable[[T], Collection[V]]) -> None:
+        super().__init__()
+        self._values_of = values_of
+        self._values: dict[str, Collection[V]] = {}
+
+    @property
+    def known(self) -> KeysView[str]:
+        """The keys of the objects that have values."""
+        return self._values.keys()
+
+    def of(self, key: str) -> Collection[V]:
+        """The values of the object of that key; none if it is not known."""
+        return self._values.get(key, ())
+
+    def put(self, key: str, item: T | None) -> Collection[V]:
+        """Add or update an object, None takes it away; the values under which it has come or is no longer."""
+        old, new = self._values.get(key, ()), () if item is None else self._values_of(item)
+        changed: Collection[V] = ()
+        if old != new:
+            changed = {*old, *new}
+            for value in old:
+                take_out(self, value, key)
+            self._values.pop(key, None)
+            if new:
+                self._values[key] = new
+        if item is not None:
+            for value in new:
+                self.setdefault(value, {})[key] = item
+        return changed
+
+
+class PodIndexes:
+    """Pods, taken with what is expected of them, by `namespace/name`."""
+
+    def __init__(self) -> None:
+        self.leaving: dict[str, Pod] = {}
+        """Pods on a node that are terminating."""
+        self.nominated: Index[str, Pod] = Index(_nominated_to)
+        """By node, the pods without one that are nominated to it."""
+        self.owned: Index[str, Pod] = Index(_owners)
+        """By owner (`kube.pods.workload_of`), its pods on nodes."""
+        self.members: Index[GroupKey, Pod] = Index(_groups)
+        """By group, its pods that wait for a node."""
+        self.keeping: Index[str, Pod] = Index(_kept_claims)
+        """By claim on devices, `namespace/name`, the pods that keep it in use (`Pending`)."""
+
+    def put(self, key: str, pod: Pod | None) -> Collection[str]:
+        """Add or update a pod, None takes it away; the claims that other pods keep in use by that."""
+        if pod is not None and pod.spec.node_name and pod.metadata.deletion_timestamp:
+            self.leaving[key] = pod
+        else:
+            self.leaving.pop(key, None)
+        self.nominated.put(key, pod)
+        self.owned.put(key, pod)
+        self.members.put(key, pod)
+        return self.keeping.put(key, pod)
+
+
+def _nominated_to(pod: Pod) -> tuple[str, ...]:
+    node = pod.status.nominated_node_name
+    return (node,) if node and not pod.spec.node_name else ()
+
+
+def _owners(pod: Pod) -> tuple[str, ...]:
+    return (owner,) if pod.spec.node_name and (owner := workload_of(pod)) else ()
+
+
+def _groups(pod: Pod) -> tuple[GroupKey, ...]:
+    waits = not pod.spec.node_name and not pod.metadata.deletion_timestamp
+    return (group,) if waits and (group := group_of(pod)) is not NO_GROUP else ()
+
+
+def _kept_claims(pod: Pod) -> Collection[str]:
+    if not pod.spec.resource_claims or (pod.spec.node_name and controller_of(pod.metadata) is None):
+        return ()
+    names = [entry.get("resourceClaimName") for entry in pod.spec.resource_claims]
+    return frozenset(f"{pod.metadata.namespace}/{name}" for name in names if name)
