@@ -33,7 +33,7 @@ def busy(word: str = "web") -> model.Page:
     )
     values = {key.heading: "12" for key in RANKING}
     values |= {"sum of priorities": "-2147482648", "earliest start": "not started", word: "80"}
-    compared = model.Compared(node=f"node-{word}", values=values)
+    compared = model.Compared(node=f"node-{word}", compared=values)
     ladder = model.Ladder(
         (
             rung("system-node-critical", 2_000_001_000, running=6),
@@ -97,7 +97,7 @@ def busy(word: str = "web") -> model.Page:
                 node=f"node-{word}",
                 policy=word,
                 because=word,
-                compared=(compared,),
+                selected=compared,
                 how_compared=word,
                 victims=(victim,),
             ),

@@ -30,9 +30,9 @@ from webhook.reconciler.evictions.log import EvictionLog
 from webhook.reconciler.evictions.store import record_of
 from webhook.reconciler.overview.overview import (
     Surroundings,
-    _under_way,
-    _written,
     overview,
+    plan_shown,
+    written_plans,
 )
 from webhook.reconciler.overview.overview import (
     _decision as shown_decision,
@@ -40,7 +40,6 @@ from webhook.reconciler.overview.overview import (
 from webhook.reconciler.overview.overview import (
     _evictions as evictions_shown,
 )
-from webhook.reconciler.overview.plans_shown import plan_shown
 from webhook.reconciler.overview.priorities import ladder
 from webhook.reconciler.preemptors import PolicySet
 from webhook.reconciler.state.annotations import Alternative, DecidedVictim, DecisionRecord, encode
@@ -227,12 +226,12 @@ async def test_the_devices_of_a_plan():
     """Those that the plan holds, and the claims that have them: known to a leader, and written for all others."""
     setting = Devices(n1=2)
     made = setting.wants("p", 2, nominated="n1")
-    desk, plan = begun(setting, made)
+    _, plan = begun(setting, made)
     made.metadata.annotations = {**(made.metadata.annotations or {}), PLAN: encode(plan.written_on(plan.members[0]))}
 
     def shown():
-        for plans in (_under_way(desk.reconciler), _written([made])):
-            yield {one.device: one.held_by for one in plan_shown(setting.state, plans[0], 0.0).devices}
+        for known in (plan, *written_plans(setting.state, [made], 0.0)):
+            yield {one.device: one.held_by for one in plan_shown(setting.state, known, 0.0).devices}
 
     names = [f"{DRIVER}/n1/d{number}" for number in range(2)]
     for devices in shown():
@@ -246,8 +245,8 @@ async def test_the_devices_of_a_plan():
 async def test_many_devices_of_a_plan():
     """The first sixteen are shown, and how many more there are."""
     setting = Devices(n1=20)
-    desk, _ = begun(setting, setting.wants("p", 20))
-    row = plan_shown(setting.state, _under_way(desk.reconciler)[0], 0.0)
+    _, plan = begun(setting, setting.wants("p", 20))
+    row = plan_shown(setting.state, plan, 0.0)
     assert (len(row.devices), row.more_devices) == (16, 4)
 
 
@@ -311,7 +310,7 @@ async def test_the_page_of_a_leader_and_of_a_follower():
                 assert page.waiting_total == 2
                 ((plan,), (made,)) = page.plans, page.decisions
                 assert (plan.preemptor, plan.node, plan.victims[0].pod) == ("default/going", "node-1", "default/a")
-                assert (made.preemptor, made.compared[0].chosen) == ("default/going", True)
+                assert (made.preemptor, made.selected.node) == ("default/going", "node-1")
                 assert "default/hopeless" in document(page)
             await play.bound("going")
             async with play.reconciling(dry_run=True) as rehearsing:

@@ -3,13 +3,14 @@
 import msgspec
 import pytest
 
-from tests.reconciler.builders import START, Setting, node, pod, preemptor
+from tests.reconciler.builders import START, Setting, node, plan_for, pod, preemptor
 from webhook.kube.instants import rfc3339
-from webhook.policy.model.values import NOTICE, READY
-from webhook.reconciler.overview.plans_shown import UnderWay, plan_shown, victims_shown
+from webhook.policy.model.values import NOTICE, PLAN, READY
+from webhook.reconciler.overview.overview import plan_shown, written_plans
 from webhook.reconciler.plans.actions import Ending
 from webhook.reconciler.plans.plan import Member, Plan
 from webhook.reconciler.state.annotations import PlanMember, PlanRecord, PlanVictim
+from webhook.reconciler.state.annotations import encode as text_of
 from webhook.reconciler.state.notices import NoticeRecord, encode
 
 GANG = "scheduling.x-k8s.io/pod-group"
@@ -30,6 +31,17 @@ def member(number, **more):
     return pod(f"g-{number}", priority=100, labels=labels, annotations=KUEUE, **more)
 
 
+def shown(setting, plan, *pods):
+    """What is shown of a plan that is written on these pods, by default on one."""
+    pods, nodes = pods or (preemptor(),), {row.uid: row.node for row in plan.members or ()}
+    for one in pods:
+        own = msgspec.structs.replace(plan, node=nodes.get(one.metadata.uid, plan.node))
+        one.metadata.annotations = {**(one.metadata.annotations or {}), PLAN: text_of(own)}
+        setting.add(one)
+    (written,) = written_plans(setting.state, pods, 0.0)
+    return plan_shown(setting.state, written, 0.0)
+
+
 @pytest.fixture
 def setting():
     made = Setting(*(node(f"n{number}") for number in range(4)))
@@ -45,11 +57,10 @@ def setting():
 def test_a_gang_is_one_plan(setting):
     """Its members are bound, nominated or neither; what is missing to the minimum is said."""
     whole = record(("v2", 0), ("v3", 2), ("gone", 0), ("v1", 2), members=(1, 2))
-    plan = UnderWay([(member(1, nominated="n1"), whole), (member(2), msgspec.structs.replace(whole, node="n2"))])
-    assert plan_shown(setting.state, UnderWay([(preemptor("alone"), record())]), 0.0).gang is None
-    shown = plan_shown(setting.state, plan, 0.0)
-    assert (shown.step, shown.begun, shown.until, shown.reserved) == (2, START + 4.0, START + 64.0, False)
-    found = shown.gang
+    assert shown(setting, record(), preemptor("alone")).gang is None
+    plan = shown(setting, whole, member(1, nominated="n1"), member(2))
+    assert (plan.step, plan.begun, plan.until, plan.reserved) == (2, START + 4.0, START + 64.0, False)
+    found = plan.gang
     assert (found.name, found.minimum) == ("Kueue pod group default/g", 4)
     assert (found.bound, found.nominated, found.missing) == (1, 1, 2)
     assert [(one.pod, one.node, one.state) for one in found.members] == [
@@ -57,7 +68,7 @@ def test_a_gang_is_one_plan(setting):
         ("default/g-1", "n1", "nominated"),
         ("default/g-2", "n2", "to be nominated"),
     ]
-    assert [(one.pod, one.group) for one in shown.victims] == [
+    assert [(one.pod, one.group) for one in plan.victims] == [
         ("default/v2", ""),
         ("default/v3", "JobSet default/wide"),
         ("default/v1", "JobSet default/wide"),
@@ -72,29 +83,29 @@ def test_a_plan_whose_first_member_has_left_it(setting):
         Member("default/b", "uid-b", 100, "n2"),
     )
     plan = Plan(record(), [first, second], 0.0, 300.0)
-    shown = plan_shown(setting.state, UnderWay([(preemptor("b"), plan.written_on(second))], plan), 0.0)
-    assert (shown.preemptor, shown.priority, shown.node) == ("default/b", 100, "n2")
+    row = plan_shown(setting.state, plan, 0.0)
+    assert (row.preemptor, row.priority, row.node) == ("default/b", 100, "n2")
 
 
 def test_victims_of_one_group_stand_together(setting):
     """Also if others are between them, and if one of them is gone; many are cut."""
     names = [("v1", 1), ("v2", 0), ("gone", 1), *((f"w{number}", 0) for number in range(11))]
-    shown = plan_shown(setting.state, UnderWay([(preemptor(), record(*names))]), 0.0)
-    assert [(one.pod, one.state) for one in shown.victims[:3]] == [
+    plan = shown(setting, record(*names))
+    assert [(one.pod, one.state) for one in plan.victims[:3]] == [
         ("default/v1", "to be asked"),
         ("default/gone", "gone"),
         ("default/v2", "to be asked"),
     ]
-    assert {one.group for one in shown.victims[:2]} == {"JobSet default/wide"}
-    assert (len(shown.victims), shown.more_victims) == (12, 2)
+    assert {one.group for one in plan.victims[:2]} == {"JobSet default/wide"}
+    assert (len(plan.victims), plan.more_victims) == (12, 2)
 
 
 def test_victims_that_the_record_does_not_name(setting):
     """Those that are there have their names, those that are gone are counted."""
     uids = (setting.state.pods.get("default/v2").metadata.uid, "of-one-that-is-gone")
     plan = msgspec.structs.replace(record(), victims=tuple(PlanVictim("", "", uid) for uid in uids))
-    shown = plan_shown(setting.state, UnderWay([(preemptor(), plan)]), 0.0)
-    assert ([one.pod for one in shown.victims], shown.more_victims) == (["default/v2"], 1)
+    row = shown(setting, plan)
+    assert ([one.pod for one in row.victims], row.more_victims) == (["default/v2"], 1)
 
 
 def test_by_when_a_victim_goes(setting):
@@ -103,10 +114,14 @@ def test_by_when_a_victim_goes(setting):
     for name, plan, answer in (("v1", "id", {}), ("v2", "id", {READY: "true"}), ("v3", "id-2", {})):
         told = encode(NoticeRecord(plan=plan, by=by, uid="u", priority=100))
         setting.add(pod(name, node="n1", annotations={NOTICE: told, **answer}))
-    plan = UnderWay([(preemptor(), record(("v1", 0), ("v2", 0), ("v3", 0)))])
-    states = {key: shown.state for key, shown in victims_shown(setting.state, plan).items()}
-    assert states == {
-        "default/v1": f"to be asked by {by}",
-        "default/v2": "told, and ready",
-        "default/v3": "to be asked",
-    }
+    plan = shown(setting, record(("v1", 0), ("v2", 0), ("v3", 0)))
+    assert [one.state for one in plan.victims] == [f"to be asked by {by}", "told, and ready", "to be asked"]
+    assert plan.step == 2
+
+
+def test_how_far_a_leader_is_with_a_victim(setting):
+    """Also before the watch shows it."""
+    plan = plan_for(record(("v1", 0), ("v2", 0), ("v3", 0), ("gone", 0)))
+    plan.gone, plan.asking, plan.unneeded = {"uid-v1"}, {"uid-v2": pod("v2")}, {"uid-v3"}
+    states = [one.state for one in plan_shown(setting.state, plan, 0.0).victims]
+    assert states == ["asked", "being asked", "stays", "gone"]

@@ -199,7 +199,7 @@ def _decisions(page: Page) -> Html:
             f"policy {text(decision.policy)}{times}",
             plural(decision.candidates, "candidate") if decision.candidates else "",
             f"{plural(decision.already_leaving, 'pod')} leaving anyway" if decision.already_leaving else "",
-            f"decided in {decision.milliseconds:.1f} ms" if decision.milliseconds else "",
+            f"decided in {decision.decision_ms:.1f} ms" if decision.decision_ms else "",
         ]
         card = Html(
             f'<details class="card" id="{name}"><summary id="{name}-summary">'
@@ -220,16 +220,12 @@ def _clock(at: str) -> Html:
 
 
 def _why(decision: DecisionShown) -> Html:
-    if not decision.compared:
+    if decision.selected is None:
         return Html("")
-    headings = list(dict.fromkeys(heading for row in decision.compared for heading in row.values))
-    rows = [
-        [
-            Html(f"<strong>{text(row.node)}</strong> (chosen)" if row.chosen else text(row.node)),
-            *(_value(row.values.get(heading, "")) for heading in headings),
-        ]
-        for row in decision.compared
-    ]
+    nodes = (decision.selected, *decision.alternatives)
+    headings = list(dict.fromkeys(heading for row in nodes for heading in row.compared))
+    rows = [[text(row.node), *(_value(row.compared.get(heading, "")) for heading in headings)] for row in nodes]
+    rows[0][0] = Html(f"<strong>{rows[0][0]}</strong> (chosen)")
     caption = f"Why this node: {decision.how_compared}"
     because = f"<p>{text(decision.because)}.</p>" if decision.because else ""
     columns = range(1, len(headings) + 1)
@@ -253,7 +249,10 @@ def _leavers(decision: DecisionShown) -> Html:
         "priority": [number(victim.priority) for victim in decision.victims],
         "owner": [text(victim.owner) if victim.owner else NONE for victim in decision.victims],
         "rule": [text(victim.rule) for victim in decision.victims],
-        "why it may go": [text(victim.because) for victim in decision.victims],
+        "why it may go": [
+            text(victim.because + ("; its replacement could run nowhere else" if victim.last_resort else ""))
+            for victim in decision.victims
+        ],
     }
     if any(victim.node for victim in decision.victims):
         columns["node"] = [text(victim.node or decision.node) for victim in decision.victims]

@@ -57,11 +57,11 @@ class WaitingPod(msgspec.Struct, frozen=True, kw_only=True):
     next_try: float | None = None
 
 
-class VictimShown(msgspec.Struct, frozen=True, kw_only=True):
+class VictimShown(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A victim: how far it is, for a plan under way, or why it was one, for a decision.
 
     Victims of one `group` go whole or not at all; empty for none. `node` is where it is, if that is not the node of the
-    decision.
+    decision. The replacement of a `last_resort` could run nowhere else.
     """
 
     pod: str
@@ -72,6 +72,7 @@ class VictimShown(msgspec.Struct, frozen=True, kw_only=True):
     owner: str = ""
     rule: str = ""
     because: str = ""
+    last_resort: bool = False
 
 
 class DeviceShown(msgspec.Struct, frozen=True):
@@ -123,17 +124,16 @@ class PlanShown(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Compared(msgspec.Struct, frozen=True, kw_only=True):
-    """A node and what the choice compared it by: `values` by their headings, in the order of the columns."""
+    """A node and what the choice `compared` it by: values by their headings, in the order of the columns."""
 
     node: str
-    values: dict[str, str] = {}
-    chosen: bool = False
+    compared: dict[str, str] = {}
 
 
-class DecisionShown(msgspec.Struct, frozen=True, kw_only=True):
-    """A decision, why its node won, and what became of it (empty while that is open).
+class DecisionShown(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A decision as its log line has it, what became of it (empty while that is open), and how nodes are compared.
 
-    `how_compared` says how the columns of `compared` are read.
+    The `selected` node won over the `alternatives`; there is none if nobody has to go.
     """
 
     plan: str
@@ -146,8 +146,9 @@ class DecisionShown(msgspec.Struct, frozen=True, kw_only=True):
     because: str = ""
     candidates: int = 0
     already_leaving: int = 0
-    milliseconds: float = 0.0
-    compared: tuple[Compared, ...] = ()
+    decision_ms: float = 0.0
+    selected: Compared | None = None
+    alternatives: tuple[Compared, ...] = ()
     how_compared: str = ""
     victims: tuple[VictimShown, ...] = ()
     more_victims: int = 0

@@ -2,46 +2,53 @@
 
 from __future__ import annotations
 
-import heapq
+import math
 from collections.abc import Iterable
 from contextlib import suppress
+from itertools import chain
 
 import msgspec
 
+from webhook.kube.instants import epoch_or
 from webhook.kube.objects.meta import key_of
 from webhook.kube.objects.pod import Pod
 from webhook.kube.pods import is_terminal
 from webhook.page.model import (
     Certificate,
-    Compared,
     DecisionShown,
+    DeviceShown,
     Evictions,
+    GangShown,
     Leadership,
+    MemberShown,
     OwnerEvictions,
     Page,
+    PlanShown,
     PoliciesShown,
     PolicyShown,
     VictimShown,
     WaitingPod,
 )
 from webhook.policy.model.policies import Policies
+from webhook.preemption.gangs.gang import form_gang
 from webhook.preemption.ranking import how_compared
+from webhook.preemption.snapshot.device_index import DeviceId
+from webhook.preemption.snapshot.pod_groups import group_of
 from webhook.reconciler.decision_history import Known
 from webhook.reconciler.evictions.log import BARE
 from webhook.reconciler.evictions.store import EvictionRecord
-from webhook.reconciler.overview.plans_shown import UnderWay, plan_shown
 from webhook.reconciler.overview.priorities import ladder
+from webhook.reconciler.plans.plan import Member, Plan, group_names, remaining
 from webhook.reconciler.preemptors import is_marked, unschedulable_since
 from webhook.reconciler.queue.queue import QueueState
 from webhook.reconciler.reconciler import Reconciler
 from webhook.reconciler.service import ReconcilerService
-from webhook.reconciler.state.annotations import (
-    Alternative,
-    UnreadableError,
-    plan_of,
-)
+from webhook.reconciler.state.annotations import PlanVictim, UnreadableError, plan_of, with_names
+from webhook.reconciler.state.notices import is_ready, notice_of
+from webhook.reconciler.state.state import State
 
 _WAITING, _PLANS, _VICTIMS, _DECISIONS, _POLICIES, _OWNERS = 50, 20, 12, 20, 50, 12
+_MEMBERS, _DEVICES, _HOLDERS = 24, 16, 3
 """How many of each are shown."""
 _HOUR, _QUARTERS = 3600.0, 4
 
@@ -68,17 +75,17 @@ def overview(service: ReconcilerService, port: int, surroundings: Surroundings) 
     # 2. Who waits, and which plans are under way.
     pending = [pod for pod in state.pods.items().values() if not (pod.spec.node_name or is_terminal(pod))]
     marked = [pod for pod in pending if is_marked(pod)]
-    waiting, waiting_total = _queued(service.reconciler) if leading else _unscheduled(marked)
-    plans = _under_way(service.reconciler) if leading else _written(marked)
-    ahead = wall - service.clock.monotonic()
+    waiting = _waiting(service.reconciler, marked)
+    ahead, under_way = wall - service.clock.monotonic(), service.reconciler.plan_manager.index.by_id.values()
+    plans = sorted(under_way, key=lambda plan: plan.started) if leading else written_plans(state, marked, ahead)
     # 3. Everything else is the same for every process.
     return Page(
         leadership=Leadership(identity=service.identity, role=role, notice=notice, command=command),
         ladder=ladder(state, policy_set, pending, wall),
         nodes=len(state.nodes.items()),
         pods=len(state.pods.items()),
-        waiting=tuple(waiting),
-        waiting_total=waiting_total,
+        waiting=tuple(waiting[:_WAITING]),
+        waiting_total=len(waiting),
         plans=tuple(plan_shown(state, plan, ahead) for plan in plans[:_PLANS]),
         plans_total=len(plans),
         decisions=tuple(_decision(known) for known in service.history.decisions()[:_DECISIONS]),
@@ -88,10 +95,16 @@ def overview(service: ReconcilerService, port: int, surroundings: Surroundings) 
     )
 
 
-def _queued(reconciler: Reconciler) -> tuple[list[WaitingPod], int]:
-    """The first pods of the queue of a process that leads, and how many there are: who is tried first."""
+def _waiting(reconciler: Reconciler, marked: Iterable[Pod]) -> list[WaitingPod]:
+    """The queue of a process that leads, who is tried first; the same as the pods tell it to another one."""
+    if not reconciler.leading:
+        pods = [pod for pod in marked if unschedulable_since(pod) is not None]
+        return [
+            WaitingPod(pod=key_of(pod), priority=pod.spec.priority or 0, state="pending", reason=_unplaced_because(pod))
+            for pod in sorted(pods, key=lambda pod: (-(pod.spec.priority or 0), key_of(pod)))
+        ]
     wall, now, entries = reconciler.clock.wall(), reconciler.clock.monotonic(), reconciler.queue.entries()
-    waiting = [
+    return [
         WaitingPod(
             pod=entry.key,
             priority=entry.priority,
@@ -100,39 +113,112 @@ def _queued(reconciler: Reconciler) -> tuple[list[WaitingPod], int]:
             attempts=entry.attempts,
             next_try=wall + entry.due - now if entry.due > now else None,
         )
-        for entry in heapq.nsmallest(_WAITING, entries, key=lambda entry: (-entry.priority, entry.created, entry.key))
+        for entry in sorted(entries, key=lambda entry: (-entry.priority, entry.created, entry.key))
     ]
-    return waiting, len(entries)
 
 
-def _unscheduled(marked: Iterable[Pod]) -> tuple[list[WaitingPod], int]:
-    """The same as the pods tell it to a process that does not lead."""
-    unplaced = [pod for pod in marked if unschedulable_since(pod) is not None]
-    waiting = []
-    for pod in heapq.nsmallest(_WAITING, unplaced, key=lambda pod: (-(pod.spec.priority or 0), key_of(pod))):
-        said = (condition.message for condition in pod.status.conditions or () if condition.type == "PodScheduled")
-        row = WaitingPod(pod=key_of(pod), priority=pod.spec.priority or 0, state="pending", reason=next(said, "") or "")
-        waiting.append(row)
-    return waiting, len(unplaced)
+def _unplaced_because(pod: Pod) -> str:
+    said = (condition.message for condition in pod.status.conditions or () if condition.type == "PodScheduled")
+    return next(said, "") or ""
 
 
-def _under_way(reconciler: Reconciler) -> list[UnderWay]:
-    """The plans of a process that leads, the oldest first."""
-    pods, shown = reconciler.state.pods, []
-    for plan in sorted(reconciler.plan_manager.index.by_id.values(), key=lambda plan: plan.started):
-        there = [(pod, plan.written_on(row)) for row in plan.unplaced if (pod := pods.get(row.key)) is not None]
-        shown += [UnderWay(there, plan)] if there else []
-    return shown
-
-
-def _written(marked: Iterable[Pod]) -> list[UnderWay]:
-    """The plans that are written on pods."""
-    plans: dict[str, UnderWay] = {}
-    for pod in marked:
+def written_plans(state: State, pods: Iterable[Pod], ahead: float) -> list[Plan]:
+    """The plans that are written on these pods, as far as they tell; `ahead` is as for `plan_shown`."""
+    plans: dict[str, Plan] = {}
+    for pod in pods:
         with suppress(UnreadableError):
-            if (record := plan_of(pod)) is not None:
-                plans.setdefault(record.id, UnderWay([])).members.append((pod, record))
+            if (record := plan_of(pod)) is None:
+                continue
+            begun, until = epoch_or(record.begun, -math.inf), epoch_or(record.deadline, math.inf)
+            plan = plans.setdefault(record.id, Plan(record, [], begun - ahead, until - ahead))
+            devices = [DeviceId(row.driver, row.pool, row.device) for row in record.devices]
+            member = Member(key_of(pod), pod.metadata.uid, pod.spec.priority or 0, record.node, devices, nominated=True)
+            member.reserved = pod.status.nominated_node_name == record.node
+            plan.members.append(member)
+    for plan in plans.values():
+        plan.record = with_names(plan.record, state.pods.items().values())
+        plan.groups = group_names(state, plan.record.victims)
+        left = {victim.uid for victim in remaining(state, plan)}
+        plan.gone = {victim.uid for victim in plan.record.victims} - left
+        plan.waiting = not left
     return list(plans.values())
+
+
+def plan_shown(state: State, plan: Plan, ahead: float) -> PlanShown:
+    """A plan, with its first victims and devices; what goes whole stands together.
+
+    `ahead` is what an instant since the epoch is more than a monotonic one.
+    """
+    claims, member, together = state.snapshot.device_claims, plan.unplaced[0], dict[int | str, list[VictimShown]]()
+    for victim in plan.record.victims:
+        if victim.name:  # of one that is gone the record may have the uid alone
+            together.setdefault(victim.group or victim.uid, []).append(_victim(state, victim, plan))
+    victims = list(chain.from_iterable(together.values()))
+    return PlanShown(
+        preemptor=member.key,
+        priority=member.priority,
+        node=member.node,
+        policy=plan.record.policy,
+        step=plan.step,
+        begun=plan.started + ahead if math.isfinite(plan.started) else None,
+        until=plan.deadline + ahead if math.isfinite(plan.deadline) else None,
+        reserved=all(row.reserved for row in plan.unplaced),
+        victims=tuple(victims[:_VICTIMS]),
+        more_victims=len(plan.record.victims) - min(len(victims), _VICTIMS),
+        devices=tuple(
+            DeviceShown("/".join(device), tuple(sorted(claims.users(device) - claims.planned.keys())[:_HOLDERS]))
+            for device in plan.devices[:_DEVICES]
+        ),
+        more_devices=max(0, len(plan.devices) - _DEVICES),
+        gang=_gang(state, plan) if plan.is_gang else None,
+    )
+
+
+def _gang(state: State, plan: Plan) -> GangShown | None:
+    """The members that are bound, and those of the plan, and what is missing to the minimum."""
+    waiting = [pod for member in plan.unplaced if (pod := state.pods.get(member.key)) is not None]
+    if not waiting:
+        return None
+    key, grouped, names = group_of(waiting[0]), state.snapshot.pods.grouped, state.snapshot.pods.names
+    group = state.snapshot.pods.groups.find(key)
+    known = (state.pods.get(f"{key.namespace}/{names[row]}") for row in (grouped.members(group) if group else ()))
+    there = [pod for pod in known if pod and pod.spec.node_name and not pod.metadata.deletion_timestamp]
+    members = [MemberShown(pod=key_of(pod), node=pod.spec.node_name, state="bound") for pod in there]
+    for pod in waiting:
+        if not pod.spec.node_name:
+            node = plan.member(key_of(pod)).node
+            said = "nominated" if pod.status.nominated_node_name == node else "to be nominated"
+            members.append(MemberShown(pod=key_of(pod), node=node, state=said))
+    minimum = form_gang(state.snapshot, waiting).minimum
+    bound, nominated = len(there), sum(member.state == "nominated" for member in members)
+    return GangShown(
+        name=str(key),
+        minimum=minimum,
+        bound=bound,
+        nominated=nominated,
+        missing=max(0, minimum - bound - nominated),
+        members=tuple(members[:_MEMBERS]),
+        more_members=max(0, len(members) - _MEMBERS),
+    )
+
+
+def _victim(state: State, victim: PlanVictim, plan: Plan) -> VictimShown:
+    """A victim and how far it is: by its pod, and by what was done for the plan."""
+    pod, progress = state.pod_of(victim.key, victim.uid), "to be asked"
+    if victim.uid in plan.unneeded:
+        progress = "stays"
+    elif pod is None:
+        progress = "gone"
+    elif pod.metadata.deletion_timestamp:
+        progress = "leaving"
+    elif victim.uid in plan.gone:
+        progress = "asked"
+    elif victim.uid in plan.asking:
+        progress = "being asked"
+    elif (notice := notice_of(pod)) is not None and notice.plan == plan.id:
+        progress = "told, and ready" if is_ready(pod, plan.id) else f"to be asked by {notice.by}"
+    group = plan.groups.get(victim.group, f"group {victim.group}") if victim.group else ""
+    return VictimShown(pod=victim.key, state=progress, group=group)
 
 
 def _evictions(record: EvictionRecord, wall: float) -> Evictions:
@@ -152,40 +238,16 @@ def _evictions(record: EvictionRecord, wall: float) -> Evictions:
 
 
 def _decision(known: Known) -> DecisionShown:
-    record = known.record
-    rows = [_compared(record.selected, chosen=True)] if record.selected else []
-    return DecisionShown(
-        plan=record.plan,
-        at=record.at,
-        preemptor=known.preemptor,
-        node=record.node,
-        policy=record.policy,
-        attempt=record.attempt,
-        ending=known.ending,
-        because=record.because,
-        candidates=record.candidates,
-        already_leaving=record.already_leaving,
-        milliseconds=record.decision_ms,
-        compared=(*rows, *(_compared(other) for other in record.alternatives[:5])),
-        how_compared=how_compared(record.selected.compared) if record.selected else "",
-        victims=tuple(
-            VictimShown(
-                pod=victim.pod,
-                priority=victim.priority,
-                owner=victim.owner,
-                rule=victim.rule,
-                group=victim.group or "",
-                node=victim.node or "",
-                because=victim.because + ("; its replacement could run nowhere else" if victim.last_resort else ""),
-            )
-            for victim in record.victims[:_VICTIMS]
-        ),
-        more_victims=max(0, len(record.victims) - _VICTIMS) + record.more_victims,
+    """What a decision tells, cut to the first rows, and what became of it."""
+    told = {**msgspec.to_builtins(known.record), "preemptor": known.preemptor, "ending": known.ending}
+    shown = msgspec.convert(told, DecisionShown)
+    return msgspec.structs.replace(
+        shown,
+        alternatives=shown.alternatives[:5],
+        how_compared=how_compared(shown.selected.compared) if shown.selected else "",
+        victims=shown.victims[:_VICTIMS],
+        more_victims=max(0, len(shown.victims) - _VICTIMS) + shown.more_victims,
     )
-
-
-def _compared(row: Alternative, *, chosen: bool = False) -> Compared:
-    return Compared(node=row.node, values=row.compared, chosen=chosen)
 
 
 def _policies(policies: Policies, since: float, surroundings: Surroundings) -> PoliciesShown:

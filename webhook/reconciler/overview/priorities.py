@@ -68,33 +68,28 @@ def _on_nodes(state: State, policy_set: PolicySet, now: float) -> dict[Name, Run
     if not rows.size:
         return {}
     may, until = _let_go(state, policy_set, rows, now)
-    # A key for each class and priority: the class's number, and the priority from 0 on.
+    # A key for each class and priority: the class's number, and the priority from 0 on. Then the places of each key.
     numbers: dict[str, int] = {}
     class_of = np.zeros(len(pods.profiles.values), np.int64)
     for at, profile in pods.profiles.used():
         class_of[at] = numbers.setdefault(profile.priority_class_name, len(numbers))
-    keys, inverse = np.unique((class_of[pods.profile[rows]] << 33) + (pods.priority[rows] + 2**31), return_inverse=True)
-    free = may & (until <= now)
-    ends = np.where(may & ~free & np.isfinite(until), until, np.nan)
-    first, last = np.full(len(keys), np.inf), np.full(len(keys), -np.inf)
-    finite = ~np.isnan(ends)
-    np.minimum.at(first, inverse[finite], ends[finite])
-    np.maximum.at(last, inverse[finite], ends[finite])
-    size, of_free, of_kept = (np.bincount(inverse[mask], minlength=len(keys)) for mask in (may | True, free, ~may))
-    names = list(numbers)
-    counted = (
-        Rung(
-            name=names[key >> 33],
-            value=(key & (2**33 - 1)) - 2**31,
-            running=int(size[at]),
-            preemptible=int(of_free[at]),
-            protected=int(size[at] - of_free[at] - of_kept[at]),
-            first_end=float(first[at]) if np.isfinite(first[at]) else None,
-            last_end=float(last[at]) if np.isfinite(last[at]) else None,
+    every = (class_of[pods.profile[rows]] << 33) + (pods.priority[rows] + 2**31)
+    keys, sizes = np.unique(every, return_counts=True)
+    names, counted = list(numbers), dict[Name, Rung]()
+    places = np.split(np.argsort(every, kind="stable"), np.cumsum(sizes)[:-1])
+    for key, here in zip(keys.tolist(), places, strict=True):
+        name, value, ends = names[key >> 33], (key & (2**33 - 1)) - 2**31, until[here][may[here]]
+        windows = ends[(ends > now) & np.isfinite(ends)].tolist()
+        counted[name, value] = Rung(
+            name=name,
+            value=value,
+            running=len(here),
+            preemptible=int((ends <= now).sum()),
+            protected=int((ends > now).sum()),
+            first_end=min(windows, default=None),
+            last_end=max(windows, default=None),
         )
-        for at, key in enumerate(keys.tolist())
-    )
-    return {(rung.name, rung.value): rung for rung in counted}
+    return counted
 
 
 def _let_go(
