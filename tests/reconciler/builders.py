@@ -33,7 +33,7 @@ from webhook.reconciler.state.annotations import (
     DecisionRecord,
     PlanRecord,
     PlanVictim,
-    digest_on,
+    digest_of,
     encode,
     plan_of,
 )
@@ -120,7 +120,7 @@ def logged(log: EvictionLog, *pods: Pod) -> None:
     """Let the log of the leader before tell that it wrote the plans on these pods."""
     for one in pods:
         if plan_of(one) is not None:
-            log.earlier_plans[one.metadata.uid] = (digest_on(one),)
+            log.earlier_plans[one.metadata.uid] = (digest_of(one),)
 
 
 def evicted(log: EvictionLog, workload: str, at: float, by: str = "", node: str = "n1") -> None:

@@ -207,7 +207,7 @@ class Writer:
         """
         told = encode(decision) if decision else (pod.metadata.annotations or {}).get(DECISION, "")
         texts = {PLAN: encode(record)} | ({DECISION: told} if told else {})
-        noted(digest_of(pod, texts[PLAN], told))
+        noted(digest_of(pod, texts))
         body = {
             "metadata": {"annotations": texts},
             "status": {} if record.resize else {"nominatedNodeName": record.node},

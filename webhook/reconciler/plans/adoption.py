@@ -35,7 +35,7 @@ from webhook.reconciler.state.annotations import (
     PlanRecord,
     UnreadableError,
     decision_of,
-    digest_on,
+    digest_of,
     plan_of,
     with_names,
 )
@@ -81,7 +81,7 @@ def adopt(
     under_way = nominated == record.node or (not nominated and lacks_post_filter(pod))
     if record.resize:
         under_way = pod.spec.node_name == record.node
-    if not evictions.is_of_leader_before(pod.metadata.uid, digest_on(pod)):
+    if not evictions.is_of_leader_before(pod.metadata.uid, digest_of(pod)):
         return TakeOff(record.id, record.node)
     if not under_way or policy is None or record.id in manager.index.by_id:
         del evictions.plans[pod.metadata.uid]
@@ -127,13 +127,13 @@ def _members(pod: Pod, record: PlanRecord, manager: PlanManager, clearing: Colle
         waits = known is not None and not known.spec.node_name and act(known) is not None and key not in manager.plans
         if known is None or (record.id, named.uid) in clearing or not (waits or known is pod):
             continue
-        if known is pod or digest_on(known) in evictions.earlier_plans.get(named.uid, ()):
+        if known is pod or digest_of(known) in evictions.earlier_plans.get(named.uid, ()):
             with suppress(UnreadableError):
                 said = plan_of(known)
         if said is not None and said.id != record.id:
             continue
         member = Member(key, named.uid, known.spec.priority or 0, named.node)
-        if said is not None and (known is pod or evictions.is_of_leader_before(named.uid, digest_on(known))):
+        if said is not None and (known is pod or evictions.is_of_leader_before(named.uid, digest_of(known))):
             member.nominated = member.seen = True
             member.devices = [DeviceId(device.driver, device.pool, device.device) for device in said.devices]
         members.append(member)

@@ -13,28 +13,25 @@ with too many to name them has the uid of each, by which a new leader finds it a
 even that is too long are not written. A decision names as many as fit, and says how many more there are.
 
 The webhook lets only the reconciler write them. A pod may be older than the webhook, or lie in a namespace that it
-leaves out. So what no version of giveway would write counts as unreadable, and a plan goes on only if the log of
-evictions has its digest (`digest_of`).
+leaves out. So names, numbers and instants that giveway would not write make a text unreadable, and a plan goes on only
+if the log of evictions has its digest (`digest_of`).
 """
 
 from __future__ import annotations
 
 import hashlib
-import math
-import re
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any
 
 import msgspec
 
-from webhook.kube.instants import epoch_or
+from webhook.kube.instants import InstantError, epoch
 from webhook.kube.objects.meta import key_of
 from webhook.kube.objects.pod import Pod
 from webhook.policy.model.values import ANSWERS, DECISION, PLAN, RECONCILER_ANNOTATIONS
 
 _DNS = r"(?=.{1,253}\Z)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
-NAME = re.compile(rf"\A{_DNS}\Z")
-Name = Annotated[str, msgspec.Meta(pattern=NAME.pattern)]
+Name = Annotated[str, msgspec.Meta(pattern=rf"\A{_DNS}\Z")]
 """A DNS subdomain, as Kubernetes names nodes, namespaces and pods."""
 NameOrNone = Annotated[str, msgspec.Meta(pattern=rf"\A({_DNS})?\Z")]
 Id = Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9.-]{1,128}\Z")]
@@ -48,18 +45,19 @@ _ROOM = 32 * 1024
 """Bytes that are written, at most."""
 _ROOM_FOR_UIDS = 128 * 1024
 """The same of a plan with too many victims to name them."""
-_MOST_VICTIMS = 3000
 MOST_MEMBERS = 256
 """Members of one plan: each of them names all."""
 _DIGEST = 32
 """Characters of a digest."""
 _DeviceName = Annotated[str, msgspec.Meta(pattern=r"\A[a-z0-9]([-a-z0-9./]{0,251}[a-z0-9])?\Z")]
 """A driver, a pool of it, or a device of that."""
+_Key = Annotated[str, msgspec.Meta(pattern=r"\A[-A-Za-z0-9./]{0,600}\Z")]
+"""A pod, `namespace/name`, or its owner, `Kind/namespace/name`."""
 _Attempt = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
 
 
 class UnreadableError(ValueError):
-    """An annotation that is not a plan this version understands."""
+    """An annotation that this version does not understand."""
 
 
 class PlanVictim(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -106,18 +104,22 @@ class PlanRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     id: Id
     node: Name
-    victims: Annotated[tuple[PlanVictim, ...], msgspec.Meta(max_length=_MOST_VICTIMS)] = ()
+    victims: tuple[PlanVictim, ...] = ()
     deadline: str = ""
     policy: str = ""
     attempt: _Attempt = 1
     version: int = _VERSION
     begun: str = ""
-    devices: Annotated[tuple[PlanDevice, ...], msgspec.Meta(max_length=1000)] = ()
+    devices: tuple[PlanDevice, ...] = ()
     resize: bool = False
-    members: Annotated[tuple[PlanMember, ...], msgspec.Meta(max_length=MOST_MEMBERS)] | msgspec.UnsetType = (
-        msgspec.UNSET
-    )
+    members: tuple[PlanMember, ...] | msgspec.UnsetType = msgspec.UNSET
     notice: Annotated[float, msgspec.Meta(ge=0, le=86400)] = 0.0
+
+    def __post_init__(self) -> None:
+        if self.version != _VERSION:
+            raise ValueError(f"a plan of version {self.version}, not {_VERSION}")
+        for instant in filter(None, (self.begun, self.deadline)):
+            epoch(instant)
 
     def with_notice(self, seconds: float) -> PlanRecord:
         """The plan as one whose victims are told so many seconds before they are asked."""
@@ -131,9 +133,9 @@ class DecidedVictim(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     `group` names the group that it goes with, if it does not go by itself.
     """
 
-    pod: str
+    pod: _Key
     priority: Annotated[int, msgspec.Meta(ge=-(2**31), lt=2**31)]
-    owner: str = ""
+    owner: _Key = ""
     rule: str = ""
     because: str = ""
     last_resort: bool = False
@@ -159,7 +161,7 @@ class DecisionRecord(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
     node: Name
     policy: str
     attempt: _Attempt
-    victims: Annotated[tuple[DecidedVictim, ...], msgspec.Meta(max_length=_MOST_VICTIMS)] = ()
+    victims: tuple[DecidedVictim, ...] = ()
     already_leaving: int = 0
     selected: Alternative | None = None
     """What the node of the plan was compared by; None if nobody has to go."""
@@ -193,42 +195,26 @@ def as_victims(pods: Iterable[Pod], groups: Mapping[str, str]) -> tuple[PlanVict
 
 def encode(record: PlanRecord | DecisionRecord) -> str:
     """The annotation's text: compact JSON of at most 32 KiB, or 128 KiB with uids alone, which is always readable."""
-    if isinstance(record, PlanRecord):
-        return _encode_plan(record)
-    text = msgspec.json.encode(record)
-    while len(text) > _ROOM and record.victims:
-        kept = len(record.victims) * _ROOM // (len(text) + 1)
-        more = record.more_victims + len(record.victims) - kept
-        record = msgspec.structs.replace(record, victims=record.victims[:kept], more_victims=more)
+    text, room = msgspec.json.encode(record), _ROOM
+    if len(text) > room and isinstance(record, PlanRecord):
+        uids = tuple(PlanVictim(uid=victim.uid, group=victim.group) for victim in record.victims)
+        record, room = msgspec.structs.replace(record, victims=uids, devices=()), _ROOM_FOR_UIDS
+        text = msgspec.json.encode(record)
+    while len(text) > room and record.victims:
+        kept = len(record.victims) * room // (len(text) + 1)
+        fewer: dict[str, Any] = {"victims": record.victims[:kept]}
+        if isinstance(record, DecisionRecord):
+            fewer["more_victims"] = record.more_victims + len(record.victims) - kept
+        record = msgspec.structs.replace(record, **fewer)
         text = msgspec.json.encode(record)
     return text.decode()
 
 
-def _encode_plan(record: PlanRecord) -> str:
-    text = msgspec.json.encode(record)
-    if len(text) > _ROOM and record.devices:
-        return _encode_plan(msgspec.structs.replace(record, devices=()))
-    if len(text) > _ROOM or len(record.victims) > _MOST_VICTIMS:
-        uids = tuple(PlanVictim(uid=victim.uid, group=victim.group) for victim in record.victims[:_MOST_VICTIMS])
-        record = msgspec.structs.replace(record, victims=uids)
-        text = msgspec.json.encode(record)
-    while len(text) > _ROOM_FOR_UIDS and record.victims:
-        kept = len(record.victims) * _ROOM_FOR_UIDS // (len(text) + 1)
-        record = msgspec.structs.replace(record, victims=record.victims[:kept])
-        text = msgspec.json.encode(record)
-    return text.decode()
-
-
-def digest_of(pod: Pod, text: str, decision: str) -> str:
-    """By what a leader knows that it has written this plan on this pod, with the decision; empty for none."""
-    said = f"{pod.metadata.uid}\n{text}\n{decision}".encode(errors="surrogatepass")
-    return hashlib.sha256(said).hexdigest()[:_DIGEST]
-
-
-def digest_on(pod: Pod) -> str:
-    """The digest of the plan and the decision that are on a pod."""
-    annotations = pod.metadata.annotations or {}
-    return digest_of(pod, annotations.get(PLAN, ""), annotations.get(DECISION, ""))
+def digest_of(pod: Pod, annotations: Mapping[str, str] | None = None) -> str:
+    """By what a leader knows that it has written the plan and the decision of these annotations, or the pod's own."""
+    annotations = annotations or pod.metadata.annotations or {}
+    said = f"{pod.metadata.uid}\n{annotations.get(PLAN, '')}\n{annotations.get(DECISION, '')}"
+    return hashlib.sha256(said.encode(errors="surrogatepass")).hexdigest()[:_DIGEST]
 
 
 def with_names(record: PlanRecord, pods: Iterable[Pod]) -> PlanRecord:
@@ -250,20 +236,8 @@ def plan_of(pod: Pod) -> PlanRecord | None:
 
     Raises UnreadableError if the text is not a plan, or one of another version.
     """
-    text = (pod.metadata.annotations or {}).get(PLAN)
-    if text is None:
-        return None
-    record = _decode(_PLAN, text)
-    if not isinstance(record, PlanRecord) or record.version != _VERSION:
-        raise UnreadableError(f"annotation {PLAN} is not a plan of version {_VERSION}")
-    if not (
-        all(_is_instant(text) for text in (record.begun, record.deadline) if text)
-        and all(victim.uid and bool(victim.namespace) == bool(victim.name) for victim in record.victims)
-        and len({victim.uid for victim in record.victims}) == len(record.victims)
-        and (not record.members or pod.metadata.uid in {member.uid for member in record.members})
-    ):
-        raise UnreadableError(f"annotation {PLAN} has values that giveway never writes")
-    return record
+    plan: PlanRecord | None = read(pod, PLAN, _PLAN)
+    return plan
 
 
 def plan_id_of(pod: Pod) -> str:
@@ -285,19 +259,14 @@ def plans_growth(pod: Pod) -> bool:
 
 
 def decision_of(pod: Pod) -> DecisionRecord | None:
-    """The last decision written on a pod; None if there is none, or it cannot be read or believed."""
-    text = (pod.metadata.annotations or {}).get(DECISION)
-    if text is None:
-        return None
+    """The last decision written on a pod; None if there is none, or it cannot be read."""
     try:
-        record = _decode(_DECISION, text)
-    except UnreadableError:
+        decision: DecisionRecord | None = read(pod, DECISION, _DECISION)
+        if decision is not None:
+            epoch(decision.at)
+    except (UnreadableError, InstantError):
         return None
-    if not isinstance(record, DecisionRecord):
-        return None
-    victims = record.victims
-    once = len({victim.pod for victim in victims}) == len(victims)
-    return record if once and _is_instant(record.at) and all(map(_plausible_victim, victims)) else None
+    return decision
 
 
 def carries(pod: Pod, plan: str) -> bool:
@@ -310,24 +279,15 @@ def not_own(pod: Pod) -> dict[str, str]:
     return {key: text for key, text in (pod.metadata.annotations or {}).items() if key not in _OF_PLANS}
 
 
-def _plausible_victim(victim: DecidedVictim) -> bool:
-    """Whether pod and owner are named as `namespace/name` and `Kind/namespace/name`, in one namespace."""
-    namespace, _, name = victim.pod.partition("/")
-    owner = victim.owner.split("/")
-    names = [namespace, name, *owner[2:]]
-    owned = not victim.owner or (len(owner) == 3 and owner[1] == namespace)
-    return owned and all(NAME.search(text) for text in names)
-
-
-def _is_instant(text: str) -> bool:
-    return math.isfinite(epoch_or(text, math.inf))
-
-
-def _decode(decoder: msgspec.json.Decoder[Any], text: str) -> Any:
-    size = len(text.encode(errors="surrogatepass"))
-    if size > _LONGEST:
-        raise UnreadableError(f"annotation of {size} bytes, more than {_LONGEST}")
+def read(pod: Pod, key: str, decoder: msgspec.json.Decoder[Any]) -> Any:
+    """What an annotation of a pod says; None without it. Raises UnreadableError."""
+    text = (pod.metadata.annotations or {}).get(key)
+    if text is None:
+        return None
     try:
-        return decoder.decode(text)
+        size = len(text.encode())
+        if size <= _LONGEST:
+            return decoder.decode(text)
     except (msgspec.DecodeError, UnicodeError) as error:
-        raise UnreadableError(f"annotation does not decode: {error}") from error
+        raise UnreadableError(f"annotation {key} does not decode: {error}") from error
+    raise UnreadableError(f"annotation {key} of {size} bytes, more than {_LONGEST}")

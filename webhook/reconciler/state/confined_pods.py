@@ -20,7 +20,7 @@ from webhook.preemption.snapshot.claim_index import devices_of
 from webhook.preemption.snapshot.pod_info import claims_of
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.preemption.snapshot.volume_index import claim_key
-from webhook.reconciler.state.index import Index
+from webhook.reconciler.state.index import Index, device_claims_of
 
 Mask = NDArray[np.bool_]
 
@@ -28,20 +28,19 @@ _HOSTNAME = "kubernetes.io/hostname"
 
 
 class _Confinement(NamedTuple):
-    """What pods that can run on the same nodes have in common; who uses devices has its uid there, and stands alone."""
+    """What pods that can run on the same nodes have in common, by `namespace/name` of claims on volumes and devices."""
 
     placement: bytes
-    claims: frozenset[str]
-    devices: str
+    volumes: frozenset[str]
+    devices: frozenset[str]
 
 
 def _confinements(pod: Pod) -> tuple[_Confinement, ...]:
-    spec, claims, required = pod.spec, claims_of(pod), required_affinity(pod)
-    named = claims.named if claims else frozenset()
-    if not (spec.node_selector or required or named or spec.resource_claims):
+    spec, claims, required, devices = pod.spec, claims_of(pod), required_affinity(pod), device_claims_of(pod)
+    volumes = claims.named if claims else frozenset()
+    if not spec.node_name or not (spec.node_selector or required or volumes or devices):
         return ()
-    placement = msgspec.json.encode((spec.node_selector, required), order="deterministic")
-    return (_Confinement(placement, named, pod.metadata.uid if spec.resource_claims else ""),)
+    return (_Confinement(msgspec.json.encode((spec.node_selector, required), order="deterministic"), volumes, devices),)
 
 
 class ConfinedPods:
@@ -50,8 +49,8 @@ class ConfinedPods:
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
         self._pods: Index[_Confinement, Pod] = Index(_confinements)
-        self._using: Index[str, Pod] = Index(lambda pod: (pod.metadata.uid,) if pod.spec.resource_claims else ())
-        """By uid, those with devices."""
+        self._claims: Index[str, _Confinement] = Index(lambda group: group.volumes | group.devices)
+        """By claim, what it confines, by one of its pods."""
         self._node: dict[_Confinement, str] = {}
         """The one known node on which such pods can run, empty for none, of those that can run on no more."""
         self._unjudged: set[_Confinement] = set()
@@ -61,9 +60,8 @@ class ConfinedPods:
 
     def put(self, key: str, pod: Pod | None) -> None:
         """Add or update a pod, None takes it away."""
-        pod = pod if pod is not None and pod.spec.node_name else None
-        self._using.put(key, pod)
         for group in self._pods.put(key, pod):
+            self._claims.put(key, next(iter(self._pods.of(key)), None))
             if group not in self._pods:
                 self._node.pop(group, None)
                 self._unjudged.discard(group)
@@ -78,16 +76,12 @@ class ConfinedPods:
                 if old is None or new is None or old.metadata.labels != new.metadata.labels:
                     self._drivers.clear()
                     self._unjudged.update(self._pods)
-            case PersistentVolume() | PersistentVolumeClaim():
-                changed = {claim_key(old), claim_key(new)}
-                self._unjudged.update(group for group in self._pods if group.claims & changed)
             case ResourceSlice():
                 self._drivers.clear()
                 self._unjudged.update(group for group in self._pods if group.devices)
-            case ResourceClaim():
-                users = {user.uid for claim in (old, new) if claim for user in claim.status.reserved_for or ()}
-                keys = [key for uid in users for key in self._using.get(uid, ())]
-                self._unjudged.update(group for key in keys for group in self._pods.of(key))
+            case PersistentVolume() | PersistentVolumeClaim() | ResourceClaim():
+                for claim in {change.key, claim_key(old), claim_key(new)}:
+                    self._unjudged.update(self._claims.get(claim, {}).values())
             case _:
                 pass
 
@@ -105,7 +99,7 @@ class ConfinedPods:
 
     def _only_node(self, group: _Confinement, pod: Pod) -> str | None:
         snapshot, nodes = self._snapshot, self._snapshot.nodes
-        claims = [claim for key in group.claims if (claim := snapshot.claims.get(key)) is not None]
+        claims = [claim for key in group.volumes if (claim := snapshot.claims.get(key)) is not None]
         bound = [claim for claim in claims if snapshot.volumes.get(claim.spec.volume_name) is not None]
         volumes = [snapshot.volumes.get(claim.spec.volume_name) for claim in bound]
         selectors = [volume.spec.node_affinity.required for volume in volumes if volume and volume.spec.node_affinity]
@@ -116,23 +110,15 @@ class ConfinedPods:
         mask = nodes.valid[: nodes.rows] & required_mask(nodes, pod) & ~wrong_zones(snapshot, bound)
         for selector in selectors:
             mask &= affinity_mask(nodes, selector, fields=False)
-        if group.devices:
-            mask &= self._with_devices(group.devices)
-        rows = np.flatnonzero(mask)
-        return None if len(rows) > 1 else "".join(nodes.names[row] for row in rows.tolist())
-
-    def _with_devices(self, uid: str) -> Mask:
-        """The nodes that have devices of the drivers that the pod uses, and those of claims that others use, too."""
-        snapshot, nodes = self._snapshot, self._snapshot.nodes
-        mask = np.ones(nodes.rows, np.bool_)
-        for claim in (snapshot.device_claims.claims[key] for key in snapshot.device_claims.used_by(uid)):
-            for driver in {device.driver for device in devices_of(claim)}:
+        for used in filter(None, map(snapshot.device_claims.claims.get, group.devices)):
+            for driver in {device.driver for device in devices_of(used)}:
                 if len(self._drivers.get(driver, ())) != nodes.rows:
                     self._drivers[driver] = self._of_driver(driver)
                 mask &= self._drivers[driver]
-            if claim.status.allocation and len(claim.status.reserved_for or ()) > 1:
-                mask &= affinity_mask(nodes, claim.status.allocation.node_selector)
-        return mask
+            if used.status.allocation and len(used.status.reserved_for or ()) > 1:  # it stays allocated for the others
+                mask &= affinity_mask(nodes, used.status.allocation.node_selector)
+        rows = np.flatnonzero(mask)
+        return None if len(rows) > 1 else "".join(nodes.names[row] for row in rows.tolist())
 
     def _of_driver(self, driver: str) -> Mask:
         nodes, mask = self._snapshot.nodes, np.zeros(self._snapshot.nodes.rows, np.bool_)

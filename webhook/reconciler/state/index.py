@@ -90,7 +90,13 @@ def _groups(pod: Pod) -> tuple[GroupKey, ...]:
 
 
 def _kept_claims(pod: Pod) -> Collection[str]:
-    if not pod.spec.resource_claims or (pod.spec.node_name and controller_of(pod.metadata) is None):
-        return ()
-    names = [entry.get("resourceClaimName") for entry in pod.spec.resource_claims]
+    return device_claims_of(pod, made=False) if not pod.spec.node_name or controller_of(pod.metadata) else ()
+
+
+def device_claims_of(pod: Pod, *, made: bool = True) -> frozenset[str]:
+    """The claims on devices, `namespace/name`, that a pod names, and those that were `made` for it by its templates."""
+    if not pod.spec.resource_claims:
+        return frozenset()
+    rows = [*pod.spec.resource_claims, *((pod.status.resource_claim_statuses or ()) if made else ())]
+    names = (row.get("resourceClaimName") for row in rows)
     return frozenset(f"{pod.metadata.namespace}/{name}" for name in names if name)

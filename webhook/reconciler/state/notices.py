@@ -12,12 +12,10 @@ from typing import Any
 
 import msgspec
 
-from webhook.kube.instants import InstantError, epoch, rfc3339
+from webhook.kube.instants import epoch, rfc3339
 from webhook.kube.objects.pod import Pod
 from webhook.policy.model.values import ANSWERS, NOTICE, NOTICE_CONDITION, READY
-
-_LONGEST = 4096
-"""Characters that are read."""
+from webhook.reconciler.state.annotations import UnreadableError, read
 
 
 class NoticeRecord(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -31,6 +29,9 @@ class NoticeRecord(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
     uid: str
     priority: int
     preemptor: str = ""
+
+    def __post_init__(self) -> None:
+        epoch(self.by)
 
 
 _NOTICE = msgspec.json.Decoder(NoticeRecord)
@@ -53,24 +54,17 @@ def has_notice(pod: Pod) -> bool:
 
 def notice_of(pod: Pod) -> NoticeRecord | None:
     """The notice on a pod; None if it has none, or one that giveway would not write."""
-    text = (pod.metadata.annotations or {}).get(NOTICE)
-    if text is None or len(text) > _LONGEST:
-        return None
     try:
-        record: NoticeRecord = _NOTICE.decode(text)
-        epoch(record.by)
-    except (msgspec.DecodeError, UnicodeError, InstantError):
+        notice: NoticeRecord | None = read(pod, NOTICE, _NOTICE)
+    except UnreadableError:
         return None
-    return record
+    return notice
 
 
 def is_ready(pod: Pod, plan: str) -> bool:
     """Whether a pod that has a notice of this plan says that it need not be waited for."""
-    annotations = pod.metadata.annotations or {}
-    if annotations.get(READY) != "true":
-        return False
-    record = notice_of(pod)
-    return record is not None and record.plan == plan
+    said = (pod.metadata.annotations or {}).get(READY)
+    return said == "true" and (notice := notice_of(pod)) is not None and notice.plan == plan
 
 
 def notice_condition(message: str, now: float) -> dict[str, Any]:

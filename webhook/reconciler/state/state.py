@@ -31,7 +31,7 @@ from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.reconciler.state.annotations import PlanVictim
 from webhook.reconciler.state.confined_pods import ConfinedPods
 from webhook.reconciler.state.creations import Creations
-from webhook.reconciler.state.index import PodIndexes
+from webhook.reconciler.state.index import PodIndexes, device_claims_of
 from webhook.reconciler.state.pending import Pending
 from webhook.reconciler.state.waiting_pods import WaitingPods
 
@@ -137,11 +137,8 @@ class State:
 
     def has_devices(self, pod: Pod) -> bool:
         """Whether a claim that the pod names itself has its devices already, so that no other pod is like it."""
-        names = [str(entry.get("resourceClaimName") or "") for entry in pod.spec.resource_claims or ()]
-        names += [str(status.get("resourceClaimName") or "") for status in pod.status.resource_claim_statuses or ()]
-        claims = self.snapshot.device_claims.claims
-        named = [claims.get(f"{pod.metadata.namespace}/{name}") for name in names]
-        return any(claim is not None and claim.status.allocation is not None for claim in named)
+        claims = map(self.snapshot.device_claims.claims.get, device_claims_of(pod))
+        return any(claim is not None and claim.status.allocation is not None for claim in claims)
 
     def _changed(self, kind: SnapshotKind, change: Change[Any]) -> None:
         """The watch has shown a change: take it in."""
