@@ -108,7 +108,7 @@ async def test_an_owner_that_takes_the_devices_again_is_passed_over():
     assert isinstance(action, End)
     assert manager.end(plan, action.ending, plan.member(action.member))
     assert action.ending is Ending.DEVICES_TAKEN
-    assert list(desk.reconciler.evaluator.log.returning()) == ["Job/default/j"]
+    assert list(desk.reconciler.evaluator.log.returning) == ["Job/default/j"]
 
 
 async def test_its_own_scheduler_takes_the_devices():

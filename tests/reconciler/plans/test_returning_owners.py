@@ -66,7 +66,7 @@ async def test_an_owner_is_blamed_for_what_the_preemptor_lacks(came: list[Came],
     assert isinstance(action, End)
     assert action.ending is Ending.SPACE_TAKEN
     manager.end(plan, action.ending, plan.member(action.member) if action.member else None)
-    returning = desk.reconciler.evaluator.log.returning()
+    returning = desk.reconciler.evaluator.log.returning
     assert sorted(returning) == [f"Job/default/{owner}" for owner in blamed]
 
 
@@ -98,4 +98,4 @@ async def test_nobody_is_blamed_for_a_node_that_changed(spec: dict, why: str):
     assert isinstance(action, End)
     assert (action.ending, why in action.note) == (Ending.NODE_CHANGED, True), action
     manager.end(plan, action.ending, plan.member(action.member) if action.member else None)
-    assert not desk.reconciler.evaluator.log.returning()
+    assert not desk.reconciler.evaluator.log.returning

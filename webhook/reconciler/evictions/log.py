@@ -34,9 +34,8 @@ BARE = "Pod/"
 _MOST_UIDS = 20_000
 """Pods that went last by whose uids a second report is known."""
 _MOST_EVICTORS = 1000
-_REFUSING, _REFUSED, _RETURNING = "owner of refused pods", "refused pod", "owner that puts its pods back"
-_PAUSES = {_REFUSING: (15.0, 600.0), _REFUSED: (15.0, 600.0), _RETURNING: (60.0, 14_400.0)}
-"""Seconds, at first and at most, for which what was in vain is not tried again."""
+_REFUSED, _RETURNED = (15.0, 600.0), (60.0, 14_400.0)
+"""Seconds, at first and at most, for which a pod that was refused is not asked for again, or those of an owner."""
 
 
 class PodEviction(NamedTuple):
@@ -125,7 +124,12 @@ class EvictionLog:
         """By the id of a plan that intends it and the uid of the pod."""
         self._uids: Newest[str, None] = Newest(_MOST_UIDS)
         """Pods that were asked to leave."""
-        self._in_vain: dict[tuple[str, str], InVain] = {}
+        self._refused: dict[str, float] = {}
+        """Pods that the API server did not remove, by key, and until when they are excluded."""
+        self._refusing: dict[str, InVain] = {}
+        """Their owners."""
+        self.returning: dict[str, InVain] = {}
+        """The owners that put their pods back, also those whose pods may be asked for again by now."""
         self.plans: dict[str, tuple[str, ...]] = {}
         """By the uid of a preemptor, with the digests of what is written of its plan on it."""
         self.earlier_plans: dict[str, tuple[str, ...]] = {}
@@ -162,7 +166,8 @@ class EvictionLog:
             self.note(eviction._replace(at=now))
 
     def note(self, eviction: PodEviction) -> None:
-        """An eviction has happened."""
+        """An eviction has happened; the time is taken to the millisecond, and no earlier."""
+        eviction = eviction._replace(at=math.ceil(eviction.at * 1000) / 1000)
         self._past.append(eviction)
         self._of[eviction.workload].append(eviction)
         while len(self._past) > MOST_KEPT and self._past[0].at + self._horizon <= eviction.at:
@@ -266,43 +271,35 @@ class EvictionLog:
         A webhook denies the eviction, the right is missing in the namespace, or two budgets cover the pod (which the
         Eviction API does not support). The objects that a decision looks at show none of this.
         """
-        self._in_vain[_REFUSED, key_of(pod)] = self._note_in_vain(_REFUSING, workload_of(pod) or key_of(pod), now)
+        known = _note_in_vain(self._refusing, workload_of(pod) or key_of(pod), now, _REFUSED)
+        self._refused = {key: until for key, until in self._refused.items() if now < until}
+        self._refused[key_of(pod)] = known.until
 
     def returned(self, owner: str, now: float) -> None:
         """The owner put another pod into the room of one that was evicted: all its pods are excluded.
 
         It is remembered by owner, since the pods of an owner have new names again and again.
         """
-        self._note_in_vain(_RETURNING, owner, now)
-
-    def returning(self) -> dict[str, InVain]:
-        """The owners that put their pods back, also those whose pods may be asked for again by now."""
-        return {name: known for (kind, name), known in self._in_vain.items() if kind == _RETURNING}
-
-    def recall_returning(self, owners: Mapping[str, InVain], now: float) -> None:
-        """An earlier leader noted this of owners."""
-        latest = now + _PAUSES[_RETURNING][1]
-        for owner, known in owners.items():
-            self._in_vain[_RETURNING, owner] = known._replace(until=min(known.until, latest))
+        _note_in_vain(self.returning, owner, now, _RETURNED)
 
     def excluded(self, now: float) -> tuple[list[str], list[str]]:
         """The pods that are not to be asked for now, and the owners whose pods are not."""
-        names = [key for key, known in self._in_vain.items() if now < known.until]
-        pods, owners = ([name for kind, name in names if kind == wanted] for wanted in (_REFUSED, _RETURNING))
-        return pods, owners
+        pods = [key for key, until in self._refused.items() if now < until]
+        return pods, [owner for owner, known in self.returning.items() if now < known.until]
 
     def next_end(self, now: float) -> float | None:
         """When the first of them may be asked for again."""
-        return min((known.until for known in self._in_vain.values() if now < known.until), default=None)
+        ends = (*self._refused.values(), *(known.until for known in self.returning.values()))
+        return min((end for end in ends if now < end), default=None)
 
-    def _note_in_vain(self, kind: str, name: str, now: float) -> InVain:
-        """It was in vain once more; what was over long ago is forgotten."""
-        first, longest = _PAUSES[kind]
-        before = self._in_vain
-        self._in_vain = {key: known for key, known in before.items() if now < known.until + _PAUSES[key[0]][1]}
-        times = self._in_vain[kind, name].times + 1 if (kind, name) in self._in_vain else 1
-        self._in_vain[kind, name] = InVain(times, now + exponential(times, first, longest))
-        return self._in_vain[kind, name]
+
+def _note_in_vain(known: dict[str, InVain], name: str, now: float, pauses: tuple[float, float]) -> InVain:
+    """It was in vain once more; what was over long ago is forgotten."""
+    for old in [key for key, row in known.items() if now >= row.until + pauses[1]]:
+        del known[old]
+    times = known[name].times + 1 if name in known else 1
+    known[name] = InVain(times, now + exponential(times, *pauses))
+    return known[name]
 
 
 def name_of(pod: Pod) -> str:

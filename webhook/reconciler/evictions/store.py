@@ -15,9 +15,8 @@ import time
 import zlib
 from collections.abc import Callable, Collection
 from contextlib import suppress
-from itertools import accumulate, islice
-from operator import sub
-from typing import Annotated, Any, Literal
+from itertools import islice
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -51,8 +50,6 @@ _AIM = _ROOM * 15 // 16
 """Bytes that are tried if it is too long: so it is not packed again and again."""
 _LONGEST_TEXT = 16 * 1024 * 1024
 """Bytes that are unpacked at most."""
-_LEVEL = 1
-"""Of zlib: a better one takes four times as long, and a tenth fewer bytes."""
 _MOST_RETURNING = 400
 """Owners that are written at most, those that are excluded for longest."""
 
@@ -84,11 +81,12 @@ class EvictionRecord(msgspec.Struct, frozen=True):
 
 
 NOTHING = EvictionRecord()
+_RECORD = msgspec.json.Decoder(EvictionRecord)
 
 
 def record_of(log: EvictionLog, at: Now) -> EvictionRecord:
     """What is known now."""
-    returning = sorted(log.returning().items(), key=lambda owner: -owner[1].until)[:_MOST_RETURNING]
+    returning = sorted(log.returning.items(), key=lambda owner: -owner[1].until)[:_MOST_RETURNING]
     return EvictionRecord(
         rfc3339_micro(at.wall),
         at.monotonic,
@@ -110,8 +108,7 @@ def recall(record: EvictionRecord, log: EvictionLog, at: Now, there: Collection[
     for uid in record.intended.keys() - there:
         log.asked(uid, record.intended[uid], at.monotonic)
     log.earlier_plans = dict(record.plans)
-    returning = {owner: known._replace(until=known.until + ahead) for owner, known in record.returning.items()}
-    log.recall_returning(returning, at.monotonic)
+    log.returning = {owner: known._replace(until=known.until + ahead) for owner, known in record.returning.items()}
 
 
 def encode(record: EvictionRecord) -> str:
@@ -133,37 +130,23 @@ def encode(record: EvictionRecord) -> str:
 
 
 def _packed(record: EvictionRecord) -> str:
-    """Its text: what evictions say of the same stands side by side, so that it packs well, and fast.
-
-    An eviction is so many milliseconds older than the one before it; none is older by that than it was.
-    """
-    at, *others = zip(*record.evictions, strict=True) if record.evictions else ((),)
-    ago = [int((record.now - then) * 1000) for then in at]
-    columns = [list(map(sub, ago, (0, *ago))), *others]
-    text = msgspec.json.encode(msgspec.structs.replace(record, evictions=columns))
-    return base64.b64encode(zlib.compress(text, _LEVEL)).decode()
-
-
-def _unpacked(text: str) -> EvictionRecord:
-    """The record of a text. Raises all kinds of errors."""
-    unpacking = zlib.decompressobj()
-    raw = unpacking.decompress(base64.b64decode(text, validate=True), _LONGEST_TEXT)
-    if not unpacking.eof:
-        raise ValueError(f"it has more than {_LONGEST_TEXT} bytes, or is cut off")
-    fields: dict[str, Any] = msgspec.json.decode(raw, type=dict[str, Any])
-    older, *others = fields["evictions"]
-    then = [fields["now"] - ago / 1000 for ago in accumulate(older)]
-    record = msgspec.convert({**fields, "evictions": list(zip(then, *others, strict=True))}, EvictionRecord)
-    epoch(record.at)
-    return record
+    return base64.b64encode(zlib.compress(msgspec.json.encode(record))).decode()
 
 
 def decode(text: str) -> EvictionRecord:
     """What a leader wrote. Raises ValueError for what none would write."""
+    if not text:
+        return NOTHING
     try:
-        return _unpacked(text) if text else NOTHING
-    except (ValueError, TypeError, LookupError, ArithmeticError, zlib.error) as error:
+        unpacking = zlib.decompressobj()
+        raw = unpacking.decompress(base64.b64decode(text, validate=True), _LONGEST_TEXT)
+        if not unpacking.eof:
+            raise ValueError(f"it has more than {_LONGEST_TEXT} bytes, or is cut off")  # noqa: TRY301
+        record = _RECORD.decode(raw)
+        epoch(record.at)
+    except (ValueError, zlib.error) as error:
         raise ValueError(f"the record of evictions has values that giveway never writes: {error}") from error
+    return record
 
 
 def evictions_lease(lease_name: str) -> str:
