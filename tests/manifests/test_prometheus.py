@@ -51,8 +51,6 @@ def exported(*own):
     for made in (each(registry) for each in own):
         if isinstance(made, AdmissionMetrics):
             made.configurations_in_force(lambda: True)
-        else:
-            made.show_workloads(list)
     for collector in registry._collector_to_names:
         for family in collector.collect():
             yield family, set(getattr(collector, "_labelnames", None) or getattr(family, "_labelnames", ()))

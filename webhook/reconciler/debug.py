@@ -25,14 +25,20 @@ def pages(
 
     A replica that does not lead knows no queue: the tables say who does (503), the page shows what the pods tell.
     """
+
+    async def show(request: web.Request) -> web.Response:
+        leader, rows = service.led_elsewhere(), {"queue": queue_rows, "plans": plan_rows}[request.match_info["table"]]
+        if leader is None:
+            shown: Any = rows(service.reconciler)
+        else:
+            said, command = service.way_to(leader, port)
+            shown = {"leader": leader, "message": f"{said}: {command}" if command else said}
+        body = msgspec.json.format(msgspec.json.encode(shown), indent=2) + b"\n"
+        return web.Response(body=body, content_type="application/json", status=200 if leader is None else 503)
+
     app = web.Application()
     add_page(app, lambda: overview(service, port, surroundings()))
-    app.add_routes(
-        [
-            web.get("/debug/queue", _shows(service, port, queue_rows)),
-            web.get("/debug/plans", _shows(service, port, plan_rows)),
-        ]
-    )
+    app.add_routes([web.get("/debug/{table:queue|plans}", show)])
     return app
 
 
@@ -69,20 +75,3 @@ def plan_rows(reconciler: Reconciler) -> list[dict[str, Any]]:
         for plan in sorted(reconciler.plan_manager.index.by_id.values(), key=lambda plan: plan.started)
         for member in plan.unplaced
     ]
-
-
-def _shows(
-    service: ReconcilerService, port: int, rows: Callable[[Reconciler], list[dict[str, Any]]]
-) -> Callable[[web.Request], Any]:
-    async def show(request: web.Request) -> web.Response:
-        del request
-        leader = service.led_elsewhere()
-        if leader is None:
-            shown: Any = rows(service.reconciler)
-        else:
-            said, command = service.way_to(leader, port)
-            shown = {"leader": leader, "message": f"{said}: {command}" if command else said}
-        body = msgspec.json.format(msgspec.json.encode(shown), indent=2) + b"\n"
-        return web.Response(body=body, content_type="application/json", status=200 if leader is None else 503)
-
-    return show

@@ -30,7 +30,7 @@ from webhook.reconciler.evaluate.extender_client import ExtenderAnswered, Extend
 from webhook.reconciler.evict.executor import Displaced, Executor, Performed
 from webhook.reconciler.evict.writer import Writer
 from webhook.reconciler.evictions.log import EvictionLog
-from webhook.reconciler.evictions.store import EvictionStore
+from webhook.reconciler.evictions.store import NOTHING, EvictionStore
 from webhook.reconciler.plans.actions import ENDINGS, End, Ending, Spare, Wait
 from webhook.reconciler.plans.adoption import Adopted, TakeOff, adopt, recall_evictions
 from webhook.reconciler.plans.plan import Member, Plan
@@ -110,7 +110,7 @@ class Reconciler:
     async def lead(self) -> None:
         """Act until cancelled: take up what an earlier leader left, then work."""
         await self.state.wait_for_sync()
-        record = await self.store.read()
+        record = NOTHING if self.plan_manager.dry_run else await self.store.read()
         keeping = asyncio.create_task(self.store.keep())
         self.leading, self._began = True, self.clock.monotonic()
         try:

@@ -71,11 +71,16 @@ OTHER = "other"
 _VICTIMS = (0, 1, 2, 4, 8, 16, 32, 64)
 
 
-class ReconcilerMetrics:
-    """One set of instruments in one registry."""
+class ReconcilerMetrics(Collector):
+    """One set of instruments in one registry.
+
+    `most_evicted` are the workloads, `Kind/namespace/name`, that were evicted most often, and how often.
+    """
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.registry = registry
+        self.most_evicted: Callable[[], list[tuple[str, int]]] = list
+        registry.register(self)
         counter, gauge = partial(Counter, registry=registry), partial(Gauge, registry=registry)
         histogram = partial(Histogram, registry=registry)
         results = "Preemptors evaluated, by result: fits, waits, evicts, asks, unschedulable, limited"
@@ -110,28 +115,17 @@ class ReconcilerMetrics:
         self.nominations = gauge("giveway_nominations", "Nominations held")
         self.leader = gauge("giveway_leader", "1 while this process holds the lease")
 
-    def show_workloads(self, most_evicted: Callable[[], list[tuple[str, int]]]) -> None:
-        """Show these workloads, `Kind/namespace/name`, with how often each was evicted, whenever somebody looks."""
-        self.registry.register(_WorkloadEvictions(most_evicted))
+    def collect(self) -> Iterator[Metric]:
+        """The gauge whose samples are others each time: one for each workload."""
+        text = "Evictions of a workload within 24 hours, of the 50 that were evicted most often"
+        gauge = GaugeMetricFamily("giveway_workload_evictions", text, labels=["kind", "namespace", "name"])
+        for workload, count in self.most_evicted():
+            gauge.add_metric(workload.split("/", 2), count)
+        yield gauge
 
     def evicted(self, policy: str, rule: str, namespace: str) -> None:
         """Count a victim. Rules and namespaces beyond the first 50 that had one are counted together, as `other`."""
         self.evictions.labels(policy, _bounded(self._rules, rule), _bounded(self._namespaces, namespace)).inc()
-
-
-class _WorkloadEvictions(Collector):
-    """The workloads that are evicted most often: which of them there are changes, so they are counted on demand."""
-
-    def __init__(self, most_evicted: Callable[[], list[tuple[str, int]]]) -> None:
-        self._most_evicted = most_evicted
-
-    def collect(self) -> Iterator[Metric]:
-        """One gauge, a sample a workload."""
-        text = "Evictions of a workload within 24 hours, of the 50 that were evicted most often"
-        gauge = GaugeMetricFamily("giveway_workload_evictions", text, labels=["kind", "namespace", "name"])
-        for workload, count in self._most_evicted():
-            gauge.add_metric(workload.split("/", 2), count)
-        yield gauge
 
 
 def _bounded(known: set[str], value: str) -> str:
@@ -193,8 +187,8 @@ class Reporter:
         for victim in outcome.victims if isinstance(outcome, Evicts) else ():
             victims.setdefault(plan.member_for(victim).node, []).append(victim)
         for member in plan.members:
-            decision = _decision(plan, member.node, outcome, victims.get(member.node, ()))
-            member.decision = msgspec.structs.replace(decision, at=rfc3339(wall), decision_ms=round(seconds * 1000, 3))
+            decision = _decision(plan, member.node, outcome, victims.get(member.node, ()), rfc3339(wall))
+            member.decision = msgspec.structs.replace(decision, decision_ms=round(seconds * 1000, 3))
             fields = ({"dryRun": True} if plan.rehearsed else {}) | msgspec.to_builtins(member.decision)
             self._tell(Line.DECISION, preemptor=member.key, priority=member.priority, **fields)
 
@@ -328,7 +322,7 @@ class Reporter:
             self._recorder.event(Occurrence(regarding, None, "Normal", reason, _ACTION, note, urgent, distinct))
 
 
-def _decision(plan: Plan, node: str, outcome: Reserves, victims: Iterable[Pod]) -> DecisionRecord:
+def _decision(plan: Plan, node: str, outcome: Reserves, victims: Iterable[Pod], at: str) -> DecisionRecord:
     """What was decided for a preemptor on a node, and for whom these victims go."""
     decided = tuple(
         DecidedVictim(
@@ -346,7 +340,7 @@ def _decision(plan: Plan, node: str, outcome: Reserves, victims: Iterable[Pod]) 
     )
     return DecisionRecord(
         plan=plan.id,
-        at="",
+        at=at,
         node=node,
         policy=plan.record.policy,
         attempt=plan.record.attempt,

@@ -21,8 +21,7 @@ from webhook.kube.owner_events import OwnerEvents
 from webhook.policy.model.policies import Policies
 from webhook.reconciler.clock import MeasuringClock, Now, SteadyClock
 from webhook.reconciler.decision_history import DecisionHistory
-from webhook.reconciler.evictions.log import EvictionLog
-from webhook.reconciler.evictions.store import NOTHING, EvictionRecord, EvictionStore, evictions_lease, record_of
+from webhook.reconciler.evictions.store import NOTHING, EvictionRecord, evictions_lease, record_of
 from webhook.reconciler.preemptors import PolicySet
 from webhook.reconciler.queue.queue import QueueState
 from webhook.reconciler.reconciler import Reconciler
@@ -32,8 +31,6 @@ from webhook.reconciler.state.state import State
 _SHOWN = 50
 """Workloads whose evictions are metrics."""
 _DAY = 86_400.0
-_READ_AGAIN = 2.0
-"""Seconds before a process that does not lead reads again what was evicted."""
 
 
 class ReconcilerOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,10 +70,8 @@ class ReconcilerService:
         """When the policies were taken into use, in seconds since the epoch."""
         self.history = DecisionHistory(self.clock.wall)
         place = options.lease_namespace, evictions_lease(options.lease_name)
-        self._written = EvictionStore(client, place, EvictionLog(), self.clock, float)
-        """What the leader has written, for reading alone."""
-        self._evictions, self._read_at = NOTHING, -math.inf
-        self._reading: asyncio.Task[None] | None = None
+        self._evictions = NOTHING
+        self._reading: asyncio.Task[EvictionRecord] | None = None
         self.state.pods.handlers.append(self.history.changed)
         dropped = self.metrics.events_dropped
         recorder = EventRecorder(client, CONTROLLER, self.identity, lambda reason: dropped.labels(reason).inc())
@@ -106,14 +101,14 @@ class ReconcilerService:
             fence=self.time_to_write,
             in_doubt=bool if self._elector is None else self._elector.is_in_doubt,
             dry_run=options.dry_run,
-            lease=None if options.dry_run else place,
+            lease=place,
         )
         self.metrics.leader.set_function(lambda: float(self.reconciler.leading))
         self.metrics.nominations.set_function(lambda: float(len(self.reconciler.plans)))
         for state in QueueState:
             self.metrics.queue_depth.labels(state.value).set_function(partial(self._depth, state))
         evictions = self.reconciler.evaluator.log
-        self.metrics.show_workloads(lambda: evictions.counts(_DAY, self.clock.monotonic()).most_common(_SHOWN))
+        self.metrics.most_evicted = lambda: evictions.counts(_DAY, self.clock.monotonic()).most_common(_SHOWN)
 
     def _depth(self, state: QueueState) -> float:
         return self.reconciler.queue.depths()[state]
@@ -157,13 +152,11 @@ class ReconcilerService:
     def evictions(self) -> EvictionRecord:
         """What is known of evictions; a process that does not write them reads them for who asks the next time."""
         if self.reconciler.leading and not self.options.dry_run:
-            self._evictions = record_of(self.reconciler.evaluator.log, Now.by(self.clock))
-        elif self._reading is None or (self._reading.done() and self.clock.monotonic() > self._read_at + _READ_AGAIN):
-            self._reading, self._read_at = asyncio.create_task(self._read_evictions()), self.clock.monotonic()
+            return record_of(self.reconciler.evaluator.log, Now.by(self.clock))
+        if self._reading is None or self._reading.done():
+            self._evictions = self._reading.result() if self._reading is not None else NOTHING
+            self._reading = asyncio.create_task(self.reconciler.store.read())
         return self._evictions
-
-    async def _read_evictions(self) -> None:
-        self._evictions = await self._written.read()
 
     def led_elsewhere(self) -> str | None:
         """The identity of another process that leads, empty if nobody does; None if this one leads."""
