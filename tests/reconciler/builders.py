@@ -18,11 +18,13 @@ from webhook.policy.model.values import CAN_BE_PREEMPTED, DECISION, MANAGED, MAR
 from webhook.policy.shapes.yaml_nodes import SourcePosition
 from webhook.preemption.snapshot.device_index import DeviceId
 from webhook.preemption.snapshot.kinds import PRIORITY_CLASSES
+from webhook.preemption.snapshot.pod_groups import group_of
 from webhook.preemption.snapshot.snapshot import ObjectTable
 from webhook.preemption.victims.rules import Rules
 from webhook.reconciler.clock import Now
+from webhook.reconciler.evaluate.evaluation import evaluate
 from webhook.reconciler.evaluate.evaluator import Evaluator
-from webhook.reconciler.evaluate.outcomes import Evicts
+from webhook.reconciler.evaluate.outcomes import Evicts, Members
 from webhook.reconciler.evictions.log import EvictionLog, PodEviction
 from webhook.reconciler.plans.plan import Member, Plan, PlanIndex
 from webhook.reconciler.preemptors import PolicySet
@@ -247,7 +249,12 @@ class Setting:
     def evaluate(self, one: Pod, attempts: int = 0, **more: Any) -> Any:
         """What would be done for a preemptor now."""
         self.add(one)
-        return self.evaluator.evaluate(one, self.policy, self.policy_set.rules[self.policy.name], attempts, **more)
+        return evaluate(self.evaluator, Members((one,)), self.policy, self.rules, attempts, **more)
+
+    def evaluate_gang(self, *ready: Pod, **more: Any) -> Any:
+        """What would be done for the members of a gang now."""
+        self.add(*ready)
+        return evaluate(self.evaluator, Members(ready, group_of(ready[0])), self.policy, self.rules, 0, **more)
 
     def expect(self, one: Pod, outcome: Any, plan: str = "plan") -> None:
         """Begin to carry out an outcome, as far as later decisions are concerned."""

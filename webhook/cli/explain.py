@@ -34,10 +34,10 @@ from webhook.preemption.snapshot.kinds import SNAPSHOT_KINDS, SnapshotKind
 from webhook.preemption.snapshot.pod_groups import group_of, with_all_of
 from webhook.preemption.victims.rules import kubernetes_rules
 from webhook.reconciler.clock import SteadyClock
+from webhook.reconciler.evaluate.evaluation import evaluate
 from webhook.reconciler.evaluate.evaluator import Evaluator
 from webhook.reconciler.evaluate.extender_client import ExtenderCache, url_of
-from webhook.reconciler.evaluate.gang_evaluator import GangMembers, evaluate_gang
-from webhook.reconciler.evaluate.outcomes import Asks, Fits, Outcome, Promised, Unschedulable
+from webhook.reconciler.evaluate.outcomes import Asks, Fits, Members, Unschedulable
 from webhook.reconciler.evaluate.victim_exclusions import decide_with_exclusions, immovable
 from webhook.reconciler.evictions.log import KEPT_SECONDS, EvictionLog
 from webhook.reconciler.evictions.store import EVICTIONS, NOTHING, EvictionRecord, decode, evictions_lease
@@ -254,16 +254,13 @@ def _now(state: State, pod: Pod, policy: PreemptionPolicy, policy_set: PolicySet
     """What the reconciler would do now, in words: for the pod, or for the gang that it belongs to."""
     evaluator, rules = Evaluator(state, EvictionLog(), SteadyClock()), policy_set.rules[policy.name]
     recall_evictions(evaluator, policy_set, record)  # what of the rates is used up
-    outcome: Outcome
+    members, extenders = Members((pod,)), [ExtenderCache(extender, {}) for extender in policy.extenders]
     if is_gang(state.snapshot, pod):
         waiting = state.waiting_members(group_of(pod))
         ready = tuple(member for member in waiting if policy_set.policy_to_act_by(member) is policy)
         gated = tuple(member for member in waiting if member.spec.scheduling_gates)
-        members = GangMembers(group_of(pod), ready, gated, ())
-        outcome = evaluate_gang(evaluator, members, policy, rules, 0, left_out=(), promised=Promised())
-    else:
-        extenders = [ExtenderCache(extender, {}) for extender in policy.extenders]
-        outcome = evaluator.evaluate(pod, policy, rules, 0, extenders=extenders)
+        members = Members(ready, group_of(pod), gated)
+    outcome = evaluate(evaluator, members, policy, rules, 0, extenders=extenders)
     match outcome:
         case Fits(nodes):
             where = f"kube-scheduler can bind it, for example to {names(nodes)}"

@@ -7,7 +7,7 @@ those that are placed have one plan.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 from webhook.kube.objects.meta import key_of
@@ -19,14 +19,15 @@ from webhook.preemption.extenders import ExtenderError
 from webhook.preemption.gangs.gang import is_gang
 from webhook.preemption.snapshot.amounts import ClusterError
 from webhook.preemption.snapshot.pod_groups import group_of
+from webhook.reconciler.evaluate.evaluation import evaluate
 from webhook.reconciler.evaluate.evaluator import Evaluator
 from webhook.reconciler.evaluate.extender_client import ExtenderClient
-from webhook.reconciler.evaluate.gang_evaluator import GangMembers, evaluate_gang
 from webhook.reconciler.evaluate.outcomes import (
     Asks,
     Evicts,
     Fits,
     Key,
+    Members,
     Moment,
     Outcome,
     Reserves,
@@ -147,7 +148,7 @@ class Preempting:
 
     def evaluate(self, entry: QueuedPreemptor, pod: Pod, policy: PreemptionPolicy, now: float) -> Outcome:
         """What to do for a preemptor; if nothing helps another of its shape, nothing helps this one either."""
-        members, entries, shape = None, [entry], self._shape(entry, pod, policy, now)
+        members, entries, shape = Members((pod,)), [entry], self._shape(entry, pod, policy, now)
         if is_gang(self._state.snapshot, pod):
             members = self._members(pod, policy)
             ready, gated = (sorted(map(key_of, pods)) for pods in (members.ready, members.gated))
@@ -157,7 +158,7 @@ class Preempting:
         if shape is not None and (known := self.verdicts.find(shape, moment)) is not None:
             return known
         try:
-            outcome = self._decide(entries, pod, policy, members, now)
+            outcome = self._decide(entries, members, policy, now)
         except ClusterError as error:
             outcome = Unschedulable(str(error))
         except ExtenderError as error:
@@ -177,28 +178,27 @@ class Preempting:
         return policy.name, shape, group_of(pod), tuple(sorted(made.items()))
 
     def _decide(
-        self,
-        entries: Sequence[QueuedPreemptor],
-        pod: Pod,
-        policy: PreemptionPolicy,
-        members: GangMembers | None,
-        now: float,
+        self, entries: Sequence[QueuedPreemptor], members: Members, policy: PreemptionPolicy, now: float
     ) -> Outcome:
         """What to do for a preemptor, or for the members of its gang, given what was learned about them."""
         left_out = {left.node: left.until for entry in entries for left in entry.nodes.left_out(now)}
-        attempts = max((entry.attempts for entry in entries), default=0)
-        extenders = self._extender_client.extenders(policy, pod)
-        decide: Callable[..., Outcome] = partial(self._evaluator.evaluate, pod, extenders=extenders)
-        if members is not None:
-            decide = partial(evaluate_gang, self._evaluator, members)
-        rules, promised = self._policy_set.rules[policy.name], self._manager.promised(pod)
-        decide = partial(decide, policy, rules, attempts, promised=promised)
+        attempts, (pod, *_) = max((entry.attempts for entry in entries), default=0), (*members.ready, *members.gated)
+        decide = partial(
+            evaluate,
+            self._evaluator,
+            members,
+            policy,
+            self._policy_set.rules[policy.name],
+            attempts,
+            extenders=self._extender_client.extenders(policy, pod),
+            promised=self._manager.promised(pod),
+        )
         outcome = decide(left_out=left_out)
         ends = [until for entry in entries if (until := entry.nodes.wherever_it_fits(now)) is not None]
         if isinstance(outcome, Fits) and ends:
             left_out |= dict.fromkeys(outcome.nodes, max(ends))
             outcome = decide(left_out=left_out)
-        if isinstance(outcome, Fits) and self._manager.dry_run and members is None:
+        if isinstance(outcome, Fits) and self._manager.dry_run and members.key is None:
             # Where only rehearsed plans make the room kube-scheduler will bind nothing.
             plans = self._manager.index.by_id.values()
             made = {member.node for plan in plans if math.isinf(plan.emptied) for member in plan.members}
@@ -206,7 +206,7 @@ class Preempting:
                 return Waits(outcome.nodes[0], 0)
         return without_nodes(outcome, left_out)
 
-    def _members(self, pod: Pod, policy: PreemptionPolicy) -> GangMembers:
+    def _members(self, pod: Pod, policy: PreemptionPolicy) -> Members:
         """The members of the pod's group that have no node."""
         key, wall = group_of(pod), self._evaluator.clock.wall()
         waiting = [member for member in self._state.waiting_members(key) if key_of(member) not in self._manager.plans]
@@ -220,4 +220,4 @@ class Preempting:
         gated = [member for member in waiting if member.spec.scheduling_gates]
         # Plans that lack a member will find that, and end.
         secured = () if too_few(pod, self._manager.context) else planned_nodes(self._manager.context, key)
-        return GangMembers(key, tuple(ready), tuple(gated), tuple(secured))
+        return Members(tuple(ready), key, tuple(gated), tuple(secured))

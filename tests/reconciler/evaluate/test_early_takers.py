@@ -10,9 +10,8 @@ from tests.reconciler.device_settings import Devices, claim, uses
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects.scheduling import PodGroup
 from webhook.preemption.snapshot.kinds import POD_GROUPS
-from webhook.preemption.snapshot.pod_groups import COSCHEDULING, group_of
-from webhook.reconciler.evaluate.gang_evaluator import GangMembers, evaluate_gang
-from webhook.reconciler.evaluate.outcomes import NOTHING_PROMISED, Evicts, Unschedulable
+from webhook.preemption.snapshot.pod_groups import COSCHEDULING
+from webhook.reconciler.evaluate.outcomes import Evicts, Unschedulable
 
 
 def setting_of(*, whole: bool) -> Devices:
@@ -146,13 +145,9 @@ def test_members_of_a_gang(alone: bool):
         setting.claim(claim(f"c-gang-{number}", 2))
         labels = {"scheduling.x-k8s.io/pod-group": "gang"}
         ready.append(preemptor(f"gang-{number}", "1", labels=labels, spec=uses(f"c-gang-{number}")))
-    setting.add(*ready)
     body = {"metadata": {"name": "gang", "namespace": "default"}, "spec": {"minMember": 2}}
     setting.state.snapshot.put(POD_GROUPS[COSCHEDULING], msgspec.convert(body, PodGroup))
-    members = GangMembers(group_of(ready[0]), tuple(ready), (), ())
-    outcome = evaluate_gang(
-        setting.evaluator, members, setting.policy, setting.rules, 0, left_out=(), promised=NOTHING_PROMISED
-    )
+    outcome = setting.evaluate_gang(*ready)
     assert isinstance(outcome, Evicts if alone else Unschedulable), outcome
     assert alone or (
         outcome.behind and "default/other of priority 10, which waits, would take a part" in outcome.reason

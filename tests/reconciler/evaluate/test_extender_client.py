@@ -137,9 +137,8 @@ class Talk:
         self.extender_client = ExtenderClient(self.news)
 
     def evaluate(self):
-        rules = self.setting.policy_set.rules[self.setting.policy.name]
         extenders = self.extender_client.extenders(self.setting.policy, self.preemptor)
-        return self.setting.evaluator.evaluate(self.preemptor, self.setting.policy, rules, 0, extenders=extenders)
+        return self.setting.evaluate(self.preemptor, extenders=extenders)
 
     async def concluded(self, *meanwhile):
         """The outcome that is no question, after as many questions as it takes; pods come during the first one."""

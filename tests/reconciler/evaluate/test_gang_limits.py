@@ -10,8 +10,7 @@ from webhook.policy.model.limits import CycleKeeper, Cycles, LabelRate, Limits, 
 from webhook.policy.model.preemption import BudgetMode, EvictionMode, ExtenderConfig, GroupDisruption, Groups
 from webhook.policy.model.victims import EvictionCost, Victims
 from webhook.preemption.snapshot.kinds import POD_GROUPS
-from webhook.preemption.snapshot.pod_groups import GROUP_SOURCES, group_of
-from webhook.reconciler.evaluate.gang_evaluator import GangMembers, evaluate_gang
+from webhook.preemption.snapshot.pod_groups import GROUP_SOURCES
 from webhook.reconciler.evaluate.outcomes import NOTHING_PROMISED, Evicts, Promised, Unschedulable, Waits
 
 GANG = "scheduling.x-k8s.io/pod-group"
@@ -37,10 +36,7 @@ def setting_of(limits, pods, **more):
 
 def evaluated(setting, promised=NOTHING_PROMISED, **asks):
     """What would be done for the gang now."""
-    ready = (member(0, **asks), member(1, **asks))
-    setting.add(*ready)
-    members = GangMembers(group_of(ready[0]), ready, (), ())
-    return evaluate_gang(setting.evaluator, members, setting.policy, setting.rules, 0, left_out=(), promised=promised)
+    return setting.evaluate_gang(member(0, **asks), member(1, **asks), promised=promised)
 
 
 def gone(outcome):

@@ -7,6 +7,8 @@ from webhook.kube.objects.meta import LabelSelector
 from webhook.policy.model.limits import Limits
 from webhook.policy.model.victims import PodsMatch, PreemptionPair, Victims
 from webhook.preemption.snapshot.snapshot import Snapshot
+from webhook.reconciler import preempting
+from webhook.reconciler.evaluate import evaluation
 from webhook.reconciler.evaluate.outcomes import Fits, Moment, Unschedulable, Verdicts
 from webhook.reconciler.state.waiting_pods import WaitingPods
 
@@ -123,15 +125,15 @@ def test_only_that_nothing_helps_is_shared():
     assert len(verdicts) == 0
 
 
-def counted(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """For whom it is really decided."""
-    decided, evaluate = [], desk.reconciler.evaluator.evaluate
+    decided: list[str] = []
 
-    def counting(one, *args, **more):
-        decided.append(one.metadata.name)
-        return evaluate(one, *args, **more)
+    def counting(evaluator, members, *args, **more):
+        decided.append(members.ready[0].metadata.name)
+        return evaluation.evaluate(evaluator, members, *args, **more)
 
-    monkeypatch.setattr(desk.reconciler.evaluator, "evaluate", counting)
+    monkeypatch.setattr(preempting, "evaluate", counting)
     return decided
 
 
@@ -140,7 +142,7 @@ async def test_a_thousand_alike_cost_one_decision(monkeypatch: pytest.MonkeyPatc
     setting = Setting(node("n1", "8"))
     setting.add(pod("high", "8", node="n1", priority=200))
     desk = Desk(setting)
-    decided = counted(desk, monkeypatch)
+    decided = counted(monkeypatch)
     setting.add(*(preemptor(f"p{number}", "8") for number in range(1000)))
     for _ in range(200):
         desk.reconciler.turn()

@@ -73,6 +73,23 @@ class Rates:
             codes[candidate[beyond & (codes[candidate] <= NOT_NOW)]] = counted.code
         return codes
 
+    def code_of(self, victims: Rows) -> int:
+        """Why a gang's victims, on whatever nodes, are more than the rates allow; 0 if they are not."""
+        if not len(victims):
+            return 0
+        snapshot, nobody = self._state.snapshot, np.zeros(len(victims), np.bool_)
+        on = np.full(len(victims), snapshot.pods.node[victims[0]], np.intp)  # as if all were on one node
+        return int(self(Candidates.on_nodes(snapshot, on, victims, nobody))[0])
+
+    def leaving_most_to(self, chosen: Rows, excluded: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """The `excluded` pods, and those beyond what the rates leave on all nodes if the `chosen` go first."""
+        pods = self._state.snapshot.pods
+        mask = np.zeros(pods.rows, np.bool_)  # a trial may have made rows since the other one was made
+        mask[: len(excluded)] = excluded
+        rows = np.flatnonzero(~mask & (pods.node[: pods.rows] >= 0))
+        mask[self.beyond(rows, np.isin(rows, chosen).astype(np.float64), together=True)] = True
+        return mask
+
     def beyond(
         self, rows: Rows, preference: NDArray[np.float64], *, at_once: bool = False, together: bool = False
     ) -> Rows:

@@ -14,6 +14,7 @@ from typing import ClassVar, NamedTuple
 
 from webhook.kube.bounded import Newest
 from webhook.kube.objects.pod import Pod
+from webhook.preemption.snapshot.pod_groups import GroupKey
 from webhook.preemption.victims.rules import VictimReason
 from webhook.reconciler.evaluate.extender_client import Question
 from webhook.reconciler.state.annotations import Alternative
@@ -113,6 +114,19 @@ class Asks:
 
     result: ClassVar[str] = "asks"
     question: Question
+
+
+class Members(NamedTuple):
+    """The pods that are placed together: mostly one. Of a gang those that have no node, and the `key` of their group.
+
+    Those `ready` may be placed by the policy now, the `gated` ones are held back. `secured` are the nodes that other
+    members are nominated to, by plans under way.
+    """
+
+    ready: tuple[Pod, ...]
+    key: GroupKey | None = None
+    gated: tuple[Pod, ...] = ()
+    secured: tuple[str, ...] = ()
 
 
 class Promised(NamedTuple):

@@ -83,8 +83,8 @@ class LimitsNow(NamedTuple):
     """The policy's limits as they are at this time of day."""
     exclusions: Mask
     """The pods, by row, that evicting does not help."""
-    setbacks: bool
-    """Whether some of them only for a while."""
+    asked_again: float | None
+    """When the first of those may be asked again that are excluded for a while only, in monotonic seconds."""
     left: Remaining
     rates: Rates | None
     past: PastEvictions

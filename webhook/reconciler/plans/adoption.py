@@ -22,7 +22,8 @@ from webhook.preemption.snapshot.amounts import ClusterError
 from webhook.preemption.snapshot.device_index import DeviceId
 from webhook.preemption.victims.rules import Rules
 from webhook.reconciler.clock import Now
-from webhook.reconciler.evaluate.evaluator import Evaluator, unnominated
+from webhook.reconciler.evaluate.evaluation import unnominated
+from webhook.reconciler.evaluate.evaluator import Evaluator
 from webhook.reconciler.evaluate.victim_exclusions import decide_with_exclusions
 from webhook.reconciler.evictions.store import EvictionRecord, recall
 from webhook.reconciler.plans.plan import Member, Plan, group_names, is_leaving

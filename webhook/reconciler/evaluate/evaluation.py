@@ -1,0 +1,390 @@
+"""What to do for a preemptor or its gang, on the newest state: nothing, wait, evict, or nothing that helps."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from webhook.kube.instants import rfc3339
+from webhook.kube.objects.meta import key_of
+from webhook.kube.objects.pod import Pod
+from webhook.policy.model.preemption import EvictionMode, PreemptionPolicy
+from webhook.policy.model.values import PLAN
+from webhook.preemption.decision import fits, fits_on, victims_needed
+from webhook.preemption.extenders import Extender
+from webhook.preemption.gangs.decision import GangDecision, decide_gang
+from webhook.preemption.gangs.gang import Gang, form_gang
+from webhook.preemption.ranking import Score, preferred_because, shown_keys
+from webhook.preemption.result import Decision
+from webhook.preemption.snapshot.columns import Mask, Rows
+from webhook.preemption.snapshot.pod_view import priority_of
+from webhook.preemption.victims.candidates import Candidate, Victim
+from webhook.preemption.victims.eligible import protection_ends
+from webhook.preemption.victims.rules import EXPENDABLE, Rules, VictimReason
+from webhook.reconciler.clock import Now
+from webhook.reconciler.evaluate.devices_ahead import ONE_BY_ONE, DevicesAhead
+from webhook.reconciler.evaluate.evaluator import Evaluator
+from webhook.reconciler.evaluate.extender_client import UnaskedError
+from webhook.reconciler.evaluate.limits import BEYOND_BUDGET, NOT_NOW, too_large, within_budgets
+from webhook.reconciler.evaluate.outcomes import (
+    NOTHING_PROMISED,
+    Asks,
+    Evicts,
+    Fits,
+    Members,
+    Outcome,
+    Promised,
+    Unschedulable,
+    Waits,
+)
+from webhook.reconciler.evaluate.pods_ahead import AHEAD, PodsAhead, blocked_text
+from webhook.reconciler.evaluate.room import rows_without
+from webhook.reconciler.evaluate.victim_exclusions import (
+    LimitsNow,
+    among_last_resort,
+    decide_within_limits,
+    excluded_now,
+    last_resort,
+)
+from webhook.reconciler.state.annotations import MOST_MEMBERS, Alternative
+
+_NO_NODE = (
+    f"cluster-autoscaler adds no node, because the pod fits where pods below {EXPENDABLE} run that may not be evicted:"
+    " nobody helps it"
+)
+_SHOWN = 5
+"""Other nodes that are written down."""
+_LOWEST = -(2**31)
+"""The lowest priority there is."""
+_PROTECTION_PAUSE = 1.0
+"""Seconds between two tries at ends of protections, however close these lie."""
+_TRIES = 4
+"""Decisions for a gang until nothing stands against one."""
+
+
+def evaluate(
+    evaluator: Evaluator,
+    members: Members,
+    policy: PreemptionPolicy,
+    rules: Rules,
+    attempts: int,
+    *,
+    extenders: Sequence[Extender] = (),
+    left_out: Collection[str] = (),
+    promised: Promised = NOTHING_PROMISED,
+) -> Outcome:
+    """What to do for a preemptor, or for the members of its gang together (docs/semantics.md D).
+
+    `attempts` is how many plans evicted for one of them in vain; nothing is planned on the nodes `left_out`. Raises
+    ClusterError for a member of a gang that cannot be read.
+    """
+    at = Now.by(evaluator.clock)
+    leaving, limits = evaluator.leaving_soon(policy, at), evaluator.limits_now(policy, members.ready, at)
+    evaluation = _Evaluation(evaluator, members, policy, rules, attempts, left_out, promised, at, leaving, limits)
+    if members.key is not None:
+        return evaluation.together()
+    try:
+        return evaluation.alone(members.ready[0], extenders)
+    except UnaskedError as unasked:
+        return Asks(unasked.question)
+
+
+@dataclass(frozen=True)
+class _Evaluation:
+    """One evaluation: of whom, by which rules, when; which pods leave soon (rows), and what keeps others from going."""
+
+    _evaluator: Evaluator
+    _members: Members
+    _policy: PreemptionPolicy
+    _rules: Rules
+    _attempts: int
+    _left_out: Collection[str]
+    _promised: Promised
+    _at: Now
+    _leaving: Rows
+    _limits: LimitsNow
+
+    def alone(self, pod: Pod, extenders: Sequence[Extender]) -> Outcome:
+        """What to do for one preemptor."""
+        policy, limits, state = self._policy, self._limits, self._evaluator.state
+        ahead = self._evaluator.pods_ahead((pod,), self._at, self._promised)
+        # 1. Decide, with the pods excluded that evicting would not remove, or must not now.
+        in_front = () if pod.spec.node_name else (ahead,)  # room beside a pod that grows is its own at once
+        filters = in_front if policy.eviction is EvictionMode.DELETE else (within_budgets, *in_front)
+        decision = decide_within_limits(
+            state,
+            unnominated(pod),
+            self._rules,
+            self._at.wall,
+            limits._replace(filters=filters),
+            leaving=self._leaving,
+            extenders=extenders,
+            left_out=self._left_out,
+        )
+        # 2. If it fits without preemption, nothing is to be done.
+        if decision.fits:
+            return Fits(tuple(decision.fits))
+        # 3. If pods that are leaving make room, wait for them.
+        if (waits := self._wait(pod, decision, self._leaving, ahead)) is not None:
+            return waits
+        if not decision.eligible:
+            return Unschedulable(decision.reason, due=self._schedule_begins())
+        # 4. Evict, if a node was selected and not too many plans have evicted for it in vain.
+        chosen, why = DevicesAhead(ahead, pod, now=self._at.wall).choose(decision)
+        outcome: Outcome = Unschedulable(why, behind=True)
+        if chosen is not None:
+            outcome = limits.too_many(self._attempts) or self._on_best_node(decision, chosen, why)
+        elif not why:
+            outcome = limits.past.kept_from(self._hopeless(pod, decision, ahead))
+        # 5. If nothing helps, a plan may wait as long as it lasts for pods that take longer to leave.
+        if not isinstance(outcome, Unschedulable):
+            return outcome
+        later = self._evaluator.room_within(policy.plan_timeout, self._at)
+        waits = self._wait(pod, decision, later, ahead) if len(later) > len(self._leaving) else None
+        return waits or replace(outcome, behind=outcome.behind or ahead.blocking is not None)
+
+    def together(self) -> Outcome:
+        """What to do for the members of a gang together (docs/semantics.md D12)."""
+        state, members, past = self._evaluator.state, self._members, self._limits.past
+        # 1. The gang, at the lowest priority that its group or a member has; nobody of it counts as nominated.
+        if not members.ready:
+            return Unschedulable("it waits for its scheduler to look at it")
+        if self._policy.extenders:
+            return Unschedulable("the policy has extenders, and they are not asked about gangs")
+        if len(members.ready) + len(members.secured) > MOST_MEMBERS:
+            return Unschedulable(f"{members.key} has more than {MOST_MEMBERS} pods to be placed together")
+        gang = form_gang(state.snapshot, map(unnominated, (*members.ready, *members.gated)), members.secured)
+        gang = gang._replace(priority=min([gang.priority, *map(priority_of, members.ready)]))
+        # 2. Decide with the pods excluded that evicting would not remove, or must not now; last those of last resort.
+        excluded, last = excluded_now(state, self._limits, self._leaving), last_resort(state)
+        for exclusions in (excluded | last, excluded) if last.any() else (excluded,):
+            decision = self._agreed(gang, exclusions)
+            if isinstance(decision, GangDecision):
+                break
+        if isinstance(decision, Fits):
+            return decision
+        if isinstance(decision, Unschedulable):
+            return past.kept_from(decision)
+        # 3. Evict, within attempts. Devices are held in the order of the places, and those of lower priority give way.
+        if decision.victims and (too_many := self._limits.too_many(self._attempts)) is not None:
+            return too_many
+        placements = sorted(decision.placements, key=lambda placement: -priority_of(placement.pod))
+        places = tuple((state.pods.get(key_of(pod)) or pod, node) for pod, node in placements)
+        return self._reserves(
+            [node for _, node in places],
+            decision.victims,
+            decision.grounds.__getitem__,
+            candidates=1,
+            because=f"{len(places)} pods of {members.key} are placed together",
+            places=places,
+            left_out=decision.outside,
+        )
+
+    def _agreed(self, gang: Gang, exclusions: Mask) -> GangDecision | Fits | Unschedulable:
+        """The decision with these pods excluded to which nothing objects; what does, if there is none.
+
+        Where the rates leave fewer victims, or others take the room on a node or a part of the devices, it is decided
+        again, a few times.
+        """
+        limits, snapshot, objection = self._limits, self._evaluator.state.snapshot, None
+        # Pods that a plan has yet to ask do not count as leaving: that plan may end because of this gang, and they stay
+        leaving = rows_without(self._leaving, self._evaluator.staying(self._promised.planned))
+        decided = partial(
+            decide_gang,
+            snapshot,
+            gang,
+            self._rules,
+            self._at.wall,
+            evicted=limits.past.evicted_lately(),
+            keeps_budgets=self._policy.eviction is EvictionMode.EVICT,
+        )
+        avoided = set(self._left_out)
+        for _ in range(_TRIES):
+            decision = decided(exclusions=exclusions, leaving=leaving, left_out=avoided)
+            if not decision.placements:
+                again = limits.left.again
+                due = again if (begins := self._schedule_begins()) is None else begins
+                return objection or Unschedulable(decision.reason, limited=again is not None, due=due)
+            if not decision.victims and decided(exclusions=exclusions, left_out=avoided).fits:
+                return Fits(tuple(sorted({placement.node for placement in decision.placements})))
+            victims = snapshot.pod_rows([victim.key for victim in decision.victims])
+            if limits.rates is not None and (code := limits.rates.code_of(victims)):
+                why, due = "more pods would have to go than the policy's limits allow", limits.left.until
+                objection = objection or Unschedulable(why, limited=True, due=due if code == NOT_NOW else None)
+                exclusions = limits.rates.leaving_most_to(victims, exclusions)
+            elif (taker := self._taker(decision, victims, leaving)) is not None:
+                objection = objection or Unschedulable(taker[1], behind=True)
+                avoided.add(taker[0])
+            else:
+                return decision
+        assert objection is not None
+        return objection
+
+    def _taker(self, decision: GangDecision, victims: Rows, leaving: Rows) -> tuple[str, str] | None:
+        """The first node on which others take room or devices that the members need, and who; None if there is none."""
+        evaluator, pods, ready = self._evaluator, self._evaluator.state.snapshot.pods, self._members.ready
+        somebody = self._promised.held or evaluator.pods_ahead(ready, self._at).anybody
+        members: dict[str, list[Pod]] = {}
+        for pod, node in decision.placements:
+            members.setdefault(node, []).append(pod)
+        for node, together in members.items():
+            ahead = evaluator.pods_ahead(together, self._at, self._promised, others=ready)
+            row = evaluator.state.snapshot.nodes.find(node)
+            going, coming = (rows[pods.node[rows] == row] for rows in (victims, leaving))
+            if somebody and ahead.taken(going if len(going) else coming, held=bool(len(going))):
+                return node, f"where evicting pods makes room, {blocked_text(ahead.blocking)}"
+            devices = (DevicesAhead(ahead, pod, now=self._at.wall) for pod in together if len(going))
+            if who := next(filter(None, (needs.taker(node, going) for needs in devices)), ""):
+                return node, ONE_BY_ONE.format(who)
+        return None
+
+    def _on_best_node(self, decision: Decision, chosen: Candidate, why: str) -> Evicts | Waits:
+        """Evict the victims of the chosen candidate; `why` says why it is not a better one, empty if it is the best."""
+        scores = decision.scores(_SHOWN + 1)
+        own = next((score for score in scores if score.node == chosen.node), None)
+        others = [score for score in scores if score.node != chosen.node][:_SHOWN]
+        return self._reserves(
+            [chosen.node],
+            chosen.victims,
+            decision.victim_reason,
+            candidates=decision.candidate_count,
+            selected=_alternative(own) if own else None,
+            alternatives=tuple(map(_alternative, others)),
+            because=why or (preferred_because(own, others[0]) if own and others else ""),
+            room=decision.made_room(chosen),
+        )
+
+    def _reserves(
+        self, nodes: Sequence[str], victims: Sequence[Victim], ground: Callable[[str], VictimReason], **told: Any
+    ) -> Evicts | Waits:
+        """Evict the victims that do not leave anyway; only wait if other plans are to ask all of them.
+
+        These are victims of both plans: the other one may never ask them.
+        """
+        state, planned = self._evaluator.state, self._promised.planned
+        keys = [victim.key for victim in victims if victim.key not in state.index.leaving or victim.key in planned]
+        pods = tuple(pod for key in keys if (pod := state.pods.get(key)) is not None)
+        outcome = (Waits if all(key in planned for key in keys) else Evicts)(
+            node=nodes[0],
+            victims=pods,
+            leaving=self._leaving_on(nodes, keys),
+            last_resort=among_last_resort(state, pods),
+            grounds={key: ground(key) for key in keys},
+            groups={victim.key: victim.group for victim in victims if victim.group},
+            **told,
+        )
+        return self._limits.past.closed_by(outcome)
+
+    def _leaving_on(self, nodes: Iterable[str], asked: Collection[str]) -> int:
+        """How many pods leave these nodes soon, but for those that are `asked` (keys)."""
+        snapshot = self._evaluator.state.snapshot
+        rows = rows_without(self._leaving, snapshot.pod_rows(asked))
+        return int(np.count_nonzero(np.isin(snapshot.pods.node[rows], snapshot.nodes.rows_of(set(nodes)))))
+
+    def _wait(self, pod: Pod, decision: Decision, leaving: Rows, ahead: PodsAhead) -> Waits | Unschedulable | None:
+        """Wait for the room that the pods `leaving` make; None if they make none that is left to the preemptor."""
+        if not (nodes := decision.fits_without(leaving) if len(leaving) else []):
+            return None
+        if pod.spec.node_name:
+            return Unschedulable("it has room to grow once pods that are leaving its node are gone")
+        foreign = pod.status.nominated_node_name if PLAN not in (pod.metadata.annotations or {}) else ""
+        if foreign in nodes:
+            return Unschedulable(f"somebody else has nominated it to {foreign}, where room is coming up")
+        # 1. Of the pods that a plan has yet to ask those go for it that it needs, and may evict itself. Nobody does if
+        #    others have to go, too, that it may not evict: that plan may never ask them.
+        state, snapshot, planned = self._evaluator.state, self._evaluator.state.snapshot, self._promised.planned
+        unasked = snapshot.pod_rows([key for key in planned if decision.may_go(key)])
+        theirs = self._evaluator.staying([key for key in planned if not decision.may_go(key)])
+        rest, own = rows_without(leaving, unasked), dict[str, Rows]()
+        for node in nodes:
+            among = unasked[snapshot.pods.node[unasked] == snapshot.nodes.find(node)]
+            needed = victims_needed(snapshot, pod, node, among, without=rest) if len(among) else among
+            sure = np.append(rows_without(rest, theirs), needed)
+            if not (len(needed) and len(theirs)) or fits_on(snapshot, pod, node, without=sure):
+                own[node] = needed
+        # 2. A nomination where pods in front take the room would take it from others in vain.
+        taken = ahead.taken(np.concatenate([rest, *own.values()]))
+        if not (nodes := [node for node in own if node not in taken]):
+            return None
+        # 3. Where fewest others lose a nomination: none does where it fits beside all of them at the lowest priority.
+        lost = {node: len(state.lower_nominated(node, priority_of(pod), key_of(pod))) for node in nodes}
+        if any(lost.values()):
+            humble = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, priority=_LOWEST))
+            lost |= dict.fromkeys(fits(snapshot, humble, without=leaving), 0)
+        node = min(nodes, key=lambda node: (lost[node], node != pod.status.nominated_node_name))
+        keys = map(snapshot.pods.key, own[node].tolist())
+        victims = tuple(victim for key in keys if (victim := state.pods.get(key)) is not None)
+        gone = np.count_nonzero(snapshot.pods.node[leaving] == snapshot.nodes.find(node))
+        return Waits(node, int(gone), victims, decision.groups_of(own[node]))
+
+    def _hopeless(self, pod: Pod, decision: Decision, ahead: PodsAhead) -> Unschedulable:
+        """Nothing helps now: why, and when time alone may let the pod be helped.
+
+        A rate leaves room again or the schedule of one ends, the API server may be asked again for a pod that it did
+        not remove, or a protection window of a pod of lower priority ends.
+        """
+        snapshot, limits, rejections = self._evaluator.state.snapshot, self._limits, decision.rejections
+        left, (now, wall) = limits.left, self._at
+        never, makes_room = too_large(rejections), "wherever evicting pods makes room,"
+        reasons = {
+            f"{makes_room} more would have to go at once than limits.{never} ever allows": bool(never),
+            f"wherever room can be made, {blocked_text(ahead.blocking)}": ahead.blocking is not None,
+            f"{makes_room} a disruption budget keeps one of them": BEYOND_BUDGET in rejections,
+            f"{makes_room} more would have to go than the policy's limits allow now": NOT_NOW in rejections,
+        }
+        reason = next((why for why, holds in reasons.items() if holds), "")
+        if not reason:
+            reason = "no node where evicting pods that may be evicted makes room"
+            reason += f"; {left.rates_used_up} excludes pods that would do otherwise" if left.again is not None else ""
+        pods = snapshot.pods
+        expendable = np.flatnonzero((pods.priority[: pods.rows] < EXPENDABLE) & (pods.node[: pods.rows] >= 0))
+        if len(expendable) and fits(snapshot, pod, without=expendable):
+            reason += f"; {_NO_NODE}"
+        if limits.asked_again is not None:
+            reason += "; pods that would not go, or come back at once, are excluded for now"
+        rated = left.again is not None or bool(rejections - {AHEAD, BEYOND_BUDGET})
+        ending = [rate.schedule.ends(wall) for rate in limits.now.rates.values() if rate.schedule is not None]
+        dues = [
+            (left.again, f"{left.rates_used_up} leaves room again"),
+            (limits.asked_again, "the API server is asked again about pods that it would not remove"),
+            (left.until if NOT_NOW in rejections else None, "the first eviction that counts leaves its window"),
+            *((now + end - wall, "the schedule of a rate ends") for end in ending if end is not None and rated),
+            (self._protection_ends(pod), "the protection of a pod of lower priority ends"),
+        ]
+        due, because = min(((at, why) for at, why in dues if at is not None and math.isfinite(at)), default=(None, ""))
+        change = "" if due is None else f"That may change at {rfc3339(round(wall + due - now))}, when {because}."
+        return Unschedulable(reason, rated, due, change)
+
+    def _schedule_begins(self) -> float | None:
+        """When the policy's schedule begins if it keeps everybody now, in monotonic seconds."""
+        (now, wall), schedule = self._at, self._policy.schedule
+        begins = schedule.begins(wall) if schedule and self._rules.outside(wall) else None
+        return None if begins is None else now + begins - wall
+
+    def _protection_ends(self, pod: Pod) -> float | None:
+        """When the first protection of a pod of lower priority on a node ends, in monotonic seconds."""
+        snapshot, (now, wall) = self._evaluator.state.snapshot, self._at
+        ends = protection_ends(snapshot, self._rules, wall, priority_of(pod))
+        if ends is None:
+            return None
+        lower = (snapshot.pods.priority[: len(ends)] < priority_of(pod)) & (snapshot.pods.node[: len(ends)] >= 0)
+        protecting = ends[(ends > wall) & np.isfinite(ends) & lower]
+        return now + max(float(protecting.min()) - wall, _PROTECTION_PAUSE) if len(protecting) else None
+
+
+def unnominated(pod: Pod) -> Pod:
+    """The preemptor as if it had no nomination: one that an earlier plan left does not count."""
+    if not pod.status.nominated_node_name:
+        return pod
+    return msgspec.structs.replace(pod, status=msgspec.structs.replace(pod.status, nominated_node_name=""))
+
+
+def _alternative(score: Score) -> Alternative:
+    """What people are told of a candidate, with every key of the ranking, also new ones."""
+    return Alternative(node=score.node, compared={key.heading: key.text(score) for key in shown_keys(score)})
