@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from webhook.preemption.filters.counters import Counter
+from webhook.preemption.filters.counters import Counter, PortUsage
 from webhook.preemption.filters.filtering import Failures, PreFilterState, run_filters, without_pods
 from webhook.preemption.ranking import Ranking, Score
 from webhook.preemption.snapshot.columns import Floats, Mask, Rows
@@ -148,8 +148,8 @@ class Decision:
         state, nodes = self._state, self._fresh.pods.node[rows].astype(np.intp)
         relief = np.zeros(len(rows))
         for meter in state.meters:
-            if meter.stage == "ports":
-                relief += (meter.shares(rows, nodes) != 0).any(axis=0)
+            if isinstance(meter, PortUsage):
+                relief += (meter.bits(rows) != 0).any(axis=0)
             elif isinstance(meter, Counter) and meter.again is None:
                 lacks = np.maximum(meter.beside - meter.limit, 0)[nodes].astype(np.float64)
                 given = np.minimum(meter.share(rows, nodes), lacks)

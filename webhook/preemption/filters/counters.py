@@ -7,11 +7,8 @@ row of `base` (its value on every node now), a row of `limit` (the most at which
 rows. Taken host ports are no counter but a set of bits per node (as in kube-scheduler, where removing one of two pods
 with the same port frees it). Required affinity must have at least one match: it counts what is missing to that.
 
-Counters, ports, the limits of volumes, and devices are *meters*. Of each `shares` says what pods (by row, of any shape)
-add on nodes (broadcast to it), as layers of that shape; `adds` is how what several pods add goes together, None if each
-pod has layers of its own. `rooms` are what is left on some nodes once pods are gone that add so much together, one
-entry a node: `fits_beside` takes out of a mask the nodes on which the preemptor does not fit beside pods that add so
-much more, and `put_back` lets such pods be there again on the nodes where they stay.
+Counters, ports, the limits of volumes, and devices are *meters*. The `rooms` of each are what is left on some nodes
+once pods are gone. These are given by row in layers of steps, with a column a node, 0 for none.
 """
 
 from __future__ import annotations
@@ -21,7 +18,7 @@ from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,13 +28,21 @@ from webhook.preemption.snapshot.columns import Ints, Mask, Rows
 from webhook.preemption.snapshot.pod_info import HostPort, PodInfo, conflicts
 from webhook.preemption.snapshot.snapshot import Snapshot
 
-Share = NDArray[Any]
-
 UNBOUNDED = 2**62
 """A limit that nothing reaches."""
 NO_WISHES: Mapping[int, Amounts] = MappingProxyType({})
 _WORD = 63
 """Bits of an int64 that can stand for a port."""
+
+
+class MeterRoom(Protocol):
+    """What is left of something on some nodes."""
+
+    def fits_beside(self, step: int, back: Mask, fits: Mask) -> None:
+        """Take out of `fits` the nodes on which it does not fit beside those of the step that are `back`, too."""
+
+    def put_back(self, stays: Mask) -> None:
+        """Let those pods be there again on the nodes where they stay."""
 
 
 class PlacedPods:
@@ -79,7 +84,6 @@ class Counter:
     stand in its favour, and it has to fit without them, too.
     """
 
-    adds = np.add
     stage: str
     base: Ints
     limit: Ints
@@ -110,32 +114,38 @@ class Counter:
         used = self.beside if nominated else self.base
         return used > self.limit if self.again is None else (used > self.limit) & (used < self.again)
 
-    def shares(self, rows: Rows, nodes: Rows) -> Share:
-        """What the pods add."""
-        return self.share(rows, nodes)[np.newaxis]
+    def rooms(self, nodes: Rows, gone: Rows, on: NDArray[np.int32] | None = None) -> list[_Slack]:
+        """How much it may still grow beside the nominated pods, and without them.
 
-    def rooms(self, nodes: Rows, gone: Share) -> list[_Slack]:
-        """How much it may still grow beside the nominated pods, and without them."""
+        If pods are on other nodes, too, `on` has those of all pods by row; such a pod counts within reach.
+        """
+        if on is None or self.reach is None:
+            added = self.share(gone, nodes)
+        else:
+            where, (_, domains) = on[gone].astype(np.intp), self.reach
+            added = self.share(gone, where) * (domains[where] == domains[nodes])
         both = self.again is not None and self.beside is not self.base
-        loads = [self.beside, self.base] if both else [self.beside]
-        return [_Slack(self, load[nodes] - gone[0], nodes) for load in loads]
+        loads = (self.beside, self.base) if both else (self.beside,)
+        return [_Slack(self, load, nodes, added[0] if len(added) == 1 else added.sum(axis=0)) for load in loads]
 
 
 class _Slack:
     """By how much a number may grow."""
 
-    def __init__(self, counter: Counter, used: Ints, nodes: Rows) -> None:
+    def __init__(self, counter: Counter, load: Ints, nodes: Rows, added: Ints) -> None:
+        self._added, used = added, load[nodes] - added.sum(axis=0)
         self._bounds = [bound[nodes] - used for bound in (counter.limit, counter.again) if bound is not None]
 
-    def fits_beside(self, share: Share, fits: Mask) -> None:
-        within: Mask = share[0] <= self._bounds[0]
+    def fits_beside(self, step: int, back: Mask, fits: Mask) -> None:
+        self._more = self._added[step] * back
+        within: Mask = self._more <= self._bounds[0]
         for again in self._bounds[1:]:
-            within |= share[0] >= again
+            within |= self._more >= again
         fits &= within
 
-    def put_back(self, share: Share, stays: Mask) -> None:
+    def put_back(self, stays: Mask) -> None:
         for bound in self._bounds:
-            np.subtract(bound, share[0], out=bound, where=stays)
+            np.subtract(bound, self._more, out=bound, where=stays)
 
 
 @dataclass(eq=False)
@@ -145,7 +155,6 @@ class PortUsage:
     `base` has those of every node, `reserved` those that nominated pods will take, `bits` gives those of pods by row.
     """
 
-    adds = np.bitwise_or
     stage = "ports"
     base: Ints
     bits: Callable[[Rows], Ints]
@@ -165,24 +174,23 @@ class PortUsage:
         failing: Mask = np.bitwise_or.reduce(taken) != 0
         return failing
 
-    def shares(self, rows: Rows, _nodes: Rows) -> Share:
-        """The ports of the pods."""
-        return self.bits(rows)
-
-    def rooms(self, nodes: Rows, gone: Share) -> list[_Ports]:
+    def rooms(self, nodes: Rows, gone: Rows) -> list[_Ports]:
         """The ports that stay taken."""
-        return [_Ports(self.base[:, nodes] & ~gone, self.reserved[:, nodes])]
+        return [_Ports(self, nodes, np.bitwise_or.reduce(self.bits(gone), axis=1))]
 
 
 class _Ports:
-    def __init__(self, taken: Ints, reserved: Ints) -> None:
-        self._taken, self._reserved = taken, reserved
+    def __init__(self, ports: PortUsage, nodes: Rows, bits: Ints) -> None:
+        self._bits = bits
+        self._taken = ports.base[:, nodes] & ~np.bitwise_or.reduce(bits, axis=1)
+        self._reserved = ports.reserved[:, nodes]
 
-    def fits_beside(self, share: Share, fits: Mask) -> None:
-        fits &= ~(self._taken | self._reserved | share).any(axis=0)
+    def fits_beside(self, step: int, back: Mask, fits: Mask) -> None:
+        self._more = self._bits[:, step] * back
+        fits &= ~(self._taken | self._reserved | self._more).any(axis=0)
 
-    def put_back(self, share: Share, stays: Mask) -> None:
-        self._taken = np.where(stays, self._taken | share, self._taken & ~share)
+    def put_back(self, stays: Mask) -> None:
+        self._taken = np.where(stays, self._taken | self._more, self._taken & ~self._more)
 
 
 def resource_counters(
@@ -197,7 +205,7 @@ def resource_counters(
 
     def counter(name: str, used: Ints, limit: Ints, column: Ints | None = None) -> Counter:
         def share(rows: Rows, _nodes: Rows) -> Ints:
-            return np.ones(rows.shape, np.int64) if column is None else column[rows]
+            return (rows > 0).astype(np.int64) if column is None else column[rows]
 
         base = used[:count]
         if len(without):

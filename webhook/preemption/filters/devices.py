@@ -56,8 +56,6 @@ Found = DeviceOutcome | DemandError
 class DeviceFilter:
     """What the preemptor needs of devices; `searched` are the nodes on which it needs any."""
 
-    adds = None
-
     def __init__(self, snapshot: Snapshot, incoming: PodInfo, needs: PodNeeds, without: Rows) -> None:
         self._snapshot, self._needs = snapshot, needs
         # What is held for itself, and for plans of lower priority, is not in its way
@@ -167,16 +165,13 @@ class DeviceFilter:
         wanted = [claim for claim in self._wanted(node, freed) if claim.key not in settled]
         return allocate(place, pools, wanted, taken, self._steps) if wanted else []
 
-    def shares(self, rows: Rows, _nodes: Rows) -> Rows:
-        """Of the pods in these rows those that use a claim, so that their removal may free devices; else 0."""
-        return (rows * self._uses_claim[rows])[np.newaxis]
-
     def rooms(self, nodes: Rows, gone: Rows) -> list[_DeviceRoom]:
         """The devices that are free on these nodes while pods come back."""
         return [_DeviceRoom(self, nodes, gone)]
 
     @cached_property
-    def _uses_claim(self) -> Mask:
+    def uses_claim(self) -> Mask:
+        """Which pods, by row, use a claim, so that their removal may free devices."""
         mask = np.zeros(len(self._snapshot.pods.node), np.bool_)
         mask[self.states.of_pod != 0] = True
         pods, untold = self._snapshot.pods, np.flatnonzero(self.searched & ~self.states.told)
@@ -233,7 +228,7 @@ class DeviceFilter:
 
 
 class _DeviceRoom:
-    """The pods `gone` from each node that may have held devices: rows, one column a node, 0 for none.
+    """The devices that are free on some nodes.
 
     On nodes that `DeviceFilter.states` tells of, the devices that are taken are bits; of the others it is remembered
     which pods are gone. `_known` says on which nodes the preemptor's claims can be had as things stand.
@@ -244,33 +239,31 @@ class _DeviceRoom:
         searched = devices.searched[nodes]
         self._known = ~searched
         self._told = searched & devices.states.told[nodes]
-        self._taken = devices.states.taken[nodes] & ~self._held_by(gone)
+        self._users = gone * devices.uses_claim[gone]
+        all_users = np.concatenate(self._users)
+        self._taken = devices.states.taken[nodes] & ~self._held_by(all_users)
         others = np.flatnonzero(searched & ~self._told)
-        self._gone = dict(zip(others.tolist(), (set(rows) - {0} for rows in gone[:, others].T.tolist()), strict=True))
+        self._gone = {place: set(all_users[:, place].tolist()) - {0} for place in others.tolist()}
 
-    def fits_beside(self, share: Rows, fits: Mask) -> None:
-        """Take out of `fits` the nodes on which the devices cannot be had once the pods in these rows are back, too.
-
-        There are the rows of one pod a node, or of the pods of one unit, one column a node.
-        """
-        asked = fits & (share.any(axis=0) | ~self._known)
+    def fits_beside(self, step: int, back: Mask, fits: Mask) -> None:
+        self._more = self._users[:, step] * back
+        asked = fits & (self._more.any(axis=0) | ~self._known)
         told = np.flatnonzero(asked & self._told)
         if len(told):
-            taken = self._taken[told] | self._held_by(share[:, told])
+            taken = self._taken[told] | self._held_by(self._more[:, told])
             outcomes = self._devices.outcomes(self._nodes[told], taken)
             fits[told] = [outcome is DeviceOutcome.FITS for outcome in outcomes]
-        for column in np.flatnonzero(asked & ~self._told).tolist():
-            if column in self._gone:
-                gone = self._gone[column].difference(share[:, column].tolist())
-                fits[column] = self._devices.outcome(int(self._nodes[column]), gone) is DeviceOutcome.FITS
+        for place in np.flatnonzero(asked).tolist():
+            if place in self._gone:
+                gone = self._gone[place].difference(self._more[:, place].tolist())
+                fits[place] = self._devices.outcome(int(self._nodes[place]), gone) is DeviceOutcome.FITS
 
-    def put_back(self, share: Rows, stays: Mask) -> None:
-        """The pods in these rows, one column a node, are back where they may stay."""
+    def put_back(self, stays: Mask) -> None:
         self._known |= stays
-        self._taken[stays] |= self._held_by(share[:, stays])
-        for column in np.flatnonzero(stays & ~self._told).tolist():
-            if column in self._gone:
-                self._gone[column].difference_update(share[:, column].tolist())
+        self._taken[stays] |= self._held_by(self._more[:, stays])
+        for place, gone in self._gone.items():
+            if stays[place]:
+                gone.difference_update(self._more[:, place].tolist())
 
     def _held_by(self, rows: Rows) -> Bits:
         held: Bits = np.bitwise_or.reduce(self._devices.states.of_pod[rows], axis=0)

@@ -197,11 +197,11 @@ def _share(
 ) -> Callable[[Rows, Rows], Ints]:
     """What pods add on those of the nodes that count: the value of what they share with others, `ids` by pod row.
 
-    Those that are marked in `nothing`, by pod row, add nothing.
+    Row 0 and those that are marked in `nothing`, by pod row, add nothing.
     """
 
     def share(pods: Rows, nodes: Rows) -> Ints:
-        added = values[ids[pods]] * where[nodes]
+        added = values[ids[pods]] * (where[nodes] & (pods > 0))
         return (added if nothing is None else added & ~nothing[pods]).astype(np.int64, copy=False)
 
     return share

@@ -33,7 +33,6 @@ class AttachLimits:
     the nominated pods.
     """
 
-    adds = None
     stage = "volumes"
     limit: Ints
     own: Ints
@@ -48,41 +47,43 @@ class AttachLimits:
     def __post_init__(self) -> None:
         self.beside = self.users
 
-    def shares(self, rows: Rows, _nodes: Rows) -> Rows:
-        """The pairs of pods; there are as many layers as the most volumes of a pod."""
-        return np.moveaxis(self.pairs_at[self.place[rows]], -1, 0)
+    def pairs_of(self, rows: Rows) -> Rows:
+        """The pairs of pods, in a further axis that is as long as the most volumes of a pod."""
+        return self.pairs_at[self.place[rows]]
 
-    def nominate(self, rows: Rows, nodes: Rows) -> None:
-        """Count these pods as nominated to these nodes."""
+    def nominate(self, rows: Rows, _nodes: Rows) -> None:
+        """Count these pods as nominated to their nodes."""
         self.beside = self.users.copy()
-        np.add.at(self.beside, self.shares(rows, nodes), 1)
+        np.add.at(self.beside, self.pairs_of(rows), 1)
 
     def fails(self, *, nominated: bool) -> Mask:
         """The nodes to which the preemptor's volumes cannot be attached."""
         count = self.limit.shape[1]
         fits = np.ones(count, np.bool_)
-        attached = Attached(self, self.beside if nominated else self.users, np.arange(count))
-        attached.fits_beside(np.zeros((1, count), np.intp), fits)
+        users, nobody = self.beside if nominated else self.users, np.zeros((1, 1, count), np.intp)
+        Attached(self, users, np.arange(count), nobody).fits_beside(0, fits, fits)
         return ~fits
 
     def rooms(self, nodes: Rows, gone: Rows) -> list[Attached]:
         """What stays attached, beside the nominated pods and without them: they may go elsewhere."""
-        rooms = []
-        for users in (self.users,) if self.beside is self.users else (self.beside, self.users):
-            less = users.copy()
-            np.subtract.at(less, gone.ravel(), 1)
-            rooms.append(Attached(self, less, nodes))
-        return rooms
+        pairs = np.concatenate(np.moveaxis(self.pairs_of(gone), -1, 0))
+        both = (self.users,) if self.beside is self.users else (self.beside, self.users)
+        return [Attached(self, users, nodes, pairs) for users in both]
 
 
 class Attached:
-    """What is attached to some nodes while pods come back, `users` being those of the volumes; one entry a node."""
+    """What is attached to some nodes while pods come back, `users` being those of the volumes when all were there.
 
-    def __init__(self, limits: AttachLimits, users: Ints, nodes: Rows) -> None:
+    The `pairs` of the pods that are gone have a layer a volume, a row a step and a column a node.
+    """
+
+    def __init__(self, limits: AttachLimits, users: Ints, nodes: Rows, pairs: Rows) -> None:
+        users = users.copy()
+        np.subtract.at(users, pairs.ravel(), 1)
         self._limits = limits
         self._limit = limits.limit[:, nodes]
         self._own = limits.own[:, None]
-        self._users = users
+        self._users, self._pairs = users, pairs
         shape = limits.limit.shape
         used = users > 0
         used[0] = False
@@ -91,16 +92,17 @@ class Attached:
         present = np.bincount(cells[used & limits.is_own], minlength=shape[0] * shape[1]).reshape(shape)
         self._others, self._present = others[:, nodes], present[:, nodes]
 
-    def put_back(self, share: Rows, stays: Mask) -> None:
-        """Put back one pod of every node where it stays; `share` has a row a volume and a column a node."""
-        pairs = share * stays
+    def fits_beside(self, step: int, back: Mask, fits: Mask) -> None:
+        """Take out of `fits` where the preemptor's volumes cannot be attached beside those of one more pod a node."""
+        self._more = self._pairs[:, step] * back
+        others, present = self._beside(self._more)
+        fits &= ((present == self._own) | (others + self._own <= self._limit)).all(axis=0)
+
+    def put_back(self, stays: Mask) -> None:
+        """Let those pods be there again where they stay."""
+        pairs = self._more * stays
         self._others, self._present = self._beside(pairs)
         np.add.at(self._users, pairs.ravel(), 1)
-
-    def fits_beside(self, share: Rows, fits: Mask) -> None:
-        """Take out of `fits` where the preemptor's volumes cannot be attached beside those of one more pod a node."""
-        others, present = self._beside(share)
-        fits &= ((present == self._own) | (others + self._own <= self._limit)).all(axis=0)
 
     def _beside(self, pairs: Rows) -> tuple[Ints, Ints]:
         """By driver and node, the volumes of others and the preemptor's own that are attached beside more pods."""

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from webhook.preemption.filters.counters import Counter, Share
+from webhook.preemption.filters.counters import Counter, MeterRoom
 from webhook.preemption.filters.devices import DeviceFilter
 from webhook.preemption.filters.filtering import (
     PreFilterState,
@@ -41,79 +41,6 @@ _SMALL, _MOST_NODES, _MOST_SETS = 3, 8, 1200
 """Across nodes all sets of so many units beside those that have to go are tried, on so many nodes, and as many sets."""
 
 
-class _Shares(NamedTuple):
-    """What each evictable pod adds to each of the `meters`: layers with one row a pod and one column a node."""
-
-    meters: list[Meter]
-    values: list[Share]
-
-    @classmethod
-    def of_pods(cls, meters: list[Meter], pods: PodsOfNodes) -> _Shares:
-        """What each pod that may go adds; the others add nothing."""
-        return cls(meters, [_shares(meter, pods) for meter in meters]).of(pods.may_go)
-
-    def only(self, columns: Rows) -> _Shares:
-        """The same of some of the nodes."""
-        return _Shares(self.meters, [share[:, :, columns] for share in self.values])
-
-    def of(self, chosen: Mask) -> _Shares:
-        """The same where all but the chosen pods add nothing."""
-        return _Shares(self.meters, [share * chosen for share in self.values])
-
-    def at(self, step: int) -> _Shares:
-        """One pod of every node."""
-        return _Shares(self.meters, [share[:, step] for share in self.values])
-
-    def together(self) -> list[Share]:
-        """All pods of every node."""
-        return [
-            np.concatenate(share) if meter.adds is None else meter.adds.reduce(share, axis=1)
-            for meter, share in zip(self.meters, self.values, strict=True)
-        ]
-
-    def of_units(self, pods: PodsOfNodes) -> _Shares:
-        """The same with what the pods of a unit add together at the place of its leader."""
-        if pods.leaders is None:
-            return self
-        step, column, to = pods.followers()
-        values = []
-        for meter, share in zip(self.meters, self.values, strict=True):
-            if meter.adds is None:
-                values.append(_stacked(share, step, to, column))
-                continue
-            total = share.copy()
-            for layer in total:
-                meter.adds.at(layer, (to, column), layer[step, column])
-                layer[step, column] = 0
-            values.append(total)
-        return _Shares(self.meters, values)
-
-
-def _stacked(volumes: Rows, step: Rows, to: Rows, column: Rows) -> Rows:
-    """The pairs or rows of each unit at the place of its leader: a layer for each further pod of the fullest."""
-    layers = [volumes.copy()]
-    layers[0][:, step, column] = 0
-    while len(step):
-        _, first = np.unique(to * volumes.shape[2] + column, return_index=True)
-        layer = np.zeros_like(volumes)
-        layer[:, to[first], column[first]] = volumes[:, step[first], column[first]]
-        layers.append(layer)
-        rest = np.ones(len(step), np.bool_)
-        rest[first] = False
-        step, to, column = step[rest], to[rest], column[rest]
-    return np.concatenate(layers)
-
-
-def _shares(meter: Meter, pods: PodsOfNodes) -> Share:
-    """What each pod adds on the node of its column; one on another node only within reach of the meter."""
-    reach = meter.reach if isinstance(meter, Counter) else None
-    share = meter.shares(pods.rows, pods.nodes if pods.on is None or reach is None else pods.on)
-    if pods.on is not None:
-        here, there = (pods.on, pods.nodes) if reach is None else (reach[1][pods.on], reach[1][pods.nodes])
-        share = share * (here == there)
-    return share
-
-
 class _Victims(NamedTuple):
     """The victims node by node, most important first: of each its node and its row.
 
@@ -127,31 +54,39 @@ class _Victims(NamedTuple):
     of: Rows
 
 
-_NOBODY, _NONE = np.zeros(0, np.intp), np.zeros(0, np.bool_)
-_NO_VICTIMS = _Victims(_NOBODY, _NOBODY, _NONE, _NONE, _NOBODY)
+_ROWS, _NONE = np.zeros(0, np.intp), np.zeros(0, np.bool_)
+_NO_VICTIMS = _Victims(_ROWS, _ROWS, _NONE, _NONE, _ROWS)
+_NOBODY = np.zeros(1, np.bool_)
 
 
 class _Room:
-    """The room left on some nodes once the `gone` have left together, and while they come back; one entry a node."""
+    """The room left on some nodes once the pods that may go have left together, and while they come back.
 
-    def __init__(self, nodes: Rows, gone: _Shares) -> None:
-        self._width = len(nodes)
-        self._rooms = [meter.rooms(nodes, share) for meter, share in zip(gone.meters, gone.together(), strict=True)]
+    Pods on other nodes, if there are any, count within reach of what counts by topology, and for nothing else.
+    """
 
-    def put_back(self, pods: _Shares) -> Mask:
-        """Put one pod back on every node where the preemptor still fits then; returns where it does."""
-        stays = self.fits_beside(pods)
-        for rooms, share in zip(self._rooms, pods.values, strict=True):
-            for room in rooms:
-                room.put_back(share, stays)
+    def __init__(self, state: PreFilterState, meters: list[Meter], pods: PodsOfNodes) -> None:
+        gone, self._rooms = pods.in_steps(), list[MeterRoom]()
+        here = gone * (state.snapshot.pods.node[gone] == pods.nodes) if pods.across else gone
+        for meter in meters:
+            if pods.across and isinstance(meter, Counter) and meter.reach is not None:
+                self._rooms += meter.rooms(pods.nodes, gone, state.snapshot.pods.node)
+            else:
+                self._rooms += meter.rooms(pods.nodes, here)
+        self._width = len(pods.nodes)
+
+    def put_back(self, step: int, back: Mask) -> Mask:
+        """Put those of the step's pods `back` beside which the preemptor still fits; returns on which nodes it does."""
+        stays = self.fits_beside(step, back)
+        for room in self._rooms:
+            room.put_back(stays)
         return stays
 
-    def fits_beside(self, more: _Shares) -> Mask:
-        """Where the preemptor fits beside these pods, with the nominated pods and without."""
+    def fits_beside(self, step: int = 0, back: Mask = _NOBODY) -> Mask:
+        """Where the preemptor fits beside those of the step's pods that are `back`, with nominated pods and without."""
         fits = np.ones(self._width, np.bool_)
-        for rooms, share in zip(self._rooms, more.values, strict=True):
-            for room in rooms:
-                room.fits_beside(share, fits)
+        for room in self._rooms:
+            room.fits_beside(step, back, fits)
         return fits
 
 
@@ -192,8 +127,7 @@ def _pods_of(victims: PotentialVictims, nodes: Rows, elsewhere: Rows) -> PodsOfN
     """The pods of these nodes, and those `elsewhere` that stand in the way there."""
     slots, leaders = victims.slots_of(nodes, elsewhere)
     rows = np.ascontiguousarray(slots.T, np.intp)
-    on = victims.snapshot.pods.node[rows].astype(np.intp) if elsewhere.size else None
-    pods = PodsOfNodes(nodes, rows, (victims.code == Exclusion.NONE).take(rows), on=on)
+    pods = PodsOfNodes(nodes, rows, (victims.code == Exclusion.NONE).take(rows), across=bool(elsewhere.size))
     return pods if leaders is None or victims.units is None else pods.in_units(leaders, victims.units)
 
 
@@ -205,11 +139,8 @@ def fits_without(state: PreFilterState, leaving: Mask, nodes: Rows) -> Mask:
     may_help = fits | np.isin(nodes, nodes_where_preemption_might_help(failures))
     here = np.flatnonzero(leaving[rows].any(axis=0) & may_help)
     if len(here):
-        meters = _meters(state, nodes)
         rows = rows.take(here, axis=1)
-        shares = _Shares.of_pods(meters, PodsOfNodes(nodes[here], rows, leaving[rows]))
-        room = _Room(nodes[here], shares)
-        fits[here] = room.fits_beside(shares.at(0).of(np.zeros(1, np.bool_)))
+        fits[here] = _Room(state, _meters(state, nodes), PodsOfNodes(nodes[here], rows, leaving[rows])).fits_beside()
     return fits
 
 
@@ -228,7 +159,7 @@ def _count_elsewhere(candidates: Candidates, rules: Rules) -> Candidates:
 
 def _victims_on(state: PreFilterState, victims: PotentialVictims, meters: list[Meter], pods: PodsOfNodes) -> _Victims:
     """The victims on nodes with similar numbers of pods."""
-    rules = victims.rules
+    rules, make_room = victims.rules, partial(_Room, state, meters)
     beyond = partial(state.snapshot.budgets.violating, strict=rules.strict_budgets, evicts=rules.evicts)
     # Take away all that may go; only nodes on which the preemptor then fits are left
     some = pods.may_go.any(axis=0)
@@ -236,23 +167,19 @@ def _victims_on(state: PreFilterState, victims: PotentialVictims, meters: list[M
         return _NO_VICTIMS
     if not some.all():
         pods = pods.only(np.flatnonzero(some))
-    shares = _Shares.of_pods(meters, pods)
-    room = _Room(pods.nodes, shares)
-    fits = room.fits_beside(shares.at(0).of(np.zeros(1, np.bool_)))
+    room = make_room(pods)
+    fits = room.fits_beside()
     if not fits.all():
-        columns = np.flatnonzero(fits)
-        pods, shares = pods.only(columns), shares.only(columns)
-        room = _Room(pods.nodes, shares)
-    shares = shares.of_units(pods)
+        pods = pods.only(np.flatnonzero(fits))
+        room = make_room(pods)
     # Put back whom it fits beside; a strict budget belongs to the least important of its pods
     violating = beyond(pods.rows, pods.may_go, from_end=rules.strict_budgets)
-    evicted = _put_back(room, shares, violating, pods, victims.leaving)
+    evicted = _put_back(room, pods, violating, victims.leaving)
     if rules.strict_budgets and (violating & evicted).any():
         # Where that does not make the room it belongs to the most important, as kube-scheduler counts
         over = np.flatnonzero(beyond(pods.rows, evicted).any(axis=0))
-        there, theirs = pods.only(over), shares.only(over)
-        room = _Room(there.nodes, theirs)
-        evicted[:, over] = _put_back(room, theirs, beyond(there.rows, there.may_go), there, victims.leaving)
+        there = pods.only(over)
+        evicted[:, over] = _put_back(make_room(there), there, beyond(there.rows, there.may_go), victims.leaving)
         # Where that does not either, the node is no candidate
         evicted[:, over[beyond(there.rows, evicted[:, over]).any(axis=0)]] = False
     column, step = np.nonzero(evicted.T)
@@ -268,11 +195,10 @@ def _victims_on(state: PreFilterState, victims: PotentialVictims, meters: list[M
 
 def _small_sets(state: PreFilterState, meters: list[Meter], pods: PodsOfNodes) -> _Victims:
     """Small sets of units on these nodes that make the room, as far as the meters tell."""
-    shares, leads = _Shares.of_pods(meters, pods), pods.of_units(pods.may_go)
+    leads, room = pods.of_units(pods.may_go), _Room(state, meters, pods)
     # 1. Who has to go in any case: beside whom it does not fit even if everybody else goes
-    room, shares = _Room(pods.nodes, shares), shares.of_units(pods)
-    fits = room.fits_beside(shares.at(0).of(np.zeros(1, np.bool_)))
-    forced = np.stack([fits & ~room.fits_beside(shares.at(step)) for step in range(len(pods.rows))]) & leads
+    fits = room.fits_beside()
+    forced = np.stack([fits & ~room.fits_beside(step, fits) for step in range(len(pods.rows))]) & leads
     # 2. A few more, the small sets first, and the least important units
     free = [np.flatnonzero(column)[::-1].tolist() for column in (leads & ~forced).T]
     each = (
@@ -284,17 +210,15 @@ def _small_sets(state: PreFilterState, meters: list[Meter], pods: PodsOfNodes) -
     for number, (_, some) in enumerate(chosen):
         going[some, number] = True
     # 3. Those of them that are enough
-    going = pods.only(columns).members(going) & pods.may_go[:, columns]
-    rows = pods.rows[:, columns]
-    sets = PodsOfNodes(pods.nodes[columns], rows, going, on=state.snapshot.pods.node[rows].astype(np.intp))
-    shares = _Shares.of_pods(meters, sets)
-    enough = _Room(sets.nodes, shares).fits_beside(shares.at(0).of(np.zeros(1, np.bool_)))
+    sets = pods.only(columns)
+    going = sets.members(going) & sets.may_go
+    enough = _Room(state, meters, sets._replace(may_go=going)).fits_beside()
     of, step = np.nonzero((going & enough).T)
     at, nobody = columns[of], np.zeros(len(of), np.bool_)
     return _Victims(pods.nodes[at], pods.rows[step, at], nobody, pods.leads()[step, at], state.width + of)
 
 
-def _put_back(room: _Room, shares: _Shares, violating: Mask, pods: PodsOfNodes, leaving: Mask | None) -> Mask:
+def _put_back(room: _Room, pods: PodsOfNodes, violating: Mask, leaving: Mask | None) -> Mask:
     """Put the pods back, those beyond a budget first, those that go anyway last; returns which of them have to go."""
     may_go, violating = pods.of_units(pods.may_go), pods.of_units(violating)
     kept = np.zeros(may_go.shape, np.bool_)
@@ -310,7 +234,7 @@ def _put_back(room: _Room, shares: _Shares, violating: Mask, pods: PodsOfNodes, 
             back = phase[step]
             if pods.core is not None:  # whom a group can spare stays only if the rest of it does
                 back = back & ((pods.core[step] == step) | kept[pods.core[step], columns])
-            kept[step] |= room.put_back(shares.at(step).of(back)) & back
+            kept[step] |= room.put_back(step, back) & back
     return pods.members(may_go & ~kept)
 
 

@@ -25,6 +25,7 @@ _WHOLE, _NEVER = 1, 2
 _LARGEST = 2**28 - 1
 _UNSAID = -(2**31) - 1
 """Stands for a group that has no priority of its own: no int32 is as low."""
+_NOBODY: Rows = np.zeros(0, np.intp)
 
 
 class Units(NamedTuple):
@@ -157,8 +158,7 @@ class PodsOfNodes(NamedTuple):
 
     `leaders` has for each the step of the pod that stands for its unit; None if every pod stands for itself. `core` is
     for a pod that its group can spare the place of the unit that is the rest of the group, if that has a pod on the
-    node, else the pod's own place; None if no group has any to spare. `on` has the node that each pod is on; None if
-    all are on the node of their column.
+    node, else the pod's own place; None if no group has any to spare. `across` says whether some may be on other nodes.
     """
 
     nodes: Rows
@@ -166,25 +166,40 @@ class PodsOfNodes(NamedTuple):
     may_go: Mask
     leaders: Rows | None = None
     core: Rows | None = None
-    on: Rows | None = None
+    across: bool = False
 
     def only(self, columns: Rows) -> PodsOfNodes:
         """The same of some of the nodes."""
-        leaders, core, on = (
-            None if part is None else part.take(columns, axis=1) for part in (self.leaders, self.core, self.on)
-        )
+        leaders, core = (None if part is None else part.take(columns, axis=1) for part in (self.leaders, self.core))
         rows, may_go = self.rows.take(columns, axis=1), self.may_go.take(columns, axis=1)
-        return PodsOfNodes(self.nodes[columns], rows, may_go, leaders, core, on)
+        return PodsOfNodes(self.nodes[columns], rows, may_go, leaders, core, self.across)
+
+    def in_steps(self) -> Rows:
+        """The pods that may go, those of a unit at the place of its leader: layers of rows of pods, 0 for no more."""
+        rows, (step, column, to) = np.where(self.may_go, self.rows, 0), self.followers()
+        layers = [rows]
+        if len(step):
+            layers = [rows.copy()]
+            layers[0][step, column] = 0
+        while len(step):
+            _, first = np.unique(to * len(self.nodes) + column, return_index=True)
+            layer = np.zeros_like(self.rows)
+            layer[to[first], column[first]] = rows[step[first], column[first]]
+            layers.append(layer)
+            rest = np.ones(len(step), np.bool_)
+            rest[first] = False
+            step, to, column = step[rest], to[rest], column[rest]
+        return np.stack(layers)
 
     def followers(self) -> tuple[Rows, Rows, Rows]:
         """The pods that go with another one of their node: step and column of each, and the step of its leader."""
+        if self.leaders is None:
+            return _NOBODY, _NOBODY, _NOBODY
         step, column = np.nonzero(~self.leads())
-        return step, column, step if self.leaders is None else self.leaders[step, column]
+        return step, column, self.leaders[step, column]
 
     def of_units(self, some: Mask) -> Mask:
         """At the places of the leaders, whether some pod of their unit is among these."""
-        if self.leaders is None:
-            return some
         step, column, to = self.followers()
         gathered = some.copy()
         np.logical_or.at(gathered, (to, column), some[step, column])
