@@ -127,6 +127,26 @@ class Columns:
         ]
 
 
+class RowSet:
+    """Some rows of a table."""
+
+    def __init__(self) -> None:
+        self._rows: set[int] = set()
+        self._ascending: Rows | None = None
+
+    def keep(self, row: int, *, kept: bool) -> None:
+        """Have a row among them, or not."""
+        if kept is not (row in self._rows):
+            self._rows ^= {row}
+            self._ascending = None
+
+    def ascending(self) -> Rows:
+        """The rows, ascending; nobody changes this array."""
+        if self._ascending is None:
+            self._ascending = np.array(sorted(self._rows), np.intp)
+        return self._ascending
+
+
 class Interner(Generic[K, V]):
     """Counted ids for values: `take` adds a reference, `drop` removes one, an unused id is given out again.
 

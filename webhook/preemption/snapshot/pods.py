@@ -19,7 +19,7 @@ from webhook.kube.objects.placement import PodAffinityTerm
 from webhook.kube.objects.pod import Pod
 from webhook.policy.model.creation import at_creation
 from webhook.preemption.snapshot.amounts import Amounts, occupied, wished
-from webhook.preemption.snapshot.columns import Columns, Interner, Rows, array, grown, listed
+from webhook.preemption.snapshot.columns import Columns, Interner, Rows, RowSet, array, grown, listed
 from webhook.preemption.snapshot.nodes import Nodes
 from webhook.preemption.snapshot.pod_groups import NO_GROUP, GroupKey, PodGroups, group_of, index_of
 from webhook.preemption.snapshot.pod_info import HostPorts, PodClaims, anti_affinity_terms, claims_of, host_ports
@@ -90,6 +90,8 @@ class Pods(Columns):
         """By the row of a pod whose resize is deferred, what it takes of its node's room without having it."""
         self._unadvertised: dict[int, Amounts] = {}
         """By row, what pods ask for of resources that no node has: names that anybody can make up."""
+        self._ending, self._nominees = RowSet(), RowSet()
+        """Pods that are terminating, and that are nominated: every look asks for them, and they are few."""
         self.slots: NDArray[np.int32] = np.zeros((16, 4), np.int32)
         self._index: dict[str, dict[str, int]] = {}
         self.new_row()  # row 0
@@ -119,11 +121,12 @@ class Pods(Columns):
 
     def leaving(self) -> Rows:
         """The rows of the terminating pods that are on a node, ascending."""
-        return np.flatnonzero(self.terminating[: self.rows] & (self.node[: self.rows] >= 0))
+        rows = self._ending.ascending()
+        return rows[self.terminating[rows] & (self.node[rows] >= 0)]
 
     def nominees(self) -> Rows:
         """The rows of the pods that are nominated to a node, ascending."""
-        return np.flatnonzero(self.nominated[: self.rows] >= 0)
+        return self._nominees.ascending()
 
     @contextmanager
     def staying(self, rows: Rows) -> Iterator[None]:
@@ -181,6 +184,7 @@ class Pods(Columns):
         self.priority[row], self.start[row] = priority, start
         self.created[row] = created_at(meta, start)
         self.terminating[row] = meta.deletion_timestamp is not None
+        self._ending.keep(row, kept=meta.deletion_timestamp is not None)
         self.gone_at[row] = end_of(meta)
         self.grace[row] = grace_of(pod)
         self.disruption[row] = disruption_of(pod) if pod.status.conditions else 0
@@ -225,6 +229,7 @@ class Pods(Columns):
         self._drop_references(row)
         self._unadvertised.pop(row, None)
         self.wishes.pop(row, None)
+        self._ending.keep(row, kept=False)
         self.free(row)
 
     def _drop_references(self, row: int) -> None:
@@ -336,6 +341,7 @@ class Pods(Columns):
         before = int(self.nominated[row])
         node = self.nodes.claim(node_name) if node_name else -1
         self.nominated[row] = node
+        self._nominees.keep(row, kept=node >= 0)
         if node >= 0:
             self.nodes.nominations[node] += 1
         if before >= 0:
