@@ -116,7 +116,6 @@ class Reconciler:
         try:
             # 1. The evictions of a moment ago count for the rates, whoever asked for them, and what they taught holds.
             recall_evictions(self.evaluator, self.policy_set, record)
-            self.store.write_soon()
             # 2. Every preemptor comes to the queue, and every plan on a pod is found.
             self.look_at_all()
             # 3. From now on changes of the cluster say what there is to do.
@@ -220,7 +219,6 @@ class Reconciler:
             # 5. It may have a notice, and leave by itself, or be ready.
             if (left := self.plan_manager.notices.left(change)) is not None:
                 self.plan_manager.asked(*left)
-                self.store.write_soon()
                 self.reporter.victim_left(*left)
             if change.new is not None and has_notice(change.new):
                 self.plan_manager.notice_seen(key, change.new)
@@ -354,7 +352,6 @@ class Reconciler:
         """Tell once that all victims of a plan have been asked to leave."""
         if plan.ended is None and plan.waiting and not plan.announced:
             plan.announced = True
-            self.store.write_soon()
             for member in plan.unplaced:
                 if (preemptor := self.state.pods.get(member.key)) is not None:
                     self.reporter.evicted(plan, preemptor)
@@ -368,7 +365,8 @@ class Reconciler:
         else:
             lost = self.state.pod_of(because.key, because.uid) if because is not None else None
             self.reporter.ended(plan, ending, self.clock.monotonic() - plan.started, note, lost)
-        self.store.write_soon(awaited=ENDINGS[ending].lost_room)  # whose pods come back the next leader has to know
+        if ENDINGS[ending].lost_room:
+            self.store.hurry()  # whose pods come back the next leader has to know
         # What is written is taken off as long as the pod exists and this process leads.
         if ending is not Ending.DEPOSED:
             if plan.ended and plan.asking and not plan.busy:

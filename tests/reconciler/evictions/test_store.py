@@ -254,7 +254,8 @@ async def test_wishes_of_a_moment_share_a_write(awaited: bool, writes: tuple[int
     keeping = asyncio.create_task(leader.store.keep())
     for _ in range(500):
         leader.evicts(WEB)
-        leader.store.write_soon(awaited=awaited)
+        if awaited:
+            leader.store.hurry()
         await asyncio.sleep(0.01)
     assert writes[0] <= server.writes <= writes[1]
     await asyncio.sleep(2.0)
@@ -270,7 +271,6 @@ async def test_somebody_waits_while_a_text_is_due_later():
     server = OneLease()
     leader = Leader(server)
     keeping = asyncio.create_task(leader.store.keep())
-    leader.store.write_soon()
     await asyncio.sleep(0.0)
     leader.log.intend("p", {"a": NEXT})
     began = asyncio.get_running_loop().time()
@@ -293,7 +293,7 @@ async def test_somebody_begins_to_wait_while_it_is_written():
     server.create = slowly  # type: ignore[method-assign]
     keeping = asyncio.create_task(leader.store.keep())
     leader.log.intend("p", {"a": NEXT})
-    leader.store.write_soon(awaited=True)
+    leader.store.hurry()
     await asyncio.sleep(0.05)
     await leader.store.wait_until_written(leader.log.version)
     assert list(server.record.intended) == ["a"]

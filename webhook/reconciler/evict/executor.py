@@ -75,7 +75,7 @@ class Executor:
         self._reporter = reporter
         self._store = store
         self._news = news
-        self._victims = VictimRequests(writer, manager, reporter, store)
+        self._victims = VictimRequests(writer, manager, reporter)
         self._tasks: set[asyncio.Task[None]] = set()
         self._task_of: dict[str, asyncio.Task[None]] = {}
         """Plan's id to the task that does a step of it."""
@@ -182,7 +182,7 @@ class Executor:
         """A text with this digest is about to be written: the store has it, and the victims, before they are asked."""
         self._evaluator.log.believe(member.uid, digest)
         plan.logged = self._evaluator.log.version
-        self._store.write_soon(awaited=True)
+        self._store.hurry()
 
     async def _displace(self, plan: Plan, pods: tuple[Pod, ...]) -> Ending | None:
         """Clear lower nominations; why the plan must end, None if it goes on.

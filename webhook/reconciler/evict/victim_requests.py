@@ -23,7 +23,6 @@ from webhook.kube.objects.meta import key_of
 from webhook.kube.objects.pod import Pod
 from webhook.policy.model.preemption import EvictionMode, PreemptionPolicy
 from webhook.reconciler.evict.writer import DeposedError, EvictionResult, StaleError, Writer
-from webhook.reconciler.evictions.store import EvictionStore
 from webhook.reconciler.plans.actions import AboutVictims, Ask, Ending, Notify, Prepare, Try
 from webhook.reconciler.plans.next_action import policy_for
 from webhook.reconciler.plans.plan import Plan, Tries, is_leaving, is_there, may_pass
@@ -48,10 +47,10 @@ _AGAIN = 5.0
 class VictimRequests:
     """Asks the API server about victims; methods raise DeposedError if this process does not lead."""
 
-    def __init__(self, writer: Writer, manager: PlanManager, reporter: Reporter, store: EvictionStore) -> None:
+    def __init__(self, writer: Writer, manager: PlanManager, reporter: Reporter) -> None:
         self._writer, self._manager = writer, manager
         self._state, self._evaluator = manager.evaluator.state, manager.evaluator
-        self._reporter, self._store = reporter, store
+        self._reporter = reporter
         self.withdrawing: set[str] = set()
         """Pods, by `namespace/name`, whose notice is being taken off."""
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -201,7 +200,6 @@ class VictimRequests:
         """Note that a victim leaves or is gone, if that is what the API server says."""
         if said in {EvictionResult.ASKED, EvictionResult.GONE}:
             self._manager.asked(plan, pod)
-            self._store.write_soon()
         if said is EvictionResult.ASKED:
             self._reporter.victim_asked(plan, pod)
 

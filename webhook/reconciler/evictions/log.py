@@ -111,11 +111,12 @@ class EvictionLog:
         self._horizon = 0.0
         """Seconds for which limits ask for evictions."""
         self.version = 0
-        """Counts what the next leader has to know before anybody is asked."""
+        """Counts what the next leader has to know."""
         self.clear()
 
     def clear(self) -> None:
         """Forget everything."""
+        self.version += 1
         self._past: deque[PodEviction] = deque()
         """What has happened, the oldest first."""
         self._of: defaultdict[str, deque[PodEviction]] = defaultdict(deque)
@@ -152,6 +153,7 @@ class EvictionLog:
         """A plan is not going to evict these pods after all."""
         for uid in uids:
             self._intended.pop((plan, uid), None)
+        self.version += 1
 
     def intended(self) -> dict[str, PodEviction]:
         """What plans have yet to ask for, by the uid of the pod."""
@@ -168,6 +170,7 @@ class EvictionLog:
     def note(self, eviction: PodEviction) -> None:
         """An eviction has happened; the time is taken to the millisecond, and no earlier."""
         eviction = eviction._replace(at=math.ceil(eviction.at * 1000) / 1000)
+        self.version += 1
         self._past.append(eviction)
         self._of[eviction.workload].append(eviction)
         while len(self._past) > MOST_KEPT and self._past[0].at + self._horizon <= eviction.at:
@@ -281,6 +284,7 @@ class EvictionLog:
         It is remembered by owner, since the pods of an owner have new names again and again.
         """
         _note_in_vain(self.returning, owner, now, _RETURNED)
+        self.version += 1
 
     def excluded(self, now: float) -> tuple[list[str], list[str]]:
         """The pods that are not to be asked for now, and the owners whose pods are not."""

@@ -11,7 +11,6 @@ import asyncio
 import base64
 import logging
 import math
-import time
 import zlib
 from collections.abc import Callable, Collection
 from contextlib import suppress
@@ -39,7 +38,7 @@ _PATIENCE = 10.0
 _RETRY = 1.0
 """Seconds before a request is made again that failed."""
 _GAP = 0.05
-"""Seconds, at least, between two writes. It is as long as the text took to make, if that is longer."""
+"""Seconds, at least, between two writes."""
 _UNHURRIED = 0.95
 """Seconds for which what nobody waits for gathers."""
 _AGAIN = 30.0
@@ -172,15 +171,13 @@ class EvictionStore:
         self._client, self._place, self._known, self._clock, self._fence = client, place, known, clock, fence
         self._lease: Lease | None = None
         """As it was last seen."""
-        self._wanted, self._awaited = asyncio.Event(), asyncio.Event()
-        self._written = self._begun = -1
-        """The version that was written last, and the one whose write was begun last, unless that has failed."""
+        self._hurried = asyncio.Event()
+        self._written = -1
+        """The version that was written last."""
         self._refused = False
         """Whether the server refuses to have it written: then nobody waits for that."""
         self._ended = asyncio.Event()
         """Set when the next write has ended."""
-        self._took = 0.0
-        """Seconds that the last text took to make."""
 
     async def read(self) -> EvictionRecord:
         """What earlier leaders have written; a server that is away is asked again.
@@ -198,35 +195,33 @@ class EvictionStore:
             await asyncio.sleep(_RETRY)
         return NOTHING
 
-    def write_soon(self, *, awaited: bool = False) -> None:
-        """Something is not written yet; that is done within a second, or at once if somebody waits for it."""
-        self._wanted.set()
-        if awaited:
-            self._awaited.set()
+    def hurry(self) -> None:
+        """Somebody waits for what is new: it is written at once."""
+        self._hurried.set()
 
     async def keep(self) -> None:
-        """Write what is new, and what there is now and then, until cancelled."""
+        """Write what is new within a second, and what there is now and then, until cancelled."""
+        tried, due, time = -1, -math.inf, asyncio.get_running_loop().time
         while self._place is not None:
-            for event, seconds in ((self._wanted, _AGAIN), (self._awaited, _UNHURRIED)):
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(seconds):
-                        await event.wait()
-            self._wanted.clear()
-            self._awaited.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_UNHURRIED):
+                    await self._hurried.wait()
+            self._hurried.clear()
+            if self._known.version == tried and time() < due:
+                continue
+            tried, due = self._known.version, time() + _AGAIN
             if not await self.write() and not self._refused:
-                self.write_soon(awaited=True)
+                tried = -1
                 await asyncio.sleep(_RETRY)
-            await asyncio.sleep(max(_GAP, self._took))
+            await asyncio.sleep(_GAP)
 
     async def write(self) -> bool:
         """Write what is known now, if this process may; whether that succeeded. A failure is logged."""
         if self._place is None or self._fence() <= 0:
             return False
-        began, version, before = time.perf_counter(), self._known.version, BEFORE_SENDING.set(self._check)
-        self._begun = version
+        version, before = self._known.version, BEFORE_SENDING.set(self._check)
         try:
             text = await asyncio.to_thread(encode, record_of(self._known, Now.by(self._clock)))
-            self._took = time.perf_counter() - began
             async with asyncio.timeout(min(_PATIENCE, self._fence())):
                 await self._put(*self._place, text)
         except (ApiError, TimeoutError) as error:
@@ -239,7 +234,6 @@ class EvictionStore:
             return True
         finally:
             BEFORE_SENDING.reset(before)
-            self._begun = self._written
             self._ended.set()
             self._ended = asyncio.Event()
         return False
@@ -251,8 +245,7 @@ class EvictionStore:
         """
         waited = False
         while self._place is not None and self._written < version and not self._refused:
-            if self._begun < version:
-                self.write_soon(awaited=True)
+            self.hurry()
             await self._ended.wait()
             waited = True
         return waited
