@@ -15,7 +15,7 @@ import numpy as np
 
 from webhook.kube.objects.pod import Pod
 from webhook.preemption.filters.filtering import NO_PODS, Failures, PreFilterState, nodes_where_preemption_might_help
-from webhook.preemption.gangs.eviction_units import EvictionUnits, LikeMembers, Price, Unit, fewer_units
+from webhook.preemption.gangs.eviction_units import EvictionUnits, LikeMembers, Price, Unit, fewer_units, rows_of
 from webhook.preemption.gangs.gang import Gang
 from webhook.preemption.gangs.placement import MemberShape, Placed, Placer, TrialPlacement, VictimsSoFar, shapes_of
 from webhook.preemption.snapshot.columns import Ints, Mask, Rows
@@ -254,7 +254,7 @@ class _Decision:
             chosen = members.spared(units.by_importance(chosen))
         if chosen is None:
             return None
-        placed = placed_without(np.array(sorted({row for unit in chosen for row in unit.rows}), np.intp))
+        placed = placed_without(rows_of(chosen))
         if placed is None:  # what holds a port beside a victim holds it still, and a member may need a later victim
             return _Solution(tuple(evictions.chosen.values()), tuple(in_turn)) if local and in_turn else None
         return _Solution(tuple(chosen), tuple(placed))

@@ -7,8 +7,8 @@ number of tries is bounded (docs/semantics.md D12).
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import combinations
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain, combinations
 from typing import NamedTuple
 
 import numpy as np
@@ -91,7 +91,7 @@ class EvictionUnits(NamedTuple):
             return Price()
         groups = {unit.group for unit in units if unit.group}
         with_groups = [unit for unit in units if unit.spared_by not in groups]
-        rows = np.array(sorted({row for unit in with_groups for row in unit.rows}), np.intp)
+        rows = rows_of(with_groups)
         return Price(
             violations=int(np.count_nonzero(self.beyond_budget(rows))),
             highest_priority=max(unit.priority for unit in with_groups),
@@ -123,82 +123,51 @@ class EvictionUnits(NamedTuple):
         return -unit.priority, kind, size, costs, start, pods.key(row)
 
 
-Fits = Callable[[Rows], bool]
-
-
 class _SpentError(Exception):
     """All tries are used up."""
 
 
-def fewer_units(units: Sequence[Unit], prices: EvictionUnits, fits: Fits, tries: int) -> list[Unit] | None:
-    """Some units that make room, as cheap as is found; None if all together make none. The most important are first."""
-    search = _Search(units, prices, fits, tries)
-    with contextlib.suppress(_SpentError):
-        search.run()
-    violates = search.best is not None and prices.keeps_budgets and prices.price(search.best).violations
-    return None if violates else search.best
+def fewer_units(
+    units: Sequence[Unit], prices: EvictionUnits, fits: Callable[[Rows], bool], tries: int
+) -> list[Unit] | None:
+    """Some units that make room, as cheap as is found; None if all together make none. The most important are first.
 
+    Each stays that is not needed for the room. Then one or two that go are exchanged for another one, or for none, as
+    long as that is cheaper.
+    """
+    known: dict[frozenset[int], bool] = {}
 
-class _Search:
-    def __init__(self, units: Sequence[Unit], prices: EvictionUnits, fits: Fits, tries: int) -> None:
-        self._units = list(units)
-        self._prices = prices
-        self._fits = fits
-        self._left = tries
-        self._known: dict[frozenset[int], bool] = {}
-        self.best: list[Unit] | None = None
+    def are_enough(some: Sequence[Unit]) -> bool:
+        key = frozenset(unit.rows[0] for unit in some)
+        if key not in known:
+            if len(known) == tries:
+                raise _SpentError
+            known[key] = fits(rows_of(some))
+        return known[key]
 
-    def run(self) -> None:
-        """Put units back in several orders, then exchange some of those that go as long as that is cheaper."""
-        for order in self._orders():
-            self._put_back(order)
-        while self.best is not None and (cheaper := self._cheaper(self.best)) is not None:
-            self.best = cheaper
-
-    def _orders(self) -> Iterator[list[Unit]]:
-        """By importance, which finds the lowest priority that is enough; then the units up to that in other orders."""
-        yield self._units
-        if self.best is None:
-            return
-        beyond, highest = self._prices.beyond_budget, self._prices.price(self.best).highest_priority
-        usable = [unit for unit in self._units if unit.priority <= highest]
-        yield sorted(self._units, key=lambda unit: not beyond(np.array(unit.rows)).any())
-        yield sorted(usable, key=lambda unit: (not unit.group, -len(unit.rows)))
-        yield sorted(usable, key=lambda unit: (not unit.group, len(unit.rows)))
-
-    def _cheaper(self, going: list[Unit]) -> list[Unit] | None:
-        """A cheaper set that is enough, with another unit, or none, in place of one or two that go; None if none is."""
-        price, others = self._prices.price(going), [unit for unit in reversed(self._units) if unit not in going]
-        for count in (1, 2):
-            for out in combinations(going, count):
-                rest = [unit for unit in going if unit not in out]
-                for more in ([], *([unit] for unit in others)):
-                    if self._prices.price([*rest, *more]) < price and self._enough([*rest, *more]):
-                        return [*rest, *more]
+    def cheaper(going: list[Unit]) -> list[Unit] | None:
+        price, others = prices.price(going), [unit for unit in reversed(units) if unit not in going]
+        for out in chain(combinations(going, 1), combinations(going, 2)):
+            rest = [unit for unit in going if unit not in out]
+            for instead in (rest, *([*rest, unit] for unit in others)):
+                if prices.price(instead) < price and are_enough(instead):
+                    return instead
         return None
 
-    def _enough(self, units: Sequence[Unit]) -> bool:
-        """Whether the members have room once these units are gone."""
-        key = frozenset(unit.rows[0] for unit in units)
-        if key not in self._known:
-            if not self._left:
-                raise _SpentError
-            self._left -= 1
-            rows = np.array(sorted({row for unit in units for row in unit.rows}), np.intp)
-            self._known[key] = self._fits(rows)
-        return self._known[key]
+    going: list[Unit] | None = None
+    with contextlib.suppress(_SpentError):
+        going = list(units) if are_enough(units) else None
+        for unit in units if going else ():
+            without = [other for other in going or () if other is not unit]
+            going = without if are_enough(without) else going
+        while going and (instead := cheaper(going)) is not None:
+            going = instead
+    return None if going and prices.keeps_budgets and prices.price(going).violations else going
 
-    def _put_back(self, order: Sequence[Unit]) -> None:
-        """In this order, let each unit stay that is not needed for the room; note the rest if it is cheapest."""
-        going = list(order)
-        if not self._enough(going):
-            return
-        for unit in order:
-            without = [other for other in going if other is not unit]
-            if self._enough(without):
-                going = without
-        if self.best is None or self._prices.price(going) < self._prices.price(self.best):
-            self.best = going
+
+def rows_of(units: Iterable[Unit]) -> Rows:
+    """The pods of these units, by row, ascending."""
+    return np.array(sorted({row for unit in units for row in unit.rows}), np.intp)
 
 
 class LikeMembers:
