@@ -156,9 +156,8 @@ def budget(name: str, allowed: int, labels: dict[str, str], **status: Any) -> Po
 
 def policy(**fields: Any) -> PreemptionPolicy:
     """A policy that manages class `high`."""
-    return PreemptionPolicy(
-        name="test", source=SourcePosition(), preemptors=Preemptors(priority_classes=("high",)), **fields
-    )
+    fields.setdefault("preemptors", Preemptors(priority_classes=("high",)))
+    return PreemptionPolicy(name="test", source=SourcePosition(), **fields)
 
 
 class _Whichever(int):

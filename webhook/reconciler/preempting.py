@@ -158,7 +158,7 @@ class Preempting:
         if shape is not None and (known := self.verdicts.find(shape, moment)) is not None:
             return known
         try:
-            outcome = self._decide(entries, members, policy, now)
+            outcome = self._decide(pod, members, entries, policy, now)
         except ClusterError as error:
             outcome = Unschedulable(str(error))
         except ExtenderError as error:
@@ -178,11 +178,11 @@ class Preempting:
         return policy.name, shape, group_of(pod), tuple(sorted(made.items()))
 
     def _decide(
-        self, entries: Sequence[QueuedPreemptor], members: Members, policy: PreemptionPolicy, now: float
+        self, pod: Pod, members: Members, entries: Sequence[QueuedPreemptor], policy: PreemptionPolicy, now: float
     ) -> Outcome:
         """What to do for a preemptor, or for the members of its gang, given what was learned about them."""
         left_out = {left.node: left.until for entry in entries for left in entry.nodes.left_out(now)}
-        attempts, (pod, *_) = max((entry.attempts for entry in entries), default=0), (*members.ready, *members.gated)
+        attempts = max((entry.attempts for entry in entries), default=0)
         decide = partial(
             evaluate,
             self._evaluator,

@@ -7,7 +7,14 @@ from tests.reconciler.builders import START, Desk, Setting, budget, evicted, nod
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects.scheduling import PodGroup
 from webhook.policy.model.limits import CycleKeeper, Cycles, LabelRate, Limits, Rate, WorkloadLimit
-from webhook.policy.model.preemption import BudgetMode, EvictionMode, ExtenderConfig, GroupDisruption, Groups
+from webhook.policy.model.preemption import (
+    BudgetMode,
+    EvictionMode,
+    ExtenderConfig,
+    GroupDisruption,
+    Groups,
+    Preemptors,
+)
 from webhook.policy.model.victims import EvictionCost, Victims
 from webhook.preemption.snapshot.kinds import POD_GROUPS
 from webhook.preemption.snapshot.pod_groups import GROUP_SOURCES
@@ -165,6 +172,17 @@ def test_extenders_are_refused():
     outcome = evaluated(setting_of(Limits(), PODS, extenders=(extender,)))
     assert isinstance(outcome, Unschedulable)
     assert outcome.reason == "the policy has extenders, and they are not asked about gangs"
+
+
+async def test_a_gang_of_which_nobody_waits_long_enough():
+    """Nothing is done for it as long as no member has waited for the policy's delay."""
+    setting = setting_of(Limits(), PODS, preemptors=Preemptors(priority_classes=("high",), delay=60.0))
+    desk = Desk(setting, dry_run=True)
+    setting.add(member(0), member(1))
+    for number in range(2):
+        desk.reconciler.queue.retry(f"default/gang-{number}", 0.0, after=0.0, reason="")
+    desk.reconciler.turn()
+    assert {line["reason"] for line in desk.told} == {"it waits for its scheduler to look at it"}
 
 
 async def test_the_victims_of_a_gang_count_for_its_namespace():
