@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
-from tests.preemption import building
 from tests.reconciler.harness.cluster import Cluster
 from tests.reconciler.harness.pods import preemptor, victim
 from tests.reconciler.harness.scenarios import bound, lived, simulated
@@ -62,11 +61,11 @@ def plan_way() -> dict[tuple[str, str], None]:
         made.put(preemptor(cpu="8"))
 
     def full() -> Cluster:
-        made = simulated(building.node("n1", "8"))
+        made = simulated("8")
         made.add(victim("a", "n1"), victim("b", "n1"))
         return made
 
-    made, _ = lived(full, 20.0, at_5=begin, at_15=lambda _: sys.setprofile(None))
+    made = lived(full, 20.0, at_5=begin, at_15=lambda _: sys.setprofile(None))
     assert bound(made, "p") == ["p"]
     return read
 

@@ -4,38 +4,30 @@ from functools import partial
 
 import pytest
 
-from tests.preemption.building import budget, node
-from tests.reconciler.builders import policy
+from tests.preemption.building import node
 from tests.reconciler.harness.cluster import Cluster
-from tests.reconciler.harness.pods import Json, fixed, preemptor, victim
-from tests.reconciler.harness.scenarios import lived, simulated
+from tests.reconciler.harness.pods import fixed, preemptor, victim
+from tests.reconciler.harness.scenarios import killed_at_each_step, lived, simulated
 from webhook.policy.model.victims import Victims
 
 pytestmark = pytest.mark.slow
 
-ZONE, REQUIRED = "zone", "requiredDuringSchedulingIgnoredDuringExecution"
+ZONE = "zone"
+OF_X = {"topologyKey": ZONE, "labelSelector": {"matchLabels": {"app": "x"}}}
 
 
 def with_a_zone_for_two(notice: float = 0.0, kept: str = "", owner: str = "", allowed: int = 9) -> Cluster:
     """A zone whose two nodes have a pod each that keeps the preemptor off; only on one of them is there room."""
     nodes = [node(name, "4", labels={ZONE: name[0]}) for name in ("a1", "a2", "b1")]
-    under = policy(victims=Victims(across_nodes=True, notice=notice))
-    made = simulated(*nodes, under=under, budgets=(budget("b", {"app": "x"}, allowed),))
+    made = simulated(*nodes, victims=Victims(across_nodes=True, notice=notice))
+    made.cover("x", allowed)
     made.kept |= {kept} - {""}
-    if owner:
-        made.replacing[owner] = "anywhere"
-    near, far = (victim(name, on, "1", app="x", owner=owner) for name, on in (("near", "a1"), ("far", "a2")))
-    for pod in (near, far, fixed("full-a", "a2", "3"), fixed("full-b", "b1"), apart()):
-        made.put(pod)
+    made.replacing |= {owner: "anywhere"} if owner else {}
+    made.add(*(victim(name, on, "1", app="x", owner=owner) for name, on in (("near", "a1"), ("far", "a2"))))
+    waits = preemptor(cpu="3")
+    waits["spec"]["affinity"] = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [OF_X]}}
+    made.add(fixed("full-a", "a2", "3"), fixed("full-b", "b1"), waits)
     return made
-
-
-def apart() -> Json:
-    """A preemptor that may not be in a zone with pods of app x."""
-    pod = preemptor(cpu="3")
-    term = {"topologyKey": ZONE, "labelSelector": {"matchLabels": {"app": "x"}}}
-    pod["spec"]["affinity"] = {"podAntiAffinity": {REQUIRED: [term]}}
-    return pod
 
 
 def outcome(made: Cluster) -> tuple[str, list[str]]:
@@ -45,9 +37,8 @@ def outcome(made: Cluster) -> tuple[str, list[str]]:
 
 def with_skew() -> Cluster:
     """The same, but a hard spread constraint keeps the preemptor off, and the near pod stays."""
-    made, skew = with_a_zone_for_two(), {"maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}
-    spec = made.pods["p"]["spec"]
-    spec["topologySpreadConstraints"] = [spec.pop("affinity")["podAntiAffinity"][REQUIRED][0] | skew]
+    made, spread = with_a_zone_for_two(), OF_X | {"maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}
+    made.pods["p"]["spec"] |= {"affinity": {}, "topologySpreadConstraints": [spread]}
     made.pods["near"]["metadata"]["annotations"] = {}
     return made
 
@@ -55,12 +46,9 @@ def with_skew() -> Cluster:
 @pytest.mark.parametrize(("make", "gone"), [(with_a_zone_for_two, ["far", "near"]), (with_skew, ["far"])])
 def test_killed_at_every_step(make, gone):
     """Whichever step is the last of a process, exactly those go who stand in the way, and the preemptor is bound."""
-    whole, _ = lived(make)
-    assert "to make room in zone a" in str(whole.told)
-    for step in range(whole.steps + 1):
-        made, judge = lived(make, 120.0, killed_at=step)
+    for step, made in killed_at_each_step(make):
         assert outcome(made) == ("a1", gone), step
-        assert not judge.faults(60.0), step
+        assert (step > 0 or "to make room in zone a" in str(made.told), made.faults(60.0)) == (True, [])
 
 
 @pytest.mark.parametrize(
@@ -72,7 +60,7 @@ def test_killed_at_every_step(make, gone):
 )
 def test_nobody_goes_if_not_all_can(make):
     """If one of them would stay, nobody goes."""
-    assert outcome(lived(make)[0]) == ("", [])
+    assert outcome(lived(make)) == ("", [])
 
 
 @pytest.mark.parametrize(
@@ -91,11 +79,9 @@ def test_looked_at_again(comes, expected):
         else:
             made.put(comes)
 
-    made, _ = lived(partial(with_a_zone_for_two, notice=20.0), at_5=happens)
-    assert outcome(made) == expected
+    assert outcome(lived(partial(with_a_zone_for_two, notice=20.0), at_5=happens)) == expected
 
 
 def test_owners_that_put_their_pods_back():
     """A controller that puts its pods back into the zone is left alone: two evictions in a round, few rounds."""
-    made, _ = lived(partial(with_a_zone_for_two, owner="o"), 600.0)
-    assert len(made.evicted) <= 8, made.evicted
+    assert len(lived(partial(with_a_zone_for_two, owner="o"), 600.0).evicted) <= 8

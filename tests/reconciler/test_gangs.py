@@ -1,6 +1,5 @@
 """Gangs in the control loop: all members are nominated before anybody goes, whatever happens in between."""
 
-import asyncio
 from collections.abc import Callable
 from functools import partial
 
@@ -8,19 +7,17 @@ import pytest
 
 from tests.preemption.building import node
 from tests.reconciler.harness.cluster import Cluster
-from tests.reconciler.harness.gang_judge import GangJudge
 from tests.reconciler.harness.gangs import plain_gang, remove_group, set_minimum
 from tests.reconciler.harness.pods import group, members, victim
-from tests.reconciler.harness.scenarios import bound, later, lived
-from tests.reconciler.harness.spare_judge import remembered
+from tests.reconciler.harness.scenarios import bound, killed_at_each_step, later, lived, on_request
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_errors")]
 
-lived = partial(lived, judge=GangJudge)
 ALL = ["gang-0", "gang-1", "gang-2"]
+DISRUPTION = pytest.mark.parametrize("whole", [False, True], ids=["pods", "groups"])
 
 
-@pytest.mark.parametrize("whole", [False, True], ids=["pods", "groups"])
+@DISRUPTION
 def test_one_victim_goes_for_each_member(whole):
     """Every member is bound, one of two victims of each node is gone, and no plan is left."""
     samples = {}
@@ -29,25 +26,19 @@ def test_one_victim_goes_for_each_member(whole):
         for kind in made.process.registry.collect():
             samples.update({(sample.name, *sample.labels.values()): sample.value for sample in kind.samples})
 
-    made, judge = lived(partial(plain_gang, whole=whole), at_290=take_samples)
-    assert bound(made, "gang") == ALL
-    assert (len(made.evicted), judge.faults(0.0)) == (3, [])
-    assert judge.for_gangs >= 3
+    made = lived(partial(plain_gang, whole=whole), at_290=take_samples)
+    assert (len(made.evicted), bound(made, "gang"), made.remembered()) == (3, ALL, [])
+    assert made.gang_judge.for_gangs >= 3
     assert samples["giveway_preemption_gangs_total", "together"] == samples["giveway_gangs_ended_total", "bound"] == 1
-    assert len({name[-1] for name in made.evicted}) == 1 or not whole
-    assert not remembered(made)
 
 
-@pytest.mark.parametrize("whole", [False, True], ids=["pods", "groups"])
+@DISRUPTION
 def test_killed_at_every_step(whole):
     """Whichever step is the last of a process, the next one ends with all members bound and nobody gone in vain."""
-    steps = lived(partial(plain_gang, whole=whole), 60.0)[0].steps
-    assert steps >= 12
-    for step in range(1, steps + 1):
-        made, judge = lived(partial(plain_gang, whole=whole), killed_at=step)
-        assert bound(made, "gang") == ALL, f"step {step}"
-        assert (len(made.evicted), judge.faults(0.0), made.outcomes.in_vain) == (3, [], []), f"step {step}"
-        assert len({name[-1] for name in made.evicted}) == 1 or not whole, f"step {step}: a group is broken"
+    for step, made in killed_at_each_step(partial(plain_gang, whole=whole)):
+        assert (len(made.evicted), bound(made, "gang")) == (3, ALL), step
+        assert len({name[-1] for name in made.evicted}) == 1 or not whole, f"{step}: a group is broken"
+    assert step >= 12
 
 
 @pytest.mark.parametrize("gated", [False, True], ids=["it is missing", "a scheduling gate holds it back"])
@@ -62,17 +53,17 @@ def test_a_part_of_a_gang_evicts_nobody(gated: bool):
             later(100.0, made.put, late)
             return made
         spec = {**late["spec"], "schedulingGates": [{"name": "wait"}]}
-        status = {**late["status"], "conditions": []}
-        made.put({**late, "metadata": dict(late["metadata"]), "spec": spec, "status": status})
+        made.put(
+            {**late, "metadata": dict(late["metadata"]), "spec": spec, "status": {**late["status"], "conditions": []}}
+        )
         later(100.0, lambda: made.put({**late, "metadata": {**made.pods["gang-2"]["metadata"]}}))
         return made
 
     seen = []
-    made, judge = lived(make, at_99=lambda made: seen.append((list(made.evicted), str(made.told))))
+    made = lived(make, at_99=lambda made: seen.append((list(made.evicted), str(made.told))))
     ((evicted, told),) = seen
-    assert evicted == []
-    assert ("held back by scheduling gates" in told) is gated
-    assert (bound(made, "gang"), judge.faults(0.0)) == (ALL, [])
+    assert (evicted, "held back by scheduling gates" in told) == ([], gated)
+    assert bound(made, "gang") == ALL
 
 
 @pytest.mark.parametrize("at", [0.3, 50.0])
@@ -83,12 +74,10 @@ def test_a_member_that_comes_later_joins(at):
         made = plain_gang()
         made.nodes.append(node("n9", "8"))
         made.put(victim("v9", "n9", "8", grace=1))
-        (late,) = members("gang", 1, 4, first=9)
-        later(at, made.put, late)
+        later(at, made.add, *members("gang", 1, 4, first=9))
         return made
 
-    made, judge = lived(make)
-    assert (bound(made, "gang"), judge.faults(0.0)) == ([*ALL, "gang-9"], [])
+    assert bound(lived(make), "gang") == [*ALL, "gang-9"]
 
 
 @pytest.mark.parametrize(("priority", "winner"), [(100, "gang"), (110, "other")])
@@ -100,13 +89,11 @@ def test_two_gangs_for_one_room(priority, winner):
         for name in [name for name in made.pods if name.endswith("b")]:
             made.put({**made.pods[name], "spec": {**made.pods[name]["spec"], "priority": 2000}})
         made.groups.append(group("other", 3))
-        for member in members("other", 3, 4, priority=priority, at=0.05):
-            later(0.05, made.put, member)
+        later(0.05, made.add, *members("other", 3, 4, priority=priority, at=0.05))
         return made
 
-    made, judge = lived(make)
-    assert bound(made, "gang", "other") == [f"{winner}-{number}" for number in range(3)]
-    assert (len(made.evicted), judge.faults(0.0)) == (3, [])
+    made = lived(make)
+    assert (len(made.evicted), bound(made, "gang", "other")) == (3, [f"{winner}-{number}" for number in range(3)])
 
 
 def test_a_member_that_is_deleted_ends_the_plan():
@@ -119,8 +106,8 @@ def test_a_member_that_is_deleted_ends_the_plan():
         return made
 
     for seed in range(10):
-        made, judge = lived(partial(make, seed), at_0_2=lambda made: made.withdraw("gang-1"))
-        assert (judge.faults(0.0), made.outcomes.faults(150.0)) == ([], []), seed
+        made = lived(partial(make, seed), at_0_2=lambda made: made.withdraw("gang-1"))
+        assert made.faults(150.0) == [], seed
 
 
 @pytest.mark.parametrize(
@@ -133,22 +120,12 @@ def test_a_member_that_is_deleted_ends_the_plan():
 )
 def test_what_changes_when_a_member_is_nominated(change: Callable[[Cluster], None], placed: bool):
     """If more are needed nobody is evicted for those that are there; else all that were nominated are bound."""
-    done = []
 
     def make() -> Cluster:
         made = plain_gang()
         made.slow_writes = True
+        return on_request(made, lambda: later(0.0, change, made), "patch", of="gang-0", done=True)
 
-        def nominated(_: object, new: dict | None) -> None:
-            if new is not None and new["status"].get("nominatedNodeName") and not done:
-                done.append(new)
-                asyncio.get_running_loop().call_soon(change, made)
-
-        made.changes.append(nominated)
-        return made
-
-    made, judge = lived(make)
-    assert done
-    assert (judge.found, made.outcomes.in_vain) == ([], [])
+    made = lived(make)
     assert (len(made.evicted), bound(made, "gang")) == ((3, ALL) if placed else (0, []))
-    assert placed or made.outcomes.faults(150.0) == []
+    assert placed or made.faults(150.0) == []

@@ -1,7 +1,5 @@
 """Victims are told before they are asked to leave, keep their time whoever leads, and are told if they may stay."""
 
-import copy
-import math
 from collections.abc import Callable, Mapping
 from functools import partial
 from types import MappingProxyType
@@ -10,13 +8,21 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 
-from tests.preemption.building import budget, node
-from tests.reconciler.builders import policy
 from tests.reconciler.harness.cluster import Cluster
 from tests.reconciler.harness.gangs import plain_gang
-from tests.reconciler.harness.notice_judge import NoticeJudge, say_ready
+from tests.reconciler.harness.notice_judge import say_ready
 from tests.reconciler.harness.pods import GANG, Json, preemptor, victim
-from tests.reconciler.harness.scenarios import bound, faultless, lived, simulated, two_victims
+from tests.reconciler.harness.scenarios import (
+    Happens,
+    annotated,
+    bound,
+    killed_at_each_step,
+    led,
+    lived,
+    on_request,
+    simulated,
+    two_victims,
+)
 from webhook.kube.errors import ApiError
 from webhook.policy.model.preemption import EvictionMode, GroupDisruption, Groups
 from webhook.policy.model.values import NOTICE, READY
@@ -26,12 +32,11 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_errors")]
 
 SECONDS = 20.0
 TOLD = Victims(notice=SECONDS)
-lived = partial(lived, judge=NoticeJudge, seconds=120.0)
 
 
 def with_room_to_come() -> Cluster:
     """Two victims beside a pod whose room would do."""
-    made = simulated(node("n1", "8"), under=policy(victims=TOLD))
+    made = simulated("8", victims=TOLD)
     made.add(victim("a", "n1", "2"), victim("b", "n1", "2"), victim("kept", "n1", "4", priority=200))
     made.put(preemptor(cpu="4"))
     return made
@@ -40,14 +45,8 @@ def with_room_to_come() -> Cluster:
 def with_a_budget(**fields: Any) -> Cluster:
     """Two victims of a budget that lets both go."""
     made = two_victims(**fields)
-    made.budgets["b"] = budget("b", {"app": "v"}, 2)
+    made.cover("v", 2)
     return made
-
-
-def use_up(made: Cluster) -> None:
-    """The budget lets only one of them go."""
-    made.budgets["b"]["status"]["disruptionsAllowed"] = 1
-    made.show_budget(made.budgets["b"])
 
 
 def manage_another(made: Cluster) -> None:
@@ -64,17 +63,15 @@ def give(seconds: float, made: Cluster) -> None:
 
 def wide_group() -> Cluster:
     """A group that goes whole, on two nodes."""
-    under = policy(victims=TOLD, groups=Groups(disruption=GroupDisruption.GROUP))
-    made = simulated(node("n0", "8"), node("n1", "8"), under=under)
-    for number in range(2):
-        made.put(victim(f"v{number}", f"n{number}", "8", grace=1, **{GANG: "wide"}))
+    made = simulated("8", "8", victims=TOLD, groups=Groups(disruption=GroupDisruption.GROUP))
+    made.add(*(victim(f"v{number}", f"n{number}", "8", grace=1, **{GANG: "wide"}) for number in (1, 2)))
     made.put(preemptor(cpu="5"))
     return made
 
 
 def sharing() -> Cluster:
     """Two preemptors that share the room of one victim."""
-    made = simulated(node("n1", "8"), under=policy(victims=TOLD))
+    made = simulated("8", victims=TOLD)
     made.add(victim("v", "n1", "8"), preemptor("p"), preemptor("q"))
     return made
 
@@ -82,8 +79,8 @@ def sharing() -> Cluster:
 class Trouble:
     """Answers of the server to writes of notices, so many `times`: an error, before the write is `done` or after."""
 
-    def __init__(self, made: Cluster, error: ApiError, *, times: int, done: bool = False) -> None:
-        self.left, self._error = times, error
+    def __init__(self, made: Cluster, status: int, *, times: int, done: bool = False) -> None:
+        self.left, self._error = times, ApiError(status, "", "trouble")
         (made.answered if done else made.arriving).append(self._hear)
 
     def _hear(self, verb: str, _: str, body: Json) -> None:
@@ -95,7 +92,7 @@ class Trouble:
 def in_trouble(status: int, **fields: Any) -> Cluster:
     """Two victims whose notices the server answers like that."""
     made = two_victims()
-    made.trouble = Trouble(made, ApiError(status, "", "trouble"), **fields)
+    made.trouble = Trouble(made, status, **fields)
     return made
 
 
@@ -105,18 +102,12 @@ def cannot_be_taken_off(made: Cluster) -> None:
     made.trouble.left = 12
 
 
-def count(where: str, made: Cluster, name: str) -> None:
-    """Somebody counts in a label or an annotation of a pod."""
-    pod = copy.deepcopy(made.pods[name])
-    pod["metadata"][where]["count"] = str(int(pod["metadata"][where].get("count", "0")) + 1)
-    made.put(pod)
-
-
 def changing(where: str, *, covered: bool = False, **fields: Any) -> Cluster:
-    """Two victims, of which pod a changes in that way whenever a request for it arrives."""
+    """Two victims; somebody counts in labels or annotations of pod a whenever a request for it arrives."""
     made = with_a_budget(**fields) if covered else two_victims(**fields)
-    made.arriving.append(lambda _verb, name, _: count(where, made, "a") if name == "a" in made.pods else None)
-    return made
+    verbs = ("patch", "try", "evict", "delete", "get")
+    count = iter(range(1, 10**6))
+    return on_request(made, lambda: annotated(made, "a", {"count": str(next(count))}, where), *verbs, of="a", times=1e6)
 
 
 IN_TIME = (SECONDS, SECONDS + 3)
@@ -124,56 +115,65 @@ AT_ONCE = (5.0, 6.0)
 KEPT = victim("kept", "n2", "8", priority=200)
 
 
+def ready(*names: str) -> Happens:
+    """These say that they need not be waited for."""
+    return lambda made: [say_ready(made, name) for name in names]
+
+
+def leaves(name: str) -> Happens:
+    """Somebody deletes a pod that runs."""
+    return lambda made: made.leave(name)
+
+
+def withdrawn(name: str) -> Happens:
+    """Somebody deletes a pod that waits."""
+    return lambda made: made.withdraw(name)
+
+
 class Case(NamedTuple):
     """A cluster and what happens in it; where p is in the end, and when who was asked: all of these go, nobody else."""
 
     make: Callable[[], Cluster]
-    happens: Mapping[str, Callable[[Cluster], object]] = MappingProxyType({})
+    happens: Mapping[str, Happens] = MappingProxyType({})
     asked: Mapping[str, tuple[float, float]] = MappingProxyType({"a": IN_TIME, "b": IN_TIME})
     on: str | None = "n1"
     withdrawn: int = 0
     told: int = 1
-    seconds: float = 120.0
 
 
-def spared(make: Callable[[], Cluster], happens: Callable[[Cluster], object], on: str | None) -> Case:
+def spared(make: Callable[[], Cluster], happens: Happens, on: str | None) -> Case:
     """The plan ends before anybody is asked, and both notices are taken off."""
     return Case(make, {"at_8": happens}, {}, on, 2)
 
 
 CASES = {
     "nobody answers": Case(two_victims),
-    "one is ready": Case(two_victims, {"at_5": lambda made: say_ready(made, "a")}, {"a": AT_ONCE, "b": IN_TIME}),
-    "they were ready before the notice, as in a template": Case(
-        two_victims, {"at_0": lambda made: [say_ready(made, name) for name in "ab"]}
-    ),
+    "one is ready": Case(two_victims, {"at_5": ready("a")}, {"a": AT_ONCE, "b": IN_TIME}),
+    "they were ready before the notice, as in a template": Case(two_victims, {"at_0": ready("a", "b")}),
     "by delete": Case(
         partial(two_victims, eviction=EvictionMode.DELETE),
-        {"at_5": lambda made: say_ready(made, "b")},
+        {"at_5": ready("b")},
         {"a": IN_TIME, "b": AT_ONCE},
     ),
-    "one is deleted by somebody else": Case(two_victims, {"at_8": lambda made: made.leave("a")}, {"b": IN_TIME}),
+    "one is deleted by somebody else": Case(two_victims, {"at_8": leaves("a")}, {"b": IN_TIME}),
     "the notice is longer than a plan may take": Case(partial(two_victims, plan_timeout=5.0)),
     **{f"the policy gives {at:g} s by then": Case(two_victims, {"at_8": partial(give, at)}) for at in (0.0, 5.0, 60.0)},
     "of a group on two nodes both are ready": Case(
         wide_group,
-        {"at_4": lambda made: say_ready(made, "v0"), "at_9": lambda made: say_ready(made, "v1")},
-        dict.fromkeys(("v0", "v1"), (9.0, 11.0)),
-        "n0",
+        {"at_4": ready("v1"), "at_9": ready("v2")},
+        dict.fromkeys(("v1", "v2"), (9.0, 11.0)),
     ),
     "of a group on two nodes one is ready": Case(
-        wide_group, {"at_4": lambda made: say_ready(made, "v0")}, dict.fromkeys(("v0", "v1"), IN_TIME)
+        wide_group, {"at_4": ready("v1")}, dict.fromkeys(("v1", "v2"), IN_TIME), "n2"
     ),
-    "it fits elsewhere": spared(partial(two_victims, KEPT, nodes=2), lambda made: made.leave("kept"), "n2"),
-    "it fits without them": spared(with_room_to_come, lambda made: made.leave("kept"), "n1"),
-    "the preemptor is deleted": spared(two_victims, lambda made: made.withdraw("p"), None),
+    "it fits elsewhere": spared(partial(two_victims, KEPT, nodes=2), leaves("kept"), "n2"),
+    "it fits without them": spared(with_room_to_come, leaves("kept"), "n1"),
+    "the preemptor is deleted": spared(two_victims, withdrawn("p"), None),
     "its class is managed no more": spared(two_victims, manage_another, ""),
-    "a budget keeps one of them": spared(with_a_budget, use_up, ""),
+    "a budget keeps one of them": spared(with_a_budget, lambda made: made.allow("v", 1), ""),
     "notices cannot be taken off at first": spared(partial(in_trouble, 500, times=0), cannot_be_taken_off, None),
     **{
-        f"it is deleted, and {where} change all the time": spared(
-            partial(changing, where), lambda made: made.withdraw("p"), None
-        )
+        f"it is deleted, and {where} change all the time": spared(partial(changing, where), withdrawn("p"), None)
         for where in ("annotations", "labels")
     },
     **{
@@ -188,15 +188,12 @@ CASES = {
         partial(in_trouble, 403, times=10**6),
         {"at_30": lambda made: setattr(made.trouble, "left", 0)},
         dict.fromkeys("ab", (30.0 + SECONDS, 300.0)),
-        seconds=300.0,
     ),
     "two plans need one pod": Case(sharing, {}, {"v": IN_TIME}),
     "the first of two plans for one pod ends": Case(
-        sharing, {"at_8": lambda made: made.withdraw("p")}, {"v": (SECONDS, 60.0)}, None, 1, 2
+        sharing, {"at_8": withdrawn("p")}, {"v": (SECONDS, 60.0)}, None, 1, 2
     ),
-    "the second of two plans for one pod ends": Case(
-        sharing, {"at_8": lambda made: made.withdraw("q")}, {"v": IN_TIME}
-    ),
+    "the second of two plans for one pod ends": Case(sharing, {"at_8": withdrawn("q")}, {"v": IN_TIME}),
 }
 
 
@@ -204,21 +201,21 @@ CASES = {
 def test_what_comes_of_notices(name: str):
     """Who goes is told once for each plan, and has the time that was promised; who stays has the notice taken off."""
     case = CASES[name]
-    made, judge = lived(case.make, seconds=case.seconds, **case.happens)
-    assert faultless(made, judge)
-    assert {uid.removeprefix("uid-") for uid in judge.asked} == set(made.evicted) == set(case.asked)
-    for gone, (earliest, latest) in case.asked.items():
-        assert earliest <= judge.asked[f"uid-{gone}"] < latest, gone
-    assert {len(times) for times in judge.told.values()} == {case.told}
-    assert judge.withdrawn == case.withdrawn
+    made = lived(case.make, **case.happens)
+    asked = {uid.removeprefix("uid-"): at for uid, at in made.notices.asked_at.items()}
+    assert asked.keys() == set(made.evicted) == set(case.asked)
+    assert [name for name, (earliest, latest) in case.asked.items() if not earliest <= asked[name] < latest] == []
+    assert {len(times) for times in made.notices.times.values()} == {case.told}
+    assert made.notices.withdrawn == case.withdrawn
     assert (made.pods["p"]["spec"].get("nodeName", "") if "p" in made.pods else None) == case.on
     assert bound(made, "q") == [name for name in ("q",) if name in made.pods]
     assert not hasattr(made, "trouble") or made.trouble.left == 0
+    assert made.remembered() == []
 
 
 def test_nothing_is_decided_in_the_meantime():
     """Neither the notices nor an answer from a pod that is to wait have anybody tried again."""
-    made, _ = lived(two_victims, seconds=SECONDS - 5, at_3=lambda made: say_ready(made, "p"))
+    made = lived(two_victims, SECONDS - 5, at_3=ready("p"))
     said = [line["message"] for line in made.told]
     assert said == ["decision", "notice", "notice", "plan ended"], made.told  # the last one by the end of the test
 
@@ -227,50 +224,38 @@ def test_nothing_is_decided_in_the_meantime():
     ("happens", "gone"),
     [
         pytest.param({}, ["a", "b"], id="nobody answers"),
-        pytest.param({"at_5": lambda made: say_ready(made, "a")}, ["a", "b"], id="one is ready"),
-        pytest.param({"at_8": lambda made: made.withdraw("p")}, [], id="notices are taken off"),
+        pytest.param({"at_5": ready("a")}, ["a", "b"], id="one is ready"),
+        pytest.param({"at_8": withdrawn("p")}, [], id="notices are taken off"),
     ],
 )
-def test_killed_at_every_step(happens: dict[str, Callable[[Cluster], object]], gone: list[str]):
+def test_killed_at_every_step(happens: dict[str, Happens], gone: list[str]):
     """Whichever step is the last of a process, the next one gives nobody the time twice, asks nobody too early.
 
     Nobody keeps a notice of a plan that is over.
     """
-    steps = lived(two_victims, **happens)[0].steps
-    assert steps >= 8
-    for step in range(1, steps + 1):
-        made, judge = lived(two_victims, killed_at=step, **happens)
-        assert faultless(made, judge), step
+    for step, made in killed_at_each_step(two_victims, **happens):
         assert (sorted(made.evicted), bound(made, "p")) == (gone, ["p"] if gone else []), step
-        assert max(judge.asked.values(), default=0.0) < SECONDS + 4, f"step {step}: somebody had the time twice"
+        assert max(made.notices.asked_at.values(), default=0.0) < SECONDS + 4, f"{step}: somebody had the time twice"
         assert not any({NOTICE, READY} & pod["metadata"]["annotations"].keys() for pod in made.pods.values()), step
+        assert made.remembered() == []
+    assert step >= 8
 
 
 @pytest.mark.parametrize("whole", [False, True], ids=["pods", "groups"])
 def test_a_gang_killed_at_every_step(whole: bool):
     """Each victim of a gang's plans has its notice once, and all members are bound."""
-    make = partial(plain_gang, whole=whole, victims=TOLD)
-    for step in range(lived(make)[0].steps + 1):
-        made, judge = lived(make, killed_at=step)
-        assert faultless(made, judge), step
+    for step, made in killed_at_each_step(partial(plain_gang, whole=whole, victims=TOLD)):
         assert len(made.evicted) == len(bound(made, "gang")) == 3, step
-        assert max(judge.asked.values()) < SECONDS + 8, step
+        assert max(made.notices.asked_at.values()) < SECONDS + 8, step
 
 
 @pytest.mark.parametrize("ahead", [-6.0, 0.0, 6.0])
 @pytest.mark.parametrize("at", [0.05, 0.2, 1.0, 5.0, 12.0, SECONDS - 0.1, SECONDS + 0.1, SECONDS + 2.0])
 def test_another_leader_with_another_clock(at: float, ahead: float):
     """What a victim was told holds, as well as clocks agree; nobody has the whole time again."""
-
-    def make() -> Cluster:
-        made = two_victims()
-        made.terms = [(0.0, at, 0.0), (at + 0.5, math.inf, ahead)]
-        return made
-
-    made, judge = lived(make)
-    assert faultless(made, judge)
+    made = lived(lambda: led(two_victims(), at, gap=0.5, ahead=ahead))
     assert (sorted(made.evicted), made.pods["p"]["spec"]["nodeName"]) == (["a", "b"], "n1")
-    assert max(judge.asked.values()) < SECONDS + abs(ahead) + 4
+    assert max(made.notices.asked_at.values()) < SECONDS + abs(ahead) + 4
 
 
 def test_a_victim_that_is_gone_before_the_watch_shows_it():
@@ -282,18 +267,13 @@ def test_a_victim_that_is_gone_before_the_watch_shows_it():
         made.ends_after["a"] = 0.0
         made.arriving.append(lambda verb, name, _: writes.append(name) if verb == "patch" else None)
 
-        def leave(_: object, new: Json | None) -> None:
-            if new is not None and new["metadata"]["name"] == "p" and new["status"].get("nominatedNodeName"):
-                made.changes.remove(leave)
-                made.hold_watch(3.0)
-                made.leave("a")
+        def leave() -> None:
+            made.hold_watch(3.0)
+            made.leave("a")
 
-        made.changes.append(leave)
-        return made
+        return on_request(made, leave, "patch", of="p", done=True)
 
-    made, judge = lived(make)
-    assert faultless(made, judge)
-    assert made.evicted == ["b"]
+    assert lived(make).evicted == ["b"]
     assert writes.count("a") <= 1
     assert len(writes) < 12
 
@@ -304,12 +284,8 @@ def test_a_victim_that_is_gone_before_the_watch_shows_it():
 @pytest.mark.parametrize("notice", [0.0, SECONDS])
 def test_a_victim_that_changes_all_the_time(notice: float, mode: EvictionMode, covered: bool, where: str):
     """Whoever may change a pod cannot keep it by that: it is told, judged again a few times, and goes."""
-    made, judge = lived(partial(changing, where, covered=covered, eviction=mode, notice=notice))
-    assert made.pods["p"]["spec"]["nodeName"] == "n1"
-    assert sorted(made.evicted) == ["a", "b"]
-    assert not made.outcomes.in_vain
-    if notice:
-        assert faultless(made, judge)
+    made = lived(partial(changing, where, covered=covered, eviction=mode, notice=notice))
+    assert (sorted(made.evicted), bound(made, "p"), made.remembered()) == (["a", "b"], ["p"], [])
 
 
 def test_a_victim_whose_annotations_have_no_room():
@@ -324,8 +300,7 @@ def test_a_victim_whose_annotations_have_no_room():
         made.arriving.append(full)
         return made
 
-    made, judge = lived(make)
-    assert made.pods["p"]["spec"]["nodeName"] == "n1"
-    assert sorted(made.evicted) == ["a", "b"]
-    assert min(judge.asked.values()) >= SECONDS
+    made = lived(make, is_judged=False)
+    assert (sorted(made.evicted), bound(made, "p")) == (["a", "b"], ["p"])
+    assert min(made.notices.asked_at.values()) >= SECONDS
     assert [line["victim"] for line in made.told if line["message"] == "notice"] == ["default/a", "default/b"]

@@ -2,8 +2,6 @@
 
 import pytest
 
-from tests.preemption.building import node
-from tests.reconciler.builders import policy
 from tests.reconciler.faults import others, planning, requests
 from tests.reconciler.faults.fault import FAULTS
 from tests.reconciler.harness.cluster import Cluster
@@ -19,7 +17,7 @@ MODULES = (planning, others, requests)
 def test_fault_stays_away(name: str):
     """Nobody goes for nothing, and the preemptor is bound if it can be."""
     fault = FAULTS[name]
-    assert not fault.wrong_with(lived(fault.begin, fault.seconds)[0])
+    assert not fault.wrong_with(lived(fault.begin, fault.seconds))
 
 
 @pytest.mark.parametrize(
@@ -34,10 +32,9 @@ def test_no_plan_is_made_that_the_eviction_api_would_refuse(spec: Json, status: 
     guard = {"metadata": {"name": "b", "namespace": "default", "generation": 1}, "spec": spec, "status": status}
 
     def begin() -> Cluster:
-        under = policy(budgets=BudgetMode.BEST_EFFORT)
-        made = simulated(node("n1", "4"), node("n2", "4"), under=under, budgets=(guard,))
+        made = simulated("4", "4", budgets=BudgetMode.BEST_EFFORT)
+        made.budgets["v"] = guard
         made.add(victim("a", "n1"), victim("b", "n2", priority=20), preemptor())
         return made
 
-    made, _ = lived(begin, 30.0)
-    assert [line["message"] for line in made.told] == ["no preemption"]
+    assert [line["message"] for line in lived(begin, 30.0).told] == ["no preemption"]

@@ -5,8 +5,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
-from tests.preemption.building import node
-from tests.reconciler.builders import policy
 from tests.reconciler.harness.cluster import Cluster
 from tests.reconciler.harness.scenarios import later, simulated, slow
 
@@ -24,7 +22,7 @@ class Fault(NamedTuple):
 
     def wrong_with(self, made: Cluster) -> list[str]:
         """What the outcome is not as it should be."""
-        wrong = list(made.outcomes.in_vain)
+        wrong = []
         if len(made.evicted) > self.evicted:
             wrong.append(f"{len(made.evicted)} pods went: {made.evicted}")
         if bool(made.pods["p"]["spec"].get("nodeName")) != self.bound:
@@ -44,7 +42,7 @@ def fault(
     """
 
     def begin(fill: Callable[[Cluster], object]) -> Cluster:
-        made = simulated(*(node(f"n{number}", cpu) for number, cpu in enumerate(cpus, 1)), under=policy(**fields))
+        made = simulated(*cpus, **fields)
         fill(slow(made) if is_slow else made)
         return made
 

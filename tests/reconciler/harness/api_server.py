@@ -19,7 +19,7 @@ from tests.reconciler.builders import START
 from webhook.kube.client import Chunk, ChunkMeta
 from webhook.kube.errors import NO_ANSWER, ApiError
 from webhook.kube.instants import rfc3339
-from webhook.kube.resources import EVENT, LEASE, POD
+from webhook.kube.resources import EVENT, LEASE, POD, POD_DISRUPTION_BUDGET
 
 if TYPE_CHECKING:
     from tests.reconciler.harness.cluster import Cluster
@@ -45,7 +45,7 @@ class StoredObjects:
         """How often all watches of it have ended with 410."""
         self.held = False
         self._listed = False
-        self._lag, self._shown = lag, 0.0
+        self.lag, self._shown = lag, 0.0
 
     def put(self, name: str, body: Json, *, at_once: bool = False) -> None:
         """Create or change an object, which may be shown `at_once`."""
@@ -66,10 +66,10 @@ class StoredObjects:
 
     def _show_later(self, name: str, kind: str, body: Json, *, at_once: bool = False) -> None:
         loop, event = asyncio.get_running_loop(), (self.version, kind, msgspec.json.encode(body))
-        if at_once or (self._lag is None and self._shown <= loop.time()):
+        if at_once or (self.lag is None and self._shown <= loop.time()):
             self._show(name, event)
         else:
-            self._shown = max(self._shown + 1e-4, loop.time() + (self._lag() if self._lag else 0.0))
+            self._shown = max(self._shown + 1e-4, loop.time() + (self.lag() if self.lag else 0.0))
             loop.call_at(self._shown, self._show, name, event)
 
     def _show(self, name: str, event: tuple[int, str, bytes]) -> None:
@@ -180,8 +180,7 @@ class ApiClient:
         known, name, _ = cluster.api.at(path)
         if "limit" in query:
             return {}
-        if known is cluster.collection:
-            cluster.arrives("get", name, {})
+        await cluster.arrives("get" if known is cluster.collection else "read", name, {})
         return msgspec.convert(_found(known, name), as_)
 
     async def create(self, path: str, body: Any, as_: Any = dict, **query: Any) -> Any:
@@ -193,6 +192,7 @@ class ApiClient:
             await self._write(self._remove(name, body["deleteOptions"], evict=True, **query), **query)
             return None
         made = msgspec.to_builtins(body)
+        await self._alive().arrives("write", made["metadata"]["name"], made)
         known.put(made["metadata"]["name"], made)
         return msgspec.convert(made, as_)
 
@@ -200,6 +200,7 @@ class ApiClient:
         """Write an object that is there, as `Client.replace`."""
         known, name, _ = self._alive().api.at(path)
         new = msgspec.to_builtins(body)
+        await self._alive().arrives("write", name, new)
         _check_version(_found(known, name), new["metadata"])
         known.put(name, new)
         return msgspec.convert(new, as_)
@@ -232,7 +233,7 @@ class ApiClient:
 
     async def _patch(self, name: str, body: Json, kind: str, as_: Any) -> Any:
         cluster = self._alive()
-        cluster.arrives("patch", name, body)
+        await cluster.arrives("patch", name, body)
         if cluster.slow_writes:
             await asyncio.sleep(cluster.dice.choice((0.0, 0.05, 0.5)))
         pod = copy.deepcopy(_found(cluster.collection, name))
@@ -249,13 +250,13 @@ class ApiClient:
             status["conditions"] = list({**known, **new}.values())
         pod["status"] = {key: value for key, value in status.items() if value is not None}
         cluster.put(pod)
-        cluster.answers("patch", name, body)
+        await cluster.answers("patch", name, body)
         return msgspec.convert(pod, as_)
 
     async def _remove(self, name: str, options: Json, *, evict: bool, **query: Any) -> None:
         """Evict or delete a pod, as far as it is admitted and its budget lets it go."""
         cluster, dry = self._alive(), query.get("dryRun") == "All"
-        cluster.arrives("try" if dry else "evict" if evict else "delete", name, options)
+        await cluster.arrives("try" if dry else "evict" if evict else "delete", name, options)
         if not dry:
             cluster.tell_asked(name, options["preconditions"]["uid"])
         if evict:
@@ -266,7 +267,7 @@ class ApiClient:
         _check_version(pod, options["preconditions"])
         if stays and not dry:
             cluster.end(pod)
-            cluster.answers("evict" if evict else "delete", name, options)
+            await cluster.answers("evict" if evict else "delete", name, options)
             if evict and cluster.answers_lost > 0:
                 cluster.answers_lost -= 1
                 raise ApiError(500, "InternalError", "the answer was lost")
@@ -316,5 +317,5 @@ def _spend(cluster: Cluster, pod: Json, *, dry: bool) -> bool:
         if not dry:
             status["disruptionsAllowed"] -= 1
             status["disruptedPods"] = {**status.get("disruptedPods", {}), pod["metadata"]["name"]: rfc3339(START)}
-            cluster.show_budget(budget)
+            cluster.show(POD_DISRUPTION_BUDGET, budget)
     return True

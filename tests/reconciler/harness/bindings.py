@@ -21,25 +21,24 @@ def bindings(made: Cluster, seed: int) -> None:
         host["metadata"].setdefault("labels", {})[HOST] = host["metadata"]["name"]
         if tainted and dice.random() < 0.3:
             host["spec"] = {"taints": [{"key": "dedicated", "value": "x", "effect": "NoSchedule"}]}
-    put = made.put
     if apart:
         _far(made)
 
-    def put_bound(pod: Json) -> None:
-        if pod["metadata"]["name"] not in made.pods and _BOUND not in pod["metadata"]["labels"]:
-            pod["metadata"]["labels"] = {**pod["metadata"]["labels"], _BOUND: "true"}
-            chance = random.Random(f"{seed} {pod['metadata']['name']}")
-            if ports and chance.random() < 0.5:
-                port = {"containerPort": 80, "hostPort": chance.choice((8080, 9090))}
-                if _free(made, pod, port):
-                    pod["spec"]["containers"][0]["ports"] = [port]
-            if apart and chance.random() < 0.5 and not pod["spec"].get("nodeName"):
-                pod["spec"]["affinity"] = _apart_from(chance.choice(("a", "b", "c")))
-            if tainted and chance.random() < 0.5:
-                pod["spec"]["tolerations"] = [{"key": "dedicated", "operator": "Exists"}]
-        put(pod)
+    def dress(pod: Json) -> None:
+        if _BOUND in pod["metadata"]["labels"]:
+            return
+        pod["metadata"]["labels"] = {**pod["metadata"]["labels"], _BOUND: "true"}
+        chance = random.Random(f"{seed} {pod['metadata']['name']}")
+        if ports and chance.random() < 0.5:
+            port = {"containerPort": 80, "hostPort": chance.choice((8080, 9090))}
+            if _free(made, pod, port):
+                pod["spec"]["containers"][0]["ports"] = [port]
+        if apart and chance.random() < 0.5 and not pod["spec"].get("nodeName"):
+            pod["spec"]["affinity"] = _apart_from(chance.choice(("a", "b", "c")))
+        if tainted and chance.random() < 0.5:
+            pod["spec"]["tolerations"] = [{"key": "dedicated", "operator": "Exists"}]
 
-    made.put = put_bound  # type: ignore[method-assign]  # everybody's pods come through it
+    made.dresses.append(dress)
 
 
 def _free(made: Cluster, pod: Json, port: Json) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import inspect
 import math
 import random
 from collections.abc import Callable
@@ -20,18 +21,27 @@ from tests.preemption.building import budget
 from tests.reconciler.builders import START, ClassesOfPods
 from tests.reconciler.harness.api_server import ApiClient, ApiServer, StoredObjects
 from tests.reconciler.harness.devices import EXTENDED, SimulatedDevices
-from tests.reconciler.harness.notice_judge import untold
+from tests.reconciler.harness.gang_judge import GangJudge
+from tests.reconciler.harness.judge import Judge, Record, RuleJudge
+from tests.reconciler.harness.notice_judge import NoticeJudge, untold
 from tests.reconciler.harness.outcome_judge import OutcomeJudge
+from tests.reconciler.harness.pods import Json, owner_of
 from tests.reconciler.harness.scheduler import SimulatedScheduler
 from tests.reconciler.harness.virtual_time import SimulatedClock
 from webhook.kube.client import Client
 from webhook.kube.instants import rfc3339
-from webhook.kube.resources import COSCHEDULING_POD_GROUP, NODE, POD_DISRUPTION_BUDGET, POD_GROUP, PRIORITY_CLASS
+from webhook.kube.resources import (
+    COSCHEDULING_POD_GROUP,
+    NODE,
+    POD_DISRUPTION_BUDGET,
+    POD_GROUP,
+    PRIORITY_CLASS,
+    Resource,
+)
 from webhook.policy.model.policies import Policies
 from webhook.policy.model.preemption import PreemptionPolicy
 from webhook.reconciler.service import ReconcilerOptions, ReconcilerService
 
-Json = dict[str, Any]
 _OPTIONS = ReconcilerOptions(lease_duration=1200.0, renew_deadline=1000.0, retry_period=100.0)
 """A leader is never slow to renew: it is killed, and then its Lease is free."""
 
@@ -52,12 +62,14 @@ class Process:
         self.service.state.snapshot.classes.__class__ = ClassesOfPods
         self.work = asyncio.create_task(self.service.run())
 
-    async def end(self) -> None:
-        """Kill it: nothing that it sends from now on arrives."""
+    async def end(self, *, is_killed: bool) -> None:
+        """End it. If it is killed nothing that it sends from now on arrives; else it may say what there is to say."""
         assert not self.work.done(), self.work.exception()
-        self.client.cluster = None
+        if is_killed:
+            self.client.cluster = None
         self.work.cancel()
         await asyncio.gather(self.work, return_exceptions=True)
+        self.client.cluster = None
 
 
 class Cluster:
@@ -67,9 +79,10 @@ class Cluster:
     out until then, and stay, `shunned` nodes that kube-scheduler binds no pod to.
     """
 
-    def __init__(self, under: PreemptionPolicy, nodes: list[Json], budgets: list[Json], dice: random.Random) -> None:
-        self.policy, self.dice = under, dice
-        self.nodes, self.budgets = nodes, {guard["metadata"]["name"]: guard for guard in budgets}
+    def __init__(self, under: PreemptionPolicy, nodes: list[Json], dice: random.Random) -> None:
+        self.policy, self.dice, self.nodes = under, dice, nodes
+        self.budgets: dict[str, Json] = {}
+        """By the app whose pods they cover."""
         self.classes = [{"metadata": {"name": "low"}, "value": 80}]
         self.groups: list[Json] = []
         """PodGroups, of coscheduling if they have `minMember`."""
@@ -103,19 +116,29 @@ class Cluster:
         """The steps at which the process is killed; another one begins at once."""
         self.terms: list[tuple[float, float, float]] = []
         """When reconcilers begin and end to lead, and how wrong their clocks are; empty for one that always leads."""
+        self.kills = True
+        """Whether processes are killed when they do not lead any more, and not stopped as Kubernetes does it."""
         self.process: Process | None = None
         self.told: list[Json] = []
+        self.dresses: list[Callable[[Json], None]] = []
+        """What is put on each new pod, and on each in the place of one that is gone under its name."""
         self.begins: list[Callable[[Cluster, random.Random], None]] = []
         """What happens to a random cluster once it has been filled."""
-        # Who is told of a line of the log, of each pod that is to be evicted, before it is, of each pod that is
-        # different on the server, new or gone, as it was and as it is, and of requests that arrive and are answered.
+        # Who is told of a line of the log, of each pod that is different on the server, new or gone, as it was and as
+        # it is, and of requests that arrive and are answered.
         self.heard: list[Callable[[Json], None]] = []
-        self.asked: list[Callable[[str], None]] = []
         self.changes: list[Callable[[Json | None, Json | None], None]] = []
-        self.arriving: list[Callable[[str, str, Json], None]] = []
-        self.answered: list[Callable[[str, str, Json], None]] = []
+        self.arriving: list[Callable[[str, str, Json], object]] = []
+        self.answered: list[Callable[[str, str, Json], object]] = []
         self._killed = asyncio.Event()
-        self.outcomes = OutcomeJudge(self)
+        record = Record(self)
+        self.outcomes, self.gang_judge = OutcomeJudge(self, record), GangJudge(self, record)
+        self.notices, self.record = NoticeJudge(self, record), record
+        self.judges: list[Judge] = [record, self.outcomes, RuleJudge(self), self.gang_judge, self.notices]
+
+    def faults(self, settled: float = 0.0) -> list[str]:
+        """What was wrong by the end; what began before `settled`, in seconds, has to be over."""
+        return [wrong for judge in self.judges for wrong in judge.faults(settled)]
 
     @property
     def seen(self) -> dict[str, Json]:
@@ -145,11 +168,11 @@ class Cluster:
     def publish(self) -> None:
         """Write all but the pods to the server."""
         for node in self.nodes:
-            self.show_node(node)
-        for name, guard in self.budgets.items():
-            self.api.collections[POD_DISRUPTION_BUDGET.path()].put(name, guard, at_once=True)
+            self.show(NODE, node)
+        for guard in self.budgets.values():
+            self.show(POD_DISRUPTION_BUDGET, guard, at_once=True)
         for kind in self.classes:
-            self.show_class(kind)
+            self.show(PRIORITY_CLASS, kind)
         self.show_groups()
         if self.devices:
             self.devices.publish()
@@ -171,7 +194,8 @@ class Cluster:
             await asyncio.sleep(max(0.0, begin - loop.time()))
             while loop.time() < end:
                 if self.process:
-                    self.outcomes.another_leads(ahead - self.process.clock.ahead)
+                    for judge in self.judges:
+                        judge.another_leads(ahead - self.process.clock.ahead)
                 self.process = process = Process(self, ahead)
                 try:
                     async with asyncio.timeout_at(None if math.isinf(end) else end):
@@ -179,47 +203,53 @@ class Cluster:
                 except TimeoutError:
                     pass
                 finally:
-                    await process.end()
+                    await process.end(is_killed=self.kills)
                     self._killed.clear()
                     self.api.free_the_lease()
 
     def tell(self, line: Json) -> None:
         """A reconciler logs something."""
         self.told.append(line)
+        for judge in self.judges:
+            judge.told(line)
         for hear in self.heard:
             hear(line)
 
-    def arrives(self, verb: str, name: str, body: Json) -> None:
-        """A request for a pod arrives, and who hears of it may raise the answer.
+    async def arrives(self, verb: str, name: str, body: Json) -> None:
+        """A request for a pod or a Lease arrives, and who hears of it may take time, or raise the answer.
 
-        It is `patch`, `try` (a dry run), `evict`, `delete` or `get`.
+        It is `patch`, `try` (a dry run), `evict`, `delete` or `get`; of a Lease `read` or `write`.
         """
-        for hear in tuple(self.arriving):
-            hear(verb, name, body)
+        await _hear(self.arriving, verb, name, body)
 
-    def answers(self, verb: str, name: str, body: Json) -> None:
+    async def answers(self, verb: str, name: str, body: Json) -> None:
         """It was done and is about to be answered."""
-        for hear in self.answered:
-            hear(verb, name, body)
+        await _hear(self.answered, verb, name, body)
 
     def tell_asked(self, name: str, uid: str) -> None:
-        """Somebody is to be evicted."""
-        if self.pods.get(name, {}).get("metadata", {}).get("uid") != uid:
-            return  # another pod of that name is not asked
-        for told in self.asked:
-            told(name)
+        """Somebody is to be evicted; another pod of that name is not asked."""
+        if self.pods.get(name, {"metadata": {"uid": ""}})["metadata"]["uid"] == uid:
+            for judge in self.judges:
+                judge.asked(name)
 
     # What the server has.
 
     def put(self, pod: Json) -> None:
         """Create or change a pod, and show that to the watch after a while, in order."""
         name, known = pod["metadata"]["name"], self.pods.get(pod["metadata"]["name"])
+        for dress in self.dresses if known is None else ():
+            dress(pod)
         if self.devices and (known is None or known["metadata"]["uid"] != pod["metadata"]["uid"]):
             self.devices.came(pod)
-        for told in tuple(self.changes):
-            told(known, pod)
+        self._tell_changed(known, pod)
         self.collection.put(name, pod)
         self.scheduler.woken.set()
+
+    def _tell_changed(self, old: Json | None, new: Json | None) -> None:
+        for judge in self.judges:
+            judge.changed(old, new)
+        for told in tuple(self.changes):
+            told(old, new)
 
     def add(self, *pods: Json) -> None:
         """Put several pods, one after the other."""
@@ -228,14 +258,18 @@ class Cluster:
 
     def cover(self, app: str, allowed: int, **status: Any) -> None:
         """Let a budget cover the pods of an app, with so many disruptions left."""
-        self.budgets["b"] = budget("b", {"app": app}, allowed, **status)
+        self.budgets[app] = budget(f"b-{app}", {"app": app}, allowed, **status)
+
+    def allow(self, app: str, disruptions: int) -> None:
+        """Let the budget of an app have so many disruptions left, and show that."""
+        self.budgets[app]["status"]["disruptionsAllowed"] = disruptions
+        self.show(POD_DISRUPTION_BUDGET, self.budgets[app])
 
     def remove(self, name: str, uid: str) -> None:
         """The pod has ended; its controller may make another one."""
         if name in self.pods and self.pods[name]["metadata"]["uid"] == uid:
             gone = self.pods.pop(name)
-            for told in tuple(self.changes):
-                told(gone, None)
+            self._tell_changed(gone, None)
             self.collection.show_gone(name, gone)
             self.scheduler.woken.set()
             if self.devices:
@@ -243,8 +277,7 @@ class Cluster:
             self._replace(gone)
 
     def _replace(self, gone: Json) -> None:
-        owner = next((owner["name"] for owner in gone["metadata"].get("ownerReferences", ())), "")
-        if (how := self.replacing.get(owner)) is None:
+        if (how := self.replacing.get(owner_of(gone))) is None:
             return
         new, base = copy.deepcopy(gone), gone["metadata"]["name"].partition("-r")[0]
         version = self.collection.version
@@ -263,26 +296,23 @@ class Cluster:
             new["spec"]["containers"][0]["resources"]["requests"].pop(EXTENDED, None)
         asyncio.get_running_loop().call_later(0.0 if how == "here" else 0.05, self.put, new)
 
-    def show_node(self, node: Json) -> None:
-        """Show what has become of a node."""
-        self.api.collections[NODE.path()].put(node["metadata"]["name"], node)
+    def show(self, kind: Resource, body: Json, **how: bool) -> None:
+        """Show what has become of an object to the watch."""
+        self.api.collections[kind.path()].put(body["metadata"]["name"], body, **how)
 
     def show_groups(self) -> None:
         """Show what has become of the PodGroups."""
-        kinds = [self.api.collections[kind.path()] for kind in (POD_GROUP, COSCHEDULING_POD_GROUP)]
+        kinds = (POD_GROUP, COSCHEDULING_POD_GROUP)
         for group in self.groups:
-            kinds["minMember" in group["spec"]].put(group["metadata"]["name"], group)
-        for kind in kinds:
-            for name in kind.objects.keys() - {group["metadata"]["name"] for group in self.groups}:
-                kind.remove(name)
+            self.show(kinds["minMember" in group["spec"]], group)
+        for known in (self.api.collections[kind.path()] for kind in kinds):
+            for name in known.objects.keys() - {group["metadata"]["name"] for group in self.groups}:
+                known.remove(name)
 
-    def show_class(self, kind: Json) -> None:
-        """Show what has become of a PriorityClass."""
-        self.api.collections[PRIORITY_CLASS.path()].put(kind["metadata"]["name"], kind)
-
-    def show_budget(self, guard: Json) -> None:
-        """Show a budget to the watch after a while, in order."""
-        self.api.collections[POD_DISRUPTION_BUDGET.path()].put(guard["metadata"]["name"], guard)
+    def cpus(self, node: str) -> int:
+        """How many CPUs a node has; none if it is gone."""
+        rooms = [known["status"]["allocatable"]["cpu"] for known in self.nodes if known["metadata"]["name"] == node]
+        return int(rooms[0]) if rooms else 0
 
     def end(self, pod: Json, *, evicted: bool = True) -> None:
         """Let a pod go, which mostly is `evicted`: it is there until its grace period is over, or it has ended."""
@@ -291,7 +321,8 @@ class Cluster:
         meta["deletionTimestamp"] = rfc3339(START + loop.time() + grace)
         if evicted:
             self.evicted.append(meta["name"])
-            self.outcomes.evicted(meta["uid"])
+            for judge in self.judges:
+                judge.evicted(pod)
         self.put(pod)
         seconds = self.ends_after.get(meta["name"], min(grace, self.dice.choice((0.0, 1.0, 30.0))))
         loop.call_later(seconds, self.remove, meta["name"], meta["uid"])
@@ -309,13 +340,6 @@ class Cluster:
             loop.call_later(seconds, setattr, loop, "drag", drag)
             loop.call_later(seconds + 5.0, setattr, loop, "drag", 0.0)
 
-    def shun(self, pod: Json) -> None:
-        """The scheduler does not bind a pod where it fits, for a reason that no object shows: it takes other nodes."""
-        self.outcomes.shunned(pod["metadata"]["uid"])
-        self.outcomes.outside(
-            f"{pod['metadata']['name']} is refused for a hidden reason", above=pod["spec"]["priority"]
-        )
-
     def leave(self, name: str) -> None:
         """Somebody else deletes a pod."""
         if name in self.pods and "deletionTimestamp" not in self.pods[name]["metadata"]:
@@ -326,7 +350,7 @@ class Cluster:
     def drop_node(self, name: str) -> None:
         """Somebody deletes a node; its pods go with it."""
         self.outcomes.outside("the node was deleted", name)
-        if any(node["metadata"]["name"] == name for node in self.nodes):
+        if name in self.api.collections[NODE.path()].objects:
             self.api.collections[NODE.path()].remove(name)
         self.nodes[:] = [node for node in self.nodes if node["metadata"]["name"] != name]
         for pod in [pod for pod in self.pods.values() if pod["spec"].get("nodeName") == name]:
@@ -335,12 +359,23 @@ class Cluster:
     def cordon(self, name: str) -> None:
         """Somebody cordons a node."""
         self.outcomes.outside("the node was cordoned", name)
-        for node in self.nodes:
-            if node["metadata"]["name"] == name:
-                node["spec"] = {**node.get("spec", {}), "unschedulable": True}
-                self.show_node(node)
+        for node in [node for node in self.nodes if node["metadata"]["name"] == name]:
+            node["spec"] = {**node.get("spec", {}), "unschedulable": True}
+            self.show(NODE, node)
 
     def withdraw(self, name: str) -> None:
         """Somebody else deletes a pod that waits."""
         if name in self.pods and not self.pods[name]["spec"].get("nodeName"):
             self.remove(name, self.pods[name]["metadata"]["uid"])
+
+    def remembered(self) -> list[str]:
+        """What the reconciler still counts otherwise than the watch shows it, although it has ended all its plans."""
+        assert self.process is not None
+        count = self.process.service.state.pending.remembered()
+        return [f"{count} pods or budgets count otherwise than they are"] if count else []
+
+
+async def _hear(hooks: list[Callable[[str, str, Json], object]], verb: str, name: str, body: Json) -> None:
+    for hear in tuple(hooks):
+        if inspect.isawaitable(more := hear(verb, name, body)):
+            await more

@@ -1,19 +1,19 @@
 """Random clusters under policies that count what evictions cost and whose they were."""
 
 import random
-from typing import Any
+from functools import partial
 
 import msgspec
 
 from tests.reconciler.builders import START
 from tests.reconciler.harness.cluster import Cluster
+from tests.reconciler.harness.pods import Json
 from webhook.kube.instants import rfc3339
 from webhook.kube.pods import POD_DELETION_COST
 from webhook.policy.model.limits import CycleKeeper, Cycles, LabelRate, Rate, WorkloadLimit
 from webhook.policy.model.values import MARK
 from webhook.policy.model.victims import EvictionCost, LostWork
 
-Json = dict[str, Any]
 SAVED = "example.com/saved-at"
 
 
@@ -39,27 +39,20 @@ def costs(made: Cluster, seed: int) -> None:
     )
     victims = msgspec.structs.replace(made.policy.victims, cost=cost)
     made.policy = msgspec.structs.replace(made.policy, limits=limits, victims=victims)
-    _dressed(made, dice)
+    made.dresses.append(partial(_dress, dice))
 
 
-def _dressed(made: Cluster, dice: random.Random) -> None:
+def _dress(dice: random.Random, pod: Json) -> None:
     """Whatever pod comes has what the keys look at; preemptors belong to the workloads of victims."""
-    put = made.put
-
-    def dress(pod: Json) -> None:
-        meta = pod["metadata"]
-        if meta["name"] not in made.pods:
-            if dice.random() < 0.5:
-                meta.setdefault("annotations", {})[POD_DELETION_COST] = str(dice.randint(-5, 5))
-            if dice.random() < 0.3:
-                meta.setdefault("annotations", {})[SAVED] = rfc3339(START - dice.randint(-100, 3000))
-            if dice.random() < 0.3:
-                meta["labels"]["jobset.sigs.k8s.io/jobset-name"] = dice.choice(("s", "t"))
-            if dice.random() < 0.7 and pod["status"]["phase"] == "Running":
-                pod["status"]["conditions"] = [{"type": "Ready", "status": "True"}]
-            if MARK in meta["labels"] and dice.random() < 0.9:
-                owner = dice.choice(("x", "y"))
-                meta["ownerReferences"] = [{"kind": "Job", "name": owner, "uid": owner, "controller": True}]
-        put(pod)
-
-    made.put = dress  # type: ignore[method-assign]
+    meta = pod["metadata"]
+    if dice.random() < 0.5:
+        meta.setdefault("annotations", {})[POD_DELETION_COST] = str(dice.randint(-5, 5))
+    if dice.random() < 0.3:
+        meta.setdefault("annotations", {})[SAVED] = rfc3339(START - dice.randint(-100, 3000))
+    if dice.random() < 0.3:
+        meta["labels"]["jobset.sigs.k8s.io/jobset-name"] = dice.choice(("s", "t"))
+    if dice.random() < 0.7 and pod["status"]["phase"] == "Running":
+        pod["status"]["conditions"] = [{"type": "Ready", "status": "True"}]
+    if MARK in meta["labels"] and dice.random() < 0.9:
+        owner = dice.choice(("x", "y"))
+        meta["ownerReferences"] = [{"kind": "Job", "name": owner, "uid": owner, "controller": True}]

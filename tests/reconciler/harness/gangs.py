@@ -20,7 +20,7 @@ _ZONE = "zone"
 def plain_gang(*, count: int = 3, whole: bool = False, **fields: Any) -> Cluster:
     """As many full nodes as members, with two victims each, of which one has to go; in groups that go whole if so."""
     under = policy(groups=Groups(disruption=GroupDisruption.GROUP if whole else GroupDisruption.POD), **fields)
-    made = Cluster(under, [node(f"n{number}", "8") for number in range(count)], [], random.Random(1))
+    made = Cluster(under, [node(f"n{number}", "8") for number in range(count)], random.Random(1))
     made.groups = [group("gang", count)]
     for number in range(count):
         for half in "ab":

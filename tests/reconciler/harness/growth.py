@@ -77,7 +77,7 @@ class _Kubelet:
         for pod in sorted(growing, key=lambda one: -one["spec"]["priority"]):
             if "deletionTimestamp" in pod["metadata"]:
                 continue
-            size = self._size(node)
+            size = self.cluster.cpus(node)
             conditions = [row for row in pod["status"].get("conditions", ()) if row["type"] != _PENDING]
             changed = copy.deepcopy(pod)
             if int(_asked(pod)) == _has(pod) or self._fits(pod):
@@ -92,16 +92,12 @@ class _Kubelet:
             changed["status"]["conditions"] = conditions
             self.cluster.put(changed)
 
-    def _size(self, node: str) -> int:
-        sizes = [one["status"]["allocatable"]["cpu"] for one in self.cluster.nodes if one["metadata"]["name"] == node]
-        return int(sizes[0]) if sizes else 0
-
     def _fits(self, pod: Json) -> bool:
         """Whether a pod has room on its node for what it wants, beside what the others there have."""
         node = pod["spec"]["nodeName"]
         there = [other for other in self.cluster.pods.values() if other["spec"].get("nodeName") == node]
         used = sum(_has(other) for other in there if other["metadata"]["name"] != pod["metadata"]["name"])
-        return used + max(int(_asked(pod)), _has(pod)) <= self._size(node)
+        return used + max(int(_asked(pod)), _has(pod)) <= self.cluster.cpus(node)
 
 
 def _asked(pod: Json) -> str:

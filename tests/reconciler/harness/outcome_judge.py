@@ -1,27 +1,23 @@
 """Whether every plan that has evicted ended with its preemptor bound (docs/semantics.md E9), by what the server saw.
 
-It looks at nothing inside the reconciler: a plan is what is written on a pod, and it is over when it has left the pod,
-whichever process took it off.
+A plan is what is written on a pod, and it is over when it has left the pod, whichever process took it off.
 """
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tests.reconciler.harness.pods import GANG, written_on
+from tests.reconciler.harness.judge import Judge, Record
+from tests.reconciler.harness.pods import GANG, Json, cpu_of, written_on
 from webhook.policy.model.values import MARK
 
 if TYPE_CHECKING:
     from tests.reconciler.harness.cluster import Cluster
 
-Json = dict[str, Any]
 _LAG = 1.0
 """Seconds by which the watches of a simulated cluster may be late."""
 _REMEMBERED = 55.0
 """Seconds for which, at least, an owner that puts its pods back must be known for that."""
-
-
 _WRITTEN = 0.4
 """Seconds after which the Lease tells of an owner that puts its pods back."""
 
@@ -45,280 +41,218 @@ class _Outside(NamedTuple):
 
 
 class _Evicting(NamedTuple):
-    preemptor: str
-    priority: int
-    node: str
+    """A plan that has evicted: for which pod, what was written on it, since when, and who went.
+
+    `concerned` are uids and nodes, also of the other members of its gang, and of their victims.
+    """
+
+    pod: Json
+    plan: Json
     since: float
-    planned: frozenset[str]
+    concerned: set[str]
     victims: list[str]
-    beside: frozenset[str] = frozenset()
-    """The uids and nodes of the other members of its gang, and of their victims."""
-    devices: bool = False
+
+    @property
+    def uid(self) -> str:
+        uid: str = self.pod["metadata"]["uid"]
+        return uid
 
 
-class OutcomeJudge:
-    """Judges the plans of a simulated cluster when they are over."""
+class OutcomeJudge(Judge):
+    """Judges the plans of a simulated cluster when they are over: `wrong` are those in vain.
 
-    def __init__(self, cluster: Cluster) -> None:
-        self.cluster = cluster
-        self.in_vain: list[str] = []
-        """Plans that evicted and whose preemptor was not bound although nothing outside had changed."""
-        self.told_before = 0
-        """How many lines earlier processes have told."""
+    Those evicted, and their preemptor was not bound although nothing outside had changed.
+    """
+
+    def __init__(self, cluster: Cluster, record: Record) -> None:
+        super().__init__(cluster)
+        self.record = record
         self._returned: dict[str, list[float]] = {}
         """Owner to when a pod of it that names its node cost a plan."""
         self._plans: dict[tuple[str, str], _Evicting] = {}
         """By plan and preemptor."""
         self._served: set[str] = set()
         """Victims, by uid, of plans that ended as they should: another plan that names one has not evicted it."""
-        self._owner: dict[str, str] = {}
-        """Pod's uid to its owner."""
         self._shunned: set[str] = set()
         """Pods, by uid, that were refused for a hidden reason: nobody could know that they still wait."""
         self._beside: dict[str, set[str]] = {}
         """Plan of a gang to what concerns it: the uids and nodes of its members, and of their victims."""
         self._shown: dict[str, set[str]] = {}
         """Plan that lost its room to the pods, by uid, that the watch had shown by then."""
-        self._since: dict[str, float] = {}
-        self._written: dict[str, float] = {}
-        """Plan to when its last nomination was written: from then on the scheduler keeps the room."""
         self._outside: list[_Outside] = []
         self._bound: dict[str, float] = {}
         """Pod, by uid, to when it was bound."""
         self._left: dict[str, list[tuple[float, int]]] = {}
         """Node to when somebody else deleted a pod there, and how many CPUs that had."""
-        cluster.changes.append(self.changed)
-        cluster.heard.append(self._heard)
 
     def faults(self, settled: float) -> list[str]:
-        """Plans that evicted in vain, and those from before `settled`, in seconds, that still stand."""
-        return self.in_vain + self._unfinished(settled)
-
-    def outside(
-        self,
-        what: str,
-        scope: str = "",
-        *,
-        above: int = 10**9,
-        unseen: bool = False,
-        known: tuple[float, ...] = (),
-        owner: str = "",
-        uid: str = "",
-        devices_from: int | None = None,
-    ) -> None:
-        """Note that something outside has changed now."""
-        now = asyncio.get_running_loop().time()
-        self._outside.append(_Outside(now, what, scope, above, unseen, known, owner, uid, devices_from))
-
-    def another_leads(self, back: float) -> None:
-        """Another process leads, which knows of owners what the last one had time to write on the Lease.
-
-        The clock of the last one was so many seconds `back`: by so much earlier that ends for the new one.
-        """
-        now, self.told_before = asyncio.get_running_loop().time(), len(self.cluster.told)
-        for owner, times in self._returned.items():
-            self._returned[owner] = [at - max(back, 0.0) for at in times if at < now - _WRITTEN]
-
-    def left(self, pod: Json) -> None:
-        """Somebody else deletes this pod."""
-        now = asyncio.get_running_loop().time()
-        self._left.setdefault(pod["spec"]["nodeName"], []).append((now, _cpu(pod)))
-
-    def shunned(self, uid: str) -> None:
-        """The scheduler does not bind this pod where it fits, for a reason that no object shows."""
-        self._shunned.add(uid)
-
-    def _heard(self, line: Json) -> None:
-        """A plan is made, or over for its reconciler."""
-        if line["message"] == "decision":
-            self.decided(line)
-        if line["message"] == "plan ended" and line["ending"] in {"space-taken", "devices-taken"}:
-            self._shown[line["plan"]] = {pod["metadata"]["uid"] for pod in self.cluster.seen.values()}
-
-    def decided(self, line: Json) -> None:
-        """A plan was made; of what the watch had not shown by then nobody could know, however long ago it was."""
-        self._since[line["plan"]] = asyncio.get_running_loop().time()
-        for name, pod in self.cluster.pods.items():
-            shown = self.cluster.seen.get(name, {"spec": {}})
-            if (node := pod["spec"].get("nodeName")) and not shown["spec"].get("nodeName"):
-                self.outside(f"{name} was bound there, which no watch had shown", node, unseen=True)
-
-    def evicted(self, uid: str) -> None:
-        """A pod was evicted: whose plans name it has evicted."""
-        for pod in self.cluster.pods.values():
-            plan = written_on(pod)
-            if plan and not _is_served(pod, plan) and self._goes_for(uid, plan):
-                meta, since = pod["metadata"], self._since.get(plan["id"], 0.0)
-                planned = frozenset(victim["uid"] for victim in plan["victims"])
-                beside = frozenset(self._concerned(meta["labels"].get(GANG)))
-                made = _Evicting(
-                    meta["uid"],
-                    pod["spec"]["priority"],
-                    plan["node"],
-                    since,
-                    planned,
-                    [],
-                    beside,
-                    bool(plan.get("devices")),
-                )
-                self._plans.setdefault((plan["id"], meta["uid"]), made).victims.append(uid)
-
-    def _concerned(self, group: str | None) -> set[str]:
-        """What concerns the plans for members of a group: one that joins depends on those before it."""
-        labelled = [one for one in self.cluster.pods.values() if group and one["metadata"]["labels"].get(GANG) == group]
-        plans = [plan["id"] for one in labelled if (plan := written_on(one))]
-        return set().union(*(self._beside.get(plan, ()) for plan in plans))
-
-    def _goes_for(self, uid: str, plan: Json) -> bool:
-        """Whether a pod is a victim of a plan, and of a gang's one for this member: on its node, or on nobody's."""
-        others = {one["node"] for one in plan.get("members", ())} - {plan["node"]}
-        on = next(
-            (one["spec"].get("nodeName") for one in self.cluster.pods.values() if one["metadata"]["uid"] == uid), ""
-        )
-        return on not in others and uid in {victim["uid"] for victim in plan["victims"]}
-
-    def changed(self, old: Json | None, new: Json | None) -> None:
-        """A pod is different on the server, or new, or gone."""
-        if new is not None:
-            meta = new["metadata"]
-            self._owner[meta["uid"]] = next((one["name"] for one in meta.get("ownerReferences", ())), "")
-            if plan := written_on(new):
-                if (written_on(old) or {"id": ""})["id"] != plan["id"]:
-                    self._written[plan["id"]] = asyncio.get_running_loop().time()
-                if "members" in plan:
-                    places = {one[field] for one in plan["members"] for field in ("uid", "node")}
-                    self._beside[plan["id"]] = places | {victim["uid"] for victim in plan["victims"]}
-        if old is None and new is not None:
-            self._came(new)
-        elif old is not None and new is not None and new["spec"].get("nodeName") and not old["spec"].get("nodeName"):
-            name, node = new["metadata"]["name"], new["spec"]["nodeName"]
-            self.outside(f"{name} was bound there", node, unseen=True)
-            self._came_by_room_that_was_left(new, node)
-            self._came_after_lower_ones(new, node)
-            self._took_devices(new)
-            if new["metadata"]["uid"] in self._shunned:
-                self.outside(f"{name}, which was refused elsewhere, was bound there", node)
-        elif old is not None and new is not None and _nominated(new) not in ("", _nominated(old)):
-            self._came_by_room_that_was_left(new, _nominated(new))
-        plan = written_on(old)
-        if old is not None and (new is None or "deletionTimestamp" in new["metadata"]):
-            self._member_went(old["metadata"]["labels"])
-            if new is None and plan:
-                self.outside("the preemptor is gone", old["metadata"]["uid"])
-        key = (plan["id"], (new or old or {})["metadata"]["uid"]) if plan else ("", "")
-        if plan is None or key not in self._plans:
-            return
-        if new is not None and _is_served(new, plan):
-            self._served.update(self._plans.pop(key).victims)
-            return
-        if new is not None and (written_on(new) or {}).get("id") == plan["id"]:
-            return
-        self._judge(plan["id"], self._plans.pop(key))
-
-    def _member_went(self, labels: dict[str, str]) -> None:
-        for pod in self.cluster.pods.values() if MARK in labels and GANG in labels else ():
-            if pod["metadata"]["labels"].get(GANG) == labels[GANG]:
-                self.outside("another member of its gang went", pod["metadata"]["uid"])
-
-    def _unfinished(self, before: float) -> list[str]:
-        """Plans made before then, in seconds, that have evicted and still stand, and not for a hidden reason.
+        """Plans that evicted in vain, and those from before `settled` that still stand, and not for a hidden reason.
 
         Nor does it count if something outside has happened to the preemptor itself, such as a change of its PodGroup.
         """
-        changed = {one.scope: one.at for one in self._outside if one.scope}
-        return [
-            f"{plan} for {evicting.preemptor} stands"
-            for (plan, _), evicting in self._plans.items()
-            if evicting.since < before and self.cluster.shunned.isdisjoint({evicting.node, *evicting.beside})
-            if evicting.preemptor not in self._shunned and changed.get(evicting.preemptor, -1.0) < evicting.since
+        changed = {row.scope: row.at for row in self._outside if row.scope}
+        return self.wrong + [
+            f"{plan} for {uid} stands"
+            for (plan, uid), evicting in self._plans.items()
+            if evicting.since < settled and self.cluster.shunned.isdisjoint(evicting.concerned)
+            if uid not in self._shunned and changed.get(uid, -1.0) < evicting.since
         ]
 
-    def _came(self, pod: Json) -> None:
-        node, priority = pod["spec"].get("nodeName"), pod["spec"]["priority"]
-        if node:
-            uid = pod["metadata"]["uid"]
-            owner = self._owner[uid]
-            known = tuple(self._returned.get(owner, ()))
-            self.outside(f"{pod['metadata']['name']} was put there", node, known=known, owner=owner, uid=uid)
-        else:
-            self.outside(f"{pod['metadata']['name']} came in front", above=priority)
+    def outside(self, what: str, scope: str = "", **more: Any) -> None:
+        """Note that something outside has changed now."""
+        self._outside.append(_Outside(self.now, what, scope, **more))
+
+    def left(self, pod: Json) -> None:
+        """Somebody else deletes this pod, which has a node."""
+        self._left.setdefault(pod["spec"]["nodeName"], []).append((self.now, cpu_of(pod)))
+
+    def shun(self, pod: Json) -> None:
+        """The scheduler does not bind this pod where it fits, for a reason that no object shows: it takes others."""
+        self._shunned.add(pod["metadata"]["uid"])
+        self.outside(f"{pod['metadata']['name']} is refused for a hidden reason", above=pod["spec"]["priority"])
+
+    def another_leads(self, back: float) -> None:
+        """It knows of owners what the last one had time to write on the Lease; by its own clock that may be older."""
+        for owner, times in self._returned.items():
+            self._returned[owner] = [at - max(back, 0.0) for at in times if at < self.now - _WRITTEN]
+
+    def told(self, line: Json) -> None:
+        """Of what the watch had not shown when a plan was made nobody could know, however long ago it was."""
+        if line["message"] == "decision":
+            for name, pod in self.cluster.pods.items():
+                shown = self.cluster.seen.get(name, {"spec": {}})
+                if (node := pod["spec"].get("nodeName")) and not shown["spec"].get("nodeName"):
+                    self.outside(f"{name} was bound there, which no watch had shown", node, unseen=True)
+        elif line["message"] == "plan ended" and line["ending"] in {"space-taken", "devices-taken"}:
+            self._shown[line["plan"]] = {pod["metadata"]["uid"] for pod in self.cluster.seen.values()}
+
+    def evicted(self, pod: Json) -> None:
+        """Whose plans name it have evicted it: of a gang's one that for the member on its node, or for all."""
+        gone, on = pod["metadata"]["uid"], pod["spec"]["nodeName"]
+        for preemptor in self.cluster.pods.values():
+            plan, uid = written_on(preemptor), preemptor["metadata"]["uid"]
+            if plan is None or _is_served(preemptor, plan):
+                continue
+            planned = {victim["uid"] for victim in plan["victims"]}
+            if gone in planned and on not in {member["node"] for member in plan.get("members", ())} - {plan["node"]}:
+                concerned = {uid, plan["node"], *planned, *self._concerned(preemptor), ""}
+                evicting = _Evicting(preemptor, plan, self.record.decided.get(plan["id"], 0.0), concerned, [])
+                self._plans.setdefault((plan["id"], uid), evicting).victims.append(gone)
+
+    def _concerned(self, pod: Json) -> set[str]:
+        """What concerns the plans for members of its group: one that joins depends on those before it."""
+        group = pod["metadata"]["labels"].get(GANG)
+        labelled = [other for other in self.cluster.pods.values() if group and _group_of(other) == group]
+        plans = [plan["id"] for other in labelled if (plan := written_on(other))]
+        return set().union(*(self._beside.get(plan, ()) for plan in plans))
+
+    def changed(self, old: Json | None, new: Json | None) -> None:
+        if new is not None:
+            if (plan := written_on(new)) and "members" in plan:
+                places = {member[field] for member in plan["members"] for field in ("uid", "node")}
+                self._beside[plan["id"]] = places | {victim["uid"] for victim in plan["victims"]}
+            self._came(old, new)
+        if old is not None:
+            self._went(old, new)
+
+    def _came(self, old: Json | None, new: Json) -> None:
+        """A pod came, or came to a node, or to be nominated."""
+        name, node, uid = new["metadata"]["name"], new["spec"].get("nodeName"), new["metadata"]["uid"]
+        owner = self.record.owner[uid]
+        returned = {"known": tuple(self._returned.get(owner, ())), "owner": owner, "uid": uid}
+        if old is None and node:
+            self.outside(f"{name} was put there", node, **returned)
+        elif old is None:
+            self.outside(f"{name} came in front", above=new["spec"]["priority"])
+        elif node and not old["spec"].get("nodeName"):
+            self.outside(f"{name} was bound there", node, unseen=True)
+            self._came_by_room_that_was_left(new, node)
+            self._bound[uid] = self.now
+            self._came_after_lower_ones(new, node)
+            if self.cluster.devices is not None and self.cluster.devices.uses_devices(new):
+                # No nomination keeps devices from a pod of lower or equal priority.
+                self.outside(f"{name} took devices there", node, devices_from=new["spec"]["priority"], **returned)
+            if uid in self._shunned:
+                self.outside(f"{name}, which was refused elsewhere, was bound there", node)
+        elif _nominated(new) not in ("", _nominated(old)):
+            self._came_by_room_that_was_left(new, _nominated(new))
+
+    def _went(self, old: Json, new: Json | None) -> None:
+        """A pod goes, or what was written on it."""
+        plan, uid = written_on(old), old["metadata"]["uid"]
+        if new is None or "deletionTimestamp" in new["metadata"]:
+            labels = old["metadata"]["labels"]
+            for pod in self.cluster.pods.values() if MARK in labels and GANG in labels else ():
+                if _group_of(pod) == labels[GANG]:
+                    self.outside("another member of its gang went", pod["metadata"]["uid"])
+        if plan is None:
+            return
+        if new is None:
+            self.outside("the preemptor is gone", uid)
+        if (plan["id"], uid) not in self._plans:
+            return
+        if new is not None and _is_served(new, plan):
+            self._served.update(self._plans.pop((plan["id"], uid)).victims)
+        elif new is None or (written_on(new) or {}).get("id") != plan["id"]:
+            self._judge(self._plans.pop((plan["id"], uid)))
 
     def _came_by_room_that_was_left(self, pod: Json, node: str) -> None:
         """A pod was bound or nominated that would not have fit beside the pods that somebody else deleted."""
-        priority, left = pod["spec"]["priority"], self._left.get(node, ())
-        rooms = [one["status"]["allocatable"]["cpu"] for one in self.cluster.nodes if one["metadata"]["name"] == node]
-        others = [one for one in self.cluster.pods.values() if one["metadata"]["uid"] != pod["metadata"]["uid"]]
-        there = [one for one in others if one["spec"].get("nodeName") == node]
-        bound = bool(pod["spec"].get("nodeName"))
-        used = sum(_cpu(one) for one in there if bound or "deletionTimestamp" not in one["metadata"])
-        if left and rooms and used + _cpu(pod) + sum(cpu for _, cpu in left) > int(rooms[0]):
+        left, bound = self._left.get(node, ()), bool(pod["spec"].get("nodeName"))
+        there = [other for other in self._others(pod, node) if bound or "deletionTimestamp" not in other["metadata"]]
+        room = self.cluster.cpus(node)
+        if left and room and sum(map(cpu_of, [pod, *there])) + sum(cpu for _, cpu in left) > room:
             what = f"{pod['metadata']['name']} came to room that pods left by themselves"
-            self._outside += [_Outside(at, what, node, priority) for at, _ in left]
+            self._outside += [_Outside(at, what, node, pod["spec"]["priority"]) for at, _ in left]
 
     def _came_after_lower_ones(self, pod: Json, node: str) -> None:
         """A pod was bound that the scheduler had put off, while lower ones filled the room beside a preemptor's."""
-        self._bound[pod["metadata"]["uid"]] = asyncio.get_running_loop().time()
-        there = [one for one in self.cluster.pods.values() if one["spec"].get("nodeName") == node]
-        rooms = [one["status"]["allocatable"]["cpu"] for one in self.cluster.nodes if one["metadata"]["name"] == node]
-        free = int(rooms[0] if rooms else 0) - sum(map(_cpu, there)) - _cpu(pod)
-        for plan in [one for one in self._plans.values() if one.node == node]:
-            came = [one for one in there if self._bound.get(one["metadata"]["uid"], -1.0) > plan.since]
-            lower = [_cpu(one) for one in came if one["spec"]["priority"] < pod["spec"]["priority"]]
-            wanted = [_cpu(one) for one in self.cluster.pods.values() if one["metadata"]["uid"] == plan.preemptor]
-            if wanted and free < wanted[0] <= free + sum(lower):
-                self.outside(f"{pod['metadata']['name']}, which was put off, came after lower ones", plan.preemptor)
+        there = self._others(pod, node)
+        free = self.cluster.cpus(node) - sum(map(cpu_of, [pod, *there]))
+        for evicting in [evicting for evicting in self._plans.values() if evicting.plan["node"] == node]:
+            came = [other for other in there if self._bound.get(other["metadata"]["uid"], -1.0) > evicting.since]
+            lower = sum(cpu_of(other) for other in came if other["spec"]["priority"] < pod["spec"]["priority"])
+            waits = any(other["metadata"]["uid"] == evicting.uid for other in self.cluster.pods.values())
+            if waits and free < cpu_of(evicting.pod) <= free + lower:
+                self.outside(f"{pod['metadata']['name']}, which was put off, came after lower ones", evicting.uid)
 
-    def _took_devices(self, pod: Json) -> None:
-        """A pod was bound with devices: no nomination keeps them from one of lower or equal priority."""
-        devices, uid = self.cluster.devices, pod["metadata"]["uid"]
-        if devices is not None and devices.uses_devices(pod):
-            self.outside(
-                f"{pod['metadata']['name']} took devices there",
-                pod["spec"]["nodeName"],
-                known=tuple(self._returned.get(self._owner[uid], ())),
-                owner=self._owner[uid],
-                uid=uid,
-                devices_from=pod["spec"]["priority"],
-            )
+    def _others(self, pod: Json, node: str) -> list[Json]:
+        """The other pods on a node."""
+        others = [other for other in self.cluster.pods.values() if other["metadata"]["uid"] != pod["metadata"]["uid"]]
+        return [other for other in others if other["spec"].get("nodeName") == node]
 
-    def _judge(self, plan: str, evicting: _Evicting) -> None:
-        now = asyncio.get_running_loop().time()
+    def _judge(self, evicting: _Evicting) -> None:
         others = {uid for other in self._plans.values() for uid in other.victims}
         if self._served.union(others).issuperset(evicting.victims):
             return  # they went for another plan, which is judged for them
-        concerned = {evicting.preemptor, evicting.node, *evicting.planned, *evicting.beside, ""}
-        owners = {self._owner.get(uid, "") for uid in evicting.planned} - {""}
+        plan, priority, since = evicting.plan, evicting.pod["spec"]["priority"], evicting.since
+        owners = {self.record.owner.get(victim["uid"], "") for victim in plan["victims"]} - {""}
         reasons = [
-            one
-            for one in self._outside
-            if one.at >= evicting.since - _LAG
-            and not (one.unseen and one.at > self._written.get(plan, evicting.since))
-            and (one.at <= evicting.since or not any(_is_known(before, evicting.since) for before in one.known))
-            and (one.scope in concerned or (one.owner in owners and one.at > evicting.since))
-            and one.above > evicting.priority
-            and (one.devices_from is None or (evicting.devices and one.devices_from <= evicting.priority))
+            row
+            for row in self._outside
+            if row.at >= since - _LAG
+            and not (row.unseen and row.at > self.record.nominated.get(plan["id"], since))
+            and (row.at <= since or not any(before + _LAG < since < before + _REMEMBERED for before in row.known))
+            and (row.scope in evicting.concerned or (row.owner in owners and row.at > since))
+            and row.above > priority
+            and (row.devices_from is None or (plan.get("devices") and row.devices_from <= priority))
         ]
-        for one in reasons:
+        for row in reasons:
             # One that came before the plan did not come back, and one that came when it was over is not known.
-            if one.owner in owners and one.at > evicting.since and one.uid in self._shown.get(plan, ()):
-                self._returned.setdefault(one.owner, []).append(now)
-        shunned = not self.cluster.shunned.isdisjoint({evicting.node, *evicting.beside})
-        if reasons or shunned:
+            if row.owner in owners and row.at > since and row.uid in self._shown.get(plan["id"], ()):
+                self._returned.setdefault(row.owner, []).append(self.now)
+        if reasons or not self.cluster.shunned.isdisjoint(evicting.concerned):
             self._served.update(evicting.victims)
         else:
-            self.in_vain.append(
-                f"{plan} for {evicting.preemptor} on {evicting.node} from {evicting.since:.2f} to {now:.2f},"
+            self.wrong.append(
+                f"{plan['id']} for {evicting.uid} on {plan['node']} from {since:.2f} to {self.now:.2f},"
                 f" {len(evicting.victims)} went: {evicting.victims}"
             )
 
 
-def _is_known(before: float, now: float) -> bool:
-    """Whether it is known that an owner puts its pods back, since that cost a plan before."""
-    return before + _LAG < now < before + _REMEMBERED
-
-
-def _cpu(pod: Json) -> int:
-    return int(pod["spec"]["containers"][0]["resources"]["requests"]["cpu"])
+def _group_of(pod: Json) -> str | None:
+    group: str | None = pod["metadata"]["labels"].get(GANG)
+    return group
 
 
 def _nominated(pod: Json) -> str:

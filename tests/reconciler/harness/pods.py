@@ -111,6 +111,16 @@ def written_on(pod: Json | None, key: str = PLAN) -> Json | None:
     return json.loads(text) if text else None
 
 
+def owner_of(pod: Json) -> str:
+    """The name of the pod's owner; empty if it has none."""
+    return next((owner["name"] for owner in pod["metadata"].get("ownerReferences", ())), "")
+
+
+def cpu_of(pod: Json) -> int:
+    """How many CPUs the pod asks for."""
+    return int(pod["spec"]["containers"][0]["resources"]["requests"]["cpu"])
+
+
 def request(pod: Json, cpu: int) -> None:
     """Let the pod ask for so many CPUs."""
     pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] = str(cpu)

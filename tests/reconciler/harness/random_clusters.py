@@ -7,11 +7,12 @@ from typing import Any
 
 import msgspec
 
-from tests.preemption.building import budget, node
+from tests.preemption.building import node
 from tests.reconciler.builders import policy
 from tests.reconciler.harness.cluster import Cluster
 from tests.reconciler.harness.notice_judge import say_ready
 from tests.reconciler.harness.pods import running, waiting
+from webhook.kube.resources import PRIORITY_CLASS
 from webhook.policy.model.limits import Limits, Rate
 from webhook.policy.model.preemption import BudgetMode, EvictionMode, PreemptionPolicy
 from webhook.policy.model.values import CAN_BE_PREEMPTED, NOTICE
@@ -31,8 +32,10 @@ def cluster(seed: int, *features: Feature) -> Cluster:
         limits=limits, plan_timeout=dice.choice((20.0, 60.0)), wait_for_terminating=dice.choice((0.0, 30.0, 60.0))
     )
     nodes = [node(f"n{number}", "8") for number in range(dice.randint(1, 4))]
-    budgets = [budget(f"b-{app}", {"app": app}, dice.randint(0, 2)) for app in ("a", "b") if dice.random() < 0.5]
-    made = Cluster(under, nodes, budgets, dice)
+    made = Cluster(under, nodes, dice)
+    for app in ("a", "b"):
+        if dice.random() < 0.5:
+            made.cover(app, dice.randint(0, 2))
     if dice.random() < 0.25:
         made.shunned.add(dice.choice(nodes)["metadata"]["name"])
     for feature in features:
@@ -239,14 +242,13 @@ def _use(made: Cluster, changed: PreemptionPolicy) -> None:
 def _forbid(made: Cluster) -> None:
     made.outcomes.outside("the class was changed")
     made.classes[0] = {"metadata": {"name": "low", "annotations": {CAN_BE_PREEMPTED: "false"}}, "value": 80}
-    made.show_class(made.classes[0])
+    made.show(PRIORITY_CLASS, made.classes[0])
 
 
 def _use_up(made: Cluster) -> None:
-    for one in made.budgets.values():
+    for app in made.budgets:
         made.outcomes.outside("the budget was used up by somebody else")
-        one["status"]["disruptionsAllowed"] = 0
-        made.show_budget(one)
+        made.allow(app, 0)
 
 
 _CHANGES: tuple[Callable[[Cluster], None], ...] = (_exclude, _manage_another, _forbid, _use_up)

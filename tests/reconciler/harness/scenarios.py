@@ -1,40 +1,47 @@
-"""Small clusters of which every step is known: how they live, and what must be right in the end."""
+"""Small clusters of which every step is known, and how they live."""
 
 import asyncio
+import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
-from operator import attrgetter
+from itertools import pairwise
 from typing import Any
 
-from tests.preemption.building import budget, node
+from tests.preemption.building import node
 from tests.reconciler.builders import policy
 from tests.reconciler.harness.cluster import Cluster
-from tests.reconciler.harness.notice_judge import NoticeJudge
 from tests.reconciler.harness.pods import Json, fixed, preemptor, victim
-from tests.reconciler.harness.spare_judge import remembered
 from tests.reconciler.harness.virtual_time import run
-from webhook.policy.model.preemption import PreemptionPolicy
+from webhook.kube.errors import ApiError
 from webhook.policy.model.victims import Victims
 
+Happens = Callable[[Cluster], object]
 
-def simulated(*nodes: Json, under: PreemptionPolicy | None = None, budgets: tuple[Json, ...] = ()) -> Cluster:
-    """A cluster of these nodes."""
-    return Cluster(under or policy(), list(nodes), list(budgets), random.Random(1))
+
+def simulated(*nodes: Json | str, **fields: Any) -> Cluster:
+    """A cluster of these nodes, or of n1, n2 and so on with so many CPUs, under a policy with these fields."""
+    made = [node(f"n{number}", known) if isinstance(known, str) else known for number, known in enumerate(nodes, 1)]
+    return Cluster(policy(**fields), made, random.Random(1))
 
 
 def two_victims(*others: Json, nodes: int = 1, notice: float = 20.0, **fields: Any) -> Cluster:
     """A full node with two pods, both of which a preemptor needs to go; they are told so many seconds before."""
-    under = policy(victims=Victims(notice=notice), **fields)
-    made = simulated(*(node(f"n{number}", "8") for number in range(1, nodes + 1)), under=under)
-    for pod in (victim("a", "n1"), victim("b", "n1"), *others, preemptor(cpu="8")):
-        made.put(pod)
+    made = simulated(*["8"] * nodes, victims=Victims(notice=notice), **fields)
+    made.add(victim("a", "n1"), victim("b", "n1"), *others, preemptor(cpu="8"))
     return made
 
 
 def later(seconds: float, what: Callable[..., Any], *arguments: Any) -> None:
     """Let something happen after so long."""
     asyncio.get_running_loop().call_later(seconds, what, *arguments)
+
+
+def led(made: Cluster, *ends: float, gap: float = 0.0, ahead: float = 0.0) -> Cluster:
+    """One leader after the other, until these seconds and with gaps between; the clocks of the later ones are ahead."""
+    bounds = list(pairwise((-gap, *ends, float("inf"))))
+    made.terms = [(begin + gap, end, ahead if place else 0.0) for place, (begin, end) in enumerate(bounds)]
+    return made
 
 
 class Slowest(random.Random):
@@ -60,7 +67,7 @@ def full(
     **fields: Any,
 ) -> Cluster:
     """Node n1 is full of pod a, which takes so long to end, n2 of two that may go if `spare`; p comes after 2 s."""
-    made = simulated(node("n1", "8"), node("n2", "8"), under=policy(**fields))
+    made = simulated("8", "8", **fields)
     second = (victim("b1", "n2"), victim("b2", "n2")) if spare else (fixed("b", "n2", "8"),)
     made.add(victim("a", "n1", "6", grace=int(takes) if grace is None else grace), *second, *others)
     made.ends_after["a"] = takes
@@ -72,7 +79,8 @@ def full(
 
 def crowded(*pods: Json, cpu: str, covered: str = "", **fields: Any) -> Cluster:
     """A node full of these pods, where every write takes its time; a budget may cover those of one app."""
-    made = slow(simulated(node("n1", "8"), under=policy(**fields), budgets=(budget("b", {"app": covered}, 9),)))
+    made = slow(simulated("8", **fields))
+    made.cover(covered, 9)
     made.slow_writes = True
     made.add(*pods, preemptor(cpu=cpu))
     return made
@@ -85,15 +93,51 @@ def changed(made: Cluster, name: str, **status: Any) -> None:
         made.put({**known, "metadata": dict(known["metadata"]), "status": {**known["status"], **status}})
 
 
+def annotated(made: Cluster, name: str, texts: dict[str, str], where: str = "annotations") -> None:
+    """Somebody writes annotations, or labels, on a pod that is there."""
+    if name in made.pods:
+        meta = made.pods[name]["metadata"]
+        made.put({**made.pods[name], "metadata": {**meta, where: {**meta.get(where, {}), **texts}}})
+
+
 def on_decision(made: Cluster, what: Callable[..., object], *arguments: object) -> Cluster:
     """Let something happen as soon as the first decision is told."""
 
     def hear(line: Json) -> None:
-        if [one["message"] for one in made.told].count("decision") == 1 and line["message"] == "decision":
+        if [known["message"] for known in made.told].count("decision") == 1 and line["message"] == "decision":
             asyncio.get_running_loop().call_soon(what, *arguments)
 
     made.heard.append(hear)
     return made
+
+
+def on_request(
+    made: Cluster, what: Callable[[], object], *verbs: str, of: str = "", times: float = 1, done: bool = False
+) -> Cluster:
+    """Let something happen at the first requests of these verbs, when they arrive or were `done`.
+
+    It may raise the answer, or take its time; `of` is the name of a pod or a Lease, or how that ends.
+    """
+    left = [times]
+
+    def hear(verb: str, name: str, _: Json) -> object:
+        if verb not in verbs or not name.endswith(of) or not left[0]:
+            return None
+        left[0] -= 1
+        return what()
+
+    (made.answered if done else made.arriving).append(hear)
+    return made
+
+
+def answering(made: Cluster, error: ApiError, *verbs: str, of: str = "", until: float = math.inf) -> Cluster:
+    """The server answers such requests like that until then."""
+
+    def answer() -> None:
+        if asyncio.get_running_loop().time() < until:
+            raise error
+
+    return on_request(made, answer, *verbs, of=of, times=math.inf)
 
 
 def clearing(made: Cluster, said: str = "no node") -> Cluster:
@@ -114,33 +158,34 @@ def lived(
     seconds: float = 300.0,
     *,
     killed_at: int = 0,
-    judge: Callable[[Cluster], Any] = attrgetter("outcomes"),
-    **happens: Callable[[Cluster], object],
-) -> tuple[Cluster, Any]:
-    """The cluster that is made, and its judge, when it has lived; something `happens` at `at_SECONDS`.
+    is_judged: bool = True,
+    **happens: Happens,
+) -> Cluster:
+    """The cluster that is made when it has lived; something `happens` at `at_SECONDS`, a process is killed at a step.
 
-    The process may be killed at a step.
+    No judge has found anything then, unless what happens is not told them.
     """
-    found: list[tuple[Cluster, Any]] = []
+    lives: list[Cluster] = []
 
     async def live() -> None:
         made = make()
-        found.append((made, judge(made)))
+        lives.append(made)
         made.killed_at |= {killed_at}
         for at, what in happens.items():
             later(float(at[3:].replace("_", ".")), what, made)
         await made.live(seconds)
+        assert not is_judged or made.faults() == [], f"killed at step {killed_at}"
 
     run(live())
-    return found[0]
+    return lives[0]
 
 
-def faultless(made: Cluster, judge: NoticeJudge) -> bool:
-    """Nothing is wrong with any notice, none is left over, no plan evicted in vain, and all is forgotten."""
-    assert not judge.faults(0.0)
-    assert not made.outcomes.in_vain
-    assert not remembered(made)
-    return True
+def killed_at_each_step(
+    make: Callable[[], Cluster], seconds: float = 300.0, **more: Any
+) -> Iterator[tuple[int, Cluster]]:
+    """The same clusters when they have lived, each with another step that is the last of a process; 0 is none."""
+    for step in range(lived(make, seconds, **more).steps + 1):
+        yield step, lived(make, seconds, killed_at=step, **more)
 
 
 def bound(made: Cluster, *names: str) -> list[str]:

@@ -19,9 +19,9 @@ class _Cluster(Protocol):
     groups: list[Json]
     devices: SimulatedDevices | None
 
-    def put(self, pod: Json) -> None: ...
+    outcomes: Any
 
-    def shun(self, pod: Json) -> None: ...
+    def put(self, pod: Json) -> None: ...
 
 
 class SimulatedScheduler:
@@ -100,7 +100,7 @@ class SimulatedScheduler:
             cluster.put(bound)
             return
         if possible:
-            cluster.shun(pod)
+            cluster.outcomes.shun(pod)
         times = self._failures[pod["metadata"]["uid"]][0] + 1
         if self.backs_off:
             first, longest = _BACK_OFF

@@ -19,20 +19,17 @@ def zones(made: Cluster, seed: int) -> None:
         host["metadata"].setdefault("labels", {})[ZONE] = dice.choice(("a", "b"))
     victims = msgspec.structs.replace(made.policy.victims, across_nodes=True)
     made.policy = msgspec.structs.replace(made.policy, victims=victims)
-    put = made.put
 
     def dress(pod: Json) -> None:
         labels = pod["metadata"]["labels"]
-        if pod["metadata"]["name"] not in made.pods:
-            if MARK in labels:
-                labels["app"] = dice.choice(("a", "b", "c", "d"))
-                if dice.random() < 0.5:
-                    _apart(pod, dice.choice(("a", "b", "c")))
-                elif dice.random() < 0.5:
-                    _spread(pod, dice.randint(1, 2))
-            elif dice.random() < 0.15:
-                _apart(pod, dice.choice(("a", "d")))
-        put(pod)
+        if MARK in labels:
+            labels["app"] = dice.choice(("a", "b", "c", "d"))
+            if dice.random() < 0.5:
+                _apart(pod, dice.choice(("a", "b", "c")))
+            elif dice.random() < 0.5:
+                _spread(pod, dice.randint(1, 2))
+        elif dice.random() < 0.15:
+            _apart(pod, dice.choice(("a", "d")))
 
     def came(old: Json | None, new: Json | None) -> None:
         """A nomination keeps nobody out of a zone: whoever is bound may stand in the way, whatever its priority."""
@@ -41,7 +38,7 @@ def zones(made: Cluster, seed: int) -> None:
                 if _keeps_out(new, pod) or _keeps_out(pod, new):
                     made.outcomes.outside(f"{new['metadata']['name']} counts in its zone", pod["metadata"]["uid"])
 
-    made.put = dress  # type: ignore[method-assign]
+    made.dresses.append(dress)
     made.changes.append(came)
 
 

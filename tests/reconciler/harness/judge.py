@@ -1,0 +1,123 @@
+"""What judges of a cluster hear: what its server does, and the lines of the log. Nothing inside the reconciler."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from tests.reconciler.harness.pods import Json, owner_of, written_on
+from webhook.policy.model.values import CAN_BE_PREEMPTED
+
+if TYPE_CHECKING:
+    from tests.reconciler.harness.cluster import Cluster
+
+
+class Judge:
+    """Hears of everything that happens in a cluster; `wrong` has what should not have."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.wrong: list[str] = []
+
+    @property
+    def now(self) -> float:
+        """Seconds since the cluster began to live."""
+        return asyncio.get_running_loop().time()
+
+    def told(self, line: Json) -> None:
+        """A reconciler logs something."""
+
+    def changed(self, old: Json | None, new: Json | None) -> None:
+        """A pod is different on the server, or new, or gone."""
+
+    def asked(self, name: str) -> None:
+        """A pod is asked to leave: its eviction or deletion has arrived, and is not done yet."""
+
+    def evicted(self, pod: Json) -> None:
+        """It begins to leave for that."""
+
+    def another_leads(self, back: float) -> None:
+        """Another process leads; the clock of the last one was so many seconds `back`."""
+
+    def faults(self, settled: float) -> list[str]:
+        """What was wrong in the end; what began before `settled`, in seconds, has to be over."""
+        del settled
+        return self.wrong
+
+
+class Record(Judge):
+    """What the other judges have in common: which plans there were, and what became of them."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__(cluster)
+        self.decided: dict[str, float] = {}
+        """Plan to when its decision was told."""
+        self.written: dict[str, Json] = {}
+        """Plan to what was last written of it, with the priority of that pod."""
+        self.nominated: dict[str, float] = {}
+        """Plan to when its last nomination was written: from then on the scheduler keeps the room."""
+        self.ended: set[str] = set()
+        """The plans that this process has ended: what it leaves on a pod goes on with the next one."""
+        self.gone: dict[str, Json] = {}
+        """Pods that are gone, as they were last."""
+        self.owner: dict[str, str] = {}
+        """Pod's uid to its owner."""
+
+    def told(self, line: Json) -> None:
+        if line["message"] == "decision":
+            self.decided[line["plan"]] = self.now
+        elif line["message"] == "plan ended" and line["ending"] != "deposed":
+            self.ended.add(line["plan"])
+
+    def changed(self, old: Json | None, new: Json | None) -> None:
+        if new is None:
+            assert old is not None
+            self.gone[old["metadata"]["name"]] = old
+            return
+        self.owner[new["metadata"]["uid"]] = owner_of(new)
+        if plan := written_on(new):
+            self.written[plan["id"]] = plan | {"priority": new["spec"]["priority"]}
+            if (written_on(old) or {"id": ""})["id"] != plan["id"]:
+                self.nominated[plan["id"]] = self.now
+
+    def another_leads(self, back: float) -> None:
+        self.ended.clear()
+
+    def on_pods(self) -> dict[str, Json]:
+        """What is written on pods now, by their names."""
+        return {name: plan for name, pod in self.cluster.pods.items() if (plan := written_on(pod))}
+
+
+class RuleJudge(Judge):
+    """Whether nobody is evicted whom the rules forbid: by who said that it may go, and by what went in each window."""
+
+    slow = 1.0
+    """Seconds by which an eviction may be done later than it was decided."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__(cluster)
+        self._done: list[tuple[float, str, str, str]] = []
+        """When who was evicted, of which node and which owner."""
+
+    def asked(self, name: str) -> None:
+        states = [pod for pod in (self.cluster.pods.get(name), self.cluster.seen.get(name)) if pod is not None]
+        if not any(pod["metadata"].get("annotations", {}).get(CAN_BE_PREEMPTED) == "true" for pod in states):
+            self.wrong.append(f"{name} is asked, which never said that it may go")
+
+    def evicted(self, pod: Json) -> None:
+        self._done.append((self.now, pod["metadata"]["name"], pod["spec"]["nodeName"], owner_of(pod)))
+
+    def faults(self, settled: float) -> list[str]:
+        # A leader that was killed, or whose clock is wrong, counts what it can.
+        exact = not (self.cluster.terms or self.cluster.killed_at)
+        return self.wrong + (self._beyond_rates() if exact else [])
+
+    def _beyond_rates(self) -> list[str]:
+        limits, beyond = self.cluster.policy.limits, list[str]()
+        for rate, place in ((limits.per_cluster, None), (limits.per_node, 2), (limits.per_owner, 3)):
+            for row in self._done if rate is not None else ():
+                same = [other for other in self._done if place is None or (row[place] and other[place] == row[place])]
+                window = [other[1] for other in same if row[0] - rate.window + self.slow < other[0] <= row[0]]
+                if len(window) > rate.evictions:
+                    beyond.append(f"{window} went within {rate.window} s")
+        return beyond
