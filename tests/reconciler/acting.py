@@ -5,11 +5,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from tests.workloads import Json, eventually, priority_class
+from tests.workloads import Json, eventually, is_there, priority_class
 from tests.workloads import pod as pod_body
 from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster
 from webhook.kube.client import Client
-from webhook.kube.errors import ApiError
+from webhook.kube.errors import unless_absent
 from webhook.kube.objects.pod import Pod
 from webhook.kube.resources import NAMESPACE, POD, PRIORITY_CLASS
 from webhook.policy.model.policies import Policies
@@ -30,54 +30,6 @@ def managing(**fields: Any) -> Policies:
     )
 
 
-class Wire:
-    """A network connection to the API server that can be held: what is on its way then arrives later."""
-
-    def __init__(self) -> None:
-        self._open = asyncio.Event()
-        self._open.set()
-        self._tasks: set[asyncio.Task[None]] = set()
-
-    async def begin(self, cluster: EmbeddedCluster) -> None:
-        self._target = int(cluster.url.rpartition(":")[2])
-        self._server = await asyncio.start_server(self._connect, "127.0.0.1", 0)
-        self.port = self._server.sockets[0].getsockname()[1]
-
-    def hold(self) -> None:
-        self._open.clear()
-
-    def release(self) -> None:
-        self._open.set()
-
-    async def end(self) -> None:
-        self._server.close()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    def client(self, cluster: EmbeddedCluster) -> Client:
-        """A client of the cluster over this wire."""
-        return Client.for_server(f"https://127.0.0.1:{self.port}", token=cluster.token, ca_file=str(cluster.ca))
-
-    async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        there, back = await asyncio.open_connection("127.0.0.1", self._target)
-        for source, sink in ((reader, back), (there, writer)):
-            task = asyncio.create_task(self._carry(source, sink))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
-
-    async def _carry(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
-        try:
-            while data := await source.read(65536):
-                await self._open.wait()
-                sink.write(data)
-                await sink.drain()
-        except OSError:
-            pass
-        finally:
-            sink.close()
-
-
 class Play:
     """A cluster, a client, and what the tests do with them."""
 
@@ -89,17 +41,18 @@ class Play:
         """The classes of the tests: low may be evicted, high and higher are managed."""
         low = priority_class("low", 80)
         low["metadata"]["annotations"] = {CAN_BE_PREEMPTED: "true"}
-        for body in (
-            low,
-            priority_class("high", 100, preemptionPolicy="Never"),
-            priority_class("higher", 200, preemptionPolicy="Never"),
-        ):
+        never = {"preemptionPolicy": "Never"}
+        for body in (low, priority_class("high", 100, **never), priority_class("higher", 200, **never)):
             await self.client.create(PRIORITY_CLASS.path(), body)
 
     async def victim(self, name: str, node: str, cpu: str = "2", **fields: Any) -> None:
         """A running pod of class low."""
         await self.client.create(PODS, pod_body(name, cpu=cpu, node=node, priorityClassName="low", **fields))
-        await eventually(lambda: self.phase_is(name, "Running"))
+
+        async def runs() -> bool:
+            return (await self.client.get(f"{PODS}/{name}", Pod)).status.phase == "Running"
+
+        await eventually(runs)
 
     async def preemptor(self, name: str, cpu: str = "3", class_name: str = "high", **fields: Any) -> Json:
         """A marked pod of a managed class."""
@@ -110,16 +63,7 @@ class Play:
 
     async def get(self, name: str) -> Pod | None:
         """The pod, None where it is gone."""
-        try:
-            return await self.client.get(f"{PODS}/{name}", Pod)
-        except ApiError as error:
-            if error.status == 404:
-                return None
-            raise
-
-    async def phase_is(self, name: str, phase: str) -> bool:
-        pod = await self.get(name)
-        return pod is not None and pod.status.phase == phase
+        return await unless_absent(self.client.get(f"{PODS}/{name}", Pod))
 
     async def bound(self, name: str, seconds: float = 15.0) -> str:
         """The node a pod gets bound to."""
@@ -154,9 +98,9 @@ class Play:
     @asynccontextmanager
     async def reconciling(self, policies: Policies | None = None, **options: Any) -> AsyncIterator[ReconcilerService]:
         """A reconciler at work; ready when this is entered."""
-        through: Wire | None = options.pop("through", None)
+        client: Client = options.pop("client", None) or self.cluster.client()
         settings = ReconcilerOptions(lease_namespace="kube-system", **{**SHORT, **options})
-        async with through.client(self.cluster) if through else self.cluster.client() as client:
+        async with client:
             service = ReconcilerService(client, policies or managing(), settings, tell=self.told.append)
             work = asyncio.create_task(service.run())
             try:
@@ -172,16 +116,8 @@ class Play:
 async def playing(nodes: int = 1, **settings: Any) -> AsyncIterator[Play]:
     """A cluster with so many nodes of 8 CPU."""
     async with EmbeddedCluster(nodes=nodes, **settings) as cluster, cluster.client() as client:
-        await eventually(lambda: _has(client, NAMESPACE.path(name="default")))
+        await eventually(lambda: is_there(client, NAMESPACE.path(name="default")))
         play = Play(cluster, client)
         await play.classes()
         yield play
         assert cluster.failures() == []
-
-
-async def _has(client: Client, path: str) -> bool:
-    try:
-        await client.get(path)
-    except ApiError:
-        return False
-    return True

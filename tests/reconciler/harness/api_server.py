@@ -16,6 +16,8 @@ from urllib.parse import unquote
 import msgspec
 
 from tests.reconciler.builders import START
+from tests.reconciler.harness.pods import Json
+from tests.reconciler.harness.virtual_time import later, now
 from webhook.kube.client import Chunk, ChunkMeta
 from webhook.kube.errors import NO_ANSWER, ApiError
 from webhook.kube.instants import rfc3339
@@ -24,7 +26,6 @@ from webhook.kube.resources import EVENT, LEASE, POD, POD_DISRUPTION_BUDGET
 if TYPE_CHECKING:
     from tests.reconciler.harness.cluster import Cluster
 
-Json = dict[str, Any]
 _REVIEWS = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
 _REVIEW = {"resourceRules": [{"operations": ["*"], "apiGroups": [""], "resources": ["pods", "pods/eviction"]}]}
 _ABSENT = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
@@ -100,7 +101,7 @@ class StoredObjects:
     def hold(self, seconds: float) -> None:
         """Show nothing for so long; after that watches have to begin again with a list."""
         self.held = True
-        asyncio.get_running_loop().call_later(seconds, self._break)
+        later(seconds, self._break)
 
     def _break(self) -> None:
         self.held = False
@@ -275,13 +276,13 @@ class ApiClient:
     def _admit(self, name: str, uid: str) -> None:
         """What the server says before it looks at budgets."""
         cluster, (until, share) = self._alive(), self._alive().throttled
-        now = asyncio.get_running_loop().time()
-        if now < until and cluster.dice.random() < share:
+        stays = cluster.migrating.get(name, 0.0) - now()
+        if now() < until and cluster.dice.random() < share:
             raise ApiError(429, "", "Too many requests, please try again later.", retry_after=1.0)
         if _found(cluster.collection, name)["metadata"]["uid"] != uid:
             raise ApiError(409, "Conflict", "another pod of that name")
-        if now < cluster.migrating.get(name, 0.0):
-            if cluster.migrating[name] - now > cluster.policy.plan_timeout - 6.0:  # it is asked again every 5 s
+        if stays > 0:
+            if stays > cluster.policy.plan_timeout - 6.0:  # it is asked again every 5 s
                 cluster.outcomes.outside(f"{name} was migrated for longer than a plan may take", uid)
             raise ApiError(429, "TooManyRequests", "Evacuation in progress")
         if name in cluster.kept:

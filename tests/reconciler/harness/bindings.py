@@ -1,13 +1,11 @@
 """Random clusters in which host ports, anti-affinity and taints bind pods to others, and the trouble of the others."""
 
 import random
-from typing import Any
 
 from tests.preemption.building import node
 from tests.reconciler.harness.cluster import Cluster
-from tests.reconciler.harness.pods import running
+from tests.reconciler.harness.pods import Json, running
 
-Json = dict[str, Any]
 HOST = "kubernetes.io/hostname"
 _BOUND = "bound"
 """The label of pods to which this was given, and of those in their place."""

@@ -27,7 +27,7 @@ from tests.reconciler.harness.notice_judge import NoticeJudge, untold
 from tests.reconciler.harness.outcome_judge import OutcomeJudge
 from tests.reconciler.harness.pods import Json, owner_of
 from tests.reconciler.harness.scheduler import SimulatedScheduler
-from tests.reconciler.harness.virtual_time import SimulatedClock
+from tests.reconciler.harness.virtual_time import SimulatedClock, later, now
 from webhook.kube.client import Client
 from webhook.kube.instants import rfc3339
 from webhook.kube.resources import (
@@ -189,10 +189,9 @@ class Cluster:
 
     async def _lead(self) -> None:
         """Let one reconciler lead after the other; each forgets all it knew."""
-        loop = asyncio.get_running_loop()
         for begin, end, ahead in self.terms or [(0.0, math.inf, 0.0)]:
-            await asyncio.sleep(max(0.0, begin - loop.time()))
-            while loop.time() < end:
+            await asyncio.sleep(max(0.0, begin - now()))
+            while now() < end:
                 if self.process:
                     for judge in self.judges:
                         judge.another_leads(ahead - self.process.clock.ahead)
@@ -285,16 +284,15 @@ class Cluster:
         if how != "same":
             new["metadata"]["name"] = f"{base}-r{version}"
         new["metadata"].pop("deletionTimestamp", None)
-        now = asyncio.get_running_loop().time()
-        new["metadata"]["creationTimestamp"] = rfc3339(START + now)
+        new["metadata"]["creationTimestamp"] = rfc3339(START + now())
         if how != "here":
             new["spec"].pop("nodeName", None)
             new["status"] = {"phase": "Pending"}
         else:
-            new["status"] = {"phase": "Running", "startTime": rfc3339(START + now)}
+            new["status"] = {"phase": "Running", "startTime": rfc3339(START + now())}
             new["spec"].pop("resourceClaims", None)  # a kubelet starts no pod without its devices
             new["spec"]["containers"][0]["resources"]["requests"].pop(EXTENDED, None)
-        asyncio.get_running_loop().call_later(0.0 if how == "here" else 0.05, self.put, new)
+        later(0.0 if how == "here" else 0.05, self.put, new)
 
     def show(self, kind: Resource, body: Json, **how: bool) -> None:
         """Show what has become of an object to the watch."""
@@ -316,16 +314,16 @@ class Cluster:
 
     def end(self, pod: Json, *, evicted: bool = True) -> None:
         """Let a pod go, which mostly is `evicted`: it is there until its grace period is over, or it has ended."""
-        loop, meta = asyncio.get_running_loop(), pod["metadata"]
+        meta = pod["metadata"]
         grace = pod["spec"].get("terminationGracePeriodSeconds", 30)
-        meta["deletionTimestamp"] = rfc3339(START + loop.time() + grace)
+        meta["deletionTimestamp"] = rfc3339(START + now() + grace)
         if evicted:
             self.evicted.append(meta["name"])
             for judge in self.judges:
                 judge.evicted(pod)
         self.put(pod)
         seconds = self.ends_after.get(meta["name"], min(grace, self.dice.choice((0.0, 1.0, 30.0))))
-        loop.call_later(seconds, self.remove, meta["name"], meta["uid"])
+        later(seconds, self.remove, meta["name"], meta["uid"])
 
     # What others do.
 
@@ -337,8 +335,8 @@ class Cluster:
         loop: Any = asyncio.get_running_loop()
         self.collection.hold(seconds)
         if drag:
-            loop.call_later(seconds, setattr, loop, "drag", drag)
-            loop.call_later(seconds + 5.0, setattr, loop, "drag", 0.0)
+            later(seconds, setattr, loop, "drag", drag)
+            later(seconds + 5.0, setattr, loop, "drag", 0.0)
 
     def leave(self, name: str) -> None:
         """Somebody else deletes a pod."""
@@ -354,7 +352,7 @@ class Cluster:
             self.api.collections[NODE.path()].remove(name)
         self.nodes[:] = [node for node in self.nodes if node["metadata"]["name"] != name]
         for pod in [pod for pod in self.pods.values() if pod["spec"].get("nodeName") == name]:
-            asyncio.get_running_loop().call_later(1.0, self.remove, pod["metadata"]["name"], pod["metadata"]["uid"])
+            later(1.0, self.remove, pod["metadata"]["name"], pod["metadata"]["uid"])
 
     def cordon(self, name: str) -> None:
         """Somebody cordons a node."""

@@ -3,7 +3,7 @@
 import random
 from functools import partial
 
-import msgspec
+from msgspec.structs import replace
 
 from tests.reconciler.builders import START
 from tests.reconciler.harness.cluster import Cluster
@@ -30,15 +30,15 @@ def costs(made: Cluster, seed: int) -> None:
         grace_period=some(),
     )
     window = lambda: dice.choice((5.0, 60.0))  # noqa: E731
-    limits = msgspec.structs.replace(
+    limits = replace(
         made.policy.limits,
         per_workload=WorkloadLimit(dice.randint(1, 3), dice.choice((20.0, 60.0, 120.0))) if some() else None,
         per_namespace=Rate(dice.randint(1, 3), window()) if dice.random() < 0.3 else None,
         per_label=LabelRate("app", dice.randint(1, 2), window()) if dice.random() < 0.3 else None,
         cycles=Cycles(keep=dice.choice(list(CycleKeeper)), window=dice.choice((20.0, 60.0, 3600.0))),
     )
-    victims = msgspec.structs.replace(made.policy.victims, cost=cost)
-    made.policy = msgspec.structs.replace(made.policy, limits=limits, victims=victims)
+    victims = replace(made.policy.victims, cost=cost)
+    made.policy = replace(made.policy, limits=limits, victims=victims)
     made.dresses.append(partial(_dress, dice))
 
 

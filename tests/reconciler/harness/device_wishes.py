@@ -3,12 +3,10 @@
 import random
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 from tests.reconciler.harness.cluster import Cluster
 from tests.reconciler.harness.devices import EXTENDED, SimulatedDevices, plain, random_demand
-
-Json = dict[str, Any]
+from tests.reconciler.harness.pods import Json
 
 
 def devices(made: Cluster, seed: int) -> None:

@@ -4,7 +4,6 @@ Claims are allocated by the oracle, which shares no code with the decision, rese
 plane: kube-controller-manager deallocates a while after the last consumer is gone, and makes claims from templates.
 """
 
-import asyncio
 import copy
 import random
 from collections.abc import Callable, Collection
@@ -13,9 +12,10 @@ from typing import Any, Protocol
 
 from tests.preemption.devices import oracle
 from tests.reconciler.harness.api_server import ApiServer, StoredObjects
+from tests.reconciler.harness.pods import Json
+from tests.reconciler.harness.virtual_time import later
 from webhook.kube.resources import DEVICE_CLASS, RESOURCE_CLAIM, RESOURCE_SLICE, Resource
 
-Json = dict[str, Any]
 DRIVER = "gpu.example.com"
 FINALIZER = "resource.kubernetes.io/delete-protection"
 EXTENDED = "example.com/gpu"
@@ -101,7 +101,7 @@ class SimulatedDevices:
             pod["status"].pop("resourceClaimStatuses", None)
             pod["status"].pop("extendedResourceClaimStatus", None)
         if not pod["spec"].get("nodeName") and any("resourceClaimTemplateName" in one for one in _uses(pod)):
-            asyncio.get_running_loop().call_later(self.dice.choice(_LATE), self._make, pod["metadata"]["uid"])
+            later(self.dice.choice(_LATE), self._make, pod["metadata"]["uid"])
 
     def _make(self, uid: str) -> None:
         pod = next((one for one in self.cluster.pods.values() if one["metadata"]["uid"] == uid), None)
@@ -123,8 +123,7 @@ class SimulatedDevices:
     def gone(self, pod: Json) -> None:
         """A pod is gone: its claims are taken back a while later."""
         for name in [name for name, one in self.claims.items() if pod["metadata"]["uid"] in _users(one)]:
-            loop = asyncio.get_running_loop()
-            loop.call_later(self.dice.choice(_LATE), self._take_back, name, pod["metadata"]["uid"])
+            later(self.dice.choice(_LATE), self._take_back, name, pod["metadata"]["uid"])
         for name, one in list(self.claims.items()):
             if _owner(one) == pod["metadata"]["uid"] and not _users(one):
                 self._delete(name)
@@ -141,7 +140,7 @@ class SimulatedDevices:
             claim["metadata"]["finalizers"] = []
         self._write(name, claim)
         if _owner(claim) == uid:
-            asyncio.get_running_loop().call_later(0.02, self._delete, name)
+            later(0.02, self._delete, name)
 
     def _delete(self, name: str) -> None:
         if name in self.claims:

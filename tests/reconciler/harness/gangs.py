@@ -1,18 +1,17 @@
 """Gangs and groups in random clusters: they come beside pods that preempt by themselves, and change on the way."""
 
-import asyncio
 import random
 from typing import Any
 
-import msgspec
+from msgspec.structs import replace
 
 from tests.preemption.building import node
 from tests.reconciler.builders import policy
 from tests.reconciler.harness.cluster import Cluster
-from tests.reconciler.harness.pods import GANG, group, members, victim
+from tests.reconciler.harness.pods import GANG, Json, group, members, victim
+from tests.reconciler.harness.virtual_time import later
 from webhook.policy.model.preemption import GroupDisruption, Groups
 
-Json = dict[str, Any]
 _VICTIMS = ("s", "t", "u")
 _ZONE = "zone"
 
@@ -35,7 +34,7 @@ def gangs(made: Cluster, seed: int) -> None:
     """Gangs come at once or bit by bit, and pods that run belong to groups, which mostly go whole."""
     dice = random.Random(f"troubled gangs {seed}")
     if dice.random() < 0.7:
-        made.policy = msgspec.structs.replace(made.policy, groups=Groups(disruption=GroupDisruption.GROUP))
+        made.policy = replace(made.policy, groups=Groups(disruption=GroupDisruption.GROUP))
     for name in _VICTIMS:
         if dice.random() < 0.4:
             made.groups.append(group(name, dice.randint(1, 3)))
@@ -52,7 +51,7 @@ def changing_gangs(made: Cluster, seed: int) -> None:
 
 def _gangs_beside(made: Cluster, rare: random.Random) -> None:
     """Let pods that run be members of groups, and gangs come at once or bit by bit, some of which change on the way."""
-    loop, dice = asyncio.get_running_loop(), random.Random(f"gangs {rare.random()}")
+    dice = random.Random(f"gangs {rare.random()}")
     for pod in list(made.pods.values()):
         if pod["spec"].get("nodeName") and dice.random() < 0.5:
             labels = {**pod["metadata"]["labels"], GANG: dice.choice(_VICTIMS)}
@@ -64,16 +63,14 @@ def _gangs_beside(made: Cluster, rare: random.Random) -> None:
         for number in range(size + dice.choice((0, 0, 0, 1, -1))):
             at = begin + dice.choice((0.0, 0.0, 0.1, dice.uniform(0, 10)))
             (one,) = members(name, 1, cpu, priority=priority, first=number, at=at)
-            loop.call_later(at, made.put, one)
+            later(at, made.put, one)
             if dice.random() < 0.05:
-                loop.call_later(
-                    at + dice.choice((dice.uniform(0, 1), dice.uniform(0, 20))), made.withdraw, f"{name}-{number}"
-                )
+                later(at + dice.choice((dice.uniform(0, 1), dice.uniform(0, 20))), made.withdraw, f"{name}-{number}")
 
 
 def _groups_change(made: Cluster, rare: random.Random) -> None:
     """Let groups change, and a third gang come with gates and in one domain, in the first forty seconds."""
-    loop, dice = asyncio.get_running_loop(), random.Random(f"groups change {rare.random()}")
+    dice = random.Random(f"groups change {rare.random()}")
     at = lambda: dice.choice((dice.uniform(0, 3), dice.uniform(0, 40)))  # noqa: E731
     for one in made.nodes:
         one["metadata"]["labels"] = {**one["metadata"].get("labels", {}), _ZONE: dice.choice("ab")}
@@ -81,12 +78,12 @@ def _groups_change(made: Cluster, rare: random.Random) -> None:
         _third_gang(made, dice)
     for name in [one["metadata"]["name"] for one in made.groups]:
         for _ in range(dice.choice((0, 0, 1, 2))):
-            loop.call_later(at(), set_minimum, made, name, dice.randint(1, 5))
+            later(at(), set_minimum, made, name, dice.randint(1, 5))
         if dice.random() < 0.15:
-            loop.call_later(at(), remove_group, made, name)
+            later(at(), remove_group, made, name)
     if dice.random() < 0.3 and len(made.nodes) > 1:
         change = made.drop_node if dice.random() < 0.5 else made.cordon
-        loop.call_later(at(), change, dice.choice(made.nodes)["metadata"]["name"])
+        later(at(), change, dice.choice(made.nodes)["metadata"]["name"])
 
 
 def set_minimum(made: Cluster, name: str, minimum: int) -> None:
@@ -122,7 +119,7 @@ def _gang_of(minimum: int) -> Json:
 
 def _third_gang(made: Cluster, dice: random.Random) -> None:
     """A gang of a Kubernetes PodGroup, mostly in one domain; gates hold back some of its members for a while."""
-    loop, size, begin = asyncio.get_running_loop(), dice.randint(2, 3), dice.uniform(0, 20)
+    size, begin = dice.randint(2, 3), dice.uniform(0, 20)
     topology = {"schedulingConstraints": {"topology": [{"key": _ZONE}]}} if dice.random() < 0.7 else {}
     made.groups.append({"metadata": {"name": "third", "namespace": "default"}, "spec": _gang_of(size) | topology})
     cpu, priority = dice.randint(1, 4), dice.choice((100, 110, 120))
@@ -133,8 +130,8 @@ def _third_gang(made: Cluster, dice: random.Random) -> None:
         if dice.random() < 0.5:
             one["spec"]["schedulingGates"] = [{"name": "quota"}]
             one["status"]["conditions"] = [{"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}]
-            loop.call_later(at + dice.choice((0.3, dice.uniform(0, 20))), _open_gates, made, f"third-{number}")
-        loop.call_later(at, made.put, one)
+            later(at + dice.choice((0.3, dice.uniform(0, 20))), _open_gates, made, f"third-{number}")
+        later(at, made.put, one)
 
 
 def _open_gates(made: Cluster, name: str) -> None:

@@ -1,19 +1,17 @@
 """Random clusters in which running pods want to grow, and the kubelet's part in that."""
 
-import asyncio
 import copy
 import random
-from typing import Any
 
-import msgspec
+from msgspec.structs import replace
 
 from tests.reconciler.builders import START
 from tests.reconciler.harness.cluster import Cluster
-from tests.reconciler.harness.pods import running
+from tests.reconciler.harness.pods import Json, running
+from tests.reconciler.harness.virtual_time import later, now
 from webhook.kube.instants import rfc3339
 from webhook.policy.model.values import MANAGED, MARK
 
-Json = dict[str, Any]
 _PENDING = "PodResizePending"
 _GROWS = "grows"
 """The label of pods that want to grow."""
@@ -22,11 +20,10 @@ _GROWS = "grows"
 def growth(made: Cluster, seed: int) -> None:
     """Some pods that run want more on their node."""
     dice = random.Random(f"growth {seed}")
-    preemptors = msgspec.structs.replace(made.policy.preemptors, resize=True)
-    made.policy = msgspec.structs.replace(made.policy, preemptors=preemptors)
+    preemptors = replace(made.policy.preemptors, resize=True)
+    made.policy = replace(made.policy, preemptors=preemptors)
     kubelet = _Kubelet(made, dice)
     made.changes.append(kubelet.changed)
-    loop = asyncio.get_running_loop()
     for number, host in enumerate(made.nodes):
         if number and dice.random() < 0.5:
             continue
@@ -43,10 +40,10 @@ def growth(made: Cluster, seed: int) -> None:
         host["status"]["allocatable"]["cpu"] = str(8 + has)
         made.put(pod)
         for _ in range(dice.choice((1, 1, 1, 2))):
-            loop.call_later(at, kubelet.wish, name, str(has + dice.randint(1, 7)))
+            later(at, kubelet.wish, name, str(has + dice.randint(1, 7)))
             at += dice.uniform(0, 30)
         if dice.random() < 0.15:
-            loop.call_later(at, kubelet.wish, name, str(has))
+            later(at, kubelet.wish, name, str(has))
 
 
 class _Kubelet:
@@ -69,7 +66,7 @@ class _Kubelet:
         """A pod is different: its kubelet looks again at what is pending."""
         for pod in (old, new):
             if pod is not None and (node := pod["spec"].get("nodeName")):
-                asyncio.get_running_loop().call_later(self.dice.choice((0.0, 0.01, 0.5)), self._look, node)
+                later(self.dice.choice((0.0, 0.01, 0.5)), self._look, node)
                 return
 
     def _look(self, node: str) -> None:
@@ -84,7 +81,7 @@ class _Kubelet:
                 changed["status"]["containerStatuses"] = [_allotted(_asked(pod))]
             else:
                 reason = "Deferred" if int(_asked(pod)) <= size else "Infeasible"
-                since = rfc3339(START + asyncio.get_running_loop().time())
+                since = rfc3339(START + now())
                 before = next((row for row in pod["status"].get("conditions", ()) if row["type"] == _PENDING), {})
                 if before.get("reason") == reason:
                     continue

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
 from tests.reconciler.harness.pods import Json, owner_of, written_on
+from tests.reconciler.harness.virtual_time import now
 from webhook.policy.model.values import CAN_BE_PREEMPTED
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ class Judge:
     @property
     def now(self) -> float:
         """Seconds since the cluster began to live."""
-        return asyncio.get_running_loop().time()
+        return now()
 
     def told(self, line: Json) -> None:
         """A reconciler logs something."""

@@ -5,7 +5,6 @@ A notice is an annotation on a pod. It is read here by the names that stand in d
 
 from __future__ import annotations
 
-import asyncio
 import copy
 from datetime import datetime
 from functools import cached_property
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING
 from tests.reconciler.builders import START
 from tests.reconciler.harness.judge import Judge, Record
 from tests.reconciler.harness.pods import Json, written_on
+from tests.reconciler.harness.virtual_time import later
 
 if TYPE_CHECKING:
     from tests.reconciler.harness.cluster import Cluster
@@ -60,7 +60,7 @@ class NoticeJudge(Judge):
         before, after = written_on(old), written_on(new)
         if before and (not after or after["id"] != before["id"]) and not self.cluster.terms:
             # If one leader is there all the time, some time after a plan is over nobody has a notice of it.
-            asyncio.get_running_loop().call_later(_LATE, self._check_forgotten, before["id"])
+            later(_LATE, self._check_forgotten, before["id"])
         was, now = written_on(old, NOTICE), written_on(new, NOTICE)
         if new is None or was == now:
             return

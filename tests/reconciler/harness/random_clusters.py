@@ -1,24 +1,24 @@
 """Random clusters by features: what happens to themselves, to the API server, to the scheduler, to the leader."""
 
-import asyncio
 import random
 from collections.abc import Callable
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from tests.preemption.building import node
 from tests.reconciler.builders import policy
 from tests.reconciler.harness.cluster import Cluster
 from tests.reconciler.harness.notice_judge import say_ready
-from tests.reconciler.harness.pods import running, waiting
+from tests.reconciler.harness.pods import Json, running, waiting
+from tests.reconciler.harness.virtual_time import later, now
 from webhook.kube.resources import PRIORITY_CLASS
 from webhook.policy.model.limits import Limits, Rate
 from webhook.policy.model.preemption import BudgetMode, EvictionMode, PreemptionPolicy
 from webhook.policy.model.values import CAN_BE_PREEMPTED, NOTICE
 from webhook.policy.model.victims import PodsMatch, PreemptionPair
 
-Json = dict[str, Any]
 Feature = Callable[[Cluster, int], None]
 """Changes the cluster of a seed before it begins to live, and says what happens in it then (`Cluster.begins`)."""
 
@@ -45,7 +45,7 @@ def cluster(seed: int, *features: Feature) -> Cluster:
 
 async def lived(made: Cluster, seconds: float) -> None:
     """Fill the cluster, let preemptors, nominees and departures come in the first twenty seconds, and let it settle."""
-    dice, loop = made.dice, asyncio.get_running_loop()
+    dice = made.dice
     rare = random.Random(f"rare {dice.getstate()[1][:2]}")
     for host in made.nodes:
         room, name = 8, host["metadata"]["name"]
@@ -61,13 +61,13 @@ async def lived(made: Cluster, seconds: float) -> None:
             if rare.random() < 0.15:
                 made.migrating[pod["metadata"]["name"]] = rare.uniform(1, 100)
             if dice.random() < 0.2:
-                loop.call_later(dice.choice((0.0, 0.3, dice.uniform(0, 20))), made.leave, pod["metadata"]["name"])
+                later(dice.choice((0.0, 0.3, dice.uniform(0, 20))), made.leave, pod["metadata"]["name"])
     if dice.random() < 0.4:
         nominee = waiting("nominee", dice, 0.0, managed=False)
         nominee["status"]["nominatedNodeName"] = dice.choice(made.nodes)["metadata"]["name"]
         made.put(nominee)
         if rare.random() < 0.5:
-            loop.call_later(rare.uniform(0, 20), made.withdraw, "nominee")
+            later(rare.uniform(0, 20), made.withdraw, "nominee")
     _preempting(made, rare)
     for begin in made.begins:
         begin(made, rare)
@@ -76,12 +76,12 @@ async def lived(made: Cluster, seconds: float) -> None:
 
 def _preempting(made: Cluster, rare: random.Random) -> None:
     """Let preemptors come; some are deleted soon after."""
-    dice, loop = made.dice, asyncio.get_running_loop()
+    dice = made.dice
     for number in range(dice.randint(1, 4)):
         at = dice.choice((0.0, 0.3, 0.5, dice.uniform(0, 20)))
-        loop.call_later(at, made.put, waiting(f"p{number}", dice, at))
+        later(at, made.put, waiting(f"p{number}", dice, at))
         if rare.random() < 0.1:
-            loop.call_later(at + rare.choice((rare.uniform(0, 1), rare.uniform(0, 20))), made.withdraw, f"p{number}")
+            later(at + rare.choice((rare.uniform(0, 1), rare.uniform(0, 20))), made.withdraw, f"p{number}")
 
 
 def trouble(made: Cluster, seed: int) -> None:
@@ -92,7 +92,7 @@ def trouble(made: Cluster, seed: int) -> None:
         changes["budgets"] = BudgetMode.BEST_EFFORT
     if rare.random() < 0.25:
         changes["eviction"] = EvictionMode.DELETE
-    made.policy = msgspec.structs.replace(made.policy, **changes)
+    made.policy = replace(made.policy, **changes)
     scheduler = made.scheduler
     scheduler.backs_off = rare.random() < 0.5
     if rare.random() < 0.2:
@@ -130,11 +130,10 @@ def notices(made: Cluster, seed: int) -> None:
     """Victims are told before they are asked; some pods answer, some of them at all times."""
     dice = random.Random(f"notices {seed}")
     seconds = dice.choice((1.0, 5.0, 30.0, 90.0))
-    victims = msgspec.structs.replace(made.policy.victims, notice=seconds)
-    made.policy = msgspec.structs.replace(made.policy, victims=victims)
+    victims = replace(made.policy.victims, notice=seconds)
+    made.policy = replace(made.policy, victims=victims)
     if dice.random() < 0.3:
         made.killed_at = frozenset(dice.sample(range(1, 40), dice.randint(1, 4)))
-    loop = asyncio.get_running_loop()
 
     def answer(old: Json | None, new: Json | None) -> None:
         if new is None or not new["spec"].get("nodeName"):
@@ -143,7 +142,7 @@ def notices(made: Cluster, seed: int) -> None:
         was = old is not None and NOTICE in old["metadata"].get("annotations", {})
         if (told and not was and dice.random() < 0.4) or (old is None and dice.random() < 0.1):
             after = dice.choice((0.0, 0.1, dice.uniform(0, seconds)))
-            loop.call_later(after, say_ready, made, new["metadata"]["name"])
+            later(after, say_ready, made, new["metadata"]["name"])
 
     made.changes.append(answer)
 
@@ -160,7 +159,6 @@ def _terms(rare: random.Random) -> list[tuple[float, float, float]]:
 
 def _trouble(made: Cluster, rare: random.Random) -> None:
     """Let things go wrong in the first twenty seconds of a cluster."""
-    loop = asyncio.get_running_loop()
     at = lambda: rare.choice((0.0, 0.3, rare.uniform(0, 2), rare.uniform(0, 20)))  # noqa: E731
     # Controllers replace what was evicted, a few of them on the same node.
     for owner in ("x", "y"):
@@ -169,40 +167,40 @@ def _trouble(made: Cluster, rare: random.Random) -> None:
     # kube-scheduler is away for a while.
     if rare.random() < 0.25:
         begin, seconds = at(), rare.choice((30.0, 200.0))
-        loop.call_later(begin, setattr, made.scheduler, "away_until", loop.time() + begin + seconds)
+        later(begin, setattr, made.scheduler, "away_until", now() + begin + seconds)
     # Others wait, too, in front and behind.
     if rare.random() < 0.4:
         for number in range(rare.randint(1, 3)):
             other = waiting(f"other{number}", rare, 0.0, managed=False)
             other["spec"]["priority"] = rare.choice((50, 100, 105, 130))
             other["spec"]["preemptionPolicy"] = rare.choice(("Never", "PreemptLowerPriority"))
-            loop.call_later(at(), made.put, other)
+            later(at(), made.put, other)
     # The server throttles, and the watch stops and lists again.
     if rare.random() < 0.2:
         made.throttled = (rare.uniform(1, 15), 0.7)
     if rare.random() < 0.3:
-        loop.call_later(at(), made.hold_watch, rare.uniform(0.2, 3.0))
+        later(at(), made.hold_watch, rare.uniform(0.2, 3.0))
     # Somebody changes the rules.
     if rare.random() < 0.3:
-        loop.call_later(at(), rare.choice(_CHANGES), made)
+        later(at(), rare.choice(_CHANGES), made)
 
 
 def _oddities(made: Cluster, rare: random.Random) -> None:
     """Let nodes go, pods come back under their names, and preemptors be made again, in the first thirty seconds."""
-    loop, odd = asyncio.get_running_loop(), random.Random(f"odd {rare.random()}")
+    odd = random.Random(f"odd {rare.random()}")
     at = lambda: odd.choice((0.3, odd.uniform(0, 3), odd.uniform(0, 30)))  # noqa: E731
     names = [host["metadata"]["name"] for host in made.nodes]
     if odd.random() < 0.4 and len(names) > 1:
-        loop.call_later(at(), made.drop_node if odd.random() < 0.5 else made.cordon, odd.choice(names))
+        later(at(), made.drop_node if odd.random() < 0.5 else made.cordon, odd.choice(names))
     for owner in ("x", "y"):
         if odd.random() < 0.4:
             made.replacing[owner] = "same"
     for number in range(4):
         if odd.random() < 0.3:
-            loop.call_later(at(), _make_again, made, f"p{number}", odd.choice((0.0, 0.2, 5.0)))
+            later(at(), _make_again, made, f"p{number}", odd.choice((0.0, 0.2, 5.0)))
     for name in list(made.pods):
         if odd.random() < 0.1 and made.pods[name]["spec"].get("nodeName"):
-            loop.call_later(at(), _relabel, made, name, odd.choice(("a", "b", "c")))
+            later(at(), _relabel, made, name, odd.choice(("a", "b", "c")))
 
 
 def _make_again(made: Cluster, name: str, after: float) -> None:
@@ -213,7 +211,7 @@ def _make_again(made: Cluster, name: str, after: float) -> None:
     new = msgspec.json.decode(msgspec.json.encode(known))
     new["metadata"] |= {"uid": f"{known['metadata']['uid']}-again", "annotations": {}}
     new["status"].pop("nominatedNodeName", None)
-    asyncio.get_running_loop().call_later(after, made.put, new)
+    later(after, made.put, new)
 
 
 def _relabel(made: Cluster, name: str, app: str) -> None:
@@ -225,13 +223,13 @@ def _relabel(made: Cluster, name: str, app: str) -> None:
 
 def _exclude(made: Cluster) -> None:
     pairs = (PreemptionPair(victims=PodsMatch(namespaces=("elsewhere",))),)
-    victims = msgspec.structs.replace(made.policy.victims, pairs=pairs)
-    _use(made, msgspec.structs.replace(made.policy, victims=victims))
+    victims = replace(made.policy.victims, pairs=pairs)
+    _use(made, replace(made.policy, victims=victims))
 
 
 def _manage_another(made: Cluster) -> None:
-    preemptors = msgspec.structs.replace(made.policy.preemptors, priority_classes=("another",))
-    _use(made, msgspec.structs.replace(made.policy, preemptors=preemptors))
+    preemptors = replace(made.policy.preemptors, priority_classes=("another",))
+    _use(made, replace(made.policy, preemptors=preemptors))
 
 
 def _use(made: Cluster, changed: PreemptionPolicy) -> None:

@@ -1,6 +1,5 @@
 """Small clusters of which every step is known, and how they live."""
 
-import asyncio
 import math
 import random
 from collections.abc import Callable, Iterator
@@ -12,7 +11,7 @@ from tests.preemption.building import node
 from tests.reconciler.builders import policy
 from tests.reconciler.harness.cluster import Cluster
 from tests.reconciler.harness.pods import Json, fixed, preemptor, victim
-from tests.reconciler.harness.virtual_time import run
+from tests.reconciler.harness.virtual_time import later, now, run
 from webhook.kube.errors import ApiError
 from webhook.policy.model.victims import Victims
 
@@ -30,11 +29,6 @@ def two_victims(*others: Json, nodes: int = 1, notice: float = 20.0, **fields: A
     made = simulated(*["8"] * nodes, victims=Victims(notice=notice), **fields)
     made.add(victim("a", "n1"), victim("b", "n1"), *others, preemptor(cpu="8"))
     return made
-
-
-def later(seconds: float, what: Callable[..., Any], *arguments: Any) -> None:
-    """Let something happen after so long."""
-    asyncio.get_running_loop().call_later(seconds, what, *arguments)
 
 
 def led(made: Cluster, *ends: float, gap: float = 0.0, ahead: float = 0.0) -> Cluster:
@@ -105,7 +99,7 @@ def on_decision(made: Cluster, what: Callable[..., object], *arguments: object) 
 
     def hear(line: Json) -> None:
         if [known["message"] for known in made.told].count("decision") == 1 and line["message"] == "decision":
-            asyncio.get_running_loop().call_soon(what, *arguments)
+            later(0.0, what, *arguments)
 
     made.heard.append(hear)
     return made
@@ -134,7 +128,7 @@ def answering(made: Cluster, error: ApiError, *verbs: str, of: str = "", until: 
     """The server answers such requests like that until then."""
 
     def answer() -> None:
-        if asyncio.get_running_loop().time() < until:
+        if now() < until:
             raise error
 
     return on_request(made, answer, *verbs, of=of, times=math.inf)

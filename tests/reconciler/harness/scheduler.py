@@ -7,9 +7,10 @@ from typing import Any, Protocol
 from tests.preemption import oracle
 from tests.reconciler.builders import START
 from tests.reconciler.harness.devices import SimulatedDevices, bare
+from tests.reconciler.harness.pods import Json
+from tests.reconciler.harness.virtual_time import now
 from webhook.kube.instants import rfc3339
 
-Json = dict[str, Any]
 _BACK_OFF = (1.0, 10.0)
 
 
@@ -42,7 +43,6 @@ class SimulatedScheduler:
 
     async def work(self) -> None:
         """Schedule until it is cancelled."""
-        loop = asyncio.get_running_loop()
         while True:
             try:
                 async with asyncio.timeout_at(self._next_try()):
@@ -51,50 +51,43 @@ class SimulatedScheduler:
                 pass
             self.woken.clear()
             await asyncio.sleep(self.dice.choice(self.pauses))
-            if loop.time() < self.away_until:
-                await asyncio.sleep(self.away_until - loop.time())
+            if now() < self.away_until:
+                await asyncio.sleep(self.away_until - now())
             waiting = [pod for pod in self.cluster.pods.values() if _waits(pod)]
             self._failures = {
                 pod["metadata"]["uid"]: self._failures.get(pod["metadata"]["uid"], (0, 0.0)) for pod in waiting
             }
             for pod in sorted(waiting, key=lambda one: -one["spec"]["priority"]):
-                if self._failures[pod["metadata"]["uid"]][1] <= loop.time():
+                if self._failures[pod["metadata"]["uid"]][1] <= now():
                     self._try(pod)
 
     def _next_try(self) -> float | None:
-        now = asyncio.get_running_loop().time()
-        return min((due for _, due in self._failures.values() if due > now), default=None)
+        return min((due for _, due in self._failures.values() if due > now()), default=None)
 
     def _try(self, pod: Json) -> None:
         """One attempt for a pod."""
-        cluster, nominated = self.cluster, pod["status"].get("nominatedNodeName")
-        others = [bare(one) for one in cluster.pods.values() if one is not pod]
+        cluster = self.cluster
         if "deletionTimestamp" in pod["metadata"] or (cluster.devices and cluster.devices.names_of(pod) is None):
             return
-        if (placed := self._together(pod)) is not None:
+        known, members = self._group_of(pod)
+        there = [member for member in members if member["spec"].get("nodeName") and _stays(member)]
+        missing = known.get("schedulingPolicy", {}).get("gang", {}).get("minCount", 0) - len(there)
+        if missing > 1:
+            waiting = [member for member in members if _waits(member) and _stays(member)]
+            placed = self._together(waiting, self._domains(known, there), missing)
             for member in placed:
                 cluster.put(member)
             if not placed:
                 self._say_why(pod, 0)
             return
-        truth = {"name": "truth", "nodes": cluster.nodes, "pods": others, "preemptor": bare(pod)}
         possible = [
             node
-            for node in oracle.decide(truth)["fits"]
+            for node in self._fits(pod, cluster.pods)
             if cluster.devices is None or cluster.devices.allocation(pod, node) is not None
+            if any(node in nodes for nodes in self._domains(known, there))
         ]
-        known, members = self._group_of(pod)
-        there = [one for one in members if one["spec"].get("nodeName") and "deletionTimestamp" not in one["metadata"]]
-        possible = [node for node in possible if any(node in nodes for nodes in self._domains(known, there))]
-        fits = [node for node in possible if node not in self.shuns]
-        now = asyncio.get_running_loop().time()
-        if fits:
-            bound = copy.deepcopy(pod)
-            bound["spec"]["nodeName"] = nominated if nominated in fits else fits[0]
-            claims = bound["status"].get("resourceClaimStatuses")
-            bound["status"] = {"phase": "Running", "startTime": rfc3339(START + now)}
-            if claims:
-                bound["status"]["resourceClaimStatuses"] = claims
+        if fits := [node for node in possible if node not in self.shuns]:
+            bound = _bound(pod, fits)
             if cluster.devices:
                 cluster.devices.allocate(bound, bound["spec"]["nodeName"])
             cluster.put(bound)
@@ -104,19 +97,23 @@ class SimulatedScheduler:
         times = self._failures[pod["metadata"]["uid"]][0] + 1
         if self.backs_off:
             first, longest = _BACK_OFF
-            self._failures[pod["metadata"]["uid"]] = times, now + min(longest, first * 2 ** (times - 1))
+            self._failures[pod["metadata"]["uid"]] = times, now() + min(longest, first * 2 ** (times - 1))
         self._say_why(pod, len(possible))
 
-    def _together(self, pod: Json) -> list[Json] | None:
-        """The members of its PodGroup that are bound at once, as with GangScheduling; None if it needs no others."""
-        known, members = self._group_of(pod)
-        there = [one for one in members if one["spec"].get("nodeName") and "deletionTimestamp" not in one["metadata"]]
-        missing = known.get("schedulingPolicy", {}).get("gang", {}).get("minCount", 0) - len(there)
-        if missing <= 1:
-            return None
-        waiting = [one for one in members if _waits(one) and "deletionTimestamp" not in one["metadata"]]
-        for nodes in self._domains(known, there):
-            placed = self._placed(waiting, nodes)
+    def _fits(self, pod: Json, pods: dict[str, Json]) -> list[str]:
+        """The nodes where the pod fits beside the others, by the oracle."""
+        others = [bare(other) for other in pods.values() if other is not pod]
+        truth = {"name": "truth", "nodes": self.cluster.nodes, "pods": others, "preemptor": bare(pod)}
+        return list(oracle.decide(truth)["fits"])
+
+    def _together(self, waiting: list[Json], domains: list[set[str]], missing: int) -> list[Json]:
+        """The members of a PodGroup that are bound at once, as with GangScheduling; none if not as many fit."""
+        for nodes in domains:
+            pods, placed = dict(self.cluster.pods), list[Json]()
+            for member in waiting:
+                if fits := [node for node in self._fits(member, pods) if node in nodes - self.shuns]:
+                    placed.append(_bound(member, fits))
+                    pods[member["metadata"]["name"]] = placed[-1]
             if len(placed) >= missing:
                 return placed
         return []
@@ -126,23 +123,6 @@ class SimulatedScheduler:
         name = pod["spec"].get("schedulingGroup", {}).get("podGroupName")
         known = next((one["spec"] for one in self.cluster.groups if one["metadata"]["name"] == name), {})
         return known, [one for one in self.cluster.pods.values() if one["spec"].get("schedulingGroup") and name]
-
-    def _placed(self, waiting: list[Json], nodes: set[str]) -> list[Json]:
-        """Those of the members that find room on these nodes, one after the other, as they would be bound."""
-        known_pods, placed = dict(self.cluster.pods), list[Json]()
-        for member in waiting:
-            pods = [bare(one) for one in known_pods.values() if one is not member]
-            truth = {"name": "truth", "nodes": self.cluster.nodes, "pods": pods, "preemptor": bare(member)}
-            fits = [node for node in oracle.decide(truth)["fits"] if node in nodes - self.shuns]
-            if fits:
-                nominated = member["status"].get("nominatedNodeName")
-                bound = copy.deepcopy(member)
-                bound["spec"]["nodeName"] = nominated if nominated in fits else fits[0]
-                now = asyncio.get_running_loop().time()
-                bound["status"] = {"phase": "Running", "startTime": rfc3339(START + now)}
-                placed.append(bound)
-                known_pods[bound["metadata"]["name"]] = bound
-        return placed
 
     def _domains(self, group: Json, there: list[Json]) -> list[set[str]]:
         """The nodes that may take the members together, one domain after the other: only that of bound ones, if any."""
@@ -166,11 +146,25 @@ class SimulatedScheduler:
         before = next((row for row in pod["status"].get("conditions", ()) if row["type"] == "PodScheduled"), {})
         if before.get("message") == message:
             return
-        since = before.get("lastTransitionTime") or rfc3339(START + asyncio.get_running_loop().time())
+        since = before.get("lastTransitionTime") or rfc3339(START + now())
         said = {**before, "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
         changed = copy.deepcopy(pod)
         changed["status"]["conditions"] = [{**said, "lastTransitionTime": since}]
         self.cluster.put(changed)
+
+
+def _bound(pod: Json, fits: list[str]) -> Json:
+    """The pod on its nominated node if it fits there, or on the first."""
+    nominated, claims = pod["status"].get("nominatedNodeName"), pod["status"].get("resourceClaimStatuses")
+    made = copy.deepcopy(pod)
+    made["spec"]["nodeName"] = nominated if nominated in fits else fits[0]
+    made["status"] = {"phase": "Running", "startTime": rfc3339(START + now())}
+    made["status"] |= {"resourceClaimStatuses": claims} if claims else {}
+    return made
+
+
+def _stays(pod: Json) -> bool:
+    return "deletionTimestamp" not in pod["metadata"]
 
 
 def _waits(pod: Json) -> bool:

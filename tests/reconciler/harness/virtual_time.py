@@ -46,6 +46,16 @@ class _Loop(VirtualLoop):
         super()._run_once()  # type: ignore[misc]
 
 
+def now() -> float:
+    """Seconds since the loop began."""
+    return asyncio.get_running_loop().time()
+
+
+def later(seconds: float, what: Callable[..., Any], *arguments: Any) -> None:
+    """Let something happen after so long."""
+    asyncio.get_running_loop().call_later(seconds, what, *arguments)
+
+
 def run(work: Coroutine[Any, Any, None]) -> None:
     """Run to the end, on a loop whose time all clocks of this process show.
 
@@ -71,7 +81,7 @@ class SimulatedClock:
         self.ahead = ahead
 
     def monotonic(self) -> float:
-        return asyncio.get_running_loop().time()
+        return now()
 
     def wall(self) -> float:
         return START + self.monotonic() + self.ahead

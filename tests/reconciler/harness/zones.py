@@ -1,15 +1,13 @@
 """Random clusters whose nodes are in zones, out of which pods keep each other: victims are on several nodes."""
 
 import random
-from typing import Any
 
-import msgspec
+from msgspec.structs import replace
 
 from tests.preemption.building import ZONE
 from tests.reconciler.harness.cluster import Cluster
+from tests.reconciler.harness.pods import Json
 from webhook.policy.model.values import MARK
-
-Json = dict[str, Any]
 
 
 def zones(made: Cluster, seed: int) -> None:
@@ -17,8 +15,8 @@ def zones(made: Cluster, seed: int) -> None:
     dice = random.Random(f"zones {seed}")
     for host in made.nodes:
         host["metadata"].setdefault("labels", {})[ZONE] = dice.choice(("a", "b"))
-    victims = msgspec.structs.replace(made.policy.victims, across_nodes=True)
-    made.policy = msgspec.structs.replace(made.policy, victims=victims)
+    victims = replace(made.policy.victims, across_nodes=True)
+    made.policy = replace(made.policy, victims=victims)
 
     def dress(pod: Json) -> None:
         labels = pod["metadata"]["labels"]
