@@ -271,7 +271,7 @@ class Desk:
         self.told: list[dict[str, Any]] = []
         self.times: list[float] = []
         """When each line was told, in seconds of the clock."""
-        self.clock = setting.clock
+        self.setting, self.clock = setting, setting.clock
         self.reconciler = Reconciler(
             None,  # type: ignore[arg-type]  # nothing is asked of a server
             setting.state,

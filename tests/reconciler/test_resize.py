@@ -13,7 +13,6 @@ from webhook.kube.resources import COSCHEDULING_POD_GROUP, POD_GROUP
 from webhook.policy.model.policies import Policies
 from webhook.policy.model.preemption import PreemptionPolicy, Preemptors
 from webhook.policy.model.victims import VictimMode, Victims
-from webhook.reconciler.evaluate.outcomes import Evicts, Fits, Unschedulable
 from webhook.reconciler.preemptors import ineligible_reason
 
 
@@ -48,58 +47,51 @@ def grows(name: str, wants: str, has: str, *, on: str = "n1", reason: str = "Def
     return msgspec.structs.replace(made, status=msgspec.convert(status, type(made.status)))
 
 
-def names(outcome: Any) -> set[str]:
-    assert isinstance(outcome, Evicts), outcome
-    return {victim.metadata.name for victim in outcome.victims}
-
-
-def names_of_plan(desk: Desk, key: str) -> set[str]:
-    return {victim.name for victim in desk.reconciler.plans[key].record.victims}
-
-
-def on_full_node(*more: Pod) -> Setting:
-    """A node of 8 CPU with four victims of 1 CPU on it."""
-    setting = Setting(node("n1"), node("n2"), under=growing_policy())
+def led(*more: Pod, cordoned: bool = False, resize: bool = True) -> Desk:
+    """A leader at work on a node of 8 CPU with four victims of 1 CPU on it, another node without any, and more pods."""
+    host = node("n1")
+    host.spec.unschedulable = cordoned
+    setting = Setting(host, node("n2"), under=growing_policy(resize=resize))
     setting.add(*(pod(f"v{number}", "1", node="n1", priority=10 + number) for number in range(4)), *more)
-    return setting
+    desk = Desk(setting)
+    desk.lead()
+    return desk
+
+
+def victims(desk: Desk) -> set[str]:
+    """Who is to go for pod p."""
+    plan = desk.reconciler.plans.get("default/p")
+    return {victim.name for victim in plan.record.victims} if plan else set()
+
+
+BIG = pod("stays", "2", node="n1", priority=1000)
+CHOOSY = grows("p", "5", "2", spec={"nodeSelector": {"a": "b"}})
+WISHFUL = grows("wishful", "6", "1", priority=1, class_name="")
 
 
 @pytest.mark.parametrize(
-    ("wants", "victims"),
-    [("4", 0), ("5", 1), ("6", 2), ("8", 4)],
-    ids=["it has room", "one pod", "two pods", "all of them"],
+    ("grown", "beside", "expected"),
+    [
+        pytest.param(grows("p", "4", "2"), (), set(), id="it has room"),
+        pytest.param(grows("p", "5", "2"), (), {"v0"}, id="one pod"),
+        pytest.param(grows("p", "6", "2"), (), {"v0", "v1"}, id="two pods"),
+        pytest.param(grows("p", "8", "2"), (), {"v0", "v1", "v2", "v3"}, id="all of them"),
+        pytest.param(grows("p", "7", "2"), (BIG,), set(), id="more than the node has"),
+        pytest.param(
+            grows("p", "4", "2"), (grows("o", "6", "1", priority=1000, class_name=""),), {"v0"}, id="beside a wish"
+        ),
+        pytest.param(grows("p", "4", "2"), (WISHFUL,), {"wishful"}, id="who goes has what it has"),
+        pytest.param(grows("p", "5", "2"), (WISHFUL,), {"wishful", "v0"}, id="and not what it wants"),
+    ],
 )
-def test_as_many_go_as_the_growth_needs(wants: str, victims: int):
-    """On its own node, the least important first; room elsewhere is no room."""
-    outcome = on_full_node().evaluate(grows("p", wants, "2"))
-    if victims:
-        assert names(outcome) == {f"v{number}" for number in range(victims)}
-    else:
-        assert isinstance(outcome, Fits)
-
-
-def test_nobody_goes_for_a_neighbours_wish():
-    """What a neighbour wants and has not got does not count, neither where it stays nor where it goes."""
-    setting = on_full_node(grows("neighbour", "6", "1", priority=1000))
-    assert names(setting.evaluate(grows("p", "4", "2"))) == {"v0"}
-    setting = on_full_node(grows("wishful", "6", "1", priority=1, class_name=""))
-    assert names(setting.evaluate(grows("p", "4", "2"))) == {"wishful"}
-    assert names(setting.evaluate(grows("p", "5", "2"))) == {"wishful", "v0"}
-
-
-def test_more_than_the_node_has():
-    """Nobody goes if all that may go would not be enough."""
-    setting = on_full_node(pod("stays", "2", node="n1", priority=1000))
-    assert isinstance(setting.evaluate(grows("p", "7", "2")), Unschedulable)
+def test_as_many_go_as_the_growth_needs(grown: Pod, beside: tuple[Pod, ...], expected: set[str]):
+    """On its own node, the least important first; room elsewhere is no room, and nobody goes for a neighbour's wish."""
+    assert victims(led(grown, *beside)) == expected
 
 
 def test_taints_and_affinity_do_not_matter():
     """A pod that is there already may grow on a node that is cordoned, and whatever its other wishes are."""
-    cordoned = node("n1")
-    cordoned.spec.unschedulable = True
-    setting = Setting(cordoned, under=growing_policy())
-    setting.add(pod("v", "4", node="n1", priority=10))
-    assert names(setting.evaluate(grows("p", "5", "2", spec={"nodeSelector": {"a": "b"}}))) == {"v"}
+    assert victims(led(CHOOSY, cordoned=True)) == {"v0"}
 
 
 @pytest.mark.parametrize(
@@ -128,59 +120,43 @@ def test_for_whom(made: Pod, resize: bool, why: str):
 )
 async def test_a_member_of_a_gang_grows_by_itself(of_gang: dict[str, Any]):
     """It is placed already, so it needs none of the others, whether some of them wait or not."""
-    setting = on_full_node()
+    desk = led()
     for resource, spec in (
         (POD_GROUP, {"schedulingPolicy": {"gang": {"minCount": 2}}}),
         (COSCHEDULING_POD_GROUP, {"minMember": 2}),
     ):
         group = msgspec.convert({"metadata": {"name": "g", "namespace": "default"}, "spec": spec}, PodGroup)
-        setting.state.caches[resource].take("default/g", group)
-    setting.add(grows("p", "5", "2", **of_gang))
-    desk = Desk(setting)
+        desk.reconciler.state.caches[resource].take("default/g", group)
+    desk.setting.add(grows("p", "5", "2", **of_gang))
     desk.lead()
-    assert names_of_plan(desk, "default/p") == {"v0"}
+    assert victims(desk) == {"v0"}
 
 
 async def test_a_policy_that_begins_to_allow_growth():
     """Whoever waits to grow by then is decided for at once, and not at its next event."""
-    setting = on_full_node()
-    setting.policy_set.use(Policies(preemption=(growing_policy(resize=False),)))
-    setting.add(grows("p", "5", "2"))
-    desk = Desk(setting)
-    desk.lead()
+    desk = led(grows("p", "5", "2"), resize=False)
     assert "default/p" not in desk.reconciler.queue
     desk.reconciler.use(Policies(preemption=(growing_policy(),)))
     desk.reconciler.turn()
-    assert names_of_plan(desk, "default/p") == {"v0"}
+    assert victims(desk) == {"v0"}
 
 
 async def test_its_plan_lasts_until_the_kubelet_has_granted_it():
     """It needs no nomination, ends as `resized`, and a new leader takes it over."""
-    setting = on_full_node()
-    made = grows("p", "5", "2")
-    outcome = setting.evaluate(made)
-    desk = Desk(setting)
-    plan = desk.reconciler.plan_manager.begin(made, setting.policy, outcome, 0)
-    assert plan.record.resize
-    planned(made, plan.record)
-    led = on_full_node(made)
-    fresh = Desk(led)
-    fresh.lead()
-    assert fresh.reconciler.plans["default/p"].record.resize
+    desk = led(grows("p", "5", "2"))
+    record = desk.reconciler.plans["default/p"].record
+    assert record.resize
+    fresh = led(planned(grows("p", "5", "2"), record))
+    assert fresh.reconciler.plans["default/p"].record == record
     await fresh.reconciler.stop()
-    setting.add(grows("p", "5", "5", reason=""))
+    desk.setting.add(grows("p", "5", "5", reason=""))
     assert desk.reconciler.plans == {}
     assert [line["ending"] for line in desk.lines("plan ended")] == ["resized"]
 
 
 async def test_it_comes_to_the_queue_when_the_kubelet_defers_it():
     """And leaves it when the resize is taken back."""
-    setting = on_full_node(pod("stays", "2", node="n1", priority=1000))
-    setting.add(grows("p", "2", "2", reason=""))
-    desk = Desk(setting)
-    desk.reconciler.look_at_all()
-    assert "default/p" not in desk.reconciler.queue
-    setting.add(grows("p", "7", "2"))
-    assert "default/p" in desk.reconciler.queue
-    setting.add(grows("p", "2", "2", reason=""))
-    assert "default/p" not in desk.reconciler.queue
+    desk = led(BIG, grows("p", "2", "2", reason=""))
+    for made, waits in ((None, False), (grows("p", "7", "2"), True), (grows("p", "2", "2", reason=""), False)):
+        desk.setting.add(*filter(None, (made,)))
+        assert ("default/p" in desk.reconciler.queue) is waits
