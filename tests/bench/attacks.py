@@ -1,6 +1,7 @@
-"""What anybody who reaches the port can do to it: `python -m tests.bench.attacks PORT KIND ADDRESS`.
+"""What anybody who reaches the port can do to it: `python -m tests.bench.attacks PORT KIND ADDRESS [CLIENTS]`.
 
-It says `ready` once the attack is under way, and goes on until it is ended. ADDRESS is where its connections come from.
+It says `ready` once the attack is under way, and goes on until it is ended. ADDRESS is where its connections come from,
+and CLIENTS how many these are, if not as many as the kind has.
 """
 
 from __future__ import annotations
@@ -195,9 +196,10 @@ KINDS: dict[str, dict[str, int]] = {
 """The attacks, and how many clients do what."""
 
 
-async def attack(port: int, kind: str, address: str) -> None:
-    """Run the clients of one attack; says `ready` when they have begun."""
-    attacker = _Attacker(port, address)
+async def attack(port: int, kind: str, address: str, clients: str = "") -> None:
+    """Run the clients of one attack, or so many in the same shares; says `ready` when they have begun."""
+    attacker, shares = _Attacker(port, address), KINDS[kind]
+    more = int(clients or 0) / sum(shares.values()) or 1.0
 
     async def go_on(work: Callable[[], Awaitable[None]]) -> None:
         while True:
@@ -205,8 +207,8 @@ async def attack(port: int, kind: str, address: str) -> None:
                 await work()
             await asyncio.sleep(_PAUSE)
 
-    works = [(attacker.work(name), clients) for name, clients in KINDS[kind].items()]
-    tasks = [asyncio.create_task(go_on(work)) for work, clients in works for _ in range(clients)]
+    works = [(attacker.work(name), round(share * more)) for name, share in shares.items()]
+    tasks = [asyncio.create_task(go_on(work)) for work, count in works for _ in range(count)]
     await asyncio.sleep(2.0)
     print("ready", flush=True)
     await asyncio.gather(*tasks)
@@ -216,4 +218,4 @@ if __name__ == "__main__":
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     os.nice(5)  # it would not take the server's processor from it, were it elsewhere
-    asyncio.run(attack(int(sys.argv[1]), sys.argv[2], sys.argv[3]))
+    asyncio.run(attack(int(sys.argv[1]), *sys.argv[2:5]))

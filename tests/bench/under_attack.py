@@ -1,8 +1,8 @@
 """Honest reviews beside one attack after the other: their time, how many are lost, and what the server takes of memory.
 
-`python -m tests.bench.under_attack`, with words of the attacks that are wanted; the end of `admission`. The attackers
-come from another address than the API server, and once more from the same one, as behind a proxy. Memory is the most
-that the server has resident.
+`python -m tests.bench.under_attack`, with words of the attacks that are wanted, and a number of clients if each attack
+is to have that many; the end of `admission`. The attackers come from another address than the API server, and once more
+from the same one, as behind a proxy. Memory is the most that the server has resident.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ spec:
 
 def main(words: list[str]) -> None:
     """Print the figures of each attack that one of the words names, or of all, and which miss their limit."""
+    clients = next(filter(str.isdecimal, words), "")
+    words = [word for word in words if word != clients]
     kinds = [kind for kind in KINDS if any(word in kind for word in words)] or list(KINDS)
     rounds = [(kind, address) for address in (APART, TOGETHER) for kind in kinds]
     lost, slow, most = 0, 0.0, 0.0
@@ -40,7 +42,7 @@ def main(words: list[str]) -> None:
         print(f"honest reviews on {CONNECTIONS} connections, each {PAUSE * 1e3:g} ms after the last answer")
         _honest(server, "alone", "", REVIEWS // 10)
         for kind, address in rounds:
-            with beside("-m", "tests.bench.attacks", server.port, kind, address):
+            with beside("-m", "tests.bench.attacks", server.port, kind, address, clients):
                 where = "from there" if address == TOGETHER else "apart"
                 found, p99, size = _honest(server, kind, where, max(REVIEWS // len(rounds), REVIEWS // 20))
             lost, slow, most = lost + len(found.lost), max(slow, p99), max(most, size)

@@ -1,7 +1,10 @@
-"""Which addresses a server listens on, and what a connection costs."""
+"""Which addresses a server listens on, and what connections and bodies leave behind."""
 
 import asyncio
+import gc
 import socket
+import subprocess
+import sys
 import tracemalloc
 
 import pytest
@@ -48,3 +51,41 @@ async def test_an_idle_connection_costs_little(start, authority):
         for _, writer in opened:
             writer.close()
     assert used / count < 2 * 64 * 1024 + 40_000
+
+
+async def test_a_failed_handshake_leaves_nothing(start):
+    """Its buffers are free at once, and not when the collector comes."""
+    count = 20
+    async with start() as running:
+        gc.collect()
+        gc.disable()
+        tracemalloc.start()
+        try:
+            for _ in range(count):
+                reader, writer = await asyncio.open_connection("127.0.0.1", running.server.secure_port)
+                writer.write(b"GET / HTTP/1.1\r\n\r\n")
+                await reader.read()  # until the server has ended the connection
+                writer.close()
+            kept, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+            gc.enable()
+    assert kept / count < 20_000
+
+
+def test_large_memory_goes_back():
+    """What a large body took is the system's again, also after one that was larger, and with small pieces behind it."""
+    script = """
+import re
+from webhook.serving.bodies import give_back_large_memory
+def resident(): return int(re.search(r"VmRSS:\\s+(\\d+)", open("/proc/self/status").read())[1]) // 1024
+give_back_large_memory()
+bytearray(16 << 20)
+before, pieces = resident(), [bytearray(size) for _ in range(100) for size in (1 << 20, 2000)]
+full = resident()
+pieces = pieces[1::2]
+print(full - before, resident() - before)
+"""
+    full, left = map(int, subprocess.check_output([sys.executable, "-c", script], text=True).split())
+    assert full > 95
+    assert left < 5

@@ -5,9 +5,10 @@ whole within milliseconds.
 """
 
 import asyncio
+import ctypes
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 from aiohttp import StreamReader
 
@@ -24,6 +25,17 @@ _DRAINED = 32 * 1024 * 1024
 objects of 1.5 MiB and 3 MiB, six times as long in JSON at most). A client that still writes may not see an answer."""
 _BEGINNING = 1024
 """Bytes of an oversized body that are kept."""
+_MMAP_THRESHOLD, _LARGE = -3, 128 * 1024
+"""The parameter M_MMAP_THRESHOLD of mallopt(3), and the bytes from which a piece of memory is mapped by itself."""
+
+
+def give_back_large_memory() -> None:
+    """Let what is large go back to the system as soon as it is free, whatever has been allocated after it.
+
+    So glibc begins, but after the first large body it takes such pieces from the heap of each thread, which keeps them.
+    """
+    with suppress(AttributeError):  # another C library has no such parameter
+        ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, _LARGE)
 
 
 class OversizedError(Exception):

@@ -110,8 +110,9 @@ class Connection(web.RequestHandler):
                 ssl_handshake_timeout=_HANDSHAKE_SECONDS,
                 ssl_shutdown_timeout=_CLOSING_SECONDS,
             )
-        except OSError:  # no TLS, too late, or gone
-            self.owner.forget(self)
+        except OSError as error:  # no TLS, too late, or gone
+            error.__traceback__ = None  # asyncio keeps the error, and its traceback would keep the buffers
+            self.connection_lost(None)  # which asyncio does not tell before it has told of a beginning
 
 
 class Connections(web.Server):

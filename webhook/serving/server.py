@@ -21,6 +21,7 @@ from webhook.kube.instants import rfc3339
 from webhook.page.model import Certificate
 from webhook.policy.evaluation.engine import Engine
 from webhook.policy.files.loading import Use
+from webhook.serving.bodies import give_back_large_memory
 from webhook.serving.cluster_objects import CachedObjects
 from webhook.serving.connections import Connections
 from webhook.serving.metrics import AdmissionMetrics
@@ -153,6 +154,7 @@ class ReviewServer(Component):
     async def running(self) -> AsyncIterator[None]:
         """Listen; in the end give reviews in hand their time."""
         options, closed = self.options, self.metrics.connections_closed
+        give_back_large_memory()
         self._connections = Connections(self.handler, self._load().context, lambda reason: closed.labels(reason).inc())
         sock = bind(options.bind_address, options.secure_port, "--secure-port")
         self.secure_port = sock.getsockname()[1]
