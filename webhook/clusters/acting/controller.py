@@ -55,7 +55,8 @@ class Controlled(Generic[T]):
 
     def _notice(self, change: Change[T]) -> None:
         old, new = change.old, change.new
-        before, after = (controller_of(item.metadata) if item is not None else None for item in (old, new))
+        before = controller_of(old.metadata) if old is not None else None
+        after = controller_of(new.metadata) if new is not None else None
         if before is not None and (after is None or after.uid != before.uid):
             take_out(self._of, before.uid, change.key)
         if after is not None and new is not None:

@@ -190,7 +190,7 @@ class Pods(Columns):
         self.disruption[row] = disruption_of(pod) if pod.status.conditions else 0
         self.health[row] = health_of(pod)
         now = tuple(sorted(labels.items()))
-        key = (meta.namespace, now, now if made == labels else tuple(sorted(made.items())))
+        key = (meta.namespace, now) if made == labels else (meta.namespace, now, tuple(sorted(made.items())))
         self.identity[row] = self.identities.take(key, Identity(meta.namespace, labels, made))
         self.profile[row] = self.profiles.take(profile, profile)
         self.owner[row] = self.owners.take(owner, owner)

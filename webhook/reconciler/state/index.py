@@ -35,6 +35,8 @@ class Index(dict[V, dict[str, T]], Generic[V, T]):
         """Add or update an object, None takes it away; the values under which it has come or is no longer."""
         old, new = self._values.get(key, ()), () if item is None else self._values_of(item)
         changed: Collection[V] = ()
+        if not (old or new):  # so it is with most pods
+            return changed
         if old != new:
             changed = {*old, *new}
             for value in old:
