@@ -26,6 +26,8 @@ from webhook.reconciler.evaluate.evaluation import evaluate
 from webhook.reconciler.evaluate.evaluator import Evaluator
 from webhook.reconciler.evaluate.outcomes import Evicts, Members
 from webhook.reconciler.evictions.log import EvictionLog, PodEviction
+from webhook.reconciler.plans.actions import Do, Step, Verb
+from webhook.reconciler.plans.look import PlanContext, look
 from webhook.reconciler.plans.plan import Member, Plan, PlanIndex
 from webhook.reconciler.preemptors import PolicySet
 from webhook.reconciler.reconciler import Reconciler
@@ -206,6 +208,14 @@ def under_way(*plans: Plan) -> PlanIndex:
     return index
 
 
+def asks(step: Step) -> dict[Verb, list[str]]:
+    """The names of the pods about which a step makes requests, by what it asks; none if it makes none."""
+    names: dict[Verb, list[str]] = {}
+    for verb, about in step.requests if isinstance(step, Do) else ():
+        names.setdefault(verb, []).append(about.metadata.name)
+    return names
+
+
 class Setting:
     """A cluster in memory, and decisions on it."""
 
@@ -231,6 +241,10 @@ class Setting:
     def rules(self) -> Rules:
         """The compiled rules of the policy."""
         return self.policy_set.rules[self.policy.name]
+
+    def look(self, plan: Plan) -> Step:
+        """What is to be done next for the only plan."""
+        return look(plan, PlanContext(self.evaluator, self.policy_set, under_way(plan)), self.at)
 
     def add(self, *pods: Pod) -> None:
         """Let the watch show these pods."""

@@ -82,7 +82,6 @@ def begun(setting: Devices, made: Pod) -> tuple[Desk, Plan]:
     outcome = setting.evaluate(made)
     assert isinstance(outcome, Evicts), outcome
     plan = desk.reconciler.plan_manager.begin(made, setting.policy, outcome, 0)
-    plan.displaced = True
     are_nominated(plan)
     return desk, plan
 

@@ -63,7 +63,7 @@ def unmanaged(made: Cluster) -> Cluster:
 
 
 def replaced(made: Cluster) -> Cluster:
-    """Before pod a is asked a small pod of its name is in its place, and no watch shows that for 3 seconds."""
+    """When pod a is asked a small pod of its name is in its place, and no watch shows that for 3 seconds."""
     other = fixed("a", "n1", "1")
     other["metadata"]["uid"] = "uid-of-another"
 
@@ -72,7 +72,7 @@ def replaced(made: Cluster) -> Cluster:
         made.remove("a", "uid-a")
         made.put(other)
 
-    return on_decision(made, replace)
+    return on_request(made, replace, "evict", of="a")
 
 
 def use(made: Cluster, **fields: object) -> None:
@@ -102,11 +102,6 @@ def denied(error: ApiError) -> Case:
     return Case(lambda: answering(full(), error, "evict", of="a"), on="n2", evicted="b1 b2", endings="failed bound")
 
 
-def at_first(error: ApiError) -> Case:
-    """Nominations are answered like that for a while."""
-    return Case(lambda: answering(full(), error, "patch", of="p", until=8.0), endings="failed failed failed bound")
-
-
 LEAVES_AT_30 = {"at_29": nobody_went, "at_30": lambda made: made.leave("a")}
 CASES = {
     # What the server says of a victim
@@ -118,8 +113,10 @@ CASES = {
     "evictions that are answered with 500 for a while": Case(
         lambda: answering(full(spare=False), BROKEN, "evict", of="a", until=3.0)
     ),
-    "nominations that are answered with 500 for a while": at_first(BROKEN),
-    "a storm of conflicts": at_first(ApiError(409, "Conflict", "")),
+    "nominations that are answered with 500 for a while": Case(
+        lambda: answering(full(), BROKEN, "patch", of="p", until=8.0), endings="failed failed failed bound"
+    ),
+    "a storm of conflicts": Case(lambda: answering(full(), ApiError(409, "Conflict", ""), "patch", of="p", until=8.0)),
     "a pod in whose place is another one of its name": Case(lambda: replaced(full()), evicted="", charged=1),
     "a server that throttles": Case(full, {"at_0": lambda made: setattr(made, "throttled", (12.0, 1.0))}),
     "watches that lag and end": Case(full, {"at_1_9": lambda made: made.hold_watch(3.0)}),

@@ -90,7 +90,7 @@ def test_a_plan_asks_nobody_any_more_when_its_class_was_made_again():
     are_nominated(plan)
     body = {"metadata": {"name": "high"}, "value": 7}
     setting.state.snapshot.put(PRIORITY_CLASSES, msgspec.convert(body, PriorityClass))
-    found = desk.reconciler.plan_manager.next_action(plan)
+    found = desk.reconciler.plan_manager.look(plan)
     assert isinstance(found, End)
     assert "PriorityClass high was made again" in found.note
 

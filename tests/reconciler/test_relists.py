@@ -56,12 +56,12 @@ async def test_nobody_is_evicted_on_half_a_list(monkeypatch: pytest.MonkeyPatch,
     async def nominate(*_: object) -> None:
         setting.state.pods.whole.clear()  # a list begins while the nomination is written
 
-    async def answered(victim: object, *_: object) -> None:
-        asked.append(victim)
+    async def answered(what: str, _: object, *, removes: bool = False) -> None:
+        asked.extend([what] * removes)
 
     writer = desk.reconciler.executor._writer
     monkeypatch.setattr(writer, "nominate", nominate)
-    monkeypatch.setattr(writer, "removing", answered)
+    monkeypatch.setattr(writer, "timely", answered)
     working = asyncio.create_task(desk.reconciler.work())
     await passes()
     plan = desk.reconciler.plans["default/p"]

@@ -12,7 +12,7 @@ from tests.reconciler.harness.scenarios import bound, clearing, crowded, full, l
 from webhook.kube.lease import LeaderElector
 from webhook.policy.model.victims import Victims
 from webhook.reconciler.evict import executor
-from webhook.reconciler.plans import recheck
+from webhook.reconciler.plans import look
 from webhook.reconciler.service import ReconcilerService
 
 pytestmark = pytest.mark.usefixtures("no_errors")
@@ -86,10 +86,8 @@ def test_plan_of_a_bound_pod_is_taken_off_when_the_others_have_ended(monkeypatch
 def test_victims_chosen_together_are_judged_once(monkeypatch: pytest.MonkeyPatch):
     """Between the decision and the requests nothing has changed: nobody judges the three victims again."""
     judged: list[Any] = []
-    judge = recheck.potential_victims
-    monkeypatch.setattr(
-        recheck, "potential_victims", lambda *given, **more: judged.append(given) or judge(*given, **more)
-    )
+    judge = look.potential_victims
+    monkeypatch.setattr(look, "potential_victims", lambda *given, **more: judged.append(given) or judge(*given, **more))
     made = lived(lambda: crowded(*(victim(name, "n1", "2") for name in "abc"), fixed("d", "n1", "2"), cpu="6"))
     assert (len(made.evicted), len(judged)) == (3, 0)
 

@@ -37,13 +37,15 @@ from webhook.reconciler.evaluate.outcomes import (
     without_nodes,
 )
 from webhook.reconciler.plans.actions import ENDINGS, Ending
-from webhook.reconciler.plans.next_action import planned_nodes, too_few
+from webhook.reconciler.plans.look import planned_nodes, plans_of, too_few
 from webhook.reconciler.plans.plan import Member, Plan
 from webhook.reconciler.plans.plan_manager import PlanManager
 from webhook.reconciler.preemptors import PolicySet, unschedulable_since
 from webhook.reconciler.queue.queue import Queue, QueuedPreemptor
 from webhook.reconciler.reporting import Reporter
 
+_GANG_PAUSE = 1.0
+"""Seconds between two looks whether a plan for other members has asked all its victims."""
 _EXTENDER_PAUSE = 1.0
 """Seconds, at least, before an extender that failed is asked again."""
 
@@ -150,6 +152,8 @@ class Preempting:
         """What to do for a preemptor; if nothing helps another of its shape, nothing helps this one either."""
         members, entries, shape = Members((pod,)), [entry], self._shape(entry, pod, policy, now)
         if is_gang(self._state.snapshot, pod):
+            if any(not plan.waiting for plan in plans_of(self._manager.context, group_of(pod)).values()):
+                return Unschedulable("the victims for other pods of its gang are asked first", due=now + _GANG_PAUSE)
             members = self._members(pod, policy)
             ready, gated = (sorted(map(key_of, pods)) for pods in (members.ready, members.gated))
             shape = policy.name, repr((members.key, ready, gated, members.secured)).encode()

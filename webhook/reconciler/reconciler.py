@@ -27,12 +27,12 @@ from webhook.preemption.snapshot.kinds import PODS, SNAPSHOT_KINDS, SnapshotKind
 from webhook.reconciler.clock import MeasuringClock
 from webhook.reconciler.evaluate.evaluator import Evaluator
 from webhook.reconciler.evaluate.extender_client import ExtenderAnswered, ExtenderClient
-from webhook.reconciler.evict.executor import Displaced, Executor, Performed
+from webhook.reconciler.evict.executor import Executor, Performed
 from webhook.reconciler.evict.writer import Writer
 from webhook.reconciler.evictions.log import EvictionLog
 from webhook.reconciler.evictions.store import NOTHING, EvictionStore
-from webhook.reconciler.plans.actions import ENDINGS, End, Ending, Spare, Wait
-from webhook.reconciler.plans.adoption import Adopted, TakeOff, adopt, recall_evictions
+from webhook.reconciler.plans.actions import ENDINGS, End, Ending, Wait
+from webhook.reconciler.plans.adoption import TakeOff, adopt, recall_evictions
 from webhook.reconciler.plans.plan import Member, Plan
 from webhook.reconciler.plans.plan_manager import PlanManager
 from webhook.reconciler.preempting import Preempting
@@ -45,7 +45,7 @@ from webhook.reconciler.state.state import State
 
 log = logging.getLogger(__name__)
 
-News = Performed | Displaced | ExtenderAnswered
+News = Performed | ExtenderAnswered
 _TURN = 0.005
 """Seconds of work after which watch events and answers get their turn; a decision that has begun is made."""
 _LONGEST_SLEEP = 5.0
@@ -89,19 +89,13 @@ class Reconciler:
         self._news: asyncio.Queue[News | None] = asyncio.Queue()
         """What tasks have to tell; None if there is other work."""
         self.store = EvictionStore(client, lease, self.evaluator.log, clock, fence)
-        self._unseen = self.plan_manager.unseen
+        self._unseen: dict[str, None] = {}
+        """Pods that are yet to be looked at: preemptors come to the queue, plans of earlier leaders are taken over."""
         self.extender_client = ExtenderClient(self._news)
         self.preempting = Preempting(self.plan_manager, policy_set, self.queue, self.extender_client, reporter)
         wrote = reporter.metrics.write_seconds
         writer = Writer(client, fence, lambda write, seconds: wrote.labels(write).observe(seconds), in_doubt)
-        self.executor = Executor(
-            writer,
-            self.plan_manager,
-            policy_set,
-            reporter,
-            store=self.store,
-            news=self._news,
-        )
+        self.executor = Executor(writer, self.plan_manager, reporter, store=self.store, news=self._news)
         for kind in SNAPSHOT_KINDS:
             state.caches[kind.resource].handlers.append(partial(self._changed, kind))
 
@@ -157,16 +151,14 @@ class Reconciler:
         if self.clock.monotonic() > self._began + _EARLIER:
             self.evaluator.log.earlier_plans.clear()
         match adopt(pod, self.plan_manager, self.policy_set, self.executor.clearing):
-            case None:
-                pass
             case TakeOff(plan_id, node):
                 self.executor.clear(pod, plan_id, node)
-            case Adopted(plan, outdated):
+            case None:
+                pass
+            case plan:
                 for member in plan.unplaced:
                     self.event_handlers.offer(member.key, self.state.pods.get(member.key), has_plan=True)
                     self.queue.hold(member.key, attempts=max(0, plan.record.attempt - 1))
-                if outdated:
-                    self._end(plan, Ending.OUTDATED, outdated)
 
     def _is_found(self, key: str, pod: Pod | None) -> bool:
         """Whether a pod carries a plan that is not under way here: an earlier leader wrote it."""
@@ -178,10 +170,8 @@ class Reconciler:
             self._end(plan, Ending.DEPOSED)
         await self.executor.stop()
         await self.store.write()
-        self.plan_manager.forget_unanswered()
+        self.plan_manager.forget()
         await self.extender_client.close()
-        self.plan_manager.unchecked.clear()
-        self.plan_manager.notices.unchecked.clear()
         self._unseen.clear()
         self.state.pending.expect_not_cleared()
         while not self._news.empty():
@@ -217,7 +207,7 @@ class Reconciler:
             # 4. Plans for the node that it came to may have lost their room.
             self.plan_manager.came_to_node(change)
             # 5. It may have a notice, and leave by itself, or be ready.
-            if (left := self.plan_manager.notices.left(change)) is not None:
+            if (left := self.plan_manager.victim_left(change)) is not None:
                 self.plan_manager.asked(*left)
                 self.reporter.victim_left(*left)
             if change.new is not None and has_notice(change.new):
@@ -225,7 +215,7 @@ class Reconciler:
         else:
             work |= self.event_handlers.changed(kind, change)
             self.plan_manager.object_changed(change)
-        if work or self._unseen or self.plan_manager.unchecked or self.plan_manager.notices.unchecked:
+        if work or self._unseen or self.plan_manager.unchecked or self.plan_manager.noticed:
             self._wake()
 
     async def work(self) -> None:
@@ -255,15 +245,7 @@ class Reconciler:
         end = self.clock.stopwatch() + _TURN
         # 1. Take in what tasks have told since the last turn.
         self._take_news()
-        # 2. Do for each plan that is touched or due what is to be done next.
-        if self.plan_manager.count_as_gone():
-            self.queue.wake(self.clock.monotonic())
-        for plan in self.plan_manager.touched(end):
-            try:
-                self._look(plan)
-            except Exception:
-                log.exception("plan %s for %s could not be looked at", plan.id, plan.key)
-        # 3. Take over what earlier leaders left, for a moment. Nothing is decided before all of it counts.
+        # 2. Take over what earlier leaders left, for a moment. Nothing is decided before all of it counts.
         while self._unseen:
             key, _ = self._unseen.popitem()
             try:
@@ -272,9 +254,17 @@ class Reconciler:
                 log.exception("%s could not be taken up", key)
             if self.clock.stopwatch() > end:
                 break
+        # 3. Do for each plan that is touched or due what is to be done next.
+        if self.plan_manager.count_as_gone():
+            self.queue.wake(self.clock.monotonic())
+        for plan in self.plan_manager.touched(end) if not self._unseen else ():
+            try:
+                self._look(plan)
+            except Exception:
+                log.exception("plan %s for %s could not be looked at", plan.id, plan.key)
         # 4. Take notices off behind which none of all these plans stands.
-        while not self._unseen and self.plan_manager.notices.unchecked and self.clock.stopwatch() <= end:
-            if (noticed := self.plan_manager.notices.withdrawn_next(self.state.pods)) and not self.plan_manager.dry_run:
+        while not self._unseen and self.plan_manager.noticed and self.clock.stopwatch() <= end:
+            if (noticed := self.plan_manager.withdrawn_next()) and not self.plan_manager.dry_run:
                 self.executor.withdraw(noticed)
         # 5. Preempt for those whose turn it is, for a moment.
         while not self._unseen and (entry := self.queue.pop(self.clock.monotonic())) is not None:
@@ -286,7 +276,7 @@ class Reconciler:
             if self.clock.stopwatch() > end:
                 self._wake()
                 break
-        if self._unseen or self.plan_manager.unchecked or self.plan_manager.notices.unchecked:
+        if self._unseen or self.plan_manager.unchecked or self.plan_manager.noticed:
             self._wake()
 
     def _wake(self) -> None:
@@ -309,14 +299,8 @@ class Reconciler:
                     pass  # it only wakes the loop
                 case Performed(plan, ending):
                     self.plan_manager.acted(plan)
-                    self._tell_if_all_asked(plan)
-                    if plan.ended is not None:
-                        self.executor.find_out(plan)
-                    elif ending is not None:
+                    if ending is not None:
                         self._end(plan, ending)
-                case Displaced(pod):
-                    if (displaced := self.plans.get(key_of(pod))) is not None:
-                        self._end(displaced, Ending.DISPLACED)
                 case ExtenderAnswered(preemptor):
                     # Decide again, if the preemptor still waits for that.
                     key, uid = key_of(preemptor), preemptor.metadata.uid
@@ -333,28 +317,26 @@ class Reconciler:
     def _look(self, plan: Plan) -> None:
         """Do what is to be done next for a plan. While a task acts for it that is nothing, unless its time is over."""
         began = self.clock.stopwatch()
-        match self.plan_manager.next_action(plan):
+        match self.plan_manager.look(plan):
             case End(ending, note, key):
                 self._end(plan, ending, note, plan.member(key) if key else None)
+            case Wait(until, all_asked):
+                plan.wake = until
+                if all_asked and not plan.announced:
+                    self._tell_all_asked(plan)
             case _ if plan.busy:
                 pass
-            case Wait(until):
-                plan.wake = until
-                self._tell_if_all_asked(plan)
-            case Spare():
-                raise AssertionError("the look goes on after this")
             case step:
                 plan.busy, plan.wake = True, math.inf
                 self.reporter.metrics.recheck_seconds.observe(self.clock.stopwatch() - began)
                 self.executor.perform(plan, step)
 
-    def _tell_if_all_asked(self, plan: Plan) -> None:
+    def _tell_all_asked(self, plan: Plan) -> None:
         """Tell once that all victims of a plan have been asked to leave."""
-        if plan.ended is None and plan.waiting and not plan.announced:
-            plan.announced = True
-            for member in plan.unplaced:
-                if (preemptor := self.state.pods.get(member.key)) is not None:
-                    self.reporter.evicted(plan, preemptor)
+        plan.announced = True
+        for member in plan.unplaced:
+            if (preemptor := self.state.pods.get(member.key)) is not None:
+                self.reporter.evicted(plan, preemptor)
 
     def _end(self, plan: Plan, ending: Ending, note: str = "", because: Member | None = None) -> None:
         """End a plan, maybe `because` of one member, or have that leave it: tell, take it off, and decide again."""
@@ -369,8 +351,6 @@ class Reconciler:
             self.store.hurry()  # whose pods come back the next leader has to know
         # What is written is taken off as long as the pod exists and this process leads.
         if ending is not Ending.DEPOSED:
-            if plan.ended and plan.asking and not plan.busy:
-                self.executor.find_out(plan)
             for member in members:
                 if (pod := self.state.pod_of(member.key, member.uid)) is not None:
                     self.executor.clear(pod, plan.id, member.node, ended=(plan, member))

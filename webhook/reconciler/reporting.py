@@ -29,7 +29,7 @@ from webhook.reconciler.plans.actions import Ending
 from webhook.reconciler.plans.plan import Member, Plan
 from webhook.reconciler.preemptors import PolicySet
 from webhook.reconciler.queue.node_backoff import LeftOut
-from webhook.reconciler.state.annotations import DecidedVictim, DecisionRecord, PlanVictim
+from webhook.reconciler.state.annotations import DecidedVictim, DecisionRecord
 from webhook.reconciler.state.notices import NoticeRecord, is_ready, notice_of
 
 log = logging.getLogger(__name__)
@@ -245,10 +245,10 @@ class Reporter:
         note = "Is not asked to leave after all: what its notice said does not hold any more"
         self._event(pod, "PreemptionNoticeWithdrawn", note, urgent=True)
 
-    def budget_refused(self, plan: Plan, victim: PlanVictim) -> None:
+    def budget_refused(self, plan: Plan, victim: str) -> None:
         """A disruption budget did not let a victim go."""
         self.metrics.budget_refusals.inc()
-        self._tell(Line.BUDGET_REFUSED, plan=plan.id, preemptor=plan.key, victim=victim.key)
+        self._tell(Line.BUDGET_REFUSED, plan=plan.id, preemptor=plan.key, victim=victim)
 
     def evicted(self, plan: Plan, pod: Pod) -> None:
         """All victims that had to go for a plan have been asked to leave; the pod is one of its preemptors."""

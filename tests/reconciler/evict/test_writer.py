@@ -17,15 +17,11 @@ from webhook.kube.objects.pod import Pod, PodSpec, PodStatus
 from webhook.kube.pods import RESIZE_PENDING
 from webhook.kube.resources import POD
 from webhook.policy.model.values import PLAN
-from webhook.reconciler.evict.writer import DeposedError, EvictionResult, StaleError, Writer
-from webhook.reconciler.state.annotations import DecisionRecord, PlanRecord, PlanVictim, encode
+from webhook.reconciler.evict.writer import DeposedError, Writer
+from webhook.reconciler.plans.actions import Effect
+from webhook.reconciler.state.annotations import DecisionRecord, PlanRecord, encode
 
-VICTIM = PlanVictim("default", "v", "u")
-
-
-def seen() -> Pod:
-    """The victim as a watch has shown it."""
-    return Pod(metadata=ObjectMeta(name="v", namespace="default", uid="u", resource_version="1"))
+VICTIM = Pod(metadata=ObjectMeta(name="v", namespace="default", uid="u", resource_version="1"))
 
 
 class FakeServer:
@@ -58,7 +54,7 @@ class FakeServer:
 
 def hung() -> FakeServer:
     """One that answers no eviction at all; the victim is there."""
-    return FakeServer(there=seen(), hangs=True)
+    return FakeServer(there=VICTIM, hangs=True)
 
 
 def leading(server: Any, fence: Callable[[], float] = lambda: math.inf) -> Writer:
@@ -67,7 +63,7 @@ def leading(server: Any, fence: Callable[[], float] = lambda: math.inf) -> Write
 
 
 def evictions(writer: Writer, count: int) -> list[asyncio.Task]:
-    victims = [PlanVictim("default", f"v-{number}", f"uid-{number}") for number in range(count)]
+    victims = [Pod(metadata=ObjectMeta(name=f"v-{number}", namespace="default")) for number in range(count)]
     return [asyncio.create_task(writer.evict(victim, None, "")) for victim in victims]
 
 
@@ -79,7 +75,7 @@ async def test_many_writes_take_turns():
     await asyncio.sleep(0.2)
     assert server.asked == 256
     server.answer.set()
-    assert await asyncio.gather(*tasks) == [EvictionResult.ASKED] * 300
+    assert await asyncio.gather(*tasks) == [Effect.DONE] * 300
     assert server.asked == 300
     assert sum(seconds > 0.1 for _, seconds in times) == 256, "waiting for a turn is not waiting for the server"
 
@@ -93,7 +89,7 @@ async def test_nomination_is_not_behind_evictions():
     pod = Pod(metadata=ObjectMeta(name="p", namespace="default", uid="u", resource_version="1"))
     record = PlanRecord(id="x", node="n1")
     decision = DecisionRecord(plan="x", at=rfc3339(0), node="n1", policy="test", attempt=1)
-    await asyncio.wait_for(writer.nominate(pod, record, decision, lambda _: True, lambda _: None), 1.0)
+    await asyncio.wait_for(writer.nominate(pod, record, decision, lambda _: None), 1.0)
     assert (server.asked, server.patched) == (256, 1)
     server.answer.set()
     await asyncio.gather(*tasks)
@@ -123,7 +119,7 @@ async def test_lease_lost_while_waiting_for_a_turn():
     leads[0] = 0.0
     server.answer.set()
     results = await asyncio.gather(*tasks, return_exceptions=True)
-    assert [type(result) for result in results] == [EvictionResult] * 256 + [DeposedError] * 8
+    assert [type(result) for result in results] == [Effect] * 256 + [DeposedError] * 8
     assert server.asked == 256
 
 
@@ -161,31 +157,26 @@ def lower(version: str, *, nominated: str = "", on: str = "", uid: str = "u") ->
 
 
 @pytest.mark.parametrize(
-    ("fresh", "taken", "writes"),
+    ("fresh", "said", "writes"),
     [
-        pytest.param(lower("2", nominated="n1"), True, ["1", "2"], id="only changed otherwise: written again"),
-        pytest.param(lower("2", nominated="n2"), False, ["1"], id="nominated elsewhere by now"),
-        pytest.param(lower("2", on="n2"), False, ["1"], id="bound elsewhere by now"),
-        pytest.param(lower("2", nominated="n1", uid="w"), False, ["1"], id="another pod of the name"),
-        pytest.param(None, False, ["1"], id="gone"),
-        pytest.param(lower("2", on="n1"), None, ["1"], id="bound to the node: the room is taken"),
+        pytest.param(lower("2", nominated="n1"), Effect.DONE, ["1", "2"], id="only changed otherwise: written again"),
+        pytest.param(lower("2", nominated="n2"), Effect.GONE, ["1"], id="nominated elsewhere by now"),
+        pytest.param(lower("2", on="n2"), Effect.GONE, ["1"], id="bound elsewhere by now"),
+        pytest.param(lower("2", nominated="n1", uid="w"), Effect.GONE, ["1"], id="another pod of the name"),
+        pytest.param(None, Effect.GONE, ["1"], id="gone"),
+        pytest.param(lower("2", on="n1"), Effect.UNKNOWN, ["1"], id="bound to the node: the room is taken"),
     ],
 )
-async def test_a_conflict_on_displacing_is_looked_into(fresh: Pod | None, taken: bool | None, writes: list[str]):
+async def test_a_conflict_on_displacing_is_looked_into(fresh: Pod | None, said: Effect, writes: list[str]):
     """After a 409 the pod is read again: what it has become says what there is to do."""
     server = Changed(fresh)
-    displacing = leading(server).displace(lower("1", nominated="n1"))
-    if taken is None:
-        with pytest.raises(StaleError, match="bound to n1"):
-            await displacing
-    else:
-        assert await displacing is taken
+    assert await leading(server).displace(lower("1", nominated="n1")) is said
     assert server.patched == writes
 
 
 def carrying(plan: str, version: str, *, resize: bool, deferred: bool) -> Pod:
     """A bound pod with that plan on it."""
-    text = encode(PlanRecord(id=plan, node="n1", victims=(VICTIM,), resize=resize))
+    text = encode(PlanRecord(id=plan, node="n1", resize=resize))
     meta = ObjectMeta(name="p", namespace="default", uid="u", resource_version=version, annotations={PLAN: text})
     conditions = [Condition(type=RESIZE_PENDING, reason="Deferred")] if deferred else []
     return Pod(metadata=meta, spec=PodSpec(node_name="n1"), status=PodStatus(conditions=conditions))
@@ -220,7 +211,7 @@ async def test_a_write_waits_while_the_lease_is_in_doubt(lost: bool):
     await asyncio.sleep(4.0)
     assert (evicting.done(), server.asked) == (False, 0)
     await asyncio.wait({evicting})
-    assert isinstance(evicting.exception(), DeposedError) if lost else evicting.result() is EvictionResult.ASKED
+    assert isinstance(evicting.exception(), DeposedError) if lost else evicting.result() is Effect.DONE
 
 
 @pytest.mark.parametrize(
@@ -249,6 +240,6 @@ async def test_a_pod_that_is_on_its_way():
     """To a try that says nothing; after an eviction it is an error, so that the victim is asked again."""
     on_its_way = [ApiError(429, "TooManyRequests", "Evacuation in progress") for _ in range(2)]
     writer = leading(FakeServer(*on_its_way))
-    assert await writer.evict(VICTIM, None, "", dry_run=True) is EvictionResult.UNKNOWN
+    assert await writer.evict(VICTIM, None, "", dry_run=True) is Effect.UNKNOWN
     with pytest.raises(ApiError, match="in progress"):
         await writer.evict(VICTIM, None, "")

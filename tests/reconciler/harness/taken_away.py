@@ -32,7 +32,7 @@ MECHANISMS = {
         lambda _self, candidates, **_: np.zeros(len(candidates.nodes), np.bool_),
     ),
     "the dry run before several evictions": Mechanism(
-        "webhook.reconciler.plans.next_action._to_try", lambda _situation, **_: ()
+        "webhook.reconciler.plans.look._Look._untried", lambda _look, **_: []
     ),
     "evictions that count for the rates": Mechanism(
         f"{_EVICTIONS}.log.EvictionLog.note", lambda *_given, **_more: None, "calm"

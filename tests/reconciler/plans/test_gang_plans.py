@@ -8,6 +8,8 @@ from tests.reconciler.builders import (
     Desk,
     Setting,
     are_nominated,
+    asks,
+    logged,
     node,
     plan_for,
     planned,
@@ -22,11 +24,9 @@ from webhook.policy.model.policies import Policies
 from webhook.policy.model.preemption import GroupDisruption, Groups, Preemptors
 from webhook.preemption.snapshot.kinds import POD_GROUPS
 from webhook.preemption.snapshot.pod_groups import COSCHEDULING
-from webhook.reconciler.evict.writer import StaleError
-from webhook.reconciler.plans.actions import Ask, End, Ending, Nominate, Try, Wait
-from webhook.reconciler.plans.next_action import unasked
-from webhook.reconciler.plans.plan import Member, Plan
-from webhook.reconciler.plans.recheck import PlanContext
+from webhook.reconciler.plans.actions import End, Ending, Verb
+from webhook.reconciler.plans.look import PlanContext, unasked
+from webhook.reconciler.plans.plan import Plan
 from webhook.reconciler.queue.queue import QueueState
 from webhook.reconciler.state.annotations import PlanRecord, PlanVictim
 from webhook.reconciler.state.creations import ServerTime
@@ -87,7 +87,7 @@ async def test_a_member_that_leaves(ending: Ending, queued: bool):
         reconciler._end(plan, ending, because=plan.member("default/gang-1"))
     assert (plan.ended, [member.key for member in plan.unplaced]) == (None, ["default/gang-0"])
     assert ("default/gang-1" in reconciler.queue) is queued
-    action = reconciler.plan_manager.next_action(plan)
+    action = reconciler.plan_manager.look(plan)
     assert isinstance(action, End) is (ending is not Ending.BOUND)
     if isinstance(action, End):
         assert action.note == "coscheduling PodGroup default/gang needs 2 pods, and 1 are nominated or bound"
@@ -113,13 +113,12 @@ async def test_once_somebody_was_asked_for_a_gang_its_plan_goes_on():
     reconciler, manager = desk.reconciler, desk.reconciler.plan_manager
     plan = reconciler.plans["default/gang-0"]
     are_nominated(plan)
-    plan.displaced = True
     reconciler.state.nodes.take("n9", node("n9", "4"))
-    ended = manager.next_action(plan)
+    ended = manager.look(plan)
     assert isinstance(ended, End)
     assert ended.note == "it fits without preemption by now"
     manager.asked(plan, reconciler.state.pods.get(plan.record.victims[0].key))
-    assert not isinstance(manager.next_action(plan), End)
+    assert not isinstance(manager.look(plan), End)
 
 
 async def test_a_victim_that_another_plan_has_asked_is_not_asked_again():
@@ -135,27 +134,23 @@ async def test_a_victim_that_another_plan_has_asked_is_not_asked_again():
     assert [unasked(plan, context) for plan in (first, second)] == [[], []]
 
 
-def with_a_member_that_joined():
-    """A reconciler with the plan of a gang of two, and the plan of a third member."""
+async def test_a_member_that_joins_depends_on_those_before_it():
+    """It has a plan of its own once all victims for those before it were asked: if their plan ends, its own does."""
     reconciler = full_nodes(2).reconciler
     reconciler.state.pods.take("default/gang-2", preemptor("gang-2", "4", labels={GANG: "gang"}))
     reconciler.turn()
-    return reconciler, *(reconciler.plans[f"default/gang-{number}"] for number in (0, 2))
-
-
-async def test_a_member_that_joins_depends_on_those_before_it():
-    """It has a plan of its own, which needs theirs to be enough; theirs does not need it."""
-    reconciler, first, joined = with_a_member_that_joined()
-    manager = reconciler.plan_manager
-    assert [member.key for member in joined.members] == ["default/gang-2"]
-    reconciler._end(joined, Ending.OUTDATED)
-    assert not isinstance(manager.next_action(first), End)
+    assert "default/gang-2" not in reconciler.plans
+    first = reconciler.plans["default/gang-0"]
+    first.waiting = first.busy = True
+    reconciler.clock.now += 30.0
     reconciler.turn()
     joined = reconciler.plans["default/gang-2"]
+    assert [member.key for member in joined.members] == ["default/gang-2"]
+    assert not isinstance(reconciler.plan_manager.look(first), End)
     reconciler._end(first, Ending.OUTDATED)
-    action = manager.next_action(joined)
-    assert isinstance(action, End)
-    assert action.ending is Ending.GANG
+    step = reconciler.plan_manager.look(joined)
+    assert isinstance(step, End)
+    assert step.ending is Ending.GANG
 
 
 async def test_the_plan_of_a_gang_knows_who_goes_together():
@@ -188,7 +183,9 @@ async def test_a_new_leader_has_one_plan_again(numbers: tuple[int, ...]):
     assert (plan.id, plan.record.victims) == (before.id, before.record.victims)
     assert [member.nominated for member in plan.members] == [number in numbers for number in range(2)]
     assert desk.reconciler.queue.depths()[QueueState.BUSY] == 2
-    assert isinstance(desk.reconciler.plan_manager.next_action(plan), Try if len(numbers) == 2 else Nominate)
+    assert next(iter(asks(desk.reconciler.plan_manager.look(plan)))) is (
+        Verb.TRY if len(numbers) == 2 else Verb.NOMINATE
+    )
 
 
 @pytest.mark.parametrize("on", [(0, 1), (0,)], ids=["too many to be written", "on the first alone"])
@@ -240,27 +237,17 @@ async def test_victims_on_the_node_of_a_member_that_left_go_for_one_that_goes_on
     assert plan.member_for(there) is second
 
 
-async def test_nobody_goes_for_a_member_that_joins_before_those_before_it_are_nominated_and_tried():
-    """If their plan ends, its victims would have gone for a part of a gang."""
-    reconciler, first, joined = with_a_member_that_joined()
-    manager = reconciler.plan_manager
-    are_nominated(joined)
-    assert isinstance(manager.next_action(joined), Wait)
-    are_nominated(first)
-    assert isinstance(manager.next_action(joined), Wait)
-    first.tried = dict.fromkeys((victim.uid for victim in first.record.victims), True)
-    assert isinstance(manager.next_action(joined), Ask)
-    assert isinstance(manager.next_action(first), Ask)
-
-
 async def test_a_plan_of_a_gang_that_is_found_leaves_others_their_members():
     """Who lost its nomination and has another plan by now keeps that, whichever is found first."""
     for order in ("ab", "ba"):
         desk = full_nodes(3)
         reconciler = desk.reconciler
-        reconciler.turn()
         before = reconciler.plans["default/gang-0"]
+        before.waiting = before.busy = True
+        reconciler.clock.now += 30.0
+        reconciler.turn()
         third = reconciler.plans["default/gang-2"]
+        third.waiting = third.busy = True
         reconciler._end(before, Ending.LOST, because=before.member("default/gang-1"))
         reconciler.turn()
         alone = reconciler.plans["default/gang-1"]
@@ -271,8 +258,9 @@ async def test_a_plan_of_a_gang_that_is_found_leaves_others_their_members():
             member = plans[key].member(key)
             made = preemptor(key.partition("/")[2], "4", labels={GANG: "gang"}, nominated=member.node)
             taken.reconciler.state.pods.take(key, planned(made, plans[key].written_on(member)))
-        taken.reconciler.queue.clear()
-        taken.lead()
+        logged(taken.reconciler.evaluator.log, *taken.reconciler.state.pods.items().values())
+        for key in sorted(plans, reverse=order == "ba"):
+            taken.reconciler._look_at(key)
         assert {key: plan.id for key, plan in taken.reconciler.plans.items()} == {
             key: plan.id for key, plan in plans.items()
         }
@@ -289,28 +277,9 @@ async def test_members_that_go_by_several_policies():
     desk.reconciler.turn()
     plan = desk.reconciler.plans["default/gang-0"]
     are_nominated(plan)
-    assert isinstance(desk.reconciler.plan_manager.next_action(plan), Try)
+    assert asks(desk.reconciler.plan_manager.look(plan)).keys() == {Verb.TRY}
     other = msgspec.structs.replace(policy(), name="other", preemptors=Preemptors(priority_classes=("other",)))
     desk.reconciler.use(Policies(preemption=(policy(), other)))
-    action = desk.reconciler.plan_manager.next_action(plan)
+    action = desk.reconciler.plan_manager.look(plan)
     assert isinstance(action, End)
     assert action.ending is Ending.OUTDATED
-
-
-class Late:
-    """A writer whose answer comes once the member has left its plan."""
-
-    def __init__(self, desk: Desk, plan: Plan, member: Member) -> None:
-        self.desk, self.plan, self.member = desk, plan, member
-
-    async def nominate(self, *_: object) -> None:
-        self.desk.reconciler.plan_manager.end(self.plan, Ending.BOUND, self.member)
-        raise StaleError("it has changed since the decision")
-
-
-async def test_a_member_that_leaves_while_it_is_nominated():
-    """That it cannot be nominated any more does not end the plan for the others."""
-    desk = full_nodes(2)
-    plan = desk.reconciler.plans["default/gang-0"]
-    desk.reconciler.executor._writer = Late(desk, plan, plan.members[1])  # type: ignore[assignment]
-    assert await desk.reconciler.executor._nominate(plan, plan.members[1]) is None

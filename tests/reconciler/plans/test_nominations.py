@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.reconciler.builders import Desk, Setting, are_nominated, node, plan_for, pod, preemptor
-from webhook.reconciler.plans.actions import ENDINGS, Ask, Displace, Ending
-from webhook.reconciler.plans.next_action import to_displace
+from tests.reconciler.builders import Desk, Setting, are_nominated, asks, node, plan_for, pod, preemptor
+from webhook.reconciler.plans.actions import ENDINGS, Ending, Verb
+from webhook.reconciler.plans.room import to_displace
 from webhook.reconciler.state.annotations import PlanRecord
 
 pytestmark = pytest.mark.skipped_waits
@@ -43,11 +43,9 @@ async def test_lower_nominations_are_cleared_before_anybody_goes():
     manager = desk.reconciler.plan_manager
     plan = manager.begin(made, setting.policy, setting.evaluate(made), 0)
     are_nominated(plan)
-    action = manager.next_action(plan)
-    assert isinstance(action, Displace)
-    assert [one.metadata.name for one in action.pods] == ["low"]
-    plan.displaced = True
-    assert isinstance(manager.next_action(plan), Ask)
+    assert asks(manager.look(plan)) == {Verb.DISPLACE: ["low"]}
+    plan.displaced = {"uid-low"}
+    assert asks(manager.look(plan)) == {Verb.ASK: ["v"]}
 
 
 async def test_a_step_is_over_when_all_of_it_is(monkeypatch: pytest.MonkeyPatch):

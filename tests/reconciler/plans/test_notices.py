@@ -6,15 +6,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.reconciler.builders import START, Setting, are_nominated, node, plan_for, pod, policy, preemptor
+from tests.reconciler.builders import START, Setting, are_nominated, asks, node, plan_for, pod, policy, preemptor
 from webhook.kube.instants import rfc3339
 from webhook.kube.object_cache import Change
 from webhook.policy.model.policies import Policies
 from webhook.policy.model.values import CAN_BE_PREEMPTED, NOTICE, READY
 from webhook.policy.model.victims import Victims
-from webhook.reconciler.plans.actions import Ending, Nominate, Notify, Try, Wait
-from webhook.reconciler.plans.notices import Notices, askable, not_told
-from webhook.reconciler.plans.plan import Plan, PlanIndex
+from webhook.reconciler.plans.actions import Ending, Verb, Wait
+from webhook.reconciler.plans.look import askable
+from webhook.reconciler.plans.plan import Plan
 from webhook.reconciler.plans.plan_manager import PlanManager
 from webhook.reconciler.state.annotations import PlanDevice, PlanRecord, PlanVictim
 from webhook.reconciler.state.creations import ServerTime
@@ -55,7 +55,7 @@ def test_who_may_be_asked(groups: list[int], until: list[float], ready: set[str]
     said_ready(setting, "".join(ready))
     for victim, end in zip(plan.record.victims, until, strict=True):
         plan.note_told(victim.uid, end)
-    found = askable(setting.state, plan, plan.record.victims, 0.0)
+    asked, later = askable(setting.state, plan, plan.record.victims, 0.0)
     waits = [name not in ready and end > 0 for name, end in zip(NAMES, until, strict=True)]
     expected = ""
     for place, name in enumerate(NAMES):
@@ -65,17 +65,8 @@ def test_who_may_be_asked(groups: list[int], until: list[float], ready: set[str]
             if devices or other == place or (groups[other] == groups[place] and groups[place])
         ]
         expected += "" if any(waits[other] for other in with_it) else name
-    assert "".join(one.name for one in found.victims) == expected
-    assert found.later == min((end for end, waiting in zip(until, waits, strict=True) if waiting), default=float("inf"))
-
-
-def test_who_is_told():
-    """Each victim once, and nobody where the policy gives no notice."""
-    plan = plan_of((0, 0))
-    assert [one.name for one in not_told(plan, plan.record.victims, 60.0)] == ["a", "b"]
-    plan.note_told("uid-a", 5.0)
-    assert [one.name for one in not_told(plan, plan.record.victims, 60.0)] == ["b"]
-    assert not_told(plan, plan.record.victims, 0.0) == ()
+    assert "".join(one.name for one in asked) == expected
+    assert later == min((end for end, waiting in zip(until, waits, strict=True) if waiting), default=float("inf"))
 
 
 @pytest.mark.parametrize(
@@ -91,36 +82,41 @@ def test_who_is_told():
 )
 def test_behind_which_notice_a_plan_stands(is_so: str, stands: bool):
     """One that wants the pod to go, or that may still have it gone."""
-    index, made = PlanIndex(), plan_of((0,))
+    manager, made = managing(plan_of((0,)))
     made.note_told("uid-a", 5.0)
-    index.add(made)
     if "unneeded" in is_so:
         made.unneeded = {"uid-a"}
     if "asking" in is_so:
-        made.asking = {"uid-a"}
+        made.asking, made.busy = {"uid-a": pod("a", node="n1")}, True
     if "ended" in is_so:
-        index.leave(made, made.members, Ending.DELETED)
-        made.ended = Ending.OUTDATED
-    notices = Notices(index, {"p1": made} if "asking" in is_so else {})
+        manager.end(made, Ending.OUTDATED)
     told = pod("a", node="n1", annotations={NOTICE: notice("p2" if is_so == "other" else "p1")})
     told.metadata.deletion_timestamp = rfc3339(START) if "leaving" in is_so else None
-    assert notices.stands(told) is stands
-    notices.seen("default/a", told)
-    assert ("default/a" in notices.unchecked) is not stands
+    assert manager.stands(told) is stands
+    manager.noticed.clear()
+    manager.notice_seen("default/a", told)
+    assert ("default/a" in manager.noticed) is not stands
 
 
 def test_who_leaves_by_itself():
     """A victim that was told and leaves before it is asked; not one that was asked, or that only changed."""
-    index, made = PlanIndex(), plan_of((0,))
-    index.add(made)
+    manager, made = managing(plan_of((0,)))
     made.note_told("uid-a", 5.0)
-    notices, told = Notices(index, {}), pod("a", node="n1", annotations={NOTICE: notice()})
+    told = pod("a", node="n1", annotations={NOTICE: notice()})
     leaves = [None, pod("a", node="n1", deleted=rfc3339(START)), pod("a", node="n1", phase="Succeeded")]
     for new in leaves:
-        assert notices.left(Change("modified", "default/a", told, new)) == (made, told)
-    assert notices.left(Change("modified", "default/a", told, told)) is None
+        assert manager.victim_left(Change("modified", "default/a", told, new)) == (made, told)
+    assert manager.victim_left(Change("modified", "default/a", told, told)) is None
     made.note_asked("uid-a", 0.0, ServerTime(START))
-    assert notices.left(Change("deleted", "default/a", told, None)) is None
+    assert manager.victim_left(Change("deleted", "default/a", told, None)) is None
+
+
+def managing(plan: Plan) -> tuple[PlanManager, Plan]:
+    """A manager with just this plan under way."""
+    setting = Setting(node("n1"))
+    manager = PlanManager(setting.evaluator, setting.policy_set)
+    manager.index.add(plan)
+    return manager, plan
 
 
 def manager_with(seconds: float) -> tuple[Setting, PlanManager, Plan]:
@@ -134,43 +130,38 @@ def manager_with(seconds: float) -> tuple[Setting, PlanManager, Plan]:
     return setting, manager, manager.begin(one, setting.policy, outcome, 0)
 
 
-def let_go(manager: PlanManager, plan: Plan) -> None:
-    """The server says that it lets all victims go."""
-    tried = manager.next_action(plan)
-    assert isinstance(tried, Try)
-    for victim in tried.victims:
-        plan.tried[victim.uid] = True
-
-
 def test_what_is_done_for_a_notice():
-    """Both are told, then waited for; they are asked when the notices are over. Who was not told is told first."""
+    """Both are told, then waited for; they are asked when the notices are over. Who was not told is told first.
+
+    Before, it is tried whether the server lets them go, and again when the notices are over.
+    """
     setting, manager, plan = manager_with(60.0)
-    assert manager.next_action(plan) == Nominate(plan.record.victims, 60.0)
+    victims = ["a", "b"]
+    assert asks(manager.look(plan)) == {Verb.NOMINATE: ["p"], Verb.TRY: victims}
     are_nominated(plan)
-    let_go(manager, plan)
-    told = manager.next_action(plan)
-    assert isinstance(told, Notify)
-    assert ([one.name for one in told.victims], told.seconds) == (["a", "b"], 60.0)
-    for victim in told.victims:
-        plan.note_told(victim.uid, 60.0)
-    assert manager.next_action(plan) == Wait(60.0)
-    assert plan.deadline >= 60.0 + 30.0 + plan.timeout - 1.0
-    setting.clock.now = 60.0
-    assert isinstance(manager.next_action(plan), Try)
-    plan.notices.clear()
-    let_go(manager, plan)
-    assert isinstance(manager.next_action(plan), Notify)
+    for _ in range(2):
+        assert asks(manager.look(plan)) == {Verb.TRY: victims}
+        plan.tried = dict.fromkeys(("uid-a", "uid-b"), True)
+        assert asks(manager.look(plan)) == {Verb.TELL: victims}
+        for victim in plan.record.victims:
+            plan.note_told(victim.uid, setting.clock.now + 60.0)
+        assert manager.look(plan) == Wait(setting.clock.now + 60.0)
+        assert plan.deadline >= setting.clock.now + 60.0 + plan.timeout
+        setting.clock.now += 60.0
+        assert asks(manager.look(plan)) == {Verb.TRY: victims}
+        plan.notices.clear()
 
 
-def test_a_policy_that_tells_earlier_than_the_plan_says():
-    """The plan is written again before anybody is told: the next leader would ask too early."""
+@pytest.mark.parametrize(
+    ("given", "told"), [(30.0, {Verb.TELL: ["a", "b"]}), (90.0, {Verb.TELL: ["a", "b"]}), (0.0, {})]
+)
+def test_a_policy_that_gives_another_notice_by_now(given: float, told: dict[Verb, list[str]]):
+    """Nobody is told any more if it gives none; else they have what is written on the preemptor, at most."""
     setting, manager, plan = manager_with(60.0)
     are_nominated(plan)
-    setting.policy_set.use(Policies(preemption=(policy(victims=Victims(notice=90.0)),)))
-    let_go(manager, plan)
-    assert manager.next_action(plan) == Nominate((), 90.0)
-    plan.record = plan.record.with_notice(90.0)
-    assert isinstance(manager.next_action(plan), Notify)
+    setting.policy_set.use(Policies(preemption=(policy(victims=Victims(notice=given)),)))
+    plan.tried = dict.fromkeys(("uid-a", "uid-b"), True)
+    assert asks(manager.look(plan)) == (told or {Verb.ASK: ["a", "b"]})
 
 
 def test_later_decisions_know_when_the_room_comes():

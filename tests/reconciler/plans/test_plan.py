@@ -1,5 +1,6 @@
 """A plan: what is written of it, and how a new leader goes on with it."""
 
+import msgspec
 import pytest
 
 from tests.reconciler.builders import (
@@ -7,6 +8,7 @@ from tests.reconciler.builders import (
     Desk,
     Setting,
     are_nominated,
+    asks,
     budget,
     node,
     plan_for,
@@ -15,33 +17,33 @@ from tests.reconciler.builders import (
     preemptor,
 )
 from webhook.kube.instants import rfc3339
-from webhook.reconciler.plans.actions import Action, Ask, Ending, Prepare, Wait
-from webhook.reconciler.plans.plan import PlanIndex, Tries
-from webhook.reconciler.plans.recheck import later_equals
+from webhook.reconciler.plans.actions import Ending, Tries, Verb, Wait
+from webhook.reconciler.plans.plan import PlanIndex
+from webhook.reconciler.plans.room import later_equals
 from webhook.reconciler.state.annotations import PlanRecord, PlanVictim
 from webhook.reconciler.state.creations import ServerTime
 
 
 @pytest.mark.parametrize(
-    ("notice", "there", "expected"),
+    ("notice", "there", "verbs"),
     [
-        pytest.param(0.0, True, Ask, id="the victim stays: it is asked"),
-        pytest.param(60.0, True, Ask, id="its notice is not known any more, and the policy asks for none"),
-        pytest.param(0.0, False, Wait, id="nobody is left"),
+        pytest.param(0.0, True, [Verb.ASK], id="the victim stays: it is asked"),
+        pytest.param(60.0, True, [Verb.ASK], id="its notice is not known any more, and the policy asks for none"),
+        pytest.param(0.0, False, [], id="nobody is left"),
     ],
 )
-async def test_a_new_leader_goes_on(notice: float, there: bool, expected: type[Action]):
+async def test_a_new_leader_goes_on(notice: float, there: bool, verbs: list[Verb]):
     """Who has to be told and asked is read off the victims; when the plan began is written."""
     setting, made = Setting(node("n1")), preemptor("p", "8", nominated="n1")
     record = PlanRecord(id="plan", node="n1", victims=(PlanVictim("default", "v", "uid-v"),), begun=rfc3339(START - 60))
-    planned(made, record.with_notice(notice))
+    planned(made, msgspec.structs.replace(record, notice=notice))
     setting.add(*([pod("v", "8", node="n1")] if there else []), made)
     desk = Desk(setting)
     desk.lead()
     plan = desk.reconciler.plans["default/p"]
     assert plan.nominated
     assert plan.evicting is not None
-    assert isinstance(desk.reconciler.plan_manager.next_action(plan), expected)
+    assert list(asks(desk.reconciler.plan_manager.look(plan))) == verbs
 
 
 @pytest.mark.parametrize(
@@ -76,6 +78,7 @@ async def test_who_is_still_being_asked_when_a_plan_ends(ending: Ending, counted
     setting.add(preemptor("p", "8"))
     desk.reconciler.turn()
     plan = desk.reconciler.plans["default/p"]
+    plan.busy = True
     plan.asking["uid-v"] = setting.state.pods.items()["default/v"]
     desk.reconciler.plan_manager.end(plan, ending)
     assert ("default/v" in setting.state.index.leaving) is counted_on
@@ -117,11 +120,10 @@ async def test_nobody_overtakes_who_is_asked_again(covered: str):
     desk.reconciler.turn()
     plan, manager = desk.reconciler.plans["default/p"], desk.reconciler.plan_manager
     are_nominated(plan)
-    plan.tried, plan.displaced = {"uid-a": True, "uid-b": True}, True
-    first = manager.next_action(plan)
-    assert isinstance(first, Prepare)
-    (asked,) = first.victims
-    plan.tries[asked.uid] = Tries(due=5.0)
-    assert manager.next_action(plan) == Wait(5.0)
+    plan.tried = {"uid-a": True, "uid-b": True}
+    first = asks(manager.look(plan))
+    (asked,) = first[Verb.PREPARE]
+    plan.tries[f"uid-{asked}"] = Tries(due=5.0)
+    assert manager.look(plan) == Wait(5.0)
     setting.clock.now = 5.0
-    assert manager.next_action(plan) == first
+    assert asks(manager.look(plan)) == first

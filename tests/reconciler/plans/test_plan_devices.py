@@ -4,14 +4,14 @@ from typing import Any
 
 import pytest
 
-from tests.reconciler.builders import START, Desk, planned, pod
+from tests.reconciler.builders import START, Desk, asks, planned, pod
 from tests.reconciler.device_settings import DRIVER, Devices, all_asked, begun, claim, uses
 from webhook.kube.instants import rfc3339
 from webhook.preemption.snapshot.device_index import DeviceId
 from webhook.preemption.snapshot.kinds import PODS
 from webhook.reconciler.evaluate.outcomes import Evicts, Fits, Unschedulable, Waits
-from webhook.reconciler.plans import next_action
-from webhook.reconciler.plans.actions import Ask, End, Ending, Wait
+from webhook.reconciler.plans import look
+from webhook.reconciler.plans.actions import End, Ending, Verb, Wait
 from webhook.reconciler.plans.plan import Plan
 
 
@@ -55,14 +55,14 @@ async def test_between_the_end_of_the_victims_and_the_deallocation():
     all_gone(setting, desk, plan, deallocated=False)
     manager = desk.reconciler.plan_manager
     setting.clock.now += 3600.0
-    assert isinstance(manager.next_action(plan), Wait)
+    assert isinstance(manager.look(plan), Wait)
     assert setting.state.pending.awaits_deallocation({victim.uid for victim in plan.record.victims})
     assert plan.deadline == float("inf")
     assert isinstance(setting.evaluate(setting.wants("q", 2)), Evicts)
     setting.remove("default/q")
     for victim in plan.record.victims:
         setting.deallocated(f"c-{victim.name}")
-    assert isinstance(manager.next_action(plan), Wait)
+    assert isinstance(manager.look(plan), Wait)
     assert plan.roomy == 3600.0
 
 
@@ -86,10 +86,10 @@ async def test_a_stranger_takes_the_devices():
     setting.add(pod("stranger", "100m", node="n1", priority=1000, spec=uses("c-stranger")))
     taken = sorted(held)
     setting.claim(claim("c-stranger", held=(taken[0],), by=("stranger",)))
-    assert isinstance(manager.next_action(plan), Wait)
+    assert isinstance(manager.look(plan), Wait)
     assert {one.device for one in plan.devices} == {free, taken[1]}
     setting.claim(claim("c-stranger", 2, held=(taken[0], free), by=("stranger",)))
-    action = manager.next_action(plan)
+    action = manager.look(plan)
     assert isinstance(action, End)
     assert action.ending is Ending.DEVICES_TAKEN
     assert f"default/c-stranger ({DRIVER}/n1/{free})" in action.note
@@ -104,7 +104,7 @@ async def test_an_owner_that_takes_the_devices_again_is_passed_over():
     setting.add(pod("n1-0-new", "100m", annotations={}, owner=("Job", "j"), spec=own))
     setting.claim(claim("c-new", held=("d0",), by=("n1-0-new",)))
     manager = desk.reconciler.plan_manager
-    action = manager.next_action(plan)
+    action = manager.look(plan)
     assert isinstance(action, End)
     assert manager.end(plan, action.ending, plan.member(action.member))
     assert action.ending is Ending.DEVICES_TAKEN
@@ -117,7 +117,7 @@ async def test_its_own_scheduler_takes_the_devices():
     desk, plan = begun(setting, setting.wants("p", 1))
     all_gone(setting, desk, plan)
     setting.claim(claim("c-p", held=("d0",), by=("p",)))
-    assert isinstance(desk.reconciler.plan_manager.next_action(plan), Wait)
+    assert isinstance(desk.reconciler.plan_manager.look(plan), Wait)
 
 
 def with_graces(*seconds: int) -> Devices:
@@ -138,13 +138,8 @@ async def test_victims_end_together():
         plan.tried[victim.uid] = True
 
     def asked() -> list[str] | float:
-        match manager.next_action(plan):
-            case Ask(victims):
-                return [victim.name for victim in victims]
-            case Wait(until):
-                return until
-            case other:
-                raise AssertionError(other)
+        step = manager.look(plan)
+        return step.until if isinstance(step, Wait) else asks(step)[Verb.ASK]
 
     assert asked() == ["n1-0"]
     manager.asked(plan, setting.state.pods.get("default/n1-0"))
@@ -165,9 +160,7 @@ async def test_whoever_may_refuse_is_asked_before_all_end_together():
     for victim in plan.record.victims:
         plan.tried[victim.uid] = victim.name == "n1-0"
     for name in ("n1-1", "n1-0"):
-        action = manager.next_action(plan)
-        assert isinstance(action, Ask)
-        assert [victim.name for victim in action.victims] == [name]
+        assert asks(manager.look(plan)) == {Verb.ASK: [name]}
         manager.asked(plan, setting.state.pods.get(f"default/{name}"))
 
 
@@ -176,8 +169,8 @@ async def test_no_plan_is_looked_at_again_at_once(monkeypatch):
     setting = Devices(n1=1)
     desk, plan = begun(setting, setting.wants("p", 1))
     setting.clock.now = 100.0
-    monkeypatch.setattr(next_action, "asked_in_step", lambda *_: ([], 99.0))
-    assert desk.reconciler.plan_manager.next_action(plan) == Wait(100.05)
+    monkeypatch.setattr(look, "asked_in_step", lambda *_: ([], 99.0))
+    assert desk.reconciler.plan_manager.look(plan) == Wait(100.05)
 
 
 @pytest.mark.parametrize("deallocated", [False, True], ids=["claims as they were", "claims taken back"])
@@ -201,7 +194,7 @@ async def test_a_new_leader_holds_what_the_plan_names(deallocated: bool):
     led.lead()
     taken = led.reconciler.plans["default/p"]
     assert taken.devices == held
-    assert isinstance(led.reconciler.plan_manager.next_action(taken), Wait)
+    assert isinstance(led.reconciler.plan_manager.look(taken), Wait)
     assert isinstance(fresh.evaluate(fresh.wants("q", 1)), Unschedulable)
 
 

@@ -62,7 +62,7 @@ async def test_an_owner_is_blamed_for_what_the_preemptor_lacks(came: list[Came],
     for number, one in enumerate(came):
         setting.add(pod(f"new-{number}", one.cpu, node="n1", created=rfc3339(START + one.made), **owner_of(one)))
     manager = desk.reconciler.plan_manager
-    action = manager.next_action(plan)
+    action = manager.look(plan)
     assert isinstance(action, End)
     assert action.ending is Ending.SPACE_TAKEN
     manager.end(plan, action.ending, plan.member(action.member) if action.member else None)
@@ -89,12 +89,12 @@ async def test_nobody_is_blamed_for_a_node_that_changed(spec: dict, why: str):
     setting.add(pod("web-1", "2", node="n1", owner=("Job", "web"), created=rfc3339(START + 1)))
     setting.remove("default/web-0")
     manager = desk.reconciler.plan_manager
-    assert isinstance(manager.next_action(plan), Wait)
+    assert isinstance(manager.look(plan), Wait)
     changed = msgspec.convert(
         {"metadata": {"name": "n1"}, "spec": spec, "status": {"allocatable": {"cpu": "8"}}}, type(node("n1"))
     )
     setting.state.nodes.take("n1", changed)
-    action = manager.next_action(plan)
+    action = manager.look(plan)
     assert isinstance(action, End)
     assert (action.ending, why in action.note) == (Ending.NODE_CHANGED, True), action
     manager.end(plan, action.ending, plan.member(action.member) if action.member else None)

@@ -3,7 +3,7 @@
 import pytest
 
 from webhook.kube.errors import NO_ANSWER, ApiError
-from webhook.reconciler.plans.plan import TRIES, Tries
+from webhook.reconciler.plans.actions import TRIES, Tries
 
 THROTTLED = ApiError(429, "", "Too many requests, please try again later.", retry_after=3.0)
 REFUSED = ApiError(429, "TooManyRequests", "not today", details={"name": "v"})
@@ -28,7 +28,8 @@ def test_it_is_asked_again_after_a_while(error: ApiError, pauses: list[float | N
     """A 429 without a Status is about the server, not about the victim; None is where the server is asked for it."""
     tries, now = Tries(), 100.0
     for pause in pauses:
-        assert tries.failed(error, now) is (pause is not None)
+        tries.failed(error, now)
+        assert tries.over is (pause is None)
         assert pause is None or tries.due - now == pytest.approx(pause)
         now += 10.0
     assert (tries.begun, tries.unclear, tries.may_have_left) == (begun, unclear, begun or unclear)
@@ -40,7 +41,8 @@ def test_nobody_keeps_a_pod_by_changing_it():
     for number in range(TRIES):
         assert not tries.whatever
         for _ in range(TRIES - 1):
-            assert tries.failed(BROKEN, 0.0)
+            tries.failed(BROKEN, 0.0)
+            assert not tries.over
         tries.changed(float(number))
         assert tries.due > number
     assert tries.whatever

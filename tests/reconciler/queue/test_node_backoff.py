@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from tests.reconciler.builders import Desk, Setting, node, pod, preemptor, under_way
+from tests.reconciler.builders import Desk, Setting, asks, node, pod, preemptor
 from webhook.reconciler.evaluate.outcomes import Evicts, Fits, Unschedulable
-from webhook.reconciler.plans.plan import remaining
-from webhook.reconciler.plans.recheck import PlanContext, Situation, recheck
+from webhook.reconciler.plans.actions import Verb
 from webhook.reconciler.queue import node_backoff
 from webhook.reconciler.queue.node_backoff import PATIENCE, NodeBackoff
 
@@ -159,7 +158,5 @@ async def test_a_pod_that_is_bound_nowhere_is_served_all_the_same(monkeypatch: p
     assert decision["node"] == "n5"
     plan = desk.reconciler.plans["default/p"]
     assert plan.left_out == {f"n{number}" for number in range(5)}
-    context = PlanContext(setting.evaluator, setting.policy_set, under_way(plan))
-    left = remaining(setting.state, plan)
-    pods = [(plan.members[0], setting.state.pods.get(plan.key))]
-    assert recheck(Situation(plan, context, pods, setting.at, left), setting.policy) is None
+    plan.rehearsed = False
+    assert asks(setting.look(plan)) == {Verb.ASK: ["v"]}

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
 import time
 from collections.abc import Awaitable, Callable
-from enum import StrEnum
+from functools import partial
 from typing import Any, TypeVar
 
 from webhook.kube.client import Client
@@ -22,16 +23,17 @@ from webhook.kube.pods import is_deferred
 from webhook.kube.resources import POD
 from webhook.kube.transport import BEFORE_SENDING
 from webhook.policy.model.values import DECISION, PLAN
-from webhook.reconciler.plans.plan import FIRST_PAUSE, LONGEST_PAUSE, TRIES, is_on_its_way, may_pass
+from webhook.reconciler.plans.actions import FIRST_PAUSE, LONGEST_PAUSE, TRIES, Effect, is_on_its_way, may_pass
 from webhook.reconciler.state.annotations import (
     DecisionRecord,
     PlanRecord,
-    PlanVictim,
     digest_of,
     encode,
     plan_id_of,
     plans_growth,
 )
+
+log = logging.getLogger(__name__)
 
 _AT_ONCE = 32
 """Nominations, clearings and reads under way at a time; more would only wait in the API server instead of here."""
@@ -56,20 +58,7 @@ class DeposedError(Exception):
 
 
 class StaleError(Exception):
-    """The preemptor, or its node, is no longer what the plan was made for."""
-
-
-class EvictionResult(StrEnum):
-    """What the API server says to a request to leave, or what the pod says after it.
-
-    ASKED: it was granted. GONE: the pod is not there any more. REFUSED: a budget does not allow it now. UNKNOWN: the
-    server cannot say whether it would grant it.
-    """
-
-    ASKED = "asked"
-    GONE = "gone"
-    REFUSED = "refused"
-    UNKNOWN = "unknown"
+    """The pod is gone."""
 
 
 class Writer:
@@ -108,8 +97,8 @@ class Writer:
     async def until_written(self, pod: Pod, write: Callable[[Pod], Awaitable[T]], *, patient: bool = False) -> T:
         """What `write` comes to for a pod as it is known, and after each failure for the pod as it is read again.
 
-        It goes on for some tries, if it is `patient` as long as trying again may help. Raises StaleError if the pod is
-        gone, ApiError if trying again would not help.
+        It goes on for some tries, or if it is `patient` until it is done. Raises StaleError if the pod is gone,
+        ApiError if trying again would not help.
         """
         for attempt in itertools.count():
             try:
@@ -117,11 +106,15 @@ class Writer:
             except ApiError as error:
                 if error.status == 404:
                     raise StaleError(f"{key_of(pod)} is gone") from error
-                tried = min(attempt, TRIES - 2) if patient else attempt
-                if not (may_pass(error) or error.status == 409) or tried >= TRIES - 1:
+                helps = may_pass(error) or error.status == 409
+                if not patient and not (helps and attempt < TRIES - 1):
                     raise
-                pause = FIRST_PAUSE * 3**tried if tried or error.status != 409 else 0.0
-                await asyncio.sleep(min(LONGEST_PAUSE, max(pause, error.retry_after or 0.0)))
+                if not helps:
+                    log.warning("what is written on %s cannot be taken off yet: %s", key_of(pod), error)
+                pause = FIRST_PAUSE * 3 ** min(attempt, TRIES) if attempt or error.status != 409 else 0.0
+                await asyncio.sleep(
+                    min(LONGEST_PAUSE, max(pause, error.retry_after or 0.0)) if helps else LONGEST_PAUSE
+                )
         raise AssertionError("it is tried until it is written or fails")
 
     async def patch_status(self, what: str, pod: Pod, body: dict[str, Any]) -> Pod:
@@ -145,12 +138,12 @@ class Writer:
     ) -> None:
         """Write annotations and a condition of a pod, if it is still as it is known, or whatever it is by now."""
         meta = pod.metadata
-        known = {"uid": meta.uid} if whatever else {"uid": meta.uid, "resourceVersion": meta.resource_version}
+        known = _known(pod, "" if whatever else meta.resource_version)
         body = {"metadata": {**known, "annotations": annotations}, "status": {"conditions": [condition]}}
         path = POD.path(meta.namespace, meta.name, "status")
         await self.timely(what, lambda: self._client.patch(path, body, kind="strategic"))
 
-    async def read(self, known: ObjectMeta | PlanVictim) -> Pod:
+    async def read(self, known: ObjectMeta) -> Pod:
         """The pod as the server has it. Raises StaleError if it is gone or another of its name."""
         path = POD.path(known.namespace, known.name)
         fresh = await unless_absent(self.timely("read", lambda: self._client.get(path, Pod)))
@@ -160,19 +153,13 @@ class Writer:
             raise StaleError(f"{known.namespace}/{known.name} is another pod of that name now")
         return fresh
 
-    async def removing(self, what: str, ask: Callable[[], Awaitable[T]]) -> T:
-        """A request that removes a pod, which may take longer than others, and for which there are turns of its own."""
-        return await self.timely(what, ask, self._evictions, _LONGEST_EVICTION)
+    async def timely(self, what: str, ask: Callable[[], Awaitable[T]], *, removes: bool = False) -> T:
+        """A request in its turn, if this process still leads then; one that hangs must not outlast the lease.
 
-    async def timely(
-        self,
-        what: str,
-        ask: Callable[[], Awaitable[T]],
-        gate: asyncio.Semaphore | None = None,
-        longest: float = _LONGEST_WRITE,
-    ) -> T:
-        """A request in its turn, if this process still leads then; one that hangs must not outlast the lease."""
-        async with gate or self._gate:
+        One that removes a pod may take longer than others, and there are turns of its own for these.
+        """
+        gate, longest = (self._evictions, _LONGEST_EVICTION) if removes else (self._gate, _LONGEST_WRITE)
+        async with gate:
             if (patience := min(await self.lease_left(), longest)) <= 0:
                 raise DeposedError("this process does not hold the lease")
             begun = time.perf_counter()
@@ -192,43 +179,23 @@ class Writer:
             raise DeposedError("this process does not hold the lease any more")
 
     async def nominate(
-        self,
-        pod: Pod,
-        record: PlanRecord,
-        decision: DecisionRecord | None,
-        still_wanted: Callable[[Pod], object],
-        noted: Callable[[str], None],
+        self, pod: Pod, record: PlanRecord, decision: DecisionRecord | None, noted: Callable[[str], None]
     ) -> None:
         """Write nomination, plan and decision, if there is one, in one patch (docs/kubernetes-behaviour.md K20).
 
-        The digest of it is `noted` before, together with the decision that is on the pod then.
-        If the pod has changed meanwhile it is read again, and written if `still_wanted`. Raises StaleError if
-        it is not, or carries another plan; ApiError if the API refuses.
+        The digest of it is `noted` before, together with the decision that is on the pod then. Raises ApiError.
         """
         told = encode(decision) if decision else (pod.metadata.annotations or {}).get(DECISION, "")
         texts = {PLAN: encode(record)} | ({DECISION: told} if told else {})
         noted(digest_of(pod, texts))
-        body = {
-            "metadata": {"annotations": texts},
-            "status": {} if record.resize else {"nominatedNodeName": record.node},
-        }
-        before = plan_id_of(pod)  # one that is over, and whose place the new plan takes
-
-        async def write(current: Pod) -> None:
-            if current is not pod:
-                if (current.metadata.annotations or {}).get(PLAN) == texts[PLAN]:
-                    return
-                if plan_id_of(current) not in ("", before, record.id) or not still_wanted(current):
-                    raise StaleError(f"{key_of(pod)} has changed since the decision")
-            await self.patch_status("nominate", current, body)
-
-        await self.until_written(pod, write)
+        status = {} if record.resize else {"nominatedNodeName": record.node}
+        await self.patch_status("nominate", pod, {"metadata": {"annotations": texts}, "status": status})
 
     async def clear(self, pod: Pod, plan_id: str, node: str) -> Pod | None:
         """Take plan and nomination off a preemptor; returns it without them, None if it is gone.
 
         A nomination to another node than the plan's is somebody else's and stays. Goes on until it is done or the pod
-        no longer carries this plan. Raises ApiError if trying again would not help.
+        no longer carries this plan.
         """
 
         async def write(current: Pod) -> Pod:
@@ -244,42 +211,40 @@ class Writer:
         except StaleError:
             return None
 
-    async def displace(self, pod: Pod) -> bool:
+    async def displace(self, pod: Pod) -> Effect:
         """Take the nomination of a pod of lower priority, and a plan behind it (docs/semantics.md E2).
 
-        False if the pod is not nominated to that node any more. Raises StaleError if it is bound to the node: then the
-        room is taken. Raises ApiError if trying again would not help.
+        GONE if the pod is not nominated to that node any more, UNKNOWN if it is bound to the node: then the room is
+        taken. Raises ApiError if trying again would not help.
         """
         node = pod.status.nominated_node_name
 
-        async def write(current: Pod) -> bool | None:
+        async def write(current: Pod) -> Effect:
             if current.spec.node_name or current.status.nominated_node_name != node:
-                return None if current.spec.node_name == node else False
+                return Effect.UNKNOWN if current.spec.node_name == node else Effect.GONE
             await self.patch_status("displace", current, _CLEARED)
-            return True
+            return Effect.DONE
 
         try:
-            displaced = await self.until_written(pod, write)
+            return await self.until_written(pod, write)
         except StaleError:
-            return False
-        if displaced is None:
-            raise StaleError(f"{key_of(pod)} was bound to {node} meanwhile")
-        return displaced
+            return Effect.GONE
 
     async def evict(
-        self, victim: PlanVictim, grace_period: int | None, version: str, *, delete: bool = False, dry_run: bool = False
-    ) -> EvictionResult:
+        self, pod: Pod, grace_period: int | None, version: str, *, delete: bool = False, dry_run: bool = False
+    ) -> Effect:
         """Ask a victim to leave if it is of that resourceVersion, without one whatever it is by now.
 
         The Eviction API keeps budgets, and to `delete` asks none. With `dry_run` nothing happens
         (docs/kubernetes-behaviour.md K49). Raises ApiError if no answer says what becomes of it.
         """
-        path = POD.path(victim.namespace, victim.name)
+        meta = pod.metadata
+        path = POD.path(meta.namespace, meta.name)
         query: dict[str, Any] = {"dryRun": "All"} if dry_run else {}
         grace = {} if grace_period is None else {"gracePeriodSeconds": grace_period}
-        options: dict[str, Any] = {"preconditions": _known(victim, version), **grace}
+        options: dict[str, Any] = {"preconditions": _known(pod, version), **grace}
         deletion = {"apiVersion": "v1", "kind": "DeleteOptions", **options}
-        named = {"name": victim.name, "namespace": victim.namespace}
+        named = {"name": meta.name, "namespace": meta.namespace}
         eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": named, "deleteOptions": options}
 
         async def ask() -> None:
@@ -289,18 +254,18 @@ class Writer:
                 await self._client.create(f"{path}/eviction", eviction, **query)
 
         try:
-            await self.removing("try" if dry_run else "delete" if delete else "evict", ask)
+            await self.timely("try" if dry_run else "delete" if delete else "evict", ask, removes=True)
         except ApiError as error:
             if error.status == 404:
-                return EvictionResult.GONE
+                return Effect.GONE
             if error.status == 429 and "DisruptionBudget" in error.causes():
-                return EvictionResult.REFUSED
+                return Effect.REFUSED
             if dry_run and (is_on_its_way(error) or (error.status == 400 and "dry run" in error.message)):
-                return EvictionResult.UNKNOWN
+                return Effect.UNKNOWN
             raise
-        return EvictionResult.ASKED
+        return Effect.DONE
 
-    async def mark(self, victim: PlanVictim, now: float, version: str) -> Pod:
+    async def mark(self, pod: Pod, now: float, version: str) -> Pod:
         """Write the condition DisruptionTarget on a victim of that resourceVersion, or whatever it is without one."""
         condition = {
             "type": "DisruptionTarget",
@@ -309,19 +274,13 @@ class Writer:
             "message": "giveway: preempting to accommodate a higher priority pod",
             "lastTransitionTime": rfc3339(now),
         }
-        path = POD.path(victim.namespace, victim.name, "status")
-        patch = {"metadata": _known(victim, version), "status": {"conditions": [condition]}}
-        return await self.removing("mark", lambda: self._client.patch(path, patch, kind="strategic", as_=Pod))
-
-    async def fate(self, victim: PlanVictim) -> EvictionResult | None:
-        """What became of a victim, by the server's own word; None if it is there and stays. Raises ApiError."""
-        try:
-            pod = await self.read(victim)
-        except StaleError:
-            return EvictionResult.GONE
-        return EvictionResult.ASKED if pod.metadata.deletion_timestamp else None
+        path = POD.path(pod.metadata.namespace, pod.metadata.name, "status")
+        patch = {"metadata": _known(pod, version), "status": {"conditions": [condition]}}
+        ask = partial(self._client.patch, path, patch, kind="strategic", as_=Pod)
+        return await self.timely("mark", ask, removes=True)
 
 
-def _known(victim: PlanVictim, version: str) -> dict[str, Any]:
+def _known(pod: Pod, version: str) -> dict[str, Any]:
     """This victim and no successor of its name, of that resourceVersion if there is one."""
-    return {"uid": victim.uid, "resourceVersion": version} if version else {"uid": victim.uid}
+    uid = pod.metadata.uid
+    return {"uid": uid, "resourceVersion": version} if version else {"uid": uid}

@@ -1,17 +1,29 @@
-"""What can be done next for a plan, and how it ends. `plans.next_action` says what is, `evict.executor` does it.
+"""What can be done next for a plan, what comes of it, and how it ends.
 
-docs/operations.md has the table of endings for people.
+`plans.look` says what is done, `evict.executor` does it. A request about a pod that came to nothing is made again after
+a pause (docs/reconciler.md). docs/operations.md has the table of endings for people.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 from typing import NamedTuple
 
+from webhook.kube.errors import NO_ANSWER, ApiError
 from webhook.kube.objects.pod import Pod
-from webhook.reconciler.state.annotations import PlanVictim
+
+TRIES = 4
+"""So often at most in a row, if trying again may help."""
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
+_AWAY_PAUSE = 1.0
+"""Seconds, at least, between two tries while the API server is away or throttles, or the victim is on its way out."""
+_ON_ITS_WAY = ("in progress", "eviction triggered evacuation")
+"""What those say who answer an eviction with 429 because they have begun to move the pod: KubeVirt's words are
+"Evacuation in progress" and "Eviction triggered evacuation of VMI" (the latter is what the descheduler looks for)."""
 
 
 class Ending(StrEnum):
@@ -48,7 +60,7 @@ class EndingRow(NamedTuple):
     at_once: bool
 
 
-LEAVES = frozenset({Ending.BOUND, Ending.RESIZED, Ending.DELETED, Ending.LOST})
+LEAVES = frozenset({Ending.BOUND, Ending.RESIZED, Ending.DELETED, Ending.LOST, Ending.DISPLACED})
 """By these a member of a gang leaves the plan, which goes on for the others as long as they are enough."""
 _DONE = EndingRow(ends_preemptor=True, lost_room=False, blames_preemptor=False, at_once=False)
 _BLAMELESS = EndingRow(ends_preemptor=False, lost_room=False, blames_preemptor=False, at_once=True)
@@ -77,20 +89,136 @@ ENDINGS: Mapping[Ending, EndingRow] = MappingProxyType(
 )
 
 
-class Nominate(NamedTuple):
-    """Write nomination and plan, by which victims are told so many seconds before they are asked.
+class Verb(StrEnum):
+    """What is asked of the API server about a pod, and what for.
 
-    Meanwhile find out for these victims what `Try` does.
+    NOMINATE: write nomination and plan on a member. DISPLACE: clear the nomination of another pod. TRY: ask with
+    `dryRun` whether a victim would go: one that is kept would cost the others. TELL: give a victim its notice. PREPARE:
+    read a victim, or mark it as to be deleted: what is learned by that says whether it may be asked. ASK: have it
+    leave. READ: find out whether one that was asked leaves, since no answer said so.
     """
 
-    victims: tuple[PlanVictim, ...]
-    notice: float
+    NOMINATE = "nominate"
+    DISPLACE = "displace"
+    TRY = "try"
+    TELL = "tell"
+    PREPARE = "prepare"
+    ASK = "ask"
+    READ = "read"
 
 
-class Displace(NamedTuple):
-    """Clear the nominations of these pods, if there are any."""
+class PodRequest(NamedTuple):
+    """One request about a pod, as it was when that was found to be right."""
 
-    pods: tuple[Pod, ...]
+    verb: Verb
+    pod: Pod
+
+
+class Effect(StrEnum):
+    """What the API server says to a request.
+
+    DONE: it was done, or would be. GONE: the pod is not there any more. REFUSED: a budget does not allow it now.
+    UNKNOWN: the server cannot say whether it would; the nomination that was to be cleared is a binding by now; a victim
+    that was read does not leave.
+    """
+
+    DONE = "done"
+    GONE = "gone"
+    REFUSED = "refused"
+    UNKNOWN = "unknown"
+
+
+class PodAnswer(NamedTuple):
+    """What came of a request: what the server says, or the error."""
+
+    request: PodRequest
+    said: Effect | ApiError
+    fresh: Pod | None = None
+    """The victim, as it was read or marked, if it can be asked now."""
+    until: float = 0.0
+    """When the notice that it was given is over, in monotonic seconds."""
+
+    @property
+    def goes(self) -> bool:
+        """Whether the victim leaves, or is gone."""
+        about = self.request.verb in {Verb.PREPARE, Verb.ASK, Verb.READ} and self.fresh is None
+        return about and self.said in {Effect.DONE, Effect.GONE}
+
+
+def may_pass(error: ApiError) -> bool:
+    """Whether trying again may help: no answer, throttled, or a server in trouble."""
+    return error.status in {NO_ANSWER, 429} or error.status >= 500
+
+
+def is_on_its_way(error: ApiError) -> bool:
+    """Whether the server says that somebody has begun to move the pod."""
+    return error.status == 429 and any(words in error.message.lower() for words in _ON_ITS_WAY)
+
+
+@dataclass(slots=True)
+class Tries:
+    """The requests about a pod that came to nothing so far, and when the next one is `due`, in monotonic seconds."""
+
+    failures: int = 0
+    """Those in a row that may pass."""
+    conflicts: int = 0
+    """Those for a pod that had changed since it was seen."""
+    begun: bool = False
+    """Whether the server has said that the pod is on its way out."""
+    unclear: bool = False
+    """Whether one may have been carried out although the answer was lost."""
+    refused: bool = False
+    """Whether a budget did not let it go when it was asked last."""
+    over: bool = False
+    """Whether asking again would not help: only the pod itself says what became of it."""
+    conflicting: str = ""
+    """The resourceVersion by which a member could not be nominated, since it had another one by then."""
+    stays: bool = False
+    """Whether the pod has said that it does not leave."""
+    pause: float = 0.0
+    due: float = -math.inf
+
+    @property
+    def may_have_left(self) -> bool:
+        """Whether the pod may be on its way out by what was asked so far."""
+        return self.begun or self.unclear
+
+    @property
+    def whatever(self) -> bool:
+        """Whether it is asked as it is, however it has changed: nobody keeps a pod by changing it all the time."""
+        return self.conflicts >= TRIES
+
+    def changed(self, now: float) -> None:
+        """The pod is not as it was seen: it is judged again, by what the watch shows by then."""
+        self.conflicts, self.failures = self.conflicts + 1, 0
+        self._wait(FIRST_PAUSE, None, now)
+
+    def failed(self, error: ApiError, now: float) -> None:
+        """It came to this error: it is asked again after a pause, or it is over."""
+        self.unclear |= error.status == NO_ANSWER or error.status >= 500
+        self.begun |= is_on_its_way(error)
+        if is_on_its_way(error) or error.throttled or error.reason == "Unreachable":
+            self.rest(now, error)
+            return
+        self.failures += 1
+        self._wait(FIRST_PAUSE * 3 ** (self.failures - 1), error, now)
+        self.over = not may_pass(error) or error.reason == "Timeout" or self.failures >= TRIES
+
+    def rest(self, now: float, error: ApiError | None = None) -> None:
+        """The pod takes its time, or the server has none: it is asked after longer and longer pauses."""
+        self.failures = 0
+        self._wait(max(_AWAY_PAUSE, 2 * self.pause), error, now)
+
+    def _wait(self, pause: float, error: ApiError | None, now: float) -> None:
+        self.pause = min(LONGEST_PAUSE, pause)
+        asked = error.retry_after or 0.0 if error is not None else 0.0
+        self.due = now + min(LONGEST_PAUSE, max(self.pause, asked))
+
+
+class Do(NamedTuple):
+    """These requests are to be made, side by side."""
+
+    requests: tuple[PodRequest, ...]
 
 
 class Spare(NamedTuple):
@@ -100,35 +228,12 @@ class Spare(NamedTuple):
     why: str
 
 
-class Try(NamedTuple):
-    """Ask with `dryRun` whether the API server would let these victims go: one that it keeps would cost the others."""
-
-    victims: tuple[PlanVictim, ...]
-
-
-class Notify(NamedTuple):
-    """Tell these victims that they are asked to leave in so many seconds."""
-
-    victims: tuple[PlanVictim, ...]
-    seconds: float
-
-
-class Prepare(NamedTuple):
-    """Read these victims, or mark them as to be deleted: what is learned by that says whether they may be asked."""
-
-    victims: tuple[PlanVictim, ...]
-
-
-class Ask(NamedTuple):
-    """Ask these victims to leave, side by side."""
-
-    victims: tuple[PlanVictim, ...]
-
-
 class Wait(NamedTuple):
     """Nothing is to be done until something happens, or until then, in monotonic seconds."""
 
     until: float
+    all_asked: bool = False
+    """Whether nobody is left to be asked."""
 
 
 class End(NamedTuple):
@@ -140,8 +245,4 @@ class End(NamedTuple):
     """`namespace/name`."""
 
 
-AboutVictims = Try | Notify | Prepare | Ask
-"""What is done about several victims, side by side."""
-Step = Nominate | Displace | AboutVictims
-"""What is done for a plan, one thing after the other."""
-Action = Step | Spare | Wait | End
+Step = Do | Spare | Wait | End

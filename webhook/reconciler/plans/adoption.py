@@ -1,7 +1,7 @@
 """What a new leader takes over from the one before: the evictions, and the plans that are written on pods.
 
 An annotation is text that somebody wrote, so a plan is believed only if the log of evictions has the digest of just
-that text. If nobody was asked for it, a decision made now has to ask for just the same pods.
+that text. Then it is a plan like any other: a look at it says whether and how it goes on.
 """
 
 from __future__ import annotations
@@ -12,24 +12,18 @@ from collections.abc import Collection, Iterable
 from contextlib import suppress
 from typing import NamedTuple
 
-from webhook.kube.instants import epoch, epoch_or
+from webhook.kube.instants import epoch
 from webhook.kube.objects.meta import key_of
 from webhook.kube.objects.pod import Pod
-from webhook.kube.pods import is_terminal
 from webhook.policy.model.preemption import PreemptionPolicy
 from webhook.policy.model.values import PLAN
-from webhook.preemption.snapshot.amounts import ClusterError
 from webhook.preemption.snapshot.device_index import DeviceId
-from webhook.preemption.victims.rules import Rules
 from webhook.reconciler.clock import Now
-from webhook.reconciler.evaluate.evaluation import unnominated
 from webhook.reconciler.evaluate.evaluator import Evaluator
-from webhook.reconciler.evaluate.victim_exclusions import decide_with_exclusions
 from webhook.reconciler.evictions.store import EvictionRecord, recall
 from webhook.reconciler.plans.plan import Member, Plan, group_names, is_leaving
-from webhook.reconciler.plans.plan_devices import devices_for
 from webhook.reconciler.plans.plan_manager import PlanManager
-from webhook.reconciler.plans.recheck import time_for
+from webhook.reconciler.plans.room import devices_for, time_for
 from webhook.reconciler.preemptors import PolicySet, lacks_post_filter
 from webhook.reconciler.state.annotations import (
     PlanMember,
@@ -52,29 +46,25 @@ class TakeOff(NamedTuple):
     node: str
 
 
-class Adopted(NamedTuple):
-    """A plan of an earlier leader is under way here; it must end if `outdated` says why."""
-
-    plan: Plan
-    outdated: str = ""
-
-
 def adopt(
     pod: Pod, manager: PlanManager, policy_set: PolicySet, clearing: Collection[tuple[str, str]]
-) -> Adopted | TakeOff | None:
+) -> Plan | TakeOff | None:
     """Take over the plan an earlier leader wrote on a pod; None if it carries none, or one that is being taken off.
 
     `clearing` are the plans that this process is taking off their pods, each with the uid of the pod. The plan of a
     gang is taken over with all members that are there, also those on which the earlier leader has not written it yet.
     """
     # 1. Read it. What no version of giveway would write is taken off.
-    state, name, evictions = manager.evaluator.state, key_of(pod), manager.evaluator.log
+    state, evictions = manager.evaluator.state, manager.evaluator.log
     try:
         record = plan_of(pod)
     except UnreadableError as error:
-        log.warning("%s: %s; taking it off", name, error)
+        log.warning("%s: %s; taking it off", key_of(pod), error)
         return TakeOff((pod.metadata.annotations or {})[PLAN], pod.status.nominated_node_name)
-    if record is None or (record.id, pod.metadata.uid) in clearing or state.pending.is_cleared(name, record.id):
+    being_cleared = record is not None and (
+        (record.id, pod.metadata.uid) in clearing or state.pending.is_cleared(key_of(pod), record.id)
+    )
+    if record is None or being_cleared:
         return None
     # 2. Take it off if the leader before did not have it under way like this, or it is over: without its nomination
     #    though the scheduler clears none, or for a pod to leave alone, or one that goes on without this pod.
@@ -87,35 +77,27 @@ def adopt(
     if not under_way or policy is None or record.id in manager.index.by_id:
         del evictions.plans[pod.metadata.uid]
         return TakeOff(record.id, record.node)
-    # 3. Let it hold its room. Its time begins again: while nobody led, nobody could see the scheduler at work.
+    # 3. Let it hold its room. Its time begins again: while nobody led, nobody could see the scheduler at work. Rates
+    #    were granted to a plan that has evicted, by a clock that may differ.
     record = with_names(record, state.pods.items().values())
-    members = _members(pod, record, manager, clearing)
-    plan, remaining = _taken_over(members, record, manager, policy)
+    plan, remaining = _plan(record, _members(pod, record, manager, clearing), manager, policy)
     manager.index.add(plan)
-    for victim in plan.record.victims:
+    for victim in record.victims:
         if state.pod_of(victim.key, victim.uid) is None:
             state.pending.expect_deallocated(victim.uid)
-    pods = [(member, state.pods.items()[member.key]) for member in members]
-    for member, known in pods:
+    manager.expect(plan, policy, remaining)
+    for member in plan.members:
         manager.hold_devices(member, member.devices)
-        state.pending.hold(plan.id, (member.key, member.uid), member.node)
         if member.nominated:
-            manager.observe_nomination(plan, member, known)
-    manager.unchecked[plan.id] = None
-    # 4. If nobody was asked, go on only if a decision made now asks for just the victims that remain; that of a gang
-    #    goes on by the rules of now. So does a plan that has evicted, where it is: what was done would have been in
-    #    vain. Its rates were granted, by a clock that may differ.
-    outdated = ""
-    if remaining and math.isinf(plan.granted) and not plan.is_gang:
-        outdated = disagreement(manager.evaluator, pod, policy_set.rules[policy.name], plan.record)
-    if remaining and not outdated:
-        log.info("plan %s for %s: going on with it, %d victims remain", plan.id, name, len(remaining))
-        manager.expect(plan, policy, remaining)
-    # 5. A member on which no devices are written gets those that it would get once all victims are gone.
-    for member, known in pods if plan.is_gang else ():
+            manager.observe_nomination(plan, member, state.pods.items()[member.key])
+    # 4. A member on which no devices are written gets those that it would get once all victims are gone.
+    for member in plan.members if plan.is_gang else ():
         if not member.devices:
+            known = state.pods.items()[member.key]
             manager.hold_devices(member, devices_for(state.snapshot, known, member.node))
-    return Adopted(plan, outdated)
+    manager.unchecked[plan.id] = None
+    log.info("plan %s for %s: going on with it, %d victims remain", plan.id, plan.key, len(remaining))
+    return plan
 
 
 def _members(pod: Pod, record: PlanRecord, manager: PlanManager, clearing: Collection[tuple[str, str]]) -> list[Member]:
@@ -141,10 +123,10 @@ def _members(pod: Pod, record: PlanRecord, manager: PlanManager, clearing: Colle
     return members
 
 
-def _taken_over(
-    members: list[Member], record: PlanRecord, manager: PlanManager, policy: PreemptionPolicy
+def _plan(
+    record: PlanRecord, members: list[Member], manager: PlanManager, policy: PreemptionPolicy
 ) -> tuple[Plan, list[Pod]]:
-    """The plan as far as it has come, and its victims that remain: who was told and asked is read off the victims."""
+    """The plan, and its victims that remain: who was told and asked is read off the victims."""
     state, now, wall = manager.evaluator.state, manager.clock.monotonic(), manager.clock.wall()
     there = [known for victim in record.victims if (known := state.pod_of(victim.key, victim.uid)) is not None]
     remaining = [victim for victim in there if not is_leaving(victim)]
@@ -158,7 +140,6 @@ def _taken_over(
         announced=not remaining,
         evicting=state.creations.at(record.begun),
         notices=_notices(remaining, record, now, wall),
-        ends={victim.metadata.uid: _ends(manager, victim, policy) for victim in there if victim not in remaining},
         groups=group_names(state, record.victims),
         granted=now if gone else -math.inf,
         gone=gone,
@@ -179,39 +160,6 @@ def _notices(victims: Iterable[Pod], record: PlanRecord, now: float, wall: float
     notices = [(victim.metadata.uid, notice_of(victim)) for victim in victims]
     told = [(uid, notice) for uid, notice in notices if notice is not None and notice.plan == record.id]
     return {uid: now + min(epoch(notice.by) - wall, record.notice) for uid, notice in told}
-
-
-def _ends(manager: PlanManager, victim: Pod, policy: PreemptionPolicy) -> float:
-    """When a victim that is leaving has had its time to end, in monotonic seconds."""
-    left = epoch_or(victim.metadata.deletion_timestamp, 0.0) - manager.clock.wall()
-    return manager.clock.monotonic() + min(max(0.0, left), time_for([victim], policy))
-
-
-def disagreement(evaluator: Evaluator, pod: Pod, rules: Rules, record: PlanRecord) -> str:
-    """Why the rest of an earlier leader's plan must not be carried out; empty if it is what would be done now.
-
-    The decision is made as if the pod had no nomination. Rates are not asked, since the plan's victims count already,
-    and extenders neither, since they have agreed.
-    """
-    state, at = evaluator.state, Now.by(evaluator.clock)
-    leaving, excluded = state.snapshot.pods.leaving(), evaluator.exclusions(at.monotonic)
-    try:
-        decision = decide_with_exclusions(state, unnominated(pod), rules, at.wall, excluded, leaving=leaving)
-    except ClusterError as error:
-        return str(error)
-    if decision.fits:
-        return "it fits without preemption by now"
-    candidate = decision.selected
-    if candidate is None or candidate.node != record.node:
-        return f"preemption on {record.node} is not what would be done now"
-    wanted = {victim.uid for victim in candidate.victims if victim.key not in state.index.leaving}
-    if not wanted <= {victim.uid for victim in record.victims}:
-        return f"other pods than planned would have to go on {record.node}"
-    known = {victim.uid: state.pod_of(victim.key, victim.uid) for victim in record.victims}
-    alive = {
-        uid for uid, pod in known.items() if pod and not is_terminal(pod) and key_of(pod) not in state.index.leaving
-    }
-    return "" if alive == wanted else f"not all pods that were planned have to go on {record.node}"
 
 
 def recall_evictions(evaluator: Evaluator, policy_set: PolicySet, record: EvictionRecord) -> None:

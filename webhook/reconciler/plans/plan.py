@@ -1,105 +1,24 @@
-"""A plan for one preemptor or a gang, from the decision to the binding, and who is concerned by it. Acts on nothing.
-
-A request about a pod that came to nothing is made again after a pause (docs/reconciler.md).
-"""
+"""A plan for one preemptor or a gang, from the decision to the binding, and who is concerned by it. Acts on nothing."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import msgspec
 
-from webhook.kube.errors import NO_ANSWER, ApiError
+from webhook.kube.errors import ApiError
+from webhook.kube.objects.meta import key_of
 from webhook.kube.objects.pod import Pod
 from webhook.kube.pods import is_terminal
 from webhook.preemption.snapshot.device_index import DeviceId
 from webhook.preemption.snapshot.pod_groups import group_of, with_all_of
 from webhook.preemption.victims.rules import VictimReason
-from webhook.reconciler.plans.actions import Ending
+from webhook.reconciler.plans.actions import Effect, Ending, PodAnswer, Tries, Verb, may_pass
 from webhook.reconciler.state.annotations import DecisionRecord, PlanDevice, PlanRecord, PlanVictim
 from webhook.reconciler.state.creations import ServerTime
 from webhook.reconciler.state.state import State
-
-TRIES = 4
-"""So often at most in a row, if trying again may help."""
-FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
-_AWAY_PAUSE = 1.0
-"""Seconds, at least, between two tries while the API server is away or throttles, or the victim is on its way out."""
-_ON_ITS_WAY = ("in progress", "eviction triggered evacuation")
-"""What those say who answer an eviction with 429 because they have begun to move the pod: KubeVirt's words are
-"Evacuation in progress" and "Eviction triggered evacuation of VMI" (the latter is what the descheduler looks for)."""
-
-
-def may_pass(error: ApiError) -> bool:
-    """Whether trying again may help: no answer, throttled, or a server in trouble."""
-    return error.status in {NO_ANSWER, 429} or error.status >= 500
-
-
-def is_on_its_way(error: ApiError) -> bool:
-    """Whether the server says that somebody has begun to move the pod."""
-    return error.status == 429 and any(words in error.message.lower() for words in _ON_ITS_WAY)
-
-
-@dataclass(slots=True)
-class Tries:
-    """The requests about a pod that came to nothing so far, and when the next one is `due`, in monotonic seconds."""
-
-    failures: int = 0
-    """Those in a row that may pass."""
-    conflicts: int = 0
-    """Those for a pod that had changed since it was seen."""
-    begun: bool = False
-    """Whether the server has said that the pod is on its way out."""
-    unclear: bool = False
-    """Whether one may have been carried out although the answer was lost."""
-    pause: float = 0.0
-    due: float = -math.inf
-
-    @property
-    def may_have_left(self) -> bool:
-        """Whether the pod may be on its way out by what was asked so far."""
-        return self.begun or self.unclear
-
-    @property
-    def whatever(self) -> bool:
-        """Whether it is asked as it is, however it has changed: nobody keeps a pod by changing it all the time."""
-        return self.conflicts >= TRIES
-
-    def changed(self, now: float) -> None:
-        """The pod is not as it was seen: it is judged again, by what the watch shows by then."""
-        self.conflicts, self.failures = self.conflicts + 1, 0
-        self._wait(FIRST_PAUSE, None, now)
-
-    def failed(self, error: ApiError, now: float) -> bool:
-        """It came to this error: whether it is asked again. If not, only the pod itself says what became of it."""
-        self.unclear |= error.status == NO_ANSWER or error.status >= 500
-        self.begun |= is_on_its_way(error)
-        if is_on_its_way(error) or error.throttled:
-            self.rest(now, error)
-            return True
-        self.failures += 1
-        self._wait(FIRST_PAUSE * 3 ** (self.failures - 1), error, now)
-        return may_pass(error) and error.reason != "Timeout" and self.failures < TRIES
-
-    def rest(self, now: float, error: ApiError | None = None) -> None:
-        """The pod takes its time, or the server has none: it is asked after longer and longer pauses."""
-        self.failures = 0
-        self._wait(max(_AWAY_PAUSE, 2 * self.pause), error, now)
-
-    def _wait(self, pause: float, error: ApiError | None, now: float) -> None:
-        self.pause = min(LONGEST_PAUSE, pause)
-        asked = error.retry_after or 0.0 if error is not None else 0.0
-        self.due = now + min(LONGEST_PAUSE, max(self.pause, asked))
-
-
-class Approval(NamedTuple):
-    """That all victims that are left may go: what they were judged by, and when, in monotonic seconds."""
-
-    judged_by: tuple[object, ...]
-    at: float
 
 
 @dataclass(slots=True, eq=False)
@@ -120,6 +39,8 @@ class Member:
     """Whether the watch has shown our nomination."""
     reserved: bool = True
     """Whether the nomination stands; if the scheduler has cleared it, the plan goes on without."""
+    displaced: bool = False
+    """Whether its nomination was taken for a pod of higher priority."""
     ended: Ending | None = None
     """Why it is a member no more."""
 
@@ -162,8 +83,8 @@ class Plan:
     """The version of the log of evictions from which on a new leader knows the plan and its victims."""
     granted: float = -math.inf
     """Since when evictions count against it for the rates: those before it was taken over count for who decided it."""
-    displaced: bool = False
-    """Whether the nominations of lower priority that were in its way have been cleared, as far as they could be."""
+    displaced: set[str] = field(default_factory=set)
+    """uids of the pods of lower priority in its way whose nominations have been cleared, as far as they could be."""
 
     # What became of the victims.
     gone: set[str] = field(default_factory=set)
@@ -176,8 +97,6 @@ class Plan:
     """uid of a victim to what was asked about it in vain."""
     prepared: dict[str, Pod] = field(default_factory=dict)
     """uid of a victim that can be asked now to the pod as it was read or marked for that."""
-    ends: dict[str, float] = field(default_factory=dict)
-    """uid of a victim that was asked to when its grace period ends."""
     evicting: ServerTime | None = None
     """When the first victim was asked; at the earliest, for a plan of an earlier leader."""
     notices: dict[str, float] = field(default_factory=dict)
@@ -189,17 +108,17 @@ class Plan:
     roomy: float = math.inf
     """Since when all members have fitted on their nodes; infinite while they do not."""
     leaving: dict[str, float] = field(default_factory=dict)
-    """Pod that leaves a node, by uid, to by when it has had its time, from when this plan first saw it leave."""
-    freed: float = math.inf
-    """When a pod last left a node, or a node changed; infinite if that did not happen since the plan began."""
+    """Pod that leaves a node, by uid, to by when it has had its time, since it was asked or was first seen to leave."""
     newcomer: str = ""
     """Who came to one of its nodes last, and with which priority."""
     rehearsed: bool = False
     """Whether it is only imagined that its victims were asked."""
     emptied: float = math.inf
     """When the victims of a rehearsed plan count as gone, in monotonic seconds."""
-    approved: Approval | None = None
-    """By what and when it was last found that all victims that were left may go."""
+    approved: tuple[object, ...] | None = None
+    """By what it was last found that all victims that were left may go,"""
+    approved_at: float = -math.inf
+    """and when."""
 
     @property
     def id(self) -> str:
@@ -262,6 +181,11 @@ class Plan:
             return 3
         return 2 if self.gone or self.asking or (self.nominated and not self.record.notice) else 1
 
+    @property
+    def unclear(self) -> set[str]:
+        """Uids of the victims of whom it is not known whether they go: the answer is on its way, or was lost."""
+        return {uid for uid in self.asking if self.busy or uid not in self.tries or self.tries[uid].unclear}
+
     def bound_to_go(self) -> frozenset[str]:
         """Uids of the victims of whose group one has been asked, or may have been: they go with it."""
         begun = {victim.group for victim in self.record.victims if victim.uid in self.gone.union(self.asking)}
@@ -273,21 +197,20 @@ class Plan:
         return (with_all_of(groups) if self.groups else "") + (f" {self.room}" if self.room else "")
 
     def needs(self, uid: str) -> bool:
-        """Whether this victim has yet to be asked to leave."""
+        """Whether this victim has yet to be asked to leave; once the plan has ended whether no answer has come."""
+        if self.ended is not None:
+            return uid in self.asking
         return uid not in self.gone and uid not in self.unneeded
 
     def asks(self) -> list[PlanVictim]:
-        """The victims that it counts on and has yet to ask; once it has ended those of whom no answer has come."""
-        if self.ended is not None:
-            return [victim for victim in self.record.victims if victim.uid in self.asking]
-        if self.waiting:
-            return []
-        kept = self.gone | self.unneeded if self.gone or self.unneeded else ()
-        return [victim for victim in self.record.victims if victim.uid not in kept]
+        """The victims that it counts on and has yet to ask."""
+        return [] if self.waiting else [victim for victim in self.record.victims if self.needs(victim.uid)]
 
-    def pause(self, uid: str, now: float) -> float:
-        """Seconds until something may be asked about this victim again; 0 for at once."""
-        return max(0.0, self.tries[uid].due - now) if uid in self.tries else 0.0
+    def pause(self, pod: Pod, now: float) -> float:
+        """Seconds until something may be asked about a pod again; 0 for at once, as for a member that has changed."""
+        tries, meta = self.tries.get(pod.metadata.uid), pod.metadata
+        changed = tries is not None and tries.conflicting not in ("", meta.resource_version)
+        return 0.0 if tries is None or changed else max(0.0, tries.due - now)
 
     # What changes.
 
@@ -298,9 +221,53 @@ class Plan:
 
     def note_asked(self, uid: str, ends: float, now: ServerTime) -> None:
         """This victim goes since now, and its grace period ends then."""
+        self.asking.pop(uid, None)
         self.gone.add(uid)
         self.evicting = self.evicting or now
-        self.ends[uid] = ends
+        self.leaving[uid] = ends
+
+    def note(self, answer: PodAnswer, now: float) -> None:
+        """Take in what came of a request, but that a victim goes: that is more than the plan's own affair."""
+        (verb, pod), said = answer.request, answer.said
+        uid = pod.metadata.uid
+        tries = self.tries.setdefault(uid, Tries())
+        tries.refused = said is Effect.REFUSED
+        if isinstance(said, ApiError):
+            self._note_error(verb, pod, said, now)
+        elif said is Effect.REFUSED or (verb is Verb.DISPLACE and said is Effect.UNKNOWN):
+            tries.rest(now)
+        elif verb is Verb.READ:
+            tries.unclear, tries.stays = False, True
+        elif verb is not Verb.PREPARE:
+            del self.tries[uid]
+        if verb is Verb.DISPLACE and said is not Effect.UNKNOWN:
+            self.displaced.add(uid)
+        elif verb is Verb.NOMINATE and said is Effect.DONE:
+            self.member(key_of(pod)).nominated = True
+        elif verb is Verb.TRY and said in {Effect.DONE, Effect.GONE, Effect.UNKNOWN}:
+            self.tried[uid] = said is not Effect.UNKNOWN
+        elif verb is Verb.TELL and said in {Effect.DONE, Effect.GONE}:
+            self.note_told(uid, answer.until)
+        elif verb is Verb.PREPARE and answer.fresh is not None:
+            self.prepared[uid] = answer.fresh
+        if not (isinstance(said, ApiError) and tries.may_have_left):
+            self.asking.pop(uid, None)
+
+    def _note_error(self, verb: Verb, pod: Pod, error: ApiError, now: float) -> None:
+        tries = self.tries[pod.metadata.uid]
+        if verb is Verb.READ and may_pass(error):
+            tries.over = False
+            tries.rest(now)
+        elif verb is Verb.READ:
+            tries.unclear, tries.stays = False, True
+        elif verb is Verb.NOMINATE and error.status in {404, 409}:
+            tries.conflicting = pod.metadata.resource_version
+            tries.rest(now)  # the watch shows what the pod has become
+        elif error.status == 409 and not tries.whatever:
+            tries.changed(now)
+        else:
+            tries.failed(error, now)
+            tries.unclear &= verb is Verb.ASK or pod.metadata.uid in self.asking
 
 
 def group_names(state: State, victims: Iterable[PlanVictim]) -> dict[int, str]:
@@ -349,10 +316,13 @@ class PlanIndex:
         for member in members:
             member.ended = ending
             del self.by_preemptor[member.key]
-        if plan.unplaced:
+        if not plan.unplaced:
+            plan.ended, plan.deadline, plan.wake, plan.waiting = ending, math.inf, math.inf, False
+
+    def forget(self, plan: Plan) -> None:
+        """The plan has ended, and it is known of each victim that it asked whether that goes."""
+        if self.by_id.pop(plan.id, None) is None:
             return
-        plan.ended = ending
-        del self.by_id[plan.id]
         for subject in _subjects(plan):
             del self._of[subject][plan.id]
             if not self._of[subject]:

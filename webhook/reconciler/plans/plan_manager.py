@@ -1,4 +1,8 @@
-"""The plans under way: how they begin, what the cluster's changes mean for them, how they end. Acts on nothing."""
+"""The plans under way: how they begin, what the cluster's changes and answers mean for them, how they end.
+
+Acts on nothing. Which notices there are nothing remembers but the pods that carry them. One that no plan under way
+stands behind is taken off, whoever wrote it, and however that plan ended.
+"""
 
 from __future__ import annotations
 
@@ -17,20 +21,21 @@ from webhook.kube.objects.meta import key_of
 from webhook.kube.objects.pod import Pod
 from webhook.kube.pods import is_terminal
 from webhook.policy.model.preemption import PreemptionPolicy
+from webhook.preemption.snapshot.amounts import ClusterError
 from webhook.preemption.snapshot.device_index import DeviceId
 from webhook.preemption.snapshot.pod_view import grace_of, priority_of
 from webhook.reconciler.clock import Now
 from webhook.reconciler.evaluate.evaluator import Evaluator
 from webhook.reconciler.evaluate.outcomes import Evicts, Promised, Waits
 from webhook.reconciler.evictions.log import BARE, PodEviction, name_of
-from webhook.reconciler.plans.actions import LEAVES, Action, Ending, Spare
-from webhook.reconciler.plans.next_action import next_action, over, policy_for, unasked, was_cleared
-from webhook.reconciler.plans.notices import Notices
+from webhook.reconciler.plans.actions import LEAVES, Do, Effect, End, Ending, PodAnswer, Spare, Verb, Wait
+from webhook.reconciler.plans.look import PlanContext, judged_by, look, over, policy_for, unasked, was_cleared
 from webhook.reconciler.plans.plan import Member, Plan, PlanIndex, group_names, is_leaving
-from webhook.reconciler.plans.plan_devices import awaits_deallocation, claims_in_the_way, concerns, devices_for
-from webhook.reconciler.plans.recheck import (
-    PlanContext,
-    approval,
+from webhook.reconciler.plans.room import (
+    awaits_deallocation,
+    claims_in_the_way,
+    concerns,
+    devices_for,
     fits_elsewhere,
     returning_owners,
     time_for,
@@ -39,7 +44,7 @@ from webhook.reconciler.plans.recheck import (
 from webhook.reconciler.preemptors import PolicySet, grace_under, lacks_post_filter
 from webhook.reconciler.queue.event_handlers import makes_company, node_helps
 from webhook.reconciler.state.annotations import PlanMember, PlanRecord, as_victims, carries
-from webhook.reconciler.state.notices import is_ready
+from webhook.reconciler.state.notices import has_notice, is_ready, notice_of
 
 log = logging.getLogger(__name__)
 
@@ -59,12 +64,9 @@ class PlanManager:
         self.clock = evaluator.clock
         self.dry_run = dry_run
         self._state = evaluator.state
-        self.unseen: dict[str, None] = {}
-        """Pods that are yet to be looked at: preemptors come to the queue, plans of earlier leaders are taken over."""
-        self._unanswered: dict[str, Plan] = {}
-        """Plans that have ended, by id, as long as a victim that they asked has not been answered for."""
-        self.notices = Notices(self.index, self._unanswered)
-        self.context = PlanContext(evaluator, policy_set, self.index, self._unanswered, self.unseen)
+        self.noticed: dict[str, None] = {}
+        """Pods whose notice is to be looked at, once no plan is left that may be taken over."""
+        self.context = PlanContext(evaluator, policy_set, self.index)
         self._next_check = 0.0
 
     def begin(self, pod: Pod, policy: PreemptionPolicy, outcome: Evicts | Waits, attempts: int) -> Plan:
@@ -106,10 +108,10 @@ class PlanManager:
             # It is held as if it were carried out as long as its preemptor is pending and its room is there.
             for member in plan.members:
                 member.nominated = True
-            plan.waiting = plan.announced = plan.rehearsed = True
+            plan.announced = plan.rehearsed = True
             plan.deadline, plan.emptied = math.inf, plan.deadline - policy.plan_timeout
         self.unchecked[plan.id] = None
-        plan.approved = approval(self.context, policy, now)
+        plan.approved, plan.approved_at = judged_by(self.context, policy, now), now
         return plan
 
     def expect(self, plan: Plan, policy: PreemptionPolicy, victims: Collection[Pod]) -> None:
@@ -142,26 +144,16 @@ class PlanManager:
         member.devices = list(devices)
         self._state.hold_devices((member.key, member.uid), devices)
 
-    def planned(self) -> set[str]:
-        """The pods, by `namespace/name`, that plans count on and have yet to ask."""
-        plans = (*self.index.by_id.values(), *self._unanswered.values())
-        return {victim.key for plan in plans for victim in plan.asks()}
-
     def promised(self, pod: Pod) -> Promised:
         """What plans under way mean for a decision for this pod."""
         held: dict[str, list[Pod]] = {}
-        for plan in self.index.by_id.values():
+        plans = self.index.by_id.values()
+        for plan in plans:
             for member in plan.unplaced if plan.gone else ():
                 below = self._state.pods.get(member.key) if member.priority < (pod.spec.priority or 0) else None
                 if below is not None and below.spec.scheduler_name == pod.spec.scheduler_name:
                     held.setdefault(member.node, []).append(below)
-        return Promised(self.planned(), held)
-
-    def exclude(self, plan: Plan, unneeded: Collection[str]) -> None:
-        """These victims, by uid, turned out not to be needed: they stay, and nothing counts them as leaving."""
-        plan.unneeded |= set(unneeded)
-        self.settle(plan)
-        self._touch_others(plan)
+        return Promised({victim.key for plan in plans for victim in plan.asks()}, held)
 
     def asked(self, plan: Plan, victim: Pod) -> None:
         """A victim was asked to leave: it has its time to end from now on, and counts for the rates from now on."""
@@ -171,36 +163,49 @@ class PlanManager:
         self.evaluator.log.asked(uid, self._eviction(plan, victim), now)
         plan.note_asked(uid, ends, plan.evicting or self._state.creations.now())
 
+    def note(self, plan: Plan, answer: PodAnswer) -> None:
+        """Take in what came of a request for a plan, which may have ended meanwhile."""
+        (verb, pod), now = answer.request, self.clock.monotonic()
+        plan.note(answer, now)
+        if answer.goes:
+            self.asked(plan, pod)
+        tries = plan.tries.get(pod.metadata.uid)
+        if verb is Verb.DISPLACE and answer.said is Effect.DONE and (other := self.plans.get(key_of(pod))) is not None:
+            other.member(key_of(pod)).displaced = True
+            self.unchecked[other.id] = None
+        elif tries is not None and tries.stays:
+            self.evaluator.log.refused(pod, now)
+        if plan.ended is not None:
+            self.settle(plan)
+
     def acted(self, plan: Plan) -> None:
         """What the last look at a plan found has been done: it is looked at again."""
         plan.busy = False
         self.unchecked[plan.id] = None
-        plan.waiting = plan.nominated and not unasked(plan, self.context)
 
     def settle(self, plan: Plan) -> None:
         """Expect no more than a plan counts on by now: that victims leave, and that its members are nominated.
 
-        Once it has ended only asked victims leave, and those that are being asked count as asked. If its time was over
-        these do not: they may stay.
+        Once it has ended only asked victims leave, and those of whom it is not clear whether they do.
         """
-        self.notices.look_at(plan)
+        self.noticed |= {victim.key: None for victim in plan.record.victims if victim.uid in plan.notices}
         victims = {victim.uid for victim in plan.record.victims}
         leaving = victims - plan.unneeded
         if plan.ended is not None:
-            asking = set(plan.asking) if plan.ended is not Ending.TIMED_OUT else set()
-            if asking:
-                self._unanswered[plan.id] = plan
-            else:
-                self._unanswered.pop(plan.id, None)
-            leaving = set() if self.dry_run else plan.gone | asking
+            plan.asking = {uid: pod for uid, pod in plan.asking.items() if uid in plan.unclear}
+            leaving = set() if self.dry_run else plan.gone.union(plan.asking)
+            if not plan.asking:
+                self.index.forget(plan)
         self._state.pending.give_up(plan.id, leaving, {member.key for member in plan.unplaced})
         self.evaluator.log.give_back(plan.id, victims - leaving)
 
-    def forget_unanswered(self) -> None:
-        """Nobody waits any more for what became of the victims of plans that are over."""
-        for plan in list(self._unanswered.values()):
+    def forget(self) -> None:
+        """This process leads no more: what became of victims that were being asked the next leader finds out."""
+        for plan in list(self.index.by_id.values()):
             plan.asking.clear()
             self.settle(plan)
+        self.unchecked.clear()
+        self.noticed.clear()
 
     def end(self, plan: Plan, ending: Ending, because: Member | None = None) -> list[Member]:
         """End a plan, maybe `because` of one member, or have that leave it; returns for which members it is over now.
@@ -208,7 +213,7 @@ class PlanManager:
         These are none if it has ended before. Whether the others go on without one says the next look at the plan. A
         plan that ended because the lease is lost may be taken up again.
         """
-        if self.index.by_id.get(plan.id) is not plan:
+        if plan.ended is not None:
             return []
         leaves = because is not None and ending in LEAVES
         members = [because] if because is not None and leaves else plan.unplaced
@@ -223,17 +228,20 @@ class PlanManager:
         self._touch_others(plan)
         if plan.ended is None:
             self._note_touched(plan)
-        if ending is Ending.TIMED_OUT:
-            for victim in plan.record.victims:
-                if victim.uid in plan.asking and (pod := self._state.pod_of(victim.key, victim.uid)) is not None:
+        if ending is Ending.TIMED_OUT:  # who does not leave in all that time may stay
+            for uid, pod in plan.asking.items():
+                if self._state.pod_of(key_of(pod), uid) is not None:
                     self.evaluator.log.refused(pod, self.clock.monotonic())
+            plan.asking.clear()
         self.settle(plan)
         return members
 
     def preemptor_changed(self, plan: Plan, member: Member, pod: Pod | None) -> Ending | None:
         """The watch showed something new of a member: why it is over for that, None if it goes on."""
         if pod is not None and pod.status.nominated_node_name == member.node and carries(pod, plan.id):
-            member.seen = True
+            member.seen = member.nominated = True
+        if not member.nominated:
+            self.unchecked[plan.id] = None  # by what it is now it may be nominated at once
         return over(plan, member, pod)
 
     def observe_nomination(self, plan: Plan, member: Member, pod: Pod) -> bool:
@@ -243,20 +251,44 @@ class PlanManager:
         or will be, and the next look at the node finds that. Returns whether a scheduler has just cleared it that
         clears every nomination.
         """
-        before = member.reserved
-        member.reserved = not was_cleared(plan, pod)
-        if member.reserved:
-            return False
-        if not before:
+        before, member.reserved = member.reserved, not was_cleared(plan, pod)
+        if member.reserved or not before:
             return False
         self._note_touched(plan)
         return lacks_post_filter(pod)
 
     def notice_seen(self, key: str, pod: Pod) -> None:
         """The watch showed a pod with a notice: no plan may stand behind it, or the pod says that it is ready."""
-        plan = self.notices.seen(key, pod)
-        if plan is not None and is_ready(pod, plan.id):
-            self.unchecked[plan.id] = None
+        record = notice_of(pod)
+        if record is None or not self.stands(pod):
+            self.noticed[key] = None
+        elif is_ready(pod, record.plan):
+            self.unchecked[record.plan] = None
+
+    def victim_left(self, change: Change[Pod]) -> tuple[Plan, Pod] | None:
+        """A victim that leaves though it has not been asked, and the plan that told it: so it left because of that."""
+        old, new = change.old, change.new
+        record = notice_of(old) if old is not None else None
+        plan = self.index.by_id.get(record.plan) if record is not None else None
+        if plan is None or old is None or (new is not None and not is_leaving(new)):
+            return None
+        uid = old.metadata.uid
+        return (plan, old) if uid in plan.notices and uid not in plan.asking and plan.needs(uid) else None
+
+    def withdrawn_next(self) -> str:
+        """One of the pods that are to be looked at if its notice is to be taken off; empty if that is not."""
+        key, _ = self.noticed.popitem()
+        pod = self._state.pods.get(key)
+        return key if pod is not None and has_notice(pod) and not self.stands(pod) else ""
+
+    def stands(self, pod: Pod) -> bool:
+        """Whether the notice on a pod is that of a plan that wants it to go, or the pod leaves anyway."""
+        record, uid = notice_of(pod), pod.metadata.uid
+        plan = self.index.by_id.get(record.plan) if record is not None else None
+        if pod.metadata.deletion_timestamp or plan is None:
+            return bool(pod.metadata.deletion_timestamp)
+        wanted = plan.asking if plan.ended is not None else {victim.uid for victim in plan.record.victims}
+        return uid in wanted and uid not in plan.unneeded
 
     def came_to_node(self, change: Change[Pod]) -> None:
         """A pod changed: the plans for the node that it came to, or left, have lost or got their room."""
@@ -279,12 +311,12 @@ class PlanManager:
             return
         for plan in self.index.by_id.values():
             if concerns(change, plan):
-                self._note_touched(plan, freed=self.clock.monotonic())
+                self._note_touched(plan)
 
     def _touch(self, node: str, newcomer: Pod | None = None, victim: str = "") -> None:
         """Something, or a pod, came to a node or happened to it: the plans there, or of this victim, are looked at."""
         for plan in (*(plan for plan, _ in self.index.on_node(node)), *self.index.naming(victim)):
-            self._note_touched(plan, self.clock.monotonic() if newcomer is None else None, newcomer)
+            self._note_touched(plan, newcomer)
 
     def _touch_others(self, plan: Plan) -> None:
         """A plan will not ask some of its victims: those plans are to be looked at that counted on it."""
@@ -295,47 +327,50 @@ class PlanManager:
                 if other is not plan:
                     self._note_touched(other)
 
-    def _note_touched(self, plan: Plan, freed: float | None = None, newcomer: Pod | None = None) -> None:
-        """Something happened to one of a plan's nodes: room may have come up then, or a pod came."""
-        plan.freed = plan.freed if freed is None else freed
+    def _note_touched(self, plan: Plan, newcomer: Pod | None = None) -> None:
+        """Something happened to one of a plan's nodes: room may have come up, or a pod came."""
         if newcomer is not None and key_of(newcomer) not in {member.key for member in plan.members}:
             plan.newcomer = f"{key_of(newcomer)} of priority {newcomer.spec.priority or 0}"
         self.unchecked[plan.id] = None
 
-    def next_action(self, plan: Plan) -> Action:
+    def look(self, plan: Plan) -> Do | Wait | End:
         """What to do next for a plan, by what there is now; victims that it does not need stay."""
         for uid, pod in list(plan.asking.items()) if not plan.busy else ():
             if (known := self._state.pod_of(key_of(pod), uid)) is None or is_leaving(known):
-                self.asked(plan, plan.asking.pop(uid))  # it was on its way out
-        while True:
-            plan.waiting = plan.nominated and not unasked(plan, self.context)
+                self.asked(plan, pod)  # it was on its way out
+        if plan.ended is not None:
+            self.settle(plan)
+        try:
             self._observe_room(plan)
-            match action := next_action(plan, self.context, Now.by(self.clock)):
-                case Spare(uids, why):
-                    shown = ", ".join(victim.key for victim in plan.record.victims if victim.uid in uids)
-                    log.info("plan %s for %s: %s stay: %s", plan.id, plan.key, shown, why)
-                    self.exclude(plan, uids)
-                case _:
-                    return action
+            step = look(plan, self.context, Now.by(self.clock))
+        except ClusterError as error:
+            step = End(Ending.OUTDATED, str(error))
+        if isinstance(step, Spare):
+            shown = ", ".join(victim.key for victim in plan.record.victims if victim.uid in step.uids)
+            log.info("plan %s for %s: %s stay: %s", plan.id, plan.key, shown, step.why)
+            plan.unneeded |= step.uids
+            self.settle(plan)
+            self._touch_others(plan)
+            return self.look(plan)
+        plan.waiting = isinstance(step, Wait) and step.all_asked
+        return step
 
     def _observe_room(self, plan: Plan) -> None:
         """Note since when there is room on a plan's nodes, and until when the plan may go on by that."""
-        pods, now = [(member, self._state.pods.get(member.key)) for member in plan.unplaced], self.clock.monotonic()
-        known = [(member, pod) for member, pod in pods if pod is not None]
+        known = [(row, pod) for row in plan.unplaced if (pod := self._state.pods.get(row.key)) is not None]
         if not known or self.dry_run:
             return
-        there = plan.waiting and not awaits_deallocation(self._state, plan)
+        there = plan.nominated and not unasked(plan, self.context) and not awaits_deallocation(self._state, plan)
         fits = there and all(
-            self.evaluator.fits_on(pod, member.node) or fits_elsewhere(plan, member, pod, self.context)
+            self.evaluator.fits_on(pod, member.node) or fits_elsewhere(plan, member, pod, self.evaluator)
             for member, pod in known
         )
-        since = max(plan.started, plan.freed) if math.isfinite(plan.freed) else now
-        plan.roomy = min(plan.roomy, since) if fits else math.inf
+        plan.roomy = min(plan.roomy, self.clock.monotonic()) if fits else math.inf
         for member, pod in known:
             if claims_in_the_way(self._state.snapshot, plan, member) and self.evaluator.has_room(pod, member.node):
                 self.hold_devices(member, devices_for(self._state.snapshot, pod, member.node))
         policy = policy_for(known[0][1], self.context.policy_set)
-        plan.deadline = time_limit(plan, self.context, policy.plan_timeout if policy else plan.timeout)
+        plan.deadline = time_limit(plan, self.evaluator, self.index, policy.plan_timeout if policy else plan.timeout)
 
     def count_as_gone(self) -> bool:
         """Take the victims of rehearsed plans out of account that have had their time; whether there were any."""
@@ -353,11 +388,8 @@ class PlanManager:
         now = self.clock.monotonic()
         if now >= self._next_check:
             self._next_check = now + _CHECK_ALL
-            plans = self.index.by_id.items()
-            self.unchecked |= {key: None for key, plan in plans if plan.started < now - _CHECK_ALL}
-        for plan in [plan for plan in self.index.by_id.values() if plan.due <= now]:
-            if plan.ended is None:
-                yield plan
+            self.unchecked |= dict.fromkeys(self.index.by_id)
+        yield from [plan for plan in self.index.by_id.values() if plan.due <= now]
         while self.unchecked and self.clock.stopwatch() <= end:
             key = next(iter(self.unchecked))
             del self.unchecked[key]

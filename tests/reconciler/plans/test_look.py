@@ -12,14 +12,14 @@ from webhook.kube.instants import rfc3339
 from webhook.kube.objects.meta import key_of
 from webhook.kube.objects.pod import Pod
 from webhook.policy.model.limits import Limits, Rate
+from webhook.policy.model.policies import Policies
 from webhook.policy.model.preemption import GroupDisruption, Groups
 from webhook.policy.model.schedule import Schedule
 from webhook.reconciler.evaluate import evaluator
 from webhook.reconciler.evaluate.outcomes import Waits
-from webhook.reconciler.plans.actions import End, Spare
-from webhook.reconciler.plans.next_action import next_action, unasked
+from webhook.reconciler.plans.actions import End, Spare, Tries
+from webhook.reconciler.plans.look import PlanContext, look
 from webhook.reconciler.plans.plan import Plan
-from webhook.reconciler.plans.recheck import PlanContext, Situation, recheck
 from webhook.reconciler.state.annotations import PlanRecord, PlanVictim
 from webhook.reconciler.state.creations import ServerTime
 
@@ -58,12 +58,12 @@ def planned(setting: Setting, cpu: str = "3") -> Plan:
         for victim in outcome.victims
     )
     record = PlanRecord(id="plan", node=outcome.node, victims=victims)
-    return plan_for(record, nominated=True, displaced=True)
+    return plan_for(record, nominated=True)
 
 
 def objection(setting: Setting, plan: Plan) -> str:
     """Why the plan must not go on; empty if it does."""
-    found = next_action(plan, PlanContext(setting.evaluator, setting.policy_set, under_way(plan)), setting.at)
+    found = setting.look(plan)
     return (found.note or found.ending.value) if isinstance(found, End) else ""
 
 
@@ -152,9 +152,12 @@ def test_time_is_an_argument(nominated: bool, asked: tuple[str, ...]):
     plan.members[0].nominated, plan.gone = nominated, set(asked)
     before = {field.name: copy.copy(getattr(plan, field.name)) for field in dataclasses.fields(Plan)}
     setting.evaluator.clock = NoClock()
-    todo = next_action(plan, PlanContext(setting.evaluator, setting.policy_set, under_way(plan)), at)
-    assert not isinstance(todo, End)
-    assert {name: getattr(plan, name) for name in before} == before | {"approved": plan.approved}
+    step = look(plan, PlanContext(setting.evaluator, setting.policy_set, under_way(plan)), at)
+    assert not isinstance(step, End)
+    assert {name: getattr(plan, name) for name in before} == before | {
+        "approved": plan.approved,
+        "approved_at": plan.approved_at,
+    }
 
 
 @pytest.mark.parametrize("asked", [False, True])
@@ -167,23 +170,21 @@ def test_the_later_one_of_two_equal_plans_loses_the_room(asked: bool, taken: str
     setting.expect(preemptor("early"), Waits("n1", 1, (setting.state.pods.get("default/v"),)))
     record = PlanRecord(id="plan", node="n1", victims=(PlanVictim("default", "v", "uid-v"),))
     plans = [
-        plan_for(record, f"default/{name}", uid=f"uid-{name}", started=began, nominated=True, displaced=True)
+        plan_for(record, f"default/{name}", uid=f"uid-{name}", started=began, nominated=True)
         for began, name in enumerate(("early", "late"))
     ]
     plans[1].record = msgspec.structs.replace(record, id="later", victims=())
     plans[0].gone = {"uid-v"} if asked else set()
     context = PlanContext(setting.evaluator, setting.policy_set, under_way(*plans))
-    ended = [plan.key for plan in plans if isinstance(next_action(plan, context, setting.at), End)]
+    ended = [plan.key for plan in plans if isinstance(look(plan, context, setting.at), End)]
     assert ended == [f"default/{name}" for name in lost]
 
 
 def stay(setting: Setting, plan: Plan, wait: float = 0.0) -> set[str]:
     """The victims, by uid, that need not go any more."""
-    context = PlanContext(setting.evaluator, setting.policy_set, under_way(plan))
-    situation = Situation(
-        plan, context, [(plan.members[0], setting.state.pods.get(plan.key))], setting.at, unasked(plan, context)
-    )
-    found = recheck(situation, msgspec.structs.replace(setting.policy, wait_for_terminating=wait))
+    waits = msgspec.structs.replace(setting.policy, wait_for_terminating=wait)
+    setting.policy_set.use(Policies(preemption=(waits,)))
+    found = setting.look(plan)
     return set(found.uids) if isinstance(found, Spare) else set()
 
 
@@ -238,6 +239,20 @@ def test_leaving_pods_that_may_not_be_victims_are_counted_on(wait: float, unneed
     plan = planned(setting, "5")
     assert len(plan.record.victims) == 2
     assert len(stay(setting, plan, wait)) == unneeded_victims
+
+
+def test_a_victim_on_its_way_out_is_not_asked_again_if_it_is_not_needed():
+    """Others end, and the preemptor has room; while no answer says whether a victim goes it is counted on."""
+    setting = Setting(node("n1"))
+    setting.add(pod("a", "8", node="n1"))
+    plan = planned(setting)
+    plan.asking["uid-a"] = setting.state.pods.get("default/a")
+    plan.tries["uid-a"] = Tries(begun=True)
+    assert stay(setting, plan) == set()
+    setting.state.nodes.take("n1", node("n1", "16"))
+    assert stay(setting, plan) == {"uid-a"}
+    plan.tries["uid-a"].unclear = True
+    assert stay(setting, plan) == set()
 
 
 def test_a_new_pod_of_a_victims_name_is_not_counted_on():

@@ -1,0 +1,400 @@
+"""The look at a plan: what to do next for it, by the newest state, the log and the time (docs/semantics.md E3, E9).
+
+A look is taken whenever something has happened to a plan or was done for it, by a new leader at what it finds on pods,
+and in a rehearsal: nothing else decides about a plan, and it changes nothing. How far a plan has come is not stored: it
+follows from what was written, told and asked.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from webhook.kube.objects.meta import key_of
+from webhook.kube.objects.pod import Pod
+from webhook.kube.pods import is_deferred, is_terminal
+from webhook.policy.model.preemption import EvictionMode, PreemptionPolicy
+from webhook.preemption.decision import fits, refusal_of, victims_needed
+from webhook.preemption.gangs.gang import form_gang, is_gang
+from webhook.preemption.snapshot.pod_groups import GroupKey, group_of
+from webhook.preemption.snapshot.pod_info import compile_pod
+from webhook.preemption.snapshot.pod_view import priority_of
+from webhook.preemption.victims.eligible import potential_victims
+from webhook.reconciler.clock import Now
+from webhook.reconciler.evaluate.evaluator import Evaluator
+from webhook.reconciler.evaluate.limits import beyond_budget
+from webhook.reconciler.evaluate.room import rows_without
+from webhook.reconciler.plans.actions import Do, End, Ending, PodRequest, Spare, Step, Verb, Wait
+from webhook.reconciler.plans.plan import Member, Plan, PlanIndex, remaining
+from webhook.reconciler.plans.room import (
+    asked_in_step,
+    claims_in_the_way,
+    fits_elsewhere,
+    later_equals,
+    nodes_of,
+    taken_text,
+    to_displace,
+)
+from webhook.reconciler.preemptors import PolicySet, is_marked
+from webhook.reconciler.state.annotations import PlanVictim, carries
+from webhook.reconciler.state.notices import is_ready
+from webhook.reconciler.state.state import State
+
+Rows = NDArray[np.intp]
+
+_SHORTEST_WAIT = 0.05
+"""Seconds between two looks at a plan, if nothing happens: whatever it waits for, the loop does not spin on it."""
+_MOMENT = 1.0
+"""Seconds for which it holds that all victims may go, or that one of a group may not, if nothing happens."""
+
+
+class PlanContext(NamedTuple):
+    """What a plan is judged by, beside itself; `plans` are under way."""
+
+    evaluator: Evaluator
+    policy_set: PolicySet
+    plans: PlanIndex
+
+
+def look(plan: Plan, context: PlanContext, at: Now) -> Step:
+    """What to do next for a plan, which is not changed, but for `plan.approved`."""
+    state, pods = context.evaluator.state, list[tuple[Member, Pod]]()
+    # 1. It may be over, or a member may leave it, by what became of the preemptors, the nodes or its time. Then it is
+    #    still to be found out who goes.
+    if plan.ended is not None:
+        return _asked(plan, [(Verb.READ, pod) for pod in plan.asking.values()], at)
+    for member in plan.unplaced:
+        pod = state.pods.get(member.key)
+        if (ending := over(plan, member, pod)) is not None:
+            return End(ending, member=member.key)
+        assert pod is not None
+        pods.append((member, pod))
+    if plan.deadline <= at.monotonic:
+        return End(Ending.TIMED_OUT)
+    if any(state.nodes.get(member.node) is None for member, _ in pods):
+        return End(Ending.NODE_GONE)
+    # 2. What was written, told and asked says the rest.
+    step = _Look(plan, context, pods, at).step()
+    return step._replace(until=max(step.until, at.monotonic + _SHORTEST_WAIT)) if isinstance(step, Wait) else step
+
+
+class _Look:
+    """A look at a plan that is not over, with the pods of its members; the victims `left` are to be asked."""
+
+    def __init__(self, plan: Plan, context: PlanContext, pods: list[tuple[Member, Pod]], at: Now) -> None:
+        self.plan, self.context, self.pods, self.at, self.now = plan, context, pods, at, at.monotonic
+        self.evaluator, self.state = context.evaluator, context.evaluator.state
+        self.left = unasked(plan, context)
+        self.bound = plan.bound_to_go()
+
+    def step(self) -> Step:
+        """Write the nominations, tell the victims, ask them, and wait for the room; each once all before it is done."""
+        plan, left = self.plan, self.left
+        # 1. Before anything else the nominations are written: nobody goes for a part of a gang.
+        if why := too_few(self.pods[0][1], self.context):
+            return End(Ending.GANG, why)
+        if (kept := self._kept()) is not None:
+            return kept
+        if not plan.nominated:
+            return self._nominate()
+        # 2. If all have been asked, the room is there, or will be, or it was taken.
+        if not left:
+            lost = (self._lost(member, pod) for member, pod in self.pods if math.isinf(plan.roomy))
+            return next((end for end in lost if end is not None), Wait(plan.deadline, all_asked=True))
+        # 3. By the rules of now, the rest of it still has to be right. Of a group of which one has gone the others go
+        #    as soon as their budgets let them.
+        policy, *others = (policy_for(pod, self.context.policy_set) for _, pod in self.pods)
+        if policy is None or any(other is not policy for other in others):
+            return End(Ending.OUTDATED, "no policy lets the reconciler preempt for it any more")
+        if (objection := self._objection(policy)) is not None:
+            refused = isinstance(objection, End) and objection.ending is Ending.REFUSED
+            goes_on = refused and any(victim.uid in self.bound for victim in left)
+            return Wait(self.now + _MOMENT) if goes_on else objection
+        # 4. Victims are told. Nobody is who would be kept, or for a plan that another victim's refusal would end.
+        notice = min(policy.victims.notice, plan.record.notice)
+        if notice and (untold := [victim for victim in left if victim.uid not in plan.notices]):
+            untried = self._untried()
+            return self._ask(Verb.TRY, untried) if untried else self._ask(Verb.TELL, untold)
+        return self._evict(policy)
+
+    def _kept(self) -> Do | Wait | End | None:
+        """The plan is over if one of its victims would be kept; of a group of which one has gone it is asked again."""
+        tries = ((victim, self.plan.tries.get(victim.uid)) for victim in remaining(self.state, self.plan))
+        known = [(victim, tried) for victim, tried in tries if tried is not None]
+        if any(tried.refused and victim.uid not in self.bound for victim, tried in known):
+            return End(Ending.REFUSED)
+        if any(tried.stays for _, tried in known):
+            return End(Ending.FAILED)
+        doubtful = [victim for victim, tried in known if tried.over]
+        return self._ask(Verb.READ, doubtful) if doubtful else None
+
+    def _nominate(self) -> Do | Wait | End:
+        """Write what is not written yet; meanwhile it is tried whether the victims would go."""
+        waiting = [pod for member, pod in self.pods if not member.nominated]
+        for pod in waiting:
+            if self.context.policy_set.policy_to_act_by(pod) is None:
+                return End(Ending.OUTDATED, f"{key_of(pod)} has changed since the decision")
+            if (tried := self.plan.tries.get(pod.metadata.uid)) is not None and tried.over:
+                return End(Ending.FAILED)
+        wanted = [(Verb.NOMINATE, pod) for pod in waiting]
+        return _asked(self.plan, wanted + [(Verb.TRY, pod) for pod in self._pods_of(self._untried(of=2))], self.at)
+
+    def _lost(self, member: Member, pod: Pod) -> End | None:
+        """Why there will be no room for a member on its node; None if there will be, or if it finds some elsewhere."""
+        plan, evaluator, snapshot = self.plan, self.evaluator, self.state.snapshot
+        later = later_equals(plan, member, self.context.plans)
+        if snapshot.device_claims.is_binding(member.uid) or evaluator.has_room(pod, member.node, but=later):
+            return None
+        if self.left and not plan.gone:
+            return End(Ending.OUTDATED, f"evicting would not make room on {member.node} any more", member.key)
+        if fits_elsewhere(plan, member, pod, evaluator):
+            return None
+        if refusal := refusal_of(snapshot, pod, member.node):
+            return End(Ending.NODE_CHANGED, refusal)
+        if lost := claims_in_the_way(snapshot, plan, member):
+            return End(Ending.DEVICES_TAKEN, taken_text(lost), member.key)
+        cleared = "" if member.reserved else "; the scheduler cleared the nomination, so nothing was reserved"
+        taken = f"{plan.newcomer} came to the node{cleared}" if plan.newcomer else ""
+        return End(Ending.SPACE_TAKEN, taken, member.key)
+
+    # Whether the victims that are left may go, and have to.
+
+    def _objection(self, policy: PreemptionPolicy) -> End | Spare | None:
+        """Why the plan must not go on to evict the victims that are left, or which of these stay; None if all may go.
+
+        If nothing has happened for a moment it is not worked out again. After that it is: schedules end, and pods that
+        leave come to their end, without any event.
+        """
+        plan, judged = self.plan, judged_by(self.context, policy, self.now)
+        if plan.approved == judged and self.now <= plan.approved_at + _MOMENT:
+            return None
+        objection = self._may_not_go(policy) or self._in_vain(policy)
+        if objection is None:
+            plan.approved, plan.approved_at = judged, self.now
+        return objection
+
+    def _may_not_go(self, policy: PreemptionPolicy) -> End | None:
+        """Whether policy, budgets or rates keep one of the victims by now."""
+        state, rules, (now, wall) = self.state, self.context.policy_set.rules[policy.name], self.at
+        pods = [pod for _, pod in self.pods]
+        if why := next(filter(None, (rules.why_not(pod, state.snapshot.classes, wall) for pod in pods)), ""):
+            return End(Ending.OUTDATED, why)
+        exclusions = self.evaluator.exclusions(now)
+        for pod in pods if rules.pairs is not None else [min(pods, key=priority_of)]:
+            verdicts = potential_victims(state.snapshot, compile_pod(pod), rules, wall, exclusions=exclusions)
+            for victim in self.left:
+                row = state.snapshot.pods.find(victim.namespace, victim.name)
+                if row is not None and (excluded := verdicts.excluded(row)) is not None:
+                    return End(Ending.OUTDATED, f"{victim.key} may not go any more: {excluded.text} ({excluded.rule})")
+        if why := beyond_budget(state, policy, self.left):
+            return End(Ending.REFUSED, why)
+        uids = [victim.uid for victim in self.left]
+        why = self.evaluator.log.overdrawn(policy.limits.at(wall), uids, now, since=self.plan.granted)
+        return End(Ending.OUTDATED, why) if why else None
+
+    def _in_vain(self, policy: PreemptionPolicy) -> End | Spare | None:
+        """Whether evicting would not help, or is not needed, for all or for some of the victims.
+
+        All of them stay if all members fit by now. Otherwise those without which each fits once the other victims are
+        gone, however long these take, and the pods that leave anyway in time. What goes together by the rules stays or
+        goes whole: if one of a group has been asked, the others are needed.
+        """
+        plan, snapshot, pods = self.plan, self.state.snapshot, self.state.snapshot.pods
+        fresh = not (plan.gone or plan.asking)
+        uids = {victim.uid for victim in plan.record.victims}
+        rows = snapshot.pod_rows([victim.key for victim in plan.record.victims]).tolist()
+        victims = {pods.uids[row]: row for row in rows if pods.uids[row] in uids}  # not a new pod of a victim's name
+        free = frozenset(victim.uid for victim in remaining(self.state, plan)).difference(plan.unclear, self.bound)
+        among = np.array([row for uid, row in victims.items() if uid in free], np.intp)
+        lacking: list[tuple[Member, Pod]] = []
+        for member, pod in self.pods:
+            # 1. There would be no room, since others have come, or there is room without evicting anybody.
+            if (end := self._lost(member, pod)) is not None:
+                return end
+            with pods.staying(among):
+                fitting = fits(snapshot, pod)
+            elsewhere = member.node not in fitting and not plan.left_out.issuperset(fitting)
+            if fresh and elsewhere:
+                return End(Ending.OUTDATED, "it fits without preemption by now")
+            if member.node not in fitting and not (elsewhere and plan.gone and len(self.pods) == 1):
+                lacking.append((member, pod))  # two members might count on one node elsewhere
+            # 2. A pod in front would take the room.
+            if fresh and not plan.record.resize:
+                counted = np.array([row for uid, row in victims.items() if uid not in plan.unneeded], np.intp)
+                if why := self.evaluator.taken_by(pod, policy, member.node, counted, plans={plan.id}, at=self.at):
+                    return End(Ending.OUTDATED, why)
+        # 3. Nobody is needed any more, or not everybody.
+        if free and not lacking:
+            return Spare(free, "it fits without further evictions by now")
+        wait = min(policy.wait_for_terminating, plan.deadline - self.now)
+        leaving = rows_without(self.evaluator.room_within(wait, self.at), self._promised())
+        begun = np.array([row for uid, row in victims.items() if uid not in free | plan.unneeded], np.intp)
+        without = np.setdiff1d(np.append(leaving, begun), among)
+        rules, staying = self.context.policy_set.rules[policy.name], free
+        for member, pod in lacking if free else ():
+            with pods.staying(among):
+                needed = victims_needed(snapshot, pod, member.node, among, rules=rules, begun=begun, without=without)
+            staying -= {pods.uids[row] for row in needed.tolist()}
+        return Spare(staying, "it fits without them once pods that are leaving are gone") if staying else None
+
+    def _promised(self) -> Rows:
+        """Pods on the plan's nodes that other plans count on, and of which the server has not said that they leave."""
+        pods, there, naming = self.state.snapshot.pods, self.state.snapshot.pods.leaving(), self.context.plans.naming
+        rows = there[np.isin(pods.node[there], nodes_of(self.plan, self.state))]
+        uids = [pods.uids[row] for row in rows.tolist()]
+        promised = [any(it is not self.plan and it.needs(uid) for it in naming(uid)) for uid in uids]
+        return rows[np.array(promised, np.bool_)]
+
+    # Who is asked, and in which order.
+
+    def _evict(self, policy: PreemptionPolicy) -> Do | Wait:
+        """Ask those of the victims that are left whose turn it is: everybody has been told."""
+        plan, state, left = self.plan, self.state, self.left
+        # 1. Whose notice is not over goes if it is ready.
+        asked, later = askable(state, plan, left, self.now)
+        if not asked:
+            return Wait(later)
+        # 2. The room must go to nobody of lower priority.
+        if lower := [pod for pod in to_displace(state, plan) if pod.metadata.uid not in plan.displaced]:
+            return _asked(plan, [(Verb.DISPLACE, pod) for pod in lower], self.at)
+        # 3. If several go, it is tried first whether one of them is kept: the others would go in vain.
+        if untried := self._untried(of=2):
+            return self._ask(Verb.TRY, untried)
+        # 4. Devices have to come free together, or pods that want fewer take them one by one.
+        slow = [victim for victim in left if plan.tried.get(victim.uid) is False]
+        if plan.devices and not slow:
+            asked, later = asked_in_step(state, plan, asked, policy, self.at)
+        # 5. Ask them: first those of whom the server could not tell, then those that a budget covers, the last one
+        #    last. The rest of a group goes at once, and only when no budget can refuse one of it any more.
+        covered = [victim for victim in asked if (pod := state.pods.get(victim.key)) and state.pending.covering(pod)]
+        if len(grouped := [victim for victim in covered if victim.group]) > 1:
+            # If the first one is refused the group is whole yet. Once one on a node of the plan has gone, room may be.
+            here = {victim.uid for member in plan.unplaced for victim in state.pods_on(member.node)}
+            chosen = [min(grouped, key=lambda victim: victim.uid in here)]
+        else:
+            last = 0 if math.isfinite(later) and not plan.devices else 1
+            first = slow or (covered if len(covered) < len(asked) else asked[: len(asked) - last]) or asked
+            whole = {victim.group for victim in first if len(covered) in (0, len(asked))} - {0}
+            chosen = [victim for victim in asked if victim in first or victim.group in whole]
+        # 6. One that was asked in vain is asked after a pause: nobody goes in its place. One that is deleted is marked
+        #    before, and one that a budget covers is read.
+        if not chosen:
+            return Wait(later)
+        pods = [pod for pod in self._pods_of(chosen) if not plan.pause(pod, self.now)]
+        at_first = {victim.uid for victim in (chosen if policy.eviction is EvictionMode.DELETE else covered)}
+        unprepared = [(Verb.PREPARE, pod) for pod in pods if pod.metadata.uid in at_first - plan.prepared.keys()]
+        return _asked(plan, unprepared, self.at) if unprepared else self._ask(Verb.ASK, chosen)
+
+    def _untried(self, *, of: int = 1) -> list[PlanVictim]:
+        """The victims of whom it was not asked yet whether the server would keep them, if there are so many.
+
+        One that is kept costs the others, also those that are asked for other plans and have not been answered for.
+        """
+        plan, there = self.plan, remaining(self.state, self.plan)
+        several = len(there) + len(plan.gone) >= of
+        return [victim for victim in there if victim.uid not in plan.tried] if several else []
+
+    def _ask(self, verb: Verb, victims: Iterable[PlanVictim]) -> Do | Wait:
+        """Ask that about those of these victims about whom something may be asked now."""
+        return _asked(self.plan, [(verb, pod) for pod in self._pods_of(victims)], self.at)
+
+    def _pods_of(self, victims: Iterable[PlanVictim]) -> list[Pod]:
+        known = (self.state.pod_of(victim.key, victim.uid) for victim in victims)
+        return [pod for pod in known if pod is not None]
+
+
+def _asked(plan: Plan, wanted: Collection[tuple[Verb, Pod]], at: Now) -> Do | Wait:
+    """Make those of these requests that are not to be made later, or wait for the first of them."""
+    pauses = [(PodRequest(*request), plan.pause(request[1], at.monotonic)) for request in wanted]
+    ready = tuple(request for request, pause in pauses if not pause)
+    return Do(ready) if ready else Wait(at.monotonic + min((pause for _, pause in pauses), default=math.inf))
+
+
+def judged_by(context: PlanContext, policy: PreemptionPolicy, now: float) -> tuple[object, ...]:
+    """All by which it is judged whether the victims of a plan may go."""
+    evaluator, rules = context.evaluator, context.policy_set.rules[policy.name]
+    return evaluator.state.snapshot.version, rules, evaluator.log.excluded(now)
+
+
+def askable(state: State, plan: Plan, left: Collection[PlanVictim], now: float) -> tuple[list[PlanVictim], float]:
+    """Of the victims that are left those whose notice is over, or that are ready; and when the next one's is over.
+
+    Those of a group wait for one another, since a group goes at once, and so do all of a plan that holds devices, since
+    these have to come free together.
+    """
+    untimely = [victim for victim in left if plan.notices.get(victim.uid, now) > now]
+    pods = {victim.uid: state.pod_of(victim.key, victim.uid) for victim in untimely}
+    waiting = {uid for uid, pod in pods.items() if pod is None or not is_ready(pod, plan.id)}
+    later = min((plan.notices[uid] for uid in waiting), default=math.inf)
+    if waiting and plan.devices:
+        return [], later
+    groups = {victim.group for victim in left if victim.uid in waiting} - {0}
+    return [victim for victim in left if victim.uid not in waiting and victim.group not in groups], later
+
+
+def too_few(pod: Pod, context: PlanContext) -> str:
+    """Why nobody may go for this member of a gang: the gang needs more members than are nominated and bound."""
+    snapshot = context.evaluator.state.snapshot
+    if not is_gang(snapshot, pod):
+        return ""
+    gang = form_gang(snapshot, [pod], planned_nodes(context, group_of(pod)))
+    missing = len(gang.secured) < gang.minimum
+    return f"{gang.key} needs {gang.minimum} pods, and {len(gang.secured)} are nominated or bound" if missing else ""
+
+
+def plans_of(context: PlanContext, group: GroupKey) -> dict[str, Plan]:
+    """The plans for members of a group that wait, by `namespace/name` of these."""
+    waiting = map(key_of, context.evaluator.state.waiting_members(group))
+    return {key: plan for key in waiting if (plan := context.plans.by_preemptor.get(key)) is not None}
+
+
+def planned_nodes(context: PlanContext, group: GroupKey) -> list[str]:
+    """The nodes that plans have for members of a group."""
+    return [plan.member(key).node for key, plan in plans_of(context, group).items()]
+
+
+def over(plan: Plan, member: Member, pod: Pod | None) -> Ending | None:
+    """Whether it is over for a member by what its pod looks like now; None if it goes on."""
+    if pod is None or pod.metadata.uid != member.uid or pod.metadata.deletion_timestamp:
+        return Ending.DELETED
+    if member.displaced:
+        return Ending.DISPLACED
+    if plan.record.resize:
+        return Ending.RESIZED if not is_deferred(pod) or is_terminal(pod) else None
+    if pod.spec.node_name:
+        return Ending.BOUND
+    if member.seen and pod.status.nominated_node_name != member.node and not was_cleared(plan, pod):
+        return Ending.LOST
+    return Ending.DELETED if is_terminal(pod) else None
+
+
+def was_cleared(plan: Plan, pod: Pod) -> bool:
+    """Whether the nomination is gone and the plan is still on the pod: the scheduler has cleared it.
+
+    Who takes a plan away takes both; who nominates the pod elsewhere leaves no empty field.
+    """
+    return not pod.status.nominated_node_name and not pod.spec.node_name and carries(pod, plan.id)
+
+
+def policy_for(pod: Pod, policy_set: PolicySet) -> PreemptionPolicy | None:
+    """The policy by which a plan under way for the pod goes on; None if nobody may preempt for it any more."""
+    policy = policy_set.policy_of(pod) if is_marked(pod) else None
+    known = policy is not None and pod.spec.scheduler_name in policy.preemptors.scheduler_names
+    return policy if known and pod.spec.preemption_policy == "Never" else None
+
+
+def unasked(plan: Plan, context: PlanContext) -> list[PlanVictim]:
+    """The victims that are to be asked; not those that another plan has asked, or that an earlier one will ask."""
+    if plan.rehearsed:
+        return []
+
+    def is_anothers(uid: str) -> bool:
+        others = context.plans.naming(uid)
+        earlier = [other for other in others if other.ended is None and other.order < plan.order]
+        return any(uid in other.gone for other in others) or any(other.needs(uid) for other in earlier)
+
+    return [victim for victim in remaining(context.evaluator.state, plan) if not is_anothers(victim.uid)]
