@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -29,21 +28,37 @@ def ladder(state: State, policy_set: PolicySet, unplaced: Iterable[Pod], now: fl
 
     `unplaced` are the pods on no node; `now` is in seconds since the epoch.
     """
-    running = _on_nodes(state, policy_set, now)
-    pending = Counter((pod.spec.priority_class_name, pod.spec.priority or 0) for pod in unplaced)
     classes = {(class_.metadata.name, class_.value): class_ for class_ in state.snapshot.classes.values()}
+    pending = Counter((pod.spec.priority_class_name, pod.spec.priority or 0) for pod in unplaced)
+    pods = state.snapshot.pods
+    rows = np.flatnonzero(pods.node[: pods.rows] >= 0)
+    may, until = _let_go(state, policy_set, rows, now)
+    class_of = {number: profile.priority_class_name for number, profile in pods.profiles.used()}
+    on_nodes: defaultdict[Name, list[NDArray[np.intp]]] = defaultdict(lambda: [np.empty(0, np.intp)])
+    alike = pods.profile[rows].astype(np.int64) * 2**33 + pods.priority[rows]
+    _, sizes = np.unique(alike, return_counts=True)
+    for places in np.split(np.argsort(alike, kind="stable"), np.cumsum(sizes)[:-1]) if rows.size else ():
+        row = rows[places[0]]
+        on_nodes[class_of[int(pods.profile[row])], int(pods.priority[row])].append(places)
     rungs = []
-    for name in classes.keys() | running.keys() | pending.keys():
+    for name in classes.keys() | on_nodes.keys() | pending.keys():
         known, managed, policy = classes.get(name), policy_set.managed(name[0]), ""
         if managed is not None and managed.twin:
             policy = f"{managed.policy.name}, as {managed.twin}"
         elif managed is not None and known is not None and known.preemption_policy == "Never":
             policy = managed.policy.name
-        rung = msgspec.structs.replace(
-            running.get(name, Rung(name="", value=0)),
+        here = np.concatenate(on_nodes[name])
+        ends = until[here][may[here]]
+        windows = ends[(ends > now) & np.isfinite(ends)].tolist()
+        rung = Rung(
             name=name[0] or "no class",
             value=name[1],
+            running=len(here),
+            preemptible=int((ends <= now).sum()),
+            protected=int((ends > now).sum()),
             pending=pending[name],
+            first_end=min(windows, default=None),
+            last_end=max(windows, default=None),
             policy=policy,
             preempts=known is not None and known.preemption_policy != "Never",
         )
@@ -59,37 +74,6 @@ def ladder(state: State, policy_set: PolicySet, unplaced: Iterable[Pod], now: fl
     if shown and not any(band.first <= _OWN.first and _OWN.last <= band.last for band in bands):
         bands.insert(0, _OWN)
     return Ladder(tuple(shown), tuple(bands[:_BANDS]), len(rungs) - len(shown))
-
-
-def _on_nodes(state: State, policy_set: PolicySet, now: float) -> dict[Name, Rung]:
-    """The pods on nodes, counted by class and priority."""
-    pods = state.snapshot.pods
-    rows = np.flatnonzero(pods.node[: pods.rows] >= 0)
-    if not rows.size:
-        return {}
-    may, until = _let_go(state, policy_set, rows, now)
-    # A key for each class and priority: the class's number, and the priority from 0 on. Then the places of each key.
-    numbers: dict[str, int] = {}
-    class_of = np.zeros(len(pods.profiles.values), np.int64)
-    for at, profile in pods.profiles.used():
-        class_of[at] = numbers.setdefault(profile.priority_class_name, len(numbers))
-    every = (class_of[pods.profile[rows]] << 33) + (pods.priority[rows] + 2**31)
-    keys, sizes = np.unique(every, return_counts=True)
-    names, counted = list(numbers), dict[Name, Rung]()
-    places = np.split(np.argsort(every, kind="stable"), np.cumsum(sizes)[:-1])
-    for key, here in zip(keys.tolist(), places, strict=True):
-        name, value, ends = names[key >> 33], (key & (2**33 - 1)) - 2**31, until[here][may[here]]
-        windows = ends[(ends > now) & np.isfinite(ends)].tolist()
-        counted[name, value] = Rung(
-            name=name,
-            value=value,
-            running=len(here),
-            preemptible=int((ends <= now).sum()),
-            protected=int((ends > now).sum()),
-            first_end=min(windows, default=None),
-            last_end=max(windows, default=None),
-        )
-    return counted
 
 
 def _let_go(
