@@ -204,20 +204,13 @@ class DisruptionBudgets(Columns):
         no pod go that more than one budget covers, whatever they have left.
         """
         exhausted = several = rows[:0]
-        if not self._index:
-            return exhausted, several
-        if evicts:
+        if evicts and self._index:
             rows = rows[~self.unguarded(rows)]
-        sets = self._sets(rows, strict=True)
-        if strict:
-            spent: Mask = self._spent_sets(strict=True).take(sets)
-            chosen = (self._left(strict=True) <= 0) & self._disrupted[: self.rows]
-            positions, _ = self._uses(rows, sets, chosen, strict=True)
-            spent[positions] = True
-            exhausted = rows[spent]
-        crowded = np.count_nonzero(self._coverage[True].members() >= 0, axis=1) > 1
-        if evicts and crowded.any():
-            several = rows[crowded[sets]]
+            crowded = np.count_nonzero(self._coverage[True].members() >= 0, axis=1) > 1
+            several = rows[crowded[self._sets(rows, strict=True)]]
+        if strict and self._index:
+            positions, numbers = self._uses(rows, strict=True)
+            exhausted = rows[positions[self._left(strict=True)[numbers] <= 0]]
         return exhausted, several
 
     def violating(self, rows: Rows, victims: Mask, *, strict: bool, evicts: bool, from_end: bool = False) -> Mask:
@@ -247,32 +240,23 @@ class DisruptionBudgets(Columns):
         places = np.flatnonzero(covered.take(self._pods.identity.take(rows)))
         if evicts:
             places = places[~self.unguarded(rows[places])]
-        beyond = self._beyond(rows[places], groups[places].astype(np.intp), strict=strict, from_end=from_end)
-        result[places] = beyond
+        positions, numbers = self._uses(rows[places], strict=strict)
+        users, left = places[positions], self._left(strict=strict)[numbers]
+        result[users[left <= 0]] = True
+        users, numbers, left = (column[left > 0] for column in (users, numbers, left))
+        rank = _rank_in_group(groups[users].astype(np.intp) * self.rows + numbers, from_end=from_end)
+        result[users[rank >= left]] = True
         return result
-
-    def _beyond(self, rows: Rows, groups: Rows, *, strict: bool, from_end: bool) -> Mask:
-        """Which of the guarded pods go beyond a budget within their group."""
-        sets, left = self._sets(rows, strict=strict), self._left(strict=strict)
-        beyond: Mask = self._spent_sets(strict=strict)[sets]
-        chosen = (left > 0) | self._disrupted[: self.rows]
-        positions, numbers = self._uses(rows, sets, chosen, strict=strict)
-        if len(positions):
-            rank = _rank_in_group(groups[positions] * self.rows + numbers, from_end=from_end)
-            beyond[positions[rank >= left[numbers]]] = True
-        return beyond
 
     def spent_by(self, gone: Rows, rows: Rows, *, evicts: bool) -> Mask:
         """Which of the pods in `rows` no strict budget lets go any more once those in the rows `gone` went."""
         result = np.zeros(len(rows), np.bool_)
         if not self._index or not len(gone) or not len(rows):
             return result
-        guarded = gone[~self.unguarded(gone)] if evicts else gone
-        everything = np.ones(self.rows, np.bool_)
-        _, used = self._uses(guarded, self._sets(guarded, strict=True), everything, strict=True)
+        _, used = self._uses(gone[~self.unguarded(gone)] if evicts else gone, strict=True)
         left = self._left(strict=True) - np.bincount(used, minlength=self.rows)
-        positions, _ = self._uses(rows, self._sets(rows, strict=True), left <= 0, strict=True)
-        result[positions] = True
+        positions, numbers = self._uses(rows, strict=True)
+        result[positions[left[numbers] <= 0]] = True
         if evicts:
             result &= ~self.unguarded(rows)
         return result
@@ -292,36 +276,22 @@ class DisruptionBudgets(Columns):
         """How many more pods each budget lets go."""
         return (self._granted if strict else self._allowed)[: self.rows]
 
-    def _spent_sets(self, *, strict: bool) -> Mask:
-        """Which sets have a budget that lets no pod go, whichever pod it is."""
-        spent = (self._left(strict=strict) <= 0) & ~self._disrupted[: self.rows]
-        members = np.append(spent, False)[self._coverage[strict].members()]  # -1, no budget, reads the last one
-        result: Mask = np.count_nonzero(members, axis=1) > 0
-        return result
-
-    def _uses(self, rows: Rows, sets: NDArray[np.int32], chosen: Mask, *, strict: bool) -> tuple[Rows, Ints]:
-        """Every (position in `rows`, number of a chosen budget) in which the pod would use it, by position."""
-        positions: list[Rows] = []
-        numbers: list[Ints] = []
-        for member in self._coverage[strict].members().T if chosen.any() else ():
-            wanted = (member >= 0) & chosen[member]
-            using = np.flatnonzero(wanted[sets])
-            positions.append(using)
-            numbers.append(member[sets[using]])
-        if not positions:
-            return np.zeros(0, np.intp), np.zeros(0, np.int64)
-        at, which = np.concatenate(positions), np.concatenate(numbers)
+    def _uses(self, rows: Rows, *, strict: bool) -> tuple[Rows, Ints]:
+        """Every (position in `rows`, number of a budget) in which the pod would use the budget, by position."""
+        sets, members = self._sets(rows, strict=strict), self._coverage[strict].members()
+        positions = [np.flatnonzero((member >= 0)[sets]) for member in members.T]
+        at = np.concatenate([*positions, rows[:0]])
+        which = np.concatenate(
+            [*(member[sets[using]] for member, using in zip(members.T, positions, strict=True)), rows[:0]]
+        )
         if len(positions) > 1:
             order = np.argsort(at, kind="stable")
             at, which = at[order], which[order]
         keep = np.ones(len(at), np.bool_)  # without those that `status.disruptedPods` names
         for number in np.flatnonzero(self._disrupted).tolist():
-            budget = self._budgets[number]
-            if budget is None:
-                continue
-            listed = [self._pods.find(budget.namespace, name) for name in budget.disrupted]
-            gone = [row for row in listed if row is not None]
-            keep &= ~((which == number) & np.isin(rows[at], gone))
+            if (budget := self._budgets[number]) is not None:
+                gone = self._pods.rows_of((budget.namespace, name) for name in budget.disrupted)
+                keep &= ~((which == number) & np.isin(rows[at], gone))
         return at[keep], which[keep]
 
 
