@@ -147,9 +147,23 @@ def test_the_snapshot_is_the_same():
     for number in range(0, 2000, 7):
         plain.put(PODS, ordinary(number))
         shared.put(PODS, share(ordinary(number)))
-    rows = range(1, plain.pods.rows)
-    assert [plain.pods.view(row) for row in rows] == [shared.pods.view(row) for row in rows]
-    for column in ("amounts", "node", "start", "port_set", "anti_set", "claim_set", "owner", "profile", "identity"):
+    for ids in ("owners", "profiles", "identities"):
+        assert getattr(plain.pods, ids).values == getattr(shared.pods, ids).values
+    for texts in ("names", "namespaces", "uids"):
+        assert getattr(plain.pods, texts) == getattr(shared.pods, texts)
+    columns = (
+        "amounts",
+        "node",
+        "start",
+        "priority",
+        "port_set",
+        "anti_set",
+        "claim_set",
+        "owner",
+        "profile",
+        "identity",
+    )
+    for column in (*columns, "terminating", "disruption"):
         assert (getattr(plain.pods, column) == getattr(shared.pods, column)).all()
 
 

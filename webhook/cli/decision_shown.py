@@ -100,7 +100,7 @@ def _show_nodes(console: Console, decision: Decision, snapshot: Snapshot) -> Non
             goers = f"{names(victim.key for victim in plan.victims)}{together}{beyond}"
         else:
             stay = {excluded.pod for excluded in all_excluded}
-            there = (f"{row.namespace}/{row.name}" for row in snapshot.pods_on(node))
+            there = map(snapshot.pods.key, snapshot.pods_on(node))
             goers = f"{names(key for key in there if key not in stay) or 'nobody'} may go"
         rows.append((node, failing, goers, [f"{names(pods)} — {why}" for why, pods in kept.items()]))
     heads = ("node", "what fails", "who would have to go", "who may not go, and by which rule")

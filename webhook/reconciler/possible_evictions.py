@@ -16,7 +16,6 @@ from webhook.kube.objects.cluster_scoped import PriorityClass
 from webhook.kube.objects.pod import Pod, PodSpec
 from webhook.policy.model.preemption import PreemptionPolicy
 from webhook.preemption.snapshot.pod_info import compile_pod
-from webhook.preemption.snapshot.pod_view import PodSummary
 from webhook.preemption.victims.eligible import Exclusion, matched_pods, potential_victims, protection_ends
 from webhook.preemption.victims.rules import Rules, compile_rules
 from webhook.reconciler.evaluate.victim_exclusions import last_resort
@@ -47,13 +46,14 @@ class PossibleEviction:
 
 def possible_evictions(state: State, policy_set: PolicySet, key: str, now: float) -> list[PossibleEviction]:
     """All there is to say of the pod `namespace/name`; empty for one that is on no node. `now` is as `since`."""
-    view = state.snapshot.pod(key)
-    if view is None or not view.node:
+    namespace, _, name = key.rpartition("/")
+    row, pods = state.snapshot.pods.find(namespace, name), state.snapshot.pods
+    if row is None or pods.node[row] < 0:
         return []
     # 1. By whom the pods of each higher class preempt: by no twin's, since the webhook moves those to the other class.
     of_policies: dict[str, list[PriorityClass]] = defaultdict(list)
     of_scheduler = []
-    higher = [class_ for class_ in state.snapshot.classes.values() if class_.value > view.priority]
+    higher = [class_ for class_ in state.snapshot.classes.values() if class_.value > pods.priority[row]]
     for class_ in sorted(higher, key=lambda class_: (class_.value, class_.metadata.name)):
         managed = policy_set.managed(class_.metadata.name)
         if class_.preemption_policy != _NEVER and (managed is None or not managed.twin):
@@ -62,7 +62,7 @@ def possible_evictions(state: State, policy_set: PolicySet, key: str, now: float
             of_policies[managed.policy.name].append(class_)
     # 2. What each policy may do for its classes, and kube-scheduler for the others.
     possible = [
-        _by_policy(state, policy, view, of_policies[policy.name], now) for policy in policy_set.policies.preemption
+        _by_policy(state, policy, row, of_policies[policy.name], now) for policy in policy_set.policies.preemption
     ]
     text = "by priority alone: annotations and protection windows do not count, and budgets are kept only if possible"
     if not of_scheduler:
@@ -72,19 +72,17 @@ def possible_evictions(state: State, policy_set: PolicySet, key: str, now: float
 
 
 def _by_policy(
-    state: State, policy: PreemptionPolicy, view: PodSummary, classes: list[PriorityClass], now: float
+    state: State, policy: PreemptionPolicy, row: int, classes: list[PriorityClass], now: float
 ) -> PossibleEviction:
     """What a policy may do for these classes: the pairs that have the pod as a victim, then the rules about the pod."""
     if not classes:
-        text = f"the policy manages no class above its priority {view.priority}"
+        text = f"the policy manages no class above its priority {state.snapshot.pods.priority[row]}"
         return PossibleEviction(policy.name, (), None, f"{policy.name}/priority", text)
-    row = state.snapshot.pods.find(view.namespace, view.name)
-    assert row is not None
     conditions = []
     if (pairs := compile_rules(policy).pairs) is not None:
         known = state.snapshot.classes
         named = [own.class_matches for own, victims in pairs if matched_pods(state.snapshot, victims)[row]]
-        classes = [row for row in classes if any(matches(row.metadata.name, row.value, known) for matches in named)]
+        classes = [some for some in classes if any(matches(some.metadata.name, some.value, known) for matches in named)]
         if not classes:
             text = "no pair of the policy names it as a victim of a higher class"
             return PossibleEviction(policy.name, (), None, f"{policy.name}/pairs", text)

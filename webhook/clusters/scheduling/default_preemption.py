@@ -14,7 +14,7 @@ from webhook.kube.objects.meta import ObjectMeta
 from webhook.kube.objects.pod import Pod
 from webhook.kube.resources import POD
 from webhook.preemption.decision import decide
-from webhook.preemption.snapshot.pod_view import PodSummary, priority_of
+from webhook.preemption.snapshot.pod_view import priority_of
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.preemption.victims.candidates import Candidate, Victim
 from webhook.preemption.victims.rules import kubernetes_rules
@@ -73,18 +73,21 @@ class Preemption:
             )
             rows = sorted(f"{count} {reason}" for count, reason in counts if count)
             return "", f"preemption: 0/{total} nodes are available: {', '.join(rows)}."
+        pods, node = snapshot.pods, snapshot.nodes.find(selected.node)
         outranked = [
-            nominated for nominated in snapshot.nominated_to(selected.node) if nominated.priority < priority_of(pod)
+            (pods.namespaces[row], pods.names[row])
+            for row in pods.nominees().tolist()
+            if pods.nominated[row] == node and pods.priority[row] < priority_of(pod)
         ]
         task = asyncio.create_task(self._carry_out(pod, selected, outranked))
         self._running[uid] = task
         task.add_done_callback(lambda _: self._running.pop(uid, None))
         return selected.node, ""
 
-    async def _carry_out(self, preemptor: Pod, plan: Candidate, outranked: list[PodSummary]) -> None:
+    async def _carry_out(self, preemptor: Pod, plan: Candidate, outranked: list[tuple[str, str]]) -> None:
         """Clear lower nominations, remove the victims side by side, the last one last (docs/semantics.md E3)."""
-        for pod in outranked:
-            await patch_status(self._client, pod.namespace, pod.name, {"status": {"nominatedNodeName": None}})
+        for namespace, name in outranked:
+            await patch_status(self._client, namespace, name, {"status": {"nominatedNodeName": None}})
         *first, last = plan.victims
         results = await asyncio.gather(*(self._remove(victim, preemptor) for victim in first))
         if all(results):

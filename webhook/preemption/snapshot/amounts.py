@@ -19,6 +19,7 @@ from webhook.kube.quantity import INT64_MAX, NANOS, QuantityError, nanos
 
 _INFEASIBLE = "Infeasible"
 CPU, MEMORY, EPHEMERAL_STORAGE = "cpu", "memory", "ephemeral-storage"
+_ALWAYS = frozenset((CPU, MEMORY, EPHEMERAL_STORAGE))
 _COUNTED = ("hugepages-", "attachable-volumes-")
 """What the scheduler counts, by how its name begins, beside cpu, memory, ephemeral storage and names with a slash."""
 
@@ -185,12 +186,11 @@ def _add(total: Nanos, more: Mapping[str, int]) -> None:
 
 def _parse(quantities: Mapping[str, Quantity] | None, *, and_pods: bool = False) -> Nanos:
     amounts: Nanos = {}
-    by_name = (CPU, MEMORY, EPHEMERAL_STORAGE, "pods") if and_pods else (CPU, MEMORY, EPHEMERAL_STORAGE)
     for name, quantity in (quantities or {}).items():
+        if not (name in _ALWAYS or (and_pods and name == "pods") or name.startswith(_COUNTED) or "/" in name):
+            continue
         if name.startswith("requests."):
             continue  # how quotas name a resource; no pod can ask for it
-        if not (name in by_name or name.startswith(_COUNTED) or "/" in name):
-            continue
         amount = nanos(quantity)
         if amount < 0:
             raise QuantityError(f"{name} is {quantity}: an amount must not be negative")

@@ -129,10 +129,11 @@ class ClaimIndex:
         """Forget the claim `namespace/name`."""
         self.refresh(self._drop(key))
 
-    def pod_changed(self, uid: str) -> None:
-        """A pod with this uid came or went: set again what its removal would free."""
-        for key in self._by_consumer.get(uid, ()):
-            self.refresh(devices_of(self.claims[key]))
+    def pod_changed(self, before: str, after: str) -> None:
+        """A pod with another uid is there, empty for none: set again what the removal of either would free."""
+        for uid in (before, after) if before != after else ():
+            for key in self._by_consumer.get(uid, ()):
+                self.refresh(devices_of(self.claims[key]))
 
     def refresh(self, devices: Iterable[DeviceId]) -> None:
         """Set again who holds these devices."""

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from webhook.kube.objects.meta import key_of
+from webhook.kube.objects.meta import ObjectMeta, key_of
 from webhook.kube.objects.pod import Pod
 from webhook.kube.objects.scheduling import PodGroup
 from webhook.policy.model.creation import GROUP_ANNOTATIONS, INDEX_LABELS, at_creation
@@ -92,22 +92,22 @@ GROUP_SOURCES = (
 _KEYS = frozenset(source.key for source in GROUP_SOURCES)
 
 
-def group_of(pod: Pod) -> GroupKey:
-    """The group that a pod says it belongs to; NO_GROUP for none."""
-    meta = at_creation(pod.metadata)
+def group_of(pod: Pod, made: ObjectMeta | None = None) -> GroupKey:
+    """The group that a pod says it belongs to; NO_GROUP for none. `made` is its metadata at creation, if known."""
+    meta = made or at_creation(pod.metadata)
     named = not (_KEYS.isdisjoint(meta.labels or ()) and _KEYS.isdisjoint(meta.annotations or ()))
     if pod.spec.scheduling_group is None and not named:
         return NO_GROUP
-    made = Pod(metadata=meta, spec=pod.spec)
+    as_made = Pod(metadata=meta, spec=pod.spec)
     for source in GROUP_SOURCES:
-        if name := source.name(made) if source.name else (meta.labels or {}).get(source.key, ""):
+        if name := source.name(as_made) if source.name else (meta.labels or {}).get(source.key, ""):
             return GroupKey(source.title, pod.metadata.namespace, name)
     return NO_GROUP
 
 
-def index_of(pod: Pod) -> int:
-    """The number of a pod within its group; 0 if nothing says one."""
-    labels = at_creation(pod.metadata).labels or {}
+def index_of(pod: Pod, made: ObjectMeta | None = None) -> int:
+    """The number of a pod within its group; 0 if nothing says one. `made` is as for `group_of`."""
+    labels = (made or at_creation(pod.metadata)).labels or {}
     for text in (labels.get(key, "") for key in INDEX_LABELS):
         if text.isascii() and text.isdigit():
             return min(int(text[:18]), _HIGHEST_INDEX)

@@ -115,14 +115,14 @@ def claim_name(pod: Pod, volume: Volume) -> str | None:
 
 def claims_of(pod: Pod) -> PodClaims | None:
     """The pod's claims, None if it has none."""
-    if not pod.spec.volumes:
+    namespace, volumes = pod.metadata.namespace, pod.spec.volumes or ()
+    named = [volume for volume in volumes if volume.persistent_volume_claim is not None]
+    made = [volume for volume in volumes if volume.persistent_volume_claim is None and volume.ephemeral is not None]
+    if not (named or made):
         return None
-    named, made = set[str](), set[str]()
-    for volume in pod.spec.volumes:
-        name = claim_name(pod, volume)
-        if name is not None:
-            (made if volume.persistent_volume_claim is None else named).add(f"{pod.metadata.namespace}/{name}")
-    return PodClaims(frozenset(named), frozenset(made)) if named or made else None
+    return PodClaims(
+        *(frozenset(f"{namespace}/{claim_name(pod, volume)}" for volume in some) for some in (named, made))
+    )
 
 
 def shape_of(pod: Pod, labels: Collection[str], claim_shape: Callable[[str], object] = str) -> bytes:

@@ -48,22 +48,6 @@ class Profile(NamedTuple):
     annotations: tuple[tuple[str, str], ...]
 
 
-class PodSummary(NamedTuple):
-    """What the snapshot remembers of a pod. `start_time` is in seconds, infinite for a pod that has not started."""
-
-    namespace: str
-    name: str
-    uid: str
-    node: str
-    priority: int
-    start_time: float
-    terminating: bool
-    disrupted: bool
-    labels_at_creation: dict[str, str]
-    owner: Owner
-    profile: Profile
-
-
 _NO_OWNER = Owner("", "", "")
 _DEFAULT_GRACE = 30
 _LONGEST_GRACE = 10 * 366 * 86_400
@@ -72,6 +56,8 @@ _LONGEST_GRACE = 10 * 366 * 86_400
 def priority_of(pod: Pod) -> int:
     """The pod's priority; a pod without one counts as 0. Raises ClusterError for what is no int32."""
     priority = pod.spec.priority or 0
+    if -(2**31) <= priority < 2**31:  # no place is put into words for nothing
+        return priority
     return int32(priority, f"pod {pod.metadata.namespace}/{pod.metadata.name}: spec.priority")
 
 

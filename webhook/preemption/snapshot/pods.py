@@ -26,7 +26,6 @@ from webhook.preemption.snapshot.pod_info import HostPorts, PodClaims, anti_affi
 from webhook.preemption.snapshot.pod_view import (
     Identity,
     Owner,
-    PodSummary,
     Profile,
     created_at,
     disruption_of,
@@ -89,7 +88,7 @@ class Pods(Columns):
         self.wishes: dict[int, Amounts] = {}
         """By the row of a pod whose resize is deferred, what it takes of its node's room without having it."""
         self._unadvertised: dict[int, Amounts] = {}
-        """By row, what pods ask for of resources that no node has: names that anybody can make up."""
+        """By row, what pods ask for that ask for a resource that no node has: names that anybody can make up."""
         self._ending, self._nominees = RowSet(), RowSet()
         """Pods that are terminating, and that are nominated: every look asks for them, and they are few."""
         self.slots: NDArray[np.int32] = np.zeros((16, 4), np.int32)
@@ -103,6 +102,10 @@ class Pods(Columns):
     def find(self, namespace: str, name: str) -> int | None:
         """The row of a pod."""
         return self._index.get(namespace, {}).get(name)
+
+    def rows_of(self, pods: Iterable[tuple[str, str]]) -> Rows:
+        """The rows of the pods of these namespaces and names, ascending, unknown ones left out."""
+        return np.array(sorted(row for pod in pods if (row := self.find(*pod)) is not None), np.intp)
 
     def key(self, row: int) -> str:
         """`namespace/name` of a pod."""
@@ -138,35 +141,17 @@ class Pods(Columns):
         finally:
             self.terminating[rows] = before
 
-    def view(self, row: int) -> PodSummary:
-        """What is remembered of a pod."""
-        identity, profile = self.identities.values[self.identity[row]], self.profiles.values[self.profile[row]]
-        owner = self.owners.values[self.owner[row]]
-        assert identity is not None
-        assert profile is not None
-        assert owner is not None
-        return PodSummary(
-            namespace=self.namespaces[row],
-            name=self.names[row],
-            uid=self.uids[row],
-            node=self._node_name(row),
-            priority=int(self.priority[row]),
-            start_time=float(self.start[row]),
-            terminating=bool(self.terminating[row]),
-            disrupted=bool(self.disruption[row]),
-            labels_at_creation=identity.labels_at_creation,
-            owner=owner,
-            profile=profile,
-        )
+    def put(self, pod: Pod) -> str:
+        """Add or update a pod; returns the uid of that which was there by its name, empty for none.
 
-    def put(self, pod: Pod) -> int:
-        """Add or update a pod; returns its row. Raises ClusterError and changes nothing if it cannot be read."""
-        meta, spec = pod.metadata, pod.spec
+        Raises ClusterError and changes nothing if it cannot be read.
+        """
+        meta, spec, made = pod.metadata, pod.spec, at_creation(pod.metadata)
         amounts, wish, start, priority = occupied(pod), wished(pod), start_of(pod), priority_of(pod)
         ports, anti, claims = host_ports(pod), anti_affinity_terms(pod), claims_of(pod)
-        group = group_of(pod)
+        group = group_of(pod, made)
         profile, owner = profile_of(pod, self.annotations), owner_of(pod)
-        labels, made = meta.labels or {}, at_creation(meta).labels or {}
+        labels, labels_made = meta.labels or {}, made.labels or {}
         index = self._index.setdefault(meta.namespace, {})
         row = index.get(meta.name)
         if row is None:
@@ -180,7 +165,7 @@ class Pods(Columns):
         self.wishes.pop(row, None)
         if wish:
             self.wishes[row] = wish
-        self.uids[row] = meta.uid
+        before, self.uids[row] = self.uids[row], meta.uid
         self.priority[row], self.start[row] = priority, start
         self.created[row] = created_at(meta, start)
         self.terminating[row] = meta.deletion_timestamp is not None
@@ -190,19 +175,20 @@ class Pods(Columns):
         self.disruption[row] = disruption_of(pod) if pod.status.conditions else 0
         self.health[row] = health_of(pod)
         now = tuple(sorted(labels.items()))
-        key = (meta.namespace, now) if made == labels else (meta.namespace, now, tuple(sorted(made.items())))
-        self.identity[row] = self.identities.take(key, Identity(meta.namespace, labels, made))
+        made_with = () if labels_made == labels else (tuple(sorted(labels_made.items())),)
+        identity = Identity(meta.namespace, labels, labels_made)
+        self.identity[row] = self.identities.take((meta.namespace, now, *made_with), identity)
         self.profile[row] = self.profiles.take(profile, profile)
         self.owner[row] = self.owners.take(owner, owner)
         self.port_set[row] = self.ports.take(ports, ports) if ports else 0
         self.anti_set[row] = self.anti.take(*anti) if anti else 0
         self.claim_set[row] = self.claims.take(claims, claims) if claims else 0
-        self.member_index[row] = index_of(pod) if group is not NO_GROUP else 0
+        self.member_index[row] = index_of(pod, made) if group is not NO_GROUP else 0
         self._join(row, self.groups.take(group, group) if group is not NO_GROUP else 0, counts=bool(spec.node_name))
         self._put_amounts(row, amounts)
         self._enter(row, spec.node_name, stays=stays)
         self._nominate(row, "" if spec.node_name or spec.scheduling_gates else pod.status.nominated_node_name)
-        return row
+        return before
 
     def doubt_starts_after(self, latest: float) -> None:
         """Let pods that say that they started later than this, in seconds, have started when they were made.
@@ -215,12 +201,12 @@ class Pods(Columns):
             self.start[row] = self.created[row]
             self._enter(row, node, stays=False)
 
-    def remove(self, namespace: str, name: str) -> None:
-        """Forget a pod."""
+    def remove(self, namespace: str, name: str) -> str:
+        """Forget a pod; returns its uid, empty if it is not known."""
         index = self._index.get(namespace)
         row = index.pop(name, None) if index else None
         if index is None or row is None:
-            return
+            return ""
         if not index:
             del self._index[namespace]
         self._join(row, 0, counts=False)
@@ -230,7 +216,9 @@ class Pods(Columns):
         self._unadvertised.pop(row, None)
         self.wishes.pop(row, None)
         self._ending.keep(row, kept=False)
+        before = self.uids[row]
         self.free(row)
+        return before
 
     def _drop_references(self, row: int) -> None:
         self.identities.drop(int(self.identity[row]))
@@ -266,34 +254,21 @@ class Pods(Columns):
 
     def advertise(self) -> None:
         """Take into the columns what pods asked for of resources that no node had until now."""
-        index = self.nodes.resources
-        self._fit_resources()
-        for row, rest in list(self._unadvertised.items()):
-            for name in rest.keys() & index.keys():
-                amount = self.amounts[index[name], row] = rest.pop(name)
-                if self.node[row] >= 0:
-                    self.nodes.used[index[name], self.node[[row]]] += amount
-            if not rest:
-                del self._unadvertised[row]
+        self.fit(len(self.nodes.resources))
+        for row, amounts in list(self._unadvertised.items()):
+            before = self.amounts[:, row].copy()
+            self._put_amounts(row, amounts)
+            if self.node[row] >= 0:
+                self.nodes.used[:, self.node[row]] += self.amounts[:, row] - before
 
-    def _put_amounts(self, row: int, amounts: dict[str, int]) -> None:
+    def _put_amounts(self, row: int, amounts: Amounts) -> None:
         """Set a pod's amounts; those of resources that no node has decide nothing and get no column."""
         index = self.nodes.resources
-        self._fit_resources()
-        column = [0] * len(self.amounts)
         if index.keys() >= amounts.keys():
             self._unadvertised.pop(row, None)
         else:
-            self._unadvertised[row] = {name: amount for name, amount in amounts.items() if name not in index}
-        for name, amount in amounts.items():
-            if name in index:
-                column[index[name]] = amount
-        self.amounts[:, row] = column
-
-    def _fit_resources(self) -> None:
-        """Give every resource of a node its line."""
-        if len(self.nodes.resources) > len(self.amounts):
-            self.fit(len(self.nodes.resources))
+            self._unadvertised[row] = amounts
+        self.amounts[:, row] = [amounts.get(name, 0) for name in index]
 
     def _node_name(self, row: int) -> str:
         node = int(self.node[row])
@@ -305,7 +280,7 @@ class Pods(Columns):
             return
         nodes = self.nodes
         node = nodes.claim(node_name)
-        nodes.used[: len(self.amounts), node] += self.amounts[:, row]
+        nodes.used[:, node] += self.amounts[:, row]
         nodes.pod_changes[node] += 1
         if stays:
             return
@@ -324,7 +299,7 @@ class Pods(Columns):
         if node < 0:
             return
         nodes = self.nodes
-        nodes.used[: len(self.amounts), node] -= self.amounts[:, row]
+        nodes.used[:, node] -= self.amounts[:, row]
         nodes.pod_changes[node] += 1
         if stays:
             return

@@ -9,7 +9,6 @@ from collections.abc import Callable, Collection, Hashable, Iterable
 from functools import partial
 from typing import Any, TypeVar
 
-import numpy as np
 from numpy.typing import NDArray
 
 from webhook.kube.bounded import Newest
@@ -26,7 +25,7 @@ from webhook.preemption.snapshot.columns import Interner, Rows, Table
 from webhook.preemption.snapshot.device_index import DeviceId, DeviceIndex
 from webhook.preemption.snapshot.kinds import SnapshotKind
 from webhook.preemption.snapshot.nodes import Nodes
-from webhook.preemption.snapshot.pod_view import KEPT_ANNOTATIONS, PodSummary
+from webhook.preemption.snapshot.pod_view import KEPT_ANNOTATIONS
 from webhook.preemption.snapshot.pods import Pods
 from webhook.preemption.snapshot.slot_orders import SlotOrder
 from webhook.preemption.snapshot.volume_index import VolumeIndex, VolumeLimits
@@ -94,7 +93,7 @@ class Snapshot:
             kinds.CLAIMS: (self.device_claims.put, self.device_claims.remove),
             kinds.NODES: (self._put_node, self.nodes.remove),
             kinds.BUDGETS: (self.budgets.put, self.budgets.remove),
-            kinds.PODS: (self._put_pod, self._change_pod),
+            kinds.PODS: (self._put_pod, self._remove_pod),
         }
         groups = self.pods.grouped
         for source, kind in kinds.POD_GROUPS.items():
@@ -127,20 +126,14 @@ class Snapshot:
             self.pods.advertise()
 
     def _put_pod(self, pod: Pod) -> None:
-        kept = not is_terminal(pod) and bool(pod.spec.node_name or pod.status.nominated_node_name)
-        self._change_pod(key_of(pod), pod if kept else None)
-
-    def _change_pod(self, key: str, pod: Pod | None = None) -> None:
-        """Put the pod, or remove that of the key. Claims on devices are told of the pods that came or went."""
-        namespace, _, name = key.rpartition("/")
-        before = self.uid_of(namespace, name)
-        if pod is None:
-            self.pods.remove(namespace, name)
+        if is_terminal(pod) or not (pod.spec.node_name or pod.status.nominated_node_name):
+            self._remove_pod(key_of(pod))
         else:
-            self.pods.put(pod)
-        after = "" if pod is None else pod.metadata.uid
-        for uid in {before, after} - {""} if before != after else ():
-            self.device_claims.pod_changed(uid)
+            self.device_claims.pod_changed(self.pods.put(pod), pod.metadata.uid)
+
+    def _remove_pod(self, key: str) -> None:
+        namespace, _, name = key.rpartition("/")
+        self.device_claims.pod_changed(self.pods.remove(namespace, name), "")
 
     def hold_devices(self, plan: str, namespace: str, pod: ClaimConsumer, devices: Iterable[DeviceId]) -> None:
         """Count the devices as taken by a pod of the namespace, for which a plan has them freed."""
@@ -151,25 +144,14 @@ class Snapshot:
         """Count the devices no longer that were held for this plan."""
         self.version += self.device_claims.release(plan, namespace)
 
-    def pod(self, key: str) -> PodSummary | None:
-        """What is remembered of the pod `namespace/name`."""
-        return next((self.pods.view(row) for row in self.pod_rows([key]).tolist()), None)
-
     def node_names(self) -> list[str]:
         """The names of all known nodes, sorted."""
         return sorted(self.nodes.names[row] for row in self.nodes.known())
 
-    def pods_on(self, node: str) -> list[PodSummary]:
-        """The pods on a known node, most important first."""
+    def pods_on(self, node: str) -> list[int]:
+        """The rows of the pods on a known node, most important first."""
         row = self.nodes.find(node)
-        return [] if row is None else [self.pods.view(pod) for pod in self.pods.on_node(row)]
-
-    def nominated_to(self, node: str) -> list[PodSummary]:
-        """The pods without a node that are nominated to this known one."""
-        row = self.nodes.find(node)
-        if row is None:
-            return []
-        return [self.pods.view(pod) for pod in np.flatnonzero(self.pods.nominated[: self.pods.rows] == row).tolist()]
+        return [] if row is None else self.pods.on_node(row)
 
     def namespace_labels(self, name: str) -> dict[str, str]:
         """The labels of a namespace, empty if it is not known."""
@@ -178,9 +160,7 @@ class Snapshot:
 
     def pod_rows(self, keys: Collection[str]) -> Rows:
         """The rows of the pods with these keys, unknown ones left out."""
-        parts = [key.rpartition("/") for key in keys]
-        rows = [self.pods.find(namespace, name) for namespace, _, name in parts]
-        return np.array(sorted(row for row in rows if row is not None), np.intp)
+        return self.pods.rows_of((key.rpartition("/")[0], key.rpartition("/")[2]) for key in keys)
 
     def uid_of(self, namespace: str, name: str) -> str:
         """The uid of a pod, empty if it is not known."""

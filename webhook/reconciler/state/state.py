@@ -117,7 +117,10 @@ class State:
 
     def pods_on(self, node: str) -> list[PlanVictim]:
         """The pods on a node, as a plan names its victims."""
-        return [PlanVictim(pod.namespace, pod.name, pod.uid) for pod in self.snapshot.pods_on(node)]
+        pods = self.snapshot.pods
+        return [
+            PlanVictim(pods.namespaces[row], pods.names[row], pods.uids[row]) for row in self.snapshot.pods_on(node)
+        ]
 
     def waiting_members(self, group: GroupKey) -> list[Pod]:
         """The pods of a group that have no node, those held back by scheduling gates included."""
