@@ -251,6 +251,13 @@ class Informer(ObjectCache[T]):
         if version and not _older(version, self.version):
             self.version = version
 
+    def written(self, obj: T) -> None:
+        """Take what a write was answered with, unless a watch has shown as much, or that the object is gone."""
+        key, meta = key_of(obj), obj.metadata
+        before = known.metadata if (known := self._items.get(key)) is not None else None
+        if before and before.uid == meta.uid and _older(before.resource_version, meta.resource_version):
+            self.take(key, self._kept(obj))
+
     def _decode(self, raw: msgspec.Raw | bytes) -> T | None:
         try:
             return self._decoder.decode(raw)

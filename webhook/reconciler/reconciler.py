@@ -150,7 +150,7 @@ class Reconciler:
             return
         if self.clock.monotonic() > self._began + _EARLIER:
             self.evaluator.log.earlier_plans.clear()
-        match adopt(pod, self.plan_manager, self.policy_set, self.executor.clearing):
+        match adopt(pod, self.plan_manager, self.policy_set):
             case TakeOff(plan_id, node):
                 self.executor.clear(pod, plan_id, node)
             case None:
@@ -173,7 +173,6 @@ class Reconciler:
         self.plan_manager.forget()
         await self.extender_client.close()
         self._unseen.clear()
-        self.state.pending.expect_not_cleared()
         while not self._news.empty():
             self._news.get_nowait()
         self.queue.clear()

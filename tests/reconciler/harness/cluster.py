@@ -369,7 +369,7 @@ class Cluster:
     def remembered(self) -> list[str]:
         """What the reconciler still counts otherwise than the watch shows it, although it has ended all its plans."""
         assert self.process is not None
-        count = self.process.service.state.pending.remembered()
+        count = len(self.process.service.state.pending)
         return [f"{count} pods or budgets count otherwise than they are"] if count else []
 
 

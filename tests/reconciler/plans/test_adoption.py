@@ -80,7 +80,7 @@ async def test_what_the_leader_before_has_written(change: Callable[[Pod], Pod], 
     made = change(made)
     desk.reconciler.state.pods.take("default/p", made)
     for first in (True, False):
-        found = adopt(made, desk.reconciler.plan_manager, desk.reconciler.policy_set, ())
+        found = adopt(made, desk.reconciler.plan_manager, desk.reconciler.policy_set)
         assert isinstance(found, Plan if believed and first else TakeOff)
 
 
@@ -90,11 +90,11 @@ async def test_a_copy_of_a_plan_under_way():
     evictions, reconciler = desk.reconciler.evaluator.log, desk.reconciler
     logged(evictions, made)
     reconciler.state.pods.take("default/p", made)
-    assert isinstance(adopt(made, reconciler.plan_manager, reconciler.policy_set, ()), Plan)
+    assert isinstance(adopt(made, reconciler.plan_manager, reconciler.policy_set), Plan)
     known = dict(evictions.plans)
     copy = planned(preemptor("q", nominated="n1"), *decided(VICTIM))
     reconciler.state.pods.take("default/q", copy)
-    assert isinstance(adopt(copy, reconciler.plan_manager, reconciler.policy_set, ()), TakeOff)
+    assert isinstance(adopt(copy, reconciler.plan_manager, reconciler.policy_set), TakeOff)
     assert evictions.plans == known
 
 
@@ -147,7 +147,7 @@ async def test_a_plan_names_its_groups_also_after_it_is_taken_over():
     taken = Desk(grouped())
     taken.reconciler.state.pods.take("default/p", asks)
     logged(taken.reconciler.evaluator.log, asks)
-    adopted = adopt(asks, taken.reconciler.plan_manager, taken.reconciler.policy_set, ())
+    adopted = adopt(asks, taken.reconciler.plan_manager, taken.reconciler.policy_set)
     assert isinstance(adopted, Plan)
     assert adopted.groups == plan.groups == {1: "JobSet default/train"}
     assert adopted.with_all_of({"uid-b"}).endswith(" to make room in zone a")

@@ -113,6 +113,6 @@ async def test_a_clearing_that_never_began():
     plan = plan_for(PlanRecord(id="x", node="n1"))
     reconciler.plan_manager.index.add(plan)
     reconciler._end(plan, Ending.TIMED_OUT)
-    assert reconciler.executor.clearing == {("x", "uid-p")}
+    assert setting.state.pending.is_clearing("default/p", "x")
     await reconciler.stop()
-    assert not reconciler.executor.clearing
+    assert not setting.state.pending.is_clearing("default/p", "x")

@@ -86,38 +86,34 @@ def test_preemptor_counts_as_nominated():
     assert setting.nominated() == {}
 
 
-@pytest.mark.parametrize("versions", ["123", "abc"], ids=["numbers", "without order"])
-@pytest.mark.parametrize("later", ["n1", "n2"])
-def test_nomination_of_a_plan_before_the_last_one(later: str, versions: str):
-    """A plan was taken off a pod and so is the next one, before the watch has shown the first: neither holds room."""
+def nominated_by(plan: str, to: str) -> Pod:
+    """The preemptor with this plan on it, and nominated to that node."""
+    made = preemptor(nominated=to)
+    made.metadata.annotations = {PLAN: f'{{"id":"{plan}"}}'}
+    return made
+
+
+@pytest.mark.parametrize(
+    ("shown", "counts"),
+    [
+        pytest.param(nominated_by("first", "n1"), {}, id="a plan that is taken off"),
+        pytest.param(nominated_by("second", "n2"), {}, id="the next one, which is, too"),
+        pytest.param(nominated_by("first", "n2"), {"n2": {PREEMPTOR}}, id="a nomination of somebody else"),
+        pytest.param(nominated_by("third", "n1"), {"n1": {PREEMPTOR}}, id="another plan"),
+    ],
+)
+def test_nominations_of_plans_that_are_taken_off(shown: Pod, counts: dict[str, set[str]]):
+    """They hold no room, until nobody takes them off any more."""
     setting = Expecting()
-    shown, between, last = (preemptor("p", nominated=name) for name in ("n1", "", later))
-    for made, plan, version in zip((shown, between, last), ("first", "", "second"), versions, strict=True):
-        made.metadata.resource_version = version
-        made.metadata.annotations = {PLAN: f'{{"id":"{plan}"}}'} if plan else {}
-
-    def counted(version: Pod) -> list[str]:
-        setting.add(version)
-        return sorted(setting.nominated())
-
-    assert counted(shown) == ["n1"]
-    setting.pending.expect_cleared("first", "n1", shown, done=False)
-    setting.pending.expect_cleared("first", "n1", between, done=True)
-    setting.pending.expect_cleared("second", later, shown, done=False)
-    assert [counted(version) for version in (shown, between, last)] == [[], [], []]
-    assert [setting.pending.is_cleared(PREEMPTOR, plan) for plan in ("first", "second")] == [False, True]
-    setting.pending.expect_not_cleared()
-    assert counted(last) == [later]
-
-
-def test_a_nomination_to_another_node_stays():
-    """Who takes a plan off leaves a nomination that is not the plan's."""
-    setting = Expecting()
-    shown = preemptor(nominated="n2")
-    shown.metadata.annotations = {PLAN: '{"id":"plan"}'}
+    for plan, on in (("first", "n1"), ("second", "n2")):
+        setting.pending.expect_cleared(plan, on, preemptor())
     setting.add(shown)
-    setting.pending.expect_cleared("plan", "n1", shown, done=False)
-    assert setting.nominated() == {"n2": {PREEMPTOR}}
+    assert setting.nominated() == counts
+    for plan in ("first", "second"):
+        assert setting.pending.is_clearing(PREEMPTOR, plan)
+        setting.pending.expect_not_cleared(plan, PREEMPTOR)
+    assert setting.nominated() == {shown.status.nominated_node_name: {PREEMPTOR}}
+    assert len(setting.pending) == 0
 
 
 def test_giving_up_keeps_those_already_asked():
@@ -249,12 +245,12 @@ def test_nothing_is_left_of_what_is_gone():
         setting.add(victim, waiting)
         state.pending.expect("plan", [victim], {victim.metadata.uid: START})
         state.pending.hold("plan", (f"{team}/p", waiting.metadata.uid), "n1")
-        state.pending.expect_cleared("plan", "n1", waiting, done=False)
+        state.pending.expect_cleared("plan", "n1", waiting)
         setting.remove(f"{team}/v")
         setting.remove(f"{team}/p")
         state.budgets.take(f"{team}/web", None)
     assert not any(vars(state.index).values())
-    assert (len(state.pending), state.pending.remembered()) == (0, 0)
+    assert len(state.pending) == 0
     assert state.snapshot.budgets.rows == 1, "the row of a budget that is gone is used again"
 
 

@@ -1,5 +1,7 @@
 """The state: pods by what they have in common, and what counts of what the watches show."""
 
+import pytest
+
 from tests.reconciler.builders import START, pod, preemptor
 from webhook.kube.instants import rfc3339
 from webhook.reconciler.state.index import PodIndexes
@@ -40,3 +42,25 @@ def test_the_first_start_of_a_pod_counts():
     assert seen(-50) == -50
     assert (seen(50), seen(None), seen(-200)) == (-50, -50, -50)
     assert seen(10, uid="another") == 10
+
+
+@pytest.mark.parametrize(
+    ("there", "version", "counts"),
+    [
+        pytest.param("u", "10", True, id="a later version"),
+        pytest.param("u", "9", False, id="the version that is known"),
+        pytest.param("u", "8", False, id="an earlier one"),
+        pytest.param("u", "x", False, id="versions without order"),
+        pytest.param("another", "10", False, id="another pod of its name is there"),
+        pytest.param("", "10", False, id="it is gone"),
+    ],
+)
+def test_what_a_write_was_answered_with(there: str, version: str, counts: bool):
+    """It counts at once, unless a watch has shown as much, or that the pod is gone."""
+    state = State(None, frozenset())  # type: ignore[arg-type]  # nothing is asked of a server
+    shown, answer = pod("v", uid=there), pod("v", uid="u")
+    shown.metadata.resource_version, answer.metadata.resource_version = "9", version
+    if there:
+        state.pods.take("default/v", shown)
+    state.pods.written(answer)
+    assert state.pods.get("default/v") is (answer if counts else shown if there else None)

@@ -76,8 +76,6 @@ class Executor:
         self._evaluator, self._state = manager.evaluator, manager.evaluator.state
         self._store, self._news = store, news
         self._tasks: set[asyncio.Task[None]] = set()
-        self.clearing: set[tuple[str, str]] = set()
-        """Ids of the plans that are being taken off their pods, and the uids of these."""
         self._withdrawing: set[str] = set()
         """Pods, by `namespace/name`, whose notice is being taken off."""
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -91,9 +89,9 @@ class Executor:
 
         For a member for which its plan has just `ended` that is done once its nomination is not on its way any more.
         """
-        self.clearing.add((plan_id, pod.metadata.uid))
-        self._state.pending.expect_cleared(plan_id, node, pod, done=False)
-        self._start(self._clear(pod, plan_id, node, ended))
+        self._state.pending.expect_cleared(plan_id, node, pod)
+        task = self._start(self._clear(pod, plan_id, node, ended))
+        task.add_done_callback(lambda _: self._state.pending.expect_not_cleared(plan_id, key_of(pod)))
 
     def withdraw(self, key: str) -> None:
         """Take the notice off a pod, unless that is being done."""
@@ -106,12 +104,12 @@ class Executor:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        self.clearing.clear()
 
-    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     # The steps of a plan.
 
@@ -256,15 +254,11 @@ class Executor:
                 known = self._state.pod_of(ended[1].key, ended[1].uid)
             without = await self._writer.clear(known, plan_id, node) if known is not None else None
             if without is not None:
-                self._state.pending.expect_cleared(plan_id, node, without, done=True)
-                return
+                self._state.pods.written(without)
         except DeposedError:
             return
         except Exception:
             log.exception("plan %s could not be taken off %s", plan_id, key_of(pod))
-        finally:
-            self.clearing.discard((plan_id, pod.metadata.uid))
-        self._state.pending.expect_not_cleared((key_of(pod),))
 
     async def _until_idle(self, plan: Plan, member: Member) -> None:
         """Wait until nothing of a plan that has ended is on its way: what is written last must be the clearing.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -46,13 +46,11 @@ class TakeOff(NamedTuple):
     node: str
 
 
-def adopt(
-    pod: Pod, manager: PlanManager, policy_set: PolicySet, clearing: Collection[tuple[str, str]]
-) -> Plan | TakeOff | None:
+def adopt(pod: Pod, manager: PlanManager, policy_set: PolicySet) -> Plan | TakeOff | None:
     """Take over the plan an earlier leader wrote on a pod; None if it carries none, or one that is being taken off.
 
-    `clearing` are the plans that this process is taking off their pods, each with the uid of the pod. The plan of a
-    gang is taken over with all members that are there, also those on which the earlier leader has not written it yet.
+    The plan of a gang is taken over with all members that are there, also those on which the earlier leader has not
+    written it yet.
     """
     # 1. Read it. What no version of giveway would write is taken off.
     state, evictions = manager.evaluator.state, manager.evaluator.log
@@ -61,10 +59,7 @@ def adopt(
     except UnreadableError as error:
         log.warning("%s: %s; taking it off", key_of(pod), error)
         return TakeOff((pod.metadata.annotations or {})[PLAN], pod.status.nominated_node_name)
-    being_cleared = record is not None and (
-        (record.id, pod.metadata.uid) in clearing or state.pending.is_cleared(key_of(pod), record.id)
-    )
-    if record is None or being_cleared:
+    if record is None or state.pending.is_clearing(key_of(pod), record.id):
         return None
     # 2. Take it off if the leader before did not have it under way like this, or it is over: without its nomination
     #    though the scheduler clears none, or for a pod to leave alone, or one that goes on without this pod.
@@ -80,7 +75,7 @@ def adopt(
     # 3. Let it hold its room. Its time begins again: while nobody led, nobody could see the scheduler at work. Rates
     #    were granted to a plan that has evicted, by a clock that may differ.
     record = with_names(record, state.pods.items().values())
-    plan, remaining = _plan(record, _members(pod, record, manager, clearing), manager, policy)
+    plan, remaining = _plan(record, _members(pod, record, manager), manager, policy)
     manager.index.add(plan)
     for victim in record.victims:
         if state.pod_of(victim.key, victim.uid) is None:
@@ -100,7 +95,7 @@ def adopt(
     return plan
 
 
-def _members(pod: Pod, record: PlanRecord, manager: PlanManager, clearing: Collection[tuple[str, str]]) -> list[Member]:
+def _members(pod: Pod, record: PlanRecord, manager: PlanManager) -> list[Member]:
     """The pod, and of those that its plan names the others that wait for a node and have no other plan since."""
     state, evictions, members = manager.evaluator.state, manager.evaluator.log, []
     act = manager.context.policy_set.policy_to_act_by
@@ -108,7 +103,7 @@ def _members(pod: Pod, record: PlanRecord, manager: PlanManager, clearing: Colle
         key, said = f"{pod.metadata.namespace}/{named.name}", None
         known = state.pod_of(key, named.uid)
         waits = known is not None and not known.spec.node_name and act(known) is not None and key not in manager.plans
-        if known is None or (record.id, named.uid) in clearing or not (waits or known is pod):
+        if known is None or state.pending.is_clearing(key, record.id) or not (waits or known is pod):
             continue
         if known is pod or digest_of(known) in evictions.earlier_plans.get(named.uid, ()):
             with suppress(UnreadableError):

@@ -31,6 +31,7 @@ from webhook.kube.objects.meta import key_of
 from webhook.kube.objects.pod import Pod, PodDisruptionBudget
 from webhook.kube.pods import is_terminal
 from webhook.preemption.snapshot.budgets import is_lenient
+from webhook.preemption.snapshot.columns import take_out
 from webhook.preemption.snapshot.kinds import BUDGETS, CLAIMS, PODS, SnapshotKind
 from webhook.preemption.snapshot.pod_view import HEALTHY, STARTING, health_of
 from webhook.preemption.snapshot.snapshot import Snapshot
@@ -61,20 +62,6 @@ class _Hold(NamedTuple):
     node: str
 
 
-class _Cleared(NamedTuple):
-    """A plan for this node is taken off a pod; once that is done `version` is the pod's resourceVersion."""
-
-    node: str
-    version: str = ""
-
-    def is_shown(self, pod: Pod, plan: str) -> bool:
-        """Whether this version of the pod is from after that."""
-        seen = pod.metadata.resource_version
-        if seen.isdecimal() and self.version.isdecimal():
-            return int(seen) >= int(self.version)
-        return bool(self.version) and not carries(pod, plan)
-
-
 class Pending:
     """The expectations, by `namespace/name` of the object; `take` is told which objects count otherwise by now.
 
@@ -95,17 +82,13 @@ class Pending:
         self._uncounted: Index[str, _Victim] = Index(lambda victim: victim.uncounted)
         self._holds: dict[str, _Hold] = {}
         """Pod to the plan and the node for which it counts as nominated."""
-        self._cleared: dict[str, dict[str, _Cleared]] = {}
-        """Pod to the plans that are taken off it."""
+        self._clearing: dict[str, dict[str, str]] = {}
+        """Pod to the plans that are being taken off it, and their nodes."""
         self._gone: Index[str, Collection[str]] = Index(lambda claims: claims)
         """By claim that is yet to be taken back, its consumers that are gone, by uid and with all such claims."""
 
     def __len__(self) -> int:
         return len(self._victims) + len(self._holds)
-
-    def remembered(self) -> int:
-        """How many pods count otherwise than they are shown, or are remembered and are gone."""
-        return len(self) + len(self._cleared.keys() - self._pods.keys())
 
     def covering(self, pod: Pod) -> list[str]:
         """The budgets that cover the pod."""
@@ -126,9 +109,9 @@ class Pending:
         known = self._victims.get(key)
         return known.plans if known is not None and not known.leaving else frozenset()
 
-    def is_cleared(self, key: str, plan: str) -> bool:
-        """Whether what is shown of the pod is from before the plan of that id was, or is, taken off it."""
-        return plan in self._cleared.get(key, ())
+    def is_clearing(self, key: str, plan: str) -> bool:
+        """Whether the plan of that id is being taken off the pod."""
+        return plan in self._clearing.get(key, ())
 
     def awaits_deallocation(self, uids: Iterable[str]) -> bool:
         """Whether a claim of one of these pods, which are gone, has yet to be taken back."""
@@ -182,17 +165,18 @@ class Pending:
             self._count(key, self._victims[key].uncounted)
         self._take(PODS, gone)
 
-    def expect_cleared(self, plan: str, node: str, pod: Pod, *, done: bool) -> None:
-        """This plan for that node is to be taken off the pod; once that is `done`, the pod is as given."""
+    def expect_cleared(self, plan: str, node: str, pod: Pod) -> None:
+        """This plan for that node is being taken off the pod."""
         key = key_of(pod)
         if pod.metadata.uid == _uid(self._pods.get(key)):
-            self._cleared.setdefault(key, {})[plan] = _Cleared(node, pod.metadata.resource_version if done else "")
+            self._clearing.setdefault(key, {})[plan] = node
             self._take(PODS, (key,))
 
-    def expect_not_cleared(self, keys: Iterable[str] | None = None) -> None:
-        """Count the nominations of these pods, or of all, that are shown: this process clears them no more."""
-        known = [key for key in list(self._cleared if keys is None else keys) if self._cleared.pop(key, None)]
-        self._take(PODS, known)
+    def expect_not_cleared(self, plan: str, key: str) -> None:
+        """The plan is taken off the pod, or nobody does that any more: it counts as it is shown."""
+        if self.is_clearing(key, plan):
+            take_out(self._clearing, key, plan)
+            self._take(PODS, (key,))
 
     def expect_deallocated(self, uid: str) -> None:
         """The pod with this uid is gone, and so are its claims soon."""
@@ -238,14 +222,11 @@ class Pending:
 
     def _pod_seen(self, key: str, pod: Pod | None) -> None:
         """What is shown of a pod is no more expected."""
-        cleared = self._cleared.pop(key, None)
         if pod is None:
             self._holds.pop(key, None)
+            self._clearing.pop(key, None)
             self._forget(key)
             return
-        for plan, done in (cleared or {}).items():
-            if not done.is_shown(pod, plan):
-                self._cleared.setdefault(key, {})[plan] = done
         victim = self._victims.get(key)
         if victim is None or victim.leaving:
             return
@@ -259,8 +240,8 @@ class Pending:
 
     def _pod(self, key: str, pod: Pod) -> Pod | None:
         nominated, hold, victim = pod.status.nominated_node_name, self._holds.get(key), self._victims.get(key)
-        for plan, cleared in self._cleared.get(key, {}).items():
-            nominated = "" if nominated == cleared.node and carries(pod, plan) else nominated
+        for plan, node in self._clearing.get(key, {}).items():
+            nominated = "" if nominated == node and carries(pod, plan) else nominated
         if hold is not None and not pod.spec.node_name:
             nominated = hold.node
         if nominated != pod.status.nominated_node_name:
