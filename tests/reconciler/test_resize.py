@@ -135,7 +135,7 @@ async def test_a_member_of_a_gang_grows_by_itself(of_gang: dict[str, Any]):
 async def test_a_policy_that_begins_to_allow_growth():
     """Whoever waits to grow by then is decided for at once, and not at its next event."""
     desk = led(grows("p", "5", "2"), resize=False)
-    assert "default/p" not in desk.reconciler.queue
+    assert "default/p" not in desk.reconciler.queue.entries
     desk.reconciler.use(Policies(preemption=(growing_policy(),)))
     desk.reconciler.turn()
     assert victims(desk) == {"v0"}
@@ -159,4 +159,4 @@ async def test_it_comes_to_the_queue_when_the_kubelet_defers_it():
     desk = led(BIG, grows("p", "2", "2", reason=""))
     for made, waits in ((None, False), (grows("p", "7", "2"), True), (grows("p", "2", "2", reason=""), False)):
         desk.setting.add(*filter(None, (made,)))
-        assert ("default/p" in desk.reconciler.queue) is waits
+        assert ("default/p" in desk.reconciler.queue.entries) is waits

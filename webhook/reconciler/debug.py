@@ -55,7 +55,7 @@ def queue_rows(reconciler: Reconciler) -> list[dict[str, Any]]:
             "failures": entry.failures,
             "dueInSeconds": round(entry.due - now, 3) if entry.due > now else None,
         }
-        for entry in sorted(reconciler.queue.entries(), key=lambda entry: (-entry.priority, entry.created))
+        for entry in sorted(reconciler.queue.entries.values(), key=lambda entry: (-entry.priority, entry.created))
     ]
 
 

@@ -117,7 +117,7 @@ class Preempting:
         if entry.key not in keys:
             now = self._evaluator.clock.monotonic()
             self._queue.park(entry.key, now, reason="other pods of its gang are placed first")
-        queued = [known for key in keys if (known := self._queue.get(key)) is not None]
+        queued = [known for key in keys if (known := self._queue.entries.get(key)) is not None]
         attempts = max((known.attempts for known in queued), default=0)
         plan = self._manager.begin(pod, policy, outcome, attempts)
         for key in keys:
@@ -137,7 +137,7 @@ class Preempting:
             for pod, member in zip(there, members, strict=True)
         )
         for member in members:
-            entry, taken = self._queue.get(member.key), row.lost_room and evicted and member is because
+            entry, taken = self._queue.entries.get(member.key), row.lost_room and evicted and member is because
             if entry is not None and (shunned or taken):
                 left = entry.nodes.plan_failed(member.node, now - plan.started, now, taken=not shunned)
                 self._reporter.left_out(member.key, left, now)
@@ -157,7 +157,7 @@ class Preempting:
             members = self._members(pod, policy)
             ready, gated = (sorted(map(key_of, pods)) for pods in (members.ready, members.gated))
             shape = policy.name, repr((members.key, ready, gated, members.secured)).encode()
-            entries = [queued for key in ready if (queued := self._queue.get(key)) is not None]
+            entries = [queued for key in ready if (queued := self._queue.entries.get(key)) is not None]
         moment = Moment(now, self._queue.events, entry.back_off())
         if shape is not None and (known := self.verdicts.find(shape, moment)) is not None:
             return known

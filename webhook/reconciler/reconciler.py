@@ -82,7 +82,7 @@ class Reconciler:
         self._began = math.inf
         """When this process began to lead, in monotonic seconds."""
         self.queue = Queue()
-        self.event_handlers = EventHandlers(state, self.queue, policy_set, clock)
+        self.event_handlers = EventHandlers(self.queue, policy_set, clock)
         self.evaluator = Evaluator(state, EvictionLog(), clock)
         self.plan_manager = PlanManager(self.evaluator, policy_set, dry_run=dry_run)
         self.plans = self.plan_manager.plans
@@ -303,7 +303,7 @@ class Reconciler:
                 case ExtenderAnswered(preemptor):
                     # Decide again, if the preemptor still waits for that.
                     key, uid = key_of(preemptor), preemptor.metadata.uid
-                    entry = self.queue.get(key)
+                    entry = self.queue.entries.get(key)
                     if entry is None or entry.uid != uid or key in self.plans:
                         self.extender_client.forget(uid)
                     else:

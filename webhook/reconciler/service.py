@@ -111,7 +111,7 @@ class ReconcilerService:
         self.metrics.most_evicted = lambda: evictions.counts(_DAY, self.clock.monotonic()).most_common(_SHOWN)
 
     def _depth(self, state: QueueState) -> float:
-        return self.reconciler.queue.depths()[state]
+        return sum(entry.state is state for entry in self.reconciler.queue.entries.values())
 
     def time_to_write(self) -> float:
         """Seconds from now in which nobody else may lead; 0 if this process may not write."""

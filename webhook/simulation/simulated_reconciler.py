@@ -74,12 +74,12 @@ class SimulatedReconciler:
         """Whether no plan is under way and every preemptor waits for an event, so that time alone changes nothing."""
         return not len(self._reconciler.plans) and all(
             entry.state is QueueState.UNSCHEDULABLE and not self._reporter.waits_for_time.get(entry.key, True)
-            for entry in self._reconciler.queue.entries()
+            for entry in self._reconciler.queue.entries.values()
         )
 
     def why(self, key: str) -> str:
         """Why nothing is done for a preemptor; empty for a pod that is none."""
-        entry = self._reconciler.queue.get(key)
+        entry = self._reconciler.queue.entries.get(key)
         return entry.reason if entry is not None else ""
 
     def minimums(self) -> dict[GroupKey, int]:

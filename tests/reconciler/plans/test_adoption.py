@@ -175,7 +175,7 @@ async def test_a_plan_on_a_pod_that_cannot_be_read():
     desk = Desk(setting)
     desk.lead()
     assert [(line["preemptor"], line["ending"]) for line in desk.lines("plan ended")] == [("default/a", "outdated")]
-    assert "default/b" in desk.reconciler.queue
+    assert "default/b" in desk.reconciler.queue.entries
 
 
 async def test_plans_of_an_earlier_leader_are_taken_over_in_turns(monkeypatch: pytest.MonkeyPatch):

@@ -86,7 +86,7 @@ async def test_a_member_that_leaves(ending: Ending, queued: bool):
     else:
         reconciler._end(plan, ending, because=plan.member("default/gang-1"))
     assert (plan.ended, [member.key for member in plan.unplaced]) == (None, ["default/gang-0"])
-    assert ("default/gang-1" in reconciler.queue) is queued
+    assert ("default/gang-1" in reconciler.queue.entries) is queued
     action = reconciler.plan_manager.look(plan)
     assert isinstance(action, End) is (ending is not Ending.BOUND)
     if isinstance(action, End):
@@ -182,7 +182,7 @@ async def test_a_new_leader_has_one_plan_again(numbers: tuple[int, ...]):
     assert plan is other
     assert (plan.id, plan.record.victims) == (before.id, before.record.victims)
     assert [member.nominated for member in plan.members] == [number in numbers for number in range(2)]
-    assert desk.reconciler.queue.depths()[QueueState.BUSY] == 2
+    assert [entry.state for entry in desk.reconciler.queue.entries.values()] == [QueueState.BUSY] * 2
     assert next(iter(asks(desk.reconciler.plan_manager.look(plan)))) is (
         Verb.TRY if len(numbers) == 2 else Verb.NOMINATE
     )

@@ -59,7 +59,7 @@ def test_event_lets_a_pod_back_once_its_back_off_is_over():
     drain(queue)
     queue.park("a", 0.0, reason="full")
     assert queue.wake(0.01) == 1
-    assert queue.get("a").state is QueueState.BACKOFF
+    assert queue.entries["a"].state is QueueState.BACKOFF
     assert drain(queue, 0.02) == []
     assert drain(queue, 0.25) == ["a"]
     queue.park("a", 0.25, reason="full")
@@ -119,15 +119,15 @@ def test_retry_after_a_plan(after: float, at: float, tried: bool):
 
 def test_attempts_are_forgiven_with_time():
     """Plans in vain hold a preemptor back for a while, not for good: one counts no more every 15 min."""
-    entry = filled(("a", 1, 0.0)).get("a")
+    queue = filled(("a", 1, 0.0))
     for now in (0.0, 10.0, 20.0):
-        entry.attempt_failed(now)
-    counts = []
+        queue.plan_ended("a", now, in_vain=True, at_once=False, reason="")
+    entry, counts = queue.entries["a"], []
     for now in (20.0, 919.0, 920.0, 1820.0, 2720.0, 1e9):
         entry.decay(now)
         counts.append(entry.attempts)
     assert counts == [3, 3, 2, 1, 0, 0]
-    entry.attempt_failed(1e9)
+    queue.plan_ended("a", 1e9, in_vain=True, at_once=False, reason="")
     assert entry.attempts == 1
 
 
@@ -137,7 +137,7 @@ def test_new_pod_of_the_same_name_starts_afresh():
     drain(queue)
     queue.park("a", 0.0, reason="full")
     queue.offer("a", uid="another", priority=1, created=1.0, now=1.0)
-    assert queue.get("a").failures == 0
+    assert queue.entries["a"].failures == 0
     assert drain(queue, 1.0) == ["a"]
 
 
@@ -163,21 +163,6 @@ def test_back_off_between_attempts_grows():
     assert waits[-1] == 300.0
 
 
-def test_depths_count_every_state():
-    """The metrics' numbers are those of the states."""
-    queue = filled(("a", 1, 0.0), ("b", 1, 1.0), ("c", 1, 2.0), ("d", 1, 3.0))
-    for _ in range(3):
-        queue.pop(0.0)
-    queue.park("a", 0.0, reason="")
-    queue.retry("b", 0.0, after=1.0, reason="")
-    assert queue.depths() == {
-        QueueState.ACTIVE: 1,
-        QueueState.BACKOFF: 1,
-        QueueState.UNSCHEDULABLE: 1,
-        QueueState.BUSY: 1,
-    }
-
-
 def test_an_event_does_not_put_off_a_pods_own_time():
     """A preemptor that named a time is tried then at the latest, however long its back-off is by now."""
     queue, now = Queue(), 0.0
@@ -201,7 +186,7 @@ def test_many_are_woken_bit_by_bit():
         assert queue.pop(0.0).key == f"p{number}"
         queue.park(f"p{number}", 0.0, reason="no room")
     assert queue.wake(20.0) == 1000
-    assert queue.depths()[QueueState.ACTIVE] == 0
+    assert {entry.state for entry in queue.entries.values()} == {QueueState.UNSCHEDULABLE}
     assert queue.next_due() <= 20.0, "there is work"
     woken = []
     while (entry := queue.pop(20.0)) is not None:

@@ -103,7 +103,7 @@ def _waiting(reconciler: Reconciler, marked: Iterable[Pod]) -> list[WaitingPod]:
             WaitingPod(pod=key_of(pod), priority=pod.spec.priority or 0, state="pending", reason=_unplaced_because(pod))
             for pod in sorted(pods, key=lambda pod: (-(pod.spec.priority or 0), key_of(pod)))
         ]
-    wall, now, entries = reconciler.clock.wall(), reconciler.clock.monotonic(), reconciler.queue.entries()
+    wall, now, entries = reconciler.clock.wall(), reconciler.clock.monotonic(), reconciler.queue.entries.values()
     return [
         WaitingPod(
             pod=entry.key,

@@ -7,7 +7,10 @@ kube-scheduler calls queueing hints. They are pure.
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Any
+
+import msgspec
 
 from webhook.kube.instants import epoch_or
 from webhook.kube.object_cache import Change
@@ -20,14 +23,12 @@ from webhook.reconciler.clock import MeasuringClock
 from webhook.reconciler.preemptors import PolicySet, unschedulable_since
 from webhook.reconciler.queue.queue import Queue
 from webhook.reconciler.state.annotations import decision_of, not_own
-from webhook.reconciler.state.state import State
 
 
 class EventHandlers:
     """Turns changes of the cluster into moves of the queue (docs/semantics.md F3); each says whether there is work."""
 
-    def __init__(self, state: State, queue: Queue, policy_set: PolicySet, clock: MeasuringClock) -> None:
-        self._state = state
+    def __init__(self, queue: Queue, policy_set: PolicySet, clock: MeasuringClock) -> None:
         self._queue = queue
         self._policy_set = policy_set
         self._clock = clock
@@ -36,7 +37,7 @@ class EventHandlers:
 
     def changed(self, kind: SnapshotKind, change: Change[Any]) -> bool:
         """An object of another kind than a pod changed, and the state has taken it in."""
-        hint = _HINTS.get(kind.resource.kind, relevant_difference)
+        hint = _HINTS.get(kind, relevant_difference)
         return hint(change) and self._queue.wake(self._clock.monotonic()) > 0
 
     def pod_changed(self, change: Change[Pod], *, has_plan: bool) -> bool:
@@ -61,27 +62,20 @@ class EventHandlers:
                 self._queue.remove(key)
                 self._wanting_company.pop(key, None)
             return False
-        if (known := self._queue.get(key)) is not None and known.uid == pod.metadata.uid:
+        if (known := self._queue.entries.get(key)) is not None and known.uid == pod.metadata.uid:
             return False
         now, wall = self._clock.monotonic(), self._clock.wall()
-        since = unschedulable_since(pod) or 0.0
-        waited = min(max(0.0, wall - since), policy.preemptors.delay)
+        since, delay = unschedulable_since(pod) or 0.0, policy.preemptors.delay
+        due = now + delay - min(max(0.0, wall - since), delay)
         entry = self._queue.offer(
-            key,
-            uid=pod.metadata.uid,
-            priority=pod.spec.priority or 0,
-            created=since,
-            now=now,
-            due=now + policy.preemptors.delay - waited,
+            key, uid=pod.metadata.uid, priority=pod.spec.priority or 0, created=since, now=now, due=due
         )
         if pod.spec.affinity is not None and pod.spec.affinity.pod_affinity is not None:
             self._wanting_company[key] = None
         decision = decision_of(pod)
         if decision is not None:
             # An attempt of an earlier leader counts if it evicted somebody.
-            entry.attempts = max(
-                0, decision.attempt if decision.victims or decision.more_victims else decision.attempt - 1
-            )
+            entry.attempts = max(0, decision.attempt - (not decision.victims and not decision.more_victims))
             entry.attempted = now - max(0.0, wall - epoch_or(decision.at, 0.0))
             entry.decay(now)
         return True
@@ -96,32 +90,24 @@ def frees_room(change: Change[Pod]) -> bool:
         return bool(old.spec.node_name or old.status.nominated_node_name) and not is_terminal(old)
     if old.status.nominated_node_name != new.status.nominated_node_name and old.status.nominated_node_name:
         return True
-    if not new.spec.node_name:
-        return False
-    return (
-        bool(new.metadata.deletion_timestamp) != bool(old.metadata.deletion_timestamp)
+    return bool(new.spec.node_name) and (
+        _read_of_pods(old) != _read_of_pods(new)
+        or bool(new.metadata.deletion_timestamp) != bool(old.metadata.deletion_timestamp)
         or (old.metadata.annotations != new.metadata.annotations and not_own(old) != not_own(new))
-        or old.metadata.labels != new.metadata.labels
-        or old.status.start_time != new.status.start_time
-        or old.spec.containers != new.spec.containers
-        or old.status.container_statuses != new.status.container_statuses
     )
 
 
 def waits_no_more(change: Change[Pod]) -> bool:
     """Whether a pod that its scheduler had to place was placed, or needs no place any more."""
     old, new = change.old, change.new
-    if old is None or old.spec.node_name:
-        return False
-    return new is None or bool(new.spec.node_name or new.metadata.deletion_timestamp)
+    waits = new is not None and not new.spec.node_name and not new.metadata.deletion_timestamp
+    return old is not None and not old.spec.node_name and not waits
 
 
 def makes_company(change: Change[Pod]) -> bool:
     """Whether a pod came to a node, which can only help a preemptor with pod affinity."""
-    new = change.new
-    if new is None or not new.spec.node_name:
-        return False
-    return change.old is None or not change.old.spec.node_name
+    old, new = change.old, change.new
+    return new is not None and bool(new.spec.node_name) and (old is None or not old.spec.node_name)
 
 
 def spec_changed(change: Change[Pod]) -> bool:
@@ -133,14 +119,7 @@ def spec_changed(change: Change[Pod]) -> bool:
 def node_helps(change: Change[Node]) -> bool:
     """Whether a node came or changed in what the filters look at; a heartbeat is no such change."""
     old, new = change.old, change.new
-    if new is None or old is None:
-        return new is not None
-    return (
-        old.spec != new.spec
-        or old.metadata.labels != new.metadata.labels
-        or old.status.allocatable != new.status.allocatable
-        or old.status.declared_features != new.status.declared_features
-    )
+    return new is not None and (old is None or _read_of_nodes(old) != _read_of_nodes(new))
 
 
 def budget_helps(change: Change[PodDisruptionBudget]) -> bool:
@@ -148,12 +127,8 @@ def budget_helps(change: Change[PodDisruptionBudget]) -> bool:
     old, new = change.old, change.new
     if new is None or old is None:
         return new is None
-    return (
-        new.status.disruptions_allowed > old.status.disruptions_allowed
-        or old.spec.selector != new.spec.selector
-        or old.status.disrupted_pods != new.status.disrupted_pods
-        or old.status.observed_generation != new.status.observed_generation
-    )
+    more = new.status.disruptions_allowed > old.status.disruptions_allowed
+    return more or _read_of_budgets(old) != _read_of_budgets(new)
 
 
 def claim_helps(change: Change[ResourceClaim]) -> bool:
@@ -164,23 +139,25 @@ def claim_helps(change: Change[ResourceClaim]) -> bool:
     if old.status.allocation is not None and old.status.allocation != new.status.allocation:
         return True
     users, left = ({consumer.uid for consumer in claim.status.reserved_for or ()} for claim in (old, new))
-    return bool(users - left) or old.spec != new.spec or old.metadata.finalizers != new.metadata.finalizers
+    return bool(users - left) or _read_of_claims(old) != _read_of_claims(new)
 
 
 def relevant_difference(change: Change[Any]) -> bool:
     """Whether an object of a minor kind (class, namespace, volume) differs in anything that is read of it."""
     old, new = change.old, change.new
-    if old is None or new is None:
+    if old is None or new is None or _read_of_all(old) != _read_of_all(new):
         return True
-    same_meta = old.metadata.labels == new.metadata.labels and old.metadata.annotations == new.metadata.annotations
-    return not same_meta or any(
-        getattr(old, name) != getattr(new, name) for name in new.__struct_fields__ if name != "metadata"
-    )
+    return bool(msgspec.structs.replace(old, metadata=new.metadata) != new)
 
 
-_HINTS: dict[str, Callable[[Change[Any]], bool]] = {
-    NODES.resource.kind: node_helps,
-    BUDGETS.resource.kind: budget_helps,
-    CLAIMS.resource.kind: claim_helps,
+_read_of_all = attrgetter("metadata.labels", "metadata.annotations")
+_read_of_pods = attrgetter("metadata.labels", "status.start_time", "spec.containers", "status.container_statuses")
+_read_of_nodes = attrgetter("spec", "metadata.labels", "status.allocatable", "status.declared_features")
+_read_of_budgets = attrgetter("spec.selector", "status.disrupted_pods", "status.observed_generation")
+_read_of_claims = attrgetter("spec", "metadata.finalizers")
+_HINTS: dict[SnapshotKind, Callable[[Change[Any]], bool]] = {
+    NODES: node_helps,
+    BUDGETS: budget_helps,
+    CLAIMS: claim_helps,
 }
 """By kind: whether a change could help a preemptor that found no room; `relevant_difference` says it of others."""

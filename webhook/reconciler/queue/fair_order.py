@@ -30,20 +30,14 @@ class WaitingTurn(NamedTuple):
     key: str
 
 
-class _Level:
-    """Those of one priority: by namespace, and the namespaces in the order of what they have had."""
-
-    def __init__(self) -> None:
-        self.namespaces: dict[str, list[WaitingTurn]] = {}
-        self.order: list[tuple[float, WaitingTurn, str]] = []
-
-
 class FairOrder:
     """Who waits, by priority and namespace. What is put in is never taken out but by `pop`."""
 
     def __init__(self) -> None:
-        self._levels: dict[int, _Level] = {}
-        self._priorities: list[int] = []
+        self._levels: dict[int, dict[str, list[WaitingTurn]]] = {}
+        """By priority and namespace, a heap of those that wait for their turn."""
+        self._pods: Counter[str] = Counter()
+        """How many pods each namespace has."""
         self._ready: Counter[str] = Counter()
         """How many of each namespace are put in."""
         self._had: Newest[str, float] = Newest(_MOST_NAMESPACES)
@@ -53,58 +47,37 @@ class FairOrder:
         """What the namespace whose turn was last has had, and the one that has had most."""
 
     def join(self, namespace: str) -> None:
-        """A namespace that had no pod has one: it begins where the others are, and not with what it did not take."""
-        self._note(namespace, max(self._had.get(namespace, 0.0), self._last))
+        """A namespace has one more pod. With its first it begins where the others are, and not with what it left."""
+        self._pods[namespace] += 1
+        if self._pods[namespace] == 1:
+            self._note(namespace, max(self._had.get(namespace, 0.0), self._last))
 
     def leave(self, namespace: str) -> None:
-        """A namespace has no pod any more; what it has had is remembered for a while."""
-        del self._tries[namespace]
+        """A namespace has one pod less; what it has had is remembered for a while."""
+        if _take_one(self._pods, namespace):
+            del self._tries[namespace]
 
     def push(self, priority: int, waiting: WaitingTurn) -> None:
         """It waits for its turn; its namespace stands before the slash of its key."""
-        level = self._levels.get(priority)
-        if level is None:
-            level = self._levels[priority] = _Level()
-            heapq.heappush(self._priorities, -priority)
         namespace = waiting.key.partition("/")[0]
         if not self._ready[namespace]:
             del self._tries[namespace]
         self._ready[namespace] += 1
-        rows = level.namespaces.setdefault(namespace, [])
-        if not rows or waiting < rows[0]:
-            heapq.heappush(level.order, (self._so_far(namespace), waiting, namespace))
-        heapq.heappush(rows, waiting)
+        heapq.heappush(self._levels.setdefault(priority, {}).setdefault(namespace, []), waiting)
 
     def pop(self) -> WaitingTurn | None:
         """The next one; None if nobody waits."""
-        while self._priorities:
-            priority = -self._priorities[0]
-            level = self._levels[priority]
-            while level.order:
-                had, head, namespace = level.order[0]
-                rows, now = level.namespaces.get(namespace), self._so_far(namespace)
-                if rows is None or rows[0] != head:
-                    heapq.heappop(level.order)  # another one of its namespace stands for it
-                elif now > had:
-                    heapq.heapreplace(level.order, (now, head, namespace))
-                else:
-                    return self._take(level, namespace)
+        if not self._levels:
+            return None
+        level = self._levels[priority := max(self._levels)]
+        namespace = min(level, key=lambda name: (self._so_far(name), level[name][0]))
+        taken = heapq.heappop(level[namespace])
+        if not level[namespace]:
+            del level[namespace]
+        if not level:
             del self._levels[priority]
-            heapq.heappop(self._priorities)
-        return None
-
-    def _take(self, level: _Level, namespace: str) -> WaitingTurn:
-        heapq.heappop(level.order)
-        rows = level.namespaces[namespace]
-        taken = heapq.heappop(rows)
         self._last = self._had.get(namespace, 0.0)
-        self._ready[namespace] -= 1
-        if not self._ready[namespace]:
-            del self._ready[namespace]
-        if rows:
-            heapq.heappush(level.order, (self._so_far(namespace), rows[0], namespace))
-        else:
-            del level.namespaces[namespace]
+        _take_one(self._ready, namespace)
         return taken
 
     def tried(self, namespace: str) -> None:
@@ -124,3 +97,11 @@ class FairOrder:
 
     def _so_far(self, namespace: str) -> float:
         return max(self._had.get(namespace, 0.0), self._most - _MOST_BEHIND) + self._tries[namespace]
+
+
+def _take_one(counts: Counter[str], name: str) -> bool:
+    """Count one less; whether that was the last one, which leaves nothing behind."""
+    counts[name] -= 1
+    if last := counts[name] <= 0:
+        del counts[name]
+    return last

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from webhook.kube.backoff import exponential
+from webhook.kube.bounded import Newest
 
 PATIENCE = 60.0
 """Seconds for which a pod may fit on a node, while its scheduler is seen at work, before the node is left out.
@@ -21,14 +22,15 @@ _MOST_NODES = 1000
 """Nodes that are remembered for one preemptor."""
 
 
-@dataclass(frozen=True, slots=True)
-class LeftOut:
+class LeftOut(NamedTuple):
     """A node that is left out until then, and why, in words for people; `times` is how often it was in a row."""
 
     node: str
     because: str
     times: int
     until: float
+    forgotten: float
+    """When it is not even remembered any more."""
 
 
 class NodeBackoff:
@@ -42,7 +44,7 @@ class NodeBackoff:
     """
 
     def __init__(self) -> None:
-        self._known: dict[str, tuple[LeftOut, float]] = {}
+        self._known: Newest[str, LeftOut] = Newest(_MOST_NODES)
         self._fitting: dict[str, float] = {}
 
     def __len__(self) -> int:
@@ -55,7 +57,7 @@ class NodeBackoff:
 
     def wherever_it_fits(self, now: float) -> float | None:
         """Until when nodes are left out wherever the pod fits: too many were, so no node is to blame; None if not."""
-        ends = [known.until for known, _ in self._known.values() if now < known.until]
+        ends = [known.until for known in self.left_out(now)]
         return max(ends) if len(ends) >= _MOST_FITTING else None
 
     def fitting(
@@ -83,18 +85,14 @@ class NodeBackoff:
 
     def left_out(self, now: float) -> list[LeftOut]:
         """The nodes to leave out now."""
-        return [known for known, _ in self._known.values() if now < known.until]
+        return [known for known in self._known.values() if now < known.until]
 
     def _note(self, node: str, because: str, lasted: float, now: float) -> LeftOut:
-        self._known = {
-            name: (known, noted) for name, (known, noted) in self._known.items() if now < 2 * known.until - noted
-        }
-        before = self._known.pop(node, None)
-        times = before[0].times + 1 if before else 1
+        for known in list(self._known.values()):
+            if now >= known.forgotten:
+                del self._known[known.node]
+        times = self._known[node].times + 1 if node in self._known else 1
         first, longest = _NODE_BACK_OFF
         seconds = exponential(times, max(first, 2 * lasted), longest)
-        left = LeftOut(node, because, times, now + seconds)
-        self._known[node] = (left, now)
-        if len(self._known) > _MOST_NODES:
-            del self._known[next(iter(self._known))]
+        left = self._known[node] = LeftOut(node, because, times, now + seconds, now + 2 * seconds)
         return left

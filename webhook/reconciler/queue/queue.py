@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections import Counter, OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import islice
 
 from webhook.kube.backoff import exponential
 from webhook.reconciler.queue.fair_order import FairOrder, WaitingTurn
@@ -70,11 +70,10 @@ class QueuedPreemptor:
     nodes: NodeBackoff = field(default_factory=NodeBackoff)
     """What was learned of nodes that kube-scheduler does not take."""
 
-    def attempt_failed(self, now: float) -> None:
-        """A plan came to nothing though victims had been asked to leave."""
-        self.decay(now)
-        self.attempts += 1
-        self.attempted = now
+    @property
+    def namespace(self) -> str:
+        """The pod's namespace."""
+        return self.key.partition("/")[0]
 
     def decay(self, now: float) -> None:
         """Let attempts that were long ago count no more."""
@@ -91,16 +90,13 @@ class Queue:
     """At most one entry for each pod, found by its key."""
 
     def __init__(self) -> None:
-        self._entries: dict[str, QueuedPreemptor] = {}
-        self._in_state: dict[QueueState, OrderedDict[str, QueuedPreemptor]] = {
-            state: OrderedDict() for state in QueueState
-        }
-        """The same entries by their state, in the order in which they came to it."""
+        self.entries: dict[str, QueuedPreemptor] = {}
+        """By key, for others to read."""
+        self._waiting: dict[str, QueuedPreemptor] = {}
+        """Those that wait for an event, in the order in which they began to."""
         self._behind: set[str] = set()
         """Keys of preemptors that pods of higher priority keep from a plan until they are placed."""
         self._active = FairOrder()
-        self._of_namespace: Counter[str] = Counter()
-        """How many entries each namespace has."""
         self._timers: list[tuple[float, int, str]] = []
         self._turn = 0
         self._woken = 0
@@ -108,64 +104,28 @@ class Queue:
         self.events = 0
         """Changes so far that could help anybody."""
 
-    def __len__(self) -> int:
-        return len(self._entries)
-
-    def __contains__(self, key: object) -> bool:
-        return key in self._entries
-
-    def entries(self) -> list[QueuedPreemptor]:
-        """Every entry, in no order."""
-        return list(self._entries.values())
-
-    def get(self, key: str) -> QueuedPreemptor | None:
-        """The entry of that pod."""
-        return self._entries.get(key)
-
-    def depths(self) -> dict[QueueState, int]:
-        """How many entries are in each state."""
-        return {state: len(entries) for state, entries in self._in_state.items()}
-
     def offer(
         self, key: str, *, uid: str, priority: int, created: float, now: float, due: float = 0.0
     ) -> QueuedPreemptor:
-        """Take in a preemptor, to be tried at `due` or at once; one that is known already keeps its state."""
-        known = self._entries.get(key)
-        if known is not None and known.uid == uid:
-            known.priority = priority
-            return known
+        """Take in a preemptor, to be tried at `due` or at once; it takes the place of another pod of its name."""
         self.remove(key)
-        entry = QueuedPreemptor(key, uid, priority, created)
-        self._entries[key] = entry
-        namespace = key.partition("/")[0]
-        self._of_namespace[namespace] += 1
-        if self._of_namespace[namespace] == 1:
-            self._active.join(namespace)
-        if due > now:
-            self._set_timer(entry, QueueState.BACKOFF, due)
-        else:
-            self._activate(entry)
+        entry = self.entries[key] = QueuedPreemptor(key, uid, priority, created)
+        self._active.join(entry.namespace)
+        self._back_off(entry, due, now)
         return entry
 
     def clear(self) -> None:
         """Forget every preemptor."""
-        self._behind.clear()
         self._active = FairOrder()
-        self._of_namespace.clear()
-        self._entries.clear()
-        for entries in self._in_state.values():
-            entries.clear()
+        for kept in (self.entries, self._waiting, self._behind):
+            kept.clear()
 
     def remove(self, key: str) -> None:
         """Forget a preemptor; what the heaps still hold of it is passed over."""
-        entry = self._entries.pop(key, None)
+        entry = self.entries.pop(key, None)
         if entry is not None:
-            self._in_state[entry.state].pop(key, None)
-            namespace = key.partition("/")[0]
-            self._of_namespace[namespace] -= 1
-            if not self._of_namespace[namespace]:
-                del self._of_namespace[namespace]
-                self._active.leave(namespace)
+            self._waiting.pop(key, None)
+            self._active.leave(entry.namespace)
 
     def pop(self, now: float) -> QueuedPreemptor | None:
         """The next one to try, marked busy; None if nothing is due."""
@@ -174,11 +134,11 @@ class Queue:
             if self._next_timer() > now:
                 break
             _, _, key = heapq.heappop(self._timers)
-            self._activate(self._entries[key])
+            self._activate(self.entries[key])
         while (next_one := self._active.pop()) is not None:
-            entry = self._entries.get(next_one.key)
+            entry = self.entries.get(next_one.key)
             if entry is not None and entry.turn == next_one.turn and entry.state is QueueState.ACTIVE:
-                self._active.tried(entry.key.partition("/")[0])
+                self._active.tried(entry.namespace)
                 self._move(entry, QueueState.BUSY)
                 entry.tried = now
                 entry.decay(now)
@@ -194,7 +154,7 @@ class Queue:
 
         It is `behind` if pods that are placed first keep it from a plan.
         """
-        entry = self._entries.get(key)
+        entry = self.entries.get(key)
         if entry is None:
             return
         entry.failures += 1
@@ -207,18 +167,15 @@ class Queue:
 
     def retry(self, key: str, now: float, *, after: float, reason: str) -> None:
         """Try it again `after` seconds from now whatever happens, at once if that is 0."""
-        entry = self._entries.get(key)
+        entry = self.entries.get(key)
         if entry is None:
             return
         entry.reason = reason
-        if after <= 0:
-            self._activate(entry)
-        else:
-            self._set_timer(entry, QueueState.BACKOFF, now + after)
+        self._back_off(entry, now + after, now)
 
     def hold(self, key: str, attempts: int) -> None:
         """Mark it busy: a plan of an earlier leader is being carried out for it, after so many attempts."""
-        entry = self._entries.get(key)
+        entry = self.entries.get(key)
         if entry is not None:
             self._move(entry, QueueState.BUSY)
             entry.attempts = attempts
@@ -232,7 +189,7 @@ class Queue:
         somebody else right after another one: two that nominate the same pod must not fight. It is tried `at_once` only
         the first time.
         """
-        entry = self._entries.get(key)
+        entry = self.entries.get(key)
         if entry is None:
             return
         entry.losses = entry.losses + 1 if lost else 0
@@ -241,7 +198,8 @@ class Queue:
         first = entry.plan_failures == 0
         entry.plan_failures += 1
         if in_vain or entry.losses > 1:
-            entry.attempt_failed(now)
+            entry.decay(now)
+            entry.attempts, entry.attempted = entry.attempts + 1, now
             pause = exponential(entry.attempts, *_ATTEMPT_BACK_OFF)
         else:
             pause = exponential(entry.plan_failures, *_FAILURE_BACK_OFF)
@@ -254,29 +212,27 @@ class Queue:
         `pop`.
         """
         self.events += 1
-        waiting = self._in_state[QueueState.UNSCHEDULABLE]
         if keys is None:
-            count, self._woken = len(waiting), self._turn
+            count, self._woken = len(self._waiting), self._turn
             if count <= _AT_ONCE:
                 self._move_woken(now)
             return count
-        entries = [entry for key in keys if (entry := waiting.get(key)) is not None]
+        entries = [entry for key in keys if (entry := self._waiting.get(key)) is not None]
         for entry in entries:
             self._move_back(entry, now)
         return len(entries)
 
     def _move_woken(self, now: float) -> None:
-        waiting = self._in_state[QueueState.UNSCHEDULABLE]
-        for _ in range(_AT_ONCE):
-            entry = next(iter(waiting.values()), None)
-            if entry is None or entry.turn > self._woken:
-                return
-            self._move_back(entry, now)
+        for entry in list(islice(self._waiting.values(), _AT_ONCE)):
+            if entry.turn <= self._woken:
+                self._move_back(entry, now)
 
     def _move_back(self, entry: QueuedPreemptor, now: float) -> None:
-        ready = min(entry.due, entry.tried + entry.back_off())
-        if ready > now:
-            self._set_timer(entry, QueueState.BACKOFF, ready)
+        self._back_off(entry, min(entry.due, entry.tried + entry.back_off()), now)
+
+    def _back_off(self, entry: QueuedPreemptor, due: float, now: float) -> None:
+        if due > now:
+            self._set_timer(entry, QueueState.BACKOFF, due)
         else:
             self._activate(entry)
 
@@ -290,13 +246,13 @@ class Queue:
 
         Ones already in `pop`'s reach are not counted.
         """
-        first = next(iter(self._in_state[QueueState.UNSCHEDULABLE].values()), None)
+        first = next(iter(self._waiting.values()), None)
         return 0.0 if first is not None and first.turn <= self._woken else self._next_timer()
 
     def _next_timer(self) -> float:
         while self._timers:
             due, turn, key = self._timers[0]
-            entry = self._entries.get(key)
+            entry = self.entries.get(key)
             if entry is not None and entry.turn == turn:
                 return due
             heapq.heappop(self._timers)
@@ -315,6 +271,7 @@ class Queue:
         """Every move takes a new turn, which makes what the heaps hold of the old state stale."""
         self._turn += 1
         entry.turn = self._turn
-        self._in_state[entry.state].pop(entry.key, None)
+        self._waiting.pop(entry.key, None)
         entry.state = state
-        self._in_state[state][entry.key] = entry
+        if state is QueueState.UNSCHEDULABLE:
+            self._waiting[entry.key] = entry
