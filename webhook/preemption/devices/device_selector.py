@@ -10,10 +10,10 @@ URLs, IP addresses) are not known here: what uses them does not compile.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from functools import cache, cached_property
+from collections.abc import Callable, Mapping
+from functools import cache, cached_property, partial
 from hashlib import blake2b
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -32,6 +32,7 @@ from webhook.policy.cel.program import (
 )
 from webhook.preemption.snapshot.device_index import DeviceShape
 
+T = TypeVar("T")
 AttributeValue = tuple[str, object]
 """The type of an attribute's value, and the value."""
 _MARK = "\ue000" * 22  # 66 bytes: an attribute has at most 64
@@ -105,7 +106,7 @@ def _is_whole(value: str) -> bool:
     return not _amount(value) % NANOS
 
 
-def _added(value: str, other: str | int, sign: int) -> str:
+def _added(sign: int, value: str, other: str | int) -> str:
     more = other * NANOS if isinstance(other, int) else _amount(other)
     return f"{_QUANTITY}{_amount(value) + sign * more}"
 
@@ -155,11 +156,8 @@ FUNCTIONS = (
     CelFunction("asApproximateFloat", ("string",), "double", True, lambda value: _amount(value) / NANOS),
     CelFunction("sign", ("string",), "int", True, lambda value: (_amount(value) > 0) - (_amount(value) < 0)),
     *(
-        CelFunction("add", ("string", kind), "dyn", True, lambda value, other: _added(value, other, 1))
-        for kind in ("string", "int")
-    ),
-    *(
-        CelFunction("sub", ("string", kind), "dyn", True, lambda value, other: _added(value, other, -1))
+        CelFunction(name, ("string", kind), "dyn", True, partial(_added, sign))
+        for name, sign in (("add", 1), ("sub", -1))
         for kind in ("string", "int")
     ),
     CelFunction("compareTo", ("string", "string"), "int", True, _compared),
@@ -226,30 +224,31 @@ class ShapeFacts:
     @cached_property
     def attributes(self) -> dict[str, dict[str, Any]]:
         """The attributes' values by domain and name. Raises CelRuntimeError for what is no semantic version."""
-        by_domain: dict[str, dict[str, Any]] = {}
-        for name, attribute in (self._device.attributes or {}).items():
-            kind, value = value_of(attribute)
-            try:
-                self._put(by_domain, name, version_value(str(value)) if kind == "version" else value)
-            except OpaqueError as error:
-                raise CelRuntimeError(f"attribute {name}: parse semantic version: {error}") from error
-        return by_domain
+        return self._by_domain("attribute", self._device.attributes or {}, _attribute_value)
 
     @cached_property
     def capacity(self) -> dict[str, dict[str, Any]]:
         """The capacities as quantities. Raises CelRuntimeError for what is none."""
+        return self._by_domain("capacity", self._device.capacity or {}, lambda some: quantity_value(str(some.value)))
+
+    def _by_domain(self, kind: str, values: Mapping[str, T], read: Callable[[T], Any]) -> dict[str, dict[str, Any]]:
+        """The values by their domains and own names; one without a domain is the driver's."""
         by_domain: dict[str, dict[str, Any]] = {}
-        for name, capacity in (self._device.capacity or {}).items():
+        for name, value in values.items():
+            domain, slash, own = name.partition("/")
             try:
-                self._put(by_domain, name, quantity_value(str(capacity.value)))
+                by_domain.setdefault(domain if slash else self.driver, {})[own if slash else name] = read(value)
             except OpaqueError as error:
-                raise CelRuntimeError(f"capacity {name}: {error}") from error
+                raise CelRuntimeError(f"{kind} {name}: {error}") from error
         return by_domain
 
-    def _put(self, by_domain: dict[str, dict[str, Any]], name: str, value: object) -> None:
-        """Note a value by its domain and own name; without a domain it is the driver's."""
-        domain, slash, own = name.partition("/")
-        by_domain.setdefault(domain if slash else self.driver, {})[own if slash else name] = value
+
+def _attribute_value(attribute: DeviceAttribute) -> object:
+    kind, value = value_of(attribute)
+    try:
+        return version_value(str(value)) if kind == "version" else value
+    except OpaqueError as error:
+        raise OpaqueError(f"parse semantic version: {error}") from error
 
 
 class SelectorProgram:

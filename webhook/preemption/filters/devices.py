@@ -70,15 +70,18 @@ class DeviceFilter:
         nodes = snapshot.nodes
         self.delegated = {name: nodes_served(snapshot, name) for name in needs.extended}
         """By extended resource, the nodes on which devices have to serve it."""
-        self._made: dict[frozenset[str], ClaimDemand | None] = {}
-        for resources in self._sets_of_resources():
-            self._made[resources] = extended_claim(snapshot, incoming.pod, resources) if resources else None
+        self._set_of: Rows = np.zeros(nodes.rows, np.intp)
+        """By node, which set of these resources devices have to serve there."""
+        for mask in self.delegated.values():
+            self._set_of = np.unique(2 * self._set_of + mask, return_inverse=True)[1].ravel()
+        self._made: list[ClaimDemand | None] = []
+        self._bound = any(need.is_allocated for need in needs.claims) or needs.stale
         self.searched = np.zeros(nodes.rows, np.bool_)
-        bound = any(need.is_allocated for need in needs.claims) or needs.stale
-        for resources in self._made:
-            if bound or any(claim.requests for claim in self._claims_for(resources)):
-                self.searched |= self._nodes_with(resources)
-        self._bound = bound
+        for number, node in enumerate(np.unique(self._set_of, return_index=True)[1].tolist()):
+            resources = [name for name, mask in self.delegated.items() if mask[node]]
+            self._made.append(extended_claim(snapshot, incoming.pod, resources) if resources else None)
+            if self._bound or any(claim.requests for claim in self._claims_for(number)):
+                self.searched |= self._set_of == number
         claims = snapshot.device_claims.claims
         specs = [claims[need.key].spec if need.key in claims else None for need in needs.claims]
         self.asks = msgspec.json.encode((specs, [(name, incoming.amounts[name]) for name in needs.extended]))
@@ -105,8 +108,8 @@ class DeviceFilter:
         gone = np.zeros(len(self._snapshot.pods.node), np.bool_)
         gone[self._without] = True
         groups = [
-            (self._claims_for(resources), np.flatnonzero(self._nodes_with(resources) & self.searched))
-            for resources in self._made
+            (self._claims_for(number), np.flatnonzero((self._set_of == number) & self.searched))
+            for number in range(len(self._made))
             if not self._bound
         ]
         return NodeStates(self._snapshot, groups, gone)
@@ -204,27 +207,13 @@ class DeviceFilter:
             if need.demand is None:
                 raise DemandError(f"claim {need.key} could not be allocated again")
             wanted.append(need.demand)
-        made = self._made[frozenset(name for name, mask in self.delegated.items() if mask[node])]
+        made = self._made[self._set_of[node]]
         return [*wanted, made] if made else wanted
 
-    def _claims_for(self, resources: frozenset[str]) -> list[ClaimDemand]:
-        made = self._made[resources]
-        claims = [need.demand for need in self._needs.claims if need.demand is not None]
-        return [*claims, made] if made else claims
-
-    def _sets_of_resources(self) -> set[frozenset[str]]:
-        """The sets of extended resources that devices have to serve on some node."""
-        if not self.delegated:
-            return {frozenset()}
-        columns = np.unique(np.stack(list(self.delegated.values())), axis=1)
-        names = list(self.delegated)
-        return {frozenset(name for name, holds in zip(names, row, strict=True) if holds) for row in columns.T.tolist()}
-
-    def _nodes_with(self, resources: frozenset[str]) -> Mask:
-        mask = np.ones(self._snapshot.nodes.rows, np.bool_)
-        for name, nodes in self.delegated.items():
-            mask &= nodes if name in resources else ~nodes
-        return mask
+    def _claims_for(self, number: int) -> list[ClaimDemand]:
+        """The claims to allocate where devices have to serve this set of extended resources."""
+        claims = [need.demand for need in self._needs.claims]
+        return [claim for claim in (*claims, self._made[number]) if claim is not None]
 
 
 class _DeviceRoom:
