@@ -18,7 +18,7 @@ from webhook.preemption.filters.filtering import (
     prefilter,
     run_filters,
 )
-from webhook.preemption.ranking import Ranking, rank
+from webhook.preemption.ranking import rank
 from webhook.preemption.result import Decision
 from webhook.preemption.snapshot.columns import Ints, Mask, Rows
 from webhook.preemption.snapshot.device_index import DeviceId
@@ -26,7 +26,6 @@ from webhook.preemption.snapshot.pod_info import PodInfo, compile_pod
 from webhook.preemption.snapshot.pod_view import BY_EVICTION, BY_SCHEDULER
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.preemption.victims.candidates import CandidateFilter, Candidates
-from webhook.preemption.victims.costs import VictimCosts
 from webhook.preemption.victims.eligible import PotentialVictims, only_pods, potential_victims
 from webhook.preemption.victims.rules import Rules
 from webhook.preemption.victims.selection import find_victims
@@ -88,63 +87,53 @@ def decide(
         rejected = candidate_filter(candidates)
         candidates, rejections = candidates.only(rejected == 0), frozenset(rejected[rejected > 0].tolist())
     # 7. The best one (pickOneNodeForPreemption).
-    ranking = rank(candidates, rules, now, potential.costs)
     if candidates.costs is not None and (incoming.spread or incoming.affinity):
-        ranking = _that_fits_afterwards(ranking, preemptor, rules, now, potential.costs)
+        candidates, _ = _that_fit_afterwards(candidates, preemptor, potential)
+    ranking = rank(candidates, rules, now, potential.costs)
     # 8. If no node by itself helps, sets of victims on several (docs/semantics.md D15).
     if rules.across and not ranking.equally_good:
-        sets = find_victims(state, potential, nodes, across=True)
-        candidates, codes = _sets_to_choose_from(sets, preemptor, potential, candidate_filter)
+        sets, looks = find_victims(state, potential, nodes, across=True), _LOOKS_AT_NODES // max(1, snapshot.nodes.rows)
+        looks = max(_MOST_LOOKS, looks)
+        candidates, codes = _that_fit_afterwards(sets, preemptor, potential, candidate_filter, looks)
         ranking = rank(call_extenders(extenders, preemptor, candidates), rules, now, potential.costs)
         rejections |= codes
     return Decision(state, failures, potential, ranking=ranking, rejections=rejections)
 
 
-def _that_fits_afterwards(
-    ranking: Ranking, preemptor: Pod, rules: Rules, now: float, costs: VictimCosts | None
-) -> Ranking:
-    """The ranking from the first candidate on that the preemptor fits on without all victims, on other nodes, too.
-
-    Selection looks at each node by itself. A member of a group that goes elsewhere may be whom the preemptor's affinity
-    asks for, or leave a domain with fewer pods than the spread allows. After some looks only candidates are left whose
-    victims are all on their node.
-    """
-    for look in range(_MOST_LOOKS + 1):
-        candidates, best = ranking.candidates, ranking.equally_good[:1]
-        if not best or candidates.costs is None or not candidates.costs.elsewhere[best[0]]:
-            break
-        victims = candidates.victims_of(best[0])
-        if look < _MOST_LOOKS and fits_on(candidates.snapshot, preemptor, candidates.names(best)[0], without=victims):
-            break
-        others = np.arange(len(candidates.nodes)) != best[0]
-        left = candidates.only(others if look < _MOST_LOOKS else candidates.costs.elsewhere == 0)
-        ranking = rank(left, rules, now, costs)
-    return ranking
-
-
-def _sets_to_choose_from(
-    sets: Candidates, preemptor: Pod, potential: PotentialVictims, candidate_filter: CandidateFilter | None
+def _that_fit_afterwards(
+    candidates: Candidates,
+    preemptor: Pod,
+    potential: PotentialVictims,
+    candidate_filter: CandidateFilter | None = None,
+    looks: int = _MOST_LOOKS,
 ) -> tuple[Candidates, frozenset[int]]:
-    """Of each node the best set that the filter lets stand, and the codes of others, from the best set that helps on.
+    """Of each node the best candidate, from the first one on that the filter lets stand and the preemptor fits on.
 
-    The preemptor has to fit on its node without all its victims: on other nodes they may mean more than the meters say.
+    It has to fit without all victims: on other nodes they may mean more than the meters say. A member of a group that
+    goes elsewhere may be whom the preemptor's affinity asks for, or leave a domain with fewer pods than the spread
+    allows. The codes are those of candidates that the filter rejects. After some looks only those are left that it has
+    not to judge and whose victims are all on their node.
     """
     rejections, snapshot = set[int](), potential.snapshot
-    for _ in range(max(_MOST_LOOKS, _LOOKS_AT_NODES // max(1, snapshot.nodes.rows))):
-        if not len(sets.nodes):
-            break
-        ranking = rank(sets, potential.rules, potential.now, potential.costs)
+    for _ in range(looks if len(candidates.nodes) else 0):
+        ranking = rank(candidates, potential.rules, potential.now, potential.costs)
         best = ranking.best_of_nodes()
-        candidates, top = sets.only(best), int(np.count_nonzero(best[: ranking.equally_good[0]]))
-        codes = np.zeros(len(candidates.nodes), np.int8) if candidate_filter is None else candidate_filter(candidates)
+        of_nodes, top = candidates.only(best), int(np.count_nonzero(best[: ranking.equally_good[0]]))
+        codes = np.zeros(len(of_nodes.nodes), np.int8) if candidate_filter is None else candidate_filter(of_nodes)
         rejections.update(codes[codes > 0].tolist())
-        node, victims = candidates.names([top])[0], candidates.victims_of(top)
-        if codes[top] == 0 and fits_on(snapshot, preemptor, node, without=victims):
-            return candidates.only(codes == 0), frozenset(rejections)
-        left = ~np.isin(sets.nodes, candidates.nodes[codes > 0])  # what rejects the best set of a node rejects others
+        victims, node = of_nodes.victims_of(top), of_nodes.nodes[top]
+        alone = (snapshot.pods.node[victims] == node).all()
+        if codes[top] == 0 and (alone or fits_on(snapshot, preemptor, snapshot.nodes.names[node], without=victims)):
+            return of_nodes.only(codes == 0), frozenset(rejections)
+        left = ~np.isin(candidates.nodes, of_nodes.nodes[codes > 0])  # what rejects the best of a node rejects others
         left[ranking.equally_good[0]] = False
-        sets = sets.only(left)
-    return sets.only(np.zeros(len(sets.nodes), np.bool_)), frozenset(rejections)
+        candidates = candidates.only(left)
+        if not len(candidates.nodes):
+            break
+    local = np.zeros(len(candidates.nodes), np.bool_)
+    if candidate_filter is None and len(candidates.nodes):
+        local = candidates.elsewhere() == 0
+    return candidates.only(local), frozenset(rejections)
 
 
 def why_not_eligible(snapshot: Snapshot, incoming: PodInfo, rules: Rules, failures: Failures, now: float) -> str:
