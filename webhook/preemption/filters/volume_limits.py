@@ -56,13 +56,22 @@ class AttachLimits:
         self.beside = self.users.copy()
         np.add.at(self.beside, self.pairs_of(rows), 1)
 
+    def fits(self, users: Ints) -> Mask:
+        """The nodes to which the preemptor's volumes can be attached beside those with users."""
+        used = users > 0
+        used[0] = False
+        cells, shape = self.driver * self.limit.shape[1] + self.node, self.limit.shape
+        others, present = (
+            np.bincount(cells[used & some], minlength=self.limit.size).reshape(shape)
+            for some in (~self.is_own, self.is_own)
+        )
+        own = self.own[:, None]
+        fits: Mask = ((present == own) | (others + own <= self.limit)).all(axis=0)
+        return fits
+
     def fails(self, *, nominated: bool) -> Mask:
         """The nodes to which the preemptor's volumes cannot be attached."""
-        count = self.limit.shape[1]
-        fits = np.ones(count, np.bool_)
-        users, nobody = self.beside if nominated else self.users, np.zeros((1, 1, count), np.intp)
-        Attached(self, users, np.arange(count), nobody).fits_beside(0, fits, fits)
-        return ~fits
+        return ~self.fits(self.beside if nominated else self.users)
 
     def rooms(self, nodes: Rows, gone: Rows) -> list[Attached]:
         """What stays attached, beside the nominated pods and without them: they may go elsewhere."""
@@ -72,46 +81,27 @@ class AttachLimits:
 
 
 class Attached:
-    """What is attached to some nodes while pods come back, `users` being those of the volumes when all were there.
+    """What is attached to some nodes while pods come back; `users` are those of the volumes when all were there.
 
     The `pairs` of the pods that are gone have a layer a volume, a row a step and a column a node.
     """
 
     def __init__(self, limits: AttachLimits, users: Ints, nodes: Rows, pairs: Rows) -> None:
-        users = users.copy()
-        np.subtract.at(users, pairs.ravel(), 1)
-        self._limits = limits
-        self._limit = limits.limit[:, nodes]
-        self._own = limits.own[:, None]
-        self._users, self._pairs = users, pairs
-        shape = limits.limit.shape
-        used = users > 0
-        used[0] = False
-        cells = limits.driver * shape[1] + limits.node
-        others = np.bincount(cells[used & ~limits.is_own], minlength=shape[0] * shape[1]).reshape(shape)
-        present = np.bincount(cells[used & limits.is_own], minlength=shape[0] * shape[1]).reshape(shape)
-        self._others, self._present = others[:, nodes], present[:, nodes]
+        self._limits, self._nodes, self._pairs = limits, nodes, pairs
+        self._users = _added(users, pairs, -1)
 
     def fits_beside(self, step: int, back: Mask, fits: Mask) -> None:
         """Take out of `fits` where the preemptor's volumes cannot be attached beside those of one more pod a node."""
         self._more = self._pairs[:, step] * back
-        others, present = self._beside(self._more)
-        fits &= ((present == self._own) | (others + self._own <= self._limit)).all(axis=0)
+        fits &= self._limits.fits(_added(self._users, self._more, 1))[self._nodes]
 
     def put_back(self, stays: Mask) -> None:
         """Let those pods be there again where they stay."""
-        pairs = self._more * stays
-        self._others, self._present = self._beside(pairs)
-        np.add.at(self._users, pairs.ravel(), 1)
+        self._users = _added(self._users, self._more * stays, 1)
 
-    def _beside(self, pairs: Rows) -> tuple[Ints, Ints]:
-        """By driver and node, the volumes of others and the preemptor's own that are attached beside more pods."""
-        limits = self._limits
-        new = (self._users[pairs] == 0) & (pairs > 0)
-        of_driver = limits.driver[pairs] == np.arange(len(limits.own))[:, None, None]
-        is_own = limits.is_own[pairs]
-        others = self._others + (of_driver & new & ~is_own).sum(axis=1)
-        return others, self._present + (of_driver & new & is_own).sum(axis=1)
+
+def _added(users: Ints, pairs: Rows, sign: int) -> Ints:
+    return users + sign * np.bincount(pairs.ravel(), minlength=len(users))
 
 
 def attach_limits(snapshot: Snapshot, claims: list[str], live: PlacedPods) -> AttachLimits | None:
