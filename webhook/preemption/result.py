@@ -169,14 +169,15 @@ class Decision:
     def made_room(self, candidate: Candidate) -> str:
         """What victims on other nodes go for, such as `to make room in zone z1`; empty if none stands in the way."""
         nodes, pods, reasons = self._fresh.nodes, self._fresh.pods, dict[str, None]()
-        rows, node = self._fresh.pod_rows([victim.key for victim in candidate.victims]), nodes.find(candidate.node)
+        (node,) = nodes.rows_of([candidate.node])
+        rows = self._fresh.pod_rows([victim.key for victim in candidate.victims])
         rows = rows[pods.node[rows] != node]
         for counter in self._state.counters if self._potential.rules.across and len(rows) else ():
             if counter.reach is not None and counter.beside[node] > counter.limit[node]:
                 (key, domains), on = counter.reach, pods.node[rows].astype(np.intp)
                 if ((domains[on] == domains[node]) & (counter.share(rows, on) > 0)).any():
-                    value = dict(nodes.values_of(key).used()).get(int(domains[node])) if key else ""
-                    reasons[f"make room in {key.rpartition('/')[2]} {value}" if key else "free its claim"] = None
+                    where = f"{key.rpartition('/')[2]} {nodes.labels[node].get(key)}"
+                    reasons[f"make room in {where}" if key else "free its claim"] = None
         return f"to {' and '.join(reasons)}" if reasons else ""
 
     def _names(self, rows: Sequence[int] | Rows) -> list[str]:

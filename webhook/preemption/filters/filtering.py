@@ -103,7 +103,6 @@ class Failures(NamedTuple):
 
 def prefilter(snapshot: Snapshot, incoming: PodInfo, without: Rows = NO_PODS) -> PreFilterState:
     """Set up the meters and checks for a preemptor, as if the pods in the rows `without` were gone."""
-    snapshot.nodes.drop_unused_labels()
     if incoming.grows:  # where it is: its node's resources beside the pods there, as the kubelet counts
         used: list[Usage] = [*counters.growth_counters(snapshot, incoming, without)]
         elsewhere_ = FilterCheck(WRONG_NAME, False, elsewhere(snapshot.nodes, (incoming.pod.spec.node_name,)))

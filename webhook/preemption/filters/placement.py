@@ -141,8 +141,6 @@ def _requirement_mask(nodes: Nodes, row: Requirement) -> Mask:
             return nodes.label(row.key) < 0
     holds = node_matcher(NodeSelector(node_selector_terms=[NodeSelectorTerm(match_expressions=[row])]))
     column = nodes.label(row.key)
-    answers = np.zeros(len(nodes.values_of(row.key)) + 1, np.bool_)
-    for identity, value in nodes.values_of(row.key).used():
-        answers[identity] = holds("", {row.key: value})
-    selected: Mask = answers[column]
+    answers = [holds("", {row.key: value}) for value in nodes.values_of(row.key)]
+    selected: Mask = np.array([*answers, False], np.bool_)[column]  # -1, no value, reads the last one
     return selected

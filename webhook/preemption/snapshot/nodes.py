@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from webhook.kube.bounded import Newest
 from webhook.kube.objects.cluster_scoped import Node
 from webhook.kube.objects.placement import Taint
 from webhook.preemption.snapshot.amounts import CPU, EPHEMERAL_STORAGE, MEMORY, allocatable
-from webhook.preemption.snapshot.columns import Columns, Interner, Ints, Mask, Rows, array, grown, listed
+from webhook.preemption.snapshot.columns import Columns, Interner, Ints, Mask, Rows, array, listed
 
 MOST_LABEL_COLUMNS = 64
-"""Columns of labels that are kept from decision to decision; a decision that needs more makes them."""
+"""Columns of labels that are kept: keys come from what tenants write into their pods. Those asked for last are."""
 
 TaintKey = tuple[tuple[str, str, str], ...]
 
@@ -26,19 +27,11 @@ def alphabetical(names: list[str]) -> Ints:
     return places
 
 
-class LabelColumn:
-    """One label key over all nodes: the id of each node's value, -1 if the node has no such label."""
+class LabelColumn(NamedTuple):
+    """One label key over all nodes: the id of each node's value, -1 if the node has no such label; ids by value."""
 
-    def __init__(self, rows: int) -> None:
-        self.ids: NDArray[np.int32] = np.full(rows, -1, np.int32)
-        self.values: Interner[str, str] = Interner()
-
-    def put(self, row: int, value: str | None) -> None:
-        """Set a node's value."""
-        before = int(self.ids[row])
-        self.ids[row] = -1 if value is None else self.values.take(value, value)
-        if before >= 0:
-            self.values.drop(before)
+    ids: NDArray[np.int32]
+    values: dict[str, int]
 
 
 class Nodes(Columns):
@@ -69,7 +62,7 @@ class Nodes(Columns):
         self.taint_sets: Interner[TaintKey, list[Taint]] = Interner()
         self.taint_sets.take((), [])  # id 0, what a row holds that is not in use
         self._index: dict[str, int] = {}
-        self._columns: OrderedDict[str, LabelColumn] = OrderedDict()
+        self._columns: Newest[str, LabelColumn] = Newest(MOST_LABEL_COLUMNS)
         self._alphabet: Ints | None = None
 
     def find(self, name: str) -> int | None:
@@ -125,6 +118,7 @@ class Nodes(Columns):
         self.names[row] = name
         self.taints[row] = self.taint_sets.take((), [])
         self._alphabet = None
+        self._columns.clear()
         self._index[name] = row
         return row
 
@@ -145,47 +139,27 @@ class Nodes(Columns):
 
     def label(self, key: str) -> NDArray[np.int32]:
         """The ids of the nodes' values of a label by row, -1 if there is none."""
-        return self._column(key).ids[: self.rows]
+        return self._columns.made(key, self._labels_of, key).ids
 
-    def values_of(self, key: str) -> Interner[str, str]:
-        """The nodes' values of a label by the ids in `label`."""
-        return self._column(key).values
+    def values_of(self, key: str) -> dict[str, int]:
+        """The nodes' values of a label with their ids in `label`."""
+        return self._columns.made(key, self._labels_of, key).values
 
     def has_label_in(self, key: str, values: Iterable[str]) -> Mask:
         """Which nodes have one of the values of a label, by row."""
-        column, ids = self.label(key), self.values_of(key)
-        wanted = [identity for value in values if (identity := ids.find(value)) is not None]
+        column, ids = self._columns.made(key, self._labels_of, key)
+        wanted = [ids[value] for value in values if value in ids]
         selected: Mask = column == wanted[0] if len(wanted) == 1 else np.isin(column, wanted)
         return selected
 
-    def drop_unused_labels(self) -> None:
-        """Drop the columns of labels that were not asked for recently, beyond a fixed number.
-
-        Keys come from what tenants write into their pods. Ids of a dropped column mean nothing in a later one, so this
-        may only be called if no column is in use: before a decision.
-        """
-        while len(self._columns) > MOST_LABEL_COLUMNS:
-            self._columns.popitem(last=False)
-
-    def _column(self, key: str) -> LabelColumn:
-        column = self._columns.get(key)
-        if column is None:
-            column = self._columns[key] = LabelColumn(self.capacity)
-            for row, labels in enumerate(self.labels):
-                if key in labels:
-                    column.put(row, labels[key])
-        else:
-            self._columns.move_to_end(key)
-        return column
+    def _labels_of(self, key: str) -> LabelColumn:
+        """The same each time until labels change."""
+        values: dict[str, int] = {}
+        given = (labels.get(key) for labels in self.labels)
+        ids = [-1 if value is None else values.setdefault(value, len(values)) for value in given]
+        return LabelColumn(np.array(ids, np.int32), values)
 
     def _put_labels(self, row: int, labels: dict[str, str]) -> None:
-        if labels == self.labels[row]:
-            return
-        self.labels[row] = labels
-        for key, column in self._columns.items():
-            column.put(row, labels.get(key))
-
-    def _grow(self, size: int) -> None:
-        super()._grow(size)
-        for labels in self._columns.values():
-            labels.ids = grown(labels.ids, size, -1)
+        if labels != self.labels[row]:
+            self.labels[row] = labels
+            self._columns.clear()
