@@ -98,11 +98,8 @@ def decide_gang(
     return decision
 
 
-class _Solution(NamedTuple):
-    """Units whose removal makes room, and where the members go then."""
-
-    units: tuple[Unit, ...]
-    placed: tuple[Placed, ...]
+_Solution = tuple[Sequence[Unit], Sequence[Placed]]
+"""Units whose removal makes room, and where the members go then."""
 
 
 @dataclass
@@ -125,7 +122,7 @@ class _Decision:
         for outside in domains:
             placer = Placer(self._trial, outside)
             if (placed := placer.place(self._shapes, gang.missing, self._leaving)) is not None:
-                return self._answer(_Solution((), tuple(placed)), None, outside)
+                return self._answer(((), placed), None, outside)
         # 2. Whether somebody may go for them at all.
         if reason := self._why_not():
             return GangDecision(gang, reason=reason)
@@ -135,7 +132,7 @@ class _Decision:
         best, where = None, left_out
         for outside in self._promising(domains, units):
             solution = self._room(outside, units)
-            if solution is not None and (best is None or units.price(solution.units) < units.price(best.units)):
+            if solution is not None and (best is None or units.price(solution[0]) < units.price(best[0])):
                 best, where = solution, outside
         if best is None:
             why = f"no nodes where evicting pods that may be evicted makes room for {gang.missing} pods of {gang.key}"
@@ -243,7 +240,7 @@ class _Decision:
 
         # Several of many members find their nodes at a time. The last ones are decided for one by one.
         evictions = VictimsSoFar(units, self._leaving)
-        in_turn = placer.in_turn(self._shapes, need, evictions)
+        in_turn = placer.in_turn(self._shapes, need, self._leaving, evictions)
         chosen = None if in_turn is None else list(evictions.chosen.values())
         usable = self._units_that_help(looks, units)
         if usable is not None:
@@ -256,8 +253,8 @@ class _Decision:
             return None
         placed = placed_without(rows_of(chosen))
         if placed is None:  # what holds a port beside a victim holds it still, and a member may need a later victim
-            return _Solution(tuple(evictions.chosen.values()), tuple(in_turn)) if local and in_turn else None
-        return _Solution(tuple(chosen), tuple(placed))
+            return ([*evictions.chosen.values()], in_turn) if local and in_turn else None
+        return chosen, placed
 
     def _like_members(self, state: PreFilterState, failures: Failures) -> LikeMembers:
         """The members of a shape, on the nodes where they fit or evicting may help them."""
@@ -283,9 +280,9 @@ class _Decision:
         return helping if len(helping) <= _FEW_UNITS else None
 
     def _answer(self, solution: _Solution, units: EvictionUnits | None, outside: Rows) -> GangDecision:
-        snapshot = self._trial.snapshot
+        snapshot, (chosen, placed) = self._trial.snapshot, solution
         names = snapshot.nodes.names
-        ordered = sorted(solution.units, key=lambda unit: (-unit.priority, -len(unit.rows), unit.rows))
+        ordered = sorted(chosen, key=lambda unit: (-unit.priority, -len(unit.rows), unit.rows))
         group_of = {row: unit.group for unit in ordered if unit.group for row in unit.rows}
         victims = [
             tuple(victims_in(snapshot, np.array(unit.rows), [group_of.get(row, 0) for row in unit.rows]))
@@ -299,9 +296,9 @@ class _Decision:
         }
         return GangDecision(
             gang=self._gang,
-            placements=tuple(Placement(member.pod, names[member.node]) for member in solution.placed),
+            placements=tuple(Placement(pod, names[node]) for pod, node in placed),
             units=tuple(victims),
-            price=units.price(solution.units) if units is not None else Price(),
+            price=units.price(chosen) if units is not None else Price(),
             grounds=grounds,
             outside=frozenset(names[row] for row in outside.tolist()) if self._gang.topology_keys else frozenset(),
         )

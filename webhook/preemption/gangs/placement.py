@@ -7,7 +7,6 @@ before it placed and the victims so far gone.
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterable, Sequence
-from types import TracebackType
 from typing import NamedTuple, Self, TypeVar
 
 import msgspec
@@ -34,6 +33,8 @@ from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.preemption.victims.eligible import Exclusion
 from webhook.preemption.victims.selection import find_victims
 
+Placed = tuple[Pod, int]
+"""A member, and the row of the node that it goes to."""
 Kind = TypeVar("Kind", bound=np.generic)
 _FEW_MEMBERS, _FEW_NODES = 8, 4
 _LOOKS = 3000
@@ -43,32 +44,21 @@ _SHARE = 4
 """Room is made for one of so many members that are left at a time: with 4, for a quarter of them."""
 
 
-class Placed(NamedTuple):
-    """A member, and the row of the node that it goes to."""
-
-    pod: Pod
-    node: int
-
-
 class TrialPlacement:
     """The waiting members of a gang in a snapshot: every one has a row, none a nomination, until the trial ends."""
 
     def __init__(self, snapshot: Snapshot, members: Iterable[Pod]) -> None:
-        self.snapshot = snapshot
-        self._pods = snapshot.pods
+        self.snapshot, self._pods = snapshot, snapshot.pods
         self._members = tuple(members)
-        self._known: list[Pod] = []
+        known = ((pod, self._pods.find(pod.metadata.namespace, pod.metadata.name)) for pod in self._members)
+        self._known = [pod for pod, row in known if row is not None]
 
     def __enter__(self) -> Self:
         for pod in self._members:
-            if self._pods.find(pod.metadata.namespace, pod.metadata.name) is not None:
-                self._known.append(pod)
             self.take_off(pod)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for pod in self._members:
             self.snapshot.release_devices(_of_trial(pod), pod.metadata.namespace)
             if pod in self._known:
@@ -131,25 +121,15 @@ def shapes_of(gang: Gang, snapshot: Snapshot, *, by_labels: bool) -> list[Member
     return shapes
 
 
-class Gone:
-    """The pods in these `rows` are gone when members are placed, and nobody goes for them."""
-
-    def __init__(self, rows: Rows) -> None:
-        self.rows = rows
-
-    def make_room(self, _state: PreFilterState, _failures: Failures, _most: int) -> list[int]:
-        """The nodes (rows), up to `most`, on which further pods go so that a member fits."""
-        return []
-
-
-class VictimsSoFar(Gone):
-    """The victims so far: their rows are part of `rows`, and `chosen` has the units by their first rows."""
+class VictimsSoFar:
+    """The victims so far: their rows are part of `rows`, as those that are gone anyway, and `chosen` has the units."""
 
     def __init__(self, units: EvictionUnits, gone: Rows) -> None:
-        super().__init__(gone)
+        self.rows = gone
         self._units, self._victims = units, units.victims._replace(code=units.victims.code.copy())
         self._victims.code[gone] = Exclusion.EXCLUDED
         self.chosen: dict[int, Unit] = {}
+        """By their first rows."""
 
     def make_room(self, state: PreFilterState, failures: Failures, most: int) -> list[int]:
         """Take the cheapest victims that make room on a share of `most` nodes, at least on one; their rows."""
@@ -200,7 +180,7 @@ class Placer:
         state = prefilter(self.trial.snapshot, shape.incoming, gone)
         occupied: list[int] = []
         if self._binds_volumes(shape.incoming.pod):
-            occupied = [member.node for member in self.placed]
+            occupied = [node for _, node in self.placed]
         elif state.devices is not None:
             asks = state.devices.asks
             occupied = [node for node, other in self._with_devices.items() if other != asks]
@@ -220,19 +200,19 @@ class Placer:
             known = devices is not None and not state.devices.shared(node)
             self._with_devices[node] = state.devices.asks if known else b""
         self.trial.put_on(pod, node, devices or ())
-        self.placed.append(Placed(pod, node))
+        self.placed.append((pod, node))
 
     def take_back(self) -> None:
         """Take the member off that was put on a node last."""
         pod, node = self.placed.pop()
         self.trial.take_off(pod)
-        if all(member.node != node for member in self.placed):
+        if all(other != node for _, other in self.placed):
             self._with_devices.pop(node, None)
 
     def clear(self) -> None:
         """Take everybody off again."""
-        for member in self.placed:
-            self.trial.take_off(member.pod)
+        for pod, _ in self.placed:
+            self.trial.take_off(pod)
         self.placed, self._with_devices = [], {}
 
     def place(self, shapes: Sequence[MemberShape], need: int, gone: Rows) -> list[Placed] | None:
@@ -241,7 +221,7 @@ class Placer:
         First each member in turn goes to the tightest node that it fits on. If that places too few, other nodes are
         tried for a few members, up to a number of tries.
         """
-        placed = self.in_turn(shapes, need, Gone(gone))
+        placed = self.in_turn(shapes, need, gone)
         if placed is None and need <= _FEW_MEMBERS and self._looks > 0:
             try:
                 waiting = [(shape, pod) for shape in shapes for pod in shape.pods]
@@ -250,7 +230,9 @@ class Placer:
                 self.clear()
         return placed
 
-    def in_turn(self, shapes: Sequence[MemberShape], need: int, gone: Gone) -> list[Placed] | None:
+    def in_turn(
+        self, shapes: Sequence[MemberShape], need: int, gone: Rows, evictions: VictimsSoFar | None = None
+    ) -> list[Placed] | None:
         """Place members one after the other, on the tightest node or where room is made; None if too few have room.
 
         Members that only use up resources do not get in each other's way on different nodes: one goes to each, until as
@@ -261,11 +243,13 @@ class Placer:
             for shape in shapes:
                 pods = list(shape.pods)
                 while pods and len(self.placed) < need and waiting >= need:
-                    state, failures = self.look(shape, gone.rows)
+                    state, failures = self.look(shape, gone if evictions is None else evictions.rows)
                     most = min(len(pods), need - len(self.placed)) if state.is_local else 1
                     nodes: list[int] = by_tightness(state, failures.fits)[:most].tolist()
-                    if not nodes and (nodes := gone.make_room(state, failures, most)) and state.devices is not None:
-                        state, _ = self.look(shape, gone.rows)  # the victims' devices are free now
+                    if not nodes and evictions is not None:
+                        nodes = evictions.make_room(state, failures, most)
+                        if nodes and state.devices is not None:
+                            state, _ = self.look(shape, evictions.rows)  # the victims' devices are free now
                     for node in nodes:
                         self.put(pods.pop(0), node, state)
                     if not nodes:
