@@ -22,7 +22,7 @@ from webhook.preemption.snapshot.pod_groups import group_of
 from webhook.preemption.snapshot.snapshot import ObjectTable
 from webhook.preemption.victims.rules import Rules
 from webhook.reconciler.clock import Now
-from webhook.reconciler.evaluate.evaluation import evaluate
+from webhook.reconciler.evaluate.evaluation import Evaluation
 from webhook.reconciler.evaluate.evaluator import Evaluator
 from webhook.reconciler.evaluate.outcomes import Evicts, Members
 from webhook.reconciler.evictions.log import EvictionLog, PodEviction
@@ -262,12 +262,13 @@ class Setting:
     def evaluate(self, one: Pod, attempts: int = 0, **more: Any) -> Any:
         """What would be done for a preemptor now."""
         self.add(one)
-        return evaluate(self.evaluator, Members((one,)), self.policy, self.rules, attempts, **more)
+        return Evaluation(self.evaluator, Members((one,)), self.policy, self.rules, attempts, **more).outcome()
 
     def evaluate_gang(self, *ready: Pod, **more: Any) -> Any:
         """What would be done for the members of a gang now."""
         self.add(*ready)
-        return evaluate(self.evaluator, Members(ready, group_of(ready[0])), self.policy, self.rules, 0, **more)
+        members = Members(ready, group_of(ready[0]))
+        return Evaluation(self.evaluator, members, self.policy, self.rules, 0, **more).outcome()
 
     def expect(self, one: Pod, outcome: Any, plan: str = "plan") -> None:
         """Begin to carry out an outcome, as far as later decisions are concerned."""

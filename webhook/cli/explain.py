@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import click
@@ -34,11 +35,11 @@ from webhook.preemption.snapshot.kinds import SNAPSHOT_KINDS, SnapshotKind
 from webhook.preemption.snapshot.pod_groups import group_of, with_all_of
 from webhook.preemption.victims.rules import kubernetes_rules
 from webhook.reconciler.clock import SteadyClock
-from webhook.reconciler.evaluate.evaluation import evaluate
+from webhook.reconciler.evaluate.evaluation import Evaluation
 from webhook.reconciler.evaluate.evaluator import Evaluator
 from webhook.reconciler.evaluate.extender_client import ExtenderCache, url_of
 from webhook.reconciler.evaluate.outcomes import Asks, Fits, Members, Unschedulable
-from webhook.reconciler.evaluate.victim_exclusions import decide_with_exclusions, immovable
+from webhook.reconciler.evaluate.victim_exclusions import decide_sparing, immovable
 from webhook.reconciler.evictions.log import KEPT_SECONDS, EvictionLog
 from webhook.reconciler.evictions.store import EVICTIONS, NOTHING, EvictionRecord, decode, evictions_lease
 from webhook.reconciler.plans.adoption import recall_evictions
@@ -191,7 +192,8 @@ def show_pod(
         if policy is None:
             decision = decide(state.snapshot, pod, rules, now)
         else:
-            decision = decide_with_exclusions(state, pod, rules, now, immovable(state, ()))
+            decided = partial(decide, state.snapshot, pod, rules, now)
+            decision = decide_sparing(state, decided, immovable(state, ()))
         if is_gang(state.snapshot, pod):
             whole = f"It belongs to {group_of(pod)} and is placed together with others of it"
             print_lines([f"{whole}: this is about it alone, and the last line about all of them."])
@@ -260,7 +262,7 @@ def _now(state: State, pod: Pod, policy: PreemptionPolicy, policy_set: PolicySet
         ready = tuple(member for member in waiting if policy_set.policy_to_act_by(member) is policy)
         gated = tuple(member for member in waiting if member.spec.scheduling_gates)
         members = Members(ready, group_of(pod), gated)
-    outcome = evaluate(evaluator, members, policy, rules, 0, extenders=extenders)
+    outcome = Evaluation(evaluator, members, policy, rules, 0, extenders=extenders).outcome()
     match outcome:
         case Fits(nodes):
             where = f"kube-scheduler can bind it, for example to {names(nodes)}"

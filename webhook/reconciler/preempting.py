@@ -19,7 +19,7 @@ from webhook.preemption.extenders import ExtenderError
 from webhook.preemption.gangs.gang import is_gang
 from webhook.preemption.snapshot.amounts import ClusterError
 from webhook.preemption.snapshot.pod_groups import group_of
-from webhook.reconciler.evaluate.evaluation import evaluate
+from webhook.reconciler.evaluate.evaluation import Evaluation
 from webhook.reconciler.evaluate.evaluator import Evaluator
 from webhook.reconciler.evaluate.extender_client import ExtenderClient
 from webhook.reconciler.evaluate.outcomes import (
@@ -188,7 +188,7 @@ class Preempting:
         left_out = {left.node: left.until for entry in entries for left in entry.nodes.left_out(now)}
         attempts = max((entry.attempts for entry in entries), default=0)
         decide = partial(
-            evaluate,
+            Evaluation,
             self._evaluator,
             members,
             policy,
@@ -197,11 +197,11 @@ class Preempting:
             extenders=self._extender_client.extenders(policy, pod),
             promised=self._manager.promised(pod),
         )
-        outcome = decide(left_out=left_out)
+        outcome = decide(left_out=left_out).outcome()
         ends = [until for entry in entries if (until := entry.nodes.wherever_it_fits(now)) is not None]
         if isinstance(outcome, Fits) and ends:
             left_out |= dict.fromkeys(outcome.nodes, max(ends))
-            outcome = decide(left_out=left_out)
+            outcome = decide(left_out=left_out).outcome()
         if isinstance(outcome, Fits) and self._manager.dry_run and members.key is None:
             # Where only rehearsed plans make the room kube-scheduler will bind nothing.
             plans = self._manager.index.by_id.values()

@@ -131,9 +131,9 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     def counting(evaluator, members, *args, **more):
         decided.append(members.ready[0].metadata.name)
-        return evaluation.evaluate(evaluator, members, *args, **more)
+        return evaluation.Evaluation(evaluator, members, *args, **more)
 
-    monkeypatch.setattr(preempting, "evaluate", counting)
+    monkeypatch.setattr(preempting, "Evaluation", counting)
     return decided
 
 

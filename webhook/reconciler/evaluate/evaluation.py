@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -46,7 +46,6 @@ from webhook.reconciler.evaluate.outcomes import (
 from webhook.reconciler.evaluate.pods_ahead import AHEAD, PodsAhead, blocked_text
 from webhook.reconciler.evaluate.room import rows_without
 from webhook.reconciler.evaluate.victim_exclusions import (
-    LimitsNow,
     among_last_resort,
     decide_within_limits,
     excluded_now,
@@ -68,49 +67,39 @@ _TRIES = 4
 """Decisions for a gang until nothing stands against one."""
 
 
-def evaluate(
-    evaluator: Evaluator,
-    members: Members,
-    policy: PreemptionPolicy,
-    rules: Rules,
-    attempts: int,
-    *,
-    extenders: Sequence[Extender] = (),
-    left_out: Collection[str] = (),
-    promised: Promised = NOTHING_PROMISED,
-) -> Outcome:
+class Evaluation:
     """What to do for a preemptor, or for the members of its gang together (docs/semantics.md D).
 
-    `attempts` is how many plans evicted for one of them in vain; nothing is planned on the nodes `left_out`. Raises
-    ClusterError for a member of a gang that cannot be read.
+    `attempts` is how many plans evicted for one of them in vain; nothing is planned on the nodes `left_out`.
     """
-    at = Now.by(evaluator.clock)
-    leaving, limits = evaluator.leaving_soon(policy, at), evaluator.limits_now(policy, members.ready, at)
-    evaluation = _Evaluation(evaluator, members, policy, rules, attempts, left_out, promised, at, leaving, limits)
-    if members.key is not None:
-        return evaluation.together()
-    try:
-        return evaluation.alone(members.ready[0], extenders)
-    except UnaskedError as unasked:
-        return Asks(unasked.question)
 
+    def __init__(
+        self,
+        evaluator: Evaluator,
+        members: Members,
+        policy: PreemptionPolicy,
+        rules: Rules,
+        attempts: int,
+        *,
+        extenders: Sequence[Extender] = (),
+        left_out: Collection[str] = (),
+        promised: Promised = NOTHING_PROMISED,
+    ) -> None:
+        self._evaluator, self._members, self._policy, self._rules = evaluator, members, policy, rules
+        self._attempts, self._extenders, self._left_out, self._promised = attempts, extenders, left_out, promised
+        self._at = Now.by(evaluator.clock)
+        self._leaving = evaluator.leaving_soon(policy, self._at)
+        """The rows of the pods that are waited for."""
+        self._limits = evaluator.limits_now(policy, members.ready, self._at)
 
-@dataclass(frozen=True)
-class _Evaluation:
-    """One evaluation: of whom, by which rules, when; which pods leave soon (rows), and what keeps others from going."""
+    def outcome(self) -> Outcome:
+        """Raises ClusterError for a member of a gang that cannot be read, ExtenderError for an extender that failed."""
+        try:
+            return self._alone(self._members.ready[0]) if self._members.key is None else self._together()
+        except UnaskedError as unasked:
+            return Asks(unasked.question)
 
-    _evaluator: Evaluator
-    _members: Members
-    _policy: PreemptionPolicy
-    _rules: Rules
-    _attempts: int
-    _left_out: Collection[str]
-    _promised: Promised
-    _at: Now
-    _leaving: Rows
-    _limits: LimitsNow
-
-    def alone(self, pod: Pod, extenders: Sequence[Extender]) -> Outcome:
+    def _alone(self, pod: Pod) -> Outcome:
         """What to do for one preemptor."""
         policy, limits, state = self._policy, self._limits, self._evaluator.state
         ahead = self._evaluator.pods_ahead((pod,), self._at, self._promised)
@@ -124,7 +113,7 @@ class _Evaluation:
             self._at.wall,
             limits._replace(filters=filters),
             leaving=self._leaving,
-            extenders=extenders,
+            extenders=self._extenders,
             left_out=self._left_out,
         )
         # 2. If it fits without preemption, nothing is to be done.
@@ -149,7 +138,7 @@ class _Evaluation:
         waits = self._wait(pod, decision, later, ahead) if len(later) > len(self._leaving) else None
         return waits or replace(outcome, behind=outcome.behind or ahead.blocking is not None)
 
-    def together(self) -> Outcome:
+    def _together(self) -> Outcome:
         """What to do for the members of a gang together (docs/semantics.md D12)."""
         state, members, past = self._evaluator.state, self._members, self._limits.past
         # 1. The gang, at the lowest priority that its group or a member has; nobody of it counts as nominated.
@@ -270,22 +259,18 @@ class _Evaluation:
         state, planned = self._evaluator.state, self._promised.planned
         keys = [victim.key for victim in victims if victim.key not in state.index.leaving or victim.key in planned]
         pods = tuple(pod for key in keys if (pod := state.pods.get(key)) is not None)
+        leaving = rows_without(self._leaving, state.snapshot.pod_rows(keys))
+        there = np.isin(state.snapshot.pods.node[leaving], state.snapshot.nodes.rows_of(nodes))
         outcome = (Waits if all(key in planned for key in keys) else Evicts)(
             node=nodes[0],
             victims=pods,
-            leaving=self._leaving_on(nodes, keys),
+            leaving=int(np.count_nonzero(there)),
             last_resort=among_last_resort(state, pods),
             grounds={key: ground(key) for key in keys},
             groups={victim.key: victim.group for victim in victims if victim.group},
             **told,
         )
         return self._limits.past.closed_by(outcome)
-
-    def _leaving_on(self, nodes: Iterable[str], asked: Collection[str]) -> int:
-        """How many pods leave these nodes soon, but for those that are `asked` (keys)."""
-        snapshot = self._evaluator.state.snapshot
-        rows = rows_without(self._leaving, snapshot.pod_rows(asked))
-        return int(np.count_nonzero(np.isin(snapshot.pods.node[rows], snapshot.nodes.rows_of(set(nodes)))))
 
     def _wait(self, pod: Pod, decision: Decision, leaving: Rows, ahead: PodsAhead) -> Waits | Unschedulable | None:
         """Wait for the room that the pods `leaving` make; None if they make none that is left to the preemptor."""

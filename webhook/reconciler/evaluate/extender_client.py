@@ -75,15 +75,6 @@ class ExtenderCache:
         return [candidate for offer in known if (candidate := self._said[offer]) is not None]
 
 
-def merged(before: Answers | ExtenderError, asked: list[Candidate], remaining: list[Candidate]) -> Answers:
-    """What is known after one more question, of which these candidates remain."""
-    offers = {candidate.node: _offer_of(candidate) for candidate in asked}
-    known: dict[_Offer, Candidate | None] = {} if isinstance(before, ExtenderError) else dict(before)
-    known.update(dict.fromkeys(offers.values()))
-    known.update({offers[candidate.node]: candidate for candidate in remaining})
-    return known
-
-
 def url_of(extender: ExtenderConfig) -> str:
     """The address of the preempt verb; it names the extender in errors."""
     return f"{extender.url_prefix.rstrip('/')}/{extender.preempt_verb.lstrip('/')}"
@@ -145,7 +136,11 @@ class ExtenderClient:
         said = self._said.setdefault(preemptor.metadata.uid, {})
         try:
             remaining = await ask(self._session, question)
-            said[url] = merged(said.get(url, {}), question.candidates, remaining)
+            asked = {candidate.node: _offer_of(candidate) for candidate in question.candidates}
+            answers = {asked[candidate.node]: candidate for candidate in remaining}
+            before = said.get(url, {})
+            known = {} if isinstance(before, ExtenderError) else before
+            said[url] = {**known, **dict.fromkeys(asked.values()), **answers}
         except ExtenderError as error:
             log.warning("%s: %s", key_of(preemptor), error)
             said[url] = error
@@ -182,23 +177,22 @@ async def ask(session: aiohttp.ClientSession, question: Question) -> list[Candid
         remaining = _field(result, "NodeNameToMetaVictims") or {}
         offered = {candidate.node: candidate for candidate in candidates}
         return [_chosen(node, victims, offered) for node, victims in sorted(remaining.items())]
-    except (msgspec.DecodeError, _NonsenseError, AttributeError, TypeError) as error:
+    except (msgspec.DecodeError, ValueError, AttributeError, TypeError) as error:
         raise ExtenderError(f"extender {url}: not a fitting ExtenderPreemptionResult: {error}") from error
 
 
-class _NonsenseError(ValueError):
-    """An answer about nodes or victims that were not offered."""
-
-
 def _chosen(node: str, victims: dict[str, Any] | None, offered: dict[str, Candidate]) -> Candidate:
-    """A remaining node in terms of what was offered; one whose victims are null has none."""
+    """A remaining node in terms of what was offered; one whose victims are null has none.
+
+    Raises ValueError for nodes and victims that were not offered.
+    """
     candidate = offered.get(node)
     if candidate is None:
-        raise _NonsenseError(f"node {node!r} is not one of the candidates")
+        raise ValueError(f"node {node!r} is not one of the candidates")
     uids = {_field(pod, "UID") for pod in _field(victims or {}, "Pods") or ()}
     unknown = uids - {victim.uid for victim in candidate.victims}
     if unknown:
-        raise _NonsenseError(f"no victim on node {node!r} has the uid {unknown.pop()!r}")
+        raise ValueError(f"no victim on node {node!r} has the uid {unknown.pop()!r}")
     remaining = [victim for victim in candidate.victims if victim.uid in uids]
     return Candidate(node, remaining, int(_field(victims or {}, "NumPDBViolations") or 0))
 

@@ -6,9 +6,8 @@ preemptor closes a cycle if it evicts pods for which pods of its own workload we
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -18,7 +17,6 @@ from webhook.kube.objects.pod import Pod, PodDisruptionBudget
 from webhook.kube.pods import workload_name, workload_of
 from webhook.policy.model.limits import CycleKeeper, Limits
 from webhook.policy.model.preemption import BudgetMode, EvictionMode, PreemptionPolicy
-from webhook.preemption.snapshot.pod_view import Identity, Owner
 from webhook.preemption.victims.candidates import Candidates
 from webhook.reconciler.evaluate.outcomes import Evicts, Unschedulable, Waits
 from webhook.reconciler.evictions.log import BARE, AnyRate, EvictionLog, Remaining, label, name_of, rates_of
@@ -115,49 +113,32 @@ class Rates:
         return np.setdiff1d(asked, kept)
 
     def _counted(self, row: Rows) -> Iterator[_Counted]:
-        """How each rate counts the pods in these rows."""
-        pods, nodes = self._state.snapshot.pods, self._state.snapshot.nodes
-        codes = {name: code for code, name in _NEVER.items()}
+        """How each rate counts the pods in these rows: by names that those have in common that are alike in this."""
+        pods, codes = self._state.snapshot.pods, {name: code for code, name in _NEVER.items()}
+        alike = pods.owner[row].astype(np.int64) << 32 | pods.identity[row]
+        by_kind: dict[str, Ints] = {"node": pods.node[row].astype(np.int64), "cluster": np.zeros(len(row), np.int64)}
         for field, kind, rate in rates_of(self._limits):
-            left = self.left.left[field]
-            if rate is self._limits.per_node:
-                of_node = np.full(nodes.rows, rate.evictions, np.int64)
-                for name, number in left.items():
-                    if (at := nodes.find(name)) is not None:
-                        of_node[at] = number
-                node = pods.node[row].astype(np.intp)  # of a group that goes whole some are on other nodes
-                yield _Counted(codes[field], rate, node, of_node[node])
-            elif rate is self._limits.per_cluster:
-                all_left = left.get("", rate.evictions)
-                yield _Counted(codes[field], rate, np.zeros(len(row), np.intp), np.full(len(row), all_left))
-            else:
-                yield self._by_name(codes[field], rate, row, left, partial(_name, kind))
+            ids, id_of = np.unique(by_kind.get(kind, alike), return_inverse=True)
+            names = [self._name(kind, id_) for id_ in ids.tolist()]
+            numbers = {name: number for number, name in enumerate(dict.fromkeys(names)) if name is not None}
+            left = np.full(len(names) + 1, rate.evictions, np.int64)
+            for name, count in self.left.left[field].items():
+                left[numbers.get(name, -1)] = count
+            group = np.array([-1 if name is None else numbers[name] for name in names], np.intp)[id_of]
+            yield _Counted(codes[field], rate, group, left[group])
 
-    def _by_name(
-        self,
-        code: int,
-        rate: AnyRate,
-        row: Rows,
-        used: Mapping[str, int],
-        name_of: Callable[[Owner, Identity], str | None],
-    ) -> _Counted:
-        """A rate that counts pods by a name; those without one do not count. `used` is what is left by name.
-
-        Pods that have controller and labels in common have the name in common: it is worked out once for them.
-        """
-        pods = self._state.snapshot.pods
-        kinds, kind_of = np.unique(pods.owner[row].astype(np.int64) << 32 | pods.identity[row], return_inverse=True)
-        known: dict[str, int] = {}
-        numbers = np.zeros(len(kinds), np.intp)
-        for at, kind in enumerate(kinds.tolist()):
-            owner, identity = pods.owners.values[kind >> 32], pods.identities.values[kind & 0xFFFFFFFF]
-            assert owner is not None
-            assert identity is not None
-            name = name_of(owner, identity)
-            numbers[at] = -1 if name is None else known.setdefault(name, len(known))
-        left = np.array([*(used.get(name, rate.evictions) for name in known), 0], np.int64)
-        number = numbers[kind_of]
-        return _Counted(code, rate, number, left[number])
+    def _name(self, kind: str, id_: int) -> str | None:
+        """The name of this kind in which a rate counts pods alike; None if it counts them in none."""
+        nodes, pods = self._state.snapshot.nodes, self._state.snapshot.pods
+        if kind in ("node", "cluster"):
+            return nodes.names[id_] if kind == "node" else ""
+        owner, identity = pods.owners.values[id_ >> 32], pods.identities.values[id_ & 0xFFFFFFFF]
+        assert owner is not None
+        assert identity is not None
+        if kind == "owner":
+            return workload_name(owner.kind, owner.name, identity.namespace, identity.labels) or None
+        made = identity.labels_at_creation.items()
+        return identity.namespace if kind == "namespace" else next((v for k, v in made if label(k) == kind), None)
 
 
 def _places(of: Rows, group: Rows) -> Rows:
@@ -168,15 +149,6 @@ def _places(of: Rows, group: Rows) -> Rows:
     places = np.empty(len(both), np.intp)
     places[order] = np.arange(len(both)) - np.repeat(firsts, np.diff(np.append(firsts, len(both))))
     return places
-
-
-def _name(kind: str, owner: Owner, identity: Identity) -> str | None:
-    """The name of this kind in which a rate counts such a pod; None if it counts in none."""
-    if kind == "namespace":
-        return identity.namespace
-    if kind == "owner":
-        return workload_name(owner.kind, owner.name, identity.namespace, identity.labels) or None
-    return next((value for key, value in identity.labels_at_creation.items() if label(key) == kind), None)
 
 
 def too_large(rejections: frozenset[int]) -> str:
@@ -241,10 +213,9 @@ class PastEvictions:
         own = dict.fromkeys(workload for pod in pods if (workload := workload_of(pod)))
         self._evictors: dict[str, str] = {}
         for workload in own:
-            evictors = log.evictors(workload, self._within, now)
-            self._evictors |= {
-                key: evicted for key, evicted in evictors.items() if key not in {**own, **self._evictors}
-            }
+            self._evictors = log.evictors(workload, self._within, now) | self._evictors
+        for workload in own:
+            self._evictors.pop(workload, None)
         self.stay: NDArray[np.bool_] | None = None
         if self._evictors and policy.limits.cycles.keep is CycleKeeper.EVICTOR:
             self.stay = np.zeros(state.snapshot.pods.rows, np.bool_)

@@ -8,7 +8,7 @@ it is taken only if nothing else helps.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -20,7 +20,6 @@ from webhook.kube.objects.pod import Pod
 from webhook.policy.model.limits import Limits
 from webhook.preemption.decision import decide
 from webhook.preemption.extenders import Extender
-from webhook.preemption.filters.filtering import NO_PODS
 from webhook.preemption.result import Decision
 from webhook.preemption.victims.candidates import CandidateFilter, Candidates
 from webhook.preemption.victims.eligible import static_pods
@@ -66,7 +65,7 @@ def among_last_resort(state: State, pods: Iterable[Pod]) -> frozenset[str]:
     return frozenset(key for key, row in places if row is not None and last[row])
 
 
-def _of_rows(state: State, rows: Rows) -> Mask:
+def mask_of(state: State, rows: Rows) -> Mask:
     """The pods in these rows."""
     mask = np.zeros(state.snapshot.pods.rows, np.bool_)
     mask[rows] = True
@@ -127,30 +126,29 @@ def decide_within_limits(
     the rates leave. First these are the cheapest of each owner and so on, then those that give most of what the
     preemptor lacks: fewer or more important pods of the node may be enough.
     """
-    rates = limits.rates
-    excluded = excluded_now(state, limits, leaving)
+    rates, excluded = limits.rates, excluded_now(state, limits, leaving)
     decided = partial(
-        decide_with_exclusions,
-        state,
+        decide,
+        state.snapshot,
         pod,
         rules,
         now,
-        extenders=extenders,
+        extenders,
         candidate_filter=limits.selectable if rates is not None or limits.filters else None,
         left_out=left_out,
-        leaving=leaving,
+        leaving=mask_of(state, leaving) if len(leaving) else None,
         evicted=limits.past.evicted_lately(),
     )
-    decision = decided(excluded)
+    decision = decide_sparing(state, decided, excluded)
     if rates is None or decision.selected is not None or not Rates.CODES & decision.rejections:
         return decision
-    rows = decision.may_go_rows()
+    rows, rejections = decision.may_go_rows(), decision.rejections
     relief = decision.relief(rows)
-    rejections = decision.rejections
     for preference, at_once in ((decision.cheapness(rows), False), (relief, False), (relief, True)):
         if at_once and (NOT_NOW in rejections or rates.left.until is None):
             break  # it is known already whether waiting for the rates helps
-        narrowed = decided(excluded | _of_rows(state, rates.beyond(rows, preference, at_once=at_once)))
+        beyond = rates.beyond(rows, preference, at_once=at_once)
+        narrowed = decide_sparing(state, decided, excluded | mask_of(state, beyond))
         rejections |= narrowed.rejections
         if narrowed.selected is not None:
             return narrowed
@@ -161,14 +159,12 @@ def decide_within_limits(
 def excluded_now(state: State, limits: LimitsNow, leaving: Rows) -> Mask:
     """The pods that may not go now: those of the limits, of used-up rates, and those that leave, but too late."""
     snapshot, pods, left = state.snapshot, state.snapshot.pods, limits.left
-    excluded: Mask = limits.exclusions | _of_rows(state, rows_without(pods.leaving(), leaving))
+    excluded: Mask = limits.exclusions | mask_of(state, rows_without(pods.leaving(), leaving))
     if left.again is not None:
         excluded |= bool(left.used_up("perCluster"))
         for owner in (*left.used_up("perOwner"), *left.used_up("perWorkload")):
             excluded[snapshot.pod_rows(state.index.owned.get(owner, ()))] = True
-        for node in left.used_up("perNode"):
-            if (row := snapshot.nodes.find(node)) is not None:
-                excluded |= pods.node[: pods.rows] == row
+        excluded |= np.isin(pods.node[: pods.rows], snapshot.nodes.rows_of(left.used_up("perNode")))
         key = limits.now.per_label.label if limits.now.per_label else ""
         namespaces, values = set(left.used_up("perNamespace")), set(left.used_up("perLabel"))
         if namespaces or values:
@@ -179,38 +175,14 @@ def excluded_now(state: State, limits: LimitsNow, leaving: Rows) -> Mask:
     return excluded
 
 
-def decide_with_exclusions(
-    state: State,
-    pod: Pod,
-    rules: Rules,
-    now: float,
-    excluded: Mask,
-    *,
-    extenders: Sequence[Extender] = (),
-    candidate_filter: CandidateFilter | None = None,
-    left_out: Collection[str] = (),
-    leaving: Rows = NO_PODS,
-    evicted: NDArray[np.int64] | None = None,
-) -> Decision:
-    """Decide with last-resort victims excluded; only if that finds nothing, with them too.
+def decide_sparing(state: State, decided: Callable[..., Decision], excluded: Mask) -> Decision:
+    """The decision with the `excluded` pods and last-resort victims excluded; only if that finds nothing, with these.
 
-    The pods `excluded` never go, the pods in the rows `leaving` go anyway; nothing is planned on the nodes `left_out`.
+    `decided` makes it, given the `exclusions`.
     """
-    mask, last = _of_rows(state, leaving) if len(leaving) else None, last_resort(state)
-    rejections: frozenset[int] = frozenset()
+    last, rejections = last_resort(state), frozenset[int]()
     for exclusions in (excluded | last, excluded):
-        decision = decide(
-            state.snapshot,
-            pod,
-            rules,
-            now,
-            extenders,
-            exclusions=exclusions,
-            candidate_filter=candidate_filter,
-            left_out=left_out,
-            leaving=mask,
-            evicted=evicted,
-        )
+        decision = decided(exclusions=exclusions)
         decision.rejections |= rejections
         if decision.selected is not None or not decision.eligible or not last.any() or decision.fits:
             break
