@@ -29,6 +29,7 @@ from webhook.policy.model.policies import Policies
 from webhook.policy.model.preemption import PreemptionPolicy
 from webhook.policy.model.values import CAN_BE_PREEMPTED, PROTECTION_DURATION, READY
 from webhook.preemption.decision import decide
+from webhook.preemption.filters.filtering import NO_PODS
 from webhook.preemption.gangs.gang import is_gang
 from webhook.preemption.snapshot.amounts import ClusterError
 from webhook.preemption.snapshot.kinds import SNAPSHOT_KINDS, SnapshotKind
@@ -39,7 +40,7 @@ from webhook.reconciler.evaluate.evaluation import Evaluation
 from webhook.reconciler.evaluate.evaluator import Evaluator
 from webhook.reconciler.evaluate.extender_client import ExtenderCache, url_of
 from webhook.reconciler.evaluate.outcomes import Asks, Fits, Members, Unschedulable
-from webhook.reconciler.evaluate.victim_exclusions import decide_sparing, immovable
+from webhook.reconciler.evaluate.victim_exclusions import decide_sparing, mask_of
 from webhook.reconciler.evictions.log import KEPT_SECONDS, EvictionLog
 from webhook.reconciler.evictions.store import EVICTIONS, NOTHING, EvictionRecord, decode, evictions_lease
 from webhook.reconciler.plans.adoption import recall_evictions
@@ -193,7 +194,7 @@ def show_pod(
             decision = decide(state.snapshot, pod, rules, now)
         else:
             decided = partial(decide, state.snapshot, pod, rules, now)
-            decision = decide_sparing(state, decided, immovable(state, ()))
+            decision = decide_sparing(state, decided, mask_of(state, NO_PODS))
         if is_gang(state.snapshot, pod):
             whole = f"It belongs to {group_of(pod)} and is placed together with others of it"
             print_lines([f"{whole}: this is about it alone, and the last line about all of them."])

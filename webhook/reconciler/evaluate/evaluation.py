@@ -46,9 +46,9 @@ from webhook.reconciler.evaluate.outcomes import (
 from webhook.reconciler.evaluate.pods_ahead import AHEAD, PodsAhead, blocked_text
 from webhook.reconciler.evaluate.room import rows_without
 from webhook.reconciler.evaluate.victim_exclusions import (
+    LimitsNow,
     among_last_resort,
     decide_within_limits,
-    excluded_now,
     last_resort,
 )
 from webhook.reconciler.state.annotations import MOST_MEMBERS, Alternative
@@ -90,7 +90,7 @@ class Evaluation:
         self._at = Now.by(evaluator.clock)
         self._leaving = evaluator.leaving_soon(policy, self._at)
         """The rows of the pods that are waited for."""
-        self._limits = evaluator.limits_now(policy, members.ready, self._at)
+        self._limits = LimitsNow(evaluator.state, evaluator.log, policy, members.ready, self._at)
 
     def outcome(self) -> Outcome:
         """Raises ClusterError for a member of a gang that cannot be read, ExtenderError for an extender that failed."""
@@ -111,8 +111,9 @@ class Evaluation:
             unnominated(pod),
             self._rules,
             self._at.wall,
-            limits._replace(filters=filters),
+            limits,
             leaving=self._leaving,
+            filters=filters,
             extenders=self._extenders,
             left_out=self._left_out,
         )
@@ -130,7 +131,7 @@ class Evaluation:
         if chosen is not None:
             outcome = limits.too_many(self._attempts) or self._on_best_node(decision, chosen, why)
         elif not why:
-            outcome = limits.past.kept_from(self._hopeless(pod, decision, ahead))
+            outcome = limits.kept_from(self._hopeless(pod, decision, ahead))
         # 5. If nothing helps, a plan may wait as long as it lasts for pods that take longer to leave.
         if not isinstance(outcome, Unschedulable):
             return outcome
@@ -140,7 +141,7 @@ class Evaluation:
 
     def _together(self) -> Outcome:
         """What to do for the members of a gang together (docs/semantics.md D12)."""
-        state, members, past = self._evaluator.state, self._members, self._limits.past
+        state, members = self._evaluator.state, self._members
         # 1. The gang, at the lowest priority that its group or a member has; nobody of it counts as nominated.
         if not members.ready:
             return Unschedulable("it waits for its scheduler to look at it")
@@ -151,7 +152,7 @@ class Evaluation:
         gang = form_gang(state.snapshot, map(unnominated, (*members.ready, *members.gated)), members.secured)
         gang = gang._replace(priority=min([gang.priority, *map(priority_of, members.ready)]))
         # 2. Decide with the pods excluded that evicting would not remove, or must not now; last those of last resort.
-        excluded, last = excluded_now(state, self._limits, self._leaving), last_resort(state)
+        excluded, last = self._limits.excluded(self._leaving), last_resort(state)
         for exclusions in (excluded | last, excluded) if last.any() else (excluded,):
             decision = self._agreed(gang, exclusions)
             if isinstance(decision, GangDecision):
@@ -159,7 +160,7 @@ class Evaluation:
         if isinstance(decision, Fits):
             return decision
         if isinstance(decision, Unschedulable):
-            return past.kept_from(decision)
+            return self._limits.kept_from(decision)
         # 3. Evict, within attempts. Devices are held in the order of the places, and those of lower priority give way.
         if decision.victims and (too_many := self._limits.too_many(self._attempts)) is not None:
             return too_many
@@ -190,7 +191,7 @@ class Evaluation:
             gang,
             self._rules,
             self._at.wall,
-            evicted=limits.past.evicted_lately(),
+            evicted=limits.evicted_lately(),
             keeps_budgets=self._policy.eviction is EvictionMode.EVICT,
         )
         avoided = set(self._left_out)
@@ -270,7 +271,7 @@ class Evaluation:
             groups={victim.key: victim.group for victim in victims if victim.group},
             **told,
         )
-        return self._limits.past.closed_by(outcome)
+        return self._limits.closed_by(outcome)
 
     def _wait(self, pod: Pod, decision: Decision, leaving: Rows, ahead: PodsAhead) -> Waits | Unschedulable | None:
         """Wait for the room that the pods `leaving` make; None if they make none that is left to the preemptor."""
@@ -334,7 +335,7 @@ class Evaluation:
         if limits.asked_again is not None:
             reason += "; pods that would not go, or come back at once, are excluded for now"
         rated = left.again is not None or bool(rejections - {AHEAD, BEYOND_BUDGET})
-        ending = [rate.schedule.ends(wall) for rate in limits.now.rates.values() if rate.schedule is not None]
+        ending = [rate.schedule.ends(wall) for rate in limits.limits.rates.values() if rate.schedule is not None]
         dues = [
             (left.again, f"{left.rates_used_up} leaves room again"),
             (limits.asked_again, "the API server is asked again about pods that it would not remove"),

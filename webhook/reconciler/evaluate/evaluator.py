@@ -15,7 +15,6 @@ from webhook.preemption.snapshot.pod_info import for_any_node
 from webhook.preemption.victims.rules import EXPENDABLE
 from webhook.reconciler.clock import MeasuringClock, Now
 from webhook.reconciler.evaluate.devices_ahead import DevicesAhead
-from webhook.reconciler.evaluate.limits import PastEvictions, Rates
 from webhook.reconciler.evaluate.outcomes import (
     NOTHING_PROMISED,
     Promised,
@@ -24,8 +23,8 @@ from webhook.reconciler.evaluate.pods_ahead import PodsAhead, blocked_text
 from webhook.reconciler.evaluate.room import rows_with, rows_without
 from webhook.reconciler.evaluate.scheduler_activity import SchedulerActivity
 from webhook.reconciler.evaluate.victim_exclusions import (
-    LimitsNow,
-    immovable,
+    in_vain,
+    owned,
 )
 from webhook.reconciler.evictions.log import EvictionLog
 from webhook.reconciler.state.state import State
@@ -54,16 +53,6 @@ class Evaluator:
         self.log = log
         self.schedulers = SchedulerActivity()
         self.clock = clock
-
-    def limits_now(self, policy: PreemptionPolicy, pods: Sequence[Pod], at: Now) -> LimitsNow:
-        """What keeps pods from going for these preemptors under a policy now."""
-        now, limits = at.monotonic, policy.limits.at(at.wall)
-        self.log.remember(policy.limits)
-        left = self.log.remaining(limits, now)
-        past = PastEvictions(self.state, self.log, pods, policy, now)
-        excluded = self.exclusions(now) if past.stay is None else self.exclusions(now) | past.stay
-        rates = Rates(self.state, limits, left) if left.left else None
-        return LimitsNow(limits, excluded, self.log.next_end(now), left, rates, past)
 
     def pods_ahead(
         self,
@@ -106,7 +95,7 @@ class Evaluator:
 
     def exclusions(self, now: float) -> NDArray[np.bool_]:
         """The pods, by row, that evicting does not help now, whatever the rules say."""
-        return immovable(self.state, *self.log.excluded(now))
+        return in_vain(self.state, self.log, now)
 
     def leaving_soon(self, policy: PreemptionPolicy, at: Now) -> Rows:
         """The rows of the pods that leave so soon that decisions count on them and evict no others."""
@@ -115,8 +104,7 @@ class Evaluator:
     def room_within(self, seconds: float, at: Now) -> Rows:
         """Rows of pods whose room comes up by then. An owner that puts its pods back takes their room at once."""
         rows, (_, owners) = self.leaving_within(seconds, at), self.log.excluded(at.monotonic)
-        back = [key for owner in owners for key in self.state.index.owned.get(owner, ())] if len(rows) else []
-        return rows_without(rows, self.state.snapshot.pod_rows(back))
+        return rows_without(rows, self.state.snapshot.pod_rows(owned(self.state, owners))) if len(rows) else rows
 
     def leaving_within(self, seconds: float, at: Now) -> Rows:
         """The rows of the pods that will be gone from their nodes by then; a long overdue pod is not counted on."""

@@ -2,50 +2,39 @@
 
 A pod is excluded if its owner or its kubelet puts it back on the node, if the API server does not remove it, or if it
 leaves already, but too late. It is excluded if a rate that it counts in is used up, or if its workload evicted that of
-the preemptor and the policy keeps the evictor (`limits.PastEvictions`). If its replacement could run on no other node,
+the preemptor and the policy keeps the evictor. If its replacement could run on no other node,
 it is taken only if nothing else helps.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from webhook.kube.objects.meta import key_of
 from webhook.kube.objects.pod import Pod
-from webhook.policy.model.limits import Limits
+from webhook.kube.pods import workload_of
+from webhook.policy.model.limits import CycleKeeper
+from webhook.policy.model.preemption import PreemptionPolicy
 from webhook.preemption.decision import decide
 from webhook.preemption.extenders import Extender
 from webhook.preemption.result import Decision
+from webhook.preemption.snapshot.columns import Ints, Mask, Rows
 from webhook.preemption.victims.candidates import CandidateFilter, Candidates
-from webhook.preemption.victims.eligible import static_pods
 from webhook.preemption.victims.rules import Rules
-from webhook.reconciler.evaluate.limits import NOT_NOW, PastEvictions, Rates
-from webhook.reconciler.evaluate.outcomes import Unschedulable
+from webhook.reconciler.clock import Now
+from webhook.reconciler.evaluate.limits import NOT_NOW, Rates
+from webhook.reconciler.evaluate.outcomes import Evicts, Unschedulable, Waits
 from webhook.reconciler.evaluate.room import rows_without
-from webhook.reconciler.evictions.log import Remaining
+from webhook.reconciler.evictions.log import BARE, EvictionLog, name_of
 from webhook.reconciler.state.state import State
 
-Mask = NDArray[np.bool_]
-Rows = NDArray[np.intp]
-
-
-def immovable(state: State, refused: Collection[str], owners: Collection[str] = ()) -> Mask:
-    """The pods that go on running however often they are evicted.
-
-    Those that the API server `refused` to remove, those of `owners` that put them back, and static pods: such an
-    object only shows the pod, its kubelet runs it from a file and makes the object again.
-    """
-    mask: Mask = static_pods(state.snapshot)
-    if refused:
-        mask[state.snapshot.pod_rows(refused)] = True
-    for owner in owners:
-        mask[state.snapshot.pod_rows(state.index.owned.get(owner, ()))] = True
-    return mask
+_SHOWN = 3
+"""Evictors that are named."""
 
 
 def last_resort(state: State) -> Mask:
@@ -72,39 +61,100 @@ def mask_of(state: State, rows: Rows) -> Mask:
     return mask
 
 
-class LimitsNow(NamedTuple):
-    """What keeps pods that the rules let go from going now for preemptors: API server, rates, cycles.
+class LimitsNow:
+    """What keeps pods that the rules let go from going now for preemptors: API server, rates, attempts, cycles.
 
-    Without `rates` there are none.
+    `pods` is the preemptor, or the members of a gang that are placed together. A preemptor of workload A closes a cycle
+    if pods of A were evicted for B within the policy's window, and it would evict pods of B. The chain may be longer:
+    pods of B were evicted for C, and it would evict pods of C. The policy may keep those because of that.
     """
 
-    now: Limits
-    """The policy's limits as they are at this time of day."""
-    exclusions: Mask
-    """The pods, by row, that evicting does not help."""
-    asked_again: float | None
-    """When the first of those may be asked again that are excluded for a while only, in monotonic seconds."""
-    left: Remaining
-    rates: Rates | None
-    past: PastEvictions
-    filters: tuple[CandidateFilter, ...] = ()
-    """What else keeps candidates from being selected."""
+    def __init__(self, state: State, log: EvictionLog, policy: PreemptionPolicy, pods: Iterable[Pod], at: Now) -> None:
+        log.remember(policy.limits)
+        self._state, self._log, self._policy, self._now = state, log, policy, at.monotonic
+        self.limits = policy.limits.at(at.wall)
+        self.left = log.remaining(self.limits, at.monotonic)
+        self.rates = Rates(state, self.limits, self.left) if self.left.left else None
+        """What the rates allow; None if there are none."""
+        self.asked_again = log.next_end(at.monotonic)
+        """When the first of those may be asked again that are excluded for a while only, in monotonic seconds."""
+        own = dict.fromkeys(workload for pod in pods if (workload := workload_of(pod)))
+        self._evictors: dict[str, str] = {}
+        """Workload or bare pod for which pods were evicted to whose these were: each leads to the preemptor's own."""
+        for workload in own:
+            self._evictors = log.evictors(workload, policy.limits.cycles.window, at.monotonic) | self._evictors
+        for workload in own:
+            self._evictors.pop(workload, None)
+        stay = self._evictors if policy.limits.cycles.keep is CycleKeeper.EVICTOR else ()
+        bare = [evictor.removeprefix(BARE) for evictor in stay if evictor.startswith(BARE)]
+        self._kept = state.snapshot.pod_rows([*bare, *owned(state, stay)])
+        self.exclusions = in_vain(state, log, at.monotonic) | mask_of(state, self._kept)
+        """The pods, by row, that evicting does not help, or that stay so that no cycle is closed."""
 
     def too_many(self, attempts: int) -> Unschedulable | None:
         """Why nobody goes after so many plans that evicted in vain; None if the policy allows one more."""
-        if attempts < (most := self.now.attempts_per_preemptor):
+        if attempts < (most := self.limits.attempts_per_preemptor):
             return None
         reason = f"{attempts} plans evicted pods for it in vain, and the policy allows {most}"
         return Unschedulable(f"{reason}; one stops to count every 15 min", limited=True)
 
-    def selectable(self, candidates: Candidates) -> NDArray[np.int8]:
-        """0 for every candidate that may be selected now, else the code of the first filter that rejects it."""
-        codes = np.zeros(len(candidates.nodes), np.int8)
-        for filter_ in (*((self.rates,) if self.rates is not None else ()), *self.filters):
-            open_ = codes == 0
-            if open_.any():
-                codes[open_] = filter_(candidates.only(open_))
-        return codes
+    def excluded(self, leaving: Rows) -> Mask:
+        """The pods that may not go now; also those of used-up rates, and those that leave, but are not `leaving`."""
+        state, snapshot, pods, left = self._state, self._state.snapshot, self._state.snapshot.pods, self.left
+        excluded: Mask = self.exclusions | mask_of(state, rows_without(pods.leaving(), leaving))
+        if left.again is not None:
+            excluded |= bool(left.used_up("perCluster"))
+            excluded[snapshot.pod_rows(owned(state, (*left.used_up("perOwner"), *left.used_up("perWorkload"))))] = True
+            excluded |= np.isin(pods.node[: pods.rows], snapshot.nodes.rows_of(left.used_up("perNode")))
+            key = self.limits.per_label.label if self.limits.per_label else ""
+            namespaces, values = set(left.used_up("perNamespace")), set(left.used_up("perLabel"))
+            if namespaces or values:
+                inside = np.zeros(len(pods.identities), np.bool_)
+                for number, identity in pods.identities.used():
+                    inside[number] = identity.namespace in namespaces or identity.labels_at_creation.get(key) in values
+                excluded |= inside[pods.identity[: pods.rows]]
+        return excluded
+
+    def evicted_lately(self) -> Ints | None:
+        """How often the workload of each pod, by row, was evicted recently; None if the policy does not count it."""
+        if (recent := self._policy.victims.cost.recent_evictions) is None:
+            return None
+        column = np.zeros(self._state.snapshot.pods.rows, np.int64)
+        for workload, count in self._log.counts(recent, self._now).items():
+            column[self._state.snapshot.pod_rows(owned(self._state, (workload,)))] = count
+        return column
+
+    def closed_by(self, outcome: Evicts | Waits) -> Evicts | Waits:
+        """The outcome with the cycles that it closes: from an evictor back to the preemptor's own workload."""
+        cycles = []
+        for evictor in sorted(set(map(name_of, outcome.victims)) & self._evictors.keys()):
+            cycle = [evictor]
+            while evicted := self._evictors.get(cycle[-1]):
+                cycle.append(evicted)
+            cycles.append(tuple(cycle))
+        return replace(outcome, cycles=tuple(cycles)) if cycles and isinstance(outcome, Evicts) else outcome
+
+    def kept_from(self, outcome: Unschedulable) -> Unschedulable:
+        """The outcome. If pods stay so that no cycle is closed, it says so."""
+        if not len(self._kept):
+            return outcome
+        names, within = ", ".join(list(self._evictors)[:_SHOWN]), self._policy.limits.cycles.window
+        why = f"pods of {names} stay, for which pods of its own workload were evicted within {within:g} s"
+        return replace(outcome, reason=f"{outcome.reason.rstrip('.')}; {why}", limited=True)
+
+
+def in_vain(state: State, log: EvictionLog, now: float) -> Mask:
+    """The pods that go on running however often they are evicted, by what was seen.
+
+    The API server refused to remove them, or their owners put them back.
+    """
+    refused, owners = log.excluded(now)
+    return mask_of(state, state.snapshot.pod_rows([*refused, *owned(state, owners)]))
+
+
+def owned(state: State, owners: Iterable[str]) -> list[str]:
+    """The pods of these owners that are on nodes, by `namespace/name`."""
+    return [key for owner in owners for key in state.index.owned.get(owner, ())]
 
 
 def decide_within_limits(
@@ -115,10 +165,11 @@ def decide_within_limits(
     limits: LimitsNow,
     *,
     leaving: Rows,
-    extenders: Sequence[Extender] = (),
-    left_out: Collection[str] = (),
+    filters: Sequence[CandidateFilter],
+    extenders: Sequence[Extender],
+    left_out: Collection[str],
 ) -> Decision:
-    """Decide without pods that asking does not remove, and without those whose rate is used up.
+    """Decide without pods that asking does not remove, without those whose rate is used up, and by these filters.
 
     The pods in the rows `leaving` will be gone in time and are counted on first: nobody goes in place of them. Others
     that leave take too long, and asking them again would not help: they are no victims.
@@ -126,7 +177,17 @@ def decide_within_limits(
     the rates leave. First these are the cheapest of each owner and so on, then those that give most of what the
     preemptor lacks: fewer or more important pods of the node may be enough.
     """
-    rates, excluded = limits.rates, excluded_now(state, limits, leaving)
+    rates, excluded = limits.rates, limits.excluded(leaving)
+    kept: list[CandidateFilter] = [*filters] if rates is None else [rates, *filters]
+
+    def selectable(candidates: Candidates) -> NDArray[np.int8]:
+        """0 for every candidate that may be selected now, else the code of the first filter that rejects it."""
+        codes = np.zeros(len(candidates.nodes), np.int8)
+        for filter_ in kept:
+            if (open_ := codes == 0).any():
+                codes[open_] = filter_(candidates.only(open_))
+        return codes
+
     decided = partial(
         decide,
         state.snapshot,
@@ -134,10 +195,10 @@ def decide_within_limits(
         rules,
         now,
         extenders,
-        candidate_filter=limits.selectable if rates is not None or limits.filters else None,
+        candidate_filter=selectable if kept else None,
         left_out=left_out,
         leaving=mask_of(state, leaving) if len(leaving) else None,
-        evicted=limits.past.evicted_lately(),
+        evicted=limits.evicted_lately(),
     )
     decision = decide_sparing(state, decided, excluded)
     if rates is None or decision.selected is not None or not Rates.CODES & decision.rejections:
@@ -154,25 +215,6 @@ def decide_within_limits(
             return narrowed
     decision.rejections = rejections
     return decision
-
-
-def excluded_now(state: State, limits: LimitsNow, leaving: Rows) -> Mask:
-    """The pods that may not go now: those of the limits, of used-up rates, and those that leave, but too late."""
-    snapshot, pods, left = state.snapshot, state.snapshot.pods, limits.left
-    excluded: Mask = limits.exclusions | mask_of(state, rows_without(pods.leaving(), leaving))
-    if left.again is not None:
-        excluded |= bool(left.used_up("perCluster"))
-        for owner in (*left.used_up("perOwner"), *left.used_up("perWorkload")):
-            excluded[snapshot.pod_rows(state.index.owned.get(owner, ()))] = True
-        excluded |= np.isin(pods.node[: pods.rows], snapshot.nodes.rows_of(left.used_up("perNode")))
-        key = limits.now.per_label.label if limits.now.per_label else ""
-        namespaces, values = set(left.used_up("perNamespace")), set(left.used_up("perLabel"))
-        if namespaces or values:
-            inside = np.zeros(len(pods.identities), np.bool_)
-            for number, identity in pods.identities.used():
-                inside[number] = identity.namespace in namespaces or identity.labels_at_creation.get(key) in values
-            excluded |= inside[pods.identity[: pods.rows]]
-    return excluded
 
 
 def decide_sparing(state: State, decided: Callable[..., Decision], excluded: Mask) -> Decision:

@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 
 from webhook.kube.objects.pod import Pod
 from webhook.page.model import Band, Ladder, Rung
-from webhook.preemption.victims.eligible import matched_pods, protection_ends
+from webhook.preemption.victims.eligible import matched_pods, protection_ends, static_pods
 from webhook.preemption.victims.rules import SYSTEM_CRITICAL
-from webhook.reconciler.evaluate.victim_exclusions import immovable
 from webhook.reconciler.preemptors import PolicySet
 from webhook.reconciler.state.state import State
 
@@ -97,5 +96,5 @@ def _let_go(
         if policy.schedule is not None and not policy.schedule.holds(now):
             ends = np.maximum(ends, policy.schedule.begins(now) or np.inf)
         until = np.where(mine, np.minimum(until, ends), until)
-    may &= (pods.priority[rows] < SYSTEM_CRITICAL) & ~immovable(state, ())[rows]
+    may &= (pods.priority[rows] < SYSTEM_CRITICAL) & ~static_pods(state.snapshot)[rows]
     return may, until
