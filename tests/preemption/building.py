@@ -64,6 +64,11 @@ def pod(
     return made
 
 
+def owned_by(kind: str, name: str) -> list[Json]:
+    """The owner references of a pod that this one controls."""
+    return [{"kind": kind, "name": name, "uid": f"uid-{name}", "controller": True}]
+
+
 def victim(*, says: Json | None = None, **more: Any) -> Json:
     """A pod of the class `low` on node n1, with annotations if it says something."""
     made = pod("victim", on="n1", **{"cpu": "3", "priorityClassName": "low"} | more)

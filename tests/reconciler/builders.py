@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from prometheus_client import CollectorRegistry
 
-from tests.token_volumes import token_volume
+from tests.preemption import building
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects.cluster_scoped import Node, PriorityClass
 from webhook.kube.objects.meta import ObjectMeta
@@ -64,38 +64,37 @@ class FakeClock:
         return self.now  # work takes no time, however busy the machine is
 
 
-def pod(name: str, cpu: str = "2", *, priority: int = 80, node: str = "", **more: Any) -> Pod:
-    """A pod that may be a victim; on a node it has been running for an hour."""
-    owner = more.pop("owner", None)
-    meta: dict[str, Any] = {
-        "name": name,
-        "namespace": more.pop("namespace", "default"),
-        "uid": more.pop("uid", f"uid-{name}"),
-        "labels": more.pop("labels", {}),
-        "annotations": more.pop("annotations", {CAN_BE_PREEMPTED: "true"}),
-        "deletionTimestamp": more.pop("deleted", None),
-        "creationTimestamp": more.pop("created", None),
-        "ownerReferences": [{"kind": owner[0], "name": owner[1], "uid": f"uid-{owner[1]}", "controller": True}]
-        if owner
-        else [],
-    }
-    own = more.pop("spec", {})
-    spec = {
-        "nodeName": node,
-        "priority": priority,
-        "priorityClassName": more.pop("class_name", "low"),
-        "containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}],
-        **own,
-        "volumes": [token_volume(name), *own.get("volumes", ())],
-    }
-    status = {
-        "phase": more.pop("phase", "Running" if node else "Pending"),
-        "startTime": more.pop("start", rfc3339(START - 3600)) if node else None,
-        "nominatedNodeName": more.pop("nominated", ""),
-        "conditions": more.pop("conditions", []),
-    }
+def pod(
+    name: str,
+    cpu: str = "2",
+    *,
+    priority: int = 80,
+    node: str = "",
+    class_name: str = "low",
+    spec: dict[str, Any] | None = None,
+    owner: tuple[str, str] | None = None,
+    deleted: str | None = None,
+    created: str | None = None,
+    **more: Any,
+) -> Pod:
+    """A pod that may be a victim; on a node it has been running for an hour. More are fields of metadata and status."""
+    body = building.pod(name, on=node, priority=priority, cpu=cpu, **{"priorityClassName": class_name, **(spec or {})})
+    meta, status = body["metadata"], body["status"]
+    meta |= {"labels": {}, "annotations": {CAN_BE_PREEMPTED: "true"}, "deletionTimestamp": deleted}
+    meta |= {"creationTimestamp": created, "ownerReferences": building.owned_by(*owner) if owner else []}
+    for field, (part, key) in _FIELDS.items():
+        if field in more:
+            (meta if part == "metadata" else status)[key] = more.pop(field)
     assert not more, more
-    return msgspec.convert({"metadata": meta, "spec": spec, "status": status}, Pod)
+    return msgspec.convert(body, Pod)
+
+
+_FIELDS = {
+    **{field: ("metadata", field) for field in ("namespace", "uid", "labels", "annotations")},
+    **{field: ("status", field) for field in ("phase", "conditions")},
+    "start": ("status", "startTime"),
+    "nominated": ("status", "nominatedNodeName"),
+}
 
 
 def names(outcome: Evicts) -> list[str]:
@@ -142,18 +141,12 @@ def decided(*rows: DecidedVictim, plan: str = "x", age: float = 10.0) -> tuple[P
 
 def node(name: str, cpu: str = "8", *, pods: str = "110") -> Node:
     """A node."""
-    amounts = {"cpu": cpu, "memory": "32Gi", "pods": pods}
-    return msgspec.convert({"metadata": {"name": name}, "status": {"allocatable": amounts}}, Node)
+    return msgspec.convert(building.node(name, cpu, pods=pods), Node)
 
 
 def budget(name: str, allowed: int, labels: dict[str, str], **status: Any) -> PodDisruptionBudget:
     """A disruption budget with so many disruptions left."""
-    body = {
-        "metadata": {"name": name, "namespace": "default"},
-        "spec": {"selector": {"matchLabels": labels}},
-        "status": {"disruptionsAllowed": allowed, **status},
-    }
-    return msgspec.convert(body, PodDisruptionBudget)
+    return msgspec.convert(building.budget(name, labels, allowed, **status), PodDisruptionBudget)
 
 
 def policy(**fields: Any) -> PreemptionPolicy:

@@ -14,30 +14,22 @@ from tests.reconciler.harness.scenarios import bound, killed_at_each_step, later
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_errors")]
 
 ALL = ["gang-0", "gang-1", "gang-2"]
-DISRUPTION = pytest.mark.parametrize("whole", [False, True], ids=["pods", "groups"])
 
 
-@DISRUPTION
-def test_one_victim_goes_for_each_member(whole):
-    """Every member is bound, one of two victims of each node is gone, and no plan is left."""
+@pytest.mark.parametrize("whole", [False, True], ids=["pods", "groups"])
+def test_killed_at_every_step(whole):
+    """Whichever step is the last of a process, all members are bound, and one of two victims of each node is gone."""
     samples = {}
 
     def take_samples(made):
         for kind in made.process.registry.collect():
             samples.update({(sample.name, *sample.labels.values()): sample.value for sample in kind.samples})
 
-    made = lived(partial(plain_gang, whole=whole), at_290=take_samples)
-    assert (len(made.evicted), bound(made, "gang"), made.remembered()) == (3, ALL, [])
-    assert made.gang_judge.for_gangs >= 3
-    assert samples["giveway_preemption_gangs_total", "together"] == samples["giveway_gangs_ended_total", "bound"] == 1
-
-
-@DISRUPTION
-def test_killed_at_every_step(whole):
-    """Whichever step is the last of a process, the next one ends with all members bound and nobody gone in vain."""
-    for step, made in killed_at_each_step(partial(plain_gang, whole=whole)):
-        assert (len(made.evicted), bound(made, "gang")) == (3, ALL), step
+    for step, made in killed_at_each_step(partial(plain_gang, whole=whole), at_290=take_samples):
+        assert (len(made.evicted), bound(made, "gang"), made.remembered()) == (3, ALL, []), step
         assert len({name[-1] for name in made.evicted}) == 1 or not whole, f"{step}: a group is broken"
+        counted = [samples["giveway_preemption_gangs_total", "together"], samples["giveway_gangs_ended_total", "bound"]]
+        assert step > 0 or (counted, made.gang_judge.for_gangs >= 3) == ([1, 1], True)
     assert step >= 12
 
 

@@ -87,20 +87,6 @@ def a_group_of_two(*covered: str, used_up: str = "b") -> Cluster:
     return on_request(made, use_up, "evict")
 
 
-@pytest.mark.parametrize(
-    ("covered", "used_up"),
-    [
-        pytest.param(("b",), "b", id="one"),
-        pytest.param(("a", "b"), "b", id="both, and the first one is refused"),
-        pytest.param(("a", "b"), "a", id="both, and the second one is refused"),
-    ],
-)
-def test_no_half_of_a_group_goes_if_a_budget_refuses_a_member(covered: tuple[str, ...], used_up: str):
-    """Once one member has gone the others go, too, if only when the budget lets them."""
-    made = lived(lambda: a_group_of_two(*covered, used_up=used_up))
-    assert (sorted(made.evicted), bound(made, "p")) == (["a", "b"], ["p"])
-
-
 def wide_group() -> Cluster:
     """One group on four full nodes, and a preemptor that needs the room on one."""
     made = simulated(*"8888", groups=WHOLE)
@@ -114,6 +100,7 @@ def wide_group() -> Cluster:
 @pytest.mark.parametrize(
     ("make", "group_of"),
     [
+        pytest.param(partial(a_group_of_two, "b"), 2, id="one budget keeps the second"),
         pytest.param(partial(a_group_of_two, "a", "b", used_up="a"), 2, id="a budget keeps the first"),
         pytest.param(partial(a_group_of_two, "a", "b", used_up="b"), 2, id="a budget keeps the second"),
         pytest.param(wide_group, 4, id="on four nodes"),

@@ -24,7 +24,6 @@ from webhook.policy.shapes.yaml_nodes import SourcePosition
 from webhook.preemption.ranking import how_compared
 from webhook.preemption.snapshot.kinds import PRIORITY_CLASSES
 from webhook.reconciler.clock import Now
-from webhook.reconciler.debug import queue_rows
 from webhook.reconciler.decision_history import DecisionHistory, Known
 from webhook.reconciler.evictions.log import EvictionLog
 from webhook.reconciler.evictions.store import record_of
@@ -62,71 +61,77 @@ def change(old, new):
     return Change("modified", f"default/{one.metadata.name}", old, new)
 
 
-class TestHistory:
-    """What is remembered of decisions and evictions."""
+FIRST, SECOND = "0123456789abcdef", "fedcba9876543210"
 
-    def test_a_decision_and_its_end(self):
-        """The leader hears what it decided, and how the plan ended; the newest decision comes first."""
-        history = DecisionHistory(FakeClock().wall)
-        history.told(told(decision()))
-        history.told(told(decision("fedcba9876543210", START + 5)))
-        history.told({"message": "plan ended", "plan": "0123456789abcdef", "preemptor": "default/p", "ending": "bound"})
-        assert [(known.record.plan[:4], known.ending) for known in history.decisions()] == [
-            ("fedc", ""),
-            ("0123", "bound"),
-        ]
 
-    def test_a_member_that_leaves_has_its_own_end(self):
-        """It is bound, also if the plan of its gang ends otherwise later."""
-        history, plan = DecisionHistory(FakeClock().wall), "0123456789abcdef"
-        for name in ("default/p", "default/q"):
-            history.told(told(decision(), name))
-        history.told({"message": "member left", "plan": plan, "preemptor": "default/q", "ending": "bound"})
-        history.told({"message": "plan ended", "plan": plan, "preemptor": "default/p", "ending": "timed-out"})
-        endings = {known.preemptor: known.ending for known in history.decisions()}
-        assert endings == {"default/p": "timed-out", "default/q": "bound"}
+def remembered(*heard):
+    """What is remembered of these lines of the log, and of pods on which decisions are written."""
+    history = DecisionHistory(FakeClock().wall)
+    for known in heard:
+        history.told(known) if isinstance(known, dict) else history.changed(change(None, known))
+    return history.decisions()
 
-    def test_decisions_are_read_off_the_pods(self):
-        """A follower, and a new leader, know what is written on preemptors; what is heard twice counts once."""
-        history = DecisionHistory(FakeClock().wall)
-        written = preemptor()
-        written.metadata.annotations = {DECISION: encode(decision())}
-        history.changed(change(None, written))
-        history.told(told(decision()))
-        (known,) = history.decisions()
-        assert known.preemptor == "default/p"
 
-    def test_forged_decisions_push_out_none_of_this_process(self):
-        """Who can annotate pods that the webhook does not see can neither hide decisions nor date them ahead."""
-        history = DecisionHistory(FakeClock().wall)
-        history.told(told(decision()))
-        for number in range(100):
-            forged = preemptor(f"f{number}")
-            at = START + (10_000_000 if number % 2 else 60)
-            forged.metadata.annotations = {DECISION: encode(decision(f"forged-{number}", at))}
-            history.changed(change(None, forged))
-        known = history.decisions()
-        assert "0123456789abcdef" in [one.record.plan for one in known]
-        assert max(one.at for one in known) == START + 60
+def written(record, name="p"):
+    """A preemptor with a decision."""
+    made = preemptor(name)
+    made.metadata.annotations = {DECISION: encode(record)}
+    return made
 
-    def test_what_is_remembered_is_bounded(self):
-        """Thousands of decisions leave the last ones."""
-        history = DecisionHistory(FakeClock().wall)
-        for number in range(2000):
-            history.told(told(decision(f"plan-{number}", START + number, victim=f"default/v{number}")))
-        assert [known.record.plan for known in history.decisions()][:2] == ["plan-1999", "plan-1998"]
-        assert len(history.decisions()) == 30
+
+def ended(message, preemptor, ending):
+    """The log line of an end."""
+    return {"message": message, "plan": FIRST, "preemptor": preemptor, "ending": ending}
+
+
+GANG = (told(decision(), "default/p"), told(decision(), "default/q"))
+
+
+@pytest.mark.parametrize(
+    ("heard", "expected"),
+    [
+        pytest.param(
+            [told(decision()), told(decision(SECOND, START + 5)), ended("plan ended", "default/p", "bound")],
+            [("default/p", SECOND, ""), ("default/p", FIRST, "bound")],
+            id="a decision and its end, the newest first",
+        ),
+        pytest.param(
+            [*GANG, ended("member left", "default/q", "bound"), ended("plan ended", "default/p", "timed-out")],
+            [("default/p", FIRST, "timed-out"), ("default/q", FIRST, "bound")],
+            id="a member that leaves has its own end",
+        ),
+        pytest.param(
+            [written(decision()), told(decision())], [("default/p", FIRST, "")], id="what is heard twice counts once"
+        ),
+    ],
+)
+def test_what_is_remembered_of_decisions(heard, expected):
+    """The leader hears what it decided, and how plans ended; a follower, and a new leader, read it off the pods."""
+    known = [(known.preemptor, known.record.plan, known.ending) for known in remembered(*heard)]
+    assert sorted(known, key=lambda row: (row[1] == FIRST, row)) == expected
+
+
+def test_forged_decisions_push_out_none_of_this_process():
+    """Who can annotate pods that the webhook does not see can neither hide decisions nor date them ahead."""
+    forged = [decision(f"forged-{number}", START + (10_000_000 if number % 2 else 60)) for number in range(100)]
+    known = remembered(told(decision()), *(written(record, f"f{number}") for number, record in enumerate(forged)))
+    assert FIRST in [row.record.plan for row in known]
+    assert max(row.at for row in known) == START + 60
+
+
+def test_what_is_remembered_is_bounded():
+    """Thousands of decisions leave the last ones."""
+    many = [told(decision(f"plan-{number}", START + number, victim=f"default/v{number}")) for number in range(2000)]
+    known = remembered(*many)
+    assert ([row.record.plan for row in known][:2], len(known)) == (["plan-1999", "plan-1998"], 30)
 
 
 @pytest.mark.parametrize(
     ("minutes", "quarters"),
     [
-        (0, (0, 0, 0, 1)),
-        (14, (0, 0, 0, 1)),
-        (16, (0, 0, 1, 0)),
-        (31, (0, 1, 0, 0)),
-        (46, (1, 0, 0, 0)),
-        (59, (1, 0, 0, 0)),
+        *((minutes, (0, 0, 0, 1)) for minutes in (0, 14)),
+        *((16, (0, 0, 1, 0)), (31, (0, 1, 0, 0))),
+        *((minutes, (1, 0, 0, 0)) for minutes in (46, 59)),
         (61, None),
     ],
 )
@@ -280,43 +285,6 @@ def test_a_decision_says_how_nodes_are_compared():
     shown = shown_decision(Known(msgspec.structs.replace(decision(), selected=made), "default/p", START))
     assert shown.how_compared == how_compared(made.compared)
     assert "for earliest start, later is better" in shown.how_compared
-
-
-@pytest.mark.slow
-async def test_the_page_of_a_leader_and_of_a_follower():
-    """The leader shows its queue and plans; a follower shows what is written on the pods, and names the leader.
-
-    All of them show who was evicted, also one that writes nothing, and that has evicted nobody.
-    """
-    async with playing(2, termination_seconds=4.0) as play, play.reconciling() as leader:
-        await eventually(lambda: leader.led_elsewhere() is None)
-        async with play.reconciling() as follower:
-            await eventually(follower.led_elsewhere)
-            await play.victim("a", "node-1", "6")
-            await play.victim("b", "node-2", "8", schedulerName="other")
-            await play.preemptor("going", "6")
-            await play.nominated("going", "node-1")
-            await play.preemptor("hopeless", "8")
-            await eventually(
-                lambda: any(row["pod"] == "default/hopeless" and row["reason"] for row in queue_rows(leader.reconciler))
-            )
-            await eventually(lambda: overview(follower, 6060, Surroundings()).waiting_total == 2)
-            led, followed = (overview(one, 6060, Surroundings()) for one in (leader, follower))
-            assert led.leadership.role == "leads"
-            assert {row.pod: row.state for row in led.waiting}["default/going"] == "busy"
-            assert followed.leadership.role == "follows"
-            assert followed.leadership.command.endswith(f"port-forward pod/{leader.identity.partition('_')[0]} 6060")
-            for page in (led, followed):
-                assert page.waiting_total == 2
-                ((plan,), (made,)) = page.plans, page.decisions
-                assert (plan.preemptor, plan.node, plan.victims[0].pod) == ("default/going", "node-1", "default/a")
-                assert (made.preemptor, made.selected.node) == ("default/going", "node-1")
-                assert "default/hopeless" in document(page)
-            await play.bound("going")
-            async with play.reconciling(dry_run=True) as rehearsing:
-                for one in (leader, follower, rehearsing):
-                    await eventually(lambda one=one: one.history.decisions()[0].ending == "bound")
-                    await eventually(lambda one=one: overview(one, 6060, Surroundings()).evictions.total == 1)
 
 
 async def test_ten_thousand_waiting_pods():

@@ -18,31 +18,6 @@ async def passes(seconds: float = 1.0) -> None:
     await asyncio.sleep(seconds)
 
 
-async def test_nothing_is_decided_on_half_a_list():
-    """A pod that is gone for a moment, since its successor comes later in the same list, makes no room."""
-    setting = Setting(node("n1", "8"))
-    setting.add(pod("old", "4", node="n1", priority=200), pod("low", "4", node="n1"))
-    desk = Desk(setting)
-    setting.add(preemptor("p", "8"))
-    working = asyncio.create_task(desk.reconciler.work())
-    await passes()
-    assert [line["preemptor"] for line in desk.lines("no preemption")] == ["default/p"]
-    setting.clock.now += 20.0
-    setting.state.pods.whole.clear()
-    setting.remove("default/old")
-    await passes()
-    assert not desk.reconciler.plans, "on half a list evicting the lower pod would do"
-    setting.add(pod("new", "4", node="n1", priority=200))
-    setting.state.pods.whole.set()
-    await passes()
-    assert not desk.lines("decision")
-    setting.clock.now += 20.0
-    setting.remove("default/new")
-    await passes()
-    assert [line["preemptor"] for line in desk.lines("decision")] == ["default/p"], "on a whole one it is seen"
-    working.cancel()
-
-
 @pytest.mark.parametrize("mode", EvictionMode)
 async def test_nobody_is_evicted_on_half_a_list(monkeypatch: pytest.MonkeyPatch, mode: EvictionMode):
     """A plan that is under way waits with its next eviction, and then looks at what has become of its node."""

@@ -38,7 +38,7 @@ def grows(name: str, wants: str, has: str, *, on: str = "n1", reason: str = "Def
     status = {
         "phase": "Running",
         "startTime": rfc3339(START - 3600),
-        "containerStatuses": [{"name": "c", "resources": amounts, "allocatedResources": {"cpu": has}}],
+        "containerStatuses": [{"name": "main", "resources": amounts, "allocatedResources": {"cpu": has}}],
         "conditions": [{"type": "PodScheduled", "status": "True"}],
     }
     if reason:

@@ -11,54 +11,79 @@ from tests.reconciler.acting import SHORT, playing
 from tests.workloads import deployment, eventually
 from webhook.kube.events import Occurrence
 from webhook.kube.resources import DEPLOYMENT, EVENT
+from webhook.page.html import document
 from webhook.policy.model.values import DECISION, PLAN
 from webhook.reconciler import debug
-from webhook.reconciler.debug import queue_rows
+from webhook.reconciler.overview.overview import Surroundings, overview
 from webhook.reconciler.state.annotations import decision_of
 
 pytestmark = pytest.mark.slow
 
 
-async def test_debug_pages():
-    """The queue shows who waits and why, the plans who is to leave and how far that is; the page is the root."""
-    async with playing(2, termination_seconds=3.0) as play, play.reconciling() as service:
-        await play.victim("a", "node-1", "6")
-        await play.victim("b", "node-2", "8", schedulerName="other")
-        await play.preemptor("going", "6")
-        await play.nominated("going", "node-1")
-        await play.preemptor("no-room", "8")
-        await eventually(
-            lambda: any(row["pod"] == "default/no-room" and row["reason"] for row in queue_rows(service.reconciler))
-        )
-        async with TestClient(TestServer(debug.pages(service))) as client:
-            queue = {row["pod"]: row for row in await (await client.get("/debug/queue")).json()}
-            plans = await (await client.get("/debug/plans")).json()
-            page = await (await client.get("/")).text()
-            changes = await (await client.get("/changes")).json()
-            metrics = generate_latest(service.metrics.registry).decode().splitlines()
-        assert {"giveway_nominations 1.0", 'giveway_queue_depth{state="busy"} 1.0'} <= set(metrics)
-        assert "<h1>giveway</h1>" in page
-        assert changes["sections"].keys() > {"ladder", "queue"}
-        assert queue["default/no-room"]["state"] in ("unschedulable", "backoff")
-        assert "no node" in queue["default/no-room"]["reason"]
-        assert queue["default/going"]["state"] == "busy"
-        assert [(row["preemptor"], row["node"]) for row in plans] == [("default/going", "node-1")]
-        assert [victim["name"] for victim in plans[0]["victims"]] == ["a"]
+def page(service):
+    """What the page of a process shows."""
+    return overview(service, 6060, Surroundings())
 
 
-async def test_a_follower_names_the_leader():
-    """A replica that does not lead knows of no queue, so its debug pages say whom to ask and how."""
-    async with playing(1) as play, play.reconciling() as leader:
+async def read(service, *paths):
+    """The answers of its private port."""
+    async with TestClient(TestServer(debug.pages(service))) as client:
+        for path in paths:
+            answer = await client.get(path)
+            yield answer.status, await (answer.text() if path == "/" else answer.json())
+
+
+async def test_pages_of_a_leader_and_of_a_follower():
+    """The queue shows who waits and why, the plans who is to leave and how far that is; the page is the root.
+
+    A follower shows what is written on the pods, and says whom to ask and how. All of them show who was evicted, also
+    one that writes nothing, and that has evicted nobody.
+    """
+    async with playing(2, termination_seconds=4.0) as play, play.reconciling() as leader:
         await eventually(lambda: leader.led_elsewhere() is None)
-        async with play.reconciling() as follower, TestClient(TestServer(debug.pages(follower))) as client:
+        async with play.reconciling() as follower:
             await eventually(follower.led_elsewhere)
-            for page in ("/debug/queue", "/debug/plans"):
-                answer = await client.get(page)
-                assert answer.status == 503
-                said = await answer.json()
-                assert said["leader"] == leader.identity
-                pod = leader.identity.partition("_")[0]
-                assert said["message"].endswith(f"kubectl -n kube-system port-forward pod/{pod} 6060")
+            await play.victim("a", "node-1", "6")
+            await play.victim("b", "node-2", "8", schedulerName="other")
+            await play.preemptor("going", "6")
+            await play.nominated("going", "node-1")
+            await play.preemptor("hopeless", "8")
+            await eventually(lambda: {row.pod: row.reason for row in page(leader).waiting}.get("default/hopeless"))
+            await eventually(lambda: page(follower).waiting_total == 2)
+            # 1. What the leader's port says
+            paths = ("/debug/queue", "/debug/plans", "/", "/changes")
+            (_, rows), (_, plans), (_, root), (_, changes) = [said async for said in read(leader, *paths)]
+            queue = {row["pod"]: (row["state"], row["reason"]) for row in rows}
+            assert "<h1>giveway</h1>" in root
+            assert changes["sections"].keys() > {"ladder", "queue"}
+            assert queue["default/hopeless"][0] in ("unschedulable", "backoff")
+            assert "no node" in queue["default/hopeless"][1]
+            assert queue["default/going"][0] == "busy"
+            assert [(row["preemptor"], row["node"]) for row in plans] == [("default/going", "node-1")]
+            assert [victim["name"] for victim in plans[0]["victims"]] == ["a"]
+            metrics = generate_latest(leader.metrics.registry).decode().splitlines()
+            assert {"giveway_nominations 1.0", 'giveway_queue_depth{state="busy"} 1.0'} <= set(metrics)
+            # 2. What the follower's says
+            command = f"port-forward pod/{leader.identity.partition('_')[0]} 6060"
+            async for status, said in read(follower, "/debug/queue", "/debug/plans"):
+                assert (status, said["leader"]) == (503, leader.identity)
+                assert said["message"].endswith(f"kubectl -n kube-system {command}")
+            # 3. What both pages show
+            led, followed = page(leader), page(follower)
+            assert (led.leadership.role, followed.leadership.role) == ("leads", "follows")
+            assert followed.leadership.command.endswith(command)
+            assert {row.pod: row.state for row in led.waiting}["default/going"] == "busy"
+            for shown in (led, followed):
+                assert shown.waiting_total == 2
+                ((plan,), (made,)) = shown.plans, shown.decisions
+                assert (plan.preemptor, plan.node, plan.victims[0].pod) == ("default/going", "node-1", "default/a")
+                assert (made.preemptor, made.selected.node) == ("default/going", "node-1")
+                assert "default/hopeless" in document(shown)
+            await play.bound("going")
+            async with play.reconciling(dry_run=True) as rehearsing:
+                for service in (leader, follower, rehearsing):
+                    await eventually(lambda service=service: service.history.decisions()[0].ending == "bound")
+                    await eventually(lambda service=service: page(service).evictions.total == 1)
 
 
 async def test_dropped_events_are_counted():

@@ -5,6 +5,7 @@ from functools import partial
 
 from msgspec.structs import replace
 
+from tests.preemption.building import owned_by
 from tests.reconciler.builders import START
 from tests.reconciler.harness.cluster import Cluster
 from tests.reconciler.harness.pods import Json
@@ -54,5 +55,4 @@ def _dress(dice: random.Random, pod: Json) -> None:
     if dice.random() < 0.7 and pod["status"]["phase"] == "Running":
         pod["status"]["conditions"] = [{"type": "Ready", "status": "True"}]
     if MARK in meta["labels"] and dice.random() < 0.9:
-        owner = dice.choice(("x", "y"))
-        meta["ownerReferences"] = [{"kind": "Job", "name": owner, "uid": owner, "controller": True}]
+        meta["ownerReferences"] = owned_by("Job", dice.choice(("x", "y")))

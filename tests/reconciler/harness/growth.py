@@ -113,4 +113,4 @@ def _wants(pod: Json) -> bool:
 
 
 def _allotted(cpu: str) -> Json:
-    return {"name": "c", "resources": {"requests": {"cpu": cpu}}, "allocatedResources": {"cpu": cpu}}
+    return {"name": "main", "resources": {"requests": {"cpu": cpu}}, "allocatedResources": {"cpu": cpu}}

@@ -4,12 +4,12 @@ import json
 import random
 from typing import Any
 
+from tests.preemption import building
+from tests.preemption.building import Json
 from tests.reconciler.builders import START
-from tests.token_volumes import token_volume
 from webhook.kube.instants import rfc3339
 from webhook.policy.model.values import CAN_BE_PREEMPTED, MANAGED, MARK, PLAN
 
-Json = dict[str, Any]
 GANG = "scheduling.x-k8s.io/pod-group"
 """The label by which a pod belongs to a PodGroup of coscheduling."""
 
@@ -18,23 +18,11 @@ def victim(
     name: str, on: str, cpu: str = "4", *, priority: int = 10, owner: str = "", grace: int = 0, **labels: str
 ) -> Json:
     """A pod on a node that may be evicted."""
-    return {
-        "metadata": {
-            **_metadata(name, labels or {"app": "v"}),
-            "annotations": {CAN_BE_PREEMPTED: "true"},
-            "ownerReferences": [{"kind": "Job", "name": owner, "uid": owner, "controller": True}] if owner else [],
-        },
-        "spec": {
-            "nodeName": on,
-            "priority": priority,
-            "priorityClassName": "low",
-            "schedulerName": "default-scheduler",
-            "terminationGracePeriodSeconds": grace,
-            "containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}],
-            "volumes": [token_volume(name)],
-        },
-        "status": {"phase": "Running", "startTime": rfc3339(START - 3000 - priority)},
-    }
+    spec = {"priorityClassName": "low", "schedulerName": "default-scheduler", "terminationGracePeriodSeconds": grace}
+    made = building.pod(name, on=on, priority=priority, cpu=cpu, started=3000 + priority, **spec)
+    made["metadata"] |= {"labels": labels or {"app": "v"}, "annotations": {CAN_BE_PREEMPTED: "true"}}
+    made["metadata"]["ownerReferences"] = building.owned_by("Job", owner) if owner else []
+    return made
 
 
 def fixed(name: str, on: str, cpu: str = "4", **more: Any) -> Json:
@@ -48,29 +36,19 @@ def preemptor(
     name: str = "p", cpu: str = "4", *, priority: int = 100, managed: bool = True, since: float = 0.0, **labels: str
 ) -> Json:
     """A pod that waits: one that the policy preempts for, or one that only waits."""
-    return {
-        "metadata": _metadata(name, ({MARK: MANAGED} if managed else {"app": "ordinary"}) | labels),
-        "spec": {
-            "priority": priority,
-            "priorityClassName": "high" if managed else "other",
-            "schedulerName": "default-scheduler",
-            "preemptionPolicy": "Never",
-            "containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}],
-            "volumes": [token_volume(name)],
-        },
-        "status": {
-            "phase": "Pending",
-            "conditions": [
-                {
-                    "type": "PodScheduled",
-                    "status": "False",
-                    "reason": "Unschedulable",
-                    "message": "preemption: not eligible due to preemptionPolicy=Never.",
-                    "lastTransitionTime": rfc3339(START + since),
-                }
-            ],
-        },
-    }
+    spec = {"schedulerName": "default-scheduler", "preemptionPolicy": "Never"}
+    made = building.pod(name, priority=priority, cpu=cpu, priorityClassName="high" if managed else "other", **spec)
+    made["metadata"]["labels"] = ({MARK: MANAGED} if managed else {"app": "ordinary"}) | labels
+    made["status"]["conditions"] = [
+        {
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": "Unschedulable",
+            "message": "preemption: not eligible due to preemptionPolicy=Never.",
+            "lastTransitionTime": rfc3339(START + since),
+        }
+    ]
+    return made
 
 
 def running(name: str, on: str, dice: random.Random) -> Json:
@@ -124,7 +102,3 @@ def cpu_of(pod: Json) -> int:
 def request(pod: Json, cpu: int) -> None:
     """Let the pod ask for so many CPUs."""
     pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] = str(cpu)
-
-
-def _metadata(name: str, labels: dict[str, str]) -> Json:
-    return {"name": name, "namespace": "default", "uid": f"uid-{name}", "labels": labels}
