@@ -12,6 +12,7 @@ from tests.reconciler.harness.cluster import Cluster
 from tests.reconciler.harness.gangs import plain_gang
 from tests.reconciler.harness.notice_judge import say_ready
 from tests.reconciler.harness.pods import GANG, Json, preemptor, victim
+from tests.reconciler.harness.random_clusters import manage_another
 from tests.reconciler.harness.scenarios import (
     Happens,
     annotated,
@@ -47,12 +48,6 @@ def with_a_budget(**fields: Any) -> Cluster:
     made = two_victims(**fields)
     made.cover("v", 2)
     return made
-
-
-def manage_another(made: Cluster) -> None:
-    """The policy does not manage the preemptor's class any more."""
-    preemptors = msgspec.structs.replace(made.policy.preemptors, priority_classes=("another",))
-    made.use(msgspec.structs.replace(made.policy, preemptors=preemptors))
 
 
 def give(seconds: float, made: Cluster) -> None:

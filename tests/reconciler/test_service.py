@@ -113,27 +113,34 @@ async def events(play, reason: str) -> list[dict]:
 
 @pytest.mark.skipped_waits
 async def test_plan_from_nomination_to_binding():
-    """The preemptor is bound, both sides have their Event, the decision is recorded, and all is counted."""
+    """The preemptor is bound, both sides have their Event, the decision is recorded, and all is counted.
+
+    The Event of the victim's Deployment carries the uid by which `kubectl describe deployment` finds it.
+    """
     async with playing() as play, play.reconciling() as service:
-        await play.victim("victim", "node-1", "6")
+        made = deployment("batch", 1, cpu="6")
+        made["spec"]["template"]["spec"]["priorityClassName"] = "low"
+        created = await play.client.create(DEPLOYMENT.path("default"), made)
+
+        async def runs() -> bool:
+            status = (await play.client.get(DEPLOYMENT.path("default", "batch"))).get("status", {})
+            return status.get("readyReplicas") == 1
+
+        await eventually(runs)
+        [victim] = await play.here()
         await play.preemptor("p")
         assert await play.bound("p") == "node-1"
-
-        async def told() -> bool:
-            return bool(await events(play, "Preempted") and await events(play, "PreemptForPodSuccessfully"))
-
-        await eventually(told)
-        preempted = (await events(play, "Preempted"))[0]
-        assert preempted["regarding"]["name"] == "victim"
+        for reason in ("Preempted", "PreemptForPodSuccessfully", "PodPreempted"):
+            await eventually(lambda reason=reason: events(play, reason))
+        [preempted], [told] = await events(play, "Preempted"), await events(play, "PodPreempted")
+        assert preempted["regarding"]["name"] == victim
         assert preempted["note"].startswith("Preempted by pod default/p of priority 100 on node node-1 (test/opt-in: ")
         assert '(test/opt-in: the annotation of PriorityClass low says "true")' in preempted["note"]
+        assert (told["regarding"]["kind"], told["regarding"]["uid"]) == ("Deployment", created["metadata"]["uid"])
         await play.nominated("p", "")
         record = decision_of(await play.get("p"))
-        assert (record.node, [victim.pod for victim in record.victims], record.attempt) == (
-            "node-1",
-            ["default/victim"],
-            1,
-        )
+        assert (record.node, record.attempt) == ("node-1", 1)
+        assert [row.pod for row in record.victims] == [f"default/{victim}"]
         text = generate_latest(service.metrics.registry).decode()
     for line in (
         'giveway_preemption_attempts_total{result="evicts"} 1.0',
@@ -145,24 +152,6 @@ async def test_plan_from_nomination_to_binding():
         'giveway_queue_depth{state="active"} 0.0',
     ):
         assert line in text, line
-
-
-@pytest.mark.skipped_waits
-async def test_the_victims_deployment_is_told():
-    """Its Event carries the uid by which `kubectl describe deployment` finds it."""
-    async with playing() as play, play.reconciling():
-        made = deployment("batch", 2, cpu="3")
-        made["spec"]["template"]["spec"]["priorityClassName"] = "low"
-        created = await play.client.create(DEPLOYMENT.path("default"), made)
-
-        async def runs() -> bool:
-            found = await play.client.get(DEPLOYMENT.path("default", "batch"))
-            return found.get("status", {}).get("readyReplicas") == 2
-
-        await eventually(runs)
-        await play.preemptor("p")
-        [told] = await eventually(lambda: events(play, "PodPreempted"))
-        assert (told["regarding"]["kind"], told["regarding"]["uid"]) == ("Deployment", created["metadata"]["uid"])
 
 
 @pytest.mark.skipped_waits

@@ -188,36 +188,35 @@ class ApiClient:
         """Evict a pod, or write an object. Events are heard by nobody."""
         if path.endswith(EVENT.plural):
             return {}
-        known, name, subresource = self._alive().api.at(path)
+        name, subresource = self._alive().api.at(path)[1:]
         if subresource == "eviction":
             await self._write(self._remove(name, body["deleteOptions"], evict=True, **query), **query)
             return None
-        made = msgspec.to_builtins(body)
-        await self._alive().arrives("write", made["metadata"]["name"], made)
-        known.put(made["metadata"]["name"], made)
-        return msgspec.convert(made, as_)
+        return await self._put(path, body, as_)
 
     async def replace(self, path: str, body: Any, as_: Any = dict) -> Any:
         """Write an object that is there, as `Client.replace`."""
-        known, name, _ = self._alive().api.at(path)
-        new = msgspec.to_builtins(body)
-        await self._alive().arrives("write", name, new)
-        _check_version(_found(known, name), new["metadata"])
-        known.put(name, new)
-        return msgspec.convert(new, as_)
+        return await self._put(path, body, as_, is_there=True)
+
+    async def _put(self, path: str, body: Any, as_: Any, *, is_there: bool = False) -> Any:
+        known, made = self._alive().api.at(path)[0], msgspec.to_builtins(body)
+        name = made["metadata"]["name"]
+        await self._alive().arrives("write", name, made)
+        if is_there:
+            _check_version(_found(known, name), made["metadata"])
+        known.put(name, made)
+        return msgspec.convert(made, as_)
 
     async def patch(self, path: str, body: Json, *, kind: str = "merge", as_: Any = dict) -> Any:
         """Change a pod's status and annotations; a strategic merge has one condition of each type."""
         if EVENT.plural in path.split("/"):
             return {}
-        _, name, _ = self._alive().api.at(path)
-        return await self._write(self._patch(name, body, kind, as_))
+        return await self._write(self._patch(self._alive().api.at(path)[1], body, kind, as_))
 
     async def delete(self, path: str, body: Json, as_: Any = dict, **query: Any) -> None:
         """Delete a pod, as `Client.delete`; budgets are not asked."""
         del as_
-        _, name, _ = self._alive().api.at(path)
-        await self._write(self._remove(name, body, evict=False, **query), **query)
+        await self._write(self._remove(self._alive().api.at(path)[1], body, evict=False, **query), **query)
 
     async def _write(self, request: Any, **query: Any) -> Any:
         """A request that changes something: the process may be killed before it, or before its answer."""

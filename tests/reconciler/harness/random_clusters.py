@@ -2,7 +2,6 @@
 
 import random
 from collections.abc import Callable
-from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -11,11 +10,11 @@ from tests.preemption.building import node
 from tests.reconciler.builders import policy
 from tests.reconciler.harness.cluster import Cluster
 from tests.reconciler.harness.notice_judge import say_ready
-from tests.reconciler.harness.pods import Json, running, waiting
+from tests.reconciler.harness.pods import Json, cpu_of, running, waiting
 from tests.reconciler.harness.virtual_time import later, now
 from webhook.kube.resources import PRIORITY_CLASS
 from webhook.policy.model.limits import Limits, Rate
-from webhook.policy.model.preemption import BudgetMode, EvictionMode, PreemptionPolicy
+from webhook.policy.model.preemption import BudgetMode, EvictionMode
 from webhook.policy.model.values import CAN_BE_PREEMPTED, NOTICE
 from webhook.policy.model.victims import PodsMatch, PreemptionPair
 
@@ -48,55 +47,46 @@ async def lived(made: Cluster, seconds: float) -> None:
     dice = made.dice
     rare = random.Random(f"rare {dice.getstate()[1][:2]}")
     for host in made.nodes:
-        room, name = 8, host["metadata"]["name"]
+        room, on = 8, host["metadata"]["name"]
         for number in range(dice.randint(2, 8)):
-            pod = running(f"{name}-v{number}", name, dice)
-            cpu = int(pod["spec"]["containers"][0]["resources"]["requests"]["cpu"])
-            if cpu > room:
+            name = f"{on}-v{number}"
+            pod = running(name, on, dice)
+            if cpu_of(pod) > room:
                 continue
-            room -= cpu
+            room -= cpu_of(pod)
             made.put(pod)
             if dice.random() < 0.15:
-                made.kept.add(pod["metadata"]["name"])
+                made.kept.add(name)
             if rare.random() < 0.15:
-                made.migrating[pod["metadata"]["name"]] = rare.uniform(1, 100)
+                made.migrating[name] = rare.uniform(1, 100)
             if dice.random() < 0.2:
-                later(dice.choice((0.0, 0.3, dice.uniform(0, 20))), made.leave, pod["metadata"]["name"])
+                later(dice.choice((0.0, 0.3, dice.uniform(0, 20))), made.leave, name)
     if dice.random() < 0.4:
         nominee = waiting("nominee", dice, 0.0, managed=False)
         nominee["status"]["nominatedNodeName"] = dice.choice(made.nodes)["metadata"]["name"]
         made.put(nominee)
         if rare.random() < 0.5:
             later(rare.uniform(0, 20), made.withdraw, "nominee")
-    _preempting(made, rare)
-    for begin in made.begins:
-        begin(made, rare)
-    await made.live(seconds)
-
-
-def _preempting(made: Cluster, rare: random.Random) -> None:
-    """Let preemptors come; some are deleted soon after."""
-    dice = made.dice
     for number in range(dice.randint(1, 4)):
         at = dice.choice((0.0, 0.3, 0.5, dice.uniform(0, 20)))
         later(at, made.put, waiting(f"p{number}", dice, at))
         if rare.random() < 0.1:
             later(at + rare.choice((rare.uniform(0, 1), rare.uniform(0, 20))), made.withdraw, f"p{number}")
+    for begin in made.begins:
+        begin(made, rare)
+    await made.live(seconds)
 
 
 def trouble(made: Cluster, seed: int) -> None:
     """A good deal goes wrong: with budgets, the scheduler, other pods, the server, its watch, and the policies."""
     rare = random.Random(f"troubled {seed}")
-    changes: dict[str, Any] = {}
     if rare.random() < 0.3:
-        changes["budgets"] = BudgetMode.BEST_EFFORT
+        made.policy = replace(made.policy, budgets=BudgetMode.BEST_EFFORT)
     if rare.random() < 0.25:
-        changes["eviction"] = EvictionMode.DELETE
-    made.policy = replace(made.policy, **changes)
-    scheduler = made.scheduler
-    scheduler.backs_off = rare.random() < 0.5
+        made.policy = replace(made.policy, eviction=EvictionMode.DELETE)
+    made.scheduler.backs_off = rare.random() < 0.5
     if rare.random() < 0.2:
-        scheduler.pauses = (0.5, 1.0, 3.0)
+        made.scheduler.pauses = (0.5, 1.0, 3.0)
     if rare.random() < 0.3:
         made.terms = _terms(rare)
     made.begins.append(_trouble)
@@ -105,12 +95,6 @@ def trouble(made: Cluster, seed: int) -> None:
 def slow_writes(made: Cluster, seed: int) -> None:
     """In every other cluster changes of pods take their time."""
     made.slow_writes = bool(seed % 2)
-
-
-def always_slow_writes(made: Cluster, seed: int) -> None:
-    """Changes of pods take their time."""
-    del seed
-    made.slow_writes = True
 
 
 def oddities(made: Cluster, seed: int) -> None:
@@ -130,8 +114,7 @@ def notices(made: Cluster, seed: int) -> None:
     """Victims are told before they are asked; some pods answer, some of them at all times."""
     dice = random.Random(f"notices {seed}")
     seconds = dice.choice((1.0, 5.0, 30.0, 90.0))
-    victims = replace(made.policy.victims, notice=seconds)
-    made.policy = replace(made.policy, victims=victims)
+    made.policy = replace(made.policy, victims=replace(made.policy.victims, notice=seconds))
     if dice.random() < 0.3:
         made.killed_at = frozenset(dice.sample(range(1, 40), dice.randint(1, 4)))
 
@@ -223,18 +206,14 @@ def _relabel(made: Cluster, name: str, app: str) -> None:
 
 def _exclude(made: Cluster) -> None:
     pairs = (PreemptionPair(victims=PodsMatch(namespaces=("elsewhere",))),)
-    victims = replace(made.policy.victims, pairs=pairs)
-    _use(made, replace(made.policy, victims=victims))
-
-
-def _manage_another(made: Cluster) -> None:
-    preemptors = replace(made.policy.preemptors, priority_classes=("another",))
-    _use(made, replace(made.policy, preemptors=preemptors))
-
-
-def _use(made: Cluster, changed: PreemptionPolicy) -> None:
     made.outcomes.outside("the policies were changed")
-    made.use(changed)
+    made.use(replace(made.policy, victims=replace(made.policy.victims, pairs=pairs)))
+
+
+def manage_another(made: Cluster) -> None:
+    """The policy does not manage the preemptors' class any more."""
+    made.outcomes.outside("the policies were changed")
+    made.use(replace(made.policy, preemptors=replace(made.policy.preemptors, priority_classes=("another",))))
 
 
 def _forbid(made: Cluster) -> None:
@@ -249,4 +228,4 @@ def _use_up(made: Cluster) -> None:
         made.allow(app, 0)
 
 
-_CHANGES: tuple[Callable[[Cluster], None], ...] = (_exclude, _manage_another, _forbid, _use_up)
+_CHANGES: tuple[Callable[[Cluster], None], ...] = (_exclude, manage_another, _forbid, _use_up)
