@@ -2,39 +2,21 @@
 
 from typing import Any
 
-import msgspec
-
+from tests.preemption.devices import building
 from tests.reconciler.builders import Desk, Setting, are_nominated, node, pod, policy, preemptor
-from webhook.kube.objects.devices import DeviceClass, ResourceClaim, ResourceSlice
+from webhook.kube.objects.devices import ResourceClaim
 from webhook.kube.objects.pod import Pod
 from webhook.kube.resources import DEVICE_CLASS, RESOURCE_CLAIM, RESOURCE_SLICE
 from webhook.policy.model.victims import VictimMode, Victims
 from webhook.reconciler.evaluate.outcomes import Evicts
 from webhook.reconciler.plans.plan import Plan
 
-DRIVER = "gpu.example.com"
-FINALIZER = "resource.kubernetes.io/delete-protection"
-
-
-def devices_of(host: str, count: int) -> ResourceSlice:
-    """A slice with so many devices `d0`, `d1` and so on of a node."""
-    pool = {"name": host, "generation": 1, "resourceSliceCount": 1}
-    devices = [{"name": f"d{number}"} for number in range(count)]
-    spec = {"driver": DRIVER, "nodeName": host, "pool": pool, "devices": devices}
-    return msgspec.convert({"metadata": {"name": host}, "spec": spec}, ResourceSlice)
+DRIVER = building.DRIVER
 
 
 def claim(name: str, count: int = 1, *, held: tuple[str, ...] = (), on: str = "n1", by: tuple[str, ...] = ()) -> Any:
     """A claim for so many devices; an allocated one holds these, and is reserved for pods by their names."""
-    body: dict[str, Any] = {
-        "metadata": {"name": name, "namespace": "default", "uid": f"uid-{name}", "finalizers": [FINALIZER]},
-        "spec": {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu", "count": count}}]}},
-    }
-    if held:
-        results = [{"request": "r", "driver": DRIVER, "pool": on, "device": device} for device in held]
-        users = [{"resource": "pods", "name": user, "uid": f"uid-{user}"} for user in by]
-        body["status"] = {"allocation": {"devices": {"results": results}}, "reservedFor": users}
-    return msgspec.convert(body, ResourceClaim)
+    return building.claim(name, [building.count_of("gpu", count)], pool=on, held=held, users=by)
 
 
 def uses(name: str) -> dict[str, Any]:
@@ -48,10 +30,10 @@ class Devices(Setting):
     def __init__(self, **nodes: int) -> None:
         super().__init__(*map(node, nodes), under=policy(victims=Victims(mode=VictimMode.OPT_OUT)))
         caches = self.state.caches
-        gpu = {"metadata": {"name": "gpu"}, "spec": {}}
-        caches[DEVICE_CLASS].take("gpu", msgspec.convert(gpu, DeviceClass))
+        caches[DEVICE_CLASS].take("gpu", building.device_class("gpu"))
         for host, count in nodes.items():
-            caches[RESOURCE_SLICE].take(host, devices_of(host, count))
+            devices = [{"name": f"d{number}"} for number in range(count)]
+            caches[RESOURCE_SLICE].take(host, building.resource_slice(host, host, devices))
             for number in range(count):
                 self.add(pod(f"{host}-{number}", "100m", node=host, annotations={}, spec=uses(f"c-{host}-{number}")))
                 self.claim(claim(f"c-{host}-{number}", held=(f"d{number}",), on=host, by=(f"{host}-{number}",)))

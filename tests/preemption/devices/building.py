@@ -32,7 +32,7 @@ def count_of(kind, count):
 
 def claim(name, requests=(), *, constraints=(), pool="", held=(), users=(), finalizer=True):
     """A claim that wants this, or holds devices of a pool, for pods that use it."""
-    meta = {"name": name, "namespace": "default"}
+    meta = {"name": name, "namespace": "default", "uid": f"uid-{name}"}
     meta |= {"finalizers": ["resource.kubernetes.io/delete-protection"]} if finalizer else {}
     results = [{"request": "r", "driver": DRIVER, "pool": pool, "device": device} for device in held]
     reserved = [{"resource": "pods", "name": user, "uid": f"uid-{user}"} for user in users]
