@@ -109,7 +109,9 @@ CASES = {
     "a webhook that answers 429": denied(ApiError(429, "TooManyRequests", "not today", details={"name": "a"})),
     "an eviction that is answered with 500": denied(BROKEN),
     "an eviction that is answered with 503": denied(ApiError(503, "ServiceUnavailable", "")),
-    "a server that is away": Case(lambda: answering(full(), AWAY, "evict", "get", "patch", of="a", until=8.0)),
+    "a server that is away": Case(
+        lambda: answering(full(), ApiError(NO_ANSWER, "Unreachable", ""), "evict", "get", "patch", of="a", until=8.0)
+    ),
     "evictions that are answered with 500 for a while": Case(
         lambda: answering(full(spare=False), BROKEN, "evict", of="a", until=3.0)
     ),
@@ -117,7 +119,7 @@ CASES = {
         lambda: answering(full(), BROKEN, "patch", of="p", until=8.0), endings="failed failed failed bound"
     ),
     "a storm of conflicts": Case(lambda: answering(full(), ApiError(409, "Conflict", ""), "patch", of="p", until=8.0)),
-    "a pod in whose place is another one of its name": Case(lambda: replaced(full()), evicted="", charged=1),
+    "a pod in whose place is another one of its name": Case(lambda: replaced(full()), evicted=""),
     "a server that throttles": Case(full, {"at_0": lambda made: setattr(made, "throttled", (12.0, 1.0))}),
     "watches that lag and end": Case(full, {"at_1_9": lambda made: made.hold_watch(3.0)}),
     "a pod on its way out": Case(lambda: migrating(full()), LEAVES_AT_30, evicted="", charged=1),

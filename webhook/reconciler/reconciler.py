@@ -247,20 +247,14 @@ class Reconciler:
         # 2. Take over what earlier leaders left, for a moment. Nothing is decided before all of it counts.
         while self._unseen:
             key, _ = self._unseen.popitem()
-            try:
-                self._look_at(key)
-            except Exception:
-                log.exception("%s could not be taken up", key)
+            self._safely(f"{key} could not be taken up", partial(self._look_at, key))
             if self.clock.stopwatch() > end:
                 break
         # 3. Do for each plan that is touched or due what is to be done next.
         if self.plan_manager.count_as_gone():
             self.queue.wake(self.clock.monotonic())
         for plan in self.plan_manager.touched(end) if not self._unseen else ():
-            try:
-                self._look(plan)
-            except Exception:
-                log.exception("plan %s for %s could not be looked at", plan.id, plan.key)
+            self._safely(f"plan {plan.id} for {plan.key} could not be looked at", partial(self._look, plan))
         # 4. Take notices off behind which none of all these plans stands.
         while not self._unseen and self.plan_manager.noticed and self.clock.stopwatch() <= end:
             if (noticed := self.plan_manager.withdrawn_next()) and not self.plan_manager.dry_run:
@@ -277,6 +271,13 @@ class Reconciler:
                 break
         if self._unseen or self.plan_manager.unchecked or self.plan_manager.noticed:
             self._wake()
+
+    def _safely(self, failure: str, work: Callable[[], None]) -> None:
+        """Go on with the others if it fails for one."""
+        try:
+            work()
+        except Exception:
+            log.exception("%s", failure)
 
     def _wake(self) -> None:
         """There is work to do, so the loop must not sleep."""

@@ -238,8 +238,10 @@ class OutcomeJudge(Judge):
             and (row.devices_from is None or (plan.get("devices") and row.devices_from <= priority))
         ]
         for row in reasons:
-            # One that came before the plan did not come back, and one that came when it was over is not known.
-            if row.owner in owners and row.at > since and row.uid in self._shown.get(plan["id"], ()):
+            # One that came before the plan, or to no node of it, did not come back; one that came when it was over is
+            # not known.
+            came_back = row.at > since and row.scope in evicting.concerned
+            if row.owner in owners and came_back and row.uid in self._shown.get(plan["id"], ()):
                 self._returned.setdefault(row.owner, []).append(self.now)
         if reasons or not self.cluster.shunned.isdisjoint(evicting.concerned):
             self._served.update(evicting.victims)

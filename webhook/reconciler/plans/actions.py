@@ -170,11 +170,9 @@ class Tries:
     refused: bool = False
     """Whether a budget did not let it go when it was asked last."""
     over: bool = False
-    """Whether asking again would not help: only the pod itself says what became of it."""
+    """Whether asking again would not help."""
     conflicting: str = ""
     """The resourceVersion by which a member could not be nominated, since it had another one by then."""
-    stays: bool = False
-    """Whether the pod has said that it does not leave."""
     pause: float = 0.0
     due: float = -math.inf
 
@@ -190,8 +188,8 @@ class Tries:
 
     def changed(self, now: float) -> None:
         """The pod is not as it was seen: it is judged again, by what the watch shows by then."""
+        self._wait(FIRST_PAUSE * 3**self.conflicts, None, now)
         self.conflicts, self.failures = self.conflicts + 1, 0
-        self._wait(FIRST_PAUSE, None, now)
 
     def failed(self, error: ApiError, now: float) -> None:
         """It came to this error: it is asked again after a pause, or it is over."""

@@ -73,12 +73,12 @@ def look(plan: Plan, context: PlanContext, at: Now) -> Step:
             return End(ending, member=member.key)
         assert pod is not None
         pods.append((member, pod))
-    if plan.deadline <= at.monotonic:
-        return End(Ending.TIMED_OUT)
     if any(state.nodes.get(member.node) is None for member, _ in pods):
         return End(Ending.NODE_GONE)
     # 2. What was written, told and asked says the rest.
     step = _Look(plan, context, pods, at).step()
+    if plan.deadline <= at.monotonic and not isinstance(step, End):
+        return End(Ending.TIMED_OUT)
     return step._replace(until=max(step.until, at.monotonic + _SHORTEST_WAIT)) if isinstance(step, Wait) else step
 
 
@@ -127,10 +127,10 @@ class _Look:
         known = [(victim, tried) for victim, tried in tries if tried is not None]
         if any(tried.refused and victim.uid not in self.bound for victim, tried in known):
             return End(Ending.REFUSED)
-        if any(tried.stays for _, tried in known):
+        over = [(victim, tried) for victim, tried in known if tried.over]
+        if any(not tried.unclear for _, tried in over):
             return End(Ending.FAILED)
-        doubtful = [victim for victim, tried in known if tried.over]
-        return self._ask(Verb.READ, doubtful) if doubtful else None
+        return self._ask(Verb.READ, (victim for victim, _ in over)) if over else None
 
     def _nominate(self) -> Do | Wait | End:
         """Write what is not written yet; meanwhile it is tried whether the victims would go."""

@@ -237,7 +237,7 @@ class Plan:
         elif said is Effect.REFUSED or (verb is Verb.DISPLACE and said is Effect.UNKNOWN):
             tries.rest(now)
         elif verb is Verb.READ:
-            tries.unclear, tries.stays = False, True
+            tries.unclear = False
         elif verb is not Verb.PREPARE:
             del self.tries[uid]
         if verb is Verb.DISPLACE and said is not Effect.UNKNOWN:
@@ -255,11 +255,9 @@ class Plan:
 
     def _note_error(self, verb: Verb, pod: Pod, error: ApiError, now: float) -> None:
         tries = self.tries[pod.metadata.uid]
-        if verb is Verb.READ and may_pass(error):
-            tries.over = False
+        if verb is Verb.READ:
+            tries.unclear = may_pass(error)
             tries.rest(now)
-        elif verb is Verb.READ:
-            tries.unclear, tries.stays = False, True
         elif verb is Verb.NOMINATE and error.status in {404, 409}:
             tries.conflicting = pod.metadata.resource_version
             tries.rest(now)  # the watch shows what the pod has become

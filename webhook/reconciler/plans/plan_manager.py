@@ -173,7 +173,7 @@ class PlanManager:
         if verb is Verb.DISPLACE and answer.said is Effect.DONE and (other := self.plans.get(key_of(pod))) is not None:
             other.member(key_of(pod)).displaced = True
             self.unchecked[other.id] = None
-        elif tries is not None and tries.stays:
+        elif tries is not None and tries.over and not tries.unclear and verb is not Verb.NOMINATE:
             self.evaluator.log.refused(pod, now)
         if plan.ended is not None:
             self.settle(plan)
