@@ -8,6 +8,7 @@ from tests.inspection.command import giveway
 from tests.reconciler.acting import PODS, managing, playing
 from tests.workloads import eventually
 from tests.workloads import pod as pod_body
+from webhook.kube.objects.pod import Pod
 from webhook.kube.resources import LEASE
 from webhook.policy.model.limits import Limits, WorkloadLimit
 from webhook.reconciler.evictions.store import EVICTIONS, decode
@@ -19,7 +20,11 @@ async def owned(play: Any, name: str, on: str, cpu: str = "6") -> None:
     body = pod_body(name, cpu=cpu, node=on, priorityClassName="low")
     body["metadata"]["ownerReferences"] = [owner]
     await play.client.create(PODS, body)
-    await eventually(lambda: play.phase_is(name, "Running"))
+
+    async def runs() -> bool:
+        return (await play.client.get(f"{PODS}/{name}", Pod)).status.phase == "Running"
+
+    await eventually(runs)
 
 
 @pytest.mark.slow
