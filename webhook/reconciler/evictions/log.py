@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterable, Iterator, Mapping
-from itertools import chain, takewhile
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from itertools import takewhile
 from typing import Annotated, NamedTuple
 
 import msgspec
@@ -22,6 +22,7 @@ from webhook.kube.objects.pod import Pod
 from webhook.kube.pods import workload_of
 from webhook.policy.model.creation import at_creation
 from webhook.policy.model.limits import LabelRate, Limits, Rate, WorkloadLimit
+from webhook.preemption.snapshot.columns import take_out
 
 AnyRate = Rate | LabelRate | WorkloadLimit
 
@@ -58,19 +59,12 @@ class PodEviction(NamedTuple):
         """The workload; None for a pod without an owner."""
         return None if self.workload.startswith(BARE) else self.workload
 
-    def name(self, kind: str) -> str | None:
-        """In what it counts by a rate that counts by names of this kind (`rates_of`); None if it does not."""
-        match kind:
-            case "owner":
-                return self.owner
-            case "namespace":
-                return self.namespace
-            case "node":
-                return self.node
-            case "cluster":
-                return ""
-            case _:
-                return next((value for key, value in self.labels if label(key) == kind), None)
+    @property
+    def names(self) -> dict[str, str]:
+        """In what it counts, by kind of names (`rates_of`)."""
+        labels = {label(key): value for key, value in self.labels}
+        owner = {} if self.owner is None else {"owner": self.owner}
+        return {"cluster": "", "namespace": self.namespace, "node": self.node, **labels, **owner}
 
 
 class InVain(NamedTuple):
@@ -119,10 +113,10 @@ class EvictionLog:
         self.version += 1
         self._past: deque[PodEviction] = deque()
         """What has happened, the oldest first."""
-        self._of: defaultdict[str, deque[PodEviction]] = defaultdict(deque)
-        """The same by workload."""
-        self._intended: dict[tuple[str, str], PodEviction] = {}
-        """By the id of a plan that intends it and the uid of the pod."""
+        self._of: defaultdict[str, dict[str, deque[PodEviction]]] = defaultdict(dict)
+        """The same by kind and name."""
+        self._intended: dict[str, dict[str, PodEviction]] = {}
+        """By the uid of the pod, as the plans have it that intend it, by id."""
         self._uids: Newest[str, None] = Newest(_MOST_UIDS)
         """Pods that were asked to leave."""
         self._refused: dict[str, float] = {}
@@ -146,23 +140,24 @@ class EvictionLog:
 
     def intend(self, plan: str, evictions: Mapping[str, PodEviction]) -> None:
         """A plan is going to evict these pods, by uid: until that happens it counts in every window."""
-        self._intended |= {(plan, uid): eviction for uid, eviction in evictions.items() if uid not in self._uids}
+        for uid, eviction in evictions.items():
+            if uid not in self._uids:
+                self._intended.setdefault(uid, {})[plan] = eviction
         self.version += 1
 
     def give_back(self, plan: str, uids: Iterable[str]) -> None:
         """A plan is not going to evict these pods after all."""
         for uid in uids:
-            self._intended.pop((plan, uid), None)
+            take_out(self._intended, uid, plan)
         self.version += 1
 
     def intended(self) -> dict[str, PodEviction]:
-        """What plans have yet to ask for, by the uid of the pod."""
-        return {uid: eviction for (_, uid), eviction in self._intended.items()}
+        """What plans have yet to ask for, by the uid of the pod; of several plans it is as the first one has it."""
+        return {uid: next(iter(plans.values())) for uid, plans in self._intended.items()}
 
     def asked(self, uid: str, eviction: PodEviction, now: float) -> None:
         """A pod was asked to leave; what was intended of it is known better than what is seen now."""
-        eviction = self.intended().get(uid, eviction)
-        self._intended = {key: intended for key, intended in self._intended.items() if key[1] != uid}
+        eviction = next(iter(self._intended.pop(uid, {}).values()), eviction)
         if uid not in self._uids:
             self._uids[uid] = None
             self.note(eviction._replace(at=now))
@@ -172,12 +167,13 @@ class EvictionLog:
         eviction = eviction._replace(at=math.ceil(eviction.at * 1000) / 1000)
         self.version += 1
         self._past.append(eviction)
-        self._of[eviction.workload].append(eviction)
+        for kind, name in eviction.names.items():
+            self._of[kind].setdefault(name, deque()).append(eviction)
         while len(self._past) > MOST_KEPT and self._past[0].at + self._horizon <= eviction.at:
-            workload = self._past.popleft().workload
-            self._of[workload].popleft()
-            if not self._of[workload]:
-                del self._of[workload]
+            for kind, name in self._past.popleft().names.items():
+                self._of[kind][name].popleft()
+                if not self._of[kind][name]:
+                    del self._of[kind][name]
 
     def believe(self, preemptor: str, digest: str) -> None:
         """A text with this digest is going to be written of a plan on the pod of this uid."""
@@ -218,38 +214,44 @@ class EvictionLog:
         Beside what is intended, evictions count that happened after `since`.
         """
         intended = self.intended()
-        own = [intended[uid] for uid in uids if uid in intended]
+        own = [intended[uid].names for uid in uids if uid in intended]
         for field, kind, rate in rates_of(limits):
-            times = self._times(kind, min(rate.window, now - since), now)
-            names = {eviction.name(kind) for eviction in own}
-            if any(name in names and len(recent) > rate.evictions for name, recent in times.items()):
+            times = self._times(kind, min(rate.window, now - since), now, {names.get(kind) for names in own})
+            if any(len(recent) > rate.evictions for recent in times.values()):
                 return f"limits.{field} does not allow so many evictions any more"
         return ""
 
-    def _times(self, kind: str, window: float, now: float) -> dict[str, list[float]]:
-        """When the evictions within the window were, by each name of this kind in which some count.
+    def _times(
+        self, kind: str, window: float, now: float, among: Collection[str | None] | None = None
+    ) -> dict[str, list[float]]:
+        """When the evictions within the window were, by each name of this kind, or `among` these, in which some count.
 
         The newest comes first; those that are intended are in an infinite future.
         """
-        times: defaultdict[str, list[float]] = defaultdict(list)
-        for eviction in chain(self.intended().values(), self.past(now, window)):
-            if (name := eviction.name(kind)) is not None:
-                times[name].append(eviction.at)
+        times = defaultdict[str, list[float]](list)
+        for name in (eviction.names.get(kind) for eviction in self.intended().values()):
+            if name is not None and (among is None or name in among):
+                times[name].append(math.inf)
+        past = self._of[kind]
+        for name in past.keys() if among is None else past.keys() & among:
+            if recent := [eviction.at for eviction in _within(past[name], window, now)]:
+                times[name] += recent
         return times
 
     # What has happened. Names of workloads are `Kind/namespace/name`.
 
     def past(self, now: float, window: float = math.inf) -> Iterator[PodEviction]:
         """The evictions within the window, the newest first."""
-        return takewhile(lambda eviction: eviction.at + window > now, reversed(self._past))
+        return _within(self._past, window, now)
 
     def of(self, workload: str, now: float, window: float = KEPT_SECONDS) -> list[PodEviction]:
         """The evictions of a workload within the window, the oldest first; none of a pod without an owner."""
-        return [known for known in self._of.get(workload, ()) if known.owner and known.at + window > now]
+        return [known for known in self._of["owner"].get(workload, ()) if known.at + window > now]
 
     def counts(self, window: float, now: float) -> Counter[str]:
         """How often each workload was evicted within the window; those that were not are left out."""
-        return Counter(eviction.workload for eviction in self.past(now, window) if eviction.owner)
+        counts = {name: sum(1 for _ in _within(rows, window, now)) for name, rows in self._of["owner"].items()}
+        return Counter({name: count for name, count in counts.items() if count})
 
     def evictors(self, workload: str, window: float, now: float) -> dict[str, str]:
         """The workloads for which pods of this one were evicted within the window, and so on from each of them.
@@ -295,6 +297,13 @@ class EvictionLog:
         """When the first of them may be asked for again."""
         ends = (*self._refused.values(), *(known.until for known in self.returning.values()))
         return min((end for end in ends if now < end), default=None)
+
+
+def _within(rows: deque[PodEviction], window: float, now: float) -> Iterator[PodEviction]:
+    """Those of the evictions, the oldest first, that were within the window, the newest first."""
+    if rows and rows[0].at + window > now:
+        return reversed(rows)
+    return takewhile(lambda eviction: eviction.at + window > now, reversed(rows))
 
 
 def _note_in_vain(known: dict[str, InVain], name: str, now: float, pauses: tuple[float, float]) -> InVain:
