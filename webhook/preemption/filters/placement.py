@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 
 import numpy as np
@@ -14,11 +13,6 @@ from webhook.kube.selectors import is_label_value, keep_off, node_matcher, toler
 from webhook.preemption.snapshot.columns import Mask
 from webhook.preemption.snapshot.nodes import Nodes
 from webhook.preemption.snapshot.pod_info import PodInfo
-
-_VALUES_OF = {
-    "In": (1, math.inf), "NotIn": (1, math.inf), "Exists": (0, 0), "DoesNotExist": (0, 0), "Gt": (1, 1), "Lt": (1, 1)
-}  # fmt: skip
-"""By operator, how many values it takes at least and at most."""
 
 WRONG_NAME = "node(s) didn't match the requested node name"
 _UNSCHEDULABLE = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
@@ -127,20 +121,10 @@ def required_affinity(pod: Pod) -> NodeSelector | None:
 
 def _requirement_mask(nodes: Nodes, row: Requirement) -> Mask:
     """Nodes that meet the requirement, by node row; none if it cannot be parsed, which spoils its whole term."""
-    least, most = _VALUES_OF.get(row.operator, (1, 0))
-    if not least <= len(row.values or ()) <= most or not all(map(is_label_value, row.values or ())):
-        return np.zeros(nodes.rows, np.bool_)
-    match row.operator:
-        case "In":
-            return nodes.has_label_in(row.key, row.values or ())
-        case "NotIn":
-            return ~nodes.has_label_in(row.key, row.values or ())
-        case "Exists":
-            return nodes.label(row.key) >= 0
-        case "DoesNotExist":
-            return nodes.label(row.key) < 0
+    if row.operator in ("In", "NotIn") and row.values and all(map(is_label_value, row.values)):
+        inside = nodes.has_label_in(row.key, row.values)
+        return inside if row.operator == "In" else ~inside
     holds = node_matcher(NodeSelector(node_selector_terms=[NodeSelectorTerm(match_expressions=[row])]))
-    column = nodes.label(row.key)
-    answers = [holds("", {row.key: value}) for value in nodes.values_of(row.key)]
-    selected: Mask = np.array([*answers, False], np.bool_)[column]  # -1, no value, reads the last one
+    answers = [*(holds("", {row.key: value}) for value in nodes.values_of(row.key)), holds("", {})]
+    selected: Mask = np.array(answers, np.bool_)[nodes.label(row.key)]  # -1, no value, reads the last one
     return selected
