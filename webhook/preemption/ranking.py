@@ -114,7 +114,7 @@ RANKING = (
     ),
     RankingKey(
         name="groups",
-        values=lambda of: of.candidates.costs.groups if of.candidates.costs else None,
+        values=lambda of: of.candidates.groups(),
         heading="groups",
         because="fewer groups of pods go for it",
     ),

@@ -59,22 +59,6 @@ class Candidate(NamedTuple):
     pdb_violations: int
 
 
-class GroupCosts(NamedTuple):
-    """What groups that go whole add to each candidate.
-
-    How many `groups` go, how many of their pods are `elsewhere`, which is on other nodes, and the sum of the priorities
-    of those.
-    """
-
-    groups: Ints
-    elsewhere: Ints
-    priorities: Ints
-
-    def only(self, chosen: Mask) -> GroupCosts:
-        """The same of some of the candidates."""
-        return GroupCosts(*(column[chosen] for column in self))
-
-
 class _Victims(NamedTuple):
     """Victims of some candidates: the place `of` each one's candidate among these, its row, its group, the budget.
 
@@ -93,7 +77,8 @@ class Candidates(NamedTuple):
     They stand most important first, and every candidate has at least one. `violating` are the victims beyond a budget,
     `violations` their number by candidate. `given` are the same candidates as objects if they came as such;
     `violations` are then what they say. With `units` a candidate's victims on its own node stand for the groups that go
-    with them: `group` has the id of each one's, 0 for a pod that goes by itself, and `costs` says what those add.
+    with them: `group` has the id of each one's, 0 for a pod that goes by itself, and if there are any, `stands_for` how
+    many pods: the first of a group for all of it, the others on the node for none.
     """
 
     snapshot: Snapshot
@@ -106,7 +91,7 @@ class Candidates(NamedTuple):
     given: tuple[Candidate, ...] | None = None
     units: Units | None = None
     group: Rows | None = None
-    costs: GroupCosts | None = None
+    stands_for: Ints | None = None
 
     @classmethod
     def on_nodes(
@@ -133,8 +118,10 @@ class Candidates(NamedTuple):
         if units is None or leads is None or not units.member_of[pods].any():
             return made
         group = _groups_that_go(units, pods, sizes)
-        costs = _group_costs(units, pods, group, leads, starts) if group.any() else None
-        return made._replace(units=units, group=group, costs=costs)
+        all_of_it = np.where(leads & (units.group[pods] > 0), units.sizes[group], 0)
+        return made._replace(
+            units=units, group=group, stands_for=np.where(group > 0, all_of_it, 1) if group.any() else None
+        )
 
     @classmethod
     def of(cls, snapshot: Snapshot, given: Sequence[Candidate]) -> Candidates:
@@ -169,7 +156,7 @@ class Candidates(NamedTuple):
             given=self.given
             and tuple(candidate for candidate, keep in zip(self.given, chosen.tolist(), strict=True) if keep),
             group=None if self.group is None else self.group[pods],
-            costs=self.costs and self.costs.only(chosen),
+            stands_for=None if self.stands_for is None else self.stands_for[pods],
         )
 
     def all_victims(self) -> tuple[Rows, Rows]:
@@ -215,14 +202,20 @@ class Candidates(NamedTuple):
 
     def victim_counts(self) -> Rows:
         """How many pods go for each candidate, on whatever node."""
-        return self.sizes if self.costs is None else self.sizes + self.costs.elsewhere
+        return self.sizes if self.stands_for is None else np.add.reduceat(self.stands_for, self.starts)
+
+    def groups(self) -> Ints | None:
+        """How many groups go whole for each candidate; None if none goes for any."""
+        if self.stands_for is None or self.group is None:
+            return None
+        counts: Ints = np.add.reduceat(((self.group > 0) & (self.stands_for > 0)).astype(np.int64), self.starts)
+        return counts
 
     def priority_sums(self, raised: int) -> Ints:
         """The sum of the victims' priorities for each candidate, each of them `raised` by as much."""
-        here: Ints = np.add.reduceat(self.priority_of(self.pods) + raised, self.starts)
-        if self.costs is None:
-            return here
-        return here + self.costs.priorities + self.costs.elsewhere * raised
+        each = self.priority_of(self.pods) + raised
+        sums: Ints = np.add.reduceat(each if self.stands_for is None else each * self.stands_for, self.starts)
+        return sums
 
     def names(self, numbers: Sequence[int] | Rows) -> list[str]:
         """The nodes of the chosen candidates."""
@@ -262,18 +255,6 @@ def _groups_that_go(units: Units, pods: Rows, sizes: Rows) -> Rows:
     above, first = units.above[pods], np.repeat(np.arange(len(sizes)) * len(units.sizes), sizes)
     goes_with = (above > 0) & np.isin(first + above, (first + group)[group > 0])
     return np.where(goes_with, above, group)
-
-
-def _group_costs(units: Units, pods: Rows, group: Rows, leads: Mask, starts: Rows) -> GroupCosts:
-    """What the groups of the victims add, candidate by candidate; `leads` is true for one member of each on a node."""
-    first = leads & (units.group[pods] > 0)
-    elsewhere = np.where(first, units.sizes[group], 0) - (group > 0)
-
-    def summed(values: Ints) -> Ints:
-        added: Ints = np.add.reduceat(values, starts)
-        return added
-
-    return GroupCosts(summed(first.astype(np.int64)), summed(elsewhere), summed(elsewhere * units.priority[pods]))
 
 
 CandidateFilter = Callable[[Candidates], NDArray[np.int8]]

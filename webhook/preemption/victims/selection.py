@@ -120,7 +120,7 @@ def find_victims(state: PreFilterState, victims: PotentialVictims, nodes: Rows, 
         parts.append(_small_sets(state, meters, pods))
     on, rows, violating, leads, of = map(np.concatenate, zip(*parts, strict=True))
     candidates = Candidates.on_nodes(state.snapshot, on, rows, violating, units=victims.units, leads=leads, of=of)
-    return _count_elsewhere(candidates, victims.rules) if across or candidates.costs is not None else candidates
+    return _count_elsewhere(candidates, victims.rules) if across or candidates.stands_for is not None else candidates
 
 
 def _pods_of(victims: PotentialVictims, nodes: Rows, elsewhere: Rows) -> PodsOfNodes:
