@@ -17,9 +17,14 @@ from webhook.policy.model.schedule import Schedule
 from webhook.policy.model.values import DECISION, NOTICE, PLAN, PROTECTION_DURATION, READY
 from webhook.policy.model.victims import VictimMode, Victims
 from webhook.preemption.snapshot.kinds import PRIORITY_CLASSES
-from webhook.reconciler.state.annotations import DecidedVictim, DecisionRecord, PlanRecord, PlanVictim, encode
-from webhook.reconciler.state.notices import NoticeRecord
-from webhook.reconciler.state.notices import encode as encode_notice
+from webhook.reconciler.state.annotations import (
+    DecidedVictim,
+    DecisionRecord,
+    NoticeRecord,
+    PlanRecord,
+    PlanVictim,
+    encode,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -169,7 +174,7 @@ def test_hostile_names_are_said_literally(said):
 def test_a_notice_is_explained_on_both_sides(said, setting):
     """The victim says by when it goes and for whom, the preemptor which victims were told and who is ready."""
     by, plan = "2027-01-15T08:00:00Z", PlanRecord(id="p1", node="n1", deadline="2027-01-15T09:00:00Z").with_notice(60.0)
-    told = encode_notice(NoticeRecord(plan="p1", by=by, uid="uid-p", priority=100, preemptor="default/p"))
+    told = encode(NoticeRecord(plan="p1", by=by, uid="uid-p", priority=100, preemptor="default/p"))
     victims = tuple(PlanVictim("default", name, f"uid-{name}") for name in "ab")
     setting.add(pod("b", node="n1", annotations={NOTICE: told, READY: "true"}))
     text = said(setting, pod("a", node="n1", annotations={NOTICE: told}))

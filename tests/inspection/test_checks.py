@@ -42,10 +42,7 @@ from webhook.policy.model.priority import PolicyException
 from webhook.policy.model.rules import PriorityClasses
 from webhook.policy.model.values import CREATION, NOTICE, PLAN
 from webhook.policy.model.victims import PodsMatch, PreemptionPair, VictimMode, Victims
-from webhook.reconciler.state.annotations import PlanRecord
-from webhook.reconciler.state.annotations import encode as encode_plan
-from webhook.reconciler.state.notices import NoticeRecord
-from webhook.reconciler.state.notices import encode as encode_notice
+from webhook.reconciler.state.annotations import NoticeRecord, PlanRecord, encode
 
 DAY = 86_400
 DOCS = Path(__file__).parents[2] / "docs"
@@ -57,12 +54,12 @@ def waiting(name="w", plan="", **fields):
 
 def plan_until(seconds):
     """A plan that ends so many seconds from now."""
-    return encode_plan(PlanRecord(id="p", node="n1", deadline=rfc3339(NOW + seconds)))
+    return encode(PlanRecord(id="p", node="n1", deadline=rfc3339(NOW + seconds)))
 
 
 def notice_until(seconds):
     """A notice that ends so many seconds from now."""
-    return encode_notice(NoticeRecord(plan="p", by=rfc3339(NOW + seconds), uid="u", priority=9))
+    return encode(NoticeRecord(plan="p", by=rfc3339(NOW + seconds), uid="u", priority=9))
 
 
 def on_n1(pod):

@@ -9,9 +9,8 @@ from webhook.policy.model.values import NOTICE, PLAN, READY
 from webhook.reconciler.overview.overview import plan_shown, written_plans
 from webhook.reconciler.plans.actions import Ending
 from webhook.reconciler.plans.plan import Member, Plan
-from webhook.reconciler.state.annotations import PlanMember, PlanRecord, PlanVictim
+from webhook.reconciler.state.annotations import NoticeRecord, PlanMember, PlanRecord, PlanVictim, encode
 from webhook.reconciler.state.annotations import encode as text_of
-from webhook.reconciler.state.notices import NoticeRecord, encode
 
 GANG = "scheduling.x-k8s.io/pod-group"
 JOB_SET = {"jobset.sigs.k8s.io/jobset-name": "wide"}

@@ -11,9 +11,8 @@ from webhook.preemption.victims.rules import VictimReason
 from webhook.reconciler.evaluate.outcomes import Unschedulable
 from webhook.reconciler.preemptors import PolicySet
 from webhook.reconciler.reporting import ReconcilerMetrics, Reporter
-from webhook.reconciler.state.annotations import PlanRecord, PlanVictim
+from webhook.reconciler.state.annotations import NoticeRecord, PlanRecord, PlanVictim, encode
 from webhook.reconciler.state.creations import ServerTime
-from webhook.reconciler.state.notices import NoticeRecord, encode
 
 BY = "2027-01-15T08:00:00Z"
 

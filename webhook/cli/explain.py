@@ -46,8 +46,7 @@ from webhook.reconciler.evictions.store import EVICTIONS, NOTHING, EvictionRecor
 from webhook.reconciler.plans.adoption import recall_evictions
 from webhook.reconciler.possible_evictions import possible_evictions
 from webhook.reconciler.preemptors import PolicySet, ineligible_reason, is_marked
-from webhook.reconciler.state.annotations import UnreadableError, decision_of, plan_of
-from webhook.reconciler.state.notices import is_ready, notice_of
+from webhook.reconciler.state.annotations import UnreadableError, decision_of, is_ready, notice_of, plan_of
 from webhook.reconciler.state.state import State
 
 _MOST_SHOWN = 20

@@ -40,7 +40,7 @@ from webhook.reconciler.preemptors import PolicySet, is_marked
 from webhook.reconciler.queue.event_handlers import EventHandlers
 from webhook.reconciler.queue.queue import Queue
 from webhook.reconciler.reporting import Reporter
-from webhook.reconciler.state.notices import has_notice
+from webhook.reconciler.state.annotations import has_notice
 from webhook.reconciler.state.state import State
 
 log = logging.getLogger(__name__)

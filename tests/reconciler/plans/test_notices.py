@@ -16,9 +16,8 @@ from webhook.reconciler.plans.actions import Ending, Verb, Wait
 from webhook.reconciler.plans.look import askable
 from webhook.reconciler.plans.plan import Plan
 from webhook.reconciler.plans.plan_manager import PlanManager
-from webhook.reconciler.state.annotations import PlanDevice, PlanRecord, PlanVictim
+from webhook.reconciler.state.annotations import NoticeRecord, PlanDevice, PlanRecord, PlanVictim, encode
 from webhook.reconciler.state.creations import ServerTime
-from webhook.reconciler.state.notices import NoticeRecord, encode
 
 NAMES = "abcd"
 

@@ -8,7 +8,6 @@ from tests.reconciler.builders import START, Desk, asks, planned, pod
 from tests.reconciler.device_settings import DRIVER, Devices, all_asked, begun, claim, uses
 from webhook.kube.instants import rfc3339
 from webhook.preemption.snapshot.device_index import DeviceId
-from webhook.preemption.snapshot.kinds import PODS
 from webhook.reconciler.evaluate.outcomes import Evicts, Fits, Unschedulable, Waits
 from webhook.reconciler.plans import look
 from webhook.reconciler.plans.actions import End, Ending, Verb, Wait
@@ -183,8 +182,7 @@ async def test_a_new_leader_holds_what_the_plan_names(deallocated: bool):
     await desk.reconciler.stop()
     fresh = Devices(n1=2)
     for number in range(2):
-        fresh.state.pods._items.pop(f"default/n1-{number}")
-        fresh.state.snapshot.remove(PODS, f"default/n1-{number}")
+        fresh.remove(f"default/n1-{number}")
         if deallocated:
             fresh.deallocated(f"c-n1-{number}")
     made = fresh.wants("p", 2, nominated="n1")

@@ -114,6 +114,7 @@ def test_devices_keep_a_pod_on_its_node(more: dict[str, int], shared: bool, pinn
     setting = Devices(n1=1, **more)
     setting.add(pod("n1-0", "1", node="n1", spec={"resourceClaims": [{"name": "r", "resourceClaimName": "c-n1-0"}]}))
     if shared:
+        setting.add(pod("other", node="n1"))
         known = setting.state.snapshot.device_claims.claims["default/c-n1-0"]
         body = msgspec.to_builtins(known)
         body["status"]["reservedFor"].append({"resource": "pods", "name": "other", "uid": "uid-other"})

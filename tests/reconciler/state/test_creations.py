@@ -4,14 +4,7 @@ import pytest
 
 from tests.reconciler.builders import START, pod
 from webhook.kube.instants import rfc3339
-from webhook.kube.object_cache import Change
-from webhook.kube.objects.pod import Pod
 from webhook.reconciler.state.creations import Creations
-
-
-def seen(pod: Pod) -> Change[Pod]:
-    """The watch shows a pod for the first time."""
-    return Change("added", pod.metadata.name, None, pod)
 
 
 @pytest.mark.parametrize(
@@ -26,13 +19,12 @@ def seen(pod: Pod) -> Change[Pod]:
 def test_what_is_younger(at: float, known: bool, younger: bool):
     """A pod is younger if it was made in a later second, or in the same one and had not been seen."""
     creations, made = Creations(), pod("one", created=rfc3339(START + at))
-    creations.changed(seen(pod("other", created=rfc3339(START + 10.0))))
+    creations.note(pod("other", created=rfc3339(START + 10.0)))
     if known:
-        creations.changed(seen(made))
+        creations.note(made)
     moment = creations.now()
-    if not known:
-        creations.changed(seen(made))
-    creations.changed(seen(pod("later", created=rfc3339(START + 60.0))))
+    creations.note(made)
+    creations.note(pod("later", created=rfc3339(START + 60.0)))
     assert moment.is_before(made) is younger
 
 
@@ -40,7 +32,7 @@ def test_what_is_younger(at: float, known: bool, younger: bool):
 def test_a_moment_that_another_clock_gave(begun: float, younger: bool):
     """A moment that an earlier leader wrote counts, but pods that were seen are younger than none that is to come."""
     creations, made = Creations(), pod("one", created=rfc3339(START + 10.0))
-    creations.changed(seen(made))
+    creations.note(made)
     assert creations.at(rfc3339(START + begun)).is_before(made) is younger
 
 
@@ -48,5 +40,5 @@ def test_moments_of_one_second_share_what_was_seen():
     """A cluster is made in a second: a moment kept for each of its pods is no copy of them all."""
     creations = Creations()
     for number in range(3):
-        creations.changed(seen(pod(f"p{number}", created=rfc3339(START))))
+        creations.note(pod(f"p{number}", created=rfc3339(START)))
     assert creations.now().seen is creations.now().seen

@@ -39,12 +39,13 @@ def objects(number: int) -> dict[str, Json]:
     driver = {"name": f"d{number}", "nodeID": "x", "allocatable": {"count": 2}}
     device = {"driver": f"d{number}", "pool": f"n{number}", "device": "x"}
     allocation = {"devices": {"results": [{"request": "r", **device}]}}
+    made = f"2026-01-01T00:00:{number:02}Z"
     user = {"resource": "pods", "name": f"p{number}", "uid": f"p{number}"}
     pool = {"name": f"n{number}", "generation": 1, "resourceSliceCount": 1}
     volume = {"csi": {"driver": f"d{number}", "volumeHandle": f"h{number}"}, "storageClassName": f"sc{number}"}
     return {
         "pods": {
-            **called("p", namespace=ns, labels={"app": f"a{number}"}, ownerReferences=[owner]),
+            **called("p", namespace=ns, labels={"app": f"a{number}"}, ownerReferences=[owner], creationTimestamp=made),
             "spec": spec,
             "status": {"phase": "Pending", "nominatedNodeName": f"n{number}"},
         },

@@ -5,9 +5,16 @@ import pytest
 
 from tests.reconciler.builders import pod
 from webhook.policy.model.values import NOTICE, READY
-from webhook.reconciler.state.annotations import PlanRecord, UnreadableError, not_own, plan_of
-from webhook.reconciler.state.annotations import encode as plan_text
-from webhook.reconciler.state.notices import NoticeRecord, encode, is_ready, notice_of
+from webhook.reconciler.state.annotations import (
+    NoticeRecord,
+    PlanRecord,
+    UnreadableError,
+    encode,
+    is_ready,
+    not_own,
+    notice_of,
+    plan_of,
+)
 
 RECORD = NoticeRecord(plan="p1", by="2027-01-15T08:00:00Z", uid="u", priority=100, preemptor="shop/web")
 PLAN = PlanRecord(id="p1", node="n1")
@@ -54,7 +61,7 @@ def test_what_belongs_to_a_notice_is_no_change_of_a_pod():
 
 def test_a_plan_says_how_long_a_notice_is():
     """It is the longest that was promised, and nothing but a time of a day at most is believed."""
-    text = plan_text(PLAN.with_notice(60.0))
+    text = encode(PLAN.with_notice(60.0))
     assert plan_of(pod("p", annotations={"giveway.dev/plan": text})) == PLAN.with_notice(60.0)
     assert PLAN.with_notice(60.0).with_notice(10.0).notice == 60.0
     for wrong in ("-1", "1e9", '"60s"'):

@@ -1,5 +1,6 @@
 """What was done counts until the watch shows it, not a moment longer, and what is gone leaves nothing."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -255,58 +256,56 @@ def test_nothing_is_left_of_what_is_gone():
 
 
 HELD = claim("c", held=("d0",), by=("a", "b"))
+USERS = {name: pod(name, node="n1") for name in ("a", "b")}
 
 
 class Claimed(Setting):
-    """A cluster with a claim of two pods, of which one or both are gone."""
+    """A cluster with a claim of two pods."""
 
-    def __init__(self, *gone: str):
+    def __init__(self, *there: str):
         super().__init__(node("n1"))
         self.claim(HELD)
-        for uid in gone:
-            self.state.pending.expect_deallocated(uid)
+        self.add(*(USERS[name] for name in there))
 
     def claim(self, shown: ResourceClaim) -> None:
         """Let the watch show the claim."""
         self.state.caches[RESOURCE_CLAIM].take("default/c", shown)
 
-    def users(self) -> list[str]:
-        """The uids of the users that decisions see of it."""
-        return [user.uid for user in self.state.snapshot.device_claims.claims["default/c"].status.reserved_for or ()]
+    def shown(self) -> tuple[list[str], bool]:
+        """The users that decisions see of it, and whether it is allocated."""
+        status = self.state.snapshot.device_claims.claims["default/c"].status
+        return [user.name for user in status.reserved_for or ()], status.allocation is not None
 
     def waits_for(self) -> set[str]:
         """The pods of which it is to be taken back."""
-        return {uid for uid in ("uid-a", "uid-b") if self.state.pending.awaits_deallocation([uid])}
+        return {name for name in USERS if self.state.pending.awaits_deallocation([f"uid-{name}"])}
 
 
 @pytest.mark.parametrize(
-    ("gone", "users"),
-    [((), ["uid-a", "uid-b"]), (("uid-a",), ["uid-b"]), (("uid-a", "uid-b"), [])],
-    ids=["none", "one", "all"],
+    "gone",
+    [
+        pytest.param(lambda setting, name: setting.remove(f"default/{name}"), id="gone"),
+        pytest.param(lambda setting, name: setting.add(pod(name, node="n1", phase="Succeeded")), id="ended"),
+        pytest.param(lambda setting, name: setting.add(pod(name, node="n1", uid="another")), id="made again"),
+    ],
 )
-def test_claims_of_pods_that_are_gone(gone: tuple[str, ...], users: list[str]):
+def test_claims_of_pods_that_are_gone(gone: Callable[[Setting, str], None]):
     """They count as kube-controller-manager will leave them: the allocation is gone with the last user."""
-    setting = Claimed(*gone)
-    allocated = setting.state.snapshot.device_claims.claims["default/c"].status.allocation is not None
-    assert (setting.users(), allocated, setting.waits_for()) == (users, bool(users), set(gone))
-
-
-def test_a_claim_that_is_seen_to_be_taken_back():
-    """Once the claim is as expected, or gone, nothing is remembered of its users."""
-    setting = Claimed("uid-a", "uid-b")
+    setting = Claimed("a", "b")
+    seen = [(setting.shown(), setting.waits_for())]
+    for name in USERS:
+        gone(setting, name)
+        seen.append((setting.shown(), setting.waits_for()))
+    assert seen == [((["a", "b"], True), set()), ((["b"], True), {"a"}), (([], False), {"a", "b"})]
     setting.claim(claim("c", held=("d0",), by=("b",)))
-    assert setting.waits_for() == {"uid-b"}
-    setting.claim(claim("c"))
-    assert setting.waits_for() == set()
-    setting.claim(HELD)
-    assert setting.users() == ["uid-a", "uid-b"]
-    setting.state.pending.expect_deallocated("uid-a")
+    assert setting.waits_for() == {"b"}
     setting.state.caches[RESOURCE_CLAIM].take("default/c", None)
     assert setting.waits_for() == set()
 
 
-def test_a_pod_that_is_there_after_all():
-    """Its claims are as they are."""
-    setting = Claimed("uid-a")
-    setting.add(pod("a"))
-    assert (setting.users(), setting.waits_for()) == (["uid-a", "uid-b"], set())
+def test_pods_that_come_after_their_claims():
+    """When all is filled in claims come first: they are as they are once their users are there."""
+    setting = Claimed()
+    assert setting.shown() == ([], False)
+    setting.add(*USERS.values())
+    assert setting.shown() == (["a", "b"], True)

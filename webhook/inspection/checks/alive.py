@@ -16,8 +16,7 @@ from webhook.kube.rollouts import unready
 from webhook.native.drift import Mode
 from webhook.policy.evaluation.engine import Engine
 from webhook.policy.model.values import PLAN
-from webhook.reconciler.state.annotations import UnreadableError, plan_of
-from webhook.reconciler.state.notices import notice_of
+from webhook.reconciler.state.annotations import UnreadableError, notice_of, plan_of
 from webhook.registration.entries import PROBES
 
 _NO_CONNECTION = (

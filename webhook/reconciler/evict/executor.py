@@ -32,14 +32,13 @@ from webhook.reconciler.plans.look import policy_for
 from webhook.reconciler.plans.plan import Member, Plan
 from webhook.reconciler.plans.plan_manager import PlanManager
 from webhook.reconciler.reporting import Reporter
-from webhook.reconciler.state.annotations import not_own
-from webhook.reconciler.state.notices import (
+from webhook.reconciler.state.annotations import (
     NoticeRecord,
     has_notice,
+    not_own,
     notice_annotations,
     notice_condition,
     notice_of,
-    withdrawn_condition,
 )
 
 log = logging.getLogger(__name__)
@@ -228,7 +227,7 @@ class Executor:
         member, whom = plan.member_for(pod), self._reporter.preemptor_shown(plan, pod)
         record = NoticeRecord(plan=plan.id, by=rfc3339(until), preemptor=whom, uid=member.uid, priority=member.priority)
         text = f"asked to leave by {record.by} for pod {whom or member.uid} of priority {member.priority}"
-        annotations, condition = notice_annotations(record), notice_condition(text, clock.wall())
+        annotations, condition = notice_annotations(record), notice_condition(clock.wall(), text)
         try:
             async with self._alone(key_of(pod)):
                 await self._writer.patch_as_it_is("notice", pod, annotations, condition, whatever=again)
@@ -284,7 +283,7 @@ class Executor:
         async def write(current: Pod) -> None:
             async with self._alone(key):
                 if has_notice(current) and not self._manager.stands(current):
-                    condition, whatever = withdrawn_condition(self._manager.clock.wall()), current is not pod
+                    condition, whatever = notice_condition(self._manager.clock.wall()), current is not pod
                     await self._writer.patch_as_it_is("withdraw", current, off, condition, whatever=whatever)
                     self._reporter.withdrawn(current)
 

@@ -43,8 +43,7 @@ from webhook.reconciler.preemptors import is_marked, unschedulable_since
 from webhook.reconciler.queue.queue import QueueState
 from webhook.reconciler.reconciler import Reconciler
 from webhook.reconciler.service import ReconcilerService
-from webhook.reconciler.state.annotations import PlanVictim, UnreadableError, plan_of, with_names
-from webhook.reconciler.state.notices import is_ready, notice_of
+from webhook.reconciler.state.annotations import PlanVictim, UnreadableError, is_ready, notice_of, plan_of, with_names
 from webhook.reconciler.state.state import State
 
 _WAITING, _PLANS, _VICTIMS, _DECISIONS, _POLICIES, _OWNERS = 50, 20, 12, 20, 50, 12

@@ -31,10 +31,10 @@ from webhook.reconciler.state.annotations import (
     UnreadableError,
     decision_of,
     digest_of,
+    notice_of,
     plan_of,
     with_names,
 )
-from webhook.reconciler.state.notices import notice_of
 
 log = logging.getLogger(__name__)
 
@@ -77,9 +77,6 @@ def adopt(pod: Pod, manager: PlanManager, policy_set: PolicySet) -> Plan | TakeO
     record = with_names(record, state.pods.items().values())
     plan, remaining = _plan(record, _members(pod, record, manager), manager, policy)
     manager.index.add(plan)
-    for victim in record.victims:
-        if state.pod_of(victim.key, victim.uid) is None:
-            state.pending.expect_deallocated(victim.uid)
     manager.expect(plan, policy, remaining)
     for member in plan.members:
         manager.hold_devices(member, member.devices)

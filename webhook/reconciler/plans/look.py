@@ -40,8 +40,7 @@ from webhook.reconciler.plans.room import (
     to_displace,
 )
 from webhook.reconciler.preemptors import PolicySet, is_marked
-from webhook.reconciler.state.annotations import PlanVictim, carries
-from webhook.reconciler.state.notices import is_ready
+from webhook.reconciler.state.annotations import PlanVictim, carries, is_ready
 from webhook.reconciler.state.state import State
 
 Rows = NDArray[np.intp]

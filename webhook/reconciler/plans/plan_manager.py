@@ -43,8 +43,7 @@ from webhook.reconciler.plans.room import (
 )
 from webhook.reconciler.preemptors import PolicySet, grace_under, lacks_post_filter
 from webhook.reconciler.queue.event_handlers import makes_company, node_helps
-from webhook.reconciler.state.annotations import PlanMember, PlanRecord, as_victims, carries
-from webhook.reconciler.state.notices import has_notice, is_ready, notice_of
+from webhook.reconciler.state.annotations import PlanMember, PlanRecord, as_victims, carries, is_ready, notice_of
 
 log = logging.getLogger(__name__)
 
@@ -279,7 +278,7 @@ class PlanManager:
         """One of the pods that are to be looked at if its notice is to be taken off; empty if that is not."""
         key, _ = self.noticed.popitem()
         pod = self._state.pods.get(key)
-        return key if pod is not None and has_notice(pod) and not self.stands(pod) else ""
+        return key if pod is not None and not self.stands(pod) else ""
 
     def stands(self, pod: Pod) -> bool:
         """Whether the notice on a pod is that of a plan that wants it to go, or the pod leaves anyway."""

@@ -1,4 +1,4 @@
-"""What a plan leaves on its preemptor, as annotations.
+"""What a plan leaves on its preemptor and its victims, as annotations: written, and read, in one way.
 
 `giveway.dev/plan` is there while a plan is under way and is written together with the nomination, before the first
 victim is asked to leave. The plan of a gang is on each of its members, and each names all: so any of them tells a new
@@ -12,7 +12,12 @@ Both have a bounded size, however many victims there are: the API server takes 2
 with too many to name them has the uid of each, by which a new leader finds it again (`with_names`); those for which
 even that is too long are not written. A decision names as many as fit, and says how many more there are.
 
-The webhook lets only the reconciler write them. A pod may be older than the webhook, or lie in a namespace that it
+`giveway.dev/notice` is the one place that says which victim has a notice of which plan, and by when
+(docs/notice.md). It is written in one go with a condition, so a new leader keeps what the one before promised, and
+gives nobody the time twice. `giveway.dev/ready-to-leave` is for the victim to write. The notice takes an older one off,
+so it always answers this one.
+
+The webhook lets only the reconciler write these. A pod may be older than the webhook, or lie in a namespace that it
 leaves out. So names, numbers and instants that giveway would not write make a text unreadable, and a plan goes on only
 if the log of evictions has its digest (`digest_of`).
 """
@@ -25,10 +30,10 @@ from typing import Annotated, Any
 
 import msgspec
 
-from webhook.kube.instants import InstantError, epoch
+from webhook.kube.instants import InstantError, epoch, rfc3339
 from webhook.kube.objects.meta import key_of
 from webhook.kube.objects.pod import Pod
-from webhook.policy.model.values import ANSWERS, DECISION, PLAN, RECONCILER_ANNOTATIONS
+from webhook.policy.model.values import ANSWERS, DECISION, NOTICE, NOTICE_CONDITION, PLAN, READY, RECONCILER_ANNOTATIONS
 
 _DNS = r"(?=.{1,253}\Z)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
 Name = Annotated[str, msgspec.Meta(pattern=rf"\A{_DNS}\Z")]
@@ -180,8 +185,25 @@ class DecisionRecord(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
     """What victims on other nodes go for; empty if there are none."""
 
 
+class NoticeRecord(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """The notice of one victim: it is asked to leave `by` then (RFC 3339) at the latest, and not earlier unless ready.
+
+    `preemptor` is `namespace/name`, left out if the policy does not name it to other namespaces; `uid` is its uid.
+    """
+
+    plan: str
+    by: str
+    uid: str
+    priority: int
+    preemptor: str = ""
+
+    def __post_init__(self) -> None:
+        epoch(self.by)
+
+
 _PLAN = msgspec.json.Decoder(PlanRecord)
 _DECISION = msgspec.json.Decoder(DecisionRecord)
+_NOTICE = msgspec.json.Decoder(NoticeRecord)
 
 
 def as_victims(pods: Iterable[Pod], groups: Mapping[str, str]) -> tuple[PlanVictim, ...]:
@@ -193,14 +215,14 @@ def as_victims(pods: Iterable[Pod], groups: Mapping[str, str]) -> tuple[PlanVict
     return tuple(victims)
 
 
-def encode(record: PlanRecord | DecisionRecord) -> str:
+def encode(record: PlanRecord | DecisionRecord | NoticeRecord) -> str:
     """The annotation's text: compact JSON of at most 32 KiB, or 128 KiB with uids alone, which is always readable."""
     text, room = msgspec.json.encode(record), _ROOM
     if len(text) > room and isinstance(record, PlanRecord):
         uids = tuple(PlanVictim(uid=victim.uid, group=victim.group) for victim in record.victims)
         record, room = msgspec.structs.replace(record, victims=uids, devices=()), _ROOM_FOR_UIDS
         text = msgspec.json.encode(record)
-    while len(text) > room and record.victims:
+    while len(text) > room and not isinstance(record, NoticeRecord) and record.victims:
         kept = len(record.victims) * room // (len(text) + 1)
         fewer: dict[str, Any] = {"victims": record.victims[:kept]}
         if isinstance(record, DecisionRecord):
@@ -236,7 +258,7 @@ def plan_of(pod: Pod) -> PlanRecord | None:
 
     Raises UnreadableError if the text is not a plan, or one of another version.
     """
-    plan: PlanRecord | None = read(pod, PLAN, _PLAN)
+    plan: PlanRecord | None = _read(pod, PLAN, _PLAN)
     return plan
 
 
@@ -250,18 +272,14 @@ def plan_id_of(pod: Pod) -> str:
 
 
 def plans_growth(pod: Pod) -> bool:
-    """Whether a plan is written on a pod by which it is to grow where it is."""
-    try:
-        plan = plan_of(pod)
-    except UnreadableError:
-        return False
-    return plan is not None and plan.resize
+    """Whether a plan is written on a pod by which it is to grow where it is; cheap, and right for what is written."""
+    return '"resize":true' in (pod.metadata.annotations or {}).get(PLAN, "")
 
 
 def decision_of(pod: Pod) -> DecisionRecord | None:
     """The last decision written on a pod; None if there is none, or it cannot be read."""
     try:
-        decision: DecisionRecord | None = read(pod, DECISION, _DECISION)
+        decision: DecisionRecord | None = _read(pod, DECISION, _DECISION)
         if decision is not None:
             epoch(decision.at)
     except (UnreadableError, InstantError):
@@ -279,7 +297,46 @@ def not_own(pod: Pod) -> dict[str, str]:
     return {key: text for key, text in (pod.metadata.annotations or {}).items() if key not in _OF_PLANS}
 
 
-def read(pod: Pod, key: str, decoder: msgspec.json.Decoder[Any]) -> Any:
+def notice_annotations(record: NoticeRecord | None) -> dict[str, str | None]:
+    """What is written on a pod to give it a notice, or, without one, to take it off; an older answer goes with both."""
+    return {NOTICE: None if record is None else encode(record), **dict.fromkeys(ANSWERS)}
+
+
+def has_notice(pod: Pod) -> bool:
+    """Whether a pod carries a notice, whatever that says."""
+    return NOTICE in (pod.metadata.annotations or {})
+
+
+def notice_of(pod: Pod) -> NoticeRecord | None:
+    """The notice on a pod; None if it has none, or one that giveway would not write."""
+    try:
+        notice: NoticeRecord | None = _read(pod, NOTICE, _NOTICE)
+    except UnreadableError:
+        return None
+    return notice
+
+
+def is_ready(pod: Pod, plan: str) -> bool:
+    """Whether a pod that has a notice of this plan says that it need not be waited for."""
+    said = (pod.metadata.annotations or {}).get(READY)
+    return said == "true" and (notice := notice_of(pod)) is not None and notice.plan == plan
+
+
+def notice_condition(now: float, message: str = "") -> dict[str, Any]:
+    """The condition of a pod that has a notice, which says that; without a `message` of one whose notice is taken off.
+
+    `now` is in seconds since the epoch.
+    """
+    return {
+        "type": NOTICE_CONDITION,
+        "status": "True" if message else "False",
+        "reason": "Preempting" if message else "Withdrawn",
+        "message": message or "giveway does not ask the pod to leave after all",
+        "lastTransitionTime": rfc3339(now),
+    }
+
+
+def _read(pod: Pod, key: str, decoder: msgspec.json.Decoder[Any]) -> Any:
     """What an annotation of a pod says; None without it. Raises UnreadableError."""
     text = (pod.metadata.annotations or {}).get(key)
     if text is None:

@@ -8,7 +8,6 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from webhook.kube.instants import epoch_or
-from webhook.kube.object_cache import Change
 from webhook.kube.objects.pod import Pod
 
 
@@ -31,22 +30,17 @@ class Creations:
     def __init__(self) -> None:
         self._made = -math.inf
         self._seen: dict[str, int] = {}
-        self._count = 0
 
-    def changed(self, change: Change[Pod]) -> None:
-        """A pod is seen for the first time, or is gone."""
-        if change.old is not None:
-            if change.new is None:
-                self._seen.pop(change.old.metadata.uid, None)
-        elif change.new is not None and (made := _made(change.new)) >= self._made:
-            if made > self._made:
-                self._made, self._seen = made, {}
-            self._count += 1
-            self._seen[change.new.metadata.uid] = self._count
+    def note(self, pod: Pod) -> None:
+        """A pod is seen for the first time."""
+        if (made := _made(pod)) > self._made:
+            self._made, self._seen = made, {}
+        if made == self._made:
+            self._seen.setdefault(pod.metadata.uid, len(self._seen) + 1)
 
     def now(self) -> ServerTime:
         """This moment: pods that have been seen are not younger."""
-        return ServerTime(self._made, self._seen, self._count)
+        return ServerTime(self._made, self._seen, len(self._seen))
 
     def at(self, instant: str) -> ServerTime:
         """The moment of an RFC 3339 instant, which another clock may have given: this moment at the latest."""

@@ -26,7 +26,7 @@ import msgspec
 
 from webhook.kube.instants import rfc3339
 from webhook.kube.object_cache import Change
-from webhook.kube.objects.devices import ResourceClaim
+from webhook.kube.objects.devices import ClaimConsumer, ResourceClaim
 from webhook.kube.objects.meta import key_of
 from webhook.kube.objects.pod import Pod, PodDisruptionBudget
 from webhook.kube.pods import is_terminal
@@ -84,8 +84,8 @@ class Pending:
         """Pod to the plan and the node for which it counts as nominated."""
         self._clearing: dict[str, dict[str, str]] = {}
         """Pod to the plans that are being taken off it, and their nodes."""
-        self._gone: Index[str, Collection[str]] = Index(lambda claims: claims)
-        """By claim that is yet to be taken back, its consumers that are gone, by uid and with all such claims."""
+        self._claims: Index[str, ResourceClaim] = Index(_consumers)
+        """By the uid of a pod, the claims of which it is shown as a consumer."""
 
     def __len__(self) -> int:
         return len(self._victims) + len(self._holds)
@@ -114,8 +114,13 @@ class Pending:
         return plan in self._clearing.get(key, ())
 
     def awaits_deallocation(self, uids: Iterable[str]) -> bool:
-        """Whether a claim of one of these pods, which are gone, has yet to be taken back."""
-        return not self._gone.known.isdisjoint(uids)
+        """Whether a claim of one of these pods that is gone has yet to be taken back."""
+        return any(uid in self._claims and not self._snapshot.device_claims.uses(uid) for uid in uids)
+
+    def claims_of(self, uid: str, *, there: bool) -> Collection[str]:
+        """The claims that count otherwise now that the pod with this uid is there, or gone."""
+        claims = self._claims.get(uid)
+        return () if claims is None or self._snapshot.device_claims.uses(uid) is there else claims
 
     # What is done.
 
@@ -178,17 +183,6 @@ class Pending:
             take_out(self._clearing, key, plan)
             self._take(PODS, (key,))
 
-    def expect_deallocated(self, uid: str) -> None:
-        """The pod with this uid is gone, and so are its claims soon."""
-        claims = self._snapshot.device_claims.used_by(uid)
-        self._gone.put(uid, claims)
-        self._take(CLAIMS, claims)
-
-    def expect_allocated(self, uid: str) -> None:
-        """The pod with this uid is there after all."""
-        if uid in self._gone.known:
-            self._take(CLAIMS, self._gone.put(uid, None))
-
     # What the watches show.
 
     def budget_changed(self, change: Change[PodDisruptionBudget]) -> None:
@@ -214,9 +208,7 @@ class Pending:
             allowed = max(0, shown.status.disruptions_allowed - spent)
             return _with_status(shown, disruptions_allowed=allowed)
         if kind is CLAIMS:
-            consumers = {user.uid for user in shown.status.reserved_for or ()} if shown is not None else ()
-            for uid in set(self._gone.get(key, ())).difference(consumers):
-                self._gone.put(uid, frozenset(self._gone.of(uid)) - {key})
+            self._claims.put(key, shown)
             return None if shown is None else self._claim(key, shown)
         return shown
 
@@ -253,14 +245,20 @@ class Pending:
 
     def _claim(self, key: str, claim: ResourceClaim) -> ResourceClaim:
         """Without its finalizer a claim keeps its allocation, and so does one that stays in use."""
-        finalizers = claim.metadata.finalizers or ()
-        if gone := self._gone.get(key):
-            staying = [consumer for consumer in claim.status.reserved_for or () if consumer.uid not in gone]
+        consumers, finalizers = claim.status.reserved_for or [], claim.metadata.finalizers or ()
+        staying = [user for user in consumers if not self._is_gone(claim.metadata.namespace, user)]
+        if len(staying) < len(consumers):
             allocation = claim.status.allocation if staying or _FINALIZER not in finalizers else None
             claim = _with_status(claim, reserved_for=staying or None, allocation=allocation)
         if claim.status.allocation is not None and key in self._index.keeping and finalizers:
             claim = msgspec.structs.replace(claim, metadata=msgspec.structs.replace(claim.metadata, finalizers=None))
         return claim
+
+    def _is_gone(self, namespace: str, user: ClaimConsumer) -> bool:
+        key = f"{namespace}/{user.name}"
+        pod, victim = self._pods.get(key), self._victims.get(key)
+        there = pod is not None and pod.metadata.uid == user.uid and not is_terminal(pod)
+        return user.resource == "pods" and not (there and not (victim is not None and victim.gone))
 
     def _forget(self, key: str) -> None:
         """Nothing is expected of a victim any more."""
@@ -276,6 +274,10 @@ class Pending:
         self._take(BUDGETS, budgets)
         if victim.leaving and not victim.uncounted:
             self._forget(key)
+
+
+def _consumers(claim: ResourceClaim) -> tuple[str, ...]:
+    return tuple(user.uid for user in claim.status.reserved_for or () if user.resource == "pods")
 
 
 def _counts(budget: PodDisruptionBudget, key: str) -> bool:

@@ -147,9 +147,11 @@ class State:
         """The watch has shown a change: take it in."""
         if kind is BUDGETS:
             self.pending.budget_changed(change)
-        elif kind is PODS:
-            self.creations.changed(change)
-            _keep_start(change)
+        elif kind is PODS and change.new is not None:
+            if change.old is None:
+                self.creations.note(change.new)
+            else:
+                _keep_start(change.old, change.new)
         self._take(kind, (change.key,))
         if kind is not PODS:
             self.confined.changed(change)
@@ -162,12 +164,9 @@ class State:
             if kind is not PODS:
                 self._put(kind, key, expected)
                 continue
-            gone = self.snapshot.uid_of(*key.split("/", 1)) if expected is None else ""
+            uid = expected.metadata.uid if expected is not None else self.snapshot.uid_of(*key.split("/", 1))
             pod = self._put(kind, key, expected)
-            if gone:
-                self.pending.expect_deallocated(gone)
-            elif pod is not None:
-                self.pending.expect_allocated(pod.metadata.uid)
+            self._take(CLAIMS, self.pending.claims_of(uid, there=expected is not None))
             self._take(CLAIMS, self.index.put(key, pod))
             self.waiting.put(key, pod)
             self.confined.put(key, pod)
@@ -185,8 +184,7 @@ class State:
         return item
 
 
-def _keep_start(change: Change[Pod]) -> None:
+def _keep_start(old: Pod, new: Pod) -> None:
     """What the status of a pod on a node said first of its start counts: whoever may write it later changes nothing."""
-    old, new = change.old, change.new
-    if old is not None and new is not None and old.spec.node_name and old.status.start_time:
+    if old.spec.node_name and old.status.start_time:
         new.status.start_time = old.status.start_time
