@@ -4,17 +4,23 @@ Claims are allocated by the oracle, which shares no code with the decision, rese
 plane: kube-controller-manager deallocates a while after the last consumer is gone, and makes claims from templates.
 """
 
+from __future__ import annotations
+
 import copy
 import random
 from collections.abc import Callable, Collection
 from itertools import islice
-from typing import Any, Protocol
+from typing import TYPE_CHECKING
 
 from tests.preemption.devices import oracle
-from tests.reconciler.harness.api_server import ApiServer, StoredObjects
+from tests.preemption.devices.building import texts
+from tests.reconciler.harness.api_server import StoredObjects
 from tests.reconciler.harness.pods import Json
 from tests.reconciler.harness.virtual_time import later
-from webhook.kube.resources import DEVICE_CLASS, RESOURCE_CLAIM, RESOURCE_SLICE, Resource
+from webhook.kube.resources import DEVICE_CLASS, RESOURCE_CLAIM, RESOURCE_SLICE
+
+if TYPE_CHECKING:
+    from tests.reconciler.harness.cluster import Cluster
 
 DRIVER = "gpu.example.com"
 FINALIZER = "resource.kubernetes.io/delete-protection"
@@ -24,19 +30,10 @@ _LATE = (0.0, 0.02, 0.02, 0.3)
 """Seconds that kube-controller-manager takes."""
 
 
-class _Cluster(Protocol):
-    nodes: list[Json]
-    pods: dict[str, Json]
-    api: ApiServer
-    scheduler: Any
-
-    def put(self, pod: Json) -> None: ...
-
-
 class SimulatedDevices:
     """Devices by node and claims by name; `demands` are the oracle's, by claim."""
 
-    def __init__(self, cluster: _Cluster, dice: random.Random) -> None:
+    def __init__(self, cluster: Cluster, dice: random.Random) -> None:
         self.cluster, self.dice = cluster, dice
         self.devices: dict[str, dict[str, Json]] = {
             one["metadata"]["name"]: {f"d{n}": _device(dice) for n in range(dice.randint(1, 5))}
@@ -55,19 +52,13 @@ class SimulatedDevices:
 
     def publish(self) -> None:
         """Write the classes and the slices of all nodes."""
-        self._put(DEVICE_CLASS, {"metadata": {"name": "gpu"}, "spec": {}})
-        self._put(DEVICE_CLASS, {"metadata": {"name": "served"}, "spec": {"extendedResourceName": EXTENDED}})
+        self.cluster.show(DEVICE_CLASS, {"metadata": {"name": "gpu"}, "spec": {}})
+        self.cluster.show(DEVICE_CLASS, {"metadata": {"name": "served"}, "spec": {"extendedResourceName": EXTENDED}})
         for host, devices in self.devices.items():
-            published = [
-                {"name": name, "attributes": {key: {"string": value} for key, value in device["attributes"].items()}}
-                for name, device in devices.items()
-            ]
+            published = [{"name": name, "attributes": texts(**known["attributes"])} for name, known in devices.items()]
             pool = {"name": host, "generation": 1, "resourceSliceCount": 1}
             spec = {"driver": DRIVER, "nodeName": host, "pool": pool, "devices": published}
-            self._put(RESOURCE_SLICE, {"metadata": {"name": host}, "spec": spec})
-
-    def _put(self, kind: Resource, body: Json) -> None:
-        self.cluster.api.collections[kind.path()].put(body["metadata"]["name"], body)
+            self.cluster.show(RESOURCE_SLICE, {"metadata": {"name": host}, "spec": spec})
 
     def _write(self, name: str, claim: Json) -> None:
         self.collection.put(name, claim)
@@ -261,36 +252,26 @@ def _device(dice: random.Random) -> Json:
 
 
 def _wanted(count: int, selects: list[tuple[str, str]]) -> Json:
-    return {
-        "mode": "ExactCount",
-        "count": count,
-        "selects": selects,
-        "tolerates": [],
-        "admin": False,
-        "capacity": 0,
-    }
+    exactly = {"mode": "ExactCount", "count": count, "selects": selects}
+    return {**exactly, "tolerates": [], "admin": False, "capacity": 0}
 
 
 def _as_spec(demand: Json) -> Json:
     """The demand as the API has it."""
     requests = []
-    for one in demand["requests"]:
-        exact = [_exactly(wanted) for wanted in one["alternatives"]]
-        if len(exact) == 1:
-            requests.append({"name": one["name"], "exactly": exact[0]})
-        else:
-            listed = [{"name": f"s{number}", **each} for number, each in enumerate(exact)]
-            requests.append({"name": one["name"], "firstAvailable": listed})
+    for request in demand["requests"]:
+        exact = [_exactly(wanted) for wanted in request["alternatives"]]
+        several = [{"name": f"s{number}", **each} for number, each in enumerate(exact)]
+        how = {"firstAvailable": several} if len(exact) > 1 else {"exactly": exact[0]}
+        requests.append({"name": request["name"], **how})
     constraints = [{f"{kind}Attribute": f"{DRIVER}/{attribute}"} for kind, attribute in demand["constraints"]]
     return {"requests": requests, "constraints": constraints}
 
 
 def _exactly(wanted: Json) -> Json:
-    selectors = [
-        {"cel": {"expression": f'device.attributes["{DRIVER}"].{name} == "{value}"'}}
-        for name, value in wanted["selects"]
-    ]
-    made: Json = {"deviceClassName": "gpu", "allocationMode": wanted["mode"], "selectors": selectors}
+    chosen = [f'device.attributes["{DRIVER}"].{name} == "{value}"' for name, value in wanted["selects"]]
+    made: Json = {"deviceClassName": "gpu", "allocationMode": wanted["mode"]}
+    made["selectors"] = [{"cel": {"expression": expression}} for expression in chosen]
     return made if wanted["mode"] == "All" else {**made, "count": wanted["count"]}
 
 
@@ -309,4 +290,4 @@ def _users(claim: Json) -> list[str]:
 
 
 def _owner(claim: Json) -> str:
-    return next((one["uid"] for one in claim["metadata"].get("ownerReferences", ())), "")
+    return next((owner["uid"] for owner in claim["metadata"].get("ownerReferences", ())), "")

@@ -1,28 +1,22 @@
 """kube-scheduler's part in a simulated cluster, played by the oracle, which shares no code with the decision."""
 
+from __future__ import annotations
+
 import asyncio
 import copy
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from tests.preemption import oracle
 from tests.reconciler.builders import START
-from tests.reconciler.harness.devices import SimulatedDevices, bare
+from tests.reconciler.harness.devices import bare
 from tests.reconciler.harness.pods import Json
 from tests.reconciler.harness.virtual_time import now
 from webhook.kube.instants import rfc3339
 
+if TYPE_CHECKING:
+    from tests.reconciler.harness.cluster import Cluster
+
 _BACK_OFF = (1.0, 10.0)
-
-
-class _Cluster(Protocol):
-    nodes: list[Json]
-    pods: dict[str, Json]
-    groups: list[Json]
-    devices: SimulatedDevices | None
-
-    outcomes: Any
-
-    def put(self, pod: Json) -> None: ...
 
 
 class SimulatedScheduler:
@@ -32,7 +26,7 @@ class SimulatedScheduler:
     after a failed attempt if it `backs_off`. To nodes that it `shuns` it binds nobody, for a reason no object shows.
     """
 
-    def __init__(self, cluster: _Cluster, dice: Any) -> None:
+    def __init__(self, cluster: Cluster, dice: Any) -> None:
         self.cluster, self.dice = cluster, dice
         self.pauses: tuple[float, ...] = (0.01, 0.1, 1.0)
         self.away_until = 0.0
