@@ -145,18 +145,26 @@ def test_evictions_of_an_hour_are_told_by_its_quarters(minutes: int, quarters: t
     assert (shown.total, shown.owners) == ((2, tuple(owners)) if quarters else (0, ()))
 
 
-def classes(setting, *rows):
-    for name, value, preemption_policy in rows:
-        body = {"metadata": {"name": name}, "value": value, "preemptionPolicy": preemption_policy}
+def drawn(*pods, classes=(), pending=(), bands=(), **fields):
+    """The ladder of a cluster with these pods and classes, under policies that reserve bands."""
+    setting = Setting(node("n1"), under=policy(**fields))
+    for name, value, said in classes:
+        body = {"metadata": {"name": name}, "value": value, "preemptionPolicy": said}
         setting.state.snapshot.put(PRIORITY_CLASSES, msgspec.convert(body, PriorityClass))
+    setting.add(*pods)
+    reserving = []
+    for name, rule, first, last in bands:
+        reserve = Reserve(from_=first, to=last)
+        made = PriorityRule(name=rule, source=SourcePosition(), enforcement="enforce", reserve=reserve)
+        reserving.append(PriorityPolicy(name=name, source=SourcePosition(), rules=(made,)))
+    policies = Policies(priority=tuple(reserving), preemption=(setting.policy,))
+    return ladder(setting.state, PolicySet(policies), pending, START)
 
 
 def test_the_ladder():
     """Pods are counted by class: who may go now, who is protected until when, who is kept, who is pending."""
-    setting = Setting(node("n1"))
-    classes(setting, ("high", 100, "Never"), ("legacy", 900, None), ("system-node-critical", 2_000_001_000, None))
     protected = MAY | {PROTECTION_DURATION: "600"}
-    setting.add(
+    shown = drawn(
         *(pod(f"a{n}", node="n1", annotations=MAY) for n in range(3)),
         pod("b", node="n1", annotations=protected, start=rfc3339(START - 100)),
         pod("c", node="n1", annotations=protected, start=rfc3339(START - 30)),
@@ -164,15 +172,11 @@ def test_the_ladder():
         pod("e", node="n1", annotations=MAY, owner=("Node", "n1")),
         pod("f", node="n1", annotations=MAY, priority=2_000_001_000, class_name="system-node-critical"),
         pod("g", node="n1", annotations=MAY, priority=7, class_name=""),
+        classes=(("high", 100, "Never"), ("legacy", 900, None), ("system-node-critical", 2_000_001_000, None)),
+        pending=[preemptor()],
+        bands=(("teams", "band", 500, 999),),
     )
-    reserve = PriorityRule(
-        name="band", source=SourcePosition(), enforcement="enforce", reserve=Reserve(from_=500, to=999)
-    )
-    bands = PriorityPolicy(name="teams", source=SourcePosition(), rules=(reserve,))
-    drawn = ladder(
-        setting.state, PolicySet(Policies(priority=(bands,), preemption=(setting.policy,))), [preemptor()], START
-    )
-    rungs = {rung.name: rung for rung in drawn.rungs}
+    rungs = {rung.name: rung for rung in shown.rungs}
     assert list(rungs) == ["system-node-critical", "legacy", "high", "low", "no class"]
     low = rungs["low"]
     assert (low.running, low.preemptible, low.protected, low.kept) == (7, 3, 2, 2)
@@ -180,51 +184,41 @@ def test_the_ladder():
     assert (rungs["high"].pending, rungs["high"].policy, rungs["high"].preempts) == (1, "test", False)
     assert (rungs["legacy"].policy, rungs["legacy"].preempts) == ("", True)
     assert (rungs["system-node-critical"].preemptible, rungs["no class"].kept) == (0, 1)
-    assert [(band.name, band.first, band.last) for band in drawn.bands][1:] == [("teams/band", 500, 999)]
+    assert [(band.name, band.first, band.last) for band in shown.bands][1:] == [("teams/band", 500, 999)]
 
 
 def test_pods_that_no_pair_names_are_kept():
     """They opted in, and no preemptor may evict them: they are not counted as preemptible."""
     victims = Victims(pairs=(PreemptionPair(victims=PodsMatch(priority_classes=("low",))),))
-    setting = Setting(node("n1"), under=policy(victims=victims))
-    setting.add(pod("named", node="n1", annotations=MAY, class_name="low"))
-    setting.add(pod("other", node="n1", annotations=MAY, class_name="batch"))
-    counted = {rung.name: rung.preemptible for rung in ladder(setting.state, setting.policy_set, (), START).rungs}
+    pods = (pod(name, node="n1", annotations=MAY, class_name=name) for name in ("low", "batch"))
+    counted = {rung.name: rung.preemptible for rung in drawn(*pods, victims=victims).rungs}
     assert (counted["low"], counted["batch"]) == (1, 0)
 
 
-def test_the_system_range_is_shown_once():
+@pytest.mark.parametrize(
+    ("bands", "name"),
+    [((), "Kubernetes' own classes"), ((("kubernetes", "r", 1_000_000_001, 2**31 - 1),), "kubernetes/r")],
+)
+def test_the_system_range_is_shown_once(bands, name):
     """A policy that reserves it has its name; without one it is Kubernetes' own."""
-    setting = Setting(node("n1"))
-    setting.add(pod("a", node="n1"))
-    [band] = ladder(setting.state, setting.policy_set, (), START).bands
-    assert band.name == "Kubernetes' own classes"
-    system = Reserve(from_=1_000_000_001, to=2**31 - 1)
-    rule = PriorityRule(name="r", reserve=system, source=SourcePosition(), enforcement="enforce")
-    reserving = PriorityPolicy(name="kubernetes", rules=(rule,), source=SourcePosition())
-    policies = PolicySet(Policies(priority=(reserving,)))
-    assert [band.name for band in ladder(setting.state, policies, (), START).bands] == ["kubernetes/r"]
+    assert [band.name for band in drawn(pod("a", node="n1"), bands=bands).bands] == [name]
 
 
 def test_a_ladder_of_many_classes_is_cut():
     """Classes without pods go first, and it is said how many are not shown."""
-    setting = Setting(node("n1"))
-    classes(setting, *((f"c{number}", number, None) for number in range(500)))
-    setting.add(pod("a", node="n1", priority=3, class_name="c3"))
-    drawn = ladder(setting.state, setting.policy_set, [], START)
-    assert len(drawn.rungs) == 60
-    assert drawn.hidden == 501 - 60
-    assert "c3" in [rung.name for rung in drawn.rungs]
+    classes = [(f"c{number}", number, None) for number in range(500)]
+    shown = drawn(pod("a", node="n1", priority=3, class_name="c3"), classes=classes)
+    assert (len(shown.rungs), shown.hidden) == (60, 501 - 60)
+    assert "c3" in [rung.name for rung in shown.rungs]
 
 
-@pytest.mark.parametrize("pods", [20_000])
-def test_a_large_cluster_takes_little_time(pods):
+def test_a_large_cluster_takes_little_time():
     """The page is made on the loop that also decides, so counting must not hold it up."""
     setting = Setting(node("n1"))
-    setting.add(*(pod(f"p{number}", node="n1", annotations=MAY) for number in range(pods)))
+    setting.add(*(pod(f"p{number}", node="n1", annotations=MAY) for number in range(20_000)))
     with within(0.2):
-        (rung,) = [rung for rung in ladder(setting.state, setting.policy_set, [], START).rungs if rung.name == "low"]
-    assert rung.preemptible == pods
+        rungs = ladder(setting.state, setting.policy_set, [], START).rungs
+    assert [rung.preemptible for rung in rungs if rung.name == "low"] == [20_000]
 
 
 async def test_the_devices_of_a_plan():
