@@ -1,53 +1,37 @@
-"""What is decided, and who is evicted, while a cache takes in a list: nothing and nobody."""
+"""Who is evicted while a cache takes in a list, and what is learned from it: nobody, and nothing of schedulers."""
 
-import asyncio
 import math
 
 import pytest
 
-from tests.reconciler.builders import Desk, Setting, node, pod, policy, preemptor
+from tests.reconciler.builders import Desk, Setting, node, preemptor
+from tests.reconciler.harness.cluster import Cluster
+from tests.reconciler.harness.pods import fixed, victim
+from tests.reconciler.harness.pods import preemptor as waiting
+from tests.reconciler.harness.scenarios import later, lived, on_request, simulated
 from webhook.kube.objects.meta import Condition
 from webhook.policy.model.preemption import EvictionMode
-from webhook.reconciler.plans.actions import Ending
-
-pytestmark = pytest.mark.skipped_waits
-
-
-async def passes(seconds: float = 1.0) -> None:
-    """Let everybody have their turns."""
-    await asyncio.sleep(seconds)
 
 
 @pytest.mark.parametrize("mode", EvictionMode)
-async def test_nobody_is_evicted_on_half_a_list(monkeypatch: pytest.MonkeyPatch, mode: EvictionMode):
+def test_nobody_is_evicted_on_half_a_list(mode: EvictionMode):
     """A plan that is under way waits with its next eviction, and then looks at what has become of its node."""
-    setting = Setting(node("n1", "8"), under=policy(eviction=mode))
-    setting.add(pod("low", "8", node="n1"))
-    desk = Desk(setting)
-    made = preemptor("p", "8")
-    setting.add(made)
-    asked = []
 
-    async def nominate(*_: object) -> None:
-        setting.state.pods.whole.clear()  # a list begins while the nomination is written
+    def make() -> Cluster:
+        made = simulated("8", eviction=mode)
+        made.add(victim("low", "n1", "8"), waiting(cpu="8"))
 
-    async def answered(what: str, _: object, *, removes: bool = False) -> None:
-        asked.extend([what] * removes)
+        def list_again() -> None:
+            whole = made.process.service.state.pods.whole
+            whole.clear()
+            later(1.0, made.put, fixed("newer", "n1", "8", priority=200))
+            later(3.0, whole.set)
 
-    writer = desk.reconciler.executor._writer
-    monkeypatch.setattr(writer, "nominate", nominate)
-    monkeypatch.setattr(writer, "timely", answered)
-    working = asyncio.create_task(desk.reconciler.work())
-    await passes()
-    plan = desk.reconciler.plans["default/p"]
-    assert plan.nominated
-    assert not asked
-    setting.add(pod("newer", "8", node="n1", priority=200))
-    setting.state.pods.whole.set()
-    await passes()
-    assert not asked, "somebody else has the room by now"
-    assert plan.ended is Ending.OUTDATED
-    working.cancel()
+        return on_request(made, list_again, "patch", of="p", done=True)
+
+    made = lived(make)
+    assert made.evicted == [], "somebody else has the room by then"
+    assert [line["ending"] for line in made.told if line["message"] == "plan ended"] == ["outdated"]
 
 
 @pytest.mark.parametrize("listed", [True, False])
