@@ -25,6 +25,7 @@ from tests.reconciler.harness.scenarios import (
     two_victims,
 )
 from webhook.kube.errors import ApiError
+from webhook.kube.resources import PRIORITY_CLASS
 from webhook.policy.model.preemption import EvictionMode, GroupDisruption, Groups
 from webhook.policy.model.values import NOTICE, READY
 from webhook.policy.model.victims import Victims
@@ -48,6 +49,11 @@ def with_a_budget(**fields: Any) -> Cluster:
     made = two_victims(**fields)
     made.cover("v", 2)
     return made
+
+
+def make_again(made: Cluster) -> None:
+    """The preemptor's class has another value."""
+    made.show(PRIORITY_CLASS, {"metadata": {"name": "high"}, "value": 7})
 
 
 def give(seconds: float, made: Cluster) -> None:
@@ -164,6 +170,7 @@ CASES = {
     "it fits elsewhere": spared(partial(two_victims, KEPT, nodes=2), leaves("kept"), "n2"),
     "it fits without them": spared(with_room_to_come, leaves("kept"), "n1"),
     "the preemptor is deleted": spared(two_victims, withdrawn("p"), None),
+    "its class was made again": spared(two_victims, make_again, ""),
     "its class is managed no more": spared(two_victims, manage_another, ""),
     "a budget keeps one of them": spared(with_a_budget, lambda made: made.allow("v", 1), ""),
     "notices cannot be taken off at first": spared(partial(in_trouble, 500, times=0), cannot_be_taken_off, None),

@@ -3,14 +3,15 @@
 import msgspec
 import pytest
 
-from tests.reconciler.builders import START, Desk, Setting, are_nominated, node, pod, policy, preemptor
-from webhook.kube.objects.cluster_scoped import PriorityClass
+from tests.reconciler.builders import START, pod, policy, preemptor
+from tests.reconciler.harness.cluster import Cluster
+from tests.reconciler.harness.pods import preemptor as waiting
+from tests.reconciler.harness.pods import victim
+from tests.reconciler.harness.scenarios import bound, lived, simulated
 from webhook.kube.objects.pod import Pod
 from webhook.kube.resources import PRIORITY_CLASS
 from webhook.policy.model.preemption import PreemptionPolicy, Preemptors
 from webhook.policy.model.values import MARK
-from webhook.preemption.snapshot.kinds import PRIORITY_CLASSES
-from webhook.reconciler.plans.actions import End
 from webhook.reconciler.preemptors import ineligible_reason, unschedulable_since
 
 
@@ -55,44 +56,20 @@ def test_for_whom(made: Pod, under: PreemptionPolicy | None, why: str):
     assert bool(why) == bool(reason)
 
 
-async def test_a_class_that_was_made_again_is_told_until_it_has_its_value():
+def test_a_class_that_was_made_again_is_told_until_it_has_its_value():
     """Its pods wait and are told why, and are acted for as soon as the class speaks for them again."""
-    setting = Setting(node("n1"))
-    setting.add(pod("v", "8", node="n1"), preemptor("p", "4"))
 
-    def show(value: int) -> None:
-        body = {"metadata": {"name": "high"}, "value": value, "preemptionPolicy": "Never"}
-        setting.state.caches[PRIORITY_CLASS].take("high", msgspec.convert(body, PriorityClass))
+    def make() -> Cluster:
+        made = simulated("8")
+        made.classes.append({"metadata": {"name": "high"}, "value": 7})
+        made.add(victim("v", "n1", "8"), waiting())
+        return made
 
-    show(7)
-    desk = Desk(setting)
-    desk.lead()
-    (line,) = desk.lines("no preemption")
+    again = {"metadata": {"name": "high"}, "value": 100}
+    made = lived(make, at_10=lambda made: made.show(PRIORITY_CLASS, again))
+    (line,) = [line for line in made.told if line["message"] == "no preemption"]
     assert "PriorityClass high was made again: its value is 7, and the priority is 100" in line["reason"]
-    assert desk.lines("decision") == []
-    setting.clock.now += 2.0
-    desk.reconciler.turn()
-    assert desk.lines("decision") == []
-    show(100)
-    desk.reconciler.turn()
-    (line,) = desk.lines("decision")
-    assert [victim["pod"] for victim in line["victims"]] == ["default/v"]
-
-
-def test_a_plan_asks_nobody_any_more_when_its_class_was_made_again():
-    """What it was made by does not hold; who left by then has left."""
-    setting = Setting(node("n1"))
-    setting.add(pod("v", "8", node="n1"))
-    made = preemptor("p", "4")
-    outcome = setting.evaluate(made)
-    desk = Desk(setting)
-    plan = desk.reconciler.plan_manager.begin(made, setting.policy, outcome, 0)
-    are_nominated(plan)
-    body = {"metadata": {"name": "high"}, "value": 7}
-    setting.state.snapshot.put(PRIORITY_CLASSES, msgspec.convert(body, PriorityClass))
-    found = desk.reconciler.plan_manager.look(plan)
-    assert isinstance(found, End)
-    assert "PriorityClass high was made again" in found.note
+    assert (made.evicted, bound(made, "p")) == (["v"], ["p"])
 
 
 def test_since_when():
