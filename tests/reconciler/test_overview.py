@@ -27,18 +27,7 @@ from webhook.reconciler.clock import Now
 from webhook.reconciler.decision_history import DecisionHistory, Known
 from webhook.reconciler.evictions.log import EvictionLog
 from webhook.reconciler.evictions.store import record_of
-from webhook.reconciler.overview.overview import (
-    Surroundings,
-    overview,
-    plan_shown,
-    written_plans,
-)
-from webhook.reconciler.overview.overview import (
-    _decision as shown_decision,
-)
-from webhook.reconciler.overview.overview import (
-    _evictions as evictions_shown,
-)
+from webhook.reconciler.overview import overview as model
 from webhook.reconciler.overview.priorities import ladder
 from webhook.reconciler.preemptors import PolicySet
 from webhook.reconciler.state.annotations import Alternative, DecidedVictim, DecisionRecord, encode
@@ -140,7 +129,7 @@ def test_evictions_of_an_hour_are_told_by_its_quarters(minutes: int, quarters: t
     log, now = EvictionLog(), 60.0 * minutes
     for name in ("Deployment/default/v", "Pod/default/w"):
         evicted(log, name, 0.0)
-    shown = evictions_shown(record_of(log, Now(now, START + now)), START + now)
+    shown = model._evictions(record_of(log, Now(now, START + now)), START + now)
     owners = [OwnerEvictions(name, quarters, START) for name in ("Deployment/default/v", "default/w")]
     assert (shown.total, shown.owners) == ((2, tuple(owners)) if quarters else (0, ()))
 
@@ -229,8 +218,8 @@ async def test_the_devices_of_a_plan():
     made.metadata.annotations = {**(made.metadata.annotations or {}), PLAN: encode(plan.written_on(plan.members[0]))}
 
     def shown():
-        for known in (plan, *written_plans(setting.state, [made], 0.0)):
-            yield {one.device: one.held_by for one in plan_shown(setting.state, known, 0.0).devices}
+        for known in (plan, *model.written_plans(setting.state, [made], 0.0)):
+            yield {one.device: one.held_by for one in model.plan_shown(setting.state, known, 0.0).devices}
 
     names = [f"{DRIVER}/n1/d{number}" for number in range(2)]
     for devices in shown():
@@ -245,7 +234,7 @@ async def test_many_devices_of_a_plan():
     """The first sixteen are shown, and how many more there are."""
     setting = Devices(n1=20)
     _, plan = begun(setting, setting.wants("p", 20))
-    row = plan_shown(setting.state, plan, 0.0)
+    row = model.plan_shown(setting.state, plan, 0.0)
     assert (len(row.devices), row.more_devices) == (16, 4)
 
 
@@ -266,7 +255,7 @@ def test_who_goes_together_in_a_decision(victim, headings, cells):
     """The page has a column for groups if a victim goes with one, and one for nodes if a victim is elsewhere."""
     victims = (DecidedVictim(pod="default/a", priority=80, **victim),)
     record = msgspec.structs.replace(decision(), victims=victims)
-    shown = shown_decision(Known(record, "default/p", START))
+    shown = model._decision(Known(record, "default/p", START))
     markup = str(sections(Page(leadership=Leadership(identity="me", role="leads"), decisions=(shown,)))["decisions"])
     table = markup.partition("<caption>Victims</caption>")[2]
     assert re.findall(r'scope="col"[^>]*>([^<]*)</th>', table)[5:] == headings
@@ -276,7 +265,7 @@ def test_who_goes_together_in_a_decision(victim, headings, cells):
 def test_a_decision_says_how_nodes_are_compared():
     """By the keys that its record has."""
     made = Alternative(node="n1", compared={"victims": "1", "sum of priorities": "80", "earliest start": "not started"})
-    shown = shown_decision(Known(msgspec.structs.replace(decision(), selected=made), "default/p", START))
+    shown = model._decision(Known(msgspec.structs.replace(decision(), selected=made), "default/p", START))
     assert shown.how_compared == how_compared(made.compared)
     assert "for earliest start, later is better" in shown.how_compared
 
@@ -290,7 +279,7 @@ async def test_ten_thousand_waiting_pods():
                 f"default/p{number}", uid=f"{number}", priority=number, created=0.0, now=0.0, due=1e9
             )
         with within(0.5):
-            page = overview(service, 6060, Surroundings())
+            page = model.overview(service, 6060, model.Surroundings())
             markup = document(page)
         assert len(markup) < 100_000
         assert page.waiting[0].priority == 9999

@@ -1,12 +1,12 @@
 """Small clusters in which a fault once emptied nodes for nothing: `FAULTS` has them by name, with the judgement."""
 
-import asyncio
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
 from tests.reconciler.harness.cluster import Cluster
-from tests.reconciler.harness.scenarios import later, simulated, slow
+from tests.reconciler.harness.scenarios import on_request, simulated, slow
+from tests.reconciler.harness.virtual_time import now
 
 
 class Fault(NamedTuple):
@@ -19,15 +19,6 @@ class Fault(NamedTuple):
     evicted: int
     bound: bool
     seconds: float
-
-    def wrong_with(self, made: Cluster) -> list[str]:
-        """What the outcome is not as it should be."""
-        wrong = []
-        if len(made.evicted) > self.evicted:
-            wrong.append(f"{len(made.evicted)} pods went: {made.evicted}")
-        if bool(made.pods["p"]["spec"].get("nodeName")) != self.bound:
-            wrong.append(f"the preemptor is on {made.pods['p']['spec'].get('nodeName')}")
-        return wrong
 
 
 FAULTS: dict[str, Fault] = {}
@@ -55,7 +46,4 @@ def fault(
 
 def throttle_after_the_first(made: Cluster) -> None:
     """Let the server have too much to do for 20 seconds once the first victim has gone."""
-    if made.evicted:
-        made.throttled = (asyncio.get_running_loop().time() + 20.0, 1.0)
-    else:
-        later(0.001, throttle_after_the_first, made)
+    on_request(made, lambda: setattr(made, "throttled", (now() + 20.0, 1.0)), "evict", done=True)

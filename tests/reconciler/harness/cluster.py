@@ -340,10 +340,11 @@ class Cluster:
 
     def leave(self, name: str) -> None:
         """Somebody else deletes a pod."""
-        if name in self.pods and "deletionTimestamp" not in self.pods[name]["metadata"]:
-            if self.pods[name]["spec"].get("nodeName"):
-                self.outcomes.left(self.pods[name])
-            self.end(copy.deepcopy(self.pods[name]), evicted=False)
+        known = self.pods.get(name)
+        if known is not None and "deletionTimestamp" not in known["metadata"]:
+            if known["spec"].get("nodeName"):
+                self.outcomes.left(known)
+            self.end(copy.deepcopy(known), evicted=False)
 
     def drop_node(self, name: str) -> None:
         """Somebody deletes a node; its pods go with it."""
