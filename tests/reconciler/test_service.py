@@ -9,9 +9,11 @@ from prometheus_client import generate_latest
 
 from tests.reconciler.acting import SHORT, playing
 from tests.workloads import deployment, eventually
+from webhook.cli.explain import print_workload, read_evictions
 from webhook.kube.events import Occurrence
 from webhook.kube.resources import DEPLOYMENT, EVENT
 from webhook.page.html import document
+from webhook.policy.model.policies import Policies
 from webhook.policy.model.values import DECISION, PLAN
 from webhook.reconciler import debug
 from webhook.reconciler.overview.overview import Surroundings, overview
@@ -112,10 +114,11 @@ async def events(play, reason: str) -> list[dict]:
 
 
 @pytest.mark.skipped_waits
-async def test_plan_from_nomination_to_binding():
+async def test_plan_from_nomination_to_binding(capsys: pytest.CaptureFixture[str]):
     """The preemptor is bound, both sides have their Event, the decision is recorded, and all is counted.
 
-    The Event of the victim's Deployment carries the uid by which `kubectl describe deployment` finds it.
+    The Event of the victim's Deployment carries the uid by which `kubectl describe deployment` finds it, and
+    `giveway explain` tells for whom it was evicted.
     """
     async with playing() as play, play.reconciling() as service:
         made = deployment("batch", 1, cpu="6")
@@ -142,6 +145,14 @@ async def test_plan_from_nomination_to_binding():
         assert (record.node, record.attempt) == ("node-1", 1)
         assert [row.pod for row in record.victims] == [f"default/{victim}"]
         text = generate_latest(service.metrics.registry).decode()
+
+        async def explained() -> bool:
+            record = await read_evictions(play.client, "kube-system")
+            print_workload("default", "deployment/batch", record, Policies())
+            said = capsys.readouterr().out
+            return "Deployment/default/batch was evicted: 1 in the last hour" in said and "for Pod/default/p" in said
+
+        await eventually(explained)
     for line in (
         'giveway_preemption_attempts_total{result="evicts"} 1.0',
         'giveway_preemption_plans_total{ending="bound"} 1.0',

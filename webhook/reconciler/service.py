@@ -74,9 +74,8 @@ class ReconcilerService:
         self._reading: asyncio.Task[EvictionRecord] | None = None
         self.state.pods.handlers.append(self.history.changed)
         dropped = self.metrics.events_dropped
-        recorder = EventRecorder(client, CONTROLLER, self.identity, lambda reason: dropped.labels(reason).inc())
-        self._recorder = None if options.dry_run else recorder
-        self._owners = None if options.dry_run else OwnerEvents(client, recorder.event)
+        self._recorder = EventRecorder(client, CONTROLLER, self.identity, lambda reason: dropped.labels(reason).inc())
+        self._owners = OwnerEvents(client, self._recorder.event)
         self._elector: LeaderElector | None = None
         if options.leader_elect and not options.dry_run:
             self._elector = LeaderElector(
@@ -89,8 +88,9 @@ class ReconcilerService:
                 retry_period=options.retry_period,
                 clock=self.clock.monotonic,
             )
+        recorder, owners = (None, None) if options.dry_run else (self._recorder, self._owners)
         reporter = Reporter(
-            self.metrics, tell, self._recorder, owners=self._owners, policy_set=policy_set, history=self.history.told
+            self.metrics, tell, recorder, owners=owners, policy_set=policy_set, history=self.history.told
         )
         self.reconciler = Reconciler(
             client,
@@ -136,10 +136,8 @@ class ReconcilerService:
         finally:
             if self._reading is not None:
                 self._reading.cancel()
-            if self._owners is not None:
-                await self._owners.close()
-            if self._recorder is not None:
-                await self._recorder.close()
+            await self._owners.close()
+            await self._recorder.close()
 
     def problem(self) -> str:
         """Why this process is not ready; empty if it is. One that waits for the lease is ready."""

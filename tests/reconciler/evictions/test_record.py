@@ -16,7 +16,7 @@ from webhook.policy.model.limits import LabelRate, Limits, Rate
 from webhook.policy.model.values import CREATION
 from webhook.reconciler.clock import Now
 from webhook.reconciler.evictions.log import MOST_KEPT, EvictionLog, InVain, PodEviction
-from webhook.reconciler.evictions.store import NOTHING, EvictionRecord, decode, encode, recall, record_of
+from webhook.reconciler.evictions.store import NOTHING, EvictionRecord, decode, encode, record_of
 
 WEB, API = "Deployment/default/web", "Deployment/default/api"
 LABELS = (("team", "x"),)
@@ -156,19 +156,6 @@ def test_a_forged_label_leaves_room_for_the_others():
     text = encode(record(log, 10.0))
     assert len(text) < 2000
     assert len(decode(text).evictions) == 2
-
-
-@pytest.mark.parametrize(
-    ("there", "counts"),
-    [pytest.param({"a"}, 0, id="the pod is there: nobody has asked it"), pytest.param({"b"}, 1, id="it is gone")],
-)
-def test_what_the_leader_before_intended(there: set[str], counts: int):
-    """It counts, as of now, if the pod has gone, by whatever name a pod is there by now."""
-    before, after = EvictionLog(), EvictionLog()
-    before.intend("p", {"a": NEXT})
-    recall(decode(encode(record(before, 100.0))), after, Now(7.0, START), there)
-    assert [(row.at, row.labels) for row in after.past(7.0)] == [(7.0, LABELS)] * counts
-    assert not after.intended(), "plans that go on say so themselves"
 
 
 def packed(*evictions: list[Any], **fields: Any) -> str:

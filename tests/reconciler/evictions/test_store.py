@@ -183,6 +183,7 @@ async def test_what_a_plan_intended(there: list[Pod], charged: int):
         await leader.begin()
         left = leader.log.remaining(LIMITS, leader.clock.monotonic()).left
         assert left["perLabel"] == {"x": 9 - charged}
+        assert not leader.log.intended(), "plans that go on say so themselves"
         await leader.store.write()
 
 
