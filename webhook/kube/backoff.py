@@ -1,7 +1,5 @@
 """Exponential back-off: one formula for all of them, and delays with jitter for retries against a server."""
 
-from __future__ import annotations
-
 import random
 
 

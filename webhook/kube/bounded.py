@@ -1,7 +1,5 @@
 """Texts from requests, kept and shown within bounds: whoever writes them chooses how long they are, and how many."""
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from collections.abc import Callable
 from threading import Lock
@@ -64,7 +62,8 @@ class BoundedCache(Newest[tuple[Any, ...], T], Generic[P, T]):
 
     def __missing__(self, args: tuple[Any, ...]) -> T:
         result = self._function(*args)  # type: ignore[call-arg]  # there are no others
-        # Counted once for each that is kept, and not at each call: it costs more than to look one up
+        # Counted once for each that is kept, and not at each call: it
+        # costs more than to look one up
         if _characters(args) <= self._longest:
             with self._changing:
                 self[args] = result

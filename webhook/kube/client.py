@@ -5,8 +5,6 @@ credentials only (`webhook.kube.endpoint`), because its typed models cost twenty
 they do not know.
 """
 
-from __future__ import annotations
-
 import asyncio
 import builtins
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -122,9 +120,10 @@ class Client:
     async def pages(self, path: str, *, limit: int = 500, **query: Any) -> AsyncGenerator[Chunk, None]:
         """Read a collection page by page; all pages are of the first one's resourceVersion, or later.
 
-        A list that has become too old to be finished (410) goes on from where it stopped, with the objects that are
-        there now: nothing comes twice, and what was made meanwhile under a name before that place does not come at all.
-        A page that the server is too busy to send is asked for again, a few times.
+        A list that has become too old to be finished (410) goes on from where it
+        stopped, with the objects that are there now: nothing comes twice, and what
+        was made meanwhile under a name before that place does not come at all. A
+        page that the server is too busy to send is asked for again, a few times.
         """
         token, patience = "", _PATIENCE
         while True:
@@ -195,8 +194,9 @@ class Client:
     async def watch(self, path: str, *, resource_version: str, **query: Any) -> AsyncGenerator[tuple[str, bytes], None]:
         """Follow a collection: (event type, object as raw JSON) until the server ends the stream.
 
-        The first is ("", b""): the server has accepted. ERROR events are passed on as they are. Lines may be of any
-        length; a line that was cut off at the end of the stream is dropped. The stream ends after the query's
+        The first is ("", b""): the server has accepted. ERROR events are passed
+        on as they are. Lines may be of any length; a line that was cut off at the
+        end of the stream is dropped. The stream ends after the query's
         `timeoutSeconds`; how much longer to wait for that is the caller's to say.
         """
         asked = {"watch": True, "resourceVersion": resource_version, **query}

@@ -4,23 +4,19 @@ A pod's service account is read here. Reading a kubeconfig is the `kubernetes` p
 certificates, exec plugins, OIDC), which is imported when there is one and not before.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import os
 import ssl
 import time
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import ip_address, ip_network
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 from urllib.request import getproxies_environment, proxy_bypass
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +60,8 @@ class Endpoint:
         if not self.url.startswith("https"):
             return
         self.tls = ssl.create_default_context(cafile=self.credentials.ca_file)
-        # Cluster authorities are often made without the extensions RFC 5280 asks of them; Go's verifier does not mind.
+        # Cluster authorities are often made without the extensions
+        # RFC 5280 asks of them; Go's verifier does not mind.
         self.tls.verify_flags &= ~ssl.VERIFY_X509_STRICT
         if self.insecure:
             self.tls.check_hostname = False
@@ -143,7 +140,8 @@ async def _of_kubeconfig(paths: str) -> Endpoint:
 
     async def renewal(force: bool) -> Credentials:
         nonlocal loader
-        # A plugin runs again when its credential is about to expire, or was refused, and not every minute
+        # A plugin runs again when its credential is about to expire,
+        # or was refused, and not every minute
         if force or "exec" not in (loader._user or ()):  # noqa: SLF001 - the package's refresh_token() reads the same
             loader = await load(paths, client_configuration=config, persist_config=False)
         elif getattr(loader, "exec_plugin_expiry", None) is not None:
@@ -176,8 +174,8 @@ async def _of_service_account() -> Endpoint:
 def environment_proxy(url: str) -> str | None:
     """The proxy to reach this URL through; None to reach it directly, as loopback addresses always are.
 
-    As kubectl reads HTTPS_PROXY, HTTP_PROXY and NO_PROXY. Looked up once for a server: asking for every request would
-    cost more than many a request does.
+    As kubectl reads HTTPS_PROXY, HTTP_PROXY and NO_PROXY. Looked up once for a
+    server: asking for every request would cost more than many a request does.
     """
     server = urlsplit(url)
     proxies = getproxies_environment()

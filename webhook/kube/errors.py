@@ -1,7 +1,5 @@
 """What the API server says when it says no: its `Status` objects as one exception."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, TypeVar
@@ -42,7 +40,8 @@ class ApiError(Exception):
     def throttled(self) -> bool:
         """Whether the server has too much to do, and says nothing of the request (docs/kubernetes-behaviour.md K16).
 
-        API Priority and Fairness answers with plain text; what refuses one request sends a `Status`.
+        API Priority and Fairness answers with plain text; what
+        refuses one request sends a `Status`.
         """
         return self.status == 429 and not self.reason and self.details is None
 
@@ -78,7 +77,8 @@ _STATUS = msgspec.json.Decoder(_Status)
 def status_error(body: bytes, *, http_status: int = 0, retry_after: str | None = None) -> ApiError:
     """The error a `Status` body stands for; a body that is none (from a proxy, say) is quoted.
 
-    `http_status` is the response's, left out for an ERROR event of a watch; `retry_after` the header as sent.
+    `http_status` is the response's, left out for an ERROR event of a
+    watch; `retry_after` the header as sent.
     """
     try:
         status = _STATUS.decode(body)

@@ -5,8 +5,6 @@ in client-go. What waits to be sent is bounded, sent at a bounded rate, retried 
 dropped is counted. Urgent occurrences are sent first and dropped last.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import time
@@ -107,7 +105,10 @@ class EventRecorder:
         self.dropped = 0
         self._on_drop = on_drop
         self._client = client
-        self._reporter = {"reportingController": reporting_controller, "reportingInstance": instance[:128]}
+        self._reporter = {
+            "reportingController": reporting_controller,
+            "reportingInstance": instance[:128],
+        }
         self._known: Newest[bytes, _Series] = Newest(_REMEMBERED)
         """By what makes two occurrences the same thing."""
         self._waiting: dict[bytes, _Series] = {}
@@ -120,11 +121,15 @@ class EventRecorder:
     def event(self, occurrence: Occurrence) -> None:
         """Note an occurrence and return at once; never raises.
 
-        If more waits than can be kept, occurrences that are not `urgent` make room for those that are.
+        If more waits than can be kept, occurrences that are not
+        `urgent` make room for those that are.
         """
         try:
             said: dict[str, Any] = {field: part for field in _SAID if (part := getattr(occurrence, field))}
-            key = msgspec.json.encode([said, occurrence.note if occurrence.distinct else ""], order="deterministic")
+            key = msgspec.json.encode(
+                [said, occurrence.note if occurrence.distinct else ""],
+                order="deterministic",
+            )
             if self._closing or not (key in self._waiting or self._has_room(urgent=occurrence.urgent)):
                 self._drop(occurrence.reason)
                 return

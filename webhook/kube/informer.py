@@ -17,8 +17,6 @@ An *optional* resource may be served under one of several API versions, or not a
 is missing, the server is older. Then it counts as empty and in sync, and is looked for again every minute.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import math
@@ -101,7 +99,8 @@ class Informer(ObjectCache[T]):
     def age(self) -> float:
         """Seconds since the server last sent anything about this resource; infinite before the first time.
 
-        A server sends a bookmark about once a minute if nothing changes, the first one after up to some minutes.
+        A server sends a bookmark about once a minute if nothing
+        changes, the first one after up to some minutes.
         """
         return time.monotonic() - self._heard_at
 
@@ -178,8 +177,9 @@ class Informer(ObjectCache[T]):
     ) -> None:
         """Take what a page holds out of `missing`, and what is not known of it into `news`; uses `items` up.
 
-        An object counts if its version is another one than the known: an older one, too, as after a backup was restored
-        and the cluster has gone on from there. In an `older` list each counts: of equal versions, too, they may differ.
+        An object counts if its version is another one than the known: an older one,
+        too, as after a backup was restored and the cluster has gone on from there.
+        In an `older` list each counts: of equal versions, too, they may differ.
         """
         begun = time.monotonic()
         items.reverse()  # so that each object can go as soon as it was looked at

@@ -1,7 +1,5 @@
 """Time: RFC 3339 texts, as Kubernetes writes them, to seconds since the epoch and back, and where the time is from."""
 
-from __future__ import annotations
-
 import re
 import time
 from datetime import UTC, datetime
@@ -24,11 +22,14 @@ class InstantError(ValueError):
 def epoch(text: str) -> float:
     """Seconds since the epoch.
 
-    Raises InstantError for a text that is not RFC 3339 with a zone, and for an instant that RFC 3339 cannot say in UTC.
+    Raises InstantError for a text that is not RFC 3339 with a zone,
+    and for an instant that RFC 3339 cannot say in UTC.
     """
     match = _RFC3339.fullmatch(text)
     if match is not None and match["zone"] is None:
-        raise InstantError(f"{text[:64]!r} names no time zone; Kubernetes writes 2026-01-01T00:00:00Z")
+        raise InstantError(
+            f"{text[:64]!r} names no time zone; Kubernetes writes 2026-01-01T00:00:00Z",
+        )
     try:
         seconds = datetime.fromisoformat(text).timestamp() if match is not None else None
     except ValueError:

@@ -1,7 +1,5 @@
 """Whole numbers that are written as text, in labels and annotations, as Kubernetes' Go code reads them."""
 
-from __future__ import annotations
-
 import re
 
 _INTEGER = re.compile(r"[+-]?\d{1,63}", re.ASCII)

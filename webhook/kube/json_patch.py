@@ -1,7 +1,5 @@
 """JSON Patch (RFC 6902) on plain data."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import jsonpatch

@@ -5,8 +5,6 @@ spread). What stores new pods here (the embedded API server, the simulation) doe
 nothing left to merge.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -34,4 +32,7 @@ def _merge(term: Json, operator: str, keys: Iterable[str], labels: Mapping[str, 
     selector = term.get("labelSelector")
     rows = [{"key": key, "operator": operator, "values": [labels[key]]} for key in keys if key in labels]
     if selector is not None and rows:
-        term["labelSelector"] = {**selector, "matchExpressions": [*(selector.get("matchExpressions") or ()), *rows]}
+        term["labelSelector"] = {
+            **selector,
+            "matchExpressions": [*(selector.get("matchExpressions") or ()), *rows],
+        }

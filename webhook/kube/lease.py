@@ -10,8 +10,6 @@ take, and the holder goes on until then. With answers after nine seconds it is i
 nothing, but it knows what it knew when the server is quick again.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import math
@@ -109,9 +107,9 @@ class LeaderElector:
     async def run(self, on_started: Callable[[], Awaitable[None]]) -> None:
         """Contend for the lease until cancelled.
 
-        Whenever it is won, `on_started()` runs as a task; when it is lost, that task is cancelled and awaited, and
-        this contends again. When `on_started()` ends by itself, the lease is released and this returns or raises what
-        it raised.
+        Whenever it is won, `on_started()` runs as a task; when it is lost, that task
+        is cancelled and awaited, and this contends again. When `on_started()` ends
+        by itself, the lease is released and this returns or raises what it raised.
         """
         while True:
             while not await self._attempt():
@@ -134,10 +132,13 @@ class LeaderElector:
     async def _renew(self, work: asyncio.Future[None]) -> bool:
         """Wait until a renewal is due, and try until its deadline.
 
-        False if the work has ended, if somebody else has the lease, or if the deadline is over. An answer that took
-        longer than the period is followed by the next renewal at once.
+        False if the work has ended, if somebody else has the lease, or if the deadline is over.
+        An answer that took longer than the period is followed by the next renewal at once.
         """
-        await asyncio.wait({work}, timeout=max(0.0, self._attempted_at + self._retry_period - self._clock()))
+        await asyncio.wait(
+            {work},
+            timeout=max(0.0, self._attempted_at + self._retry_period - self._clock()),
+        )
         self._renewal_ends = self._clock() + self._renew_deadline
         while not work.done() and not await self._attempt():
             pause = min(self._retry_period, self._renewal_ends - self._clock())
@@ -204,8 +205,8 @@ class LeaderElector:
     async def _write(self, lease: Lease | None, holder: str) -> None:
         """Write a holder, empty for nobody, into the lease as it was last seen, None for a new one.
 
-        A candidate holds it if that succeeds. Raises ApiError or TimeoutError; a write without an answer may have
-        happened.
+        A candidate holds it if that succeeds. Raises ApiError or
+        TimeoutError; a write without an answer may have happened.
         """
         now, before = rfc3339_micro(time.time()), self._observed
         same = self.holder == self.identity or not before.metadata.resource_version
@@ -238,7 +239,8 @@ class LeaderElector:
     def _is_free(self) -> bool:
         """Whether the lease as last seen is this candidate's, nobody's, or has lapsed.
 
-        A lease that was deleted stays its holder's until it would have lapsed: the holder does not know yet.
+        A lease that was deleted stays its holder's until it would
+        have lapsed: the holder does not know yet.
         """
         if self.holder in {"", self.identity}:
             return True

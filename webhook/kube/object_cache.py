@@ -1,7 +1,5 @@
 """The objects of one resource by key, and who hears of their changes: filled by list and watch, or by a simulation."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Callable, Mapping

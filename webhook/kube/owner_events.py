@@ -4,8 +4,6 @@
 and remembered. What cannot be read is told of the ReplicaSet.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 
@@ -44,7 +42,10 @@ class OwnerEvents:
         if owner.kind != REPLICA_SET.kind or owner.uid in self._tops or len(self._asking) >= _AT_ONCE:
             self._tell(self._tops.get(owner.uid, owner), *told)
             return
-        task = asyncio.get_running_loop().create_task(self._ask(owner, *told), name="owner of a victim")
+        task = asyncio.get_running_loop().create_task(
+            self._ask(owner, *told),
+            name="owner of a victim",
+        )
         self._asking.add(task)
         task.add_done_callback(self._asking.discard)
 
@@ -66,5 +67,8 @@ class OwnerEvents:
         self._tell(top, namespace, *told)
 
     def _tell(self, of: OwnerReference, namespace: str, reason: str, action: str, note: str) -> None:
-        regarding = {**msgspec.to_builtins(msgspec.structs.replace(of, controller=None)), "namespace": namespace}
+        regarding = {
+            **msgspec.to_builtins(msgspec.structs.replace(of, controller=None)),
+            "namespace": namespace,
+        }
         self._record(Occurrence(regarding, None, "Normal", reason, action, note))

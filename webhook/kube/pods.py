@@ -3,8 +3,6 @@
 Has a pod ended, whose is it, where can it run; which kinds of workloads there are, and where each keeps its template.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -39,8 +37,8 @@ def controller_of(meta: ObjectMeta) -> OwnerReference | None:
 def workload_of(pod: Pod) -> str:
     """`Kind/namespace/name` of the workload a pod belongs to, empty for a bare pod.
 
-    A ReplicaSet's pods count for the Deployment they carry the `pod-template-hash` of, so that a rollout's two
-    ReplicaSets share one rate.
+    A ReplicaSet's pods count for the Deployment they carry the
+    `pod-template-hash` of, so that a rollout's two ReplicaSets share one rate.
     """
     owner = controller_of(pod.metadata)
     return workload_name(owner.kind, owner.name, pod.metadata.namespace, pod.metadata.labels or {}) if owner else ""
@@ -108,7 +106,10 @@ def resize_pending(pod: Pod) -> str:
 
 def sync_failure(status: PodDisruptionBudgetStatus) -> Condition | None:
     """The condition that says why a budget's pods cannot be counted, if they cannot; it allows nothing then."""
-    return next((condition for condition in status.conditions or () if condition.reason == SYNC_FAILED), None)
+    return next(
+        (condition for condition in status.conditions or () if condition.reason == SYNC_FAILED),
+        None,
+    )
 
 
 def is_deferred(pod: Pod) -> bool:

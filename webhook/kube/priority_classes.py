@@ -4,8 +4,6 @@ The name alone says nothing: a class can be deleted and made again with another 
 pods keep their priority.
 """
 
-from __future__ import annotations
-
 from webhook.kube.objects.cluster_scoped import PriorityClass
 
 

@@ -1,7 +1,5 @@
 """The wire format of protobuf messages, without a schema: numbers, wire types and raw values of their fields."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 VARINT, FIXED64, LENGTH_DELIMITED, FIXED32 = 0, 1, 2, 5

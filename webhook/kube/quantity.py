@@ -3,8 +3,6 @@
 Source of the notation: `k8s.io/apimachinery/pkg/api/resource` (decimal and binary suffixes, exponents).
 """
 
-from __future__ import annotations
-
 import re
 from decimal import ROUND_UP, Context, Decimal
 from functools import lru_cache
@@ -60,6 +58,9 @@ def _nanos(text: str) -> int:
         )
     number, suffix, exponent = match.groups()
     power = max(-_LARGEST_EXPONENT, min(_LARGEST_EXPONENT, int(exponent or 0)))
-    amount = _EXACT.multiply(_EXACT.scaleb(Decimal(number), power), _SUFFIX.get(suffix, Decimal(1)) * NANOS)
+    amount = _EXACT.multiply(
+        _EXACT.scaleb(Decimal(number), power),
+        _SUFFIX.get(suffix, Decimal(1)) * NANOS,
+    )
     whole = int(amount.to_integral_value(rounding=ROUND_UP, context=_EXACT))
     return max(-INT64_MAX * NANOS, min(INT64_MAX * NANOS, whole))

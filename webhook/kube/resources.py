@@ -1,7 +1,5 @@
 """Where each resource lives in the API, and which versions of Kubernetes giveway needs: the one owner of both."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -44,10 +42,13 @@ class Resource:
     def path(self, namespace: str | None = None, name: str | None = None, subresource: str | None = None) -> str:
         """The path of the collection, of one namespace's part of it, of an object or of its sub-resource.
 
-        Raises ValueError if a namespace is given for a cluster-wide resource or missing for a namespaced object.
+        Raises ValueError if a namespace is given for a cluster-wide
+        resource or missing for a namespaced object.
         """
         if namespace and not self.namespaced:
-            raise ValueError(f"{self.plural} are cluster-wide; namespace {namespace!r} does not apply")
+            raise ValueError(
+                f"{self.plural} are cluster-wide; namespace {namespace!r} does not apply",
+            )
         if name and self.namespaced and not namespace:
             raise ValueError(f"{self.plural} {name!r} needs a namespace")
         parts = ["apis", self.group, self.version] if self.group else ["api", self.version]

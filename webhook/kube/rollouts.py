@@ -1,7 +1,5 @@
 """How far a Deployment has come, and why its pods are not ready, in words for people. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -33,7 +31,10 @@ def _reason(pod: Json) -> str:
     for condition in status.get("conditions") or ():
         if condition["type"] == "PodScheduled" and condition["status"] == "False":
             return f"no node takes it: {condition.get('message', '')}"
-    for container in [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]:
+    for container in [
+        *(status.get("initContainerStatuses") or ()),
+        *(status.get("containerStatuses") or ()),
+    ]:
         state = container.get("state") or {}
         held = state.get("waiting") or {}
         if held.get("reason") not in (None, "ContainerCreating", "PodInitializing"):

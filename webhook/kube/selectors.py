@@ -5,8 +5,6 @@ Meanings follow `k8s.io/apimachinery/pkg/labels` and `component-helpers/scheduli
 a node selector term without any requirement selects nothing.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Mapping
 
@@ -57,7 +55,9 @@ def label_matcher(selector: LabelSelector | None) -> Matcher:
     rows = [Requirement(key=key, operator="In", values=[value]) for key, value in labels.items()]
     for row in selector.match_expressions or ():
         if row.operator in ("Gt", "Lt"):
-            raise SelectorError(f"operator {row.operator!r} of key {row.key!r} is for node selectors only")
+            raise SelectorError(
+                f"operator {row.operator!r} of key {row.key!r} is for node selectors only",
+            )
         rows.append(row)
     return _all_of([_check(row) for row in rows])
 
@@ -125,7 +125,9 @@ def _check(row: Requirement) -> Matcher:
                 raise SelectorError(f"operator {operator} of key {key!r} needs exactly one integer")
             sign = 1 if operator == "Gt" else -1
             return lambda labels: (number := integer(labels.get(key, ""))) is not None and sign * (number - bound) > 0
-    raise SelectorError(f"operator {operator!r} of key {key!r} is not In, NotIn, Exists, DoesNotExist, Gt or Lt")
+    raise SelectorError(
+        f"operator {operator!r} of key {key!r} is not In, NotIn, Exists, DoesNotExist, Gt or Lt",
+    )
 
 
 def _term(term: NodeSelectorTerm) -> Callable[[str, Labels], bool]:

@@ -1,7 +1,5 @@
 """HTTP to one API server: connections, credentials, timeouts, errors; bytes in and bytes out."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import socket
@@ -101,7 +99,8 @@ class Transport:
         async with self._answer("GET", path, query) as (answer, limit):
             limit.reschedule(None)
             yield b""
-            # A line has no bound: a watch event may hold a megabyte. One that is cut off at the end is dropped.
+            # A line has no bound: a watch event may hold a megabyte.
+            # One that is cut off at the end is dropped.
             while line := await answer.content.readline(max_line_length=sys.maxsize):
                 if line.endswith(b"\n") and line.strip():
                     yield line

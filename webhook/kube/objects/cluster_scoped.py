@@ -1,7 +1,5 @@
 """The cluster-scoped objects: nodes, namespaces and priority classes."""
 
-from __future__ import annotations
-
 import msgspec
 
 from webhook.kube.objects.meta import Condition, KubeObject, KubeStruct, Quantity

@@ -3,8 +3,6 @@
 `resource.k8s.io/v1`. The parameters that only a driver reads (`config`) are left out.
 """
 
-from __future__ import annotations
-
 import msgspec
 
 from webhook.kube.objects.meta import Condition, KubeObject, KubeStruct, Quantity

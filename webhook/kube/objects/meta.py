@@ -1,7 +1,5 @@
 """What every object carries, and how its label selectors look."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

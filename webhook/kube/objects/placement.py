@@ -1,7 +1,5 @@
 """What a pod says about where it wants to run, and what a node says to that."""
 
-from __future__ import annotations
-
 import msgspec
 
 from webhook.kube.objects.meta import KubeStruct, LabelSelector, Requirement

@@ -1,7 +1,5 @@
 """Pods, and the budgets for their disruption."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec
@@ -115,7 +113,10 @@ class Pod(KubeObject):
         """Let go of what every running pod repeats in its status, which would double what its containers weigh."""
         status, spec = self.status, self.spec
         status.container_statuses = _resized(spec.containers, status.container_statuses)
-        status.init_container_statuses = _resized(spec.init_containers, status.init_container_statuses)
+        status.init_container_statuses = _resized(
+            spec.init_containers,
+            status.init_container_statuses,
+        )
         if status.resources:
             asked = spec.resources.requests if spec.resources else None
             if not (asked and _differs(status, asked)):

@@ -1,7 +1,5 @@
 """PodGroups of Kubernetes, coscheduling and Volcano, as far as they decide who is placed and evicted together."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

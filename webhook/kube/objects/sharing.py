@@ -5,8 +5,6 @@ few hundred bytes: names, uids, versions, instants, nodes. Everything else is re
 **Shared parts must not be changed in place**; `msgspec.structs.replace` makes a pod with other parts.
 """
 
-from __future__ import annotations
-
 import copy
 import sys
 from collections.abc import Collection

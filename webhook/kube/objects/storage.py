@@ -1,7 +1,5 @@
 """Volumes and claims to them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec
