@@ -9,6 +9,7 @@ import tracemalloc
 
 import pytest
 
+from tests.policy.builders import table
 from tests.serving.conftest import trusting
 from webhook.component_base.listener import bind
 
@@ -53,7 +54,8 @@ async def test_an_idle_connection_costs_little(start, authority):
     assert used / count < 2 * 64 * 1024 + 40_000
 
 
-async def test_a_failed_handshake_leaves_nothing(start):
+@table("sent, tls", {"no-tls": (b"GET / HTTP/1.1\r\n\r\n", False), "no-http": (b"\0" * 100 + b"\r\n\r\n", True)})
+async def test_a_client_that_fails_leaves_nothing(start, authority, sent, tls):
     """Its buffers are free at once, and not when the collector comes."""
     count = 20
     async with start() as running:
@@ -62,8 +64,10 @@ async def test_a_failed_handshake_leaves_nothing(start):
         tracemalloc.start()
         try:
             for _ in range(count):
-                reader, writer = await asyncio.open_connection("127.0.0.1", running.server.secure_port)
-                writer.write(b"GET / HTTP/1.1\r\n\r\n")
+                reader, writer = await asyncio.open_connection(
+                    "127.0.0.1", running.server.secure_port, ssl=trusting(authority) if tls else None
+                )
+                writer.write(sent)
                 await reader.read()  # until the server has ended the connection
                 writer.close()
             kept, _ = tracemalloc.get_traced_memory()

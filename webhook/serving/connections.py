@@ -95,6 +95,18 @@ class Connection(web.RequestHandler):
         """End a client that does not take what it is sent: 512 KiB wait for it. TLS itself answers, too."""
         self.owner.end(self, "unread")
 
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """Answer what is no HTTP; aiohttp keeps the error, and its traceback would keep the buffers."""
+        if isinstance(exc, HttpProcessingError):
+            exc.__traceback__ = None
+        return super().handle_error(request, status, exc, message)
+
     def connection_lost(self, exc: BaseException | None) -> None:
         """Note that the connection is gone."""
         super().connection_lost(exc)
