@@ -34,22 +34,31 @@ class Mode(StrEnum):
 def drift(applied: Iterable[Object], compiled: Iterable[Object]) -> list[Drift]:
     """How what is applied differs from what the policies say, in the order of what they say; left-overs come last.
 
-    Only objects with giveway's labels count as left over. What the API server adds makes no difference.
+    Only objects with giveway's labels count as left over. What the
+    API server adds makes no difference.
     """
-    there, wanted = ({(obj["kind"], obj["metadata"]["name"]): obj for obj in rows} for rows in (applied, compiled))
-    different = [key for key, obj in wanted.items() if key not in there or not same(there[key], obj)]
+    there, wanted = _by_name(applied), _by_name(compiled)
+    equal = {key for key in there if key in wanted and same(there[key], wanted[key])}
+    different = [key for key in wanted if key not in equal]
     left_over = sorted(key for key, obj in there.items() if key not in wanted and is_ours(obj))
     drifts = [Drift(*key, "different" if key in there else "missing") for key in different]
     return drifts + [Drift(*key, "left-over") for key in left_over]
 
 
+def _by_name(objects: Iterable[Object]) -> dict[tuple[str, str], Object]:
+    return {(obj["kind"], obj["metadata"]["name"]): obj for obj in objects}
+
+
 def mode(applied: Iterable[Object], webhooks: Iterable[Object]) -> Mode:
     """Who enforces: by the bindings that are there, and by the entries of giveway's webhook configurations.
 
-    Entries that only probe enforce nothing. Native policies are a backstop if pods pass while no webhook answers.
+    Entries that only probe enforce nothing. Native policies are a
+    backstop if pods pass while no webhook answers.
     """
     bound = any(is_ours(obj) and obj["kind"] == f"{VALIDATING}Binding" for obj in applied)
-    entries = {entry.get("name", ""): entry for webhook in webhooks for entry in webhook.get("webhooks") or ()}
+    entries: dict[str, Object] = {}
+    for webhook in webhooks:
+        entries.update({entry.get("name", ""): entry for entry in webhook.get("webhooks") or ()})
     if not any(name.endswith(".validate.giveway.dev") for name in entries.keys() - PROBES):
         return Mode.NATIVE if bound else Mode.NONE
     passing = all(row.get("failurePolicy") == "Ignore" for name, row in entries.items() if name.startswith("pods."))
@@ -64,4 +73,5 @@ def same(stored: Object, wanted: Object) -> bool:
 def is_ours(obj: Object) -> bool:
     """Whether an object was compiled by giveway."""
     labels = obj.get("metadata", {}).get("labels") or {}
-    return COMPONENT.items() <= labels.items() and str(obj.get("kind", "")).startswith((VALIDATING, MUTATING))
+    kind = str(obj.get("kind", ""))
+    return COMPONENT.items() <= labels.items() and kind.startswith((VALIDATING, MUTATING))

@@ -18,7 +18,13 @@ _BIND_LESS = {"&&": r"\|\||\?\s", "||": r"\?\s", "?": r"\?\s"}
 
 def quote(text: str) -> str:
     """A string literal."""
-    escapes: dict[str, str | int | None] = {"\\": "\\\\", "'": "\\'", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
+    escapes: dict[str, str | int | None] = {
+        "\\": "\\\\",
+        "'": "\\'",
+        "\n": "\\n",
+        "\r": "\\r",
+        "\t": "\\t",
+    }
     return f"'{text.translate(str.maketrans(escapes))}'"
 
 
@@ -62,7 +68,8 @@ def name_is(value: str, patterns: Iterable[str]) -> str:
     for glob in (pattern for pattern in patterns if WILDCARD in pattern):
         first, *middle, last = glob.split(WILDCARD)
         if any(middle) or (first and last):
-            body = ".*".join(re.escape(piece).replace(r"\-", "-") for piece in (first, *middle, last))
+            pieces = [re.escape(piece).replace(r"\-", "-") for piece in (first, *middle, last)]
+            body = ".*".join(pieces)
             tests.append(f"{value}.matches({quote(f'(?s)^{body}$')})")
         elif first:
             tests.append(f"{value}.startsWith({quote(first)})")

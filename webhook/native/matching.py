@@ -97,7 +97,12 @@ def may_define(definers: Iterable[Definers], asked: Asked) -> str:
     """Who asks may define this PriorityClass."""
     name = f"{'oldObject' if asked == DELETED_CLASS else 'object'}.metadata.name"
     return any_of(
-        all_of([name_is(name, definer.names or [WILDCARD]), asks(definer.subjects) if definer.subjects else TRUE])
+        all_of(
+            [
+                name_is(name, definer.names or [WILDCARD]),
+                asks(definer.subjects) if definer.subjects else TRUE,
+            ]
+        )
         for definer in definers
     )
 
@@ -105,7 +110,9 @@ def may_define(definers: Iterable[Definers], asked: Asked) -> str:
 def by_operation(make: Callable[[Asked], str], *about: Asked) -> str:
     """What `make` gives for two operations, as one expression; for one of them if only that is asked about."""
     first, *others = ((asked.operation, make(asked)) for asked in about)
-    return if_else(f"request.operation == {quote(first[0])}", first[1], others[0][1]) if others else first[1]
+    if not others:
+        return first[1]
+    return if_else(f"request.operation == {quote(first[0])}", first[1], others[0][1])
 
 
 def asks(subjects: Iterable[Subject]) -> str:
@@ -130,13 +137,15 @@ def managed(policies: Iterable[PreemptionPolicy], name: str) -> str:
     for preemptors in (policy.preemptors for policy in policies):
         patterns += [*preemptors.priority_classes, *preemptors.twins, *preemptors.twins.values()]
     may_be_system = any(intersect(pattern, f"system-{WILDCARD}") for pattern in patterns)
-    return all_of([f"!{name}.startsWith('system-')" if may_be_system else TRUE, name_is(name, patterns)])
+    no_system = f"!{name}.startsWith('system-')" if may_be_system else TRUE
+    return all_of([no_system, name_is(name, patterns)])
 
 
 def managed_if_generated(policies: Iterable[PreemptionPolicy], prefix: str) -> str:
     """A class whose name the API server makes of this `generateName` (an expression) may be managed.
 
-    A glob matches some name with the prefix if the prefix begins with what stands before the first `*`, or the reverse.
+    A glob matches some name with the prefix if the prefix begins with
+    what stands before the first `*`, or the reverse.
     """
     globs = [pattern for policy in policies for pattern in policy.preemptors.priority_classes if WILDCARD in pattern]
     may_be = any_of(
@@ -149,8 +158,8 @@ def managed_if_generated(policies: Iterable[PreemptionPolicy], prefix: str) -> s
 def _tests(match: RequestMatch, asked: Asked, *, gives: bool) -> Iterator[str]:
     """Every part of a match that is named, in the order of `parts_of`. Namespaces say nothing about a PriorityClass.
 
-    An object's labels must be selected before and after a change if the match gives something; else one of them
-    suffices.
+    An object's labels must be selected before and after a change if
+    the match gives something; else one of them suffices.
     """
     of_pods = asked.kind == PODS
     if match.operations is not None:
@@ -161,7 +170,8 @@ def _tests(match: RequestMatch, asked: Asked, *, gives: bool) -> Iterator[str]:
     if match.subjects is not None:
         yield _who(match, match.subjects, asked, gives=gives)
     if match.object_selector is not None:
-        states = {"CREATE": ["object"], "DELETE": ["oldObject"]}.get(asked.operation, ["object", "oldObject"])
+        only = {"CREATE": ["object"], "DELETE": ["oldObject"]}
+        states = only.get(asked.operation, ["object", "oldObject"])
         each = [selected(f"{state}.metadata.?labels", match.object_selector) for state in states]
         known = all_of(each) if gives else any_of(each)
         yield known if asked.labels_known else FALSE if gives else TRUE
@@ -172,8 +182,9 @@ def _tests(match: RequestMatch, asked: Asked, *, gives: bool) -> Iterator[str]:
 def _who(match: RequestMatch, subjects: Sequence[Subject], asked: Asked, *, gives: bool) -> str:
     """The subjects of a match ask, as far as that is known.
 
-    Service accounts and controllers make pods for others. So subjects say nothing of them: they are restricted, and of
-    what gives only namespaces count. One exception: subjects name a service account exactly, and it makes a pod without
+    Service accounts and controllers make pods for others. So subjects say nothing
+    of them: they are restricted, and of what gives only namespaces count. One
+    exception: subjects name a service account exactly, and it makes a pod without
     a controller. Then it asks for itself (docs/policies.md, "Who asks").
     """
     who = asks(subjects)

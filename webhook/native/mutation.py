@@ -72,12 +72,14 @@ def mutating_objects(policies: Policies, sink: Sink) -> Iterator[objects.Object]
     yield from _manifests_again(policies, sink)
     name, prefix = "object.metadata.?name.orValue('')", "object.metadata.?generateName.orValue('')"
     ours = if_else(
-        f"{name} != ''", managed(policies.preemption, name), managed_if_generated(policies.preemption, prefix)
+        f"{name} != ''",
+        managed(policies.preemption, name),
+        managed_if_generated(policies.preemption, prefix),
     )
     if ours == FALSE:
         return
-    # It stays `Never` when its manifest is applied again. The field is immutable: a class that exists and is not
-    # `Never` is left alone, and needs a twin.
+    # It stays `Never` when its manifest is applied again. The field is immutable:
+    # a class that exists and is not `Never` is left alone, and needs a twin.
     was_never = f"oldObject.?preemptionPolicy.orValue('') == {quote(NEVER)}"
     yield from objects.mutating_policy(
         "priorityclasses",
@@ -86,8 +88,14 @@ def mutating_objects(policies: Policies, sink: Sink) -> Iterator[objects.Object]
         constraints=objects.constraints(sink.settings, [CLASSES], ["CREATE", "UPDATE"]),
         conditions=[
             objects.CompiledCondition("managed", ours),
-            objects.CompiledCondition("not-never", f"object.?preemptionPolicy.orValue('') != {quote(NEVER)}"),
-            objects.CompiledCondition("new-or-never", f"request.operation == 'CREATE' || {was_never}"),
+            objects.CompiledCondition(
+                "not-never",
+                f"object.?preemptionPolicy.orValue('') != {quote(NEVER)}",
+            ),
+            objects.CompiledCondition(
+                "new-or-never",
+                f"request.operation == 'CREATE' || {was_never}",
+            ),
         ],
         patch=f"[{_add(quote('/preemptionPolicy'), quote(NEVER))}]",
     )
@@ -96,8 +104,8 @@ def mutating_objects(policies: Policies, sink: Sink) -> Iterator[objects.Object]
 def _pods(policies: Policies, sink: Sink) -> list[objects.Object]:
     """New pods: class, priority and preemption policy, copied annotations, the mark; what is giveway's own goes.
 
-    One binding is for the pod in the class that it has, and one for each class that pods are given, as a parameter.
-    Each evaluation leaves the pod whole, so that their order makes no difference.
+    One binding is for the pod in the class that it has, and one for each class that pods are given,
+    as a parameter. Each evaluation leaves the pod whole, so that their order makes no difference.
     """
     cases = list(_given_by("default_priority_class", policies, sink))
     given = _giving(cases, policies, sink)
@@ -109,17 +117,19 @@ def _pods(policies: Policies, sink: Sink) -> list[objects.Object]:
             sink.differs(rule_id, key)
     # The class that the pod gets, and what the plugin resolves it to
     priority = if_else(_MOVES, "params.value", "object.spec.?priority.orValue(0)")
+    never = f"variables.preemptionPolicy == {quote(NEVER)}"
     variables = [
         ("annotations", "object.metadata.?annotations.orValue({})"),
         GIVEN_VARIABLE,
         *given.variables,
         ("className", if_else(_MOVES, "params.metadata.name", _NAME)),
         ("preemptionPolicy", if_else(_MOVES, _CLASS_POLICY, _POLICY)),
-        ("managed", all_of([managed(policies.preemption, _CLASS), f"variables.preemptionPolicy == {quote(NEVER)}"])),
+        ("managed", all_of([managed(policies.preemption, _CLASS), never])),
         ("resolved", resolved(_CLASS, bracketed(priority), "variables.preemptionPolicy")),
         *_copied(policies, sink, when, given.settled),
     ]
-    # The annotations that giveway writes: copies, the record of what was given, and that of what the pod says
+    # The annotations that giveway writes: copies, the record of what
+    # was given, and that of what the pod says
     copied = f"{listing(sorted({*when, POD_SCALE_UP_DELAY}))}.filter(k, k in variables.copied)"
     pairs = f"{copied}.map(k, '\"' + k + '\":\"' + variables.copied[k] + '\"').join(',')"
     record = [
@@ -155,19 +165,33 @@ def _manifests_again(policies: Policies, sink: Sink) -> list[objects.Object]:
     twin = _twin_of(policies)
     moved = [all_of([f"{twin} != ''", f"{twin} == {was}"])]
     moved.append(f'{RECORD}.startsWith(\'{{"class":"\' + {was} + \'","from":"\' + {_NAME} + \'"\')')
-    moved.append(all_of(["variables.replaced", f"{_NAME} == ''", f"{was} != ''", f"{RECORD} != ''"]))
+    moved.append(
+        all_of(["variables.replaced", f"{_NAME} == ''", f"{was} != ''", f"{RECORD} != ''"]),
+    )
     lost = f"k in variables.before && !(k in {_ANNOTATIONS})"
     value = f"(variables.before[k].size() > {LONGEST_VALUE} ? 'sha256:' : variables.before[k] + '\"')"
     in_record = f"{RECORD}.contains('\"' + k + '\":\"' + {value})"
     left = f"variables.before.filter(k, {lost} && (k in {listing(OWN_ANNOTATIONS)} || {in_record}))"
     label = f"oldObject.metadata.?labels[?{quote(MARK)}]"
     mark = f"variables.replaced && {label}.hasValue()"
-    fields = {"priorityClassName": was, "preemptionPolicy": f"oldObject.spec.?preemptionPolicy.orValue({quote(NEVER)})"}
+    fields = {
+        "priorityClassName": was,
+        "preemptionPolicy": f"oldObject.spec.?preemptionPolicy.orValue({quote(NEVER)})",
+    }
     parts = [
-        _when(any_of(moved), *(_add(quote(f"/spec/{field}"), before) for field, before in fields.items())),
-        _when(f"variables.lost.size() > 0 && {_ANNOTATIONS}.size() == 0", _add(quote("/metadata/annotations"), "{}")),
+        _when(
+            any_of(moved),
+            *(_add(quote(f"/spec/{field}"), before) for field, before in fields.items()),
+        ),
+        _when(
+            f"variables.lost.size() > 0 && {_ANNOTATIONS}.size() == 0",
+            _add(quote("/metadata/annotations"), "{}"),
+        ),
         f"variables.lost.map(k, {_add(_path('annotations', 'k'), 'variables.before[k]')})",
-        _when(all_of([mark, "!has(object.metadata.labels)"]), _add(quote("/metadata/labels"), "{}")),
+        _when(
+            all_of([mark, "!has(object.metadata.labels)"]),
+            _add(quote("/metadata/labels"), "{}"),
+        ),
         _when(mark, _add(_path("labels", quote(MARK)), f"{label}.orValue('')")),
     ]
     return objects.mutating_policy(
@@ -197,8 +221,8 @@ def _giving(cases: list[tuple[str, str, str]], policies: Policies, sink: Sink) -
     filled_in = [f"{RECORD} == ''", f"{_NAME} in {listing(global_defaults)}", owned(["spec"])]
     filled_in.append(negate(owned(["spec", "priorityClassName"])))
     names_none = any_of([f"{_NAME} == ''", all_of(filled_in) if global_defaults else FALSE])
-    # If a default class is there, what follows from the class that the pod has now is no matter. If it has gone
-    # since the table was made, the pod stays in its class, without twin and copies
+    # If a default class is there, what follows from the class that the pod has now is no matter.
+    # If it has gone since the table was made, the pod stays in its class, without twin and copies
     there = sorted(defaults.intersection(sink.names()))
     settled = f"!({_DEFAULT} in {listing(there)})" if there else TRUE
     by_default = f"{_DEFAULT} == params.metadata.name" if defaults else FALSE
@@ -208,10 +232,14 @@ def _giving(cases: list[tuple[str, str, str]], policies: Policies, sink: Sink) -
     usable.append("params.value == object.spec.?priority.orValue(0)")
     moves = all_of(["params != null", any_of([by_default, all_of([is_twin, *usable, settled])])])
     # Most pods get no other class, and a match condition finds it out at the least cost
-    is_default = all_of([name_is(_NAME, ["", *global_defaults]), name_is("params.metadata.name", sorted(defaults))])
+    has_none = name_is(_NAME, ["", *global_defaults])
+    is_default = all_of([has_none, name_is("params.metadata.name", sorted(defaults))])
     return _Giving(
         variables=[("default", if_else(names_none, default, quote(""))), ("moves", moves)],
-        may_be_given=objects.CompiledCondition("may-be-given", any_of(["params == null", is_default, is_twin])),
+        may_be_given=objects.CompiledCondition(
+            "may-be-given",
+            any_of(["params == null", is_default, is_twin]),
+        ),
         settled=any_of([_MOVES, settled]),
         moved_from=if_else(_MOVES, if_else(by_default, quote(""), _NAME), _MOVED_EARLIER),
     )
@@ -236,10 +264,16 @@ def _twin_of(policies: Policies) -> str:
     return f"{mapping((name, quote(twin)) for name, twin in twins)}[?{_NAME}].orValue('')" if twins else quote("")
 
 
-def _copied(policies: Policies, sink: Sink, when: dict[str, list[str]], settled: str) -> Iterator[tuple[str, str]]:
+def _copied(
+    policies: Policies,
+    sink: Sink,
+    when: dict[str, list[str]],
+    settled: str,
+) -> Iterator[tuple[str, str]]:
     """Variables: what classes say of the annotations to copy, what an earlier call copied, and what is copied now.
 
-    A key that no class has is there as well: what a webhook that knows newer classes has copied is taken back.
+    A key that no class has is there as well: what a webhook that
+    knows newer classes has copied is taken back.
     """
     waits = quote("")
     for policy in reversed(policies.preemption):
@@ -255,7 +289,9 @@ def _copied(policies: Policies, sink: Sink, when: dict[str, list[str]], settled:
         if key == POD_SCALE_UP_DELAY:
             # Nodes wait, if neither the pod nor its class says how long
             yield "waits", waits
-            silent = all_of(["variables.managed", "variables.waits != ''", f"!{offered}.hasValue()"])
+            silent = all_of(
+                ["variables.managed", "variables.waits != ''", f"!{offered}.hasValue()"],
+            )
             copied = f"({copied}).or({if_else(silent, 'optional.of(variables.waits)', _NONE)})"
         free = f"(!({quote(key)} in {_ANNOTATIONS}) || {quote(key)} in variables.copiedBefore)"
         copies[key] = if_else(all_of([settled, free]), copied, _NONE)
@@ -265,11 +301,17 @@ def _copied(policies: Policies, sink: Sink, when: dict[str, list[str]], settled:
 
 def _patch(keys: Sequence[str]) -> str:
     """One JSON patch; each part is empty if there is nothing to do. `keys` are the annotations that may be written."""
-    values = {"priorityClassName": _CLASS, "priority": "params.value", "preemptionPolicy": _CLASS_POLICY}
+    values = {
+        "priorityClassName": _CLASS,
+        "priority": "params.value",
+        "preemptionPolicy": _CLASS_POLICY,
+    }
     path = _path("annotations", "k")
     gone = f"({listing(OWN_ANNOTATIONS)} + variables.copiedBefore).filter(k, k in {_ANNOTATIONS}"
-    # The mark; what a client set on a pod with a controller is left to validation (`webhook.admission.mutating`)
-    mark, there = _path("labels", quote(MARK)), f"{quote(MARK)} in object.metadata.?labels.orValue({{}})"
+    # The mark; what a client set on a pod with a controller is left
+    # to validation (`webhook.admission.mutating`)
+    mark = _path("labels", quote(MARK))
+    there = f"{quote(MARK)} in object.metadata.?labels.orValue({{}})"
     left = all_of([there, HAS_CONTROLLER, bracketed(sent(["metadata", "labels", MARK]))])
     parts = [
         _when(_MOVES, *(_add(quote(f"/spec/{field}"), value) for field, value in values.items())),
@@ -279,7 +321,10 @@ def _patch(keys: Sequence[str]) -> str:
         ),
         f"{gone} && !(k in variables.written)).map(k, {_remove(path)})",
         f"{listing(keys)}.filter(k, k in variables.written).map(k, {_add(path, 'variables.written[k]')})",
-        _when("variables.managed && !has(object.metadata.labels)", _add(quote("/metadata/labels"), "{}")),
+        _when(
+            "variables.managed && !has(object.metadata.labels)",
+            _add(quote("/metadata/labels"), "{}"),
+        ),
         f"({left}\n? []\n: variables.managed\n? [{_add(mark, quote(MANAGED))}]\n: {there}\n? [{_remove(mark)}]\n: [])",
     ]
     return " +\n".join(parts)

@@ -86,7 +86,11 @@ class Validation(NamedTuple):
 
     def as_data(self) -> Object:
         """As a ValidatingAdmissionPolicy has it."""
-        data = {"expression": self.expression, "message": " ".join(self.message.split()), "reason": "Forbidden"}
+        data = {
+            "expression": self.expression,
+            "message": " ".join(self.message.split()),
+            "reason": "Forbidden",
+        }
         return {**data, "messageExpression": self.words} if self.words else data
 
 
@@ -105,19 +109,26 @@ def constraints(
 ) -> Object:
     """What the API server looks at by itself: resources, all in namespaces or none, and two selectors.
 
-    PodGroups are meant in every version; an API server takes a rule for what it does not serve. Of the namespaces of
-    `labels` (a selector) those are left out that the webhook leaves out: what the cluster needs to get back on its feet
-    must not wait for anybody's policy (docs/install.md).
+    PodGroups are meant in every version; an API server takes a rule for what it does not serve. Of
+    the namespaces of `labels` (a selector) those are left out that the webhook leaves out: what
+    the cluster needs to get back on its feet must not wait for anybody's policy (docs/install.md).
     """
     in_namespaces = CLASSES not in resources
     namespaces: Object = {}
     if in_namespaces:
         left_out = [
-            {"key": NAMESPACE_NAME, "operator": "NotIn", "values": sorted({"kube-system", settings.namespace})},
+            {
+                "key": NAMESPACE_NAME,
+                "operator": "NotIn",
+                "values": sorted({"kube-system", settings.namespace}),
+            },
             {"key": EXEMPT, "operator": "DoesNotExist"},
         ]
         labels = labels or {}
-        namespaces = {**labels, "matchExpressions": [*labels.get("matchExpressions", ()), *left_out]}
+        namespaces = {
+            **labels,
+            "matchExpressions": [*labels.get("matchExpressions", ()), *left_out],
+        }
     rule = {
         "apiGroups": ["scheduling.k8s.io" if {CLASSES, GROUPS} & {*resources} else ""],
         "apiVersions": ["*" if GROUPS in resources else "v1"],
@@ -153,8 +164,8 @@ def validating_policy(
     """A ValidatingAdmissionPolicy with its binding, and with those of the `variables` that it uses.
 
     The API server binds `namespaceObject` everywhere but in match conditions, where it is null
-    (`matchconditions/matcher.go`). So a condition that reads it becomes a part of every validation. Then each one that
-    may fail does, too: a false condition still decides before a failing one.
+    (`matchconditions/matcher.go`). So a condition that reads it becomes a part of every validation.
+    Then each one that may fail does, too: a false condition still decides before a failing one.
     """
     applies = []
     if any(_NAMESPACE in condition.expression for condition in conditions):
@@ -192,8 +203,9 @@ def mutating_policy(
 ) -> list[Object]:
     """A MutatingAdmissionPolicy with one JSON patch, called again if somebody else changes the object after it.
 
-    It has one binding. With `classes`, it is evaluated with `params` null by that, and once more by a binding for each
-    of these PriorityClasses, with the class as `params`, and not at all while there is no such class.
+    It has one binding. With `classes`, it is evaluated with `params` null
+    by that, and once more by a binding for each of these PriorityClasses,
+    with the class as `params`, and not at all while there is no such class.
     """
     spec = {
         "failurePolicy": "Fail",
@@ -207,7 +219,9 @@ def mutating_policy(
     made = _policy(MUTATING, BUILTIN, what, "mutate", description, rules, spec)
     bindings = [_binding(made, {})]
     for name in classes or ():
-        bindings.append(_binding(made, {"paramRef": {"name": name, "parameterNotFoundAction": "Allow"}}))
+        bindings.append(
+            _binding(made, {"paramRef": {"name": name, "parameterNotFoundAction": "Allow"}}),
+        )
         bindings[-1]["metadata"]["name"] = _shortened(f"{made['metadata']['name']}-{name}", name)
     return [made, *bindings]
 

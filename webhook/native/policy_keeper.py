@@ -67,7 +67,9 @@ class PolicyKeeper:
                     self._say(f"cannot be kept: {type(error).__name__}: {error}")
                 # Until a class changes, an exception ends, or it is time to look again
                 end = next_end(self._policies, self._clock())
-                delay = self._period if end is None else min(self._period, max(0.0, end - self._clock()) + 0.05)
+                delay = self._period
+                if end is not None:
+                    delay = min(delay, max(0.0, end - self._clock()) + 0.05)
                 with suppress(TimeoutError):
                     async with asyncio.timeout(delay):
                         await self._woken.wait()
@@ -98,5 +100,6 @@ class PolicyKeeper:
     def _say(self, note: str) -> None:
         """Note how things stand, and log it once."""
         if note != self.note:
-            log.log(logging.INFO if note == "in step" else logging.WARNING, "native policies: %s", note)
+            level = logging.INFO if note == "in step" else logging.WARNING
+            log.log(level, "native policies: %s", note)
         self.note = note

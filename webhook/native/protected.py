@@ -75,14 +75,18 @@ class _Shield(NamedTuple):
 
     def grants(self, asked: matching.Asked) -> str:
         """It applies, and allows the change: the policy's own `match` is part of the right."""
-        return all_of([applies(self.policy, asked, gives=True), matching.may(self.allow(asked), asked)])
+        allowed = matching.may(self.allow(asked), asked)
+        return all_of([applies(self.policy, asked, gives=True), allowed])
 
 
 def protected_objects(policies: Policies, sink: Sink) -> Iterator[objects.Object]:
     """The policies about new pods, changes of pods, Bindings, and PriorityClasses, with their bindings."""
     shields = list(_shields(policies, sink))
     keys = sorted({key for shield in shields for key in shield.body.keys})
-    variables = [*_VARIABLES, *((value_variable(key, keys), sink.annotation(key)[0]) for key in keys)]
+    variables = [
+        *_VARIABLES,
+        *((value_variable(key, keys), sink.annotation(key)[0]) for key in keys),
+    ]
     for place in _PLACES:
         asked, builtin = place.asked, frozenset[str]()
         rows: Rows = {}
@@ -97,7 +101,8 @@ def protected_objects(policies: Policies, sink: Sink) -> Iterator[objects.Object
         for (policy, enforcement), group in rows.items():
             conditions = []
             if asked == matching.CHANGED_POD:
-                # A pod that is being deleted is no exception: until it is gone, its keys decide about other pods
+                # A pod that is being deleted is no exception: until
+                # it is gone, its keys decide about other pods
                 reconciler = f"{matching.USER} != {quote(sink.settings.reconciler)}"
                 other = any_of(["request.?subResource.orValue('') != 'status'", reconciler])
                 conditions.append(objects.CompiledCondition("not-the-reconciler", other))
@@ -136,11 +141,16 @@ def _new_pods(policies: Policies, sink: Sink) -> Rows:
     mark, mirror = f"object.metadata.?labels[?{quote(MARK)}]", f"{_annotation('object', MIRROR)}.hasValue()"
     preemption_policy = "object.spec.?preemptionPolicy.orValue('')"
     managed_class = matching.managed(policies.preemption, CLASS_NAME)
-    served = all_of([managed_class, f"{preemption_policy} == {quote(NEVER)}", negate(matching.STATIC_POD)])
+    served = all_of(
+        [managed_class, f"{preemption_policy} == {quote(NEVER)}", negate(matching.STATIC_POD)],
+    )
     of_node = "object.metadata.?ownerReferences.orValue([]).exists(o, o.?controller.orValue(false) && o.kind == 'Node')"
     enforced = []
     for key, text in ON_NEW_PODS.items():
-        there = [TRUE if key in RECONCILER_ANNOTATIONS else mirror, f"{_annotation('object', key)}.hasValue()"]
+        there = [
+            TRUE if key in RECONCILER_ANNOTATIONS else mirror,
+            f"{_annotation('object', key)}.hasValue()",
+        ]
         enforced.append(_builtin("own-annotations", negate(all_of(there)), text.format(key)))
     enforced += [
         _builtin(
@@ -152,7 +162,9 @@ def _new_pods(policies: Policies, sink: Sink) -> Rows:
         _builtin("static-pods", any_of([f"!{of_node}", matching.STATIC_POD]), OF_A_NODE),
         _builtin(
             "mark",
-            any_of([f"!{mark}.hasValue()", all_of([served, f"{mark}.value() == {quote(MANAGED)}"])]),
+            any_of(
+                [f"!{mark}.hasValue()", all_of([served, f"{mark}.value() == {quote(MANAGED)}"])],
+            ),
             f"label {MARK} is giveway's own mark for pods of the PriorityClasses that it manages, with the one value"
             f" {MANAGED}: leave it out",
         ),
@@ -165,7 +177,13 @@ def _new_pods(policies: Policies, sink: Sink) -> Rows:
     if sink.settings.mutates:
         warned.append(objects.Validation(f"{BUILTIN}/mark", marked, UNMARKED))
     else:
-        enforced.append(_builtin("mark", marked, f"{UNMARKED}: it did not pass giveway's mutating webhook; try again"))
+        enforced.append(
+            _builtin(
+                "mark",
+                marked,
+                f"{UNMARKED}: it did not pass giveway's mutating webhook; try again",
+            )
+        )
     return {(BUILTIN, "enforce"): enforced, (BUILTIN, "warn"): warned}
 
 
@@ -196,8 +214,8 @@ def _add_key_rows(  # noqa: PLR0917 - the place and the rules
 ) -> None:
     """Who may change each key, and what whoever uses an exception is told.
 
-    A rule that grants the change suffices; if no rule that applies speaks of a key, the built-in rule does. Rules under
-    `warn` and `audit` report, each for itself, and give no rights.
+    A rule that grants the change suffices; if no rule that applies speaks of a key, the built-in
+    rule does. Rules under `warn` and `audit` report, each for itself, and give no rights.
     """
     for key in sorted({*keys, *builtin}):
         speaking = [
@@ -209,14 +227,27 @@ def _add_key_rows(  # noqa: PLR0917 - the place and the rules
             # What giveway copied is never held against the pod, however old the table is by now
             offered = f"variables.{value_variable(key, keys)}[?variables.resolved]"
             unchanged = any_of(
-                [unchanged, f"{_annotation('object', key)} == {offered}", recorded(key), matching.STATIC_POD]
+                [
+                    unchanged,
+                    f"{_annotation('object', key)} == {offered}",
+                    recorded(key),
+                    matching.STATIC_POD,
+                ]
             )
         for shield in speaking:
             granting = enforced if shield in enforced else [shield]
             granted = (granting_shield.grants(asked) for granting_shield in granting)
             # A condition that fails refuses, whatever another rule grants
-            test = any_of([unchanged, if_else(applies(shield.policy, asked), any_of(granted), TRUE)])
-            rows_of = validations(shield.policy, shield.rule, (asked,), test, _text(asked, key, shield), sink)
+            may = if_else(applies(shield.policy, asked), any_of(granted), TRUE)
+            test = any_of([unchanged, may])
+            rows_of = validations(
+                shield.policy,
+                shield.rule,
+                (asked,),
+                test,
+                _text(asked, key, shield),
+                sink,
+            )
             for how, validation in rows_of:
                 policy = BUILTIN if shield in enforced else shield.policy.name
                 if validation.expression != TRUE:

@@ -26,7 +26,8 @@ def owned(path: Sequence[str]) -> str:
 def sent(path: Sequence[str]) -> str:
     """A client may have set this field.
 
-    Without managedFields, which the API server leaves out if it cannot compute them, nothing tells who wrote it.
+    Without managedFields, which the API server leaves out if it
+    cannot compute them, nothing tells who wrote it.
     """
     return f"size(object.metadata.?managedFields.orValue([])) == 0 ||\n{owned(path)}"
 
@@ -40,7 +41,8 @@ GIVEN_VARIABLE = (
 def recorded(key: str) -> str:
     """The pod's annotation of this key is one that giveway copied; it must be there.
 
-    Of a long value the record has the digest, which CEL cannot compute: there it suffices that the key was copied.
+    Of a long value the record has the digest, which CEL cannot
+    compute: there it suffices that the key was copied.
     """
     value = f"object.metadata.annotations[{quote(key)}]"
     escaped = (
@@ -53,7 +55,8 @@ def recorded(key: str) -> str:
 
 def creation_text(keys: Sequence[str]) -> str:
     """The text that `webhook.policy.model.creation.creation_record` makes of a new pod."""
-    labels, annotations = (f"object.metadata.?{field}.orValue({{}})" for field in ("labels", "annotations"))
+    labels = "object.metadata.?labels.orValue({})"
+    annotations = "object.metadata.?annotations.orValue({})"
     had = f"{listing([*GROUP_LABELS, *keys])}.filter(k, k in {labels}).map(k, {_pair(labels)})"
     is_name = f"k in {annotations} && {annotations}[k].matches({quote(NAME)})"
     named = f"{listing(GROUP_ANNOTATIONS)}.filter(k, {is_name}).map(k, {_pair(annotations)})"

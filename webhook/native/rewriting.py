@@ -59,7 +59,8 @@ def condition(expression: str, instead: Mapping[str, str] = MappingProxyType({})
     `instead` are expressions that stand for objects by their names.
     """
     rewritten = text(expression, instead)
-    # The API server takes an expression only if it is known to be a bool; here a value of unknown type is enough.
+    # The API server takes an expression only if it is known to be a
+    # bool; here a value of unknown type is enough.
     return rewritten if is_certain(compile_bool(expression)) else f"({rewritten}) == {TRUE}"
 
 
@@ -75,7 +76,9 @@ def text(expression: str, instead: Mapping[str, str] = MappingProxyType({})) -> 
     bare = re.sub(r"\s*(\.\??)\s*", r"\1", bare)
     for pattern, reason in _REFUSED.items():
         if refused := re.search(pattern, bare):
-            raise InexpressibleError(reason.format(*(group.replace(".?", ".") for group in refused.groups())))
+            raise InexpressibleError(
+                reason.format(*(group.replace(".?", ".") for group in refused.groups())),
+            )
     for pattern, written in _INSTEAD.items():
         bare = re.sub(pattern, written, bare)
     for name, other in instead.items():

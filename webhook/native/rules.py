@@ -70,7 +70,15 @@ def policy_objects(policy: PriorityPolicy, twins: Twins, sink: Sink) -> Iterator
             continue
         for row in rows:
             about = tuple(asked for asked in _ASKED[row.kind] if asked.operation in row.operations)
-            for enforcement, validation in validations(policy, rule, about, row.test, row.message, sink, row.words):
+            for enforcement, validation in validations(
+                policy,
+                rule,
+                about,
+                row.test,
+                row.message,
+                sink,
+                row.words,
+            ):
                 groups.setdefault((row.kind, enforcement), []).append((row, validation))
     for (kind, enforcement), group in groups.items():
         yield from _group(policy, kind, enforcement, group, sink.settings)
@@ -87,9 +95,9 @@ def validations(  # noqa: PLR0917 - a rule, and what it says of a request
 ) -> Iterator[tuple[str, objects.Validation]]:
     """The validation of a rule, and those by which whoever uses an exception is told, each with its enforcement.
 
-    The API server's CEL has no clock. At CREATE the object's creationTimestamp is one, which the API server sets itself
-    before it validates (`FillObjectMetaSystemFields`). Elsewhere an exception stands in the objects only if somebody
-    compiles again when it ends.
+    The API server's CEL has no clock. At CREATE the object's creationTimestamp is one, which
+    the API server sets itself before it validates (`FillObjectMetaSystemFields`). Elsewhere
+    an exception stands in the objects only if somebody compiles again when it ends.
     """
     rule_id, told, holding = f"{policy.name}/{rule.name}", list[objects.Validation](), list[str]()
     for exception in policy.exceptions:
@@ -103,7 +111,11 @@ def validations(  # noqa: PLR0917 - a rule, and what it says of a request
             )
             sink.lacks(rule_id, reason, enforced=True)
 
-        def holds(asked: matching.Asked, match: RequestMatch = exception.match, end: str = end) -> str:
+        def holds(
+            asked: matching.Asked,
+            match: RequestMatch = exception.match,
+            end: str = end,
+        ) -> str:
             new = asked.operation == "CREATE" and asked.labels_known
             clock = f"timestamp(object.metadata.creationTimestamp) < timestamp({quote(end)})" if new else TRUE
             return all_of([matching.excluded(match, asked), clock]) if new or sink.settings.kept else FALSE
@@ -111,9 +123,12 @@ def validations(  # noqa: PLR0917 - a rule, and what it says of a request
         excepted = matching.by_operation(holds, *about)
         if excepted != FALSE:
             unless = any_of([test, negate(excepted)])
-            told.append(objects.Validation(rule_id, unless, excepted_text(rule_id, exception, message)))
+            told.append(
+                objects.Validation(rule_id, unless, excepted_text(rule_id, exception, message)),
+            )
             holding.append(excepted)
-    yield rule.enforcement.value, objects.Validation(rule_id, any_of([test, *holding]), message, words)
+    validation = objects.Validation(rule_id, any_of([test, *holding]), message, words)
+    yield rule.enforcement.value, validation
     if rule.enforcement is not Enforcement.AUDIT:
         yield from ((objects.EXCEPTED, row) for row in told)
 
@@ -148,7 +163,10 @@ def rules_with(
 
 def applies(policy: PriorityPolicy, asked: matching.Asked, *, gives: bool = False) -> str:
     """The policy applies to the request, or gives it something, as one expression. Raises InexpressibleError."""
-    tests = [matching.holds(policy.match, asked, gives=gives), negate(matching.excluded(policy.exclude, asked))]
+    tests = [
+        matching.holds(policy.match, asked, gives=gives),
+        negate(matching.excluded(policy.exclude, asked)),
+    ]
     return all_of([*tests, *(condition.expression for condition in conditions_of(policy, asked))])
 
 
@@ -199,7 +217,12 @@ def _may_name(classes: PriorityClasses, twins: Twins) -> str:
     return test
 
 
-def _reserve_rows(rule: PriorityRule, reserve: Reserve, rule_id: str, operations: frozenset[str]) -> Iterator[_Row]:
+def _reserve_rows(
+    rule: PriorityRule,
+    reserve: Reserve,
+    rule_id: str,
+    operations: frozenset[str],
+) -> Iterator[_Row]:
     """Who may use a priority of the range, and who may define a class with one."""
     lies = f"lies in the range {reserve.from_} to {reserve.to}, which rule {rule_id} reserves"
 
@@ -220,7 +243,10 @@ def _reserve_rows(rule: PriorityRule, reserve: Reserve, rule_id: str, operations
     )
     yield _Row(rule, CLASSES, operations, test, message)
     if "UPDATE" in operations:
-        test = unless("oldObject.value", matching.may_define(reserve.define, matching.DELETED_CLASS))
+        test = unless(
+            "oldObject.value",
+            matching.may_define(reserve.define, matching.DELETED_CLASS),
+        )
         yield _Row(rule, _GOING, _UPDATE | {"DELETE"}, test, message)
 
 
@@ -243,7 +269,9 @@ def _group(
     if not made:
         return []
     # What of the policy's `match` the API server looks at by itself, before any expression
-    labels = objects.filled(msgspec.to_builtins(policy.match.namespace_selector)) if kind in (PODS, GROUPS) else None
+    labels = None
+    if kind in (PODS, GROUPS):
+        labels = objects.filled(msgspec.to_builtins(policy.match.namespace_selector))
     return objects.validating_policy(
         policy.name,
         kind,
@@ -268,29 +296,46 @@ def _conditions(
     about = tuple(asked for asked in _ASKED[kind] if asked.operation in operations)
     match = policy.match
     if kind in (PODS, GROUPS) and match.namespaces is not None:
-        yield objects.CompiledCondition("namespaces", name_is("request.namespace", match.namespaces))
+        yield objects.CompiledCondition(
+            "namespaces",
+            name_is("request.namespace", match.namespaces),
+        )
     subjects = matching.holds(RequestMatch(subjects=match.subjects), about[0])
     yield objects.CompiledCondition("subjects", subjects)
-    outside = matching.by_operation(lambda asked: negate(matching.excluded(policy.exclude, asked)), *about)
+    outside = matching.by_operation(
+        lambda asked: negate(matching.excluded(policy.exclude, asked)),
+        *about,
+    )
     yield objects.CompiledCondition("not-excluded", outside)
     if kind == _GOING:
         yield objects.CompiledCondition("goes", matching.GOES)
         return
     if kind == PODS and "CREATE" in operations:
         new = [] if operations == _CREATE else ["request.operation != 'CREATE'"]
-        yield objects.CompiledCondition("no-static-pod", any_of([*new, negate(matching.STATIC_POD)]))
+        yield objects.CompiledCondition(
+            "no-static-pod",
+            any_of([*new, negate(matching.STATIC_POD)]),
+        )
     if "UPDATE" in operations:
-        yield objects.CompiledCondition("not-being-deleted", "!has(object.metadata.deletionTimestamp)")
+        yield objects.CompiledCondition(
+            "not-being-deleted",
+            "!has(object.metadata.deletionTimestamp)",
+        )
     if "UPDATE" in operations and kind == PODS:
-        # Otherwise a pod that violates a newer rule could not lose a finalizer, or renew a leader election's label
+        # Otherwise a pod that violates a newer rule could not lose a
+        # finalizer, or renew a leader election's label
         reads = reads_on_update(Policies(priority=(policy,)))
         tests = [changed("spec") if part == "spec" else changed_metadata(part) for part in sorted(reads.parts)]
         if "labels" not in reads.parts:
             tests += [changed_key("labels", key) for key in sorted(reads.labels - {MARK})]
-        yield objects.CompiledCondition("changes-what-is-read", any_of(["request.operation == 'CREATE'", *tests]))
+        yield objects.CompiledCondition(
+            "changes-what-is-read",
+            any_of(["request.operation == 'CREATE'", *tests]),
+        )
     ranges = [row.rule.reserve for row in rows if row.rule.reserve is not None]
     if policy.conditions and len(ranges) == len(rows):
-        # A condition that fails refuses; so it is not evaluated for a value that no rule here is about.
+        # A condition that fails refuses; so it is not evaluated for a
+        # value that no rule here is about.
         value = "object.value" if kind == CLASSES else "object.spec.?priority.orValue(0)"
         inside = (f"({value} >= {reserve.from_} && {value} <= {reserve.to})" for reserve in ranges)
         yield objects.CompiledCondition("in-a-reserved-range", any_of(inside))

@@ -85,7 +85,8 @@ class Sink:
     def annotation(self, key: str) -> tuple[str, list[str]]:
         """The literal of what classes say for an annotation.
 
-        And the classes of which it is not in the table, because it cannot be recorded, or there is no room for it.
+        And the classes of which it is not in the table, because it
+        cannot be recorded, or there is no room for it.
         """
         room, rows, left_out = LONGEST_EXPRESSION, list[tuple[str, str]](), list[str]()
         for class_ in self._classes:
