@@ -94,8 +94,13 @@ def _issue(
     issuer, ends, signs = subject, now + lifetime, authority is None
     if authority is not None:
         issuer, ends = authority.certificate.subject, min(ends, authority.certificate.not_valid_after_utc)
-        signer = authority.certificate.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
-        extensions = (x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(signer), *extensions)
+        signer = authority.certificate.extensions.get_extension_for_class(
+            x509.SubjectKeyIdentifier,
+        ).value
+        extensions = (
+            x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(signer),
+            *extensions,
+        )
     granted = ("key_cert_sign", "crl_sign") if signs else ("digital_signature",)
     usage = {name: name in granted for name in signature(x509.KeyUsage).parameters}
     builder = (

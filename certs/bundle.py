@@ -49,7 +49,10 @@ class Bundle:
 
     def issuer(self) -> x509.Certificate | None:
         """The trusted authority that signed the serving certificate."""
-        return next((ca for ca in self.authorities if signed_by(self.serving.certificate, ca)), None)
+        return next(
+            (ca for ca in self.authorities if signed_by(self.serving.certificate, ca)),
+            None,
+        )
 
     def files(self) -> dict[str, bytes]:
         """The bundle as files or Secret data."""
@@ -102,7 +105,9 @@ def _pair(certificate: x509.Certificate, files: Mapping[str, bytes], name: str) 
     except (ValueError, TypeError) as error:
         raise BundleError(f"{name}.key holds no private key in PEM: {error}") from error
     if not isinstance(key, ec.EllipticCurvePrivateKey):
-        raise BundleError(f"{name}.key is not an ECDSA key, so it comes from elsewhere and is left alone")
+        raise BundleError(
+            f"{name}.key is not an ECDSA key, so it comes from elsewhere and is left alone",
+        )
     if key.public_key() != certificate.public_key():
         raise BundleError(f"{name}.key does not belong to {name}.crt")
     return KeyPair(certificate, key)

@@ -36,9 +36,9 @@ users:
 def write_client_files(directory: Path, host: str, now: datetime, lifetime: timedelta) -> list[Path]:
     """Write a new authority's certificate, a client certificate and what leads an API server to it; the files.
 
-    The authority's key is not kept: it signs this one certificate, so nobody else gets one. `host` is as API
-    servers look it up: `SERVICE.NAMESPACE.svc` or the host of a URL, with a port if that is not 443. Raises
-    FileExistsError for files from before.
+    The authority's key is not kept: it signs this one certificate, so nobody else gets one. `host`
+    is as API servers look it up: `SERVICE.NAMESPACE.svc` or the host of a URL, with a port if that
+    is not 443. Raises FileExistsError for files from before.
     """
     directory.mkdir(parents=True, exist_ok=True)
     authority = make_authority(now, lifetime)
@@ -52,7 +52,9 @@ def write_client_files(directory: Path, host: str, now: datetime, lifetime: time
     }
     existing = [name for name in files if (directory / name).exists()]
     if existing:
-        raise FileExistsError(f"{directory} holds {', '.join(existing)} already; name a new directory")
+        raise FileExistsError(
+            f"{directory} holds {', '.join(existing)} already; name a new directory",
+        )
     for name, content in files.items():
         with open(directory / name, "xb", opener=partial(os.open, mode=0o600)) as file:
             file.write(content)

@@ -34,7 +34,9 @@ class CertificateSettings:
         if self.lifetime < 6 * SETTLE:
             raise ValueError("a serving certificate must be valid for an hour at least")
         if self.authority_lifetime < 3 * self.lifetime:
-            raise ValueError("an authority must be valid at least three times as long as a serving certificate")
+            raise ValueError(
+                "an authority must be valid at least three times as long as a serving certificate",
+            )
 
 
 def renew_authority(
@@ -42,8 +44,8 @@ def renew_authority(
 ) -> Bundle:
     """The bundle with a new authority if it is time for one, and without what has expired; without any, a first bundle.
 
-    It is time when the authority would not outlive two more serving certificates. `force` makes a new one unless the
-    last is still settling. Returns the same object if nothing changes.
+    It is time when the authority would not outlive two more serving certificates. `force` makes a
+    new one unless the last is still settling. Returns the same object if nothing changes.
     """
     if bundle is None:
         authority = make_authority(now, settings.authority_lifetime)
@@ -61,10 +63,11 @@ def renew_serving(
 ) -> Bundle:
     """The bundle with a new serving certificate if it is time for one.
 
-    It is time when two thirds of its validity have passed, when a name is missing, or when a newer authority has
-    settled. The certificate it replaces is remembered until it expires. Call this only when the bundle's authorities
-    are known to the API servers. If they were told just now (`spreading`), the newest authority signs at the next
-    look, however old it is. Returns the same object if nothing changes.
+    It is time when two thirds of its validity have passed, when a name is missing, or when a newer
+    authority has settled. The certificate it replaces is remembered until it expires. Call this
+    only when the bundle's authorities are known to the API servers. If they were told just now
+    (`spreading`), the newest authority signs at the next look, however old it is. Returns the same
+    object if nothing changes.
     """
     current = bundle.serving.certificate
     begins, ends = current.not_valid_before_utc, current.not_valid_after_utc

@@ -45,9 +45,9 @@ async def maintain(
 ) -> Bundle:
     """Bring Secret and `caBundle` up to date, renewing what is due; the certificates as they are then.
 
-    `secret` is its namespace and name, `configurations` are names of Mutating- and ValidatingWebhookConfigurations. To
-    be called at start and about once a minute. Raises BundleError for a Secret from elsewhere, and whatever the client
-    raises.
+    `secret` is its namespace and name, `configurations` are names of Mutating- and
+    ValidatingWebhookConfigurations. To be called at start and about once a minute. Raises
+    BundleError for a Secret from elsewhere, and whatever the client raises.
     """
     bundle = await _update(api, secret, lambda held: renew_authority(held, settings, now(), force=rotate_authority))
     # A new authority must be trusted before anything it signed is served.

@@ -98,7 +98,10 @@ def _bounded(line: Line) -> bytes:
             fields = msgspec.json.decode(encoded)
             for key, value in fields.items():
                 if isinstance(value, str):
-                    fields[key] = bounded(value, _LONGEST_ACCOUNT if key in _ACCOUNTS else _LONGEST_TEXT)
+                    fields[key] = bounded(
+                        value,
+                        _LONGEST_ACCOUNT if key in _ACCOUNTS else _LONGEST_TEXT,
+                    )
             encoded = _json_line(fields)
         if len(encoded) <= _LONGEST_LINE:
             return encoded

@@ -40,7 +40,8 @@ def probes(
 ) -> web.Application:
     """The application of the health port.
 
-    `exposition` gives the metrics as text; `problem` says what only a new process can repair, or is empty.
+    `exposition` gives the metrics as text; `problem` says what only a
+    new process can repair, or is empty.
     """
 
     async def healthz(_request: web.Request) -> web.Response:
@@ -63,7 +64,9 @@ def probes(
         return web.Response(body=exposition(), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     app = web.Application()
-    app.add_routes([web.get("/healthz", healthz), web.get("/readyz", readyz), web.get("/metrics", metrics)])
+    app.add_routes(
+        [web.get("/healthz", healthz), web.get("/readyz", readyz), web.get("/metrics", metrics)],
+    )
     return app
 
 
@@ -77,7 +80,10 @@ async def plain_port(app: web.Application, address: str, port: int, *, option: s
     await runner.setup()
     try:
         with bind(address, port, option) as sock:
-            listening = await asyncio.get_running_loop().create_server(partial(_connection, runner), sock=sock)
+            listening = await asyncio.get_running_loop().create_server(
+                partial(_connection, runner),
+                sock=sock,
+            )
             try:
                 yield sock.getsockname()[1]
             finally:

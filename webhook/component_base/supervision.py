@@ -43,9 +43,12 @@ class Supervisor:
         task = self._tasks.setdefault(name, _Task())
         while True:
             task.running_since = time.monotonic()
-            # A cancellation from within is an end of the work as any other; one of this task is raised
+            # A cancellation from within is an end of the work as any
+            # other; one of this task is raised
             [end] = await asyncio.gather(work(), return_exceptions=True)
-            returned = RuntimeError("it returned, although it is meant to run until the process ends")
+            returned = RuntimeError(
+                "it returned, although it is meant to run until the process ends",
+            )
             error = end if isinstance(end, BaseException) else returned
             task.forgive()
             task.running_since, task.error = math.inf, str(error) or type(error).__name__

@@ -57,7 +57,8 @@ class KeptPolicies:
     async def write(self, files: Mapping[str, str], given_up: Iterable[str] = ()) -> bool:
         """Keep these files instead of what `read` last showed; False if somebody else was faster. Raises ApiError.
 
-        `given_up` are the ids of what they give up. Other replicas, whose files are older, know by it that it is meant.
+        `given_up` are the ids of what they give up. Other replicas,
+        whose files are older, know by it that it is meant.
         """
         annotations = {"giveway.dev/written-by": "giveway; change the ConfigMap giveway-policies instead"}
         if ids := " ".join(dict.fromkeys(given_up)):
@@ -86,12 +87,16 @@ class KeptPolicies:
     async def end_allowance(self) -> None:
         """Take the annotation that served a change off, so that it serves no other; one that changed meanwhile stays.
 
-        Raises no ApiError: the policies are in use all the same, it is told once, and the next call tries again.
+        Raises no ApiError: the policies are in use all the same, it
+        is told once, and the next call tries again.
         """
         if not self._served:
             return
         path = f"/metadata/annotations/{ALLOW_REMOVAL.replace('/', '~1')}"
-        patch = [{"op": "test", "path": path, "value": self._served}, {"op": "remove", "path": path}]
+        patch = [
+            {"op": "test", "path": path, "value": self._served},
+            {"op": "remove", "path": path},
+        ]
         patched = self._client.patch(CONFIG_MAP.path(self.namespace, POLICIES), patch, kind="json")
         try:
             if await unless_absent(patched, _NOT_FOUND, _INVALID) is not None:
@@ -113,7 +118,8 @@ class KeptPolicies:
 def files_by_key(files: Iterable[tuple[str, str]]) -> dict[str, str]:
     """Policies, as pairs of name and text, as the data of a ConfigMap, of which `texts_of` gives them back.
 
-    Every name is a key, each key is there once, and each is that of a policy file: names of objects end in no suffix.
+    Every name is a key, each key is there once, and each is that of a
+    policy file: names of objects end in no suffix.
     """
     data: dict[str, str] = {}
     for path, text in files:

@@ -77,7 +77,10 @@ class Manager:
     def checks(self) -> list[ReadinessCheck]:
         """The conditions of readiness."""
         policies = ReadinessCheck("policies", not self.policies_problem(), self.policies.describe())
-        return [policies, *(check for component in self._components for check in component.checks())]
+        return [
+            policies,
+            *(check for component in self._components for check in component.checks()),
+        ]
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as running:
@@ -96,7 +99,8 @@ class Manager:
         """Log first, then policies, probes, components and tasks; what is entered is left in the other order."""
         options = self.options
         running.enter_context(log_records(self.log))
-        # Files are followed as they are before they are first loaded: a change meanwhile is not missed.
+        # Files are followed as they are before they are first loaded:
+        # a change meanwhile is not missed.
         files = [FollowedFiles([options.policies], self._reload_policies)]
         files += [followed for component in self._components for followed in component.files()]
         tasks: dict[str, Callable[[], Awaitable[object]]] = {"files": partial(follow, files, options.poll_interval)}

@@ -149,7 +149,8 @@ class PolicyChooser:
                     await self._replace(choice)
                 self.settled.set()
                 if self._judge and self._kept is not None:
-                    # Keep what is in use now. If somebody else kept another set meanwhile, it must be looked at
+                    # Keep what is in use now. If somebody else kept
+                    # another set meanwhile, it must be looked at
                     unchanged = in_force is not None and choice.texts == in_force.texts
                     there = unchanged and (self._kept.is_there or not choice.texts)
                     given_up = removals(in_force.loaded.policies, choice.loaded.policies) if in_force else []
@@ -233,7 +234,8 @@ class PolicyChooser:
     def _widened(self, kept: _Set) -> tuple[object, ...]:
         """What another kept set gives up of sound files although nobody said that it may go; empty if it is nothing.
 
-        A replica that takes files into use notes what they give up, so one whose files are older still lets it be.
+        A replica that takes files into use notes what they give up,
+        so one whose files are older still lets it be.
         """
         policies = self._offered.loaded.policies
         if self._kept is None or self._allow_removal or self._offered.problem or policies == Policies():

@@ -42,7 +42,9 @@ class Reconciliation(Component):
             client,
             Policies(),
             options,
-            tell=lambda fields: manager.log.write({"time": rfc3339_micro(time.time()), "level": "info", **fields}),
+            tell=lambda fields: manager.log.write(
+                {"time": rfc3339_micro(time.time()), "level": "info", **fields},
+            ),
             registry=manager.metrics.registry,
             supervisor=manager.supervisor,
         )

@@ -69,8 +69,8 @@ def _mutating(target: WebhookTarget) -> list[Entry]:
     """Those that fill in: new pods, PriorityClasses, and the probe."""
     entry = partial(_entry, target, MUTATING)
     completed = [MANIFEST_AGAIN] if target.priority_plugin else [MANIFEST_AGAIN, *map(left_out, _RESOLVED)]
-    # A manifest that knows nothing of what the pod was given. It can refuse nothing: if an update stays as it is sent,
-    # the API server and validation refuse what may not change
+    # A manifest that knows nothing of what the pod was given. It can refuse nothing: if an
+    # update stays as it is sent, the API server and validation refuse what may not change
     update = (
         entry("pods-update", [_rule("", ["pods"], ["UPDATE"])], {"leaves-something-out": _any_of(completed)}) | _OPEN
     )
@@ -93,14 +93,16 @@ def _validating(policies: Policies, target: WebhookTarget) -> list[Entry]:
     # A user name may have quotes in it
     reconciler = target.reconciler.replace("\\", "\\\\").replace("'", "\\'")
     of_others = {"not-the-reconciler": f"request.userInfo.username != '{reconciler}'"}
-    # A kubelet's update of the status changes no mark, and never travels, also of a pod that is being deleted
+    # A kubelet's update of the status changes no mark, and never
+    # travels, also of a pod that is being deleted
     on_status = of_others | {"protected-keys": _of_marks(changed_key, protected)}
     # What a Binding carries goes to the pod. It has no spec, and there is no old one
     on_binding = {"protected-keys": _of_marks(present_key, protected)}
     workloads: dict[str, list[str]] = {}
     for group, resource in WORKLOADS:
         workloads.setdefault(group, []).append(resource)
-    # The policies' own ConfigMap. The servers check it again when they load it, so it need not wait for them
+    # The policies' own ConfigMap. The servers check it again when
+    # they load it, so it need not wait for them
     own_policies = entry(
         "policies", [_rule("", ["configmaps"], _BOTH)], {"the-policies": f"request.name == '{POLICIES}'"}
     )
@@ -109,11 +111,14 @@ def _validating(policies: Policies, target: WebhookTarget) -> list[Entry]:
         *_system_pods(target, VALIDATING),
         entry("pods-status", [_rule("", ["pods/status"], ["UPDATE"])], on_status),
         entry("pods-binding", [_rule("", ["pods/binding", "bindings"], ["CREATE"])], on_binding),
-        # Templates are judged where their author sees the answer. Their pods are judged again, and so are the groups
-        # that are made of templates: nothing is lost if nobody answers
+        # Templates are judged where their author sees the answer. Their pods are judged again,
+        # and so are the groups that are made of templates: nothing is lost if nobody answers
         entry("workloads", [_rule(*rows, _BOTH) for rows in workloads.items()], {"new-template": _NEW_TEMPLATE})
         | _OPEN,
-        entry("priorityclasses", [_rule(_SCHEDULING, ["priorityclasses"], [*_BOTH, "DELETE"], scope="Cluster")]),
+        entry(
+            "priorityclasses",
+            [_rule(_SCHEDULING, ["priorityclasses"], [*_BOTH, "DELETE"], scope="Cluster")],
+        ),
         entry("podgroups", [_groups("podgroups")], _NEW_GROUP),
         entry("podgroup-templates", [_groups("workloads")], _NEW_GROUP) | _OPEN,
         own_policies | _OPEN | _own(target),
@@ -149,9 +154,9 @@ def present_key(field: str, key: str) -> str:
 def pod_condition(reads: Reads, protected: Collection[str]) -> str:
     """Which CREATEs and UPDATEs of pods are asked about: all new pods, and changes of what is read.
 
-    Taking a finalizer off, as the Job controller does with every pod that ended, or renewing an annotation by which
-    somebody holds a lead must not wait for the webhook. Of a pod that is being deleted only the protected keys are
-    asked about. It cannot fail on any pod.
+    Taking a finalizer off, as the Job controller does with every pod that ended, or renewing
+    an annotation by which somebody holds a lead must not wait for the webhook. Of a pod that
+    is being deleted only the protected keys are asked about. It cannot fail on any pod.
     """
     tests = [changed(f"spec.?{field}") for field in PRESERVED]
     tests = [changed("spec")] if "spec" in reads.parts else tests
@@ -207,7 +212,8 @@ def _entry(
         "name": f"{name}.{PHASES[kind]}.giveway.dev",
         "clientConfig": client,
         "rules": rules,
-        # What the cluster needs to get back on its feet, and the webhook itself, must not wait for it
+        # What the cluster needs to get back on its feet, and the
+        # webhook itself, must not wait for it
         "namespaceSelector": _outside_exempt(_named("NotIn", "kube-system", target.namespace)) if namespaced else {},
         "objectSelector": {},
         "matchConditions": [{"name": what, "expression": test} for what, test in (conditions or {}).items()],

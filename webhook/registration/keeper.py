@@ -159,7 +159,8 @@ class Keeper(Component):
         if not configurations:
             self._report(f"there is none named {CONFIGURATION}: nothing is sent to this webhook", logging.WARNING)
             return False
-        # The file's authorities; if somebody else renews those in use, then these for new entries, too
+        # The file's authorities; if somebody else renews those in
+        # use, then these for new entries, too
         given = base64.b64encode(self._trust()).decode()
         common = stored.trusted(configurations.values()) or given
 
@@ -184,7 +185,9 @@ class Keeper(Component):
             self._kept[kind] = mine, kept
             log.info("%s %s: %d entries written", kind, CONFIGURATION, len(wanted[kind]))
         self.in_force = len(configurations) == len(_PATHS)
-        self._report("in force" if self.in_force else f"in force in the {next(iter(configurations))} alone")
+        self._report(
+            "in force" if self.in_force else f"in force in the {next(iter(configurations))} alone",
+        )
         return False
 
     def _is_due(self, kind: str, configuration: Json, wanted: list[Entry], trust: Trust) -> bool:
@@ -222,7 +225,9 @@ class Keeper(Component):
             return False
         silent = ", ".join(PHASES[kind] for kind in kinds if PHASES[kind] in unanswered)
         if silent:
-            self._report(f"waiting: the API server does not reach this webhook yet ({silent}){advice}")
+            self._report(
+                f"waiting: the API server does not reach this webhook yet ({silent}){advice}",
+            )
         return not silent
 
     async def _withdraw(self) -> None:
@@ -241,7 +246,9 @@ class Keeper(Component):
         """Whether no other server follows this one, by its Deployment. Raises ApiError."""
         if self._deployment is None:
             return False
-        deployed = await unless_absent(self._api.get(DEPLOYMENT.path(self._target.namespace, self._deployment)))
+        deployed = await unless_absent(
+            self._api.get(DEPLOYMENT.path(self._target.namespace, self._deployment)),
+        )
         if deployed is None or deployed["metadata"].get("deletionTimestamp"):
             return True
         return bool(deployed["spec"].get("replicas", 1) == 0)

@@ -53,7 +53,8 @@ def silent_phases(heard: list[str]) -> tuple[str, ...]:
 async def send_probe(client: Client, own: str) -> Probe:
     """Ask through the entries of giveway, whose namespace is `own`, and find out why nobody answers if that is so.
 
-    Raises ApiError for a missing right: to patch the ConfigMap of the probe, or to create PriorityClasses.
+    Raises ApiError for a missing right: to patch the ConfigMap of the
+    probe, or to create PriorityClasses.
     """
     heard = await unless_absent(hear(client, own)) or []  # without the ConfigMap the fail-closed entry still tells
     silent, versions = silent_phases(heard), frozenset(match[1] for match in map(_VERSION.match, heard) if match)
