@@ -132,7 +132,9 @@ class Cost:
 
     def bound(self, size: int, elements: int) -> float:
         """As `estimate`, for the next powers of two, so that it is mostly known already; exact if that is much."""
-        rough = self._rounded(*(1 << (number - 1).bit_length() if number else 0 for number in (size, elements)))
+        rough = self._rounded(
+            *(1 << (number - 1).bit_length() if number else 0 for number in (size, elements)),
+        )
         return rough if rough <= BUDGET / 10 else self.estimate(size, elements)
 
 

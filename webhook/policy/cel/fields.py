@@ -93,8 +93,8 @@ def _data() -> _Fields:
 def unknown_fields(text: str, tree: Tree, about: Collection[str]) -> list[UnknownField]:
     """What the expression reads that does not exist, in the order of the text, each once.
 
-    `about` are the kinds of objects that it judges: `pods`, `priorityclasses` or both. With both, a field of one of
-    them is known.
+    `about` are the kinds of objects that it judges: `pods`,
+    `priorityclasses` or both. With both, a field of one of them is known.
     """
     walk = _Walk(tree, about)
     unknown = {(name, struct): known for name, struct, known in walk.absent}
@@ -193,7 +193,9 @@ class _Walk:
         if known_types or not value.types:
             return _Value(frozenset(known_types) or _ANYTHING, path)
         lacking = min(value.types)
-        self.absent.append((field, lacking, {name for type_ in value.types for name in structs[type_]}))
+        self.absent.append(
+            (field, lacking, {name for type_ in value.types for name in structs[type_]}),
+        )
         return _Value(path=path)
 
     def _comprehension(self, loop: Comprehension, scope: Scope) -> _Value:

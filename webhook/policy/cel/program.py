@@ -228,7 +228,8 @@ class Program(msgspec.Struct, frozen=True):
 def compile_bool(text: str) -> Program:
     """Compile an expression that must give a bool. Raises CelError.
 
-    What was compiled is remembered: an expression is compiled when its file is read, and again for the engine.
+    What was compiled is remembered: an expression is compiled when
+    its file is read, and again for the engine.
     """
     return _compile(text, _types().BOOL, "true or false")
 
@@ -251,7 +252,9 @@ def _compile(text: str, wanted: Any, words: str) -> Program:
     program = compiled(_env(), text, VARIABLES)
     kind = program.expression.return_type()
     if kind not in (wanted, _types().DYN):
-        raise CelError([CelProblem(1, 1, f"the expression gives {kind.name().lower()}; it must give {words}")])
+        raise CelError(
+            [CelProblem(1, 1, f"the expression gives {kind.name().lower()}; it must give {words}")],
+        )
     return program
 
 

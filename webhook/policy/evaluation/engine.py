@@ -64,7 +64,8 @@ class CompiledPolicy:
     def applicability(self, attributes: RequestAttributes, *, gives: bool = False) -> Applicability:
         """Whether the policy applies to the request: the first test or condition that does not hold says why not.
 
-        A condition that is false decides before one that cannot be evaluated (`matchconditions/matcher.go`).
+        A condition that is false decides before one that cannot be
+        evaluated (`matchconditions/matcher.go`).
         """
         reason = self.matches(attributes, gives=gives)
         if reason is not None:
@@ -240,7 +241,9 @@ class Engine:
 
     def judge_going(self, request: PolicyRequest) -> list[Verdict]:
         """What the rules about who may define and annotate classes, and no expression, say of one that is to go."""
-        evaluation = RuleEvaluation(RequestAttributes(request, CLASSES, request.object, request.old_object))
+        evaluation = RuleEvaluation(
+            RequestAttributes(request, CLASSES, request.object, request.old_object),
+        )
         attributes = evaluation.attributes
         for policy, rule in self._ranges(rules.DEFINE, attributes.value) if attributes.value is not None else ():
             if policy.matches(attributes) is None:

@@ -54,8 +54,8 @@ class ManagedClasses:
     def managed_if_generated(self, prefix: str) -> Managed | None:
         """The policy that may manage a PriorityClass whose name the API server makes of this `generateName`.
 
-        A glob that matches any name with this prefix counts; a name without `*` does not, because the API server
-        chooses the rest of the name at random.
+        A glob that matches any name with this prefix counts; a name without `*`
+        does not, because the API server chooses the rest of the name at random.
         """
         if not prefix or prefix.startswith("system-"):
             return None

@@ -49,8 +49,8 @@ class Rights:
 def parts_of(match: RequestMatch, *, gives: bool = False) -> list[Test]:
     """Compile a `match`: one test for each part that is named, the cheap ones first, and all must hold.
 
-    `gives` says that something is given or let off, not restricted. Namespaces say nothing about a PriorityClass, which
-    lies in none: there those parts always hold.
+    `gives` says that something is given or let off, not restricted. Namespaces say
+    nothing about a PriorityClass, which lies in none: there those parts always hold.
     """
     tests: list[Test] = []
     if match.operations is not None:
@@ -94,8 +94,8 @@ def _asked_by(subjects: tuple[Subject, ...], *, gives: bool, by_namespace: bool)
 def _labelled(selector: LabelSelector, *, gives: bool) -> Test:
     """Whether the labels are selected: those before or after an update, or both if something is given.
 
-    Nobody escapes a restriction by taking a label off, or gains a right by putting one on. Labels that are not known
-    are taken for those that give no right and lift no restriction.
+    Nobody escapes a restriction by taking a label off, or gains a right by putting one on.
+    Labels that are not known are taken for those that give no right and lift no restriction.
     """
     selected, enough = label_matcher(selector), all if gives else any
 
@@ -114,7 +114,8 @@ def _labelled(selector: LabelSelector, *, gives: bool) -> Test:
 def exclusion(exclude: RequestMatch | None) -> list[Test]:
     """Compile an `exclude`: a test that gives the reason if the request is excluded; none if nothing is.
 
-    Everything named must hold for a request to be excluded; no PriorityClass lies in an excluded namespace.
+    Everything named must hold for a request to be excluded; no
+    PriorityClass lies in an excluded namespace.
     """
     if exclude is None or exclude == RequestMatch():
         return []

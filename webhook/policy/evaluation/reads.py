@@ -44,8 +44,9 @@ class Reads(msgspec.Struct, frozen=True):
 def reads_on_update(policies: Policies) -> Reads:
     """What decides about an UPDATE of a pod, beyond the fields in PRESERVED.
 
-    Rules on PriorityClasses and reserved ranges read nothing else, so they add nothing to it. What else a rule reads
-    is read with what narrows it: the conditions of its policy, and the labels by which the policy selects.
+    Rules on PriorityClasses and reserved ranges read nothing else, so they
+    add nothing to it. What else a rule reads is read with what narrows it:
+    the conditions of its policy, and the labels by which the policy selects.
     """
     parts, labels, annotations = set[str](), {MARK}, set(protected_annotations(policies))
     for policy in policies.priority:

@@ -139,8 +139,9 @@ class RequestAttributes:
     def by_controller(self) -> bool:
         """Whether a service account surely makes the pod, or the workload, for someone else.
 
-        Service accounts of kube-system always do, and so does whoever makes an object with a controller. Whoever makes
-        the object writes its ownerReferences, so they may only take rights away.
+        Service accounts of kube-system always do, and so does whoever
+        makes an object with a controller. Whoever makes the object
+        writes its ownerReferences, so they may only take rights away.
         """
         user = self.request.user.username
         by_system = user.startswith(KUBE_SYSTEM_ACCOUNT) or user == CONTROLLER_MANAGER
@@ -170,7 +171,8 @@ class RequestAttributes:
     def annotation_changes(self, keys: Iterable[str]) -> dict[str, AnnotationChange]:
         """Which of these annotations the request sets, changes or removes.
 
-        At CREATE a value equal to the PriorityClass's own counts as copied from there. It is no change.
+        At CREATE a value equal to the PriorityClass's own counts as
+        copied from there. It is no change.
         """
         new = strings(self.new, "annotations")
         if self.operation == "CREATE":

@@ -250,7 +250,8 @@ def shield_verdicts(
 ) -> list[Verdict]:
     """What the rules that apply, or else the built-in one, say of these changes.
 
-    `elsewhere` gives the rules that do not apply, with why not: it is told of those that would allow the change.
+    `elsewhere` gives the rules that do not apply, with why not: it is
+    told of those that would allow the change.
     """
     verdicts: list[Verdict] = []
     operation = attributes.operation

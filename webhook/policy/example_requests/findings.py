@@ -120,8 +120,8 @@ class _Asked:
     def _rows(self, rule_id: str, question: RuleQuestion) -> list[list[_Answered]]:
         """Requests with their answers, near the plain one and near one that the rule is about.
 
-        A row has one request, and the same with what its author may choose for nothing: a little of everything, and
-        what takes the near one out of the rule.
+        A row has one request, and the same with what its author may choose for
+        nothing: a little of everything, and what takes the near one out of the rule.
         """
         parts, about = [*question.fixed, *question.free], len(question.fixed)
         plain = [settings[0] for settings in parts]
@@ -259,7 +259,8 @@ def _apart(rule_id: str, about: str, rows: list[list[_Answered]]) -> list[Exampl
     for asked in askers.values():
         met_by_controller, by_controller = asked.get(CONTROLLER.username, (None, None))
         unlike = (row for row in asked.values() if row[0] != met_by_controller)
-        # Who lacks a right and is refused may make the workload all the same where its pods have one
+        # Who lacks a right and is refused may make the workload all
+        # the same where its pods have one
         lacking = asked.get(ANYBODY.username, (False, None))[0]
         other = next((example for met, example in unlike if not (met and lacking)), None)
         if by_controller is not None and other is not None:
@@ -270,8 +271,8 @@ def _apart(rule_id: str, about: str, rows: list[list[_Answered]]) -> list[Exampl
 def _let_out(rule_id: str, about: str, rows: list[list[_Answered]], *, everywhere: bool) -> Example | None:
     """A request by somebody without any right that gets through all the same, by what its author chooses.
 
-    `everywhere`: the first request counts as well, in a namespace that no policy means: a range is reserved there, too,
-    and nobody means to exclude it. Who defines a class chooses its name.
+    `everywhere`: the first request counts as well, in a namespace that no policy means: a range
+    is reserved there, too, and nobody means to exclude it. Who defines a class chooses its name.
     """
     for (plain, said), *others in (row for row in rows if row[0][0].get(USER) is ANYBODY):
         if not _refused(said):

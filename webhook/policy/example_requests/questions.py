@@ -60,7 +60,9 @@ class RuleQuestion(NamedTuple):
 def near(parts: Parts, request: Sequence[Settings]) -> Iterator[list[Settings]]:
     """Requests, part by part, that differ from one in nothing, in one part, in two parts and so on."""
     for places in chain.from_iterable(combinations(range(len(parts)), count) for count in range(len(parts) + 1)):
-        for values in product(*([row for row in parts[at] if row is not request[at]] for at in places)):
+        for values in product(
+            *([row for row in parts[at] if row is not request[at]] for at in places),
+        ):
             changed = dict(zip(places, values, strict=True))
             yield [changed.get(at, settings) for at, settings in enumerate(request)]
 
@@ -116,7 +118,9 @@ def _question(
     spaces: list[Settings] = [((NAMESPACE, name),) for name in (UNNAMED, *samples(names, dots=False))]
     asking: list[Settings] = [((USER, user),) for user in users]
     both = own | read
-    decided = list(_decided(declared, about, resource, both | {NAME: [*both.get(NAME, ()), *listed]}))
+    decided = list(
+        _decided(declared, about, resource, both | {NAME: [*both.get(NAME, ()), *listed]}),
+    )
     return RuleQuestion(about, resource, [decided, spaces if resource == PODS else [()], *places, asking], free)
 
 

@@ -25,7 +25,8 @@ _ALMOST = 0.9
 def check_together(policies: Policies, readers: Readers, known_classes: Collection[str] | None = None) -> None:
     """Note everything that is wrong between policies.
 
-    If it is known which PriorityClasses there are, by name or glob, those that are not known are noted, too.
+    If it is known which PriorityClasses there are, by name or glob,
+    those that are not known are noted, too.
     """
     if known_classes is not None:
         _known(readers, known_classes)

@@ -60,8 +60,8 @@ class PolicySource(NamedTuple):
 def texts_in(directory: Path) -> PolicyTexts:
     """The `*.yaml` and `*.yml` files directly in a directory, in the order of their names, or one file, by their paths.
 
-    Files are regular ones, also through links as in a ConfigMap mount, whose own `..data` entries are hidden by their
-    dot.
+    Files are regular ones, also through links as in a ConfigMap
+    mount, whose own `..data` entries are hidden by their dot.
     """
     result = PolicyTexts([], [])
     try:
@@ -85,8 +85,8 @@ def texts_in(directory: Path) -> PolicyTexts:
 def texts_of(name: str, data: Mapping[str, Any], binary: Iterable[str] = ()) -> PolicyTexts:
     """The policy files in the data of a ConfigMap that messages call by this name, in the order of their keys.
 
-    Whatever else is in the data is no policy file, also what no API server has checked yet. `binary` are the keys of
-    `binaryData`, in which kubectl puts a file that is not UTF-8.
+    Whatever else is in the data is no policy file, also what no API server has checked yet.
+    `binary` are the keys of `binaryData`, in which kubectl puts a file that is not UTF-8.
     """
     unread = "this is binaryData, in which a file is that is not UTF-8; save the file as UTF-8"
     files = sorted((key, text) for key, text in data.items() if key.endswith(SUFFIXES) and isinstance(text, str))
@@ -135,8 +135,9 @@ class Loaded(msgspec.Struct, frozen=True):
 def load(directory: Path, known_classes: Collection[str] | None = None, uses: Uses = ()) -> Loaded:
     """Read the policy files of a directory, or one file (`texts_in`).
 
-    With `known_classes`, names or globs, PriorityClasses that are not among them are found, too. `uses` as in
-    `use_once`. Nothing is raised for what is in them or for files that cannot be read: that is in the findings.
+    With `known_classes`, names or globs, PriorityClasses that are not among
+    them are found, too. `uses` as in `use_once`. Nothing is raised for what
+    is in them or for files that cannot be read: that is in the findings.
     """
     return load_texts(*texts_in(directory), known_classes=known_classes, uses=uses)
 
@@ -162,8 +163,8 @@ def load_texts(
 
     `known_classes` and `uses` are as in `load`.
 
-    All of it is used once, as of `now` (seconds since the epoch; the clock's time if None). No file is begun after so
-    many `seconds` of this thread.
+    All of it is used once, as of `now` (seconds since the epoch; the clock's
+    time if None). No file is begun after so many `seconds` of this thread.
     """
     end = time.thread_time() + seconds
     readers: dict[str, Reader] = {}
@@ -240,8 +241,8 @@ def _document(root: YamlNode, reader: Reader) -> Any:
 def use_once(policies: Policies, readers: dict[str, Reader], now: float, uses: Uses = ()) -> Policies:
     """The policies, if all that they say can be used at `now` (seconds since the epoch) and at the ends they name.
 
-    `uses` is what is made of them elsewhere; each is called with the policies and `now`. Of others there are none: each
-    part that raises is noted as an error at its place.
+    `uses` is what is made of them elsewhere; each is called with the policies and `now`.
+    Of others there are none: each part that raises is noted as an error at its place.
     """
     parts = list(_parts(policies))
     whole = _failure(policies, now, uses) if parts else None

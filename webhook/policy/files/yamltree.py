@@ -92,7 +92,8 @@ def documents(text: str) -> Iterator[YamlNode]:
 def problem_of(error: MarkedYAMLError) -> tuple[int, int, str]:
     """Line and column, from 1, where a parser gave up, ruamel's or libyaml, and why.
 
-    That is in words for the author of the text; as the parser says it, if it is none of what is known.
+    That is in words for the author of the text; as the parser says
+    it, if it is none of what is known.
     """
     mark = error.problem_mark or error.context_mark
     problem = " ".join(str(error.problem or error.context or "not YAML").split())
@@ -159,7 +160,9 @@ class _Composer:
         """Read what is in a list or mapping."""
         while not isinstance(event := next(self._events), events.SequenceEndEvent | events.MappingEndEvent):
             if isinstance(node, YamlSequence):
-                node.items.append(self._node(event, f"{node.path}[{len(node.items)}]"[:_LONGEST_PATH], depth))
+                node.items.append(
+                    self._node(event, f"{node.path}[{len(node.items)}]"[:_LONGEST_PATH], depth),
+                )
                 continue
             key = self._node(event, "", depth)
             name = key.text if isinstance(key, YamlScalar) else "?"

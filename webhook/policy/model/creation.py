@@ -80,7 +80,9 @@ def creation_record(labels: Mapping[str, str], annotations: Mapping[str, str], k
     """
     had = {key: labels[key] for key in (*GROUP_LABELS, *keys) if key in labels}
     named = {key: annotations[key] for key in GROUP_ANNOTATIONS if _is_name(annotations.get(key, ""))}
-    return msgspec.json.encode(_Creation(had, named, tuple(key for key in keys if key not in labels))).decode()
+    return msgspec.json.encode(
+        _Creation(had, named, tuple(key for key in keys if key not in labels)),
+    ).decode()
 
 
 def at_creation(meta: ObjectMeta) -> ObjectMeta:

@@ -39,7 +39,10 @@ class PolicyException(msgspec.Struct, frozen=True, kw_only=True):
     def check(values: Values, nodes: Nodes, reader: Reader) -> None:
         """It is for somebody, and means whom it names."""
         if values.get("match") == RequestMatch():
-            reader.error(nodes["match"], "this excepts everybody: name who is meant, or turn the rules to warn")
+            reader.error(
+                nodes["match"],
+                "this excepts everybody: name who is meant, or turn the rules to warn",
+            )
         elif "match" in values:
             check_rights((values["match"],), nodes["match"], reader)
 
@@ -62,8 +65,8 @@ class PriorityPolicy(msgspec.Struct, frozen=True, kw_only=True):
     def check(values: Values, nodes: Nodes, reader: Reader) -> None:
         """Names are there once, an exception is from rules that refuse, and `match` does not hit everybody's pods.
 
-        Rules and conditions share the names by which `policy/name` is found in messages. The rules are made here, where
-        their enforcement is known.
+        Rules and conditions share the names by which `policy/name` is found in
+        messages. The rules are made here, where their enforcement is known.
         """
         enforcement, seen = values.get("enforcement", Enforcement.ENFORCE), dict[str, int]()
         rules = tuple(PriorityRule(**{"enforcement": enforcement, **rule}) for rule in values.get("rules", ()))
@@ -99,8 +102,8 @@ class PriorityPolicy(msgspec.Struct, frozen=True, kw_only=True):
 def _check_requesters(match: RequestMatch, rules: tuple[PriorityRule, ...], nodes: Nodes, reader: Reader) -> None:
     """Refuse a `match` by subjects that name no controller, over rules that restrict new pods.
 
-    Such rules hold for the pods of controllers all the same, and refuse those of everybody's workloads, so the policy
-    must say that it means it (docs/policies.md, "Who asks").
+    Such rules hold for the pods of controllers all the same, and refuse those of everybody's
+    workloads, so the policy must say that it means it (docs/policies.md, "Who asks").
     """
     if match.subjects is None or match.by_namespace or "CREATE" not in (match.operations or ("CREATE",)):
         return

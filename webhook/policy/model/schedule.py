@@ -128,7 +128,8 @@ def _windows(schedule: Schedule, after: float) -> Iterator[tuple[float, float]]:
         for begins in CronSim(schedule.cron, _local(after, zone)):
             at = begins.timestamp()
             if at > last:
-                # Adding goes by the clocks; in an hour that is there twice the end is in the same one as the beginning.
+                # Adding goes by the clocks; in an hour that is there
+                # twice the end is in the same one as the beginning.
                 yield at, (begins + lasts).replace(fold=begins.fold).timestamp()
                 last = at
 

@@ -185,6 +185,8 @@ class Victims(msgspec.Struct, frozen=True, kw_only=True):
         signals = [signal.annotation for signal in self.signals]
         of_class = (MINIMUM_PREEMPTABLE_PRIORITY, TOLERATION_SECONDS) if self.preemption_toleration else ()
         return (
-            frozenset((*self.annotations.preemptible, *self.annotations.protection, *signals, *of_class))
+            frozenset(
+                (*self.annotations.preemptible, *self.annotations.protection, *signals, *of_class),
+            )
             | self.cost.annotations_read
         )

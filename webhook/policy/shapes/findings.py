@@ -120,8 +120,8 @@ class Reader:
     def nearest(self, word: str, options: Iterable[str]) -> str:
         """`; did you mean "x"?` if an option is near, else the options when they are few, else nothing.
 
-        The work is bounded: of many options those are looked at that stand next to the word in the alphabet, and none
-        for a finding that is not shown any more.
+        The work is bounded: of many options those are looked at that stand next to
+        the word in the alphabet, and none for a finding that is not shown any more.
         """
         if len(self._findings) >= _MOST_FINDINGS:
             return ""
@@ -140,8 +140,8 @@ class Reader:
     def excerpt(self, source: SourcePosition) -> str:
         """The line of a place in this file, numbered, and a caret below the place.
 
-        A long line is cut around it. What a terminal may not show, such as a tab, a control or a direction mark, is a
-        blank.
+        A long line is cut around it. What a terminal may not show,
+        such as a tab, a control or a direction mark, is a blank.
         """
         text = self.line(source.line)
         column = min(source.column, len(text) + 1)

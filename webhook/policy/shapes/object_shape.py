@@ -161,7 +161,9 @@ def mapping(
             if about is not None:
                 required = (field.required or REQUIRED in marks) and MAY_BE_ABSENT not in marks
                 name = yaml_name(field.name)
-                fields.append(Property(name, field.name, _shape(field.type), about, required, field.default))
+                fields.append(
+                    Property(name, field.name, _shape(field.type), about, required, field.default),
+                )
                 optional += [name] if NoneType in get_args(field.type.__origin__) else []
         text = doc or (model.__doc__ or "").partition("\n")[0]
         others = tuple(optional) if alternatives else ()
@@ -201,7 +203,9 @@ def _shape(hint: Any, marks: tuple[Any, ...] = ()) -> Shape:
     if get_origin(hint) is tuple:
         return ListOf(_shape(get_args(hint)[0]), least=int(FILLED in marks))
     if hint not in _SHAPES:
-        raise TypeError(f"{hint} does not say what may stand in the field: name a shape in its annotation")
+        raise TypeError(
+            f"{hint} does not say what may stand in the field: name a shape in its annotation",
+        )
     return _SHAPES[hint]
 
 

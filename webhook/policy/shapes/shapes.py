@@ -43,7 +43,10 @@ class Scalar:
         if not isinstance(node, YamlScalar):
             return reader.error(node, f"expected {self.what}, found {kind(node)}")
         if node.meaning == "null":
-            return reader.error(node, f"expected {self.what}, found nothing; give a value, or leave the field out")
+            return reader.error(
+                node,
+                f"expected {self.what}, found nothing; give a value, or leave the field out",
+            )
         try:
             return self.convert(node, reader)
         except ShapeError as error:
@@ -89,7 +92,9 @@ def one_of(what: str, options: Mapping[str, str], build: Callable[[str], Any] = 
 
     def convert(scalar: YamlScalar, reader: Reader) -> Any:
         if scalar.text not in options:
-            raise ShapeError(f'"{scalar.text[:80]}" is not {what}{reader.nearest(scalar.text, options)}')
+            raise ShapeError(
+                f'"{scalar.text[:80]}" is not {what}{reader.nearest(scalar.text, options)}',
+            )
         return build(scalar.text)
 
     described = "\n".join(f"- `{name}`: {text}" for name, text in options.items())
