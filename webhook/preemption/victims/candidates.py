@@ -59,18 +59,6 @@ class Candidate(NamedTuple):
     pdb_violations: int
 
 
-class _Victims(NamedTuple):
-    """Victims of some candidates: the place `of` each one's candidate among these, its row, its group, the budget.
-
-    The group is the id of that which goes with it, 0 for a pod that goes by itself.
-    """
-
-    of: Rows
-    rows: Rows
-    group: Rows
-    beyond_budget: Mask
-
-
 class Candidates(NamedTuple):
     """The victims of all candidates: of `nodes[i]` the `sizes[i]` rows of `pods` from `starts[i]` on.
 
@@ -161,12 +149,11 @@ class Candidates(NamedTuple):
 
     def all_victims(self) -> tuple[Rows, Rows]:
         """Every victim on whatever node: the number of its candidate, and its row."""
-        victims = self._victims(np.arange(len(self.nodes)))
-        return victims.of, victims.rows
+        return self._victims(np.arange(len(self.nodes)))[:2]
 
     def victims_of(self, number: int) -> Rows:
         """The rows of the victims of one candidate, on whatever node."""
-        return self._victims(np.array([number])).rows
+        return self._victims(np.array([number]))[1]
 
     def here(self) -> Mask:
         """Which of the `pods` are on the node of their candidate."""
@@ -177,14 +164,17 @@ class Candidates(NamedTuple):
         """How many of the victims of each candidate are on other nodes; there is at least one candidate."""
         return self.victim_counts() - np.add.reduceat(self.here().astype(np.int64), self.starts)
 
-    def _victims(self, numbers: Rows) -> _Victims:
-        """Every victim of these candidates, on whatever node."""
+    def _victims(self, numbers: Rows) -> tuple[Rows, Rows, Rows, Mask]:
+        """Every victim of these candidates, on whatever node: the place of its candidate among these, and its row.
+
+        Then the id of the group that goes with it, 0 for a pod that goes by itself, and whether it is beyond a budget.
+        """
         sizes = self.sizes[numbers]
         of = np.repeat(np.arange(len(sizes)), sizes)
         span = np.arange(len(of)) + (self.starts[numbers] - np.cumsum(sizes) + sizes)[of]
         here, violating = self.pods[span], self.violating[span]
         if self.group is None:
-            return _Victims(of, here, np.zeros(len(of), np.intp), violating)
+            return of, here, np.zeros(len(of), np.intp), violating
         group = self.group[span]
         single = group == 0
         pairs = np.unique(np.stack([of[~single], group[~single]]), axis=1)
@@ -194,7 +184,7 @@ class Candidates(NamedTuple):
         rows = np.concatenate([here[single], *members])
         count = self.snapshot.pods.rows
         beyond = np.isin(whole * count + rows, (of * count + here)[violating])
-        return _Victims(whole, rows, np.concatenate([group[single], np.repeat(pairs[1], counts)]), beyond)
+        return whole, rows, np.concatenate([group[single], np.repeat(pairs[1], counts)]), beyond
 
     def priority_of(self, rows: Rows) -> Ints:
         """The priorities that count for these pods: that of its group for a pod of one that goes whole."""
