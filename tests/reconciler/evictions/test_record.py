@@ -143,6 +143,17 @@ def test_more_than_fits_of_what_plans_intend():
     assert len(read.intended) > 1000
 
 
+def test_what_does_not_fit_is_found_in_a_few_tries(monkeypatch: pytest.MonkeyPatch):
+    """It is known what the rest takes: evictions that have no room beside it are not left out bit by bit."""
+    tries, compress = list[int](), zlib.compress
+    monkeypatch.setattr(zlib, "compress", lambda text: tries.append(len(text)) or compress(text))
+    log, now = busy(16_000, 3500.0)
+    dice = random.Random(6)
+    log.intend("p", {f"{dice.getrandbits(128):032x}": NEXT for _ in range(7000)})
+    assert len(encode(record(log, now))) <= 192 * 1024
+    assert len(tries) < 8
+
+
 def test_a_forged_label_leaves_room_for_the_others():
     """Who may write a pod's annotations says what labels it had, at any length: the record keeps the beginning."""
     log, dice = EvictionLog(), random.Random(4)

@@ -118,9 +118,12 @@ def encode(record: EvictionRecord) -> str:
     """
     if not (record.intended or record.evictions or record.plans or record.returning):
         return ""
+    rest = 0
     while len(text := _packed(record)) > _ROOM and (record.evictions or record.intended):
+        rest = rest or len(_packed(msgspec.structs.replace(record, evictions=())))
         if count := len(record.evictions):
-            record = msgspec.structs.replace(record, evictions=record.evictions[: count * _AIM // len(text)])
+            kept = count * max(0, _AIM - rest) // max(1, len(text) - rest)
+            record = msgspec.structs.replace(record, evictions=record.evictions[:kept])
         else:
             count = len(record.intended)
             left = islice(record.intended.items(), count - count * _AIM // len(text), None)
