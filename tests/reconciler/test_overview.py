@@ -92,6 +92,10 @@ GANG = (told(decision(), "default/p"), told(decision(), "default/q"))
         pytest.param(
             [written(decision()), told(decision())], [("default/p", FIRST, "")], id="what is heard twice counts once"
         ),
+        pytest.param([told(decision(owner="My_Kind/default/My name"))], [("default/p", FIRST, "")], id="an odd owner"),
+        pytest.param(
+            [told(decision(owner="Kind/default/\n"))], [], id="what nobody could read again costs no line of the log"
+        ),
     ],
 )
 def test_what_is_remembered_of_decisions(heard, expected):

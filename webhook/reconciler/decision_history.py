@@ -7,6 +7,7 @@ namespaces that the webhook leaves out: they push out no decision of this proces
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +20,8 @@ from webhook.kube.objects.pod import Pod
 from webhook.policy.model.values import DECISION
 from webhook.reconciler.reporting import Line
 from webhook.reconciler.state.annotations import DecisionRecord, carries, decision_of
+
+log = logging.getLogger(__name__)
 
 _DECISIONS = 30
 _AHEAD = 300.0
@@ -50,8 +53,12 @@ class DecisionHistory:
         """Take a structured log line: a decision, or the end of a plan, for all of its preemptors or for one."""
         match line["message"]:
             case Line.DECISION:
-                record = msgspec.convert(line, DecisionRecord)
-                self._add(Known(record, line["preemptor"], epoch(record.at), own=True))
+                try:
+                    record = msgspec.convert(line, DecisionRecord)
+                except msgspec.ValidationError as error:  # somebody has given an owner a name that nothing has
+                    log.warning("the page does not show a decision for %s: %s", line["preemptor"], error)
+                else:
+                    self._add(Known(record, line["preemptor"], epoch(record.at), own=True))
             case Line.PLAN_ENDED:
                 self._end(line["plan"], line["ending"])
             case Line.MEMBER_LEFT:

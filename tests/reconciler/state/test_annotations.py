@@ -196,12 +196,19 @@ SAID = {"plan": "a1", "at": "2026-01-01T00:00:00Z", "node": "n1", "policy": "p",
         pytest.param({"victims": [{"pod": "a/b\x1b", "priority": 1}]}, id="pod"),
         pytest.param({"victims": [{"pod": "a/b", "priority": 2**40}]}, id="priority"),
         pytest.param({"victims": [{"pod": "a/b", "priority": 1, "owner": "a job"}]}, id="owner"),
+        pytest.param({"victims": [{"pod": "a/b", "priority": 1, "owner": "K/a/\x1b"}]}, id="owner-for-a-terminal"),
     ],
 )
 def test_a_decision_that_giveway_would_not_write_is_ignored(changes):
     """A forged decision tells the next leader nothing."""
     assert decision_of(annotated(DECISION, msgspec.json.encode(SAID).decode())) is not None
     assert decision_of(annotated(DECISION, msgspec.json.encode({**SAID, **changes}).decode())) is None
+
+
+def test_an_owner_may_be_of_any_kind_and_name():
+    """The API server takes any text in an owner reference: whoever writes one keeps no plan from the next leader."""
+    told = {**SAID, "victims": [{"pod": "a/b", "priority": 1, "owner": "My_Kind/a/My name"}]}
+    assert decision_of(annotated(DECISION, msgspec.json.encode(told).decode())).victims[0].owner == "My_Kind/a/My name"
 
 
 def test_a_decision_of_another_version_is_read():

@@ -57,7 +57,9 @@ _DIGEST = 32
 _DeviceName = Annotated[str, msgspec.Meta(pattern=r"\A[a-z0-9]([-a-z0-9./]{0,251}[a-z0-9])?\Z")]
 """A driver, a pool of it, or a device of that."""
 _Key = Annotated[str, msgspec.Meta(pattern=r"\A[-A-Za-z0-9./]{0,600}\Z")]
-"""A pod, `namespace/name`, or its owner, `Kind/namespace/name`."""
+"""A pod, `namespace/name`."""
+_Owner = Annotated[str, msgspec.Meta(pattern=r"\A([^/\x00-\x1f\x7f]+/[-a-z0-9]+/[^\x00-\x1f\x7f]+)?\Z", max_length=600)]
+"""Its owner, `Kind/namespace/name`: the API server takes any text as the kind and the name of one."""
 _Attempt = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
 
 
@@ -140,7 +142,7 @@ class DecidedVictim(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     pod: _Key
     priority: Annotated[int, msgspec.Meta(ge=-(2**31), lt=2**31)]
-    owner: _Key = ""
+    owner: _Owner = ""
     rule: str = ""
     because: str = ""
     last_resort: bool = False
