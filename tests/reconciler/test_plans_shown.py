@@ -124,3 +124,13 @@ def test_how_far_a_leader_is_with_a_victim(setting):
     plan.gone, plan.asking, plan.unneeded = {"uid-v1"}, {"uid-v2": pod("v2")}, {"uid-v3"}
     states = [one.state for one in plan_shown(setting.state, plan, 0.0).victims]
     assert states == ["asked", "being asked", "stays", "gone"]
+
+
+def test_victims_are_looked_up_for_plans_that_are_shown(setting):
+    """Those without names are found among all pods: whoever may write annotations need not have that done for each."""
+    preemptors = [preemptor(f"p{number}") for number in range(30)]
+    for one in preemptors:
+        plan = PlanRecord(id=one.metadata.name, node="n1", victims=(PlanVictim(uid="uid-v1"),))
+        one.metadata.annotations = {PLAN: text_of(plan)}
+    named = [plan.record.victims[0].name for plan in written_plans(setting.state, preemptors, 0.0)]
+    assert named == ["v1"] * 20 + [""] * 10

@@ -134,7 +134,7 @@ def written_plans(state: State, pods: Iterable[Pod], ahead: float) -> list[Plan]
             member = Member(key_of(pod), pod.metadata.uid, pod.spec.priority or 0, record.node, devices, nominated=True)
             member.reserved = pod.status.nominated_node_name == record.node
             plan.members.append(member)
-    for plan in plans.values():
+    for plan in list(plans.values())[:_PLANS]:  # who may write annotations need not have all pods read for each
         plan.record = with_names(plan.record, state.pods.items().values())
         plan.groups = group_names(state, plan.record.victims)
         left = {victim.uid for victim in remaining(state, plan)}
