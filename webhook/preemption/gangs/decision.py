@@ -5,7 +5,7 @@ Pure, like the decision for one pod: no I/O, no clock of its own. Nobody goes fo
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from types import MappingProxyType
@@ -44,23 +44,18 @@ class GangDecision(NamedTuple):
     """What becomes of a gang.
 
     `placements` has the members that are placed together. If that cannot be, it is empty and `reason` says why. The
-    members have room once the `units` are gone, and the pods that were `leaving` anyway. The most important unit comes
-    first. `price` is what the units cost. `grounds` says for each victim, by `namespace/name`, which rule lets it go.
-    `outside` are the nodes that are not in the domain of a topology.
+    members have room once the `victims` are gone, and the pods that were `leaving` anyway. Those of the most important
+    unit come first. `price` is what they cost. `grounds` says for each victim, by `namespace/name`, which rule lets it
+    go. `outside` are the nodes that are not in the domain of a topology.
     """
 
     gang: Gang
     placements: tuple[Placement, ...] = ()
-    units: tuple[tuple[Victim, ...], ...] = ()
+    victims: tuple[Victim, ...] = ()
     price: Price = Price()
     reason: str = ""
     grounds: Mapping[str, VictimReason] = MappingProxyType({})
     outside: frozenset[str] = frozenset()
-
-    @property
-    def victims(self) -> tuple[Victim, ...]:
-        """Everybody who has to go."""
-        return tuple(dict.fromkeys(victim for unit in self.units for victim in unit))
 
     @property
     def fits(self) -> bool:
@@ -218,12 +213,12 @@ class _Decision:
         """The domains to look at. If there are many, those with the most room once all pods are gone that may go."""
         if len(domains) <= _MOST_DOMAINS:
             return domains
-        rated: list[tuple[int, int, Rows]] = []
-        for outside in domains:
+
+        def room(outside: Rows) -> int:
             members = self._like_members(*Placer(self._trial, outside).look(self._shapes[0], NO_PODS))
-            rated.append((-members.room_without(units.victims.rows), len(rated), outside))
-        rated.sort(key=lambda entry: entry[:2])
-        return [outside for _, _, outside in rated[:_MOST_DOMAINS]]
+            return members.room_without(units.victims.rows)
+
+        return sorted(domains, key=room, reverse=True)[:_MOST_DOMAINS]
 
     def _room(self, outside: Rows, units: EvictionUnits) -> _Solution | None:
         """The cheapest room that is found if nobody is placed `outside`: member by member, then with fewer units."""
@@ -258,50 +253,40 @@ class _Decision:
 
     def _like_members(self, state: PreFilterState, failures: Failures) -> LikeMembers:
         """The members of a shape, on the nodes where they fit or evicting may help them."""
-        nodes = np.union1d(failures.fits, nodes_where_preemption_might_help(failures)).astype(np.intp)
-        return LikeMembers(state, nodes, self._gang.missing)
+        return LikeMembers(state, _nodes_to_use(failures), self._gang.missing)
 
     def _units_that_help(
-        self, looks: Iterable[tuple[PreFilterState, Failures]], units: EvictionUnits
+        self, looks: Sequence[tuple[PreFilterState, Failures]], units: EvictionUnits
     ) -> list[Unit] | None:
         """The units with a pod on a node where evicting may help a member; None if there are many of them."""
-        pods = self._trial.snapshot.pods
-        helped = np.zeros(self._trial.snapshot.nodes.rows, np.bool_)
-        for state, failures in looks:
-            helped[nodes_where_preemption_might_help(failures)] = True
-            helped[failures.fits] = True
-            if not state.is_local:  # pods elsewhere may be in the way
-                helped[:] = True
         rows = units.victims.rows
-        rows = rows[helped[pods.node[rows]]]
-        if len(rows) > _FEW_PODS:
-            return None
-        helping = units.among(rows)
-        return helping if len(helping) <= _FEW_UNITS else None
+        if all(state.is_local for state, _ in looks):  # else pods elsewhere may be in the way
+            nodes = np.concatenate([_nodes_to_use(failures) for _, failures in looks])
+            rows = rows[np.isin(self._trial.snapshot.pods.node[rows], nodes)]
+        helping = units.among(rows) if len(rows) <= _FEW_PODS else None
+        return helping if helping is not None and len(helping) <= _FEW_UNITS else None
 
     def _answer(self, solution: _Solution, units: EvictionUnits | None, outside: Rows) -> GangDecision:
         snapshot, (chosen, placed) = self._trial.snapshot, solution
         names = snapshot.nodes.names
         ordered = sorted(chosen, key=lambda unit: (-unit.priority, -len(unit.rows), unit.rows))
         group_of = {row: unit.group for unit in ordered if unit.group for row in unit.rows}
-        victims = [
-            tuple(victims_in(snapshot, np.array(unit.rows), [group_of.get(row, 0) for row in unit.rows]))
-            for unit in ordered
-        ]
-        rows = chain.from_iterable(unit.rows for unit in ordered)
-        grounds = {
-            victim.key: units.victims.reason(row)
-            for victim, row in zip(chain.from_iterable(victims), rows, strict=True)
-            if units is not None
-        }
+        rows = list(dict.fromkeys(chain.from_iterable(unit.rows for unit in ordered)))
+        victims = victims_in(snapshot, np.array(rows, np.intp), [group_of.get(row, 0) for row in rows])
+        reasons = map(units.victims.reason, rows) if units is not None else ()
         return GangDecision(
             gang=self._gang,
             placements=tuple(Placement(pod, names[node]) for pod, node in placed),
-            units=tuple(victims),
+            victims=tuple(victims),
             price=units.price(chosen) if units is not None else Price(),
-            grounds=grounds,
+            grounds=dict(zip((victim.key for victim in victims), reasons, strict=True)),
             outside=frozenset(names[row] for row in outside.tolist()) if self._gang.topology_keys else frozenset(),
         )
+
+
+def _nodes_to_use(failures: Failures) -> Rows:
+    """The nodes (rows) on which a member fits, or evicting may help it."""
+    return np.union1d(failures.fits, nodes_where_preemption_might_help(failures)).astype(np.intp)
 
 
 def _in_order(shapes: Sequence[MemberShape], gang: Gang) -> list[MemberShape]:
