@@ -12,13 +12,14 @@ from webhook.kube.instants import rfc3339
 from webhook.kube.objects.cluster_scoped import Node, PriorityClass
 from webhook.kube.objects.meta import ObjectMeta
 from webhook.kube.objects.pod import Pod, PodDisruptionBudget
+from webhook.kube.objects.scheduling import PodGroup
 from webhook.policy.model.policies import Policies
 from webhook.policy.model.preemption import PreemptionPolicy, Preemptors
 from webhook.policy.model.values import CAN_BE_PREEMPTED, DECISION, MANAGED, MARK, PLAN
 from webhook.policy.shapes.yaml_nodes import SourcePosition
 from webhook.preemption.snapshot.device_index import DeviceId
-from webhook.preemption.snapshot.kinds import PRIORITY_CLASSES
-from webhook.preemption.snapshot.pod_groups import group_of
+from webhook.preemption.snapshot.kinds import POD_GROUPS, PRIORITY_CLASSES
+from webhook.preemption.snapshot.pod_groups import COSCHEDULING, group_of
 from webhook.preemption.snapshot.snapshot import ObjectTable
 from webhook.preemption.victims.rules import Rules
 from webhook.reconciler.clock import Now
@@ -251,6 +252,12 @@ class Setting:
     def budget(self, one: PodDisruptionBudget) -> None:
         """Let the watch show a budget."""
         self.state.budgets.take(f"default/{one.metadata.name}", one)
+
+    def group(self, name: str = "gang", minimum: int = 2, kind: str = COSCHEDULING) -> None:
+        """Let the watch show a group that needs so many pods."""
+        spec = {"minMember": minimum} if kind == COSCHEDULING else {"schedulingPolicy": {"gang": {"minCount": minimum}}}
+        body = {"metadata": {"name": name, "namespace": "default"}, "spec": spec}
+        self.state.snapshot.put(POD_GROUPS[kind], msgspec.convert(body, PodGroup))
 
     def evaluate(self, one: Pod, attempts: int = 0, **more: Any) -> Any:
         """What would be done for a preemptor now."""

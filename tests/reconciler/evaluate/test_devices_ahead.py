@@ -9,10 +9,8 @@ from tests.reconciler.builders import pod, preemptor
 from tests.reconciler.device_settings import DRIVER, Devices, claim, uses
 from webhook.kube.objects.cluster_scoped import Node
 from webhook.kube.objects.devices import DeviceClass
-from webhook.kube.objects.scheduling import PodGroup
 from webhook.kube.resources import DEVICE_CLASS
 from webhook.preemption.snapshot.device_index import DeviceId
-from webhook.preemption.snapshot.kinds import POD_GROUPS
 from webhook.preemption.snapshot.pod_groups import POD_GROUP
 from webhook.reconciler.evaluate.limits import _NEVER, BEYOND_BUDGET, NOT_NOW
 from webhook.reconciler.evaluate.outcomes import Evicts, Fits, Promised, Unschedulable
@@ -86,9 +84,7 @@ def test_members_of_a_gang_in_front(minimum: int, evicts: bool):
     """They take devices where as many fit as their gang still needs: none of a gang that lacks a member."""
     setting = whole_node(4)
     setting.state.caches[DEVICE_CLASS].take("served", served_class())
-    policy = {"schedulingPolicy": {"gang": {"minCount": minimum}}}
-    group = msgspec.convert({"metadata": {"name": "g", "namespace": "default"}, "spec": policy}, PodGroup)
-    setting.state.snapshot.put(POD_GROUPS[POD_GROUP], group)
+    setting.group("g", minimum, POD_GROUP)
     for number in range(2):
         spec = asks(2) | {"schedulingGroup": {"podGroupName": "g"}}
         setting.add(pod(f"front-{number}", "100m", priority=200, spec=spec))

@@ -8,9 +8,6 @@ import pytest
 from tests.reconciler.builders import START, pod, preemptor
 from tests.reconciler.device_settings import Devices, claim, uses
 from webhook.kube.instants import rfc3339
-from webhook.kube.objects.scheduling import PodGroup
-from webhook.preemption.snapshot.kinds import POD_GROUPS
-from webhook.preemption.snapshot.pod_groups import COSCHEDULING
 from webhook.reconciler.evaluate.outcomes import Evicts, Unschedulable
 
 
@@ -145,8 +142,7 @@ def test_members_of_a_gang(alone: bool):
         setting.claim(claim(f"c-gang-{number}", 2))
         labels = {"scheduling.x-k8s.io/pod-group": "gang"}
         ready.append(preemptor(f"gang-{number}", "1", labels=labels, spec=uses(f"c-gang-{number}")))
-    body = {"metadata": {"name": "gang", "namespace": "default"}, "spec": {"minMember": 2}}
-    setting.state.snapshot.put(POD_GROUPS[COSCHEDULING], msgspec.convert(body, PodGroup))
+    setting.group()
     outcome = setting.evaluate_gang(*ready)
     assert isinstance(outcome, Evicts if alone else Unschedulable), outcome
     assert alone or (

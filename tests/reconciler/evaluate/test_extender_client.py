@@ -75,16 +75,19 @@ async def test_wire_format():
     }
 
 
-async def test_field_names_of_other_languages():
-    """Field names are read in any case, as Go does."""
-    async with serving({"nodeNameToMetaVictims": {"n2": {"pods": [{"uid": "uid-c"}]}}}) as (extender, _):
-        assert [one.node for one in await asked(extender)] == ["n2"]
-
-
-async def test_null_victims_are_none():
-    """A node answered with null has no victims, which the decision treats as an error."""
-    async with serving({"NodeNameToMetaVictims": {"n1": None}}) as (extender, _):
-        assert await asked(extender) == [Candidate("n1", [], 0)]
+@pytest.mark.parametrize(
+    ("answer", "remaining"),
+    [
+        pytest.param(
+            {"nodeNameToMetaVictims": {"n2": {"pods": [{"uid": "uid-c"}]}}}, CANDIDATES[1], id="fields in any case"
+        ),
+        pytest.param({"NodeNameToMetaVictims": {"n1": None}}, Candidate("n1", [], 0), id="null: no victims"),
+    ],
+)
+async def test_answers_that_are_read(answer: dict[str, Any], remaining: Candidate):
+    """Field names are read as Go does, and victims that are null are none, which the decision treats as an error."""
+    async with serving(answer) as (extender, _):
+        assert await asked(extender) == [remaining]
 
 
 @pytest.mark.parametrize(

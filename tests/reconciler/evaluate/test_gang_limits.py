@@ -1,11 +1,9 @@
 """What limits, cycles and shares of a policy mean for gangs: as preemptors, and for groups that go whole."""
 
-import msgspec
 import pytest
 
 from tests.reconciler.builders import START, Desk, Setting, budget, evicted, node, pod, policy, preemptor
 from webhook.kube.instants import rfc3339
-from webhook.kube.objects.scheduling import PodGroup
 from webhook.policy.model.limits import CycleKeeper, Cycles, LabelRate, Limits, Rate, WorkloadLimit
 from webhook.policy.model.preemption import (
     BudgetMode,
@@ -16,8 +14,6 @@ from webhook.policy.model.preemption import (
     Preemptors,
 )
 from webhook.policy.model.victims import EvictionCost, Victims
-from webhook.preemption.snapshot.kinds import POD_GROUPS
-from webhook.preemption.snapshot.pod_groups import GROUP_SOURCES
 from webhook.reconciler.evaluate.outcomes import NOTHING_PROMISED, Evicts, Promised, Unschedulable, Waits
 
 GANG = "scheduling.x-k8s.io/pod-group"
@@ -35,9 +31,7 @@ def setting_of(limits, pods, **more):
     """A cluster of full nodes in which a gang of two waits."""
     setting = Setting(*NODES, under=policy(limits=limits, **more))
     setting.add(*pods)
-    body = {"metadata": {"name": "gang", "namespace": "default"}, "spec": {"minMember": 2}}
-    source = next(one.title for one in GROUP_SOURCES if one.title == "coscheduling PodGroup")
-    setting.state.snapshot.put(POD_GROUPS[source], msgspec.convert(body, PodGroup))
+    setting.group()
     return setting
 
 
@@ -214,6 +208,16 @@ def test_room_that_comes_up_for_members_on_one_node(front, waits):
     outcome = evaluated(setting, cpu="1500m", owner=None)
     assert isinstance(outcome, Evicts | Waits if waits else Unschedulable)
     assert waits or (outcome.behind and "default/front of priority 200" in outcome.reason)
+
+
+def test_a_gang_is_placed_where_pods_in_front_leave_it_the_room():
+    """A pod of higher priority that can only come to one node keeps the gang off that node, and not from others."""
+    setting = setting_of(Limits(), PODS)
+    assert gone(evaluated(setting)) == ["cheap-0", "cheap-1"]
+    term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n0"]}]}
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}
+    setting.add(preemptor("front", "4", priority=200, spec={"affinity": affinity}))
+    assert gone(evaluated(setting)) == ["cheap-1", "dear-3"]
 
 
 @pytest.mark.parametrize(

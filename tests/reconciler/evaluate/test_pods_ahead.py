@@ -5,10 +5,9 @@ import pytest
 
 from tests.reconciler.builders import START, Setting, asks, node, plan_for, pod, policy, preemptor
 from webhook.kube.instants import rfc3339
-from webhook.kube.objects.scheduling import PodGroup
 from webhook.kube.objects.storage import PersistentVolume, PersistentVolumeClaim
 from webhook.policy.model.values import CAN_BE_PREEMPTED
-from webhook.preemption.snapshot.kinds import POD_GROUPS, VOLUME_CLAIMS, VOLUMES
+from webhook.preemption.snapshot.kinds import VOLUME_CLAIMS, VOLUMES
 from webhook.preemption.snapshot.pod_groups import POD_GROUP
 from webhook.reconciler.evaluate.outcomes import Evicts, Promised, Unschedulable, Waits
 from webhook.reconciler.plans.actions import Verb
@@ -73,11 +72,7 @@ def zoned(name: str, cpu: str, zone: str):
 def test_a_member_of_a_gang_in_front(cpus: str, minimum: int, nominated: str, comes: bool):
     """It takes room where it is nominated, where as many fit as its gang still needs, or if it needs no other."""
     setting = Setting(node("n1", "4"), node("n2", "1"))
-    body = {
-        "metadata": {"name": "g", "namespace": "default"},
-        "spec": {"schedulingPolicy": {"gang": {"minCount": minimum}}},
-    }
-    setting.state.snapshot.put(POD_GROUPS[POD_GROUP], msgspec.convert(body, PodGroup))
+    setting.group("g", minimum, POD_GROUP)
     setting.add(pod("v", "4", node="n1", deleted=rfc3339(START + 20)))
     spec = {"schedulingGroup": {"podGroupName": "g"}}
     for number, cpu in enumerate(cpus.split()):

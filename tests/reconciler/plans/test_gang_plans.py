@@ -19,11 +19,8 @@ from tests.reconciler.builders import (
     under_way,
 )
 from tests.reconciler.device_settings import Devices
-from webhook.kube.objects.scheduling import PodGroup
 from webhook.policy.model.policies import Policies
 from webhook.policy.model.preemption import GroupDisruption, Groups, Preemptors
-from webhook.preemption.snapshot.kinds import POD_GROUPS
-from webhook.preemption.snapshot.pod_groups import COSCHEDULING
 from webhook.reconciler.plans.actions import End, Ending, Verb
 from webhook.reconciler.plans.look import PlanContext, unasked
 from webhook.reconciler.plans.plan import Plan
@@ -46,8 +43,7 @@ def full_nodes(members: int, *, of: str = "") -> Desk:
     labels = {GANG: of} if of else {}
     setting.add(*(pod(f"v{number}", "4", node=f"n{number}", labels=labels) for number in range(3)))
     for name in filter(None, ("gang", of)):
-        body = {"metadata": {"name": name, "namespace": "default"}, "spec": {"minMember": 2}}
-        setting.state.snapshot.put(POD_GROUPS[COSCHEDULING], msgspec.convert(body, PodGroup))
+        setting.group(name)
     desk = Desk(setting)
     for number in range(members):
         setting.add(preemptor(f"gang-{number}", "4", labels={GANG: "gang"}))
@@ -194,8 +190,7 @@ async def test_a_new_leader_holds_the_devices_of_all_members(on: tuple[int, ...]
 
     def gang(plan: Plan | None = None) -> Desk:
         setting = Devices(n1=2, n2=2)
-        body = {"metadata": {"name": "gang", "namespace": "default"}, "spec": {"minMember": 2}}
-        setting.state.snapshot.put(POD_GROUPS[COSCHEDULING], msgspec.convert(body, PodGroup))
+        setting.group()
         for number in range(2):
             member = plan.members[number] if plan is not None and number in on else None
             made = setting.wants(f"gang-{number}", 2, labels={GANG: "gang"}, nominated=member.node if member else "")
