@@ -51,24 +51,22 @@ def possible_evictions(state: State, policy_set: PolicySet, key: str, now: float
     if row is None or pods.node[row] < 0:
         return []
     # 1. By whom the pods of each higher class preempt: by no twin's, since the webhook moves those to the other class.
-    of_policies: dict[str, list[PriorityClass]] = defaultdict(list)
-    of_scheduler = []
+    classes: dict[str, list[PriorityClass]] = defaultdict(list)
     higher = [class_ for class_ in state.snapshot.classes.values() if class_.value > pods.priority[row]]
     for class_ in sorted(higher, key=lambda class_: (class_.value, class_.metadata.name)):
         managed = policy_set.managed(class_.metadata.name)
         if class_.preemption_policy != _NEVER and (managed is None or not managed.twin):
-            of_scheduler.append(class_)
+            classes[""].append(class_)
         elif class_.preemption_policy == _NEVER and managed is not None and not managed.twin:
-            of_policies[managed.policy.name].append(class_)
+            classes[managed.policy.name].append(class_)
     # 2. What each policy may do for its classes, and kube-scheduler for the others.
-    possible = [
-        _by_policy(state, policy, row, of_policies[policy.name], now) for policy in policy_set.policies.preemption
-    ]
-    text = "by priority alone: annotations and protection windows do not count, and budgets are kept only if possible"
-    if not of_scheduler:
-        text = "no class above its priority preempts by kube-scheduler"
-    since = 0.0 if of_scheduler else None
-    return [*possible, PossibleEviction("", _named(of_scheduler), since, "priority", text)]
+    policies = policy_set.policies.preemption
+    possible = [_by_policy(state, policy, row, classes[policy.name], now) for policy in policies]
+    since, text = None, "no class above its priority preempts by kube-scheduler"
+    if by_scheduler := classes[""]:
+        since, text = 0.0, "by priority alone: annotations and protection windows do not count, and budgets are kept"
+        text += " only if possible"
+    return [*possible, PossibleEviction("", _named(by_scheduler), since, "priority", text)]
 
 
 def _by_policy(

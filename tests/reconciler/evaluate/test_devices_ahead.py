@@ -11,7 +11,6 @@ from webhook.kube.objects.cluster_scoped import Node
 from webhook.kube.objects.devices import DeviceClass
 from webhook.kube.resources import DEVICE_CLASS
 from webhook.preemption.snapshot.device_index import DeviceId
-from webhook.preemption.snapshot.pod_groups import POD_GROUP
 from webhook.reconciler.evaluate.limits import _NEVER, BEYOND_BUDGET, NOT_NOW
 from webhook.reconciler.evaluate.outcomes import Evicts, Fits, Promised, Unschedulable
 from webhook.reconciler.evaluate.pods_ahead import AHEAD
@@ -75,19 +74,6 @@ def test_pods_in_front_for_which_there_is_no_room(cpu: str, evicts: bool):
     for number in range(3):
         setting.claim(claim(f"c-front-{number}"))
         setting.add(pod(f"front-{number}", cpu, priority=200 + number, spec=uses(f"c-front-{number}")))
-    outcome = setting.evaluate(setting.wants("p", 2))
-    assert isinstance(outcome, Evicts if evicts else Unschedulable), outcome
-
-
-@pytest.mark.parametrize(("minimum", "evicts"), [(2, False), (3, True)])
-def test_members_of_a_gang_in_front(minimum: int, evicts: bool):
-    """They take devices where as many fit as their gang still needs: none of a gang that lacks a member."""
-    setting = whole_node(4)
-    setting.state.caches[DEVICE_CLASS].take("served", served_class())
-    setting.group("g", minimum, POD_GROUP)
-    for number in range(2):
-        spec = asks(2) | {"schedulingGroup": {"podGroupName": "g"}}
-        setting.add(pod(f"front-{number}", "100m", priority=200, spec=spec))
     outcome = setting.evaluate(setting.wants("p", 2))
     assert isinstance(outcome, Evicts if evicts else Unschedulable), outcome
 

@@ -129,7 +129,7 @@ class Evaluation:
         chosen, why = DevicesAhead(ahead, pod, now=self._at.wall).choose(decision)
         outcome: Outcome = Unschedulable(why, behind=True)
         if chosen is not None:
-            outcome = limits.too_many(self._attempts) or self._on_best_node(decision, chosen, why)
+            outcome = self._on_best_node(decision, chosen, why)
         elif not why:
             outcome = limits.kept_from(self._hopeless(pod, decision, ahead))
         # 5. If nothing helps, a plan may wait as long as it lasts for pods that take longer to leave.
@@ -161,9 +161,7 @@ class Evaluation:
             return decision
         if isinstance(decision, Unschedulable):
             return self._limits.kept_from(decision)
-        # 3. Evict, within attempts. Devices are held in the order of the places, and those of lower priority give way.
-        if decision.victims and (too_many := self._limits.too_many(self._attempts)) is not None:
-            return too_many
+        # 3. Evict. Devices are held in the order of the places, and those of lower priority give way.
         placements = sorted(decision.placements, key=lambda placement: -priority_of(placement.pod))
         places = tuple((state.pods.get(key_of(pod)) or pod, node) for pod, node in placements)
         return self._reserves(
@@ -234,7 +232,7 @@ class Evaluation:
                 return node, ONE_BY_ONE.format(who)
         return None
 
-    def _on_best_node(self, decision: Decision, chosen: Candidate, why: str) -> Evicts | Waits:
+    def _on_best_node(self, decision: Decision, chosen: Candidate, why: str) -> Evicts | Waits | Unschedulable:
         """Evict the victims of the chosen candidate; `why` says why it is not a better one, empty if it is the best."""
         scores = decision.scores(_SHOWN + 1)
         own = next((score for score in scores if score.node == chosen.node), None)
@@ -252,17 +250,20 @@ class Evaluation:
 
     def _reserves(
         self, nodes: Sequence[str], victims: Sequence[Victim], ground: Callable[[str], VictimReason], **told: Any
-    ) -> Evicts | Waits:
-        """Evict the victims that do not leave anyway; only wait if other plans are to ask all of them.
+    ) -> Evicts | Waits | Unschedulable:
+        """Evict the victims that do not leave anyway, within attempts; only wait if other plans are to ask all of them.
 
         These are victims of both plans: the other one may never ask them.
         """
         state, planned = self._evaluator.state, self._promised.planned
         keys = [victim.key for victim in victims if victim.key not in state.index.leaving or victim.key in planned]
+        waits = all(key in planned for key in keys)
+        if not waits and (too_many := self._limits.too_many(self._attempts)) is not None:
+            return too_many
         pods = tuple(pod for key in keys if (pod := state.pods.get(key)) is not None)
         leaving = rows_without(self._leaving, state.snapshot.pod_rows(keys))
         there = np.isin(state.snapshot.pods.node[leaving], state.snapshot.nodes.rows_of(nodes))
-        outcome = (Waits if all(key in planned for key in keys) else Evicts)(
+        outcome = (Waits if waits else Evicts)(
             node=nodes[0],
             victims=pods,
             leaving=int(np.count_nonzero(there)),

@@ -7,6 +7,7 @@ back-off of the pod that was tried it holds even then. So a shape costs as many 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -165,18 +166,12 @@ class Moment(NamedTuple):
     back_off: float
 
 
-class _Verdict(NamedTuple):
-    outcome: Unschedulable
-    events: int
-    retried: float
-    until: float
-
-
 class Verdicts:
     """The verdicts that hold, by policy and shape."""
 
     def __init__(self) -> None:
-        self._known: Newest[Key, _Verdict] = Newest(_REMEMBERED)
+        self._known: Newest[Key, tuple[Unschedulable, Moment]] = Newest(_REMEMBERED)
+        """What was decided, and when."""
 
     def __len__(self) -> int:
         return len(self._known)
@@ -190,19 +185,17 @@ class Verdicts:
 
         If something has happened since that could help, it says when to look again.
         """
-        known = self._known.get(shape)
-        if known is None or moment.now >= known.until:
+        if (known := self._known.get(shape)) is None:
             return None
-        if known.events == moment.events:
-            return known.outcome
-        if moment.now >= known.retried:
+        outcome, then = known
+        due, retried = math.inf if outcome.due is None else outcome.due, then.now + then.back_off
+        has_happened = moment.events != then.events
+        if moment.now >= min(then.now + _LONGEST, due) or (has_happened and moment.now >= retried):
             return None
-        again, due = max(known.retried, moment.now + moment.back_off), known.outcome.due
-        return replace(known.outcome, due=again if due is None else min(due, again))
+        return replace(outcome, due=min(due, max(retried, moment.now + moment.back_off))) if has_happened else outcome
 
     def note(self, shape: Key, moment: Moment, outcome: object) -> None:
         """What was decided for a preemptor of this shape."""
         self._known.pop(shape, None)
         if isinstance(outcome, Unschedulable):
-            until = moment.now + _LONGEST if outcome.due is None else min(moment.now + _LONGEST, outcome.due)
-            self._known[shape] = _Verdict(outcome, moment.events, moment.now + moment.back_off, until)
+            self._known[shape] = outcome, moment
