@@ -119,7 +119,8 @@ class _Cluster:
         crowded.pods, crowded.ports, crowded.moved = list(state.pods), set(state.ports), list(state.moved)
         for pod in self.waiting:
             here = pod["status"].get("nominatedNodeName") == state.node["metadata"]["name"]
-            if "schedulingGates" in pod["spec"]:
+            schedulers = {of["spec"].get("schedulerName", "default-scheduler") for of in (pod, self.pod)}
+            if "schedulingGates" in pod["spec"] or len(schedulers) > 1:  # a scheduler knows its own nominees only
                 continue
             if here and priority(pod) >= priority(self.pod) and key(pod) != key(self.pod):
                 crowded.add(pod)

@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.preemption import oracle
@@ -25,6 +25,7 @@ def test_decision_equals_the_oracles(features):
 
 
 @settings(max_examples=250)
+@example(seed=2088, features={"affinity", "antiaffinity", "bigmix", "mixed"})  # a nominee of another scheduler
 @given(seed=st.integers(0, 10**9), features=st.sets(st.sampled_from(FEATURES), min_size=2, max_size=6))
 def test_decision_equals_the_oracles_for_any_mixture(seed, features):
     """Any mixture of features agrees too."""
