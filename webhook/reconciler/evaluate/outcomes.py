@@ -173,9 +173,6 @@ class Verdicts:
         self._known: Newest[Key, tuple[Unschedulable, Moment]] = Newest(_REMEMBERED)
         """What was decided, and when."""
 
-    def __len__(self) -> int:
-        return len(self._known)
-
     def clear(self) -> None:
         """Forget all of them: the rules have changed."""
         self._known.clear()
