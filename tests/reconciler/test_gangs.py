@@ -121,3 +121,21 @@ def test_what_changes_when_a_member_is_nominated(change: Callable[[Cluster], Non
     made = lived(make)
     assert (len(made.evicted), bound(made, "gang")) == ((3, ALL) if placed else (0, []))
     assert placed or made.faults(150.0) == []
+
+
+def test_a_member_that_is_deleted_while_it_is_nominated():
+    """Before a watch shows that, and the others are enough by then: the plan goes on for them, and spares a victim."""
+
+    def make() -> Cluster:
+        made = plain_gang()
+
+        def delete() -> None:
+            set_minimum(made, "gang", 2)
+            made.hold_watch(2.0)
+            made.withdraw("gang-1")
+
+        return on_request(made, delete, "patch", of="gang-1")
+
+    made = lived(make)
+    ended = [line["ending"] for line in made.told if line["message"] == "plan ended"]
+    assert (ended, bound(made, "gang"), len(made.evicted)) == (["bound"], ["gang-0", "gang-2"], 2)

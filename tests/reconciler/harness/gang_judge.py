@@ -72,11 +72,8 @@ class GangJudge(Judge):
         return [member["name"] for member in plan["members"] if not self._is_there(member["name"], plan["id"])]
 
     def _is_there(self, name: str, gang: str) -> bool:
-        member = self.cluster.pods.get(name)
-        if member is None and name in self.cluster.seen:
-            member = self.record.gone.get(name)
-        if member is None:
-            return False
+        if (member := self.cluster.pods.get(name)) is None:
+            return True  # who is gone has left the plan: whether the others are enough says the minimum
         plan = written_on(member)
         nominated = plan is not None and plan["id"] == gang and member["status"].get("nominatedNodeName")
         return bool(member["spec"].get("nodeName") or nominated)

@@ -58,8 +58,6 @@ class Record(Judge):
         """Plan to when its last nomination was written: from then on the scheduler keeps the room."""
         self.ended: set[str] = set()
         """The plans that this process has ended: what it leaves on a pod goes on with the next one."""
-        self.gone: dict[str, Json] = {}
-        """Pods that are gone, as they were last."""
         self.owner: dict[str, str] = {}
         """Pod's uid to its owner."""
 
@@ -71,8 +69,6 @@ class Record(Judge):
 
     def changed(self, old: Json | None, new: Json | None) -> None:
         if new is None:
-            assert old is not None
-            self.gone[old["metadata"]["name"]] = old
             return
         self.owner[new["metadata"]["uid"]] = owner_of(new)
         if plan := written_on(new):

@@ -68,6 +68,7 @@ async def test_a_gang_has_one_plan():
     [
         pytest.param(Ending.BOUND, False, id="it is bound"),
         pytest.param(Ending.LOST, True, id="its nomination is lost"),
+        pytest.param(Ending.DISPLACED, True, id="its nomination is taken for a pod of higher priority"),
         pytest.param(Ending.DELETED, False, id="it is deleted"),
     ],
 )

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -123,6 +122,9 @@ def _plan(
     there = [known for victim in record.victims if (known := state.pod_of(victim.key, victim.uid)) is not None]
     remaining = [victim for victim in there if not is_leaving(victim)]
     gone = {victim.uid for victim in record.victims} - {victim.metadata.uid for victim in remaining}
+    # What a victim was told is kept, by a clock that is behind no longer than the plan says from now on.
+    notices = [(victim.metadata.uid, notice_of(victim)) for victim in remaining]
+    told = [(uid, notice) for uid, notice in notices if notice is not None and notice.plan == record.id]
     plan = Plan(
         record,
         members,
@@ -131,7 +133,7 @@ def _plan(
         timeout=policy.plan_timeout,
         announced=not remaining,
         evicting=state.creations.at(record.begun),
-        notices=_notices(remaining, record, now, wall),
+        notices={uid: now + min(epoch(notice.by) - wall, record.notice) for uid, notice in told},
         groups=group_names(state, record.victims),
         granted=now if gone else -math.inf,
         gone=gone,
@@ -141,17 +143,6 @@ def _plan(
             plan.owners |= frozenset(victim.owner for victim in decision.victims if victim.owner)
             plan.room = plan.room or decision.room
     return plan, remaining
-
-
-def _notices(victims: Iterable[Pod], record: PlanRecord, now: float, wall: float) -> dict[str, float]:
-    """Until when the notices of these victims last, in monotonic seconds; `wall` is `now` in seconds since the epoch.
-
-    What a victim was told is kept, whatever the policy says by now; by a clock that is behind it is not longer than the
-    plan says from now on.
-    """
-    notices = [(victim.metadata.uid, notice_of(victim)) for victim in victims]
-    told = [(uid, notice) for uid, notice in notices if notice is not None and notice.plan == record.id]
-    return {uid: now + min(epoch(notice.by) - wall, record.notice) for uid, notice in told}
 
 
 def recall_evictions(evaluator: Evaluator, policy_set: PolicySet, record: EvictionRecord) -> None:

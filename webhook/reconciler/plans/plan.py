@@ -274,21 +274,15 @@ def group_names(state: State, victims: Iterable[PlanVictim]) -> dict[int, str]:
     return {number: str(group_of(pod)) for number, pod in there if pod is not None}
 
 
-def is_there(state: State, plan: Plan, victim: PlanVictim) -> bool:
-    """Whether the victim has yet to be asked, and is not leaving for another reason either."""
-    if not plan.needs(victim.uid) or (pod := state.pod_of(victim.key, victim.uid)) is None:
-        return False
-    return not is_leaving(pod)
-
-
 def is_leaving(pod: Pod) -> bool:
     """Whether a pod leaves its node, or has ended there."""
     return bool(pod.metadata.deletion_timestamp) or is_terminal(pod)
 
 
 def remaining(state: State, plan: Plan) -> list[PlanVictim]:
-    """The victims that have yet to be asked."""
-    return [victim for victim in plan.record.victims if is_there(state, plan, victim)]
+    """The victims that have yet to be asked, and are not leaving for another reason either."""
+    there = ((victim, state.pod_of(victim.key, victim.uid)) for victim in plan.record.victims if plan.needs(victim.uid))
+    return [victim for victim, pod in there if pod is not None and not is_leaving(pod)]
 
 
 class PlanIndex:
