@@ -12,7 +12,7 @@ from webhook.reconciler.evaluate.outcomes import Unschedulable
 from webhook.reconciler.preemptors import PolicySet
 from webhook.reconciler.reporting import ReconcilerMetrics, Reporter
 from webhook.reconciler.state.annotations import NoticeRecord, PlanRecord, PlanVictim, encode
-from webhook.reconciler.state.creations import ServerTime
+from webhook.reconciler.state.state import ServerTime
 
 BY = "2027-01-15T08:00:00Z"
 

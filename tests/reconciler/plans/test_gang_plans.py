@@ -26,7 +26,7 @@ from webhook.reconciler.plans.look import PlanContext, unasked
 from webhook.reconciler.plans.plan import Plan
 from webhook.reconciler.queue.queue import QueueState
 from webhook.reconciler.state.annotations import PlanRecord, PlanVictim
-from webhook.reconciler.state.creations import ServerTime
+from webhook.reconciler.state.state import ServerTime
 
 GANG = "scheduling.x-k8s.io/pod-group"
 

@@ -21,7 +21,7 @@ from webhook.reconciler.plans.actions import End, Spare, Tries
 from webhook.reconciler.plans.look import PlanContext, look
 from webhook.reconciler.plans.plan import Plan
 from webhook.reconciler.state.annotations import PlanRecord, PlanVictim
-from webhook.reconciler.state.creations import ServerTime
+from webhook.reconciler.state.state import ServerTime
 
 pytestmark = pytest.mark.skipped_waits
 

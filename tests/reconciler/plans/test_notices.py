@@ -17,7 +17,7 @@ from webhook.reconciler.plans.look import askable
 from webhook.reconciler.plans.plan import Plan
 from webhook.reconciler.plans.plan_manager import PlanManager
 from webhook.reconciler.state.annotations import NoticeRecord, PlanDevice, PlanRecord, PlanVictim, encode
-from webhook.reconciler.state.creations import ServerTime
+from webhook.reconciler.state.state import ServerTime
 
 NAMES = "abcd"
 

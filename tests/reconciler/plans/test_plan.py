@@ -21,7 +21,7 @@ from webhook.reconciler.plans.actions import Ending, Tries, Verb, Wait
 from webhook.reconciler.plans.plan import PlanIndex
 from webhook.reconciler.plans.room import later_equals
 from webhook.reconciler.state.annotations import PlanRecord, PlanVictim
-from webhook.reconciler.state.creations import ServerTime
+from webhook.reconciler.state.state import ServerTime
 
 
 @pytest.mark.parametrize(

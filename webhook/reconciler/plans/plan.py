@@ -17,8 +17,7 @@ from webhook.preemption.snapshot.pod_groups import group_of, with_all_of
 from webhook.preemption.victims.rules import VictimReason
 from webhook.reconciler.plans.actions import Effect, Ending, PodAnswer, Tries, Verb, may_pass
 from webhook.reconciler.state.annotations import DecisionRecord, PlanDevice, PlanRecord, PlanVictim
-from webhook.reconciler.state.creations import ServerTime
-from webhook.reconciler.state.state import State
+from webhook.reconciler.state.state import ServerTime, State
 
 
 @dataclass(slots=True, eq=False)

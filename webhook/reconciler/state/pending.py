@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -57,11 +57,6 @@ class _Victim:
     plans: set[str] = field(default_factory=set)
 
 
-class _Hold(NamedTuple):
-    plan: str
-    node: str
-
-
 class Pending:
     """The expectations, by `namespace/name` of the object; `take` is told which objects count otherwise by now.
 
@@ -80,7 +75,7 @@ class Pending:
         self._victims: dict[str, _Victim] = {}
         """Those that are not seen leaving, or that a budget has yet to count."""
         self._uncounted: Index[str, _Victim] = Index(lambda victim: victim.uncounted)
-        self._holds: dict[str, _Hold] = {}
+        self._holds: dict[str, tuple[str, str]] = {}
         """Pod to the plan and the node for which it counts as nominated."""
         self._clearing: dict[str, dict[str, str]] = {}
         """Pod to the plans that are being taken off it, and their nodes."""
@@ -129,7 +124,7 @@ class Pending:
 
         Ends are in seconds since the epoch.
         """
-        keys = [key_of(pod) for pod in victims if pod.metadata.uid == _uid(self._pods.get(key_of(pod)))]
+        keys = [key_of(pod) for pod in victims if self._is_there(key_of(pod), pod.metadata.uid)]
         for key in keys:
             pod, victim = self._pods[key], self._victims.get(key)
             if victim is None and not pod.metadata.deletion_timestamp:
@@ -145,13 +140,13 @@ class Pending:
     def hold(self, plan: str, preemptor: tuple[str, str], node: str) -> None:
         """The preemptor (key, uid) was, or is about to be, nominated, also if the scheduler clears its nomination."""
         key, uid = preemptor
-        if _uid(self._pods.get(key)) == uid:
-            self._holds[key] = _Hold(plan, node)
+        if self._is_there(key, uid):
+            self._holds[key] = plan, node
             self._take(PODS, (key,))
 
     def give_up(self, plan: str, leaving: Container[str], nominated: Container[str] = ()) -> None:
         """Expect of a plan only that the pods of these uids leave, and that those of these keys are `nominated`."""
-        held = [key for key, hold in self._holds.items() if hold.plan == plan and key not in nominated]
+        held = [key for key, (by, _) in self._holds.items() if by == plan and key not in nominated]
         victims = self._victims.items()
         staying = [key for key, victim in victims if plan in victim.plans and victim.uid not in leaving]
         for key in held:
@@ -173,7 +168,7 @@ class Pending:
     def expect_cleared(self, plan: str, node: str, pod: Pod) -> None:
         """This plan for that node is being taken off the pod."""
         key = key_of(pod)
-        if pod.metadata.uid == _uid(self._pods.get(key)):
+        if self._is_there(key, pod.metadata.uid):
             self._clearing.setdefault(key, {})[plan] = node
             self._take(PODS, (key,))
 
@@ -235,7 +230,7 @@ class Pending:
         for plan, node in self._clearing.get(key, {}).items():
             nominated = "" if nominated == node and carries(pod, plan) else nominated
         if hold is not None and not pod.spec.node_name:
-            nominated = hold.node
+            _, nominated = hold
         if nominated != pod.status.nominated_node_name:
             pod = _with_status(pod, nominated_node_name=nominated)
         if victim is None or pod.metadata.deletion_timestamp:
@@ -256,9 +251,12 @@ class Pending:
 
     def _is_gone(self, namespace: str, user: ClaimConsumer) -> bool:
         key = f"{namespace}/{user.name}"
-        pod, victim = self._pods.get(key), self._victims.get(key)
-        there = pod is not None and pod.metadata.uid == user.uid and not is_terminal(pod)
-        return user.resource == "pods" and not (there and not (victim is not None and victim.gone))
+        there = self._is_there(key, user.uid) and not is_terminal(self._pods[key])
+        gone = (victim := self._victims.get(key)) is not None and victim.gone
+        return user.resource == "pods" and (gone or not there)
+
+    def _is_there(self, key: str, uid: str) -> bool:
+        return (pod := self._pods.get(key)) is not None and pod.metadata.uid == uid
 
     def _forget(self, key: str) -> None:
         """Nothing is expected of a victim any more."""
@@ -283,10 +281,6 @@ def _consumers(claim: ResourceClaim) -> tuple[str, ...]:
 def _counts(budget: PodDisruptionBudget, key: str) -> bool:
     """Whether the budget's status names the pod."""
     return key.partition("/")[2] in (budget.status.disrupted_pods or ())
-
-
-def _uid(pod: Pod | None) -> str:
-    return "" if pod is None else pod.metadata.uid
 
 
 def _with_status(item: Any, **fields: Any) -> Any:
