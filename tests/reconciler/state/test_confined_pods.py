@@ -56,7 +56,6 @@ def goes(setting: Setting, spec: dict[str, Any]) -> str:
     [
         pytest.param({}, ["n2"], "bound", id="it can run anywhere"),
         pytest.param({"nodeSelector": {HOST: "n1"}}, ["n2"], "free", id="a host name"),
-        pytest.param({"nodeSelector": {HOST: "n1"}}, [], "free", id="a host name in a cluster of one node"),
         pytest.param({"nodeSelector": {"kubernetes.io/os": "linux"}}, [], "bound", id="what any node could have"),
         pytest.param({"nodeSelector": {POOL: "n1"}}, ["n2"], "free", id="the only node of its pool"),
         pytest.param({"nodeSelector": {ZONE: "a"}}, ["n2"], "bound", id="the other node is in its zone"),
@@ -67,10 +66,12 @@ def goes(setting: Setting, spec: dict[str, Any]) -> str:
         pytest.param(
             affine(term(HOST, "n1"), term(HOST, "n9")), ["n2"], "free", id="the node of the other one is gone"
         ),
-        pytest.param(affine(term(HOST, "n1"), term(HOST, "n1")), [], "free", id="all alternatives name the node"),
         pytest.param(affine(term(HOST, "n1"), term(POOL, "n2")), ["n2"], "bound", id="one alternative names no node"),
         pytest.param(affine(term(HOST, "n1", "n2")), ["n2"], "bound", id="one of two nodes"),
-        pytest.param(affine(term("metadata.name", "n1", fields=True)), [], "free", id="the field of the node's name"),
+        pytest.param(
+            affine(term("metadata.name", "n1", fields=True)), ["n2"], "free", id="the field of the node's name"
+        ),
+        pytest.param({"nodeSelector": {HOST: "n1"}}, [], "bound", id="of one node nobody can say that"),
         pytest.param(
             affine(term("metadata.name", "n1", fields=True), term("metadata.name", "n2", fields=True)),
             ["n2"],
@@ -88,7 +89,6 @@ def test_who_can_run_on_no_other_node_goes_last(spec: dict[str, Any], others: li
     ("terms", "labels", "zones", "gone"),
     [
         pytest.param([term(HOST, "n1")], {}, ["a"], "free", id="a local volume"),
-        pytest.param([term(HOST, "n1")], {}, [], "free", id="a local volume in a cluster of one node"),
         pytest.param([term(ZONE, "a")], {}, ["b"], "free", id="a zonal volume, and no other node is in the zone"),
         pytest.param([term(ZONE, "a")], {}, ["b", "a"], "bound", id="another node is in the zone"),
         pytest.param([], {ZONE: "a"}, ["b"], "free", id="a volume that is zonal by its label"),

@@ -1,4 +1,4 @@
-"""Which pods on nodes could run on no other node, by their specs, volumes and devices (docs/semantics.md E8)."""
+"""Which pods on nodes could run on no other node, by their specs, volumes and devices: they go last."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from webhook.kube.object_cache import Change
 from webhook.kube.objects.cluster_scoped import Node
 from webhook.kube.objects.devices import ResourceClaim, ResourceSlice
-from webhook.kube.objects.placement import NodeSelector
 from webhook.kube.objects.pod import Pod
 from webhook.kube.objects.storage import PersistentVolume, PersistentVolumeClaim
 from webhook.preemption.filters.placement import affinity_mask, required_affinity, required_mask
@@ -23,8 +22,6 @@ from webhook.preemption.snapshot.volume_index import claim_key
 from webhook.reconciler.state.index import Index, device_claims_of
 
 Mask = NDArray[np.bool_]
-
-_HOSTNAME = "kubernetes.io/hostname"
 
 
 class _Confinement(NamedTuple):
@@ -103,8 +100,6 @@ class ConfinedPods:
         bound = [claim for claim in claims if snapshot.volumes.get(claim.spec.volume_name) is not None]
         volumes = [snapshot.volumes.get(claim.spec.volume_name) for claim in bound]
         selectors = [volume.spec.node_affinity.required for volume in volumes if volume and volume.spec.node_affinity]
-        if _HOSTNAME in (pod.spec.node_selector or {}) or any(map(_names_one, [required_affinity(pod), *selectors])):
-            return ""
         if np.count_nonzero(nodes.valid[: nodes.rows]) <= 1:
             return None  # of one node nobody can say what another one would be like
         mask = nodes.valid[: nodes.rows] & required_mask(nodes, pod) & ~wrong_zones(snapshot, bound)
@@ -131,14 +126,3 @@ class ConfinedPods:
             else:
                 mask |= affinity_mask(nodes, None if spec.all_nodes else spec.node_selector)
         return mask
-
-
-def _names_one(selector: NodeSelector | None) -> bool:
-    """Whether all alternatives of a selector name one and the same node, by its name or its host name."""
-    hosts = set()
-    for term in (selector.node_selector_terms if selector else None) or ():
-        rows = [row for row in term.match_fields or () if row.key == "metadata.name"]
-        rows += [row for row in term.match_expressions or () if row.key == _HOSTNAME]
-        named = {row.values[0] for row in rows if row.operator == "In" and row.values and len(row.values) == 1}
-        hosts.add(min(named, default=None))
-    return len(hosts) == 1 and None not in hosts
