@@ -7,7 +7,6 @@ import pytest
 from tests.reconciler.builders import START
 from webhook.cli.explain import print_workload, read_evictions
 from webhook.kube.errors import ApiError
-from webhook.kube.instants import rfc3339
 from webhook.kube.lease import Lease
 from webhook.kube.objects.meta import ObjectMeta
 from webhook.kube.resources import LEASE
@@ -28,7 +27,7 @@ def gone(workload, preemptor, age):
 
 def recorded(*rows):
     """What a leader wrote at the start."""
-    return EvictionRecord(rfc3339(START), evictions=rows)
+    return EvictionRecord(START, evictions=rows)
 
 
 def test_what_the_limit_of_a_policy_leaves_is_told(capsys, monkeypatch):

@@ -171,7 +171,7 @@ def test_a_forged_label_leaves_room_for_the_others():
 
 def packed(*evictions: list[Any], **fields: Any) -> str:
     """What a leader would have written with these evictions and fields."""
-    text = msgspec.json.encode({"at": "2026-01-01T00:00:00Z", "evictions": evictions, "version": 3, **fields})
+    text = msgspec.json.encode({"wall": START, "evictions": evictions, "version": 3, **fields})
     return base64.b64encode(zlib.compress(text)).decode()
 
 
@@ -184,7 +184,7 @@ def packed(*evictions: list[Any], **fields: Any) -> str:
         pytest.param("\ud800", id="no text"),
         pytest.param("e30=", id="not packed"),
         pytest.param(base64.b64encode(zlib.compress(b"")).decode(), id="empty"),
-        pytest.param(packed(at="soon"), id="no instant"),
+        pytest.param(packed(wall="soon"), id="no instant"),
         pytest.param(packed(version=1), id="another version"),
         pytest.param(packed(["1", WEB, "n1"]), id="no time"),
         pytest.param(packed([1, WEB, 1]), id="no name"),

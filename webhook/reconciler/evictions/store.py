@@ -21,7 +21,7 @@ import msgspec
 
 from webhook.kube.client import Client
 from webhook.kube.errors import NO_ANSWER, ApiError, unless_absent
-from webhook.kube.instants import Clock, epoch, rfc3339_micro
+from webhook.kube.instants import Clock
 from webhook.kube.lease import Lease
 from webhook.kube.objects.meta import ObjectMeta
 from webhook.kube.resources import LEASE
@@ -54,25 +54,20 @@ _MOST_RETURNING = 400
 
 
 class EvictionRecord(msgspec.Struct, frozen=True):
-    """What is written at an instant, by a clock that said `now`; other times are by that clock, too.
+    """What is written at `wall`, in seconds since the epoch, when the clock by which the other times are said `now`.
 
     `intended` are the evictions that plans have yet to ask for, by the uid of the pod, `evictions` those that have
     happened, the newest first. `plans` are those on pods, by the uids of these, with the digests of what is written
     there. `returning` are owners that put their pods back.
     """
 
-    at: str = ""
+    wall: float = 0.0
     now: float = 0.0
     intended: dict[str, PodEviction] = {}
     evictions: Annotated[tuple[PodEviction, ...], msgspec.Meta(max_length=MOST_KEPT)] = ()
     plans: dict[str, tuple[str, ...]] = {}
     returning: dict[str, InVain] = {}
     version: Literal[3] = 3
-
-    @property
-    def wall(self) -> float:
-        """When it was written, in seconds since the epoch by the clock of who wrote it."""
-        return epoch(self.at) if self.at else -math.inf
 
     def when(self, row: PodEviction) -> float:
         """When an eviction was, for people: as `wall`."""
@@ -87,7 +82,7 @@ def record_of(log: EvictionLog, at: Now) -> EvictionRecord:
     """What is known now."""
     returning = sorted(log.returning.items(), key=lambda owner: -owner[1].until)[:_MOST_RETURNING]
     return EvictionRecord(
-        rfc3339_micro(at.wall),
+        at.wall,
         at.monotonic,
         {uid: eviction._replace(at=at.monotonic) for uid, eviction in log.intended().items()},
         tuple(islice(log.past(at.monotonic), MOST_KEPT)),
@@ -144,11 +139,9 @@ def decode(text: str) -> EvictionRecord:
         raw = unpacking.decompress(base64.b64decode(text, validate=True), _LONGEST_TEXT)
         if not unpacking.eof:
             raise ValueError(f"it has more than {_LONGEST_TEXT} bytes, or is cut off")  # noqa: TRY301
-        record = _RECORD.decode(raw)
-        epoch(record.at)
+        return _RECORD.decode(raw)
     except (ValueError, zlib.error) as error:
         raise ValueError(f"the record of evictions has values that giveway never writes: {error}") from error
-    return record
 
 
 def evictions_lease(lease_name: str) -> str:
