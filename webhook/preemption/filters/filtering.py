@@ -66,11 +66,6 @@ class PreFilterState:
         return [meter for meter in self.meters if isinstance(meter, Counter)]
 
     @property
-    def width(self) -> int:
-        """How many rows nodes have."""
-        return len(self.counters[0].base)
-
-    @property
     def is_local(self) -> bool:
         """Whether a pod counts on its own node only, and for as much as it adds there."""
         return not (self.incoming.grows or self.devices) and all(meter.stage == "resources" for meter in self.meters)
@@ -171,7 +166,8 @@ def run_filters(state: PreFilterState, left_out: Rows = NO_PODS) -> Failures:
             return Failures(code, resolvable, lacking, np.flatnonzero(fits), left_out, state.checks, state.counters)
     except DemandError as raised:
         error = f'running "DynamicResources" filter plugin: {raised}'
-    code, nothing = np.full(state.width, -1, np.int16), np.zeros(state.width, np.bool_)
+    code = np.full(state.snapshot.nodes.rows, -1, np.int16)
+    nothing = np.zeros(len(code), np.bool_)
     return Failures(code, nothing, [], NO_PODS, left_out, state.checks, state.counters, error)
 
 
@@ -226,8 +222,9 @@ def _run(state: PreFilterState, *, nominated: bool) -> tuple[NDArray[np.int16], 
 
     The `nominated` pods count, or they do not.
     """
-    code = np.where(state.snapshot.nodes.valid[: state.width], 0, -1).astype(np.int16)
-    resolvable = np.zeros(state.width, np.bool_)
+    nodes = state.snapshot.nodes
+    code = np.where(nodes.valid[: nodes.rows], 0, -1).astype(np.int16)
+    resolvable = np.zeros(nodes.rows, np.bool_)
     lacking: list[Mask] = []
     judged: NDArray[np.int8] | None = None
     for number, check in enumerate(state.checks, start=1):
@@ -243,7 +240,7 @@ def _run(state: PreFilterState, *, nominated: bool) -> tuple[NDArray[np.int16], 
             fails = reduce(np.logical_or, over)
             if not check.reason:
                 lacking = over
-                hopeless = np.zeros(state.width, np.bool_)
+                hopeless = np.zeros(nodes.rows, np.bool_)
                 for counter, mask in zip(state.counters[1:], over[1:], strict=False):
                     hopeless |= mask & (counter.limit < 0)
                 cures = ~hopeless

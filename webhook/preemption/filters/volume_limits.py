@@ -40,7 +40,6 @@ class AttachLimits:
     driver: Rows
     is_own: Mask
     users: Ints
-    place: Rows
     pairs_at: Rows
     beside: Ints = field(init=False)
 
@@ -49,7 +48,7 @@ class AttachLimits:
 
     def pairs_of(self, rows: Rows) -> Rows:
         """The pairs of pods, in a further axis that is as long as the most volumes of a pod."""
-        return self.pairs_at[self.place[rows]]
+        return self.pairs_at[rows]
 
     def nominate(self, rows: Rows, _nodes: Rows) -> None:
         """Count these pods as nominated to their nodes."""
@@ -126,11 +125,11 @@ def attach_limits(snapshot: Snapshot, claims: list[str], live: PlacedPods) -> At
     claimed = np.bincount(nodes, sizes[pods.claim_set[rows]], minlength=snapshot.nodes.rows)
     tight = np.asarray((claimed + counts[:, None] > limit).any(axis=0))
     users = np.flatnonzero((pods.claim_set[rows] > 0) & tight[nodes])
-    numbers, pairs_at = _pairs(snapshot, drivers, pods.claim_set[rows[users]].tolist(), nodes[users].tolist())
-    place = np.zeros(pods.rows, np.intp)
-    place[rows[users]] = np.arange(1, len(pairs_at))
+    numbers, pairs = _pairs(snapshot, drivers, pods.claim_set[rows[users]].tolist(), nodes[users].tolist())
+    pairs_at = np.zeros((pods.rows, pairs.shape[1]), np.intp)
+    pairs_at[rows[users]] = pairs
     count = np.zeros(len(numbers) + 1, np.int64)
-    np.add.at(count, pairs_at[1:][users < len(live.rows)], 1)
+    np.add.at(count, pairs[users < len(live.rows)], 1)
     places = {driver: number for number, driver in enumerate(drivers)}
     return AttachLimits(
         limit=np.where(tight, limit, UNBOUNDED),
@@ -139,7 +138,6 @@ def attach_limits(snapshot: Snapshot, claims: list[str], live: PlacedPods) -> At
         driver=np.array([0, *(places[volume.driver] for _, volume in numbers)], np.intp),
         is_own=np.array([False, *(volume in own for _, volume in numbers)], np.bool_),
         users=count,
-        place=place,
         pairs_at=pairs_at,
     )
 
@@ -163,15 +161,16 @@ def _pairs(
 ) -> tuple[list[tuple[int, AttachedVolume]], Rows]:
     """The pairs of a node and a volume of these drivers that pods use, and of each pod its pairs; pair 0 is none.
 
-    Of each pod its claims and its node are given. The first row of the pairs by pod is empty.
+    Of each pod its claims and its node are given.
     """
     numbers: dict[tuple[int, AttachedVolume], int] = {}
-    rows: list[list[int]] = [[]]
+    rows: list[list[int]] = []
     for claim_set, node in zip(claim_sets, nodes, strict=True):
         claims = snapshot.pods.claims.values[claim_set]
         assert claims is not None
         volumes = {_attached(snapshot, claim) for claim in (*claims.named, *claims.made)}
         mine = [(node, volume) for volume in volumes if volume and volume.driver in drivers]
         rows.append([numbers.setdefault(pair, len(numbers) + 1) for pair in mine])
-    width = max(1, *map(len, rows))
-    return list(numbers), np.array([[*mine, *[0] * (width - len(mine))] for mine in rows], np.intp)
+    width = max([1, *map(len, rows)])
+    pairs = [[*some, *[0] * (width - len(some))] for some in rows]
+    return list(numbers), np.array(pairs, np.intp).reshape(len(rows), width)

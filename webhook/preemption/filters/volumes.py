@@ -35,16 +35,11 @@ _NO_REACH = "node(s) didn't match PersistentVolume's node affinity"
 _NOTHING_TO_BIND = "node(s) didn't find available persistent volumes to bind"
 _NO_VOLUME = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"
 _WRONG_ZONE = "node(s) had no available volume zone"
-_ZONE_LABELS = (
-    "failure-domain.beta.kubernetes.io/zone",
-    "failure-domain.beta.kubernetes.io/region",
-    "topology.kubernetes.io/zone",
-    "topology.kubernetes.io/region",
-)
 _GENERALLY_AVAILABLE = {
     "failure-domain.beta.kubernetes.io/zone": "topology.kubernetes.io/zone",
     "failure-domain.beta.kubernetes.io/region": "topology.kubernetes.io/region",
 }
+_ZONE_LABELS = (*_GENERALLY_AVAILABLE, *_GENERALLY_AVAILABLE.values())
 
 
 class Storage(NamedTuple):

@@ -215,7 +215,7 @@ def _small_sets(state: PreFilterState, meters: list[Meter], pods: PodsOfNodes) -
     enough = _Room(state, meters, sets._replace(may_go=going)).fits_beside()
     of, step = np.nonzero((going & enough).T)
     at, nobody = columns[of], np.zeros(len(of), np.bool_)
-    return _Victims(pods.nodes[at], pods.rows[step, at], nobody, pods.leads()[step, at], state.width + of)
+    return _Victims(pods.nodes[at], pods.rows[step, at], nobody, pods.leads()[step, at], state.snapshot.nodes.rows + of)
 
 
 def _put_back(room: _Room, pods: PodsOfNodes, violating: Mask, leaving: Mask | None) -> Mask:
