@@ -1,14 +1,15 @@
-"""What is written on a preemptor: read back as written, and never trusted to be well formed."""
+"""What is written on preemptors and victims: read back as written, and never trusted to be well formed."""
 
 import msgspec
 import pytest
 
 from tests.reconciler.builders import pod, preemptor
 from webhook.kube.objects.pod import Pod
-from webhook.policy.model.values import DECISION, PLAN
+from webhook.policy.model.values import DECISION, NOTICE, PLAN, READY
 from webhook.reconciler.state.annotations import (
     DecidedVictim,
     DecisionRecord,
+    NoticeRecord,
     PlanDevice,
     PlanMember,
     PlanRecord,
@@ -16,6 +17,9 @@ from webhook.reconciler.state.annotations import (
     UnreadableError,
     decision_of,
     encode,
+    is_ready,
+    not_own,
+    notice_of,
     plan_of,
     with_names,
 )
@@ -25,16 +29,35 @@ RECORD = PlanRecord(
 )
 
 
-def annotated(key: str, text: str):
+DECIDED = DecisionRecord(
+    plan="a1",
+    at="2026-01-01T00:00:00Z",
+    node="n1",
+    policy="p",
+    attempt=3,
+    victims=(DecidedVictim(pod="a/b", priority=5),),
+)
+TOLD = NoticeRecord(plan="p1", by="2027-01-15T08:00:00Z", uid="u", priority=100, preemptor="shop/web")
+READ = {PLAN: plan_of, DECISION: decision_of, NOTICE: notice_of}
+
+
+def annotated(key: str, text: str, **more: str) -> Pod:
     made = preemptor()
-    made.metadata.annotations = {key: text}
+    made.metadata.annotations = {key: text, **more}
     return made
 
 
-def test_plan_round_trip():
-    """A new leader reads the very plan that was written."""
-    assert plan_of(annotated(PLAN, encode(RECORD))) == RECORD
-    assert plan_of(preemptor()) is None
+@pytest.mark.parametrize(("key", "record"), [(PLAN, RECORD), (DECISION, DECIDED), (NOTICE, TOLD)], ids=READ)
+def test_round_trip(key: str, record: PlanRecord | DecisionRecord | NoticeRecord):
+    """A new leader, and people, read the very text that was written."""
+    assert READ[key](annotated(key, encode(record))) == record
+    assert READ[key](preemptor()) is None
+
+
+def test_what_is_left_out():
+    """A preemptor that is not shown is not in a notice; that nobody goes as the last resort is said."""
+    assert "preemptor" not in encode(msgspec.structs.replace(TOLD, preemptor=""))
+    assert '"lastResort":false' in encode(DECIDED)
 
 
 @pytest.mark.parametrize("count", [1, 8, 500])
@@ -168,21 +191,6 @@ def test_unknown_fields_are_passed_over():
     assert plan_of(annotated(PLAN, '{"id":"a","node":"n","new":{"x":1}}')).node == "n"
 
 
-def test_decision_round_trip():
-    """The last decision tells the next leader the attempt, and people everything."""
-    record = DecisionRecord(
-        plan="a1",
-        at="2026-01-01T00:00:00Z",
-        node="n1",
-        policy="p",
-        attempt=3,
-        victims=(DecidedVictim(pod="a/b", priority=5),),
-    )
-    assert decision_of(annotated(DECISION, encode(record))) == record
-    assert '"lastResort":false' in encode(record)
-    assert decision_of(annotated(DECISION, "{")) is None
-
-
 SAID = {"plan": "a1", "at": "2026-01-01T00:00:00Z", "node": "n1", "policy": "p", "attempt": 3}
 
 
@@ -215,3 +223,38 @@ def test_a_decision_of_another_version_is_read():
     """What a later release adds is passed over."""
     text = msgspec.json.encode({**SAID, "victims": [{"pod": "a/b", "priority": 1, "x": 1}], "new": {}}).decode()
     assert decision_of(annotated(DECISION, text)).victims[0].pod == "a/b"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{}", "null", '{"plan":"p1","by":"tomorrow","uid":"u","priority":1}', encode(TOLD)[:-1], "x" * 5000],
+    ids=["empty", "nothing", "null", "no instant", "cut", "no JSON"],
+)
+def test_unreadable_notices(text: str):
+    """They are none, and so is an unreadable decision."""
+    found = annotated(NOTICE, text, **{READY: "true", DECISION: text})
+    assert (notice_of(found), decision_of(found), is_ready(found, "p1")) == (None, None, False)
+
+
+@pytest.mark.parametrize(
+    ("said", "plan", "ready"),
+    [("true", "p1", True), ("True", "p1", False), ("false", "p1", False), ("", "p1", False), ("true", "p2", False)],
+)
+def test_ready(said: str, plan: str, ready: bool):
+    """Exactly true, on a pod with a notice of this plan."""
+    assert is_ready(annotated(NOTICE, encode(TOLD), **{READY: said}), plan) is ready
+    assert not is_ready(annotated(READY, said), plan)
+
+
+def test_what_belongs_to_a_notice_is_no_change_of_a_pod():
+    """Neither the notice nor the answer to it is what a pod is judged by."""
+    assert not_own(annotated(NOTICE, encode(TOLD), **{READY: "true"})) == {}
+
+
+@pytest.mark.parametrize("wrong", ["-1", "1e9", '"60s"'])
+def test_a_plan_says_how_long_a_notice_is(wrong: str):
+    """It is the longest that was promised, and nothing but a time of a day at most is believed."""
+    plan = RECORD.with_notice(60.0).with_notice(10.0)
+    assert plan.notice == 60.0
+    with pytest.raises(UnreadableError):
+        plan_of(annotated(PLAN, encode(plan).replace('"notice":60.0', f'"notice":{wrong}')))
