@@ -104,10 +104,10 @@ async def present(running, count: int) -> bool:
 
 
 async def test_requests_of_a_client_that_has_gone_are_not_answered(start, connect, caplog):
-    """Of those that came in a row few are still reviewed, and none leaves a line in the log of asyncio."""
+    """Of those that came in one piece few are still reviewed, and none leaves a line in the log of asyncio."""
     async with start(objects=Objects([HIGH])) as running:
         _, writer = await connect(running)
-        writer.write((head(len(GOOD)) + GOOD) * 60)
+        writer.write((head(len(GOOD)) + GOOD) * 15)
         writer.transport._ssl_protocol._transport.get_extra_info("socket").shutdown(socket.SHUT_WR)
         await until(lambda: present(running, 0))
         await asyncio.sleep(0.1)

@@ -51,7 +51,7 @@ async def test_an_idle_connection_costs_little(start, authority):
         tracemalloc.stop()
         for _, writer in opened:
             writer.close()
-    assert used / count < 2 * 64 * 1024 + 40_000
+    assert used / count < 2 * 16 * 1024 + 40_000
 
 
 @table("sent, tls", {"no-tls": (b"GET / HTTP/1.1\r\n\r\n", False), "no-http": (b"\0" * 100 + b"\r\n\r\n", True)})

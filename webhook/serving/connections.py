@@ -18,7 +18,7 @@ from webhook.serving.fair_turns import TurnsOfRound
 MOST_CONNECTIONS = 768
 """An API server speaks HTTP/1.1 to a webhook, so it has a connection for each review under way: 200 changes and 400
 reads at a time by default (`--max-mutating-requests-inflight`), of which changes of pods are a part. With its buffer a
-connection takes 110 KB."""
+connection takes 80 KB."""
 _NEW_SHARE = 0.25
 """Part of the places for connections that have not carried a review. If they have more, they push out each other."""
 _HANDSHAKE_SECONDS, _CLOSING_SECONDS = 5, 2
@@ -28,18 +28,19 @@ _HEAD_SECONDS = 10.0
 """From a connection's beginning until its first review must have begun."""
 _IDLE_SECONDS = 120.0
 """Longer than an API server keeps an idle connection (90 s), so that it is not closed under a request on its way."""
-_READ_AHEAD = 32 * 1024
+_READ_AHEAD = 16 * 1024
 """Bytes of a body, twice, that are read of a connection before its request asks for them."""
 _MOST_LINES = 256
 """Lines in one read, which take 1 ms: each field of a head is one, and each chunk of a body is two. A request of an API
-server has ten, and 64 KiB in chunks of one byte have 22 000."""
+server has ten, and 16 KiB in chunks of one byte have 5 000."""
 _MOST_FIELDS, _LONGEST_FIELD = 32, 2048
 """Header fields of a request, and bytes of one: a head that never ends takes twice its bytes, on each connection.
 An API server sends about eight; the longest is a token of a service account, if it is told to show one."""
 
-SSLProtocol.max_size = 64 * 1024
-"""Bytes that asyncio reads of a TLS connection in one go, and sets aside for each, idle or not. By default these are
-256 KiB: 192 MiB for all connections, and so many changes of TLS keys that others wait 150 ms for one read."""
+SSLProtocol.max_size = 16 * 1024
+"""Bytes that asyncio reads of a TLS connection in one go, and sets aside for each, idle or not: a record of TLS has no
+more. OpenSSL keeps room for them, too. By default these are 256 KiB: 192 MiB for all connections, and so many changes
+of TLS keys that others wait 150 ms for one read."""
 
 _log = logging.getLogger("webhook.http")
 _log.addFilter(lambda record: not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError)))

@@ -120,6 +120,7 @@ class ReviewHandler:
         if not unsure:
             return reviewed
         namespace = reviewed.asked.namespace if reviewed.asked else ""
+        reviewed.asked = None  # It has a copy of the object, which nobody needs while the API server is asked
         try:
             lookup = await self._source.ask(unsure, (address, bounded(namespace)))
         except ApiError as error:
