@@ -94,9 +94,8 @@ def _issue(
     issuer, ends, signs = subject, now + lifetime, authority is None
     if authority is not None:
         issuer, ends = authority.certificate.subject, min(ends, authority.certificate.not_valid_after_utc)
-        signer = authority.certificate.extensions.get_extension_for_class(
-            x509.SubjectKeyIdentifier,
-        ).value
+        extensions_of = authority.certificate.extensions
+        signer = extensions_of.get_extension_for_class(x509.SubjectKeyIdentifier).value
         extensions = (
             x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(signer),
             *extensions,

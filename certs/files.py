@@ -29,8 +29,7 @@ def maintain_files(
 ) -> Bundle:
     """Make the certificates of a directory, or renew what is due; the certificates as they are then.
 
-    Raises BundleError if the directory holds certificates from elsewhere. Several processes may do
-    this at once.
+    Raises BundleError if the directory holds certificates from elsewhere. Several processes may do this at once.
     """
     directory.mkdir(parents=True, exist_ok=True)
     lock = os.open(directory, os.O_RDONLY)

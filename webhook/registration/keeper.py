@@ -159,8 +159,7 @@ class Keeper(Component):
         if not configurations:
             self._report(f"there is none named {CONFIGURATION}: nothing is sent to this webhook", logging.WARNING)
             return False
-        # The file's authorities; if somebody else renews those in
-        # use, then these for new entries, too
+        # The file's authorities; if somebody else renews those in use, these for new entries
         given = base64.b64encode(self._trust()).decode()
         common = stored.trusted(configurations.values()) or given
 
