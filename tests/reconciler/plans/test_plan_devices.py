@@ -72,6 +72,15 @@ async def test_a_pod_that_could_wait_for_the_deallocation_evicts_nobody():
     assert isinstance(setting.evaluate(setting.wants("p", 1)), Fits)
 
 
+def test_a_user_that_no_watch_has_shown_yet_has_its_devices():
+    """Its claim is shown before it, or it cannot be read: nobody goes for what it would not leave."""
+    setting = Devices(n1=2)
+    setting.state.pods.take("default/n1-0", None)
+    setting.claim(claim("c-n1-0"))
+    setting.claim(claim("c-new", held=("d0",), by=("new",)))
+    assert isinstance(setting.evaluate(setting.wants("p", 2)), Unschedulable)
+
+
 async def test_a_stranger_takes_the_devices():
     """The plan ends as `devices-taken` and names the claim; a device of the node that does as well is held instead."""
     setting = Devices(n1=3)

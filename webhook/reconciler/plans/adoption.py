@@ -76,6 +76,9 @@ def adopt(pod: Pod, manager: PlanManager, policy_set: PolicySet) -> Plan | TakeO
     record = with_names(record, state.pods.items().values())
     plan, remaining = _plan(record, _members(pod, record, manager), manager, policy)
     manager.index.add(plan)
+    for victim in record.victims:
+        if state.pod_of(victim.key, victim.uid) is None:
+            state.pending.expect_deallocated(victim.uid)
     manager.expect(plan, policy, remaining)
     for member in plan.members:
         manager.hold_devices(member, member.devices)

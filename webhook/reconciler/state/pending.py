@@ -17,7 +17,7 @@ such a claim counts as one that is not taken back (docs/reconciler.md#devices).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any
@@ -26,7 +26,7 @@ import msgspec
 
 from webhook.kube.instants import rfc3339
 from webhook.kube.object_cache import Change
-from webhook.kube.objects.devices import ClaimConsumer, ResourceClaim
+from webhook.kube.objects.devices import ResourceClaim
 from webhook.kube.objects.meta import key_of
 from webhook.kube.objects.pod import Pod, PodDisruptionBudget
 from webhook.kube.pods import is_terminal
@@ -81,6 +81,8 @@ class Pending:
         """Pod to the plans that are being taken off it, and their nodes."""
         self._claims: Index[str, ResourceClaim] = Index(_consumers)
         """By the uid of a pod, the claims of which it is shown as a consumer."""
+        self._gone: set[str] = set()
+        """Those of these pods that are gone; one that no watch has shown yet may well be there."""
 
     def __len__(self) -> int:
         return len(self._victims) + len(self._holds)
@@ -110,12 +112,7 @@ class Pending:
 
     def awaits_deallocation(self, uids: Iterable[str]) -> bool:
         """Whether a claim of one of these pods that is gone has yet to be taken back."""
-        return any(uid in self._claims and not self._snapshot.device_claims.uses(uid) for uid in uids)
-
-    def claims_of(self, uid: str, *, there: bool) -> Collection[str]:
-        """The claims that count otherwise now that the pod with this uid is there, or gone."""
-        claims = self._claims.get(uid)
-        return () if claims is None or self._snapshot.device_claims.uses(uid) is there else claims
+        return not self._gone.isdisjoint(uids)
 
     # What is done.
 
@@ -178,6 +175,18 @@ class Pending:
             take_out(self._clearing, key, plan)
             self._take(PODS, (key,))
 
+    def expect_deallocated(self, uid: str) -> None:
+        """The pod with this uid is gone, and so are its claims soon."""
+        if uid in self._claims and uid not in self._gone:
+            self._gone.add(uid)
+            self._take(CLAIMS, tuple(self._claims[uid]))
+
+    def expect_allocated(self, uid: str) -> None:
+        """The pod with this uid is there: its claims are as they are shown."""
+        if uid in self._gone:
+            self._gone.remove(uid)
+            self._take(CLAIMS, tuple(self._claims[uid]))
+
     # What the watches show.
 
     def budget_changed(self, change: Change[PodDisruptionBudget]) -> None:
@@ -203,7 +212,7 @@ class Pending:
             allowed = max(0, shown.status.disruptions_allowed - spent)
             return _with_status(shown, disruptions_allowed=allowed)
         if kind is CLAIMS:
-            self._claims.put(key, shown)
+            self._gone.difference_update(uid for uid in self._claims.put(key, shown) if uid not in self._claims)
             return None if shown is None else self._claim(key, shown)
         return shown
 
@@ -241,19 +250,13 @@ class Pending:
     def _claim(self, key: str, claim: ResourceClaim) -> ResourceClaim:
         """Without its finalizer a claim keeps its allocation, and so does one that stays in use."""
         consumers, finalizers = claim.status.reserved_for or [], claim.metadata.finalizers or ()
-        staying = [user for user in consumers if not self._is_gone(claim.metadata.namespace, user)]
+        staying = [user for user in consumers if user.uid not in self._gone]
         if len(staying) < len(consumers):
             allocation = claim.status.allocation if staying or _FINALIZER not in finalizers else None
             claim = _with_status(claim, reserved_for=staying or None, allocation=allocation)
         if claim.status.allocation is not None and key in self._index.keeping and finalizers:
             claim = msgspec.structs.replace(claim, metadata=msgspec.structs.replace(claim.metadata, finalizers=None))
         return claim
-
-    def _is_gone(self, namespace: str, user: ClaimConsumer) -> bool:
-        key = f"{namespace}/{user.name}"
-        there = self._is_there(key, user.uid) and not is_terminal(self._pods[key])
-        gone = (victim := self._victims.get(key)) is not None and victim.gone
-        return user.resource == "pods" and (gone or not there)
 
     def _is_there(self, key: str, uid: str) -> bool:
         return (pod := self._pods.get(key)) is not None and pod.metadata.uid == uid

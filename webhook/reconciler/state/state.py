@@ -207,9 +207,12 @@ class State:
             if kind is not PODS:
                 self._put(kind, key, expected)
                 continue
-            uid = expected.metadata.uid if expected is not None else self.snapshot.uid_of(*key.split("/", 1))
+            gone = self.snapshot.uid_of(*key.split("/", 1)) if expected is None else ""
             pod = self._put(kind, key, expected)
-            self._take(CLAIMS, self.pending.claims_of(uid, there=expected is not None))
+            if expected is None:
+                self.pending.expect_deallocated(gone)
+            else:
+                self.pending.expect_allocated(expected.metadata.uid)
             self._take(CLAIMS, self.index.put(key, pod))
             self.waiting.put(key, pod)
             self.confined.put(key, pod)
