@@ -17,7 +17,6 @@ from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property
-from types import MappingProxyType
 from typing import Any, Protocol
 
 import numpy as np
@@ -30,7 +29,6 @@ from webhook.preemption.snapshot.snapshot import Snapshot
 
 UNBOUNDED = 2**62
 """A limit that nothing reaches."""
-NO_WISHES: Mapping[int, Amounts] = MappingProxyType({})
 _WORD = 63
 """Bits of an int64 that can stand for a port."""
 
@@ -194,7 +192,7 @@ class _Ports:
 
 
 def resource_counters(
-    snapshot: Snapshot, incoming: PodInfo, without: Rows, wishes: Mapping[int, Amounts] = NO_WISHES
+    snapshot: Snapshot, incoming: PodInfo, without: Rows, wishes: Mapping[int, Amounts] | None = None
 ) -> list[Counter]:
     """The number of pods and each resource asked for, in the order in which Kubernetes names them.
 

@@ -20,13 +20,6 @@ MOST_LABEL_COLUMNS = 64
 TaintKey = tuple[tuple[str, str, str], ...]
 
 
-def alphabetical(names: list[str]) -> Ints:
-    """The place of each name among them in alphabetical order."""
-    places = np.empty(len(names), np.int64)
-    places[sorted(range(len(names)), key=names.__getitem__)] = np.arange(len(names))
-    return places
-
-
 class LabelColumn(NamedTuple):
     """One label key over all nodes: the id of each node's value, -1 if the node has no such label; ids by value."""
 
@@ -134,7 +127,8 @@ class Nodes(Columns):
     def alphabetical(self) -> Ints:
         """The place of each row's name among all names in alphabetical order."""
         if self._alphabet is None:
-            self._alphabet = alphabetical(self.names)
+            self._alphabet = np.empty(len(self.names), np.int64)
+            self._alphabet[sorted(range(self.rows), key=self.names.__getitem__)] = np.arange(self.rows)
         return self._alphabet
 
     def label(self, key: str) -> NDArray[np.int32]:
