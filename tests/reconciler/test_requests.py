@@ -8,10 +8,12 @@ import pytest
 from tests.preemption.building import HOST
 from tests.reconciler.harness.cluster import Cluster
 from tests.reconciler.harness.pods import Json, fixed, preemptor, victim, written_on
-from tests.reconciler.harness.scenarios import bound, clearing, crowded, full, later, lived, simulated
+from tests.reconciler.harness.scenarios import answering, bound, clearing, crowded, full, later, lived, simulated
+from webhook.kube.errors import ApiError
 from webhook.kube.lease import LeaderElector
 from webhook.policy.model.victims import Victims
 from webhook.reconciler.evict import executor
+from webhook.reconciler.overview.overview import Surroundings, overview
 from webhook.reconciler.plans import look
 from webhook.reconciler.service import ReconcilerService
 
@@ -140,3 +142,22 @@ def test_a_preemptor_that_goes_while_the_lease_is_in_doubt(monkeypatch: pytest.M
 
     made = lived(make)
     assert made.evicted == []
+
+
+def test_a_plan_that_is_over_is_not_shown_as_under_way():
+    """Its victim may be on its way out though the answer was lost, and the server does not say so either."""
+    shown: list[int] = []
+
+    def make() -> Cluster:
+        made = answering(full(spare=False), ApiError(500, "InternalError", ""), "evict", "get", of="a")
+        later(2.2, made.withdraw, "p")
+        return made
+
+    def show(made: Cluster) -> None:
+        service = made.process.service
+        shown.extend(
+            (len(service.reconciler.plan_manager.index.by_id), overview(service, 0, Surroundings()).plans_total)
+        )
+
+    lived(make, 10.0, at_5=show)
+    assert shown == [1, 0]

@@ -75,8 +75,8 @@ def overview(service: ReconcilerService, port: int, surroundings: Surroundings) 
     pending = [pod for pod in state.pods.items().values() if not (pod.spec.node_name or is_terminal(pod))]
     marked = [pod for pod in pending if is_marked(pod)]
     waiting = _waiting(service.reconciler, marked)
-    ahead, under_way = wall - service.clock.monotonic(), service.reconciler.plan_manager.index.by_id.values()
-    plans = sorted(under_way, key=lambda plan: plan.started) if leading else written_plans(state, marked, ahead)
+    ahead, under_way = wall - service.clock.monotonic(), set(service.reconciler.plans.values())
+    plans = sorted(under_way, key=lambda plan: plan.order) if leading else written_plans(state, marked, ahead)
     # 3. Everything else is the same for every process.
     return Page(
         leadership=Leadership(identity=service.identity, role=role, notice=notice, command=command),
