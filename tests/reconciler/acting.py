@@ -19,12 +19,14 @@ from webhook.policy.shapes.yaml_nodes import SourcePosition
 from webhook.reconciler.service import ReconcilerOptions, ReconcilerService
 
 PODS = POD.path("default")
+CLASSES = {"high": 100, "higher": 200}
+"""The classes that are managed, beside the class `low`, whose pods may be evicted."""
 SHORT = {"lease_duration": 1.5, "renew_deadline": 1.0, "retry_period": 0.2}
 
 
 def managing(**fields: Any) -> Policies:
-    """One policy that manages the classes `high` and `higher`."""
-    preemptors = Preemptors(priority_classes=("high", "higher"))
+    """One policy that manages these classes."""
+    preemptors = Preemptors(priority_classes=tuple(CLASSES))
     return Policies(
         preemption=(PreemptionPolicy(name="test", source=SourcePosition(), preemptors=preemptors, **fields),)
     )
@@ -36,14 +38,6 @@ class Play:
     def __init__(self, cluster: EmbeddedCluster, client: Client) -> None:
         self.cluster, self.client = cluster, client
         self.told: list[dict[str, Any]] = []
-
-    async def classes(self) -> None:
-        """The classes of the tests: low may be evicted, high and higher are managed."""
-        low = priority_class("low", 80)
-        low["metadata"]["annotations"] = {CAN_BE_PREEMPTED: "true"}
-        never = {"preemptionPolicy": "Never"}
-        for body in (low, priority_class("high", 100, **never), priority_class("higher", 200, **never)):
-            await self.client.create(PRIORITY_CLASS.path(), body)
 
     async def victim(self, name: str, node: str, cpu: str = "2", **fields: Any) -> None:
         """A running pod of class low."""
@@ -117,7 +111,11 @@ async def playing(nodes: int = 1, **settings: Any) -> AsyncIterator[Play]:
     """A cluster with so many nodes of 8 CPU."""
     async with EmbeddedCluster(nodes=nodes, **settings) as cluster, cluster.client() as client:
         await eventually(lambda: is_there(client, NAMESPACE.path(name="default")))
+        low = priority_class("low", 80)
+        low["metadata"]["annotations"] = {CAN_BE_PREEMPTED: "true"}
+        managed = [priority_class(name, value, preemptionPolicy="Never") for name, value in CLASSES.items()]
+        for body in (low, *managed):
+            await client.create(PRIORITY_CLASS.path(), body)
         play = Play(cluster, client)
-        await play.classes()
         yield play
         assert cluster.failures() == []

@@ -6,7 +6,7 @@ from functools import partial
 
 from tests.reconciler.harness.cluster import Cluster
 from tests.reconciler.harness.devices import EXTENDED, SimulatedDevices, plain, random_demand
-from tests.reconciler.harness.pods import Json
+from tests.reconciler.harness.pods import Json, request
 
 
 def devices(made: Cluster, seed: int) -> None:
@@ -20,7 +20,7 @@ def _dress(devices: SimulatedDevices, dice: random.Random, pod: Json) -> None:
     on_node = bool(pod["spec"].get("nodeName"))
     if dice.random() < (0.7 if on_node else 0.9):
         (_hold if on_node else _wish)(devices, dice, pod)
-        pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "1"  # devices are scarcer
+        request(pod, 1)  # devices are scarcer
 
 
 def _wish(devices: SimulatedDevices, dice: random.Random, pod: Json) -> None:

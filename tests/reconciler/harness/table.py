@@ -4,10 +4,9 @@ import random
 from collections import Counter
 from typing import NamedTuple
 
-from tests.reconciler.harness.bindings import bindings
 from tests.reconciler.harness.cluster import Cluster
-from tests.reconciler.harness.costs import costs
 from tests.reconciler.harness.device_wishes import devices
+from tests.reconciler.harness.dressed import bindings, costs, zones
 from tests.reconciler.harness.gangs import changing_gangs, gangs
 from tests.reconciler.harness.growth import growth
 from tests.reconciler.harness.random_clusters import (
@@ -22,7 +21,6 @@ from tests.reconciler.harness.random_clusters import (
 )
 from tests.reconciler.harness.spare_judge import spare
 from tests.reconciler.harness.virtual_time import run
-from tests.reconciler.harness.zones import zones
 
 
 class Row(NamedTuple):
