@@ -75,7 +75,7 @@ def answers(phase: str) -> str:
 
 
 def answered(phase: str, warnings: Iterable[str]) -> bool:
-    """Whether one of the warnings says that a replica, of whatever version, answered in this phase."""
+    """Whether a warning says that a replica, of whatever version, answered in this phase."""
     said = re.compile(rf"giveway \S+ answers \({phase}\)")
     return any(said.fullmatch(text) for text in warnings)
 

@@ -112,7 +112,7 @@ def _nodes(text: str) -> Any:
 
 
 def write_yaml(objects: Iterable[Any], to: TextIO) -> None:
-    """Write plain data as documents that mean the same to kubectl; texts of several lines keep them."""
+    """Write plain data as documents that mean the same to kubectl; texts keep their lines."""
     yaml.dump_all(objects, to, Dumper=_Dumper, explicit_start=True, sort_keys=False, allow_unicode=True, width=math.inf)
 
 
@@ -133,7 +133,7 @@ _Dumper.add_representer(str, _Dumper.represent_str)
 
 
 def _json_documents(text: str) -> Iterator[tuple[int, YamlDocument]]:
-    """The JSON objects with which a text begins, each with where it ends; the rest is for the YAML reader."""
+    """The JSON objects that a text begins with, and where each ends; the rest is for the YAML reader."""
     decoder = json.JSONDecoder(object_pairs_hook=_unique, parse_float=lambda number: _integral(float(number)))
     begin = 0
     with suppress(ValueError, RecursionError):
@@ -143,7 +143,7 @@ def _json_documents(text: str) -> Iterator[tuple[int, YamlDocument]]:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """The members of a JSON object. Raises ValueError if one stands twice: the YAML reader says where."""
+    """A JSON object's members. Raises ValueError if one stands twice: the YAML reader says where."""
     made = dict(pairs)
     if len(made) < len(pairs):
         raise ValueError(pairs)

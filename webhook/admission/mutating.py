@@ -237,7 +237,7 @@ def _labels(review: Review, meta: MetadataView, resolution: Resolution, answer: 
 def _patch(
     pod: PodView, resolution: Resolution, annotations: dict[str, str | None], labels: dict[str, str | None]
 ) -> list[Operation]:
-    """The patch of a new pod; what it lacks as a whole is made before anything can be put into it."""
+    """The patch of a new pod; what it lacks as a whole is made before anything is put into it."""
     meta, spec = pod.metadata or MetadataView(), pod.spec or PodSpecView()
     patch = _set("/metadata/annotations", meta.annotations, annotations) + _set("/metadata/labels", meta.labels, labels)
     lacking = ["/metadata"] if pod.metadata is None and patch else []
@@ -318,7 +318,7 @@ def _brief(value: str) -> str:
 
 
 def _set(parent: str, present: Mapping[str, Any] | None, wanted: Mapping[str, Any]) -> list[Operation]:
-    """Set members of what is at `parent`, which is made if `present` is None; a value of None is absent."""
+    """Set members of what is at `parent`, made if `present` is None; a value of None is absent."""
     if present is None:
         made = {key: value for key, value in wanted.items() if value is not None}
         return [{"op": "add", "path": parent, "value": made}] if made else []

@@ -92,14 +92,14 @@ def read_objects(files: Iterable[Path], tell: Callable[[str], None]) -> Objects:
 
 
 def objects_of(documents: Iterable[ObjectDocument]) -> Objects:
-    """The PriorityClasses and Namespaces among these; other kinds are passed over. Raises ObjectsError."""
+    """The PriorityClasses and Namespaces among these, without other kinds. Raises ObjectsError."""
     objects = list(map(typed, documents))
     classes = [obj for obj in objects if isinstance(obj, PriorityClass)]
     return Objects(classes, [obj for obj in objects if isinstance(obj, Namespace)])
 
 
 def typed(document: ObjectDocument) -> PriorityClass | Namespace | None:
-    """The PriorityClass or Namespace that a document holds; None for another kind. Raises ObjectsError."""
+    """A document's PriorityClass or Namespace; None for another kind. Raises ObjectsError."""
     group, type_ = _TYPES.get(document.kind, ("", None))
     if type_ is None or document.group not in {"", group}:
         return None

@@ -208,7 +208,7 @@ def _ask(context: Context, phase: Phase, request: TestRequest) -> Answer:
 
 
 def _failures(policies: Policies, expect: Expect, answers: list[Answer]) -> Iterator[str]:
-    """In what the answers, of which the last one decides, differ from what is expected, one sentence each."""
+    """Where the answers differ from what is expected, one sentence each; the last one decides."""
     verdict = "allow" if answers[-1].allowed else "deny"
     text = answers[-1].message or "; ".join(answers[-1].refusals)
     if verdict != expect.verdict:
@@ -238,7 +238,7 @@ def _failures(policies: Policies, expect: Expect, answers: list[Answer]) -> Iter
 
 
 def _unknown_rule(policies: Policies, rule: str) -> str:
-    """Why a test cannot expect this rule: no policy has it. Empty if one has, or if it is a built-in one."""
+    """Why a test cannot expect this rule: no policy has it. Empty if one has, or it is built in."""
     known = {f"{policy.name}/{rule.name}" for policy in policies.priority for rule in policy.rules}
     known |= {f"{policy.name}/{condition.name}" for policy in policies.priority for condition in policy.conditions}
     if rule in known or rule.partition("/")[0] == BUILTIN:
@@ -248,7 +248,7 @@ def _unknown_rule(policies: Policies, rule: str) -> str:
 
 
 def _without_record(patch: list[Operation]) -> list[Operation]:
-    """A patch as authors of policies write it: without the records that the webhook keeps of new pods."""
+    """A patch as authors of policies write it: without the webhook's own records of new pods."""
     shown = [
         {**row, "value": {key: text for key, text in row["value"].items() if key not in WEBHOOK_ANNOTATIONS}}
         if row["path"] == "/metadata/annotations"

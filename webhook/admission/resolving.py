@@ -44,13 +44,13 @@ def policy_of(priority_class: PriorityClass) -> str:
 
 
 def global_default(context: Context) -> PriorityClass | None:
-    """The global default; of several (two were created at once) the lowest value, then the first name."""
+    """The global default; of several, created at once, the lowest value, then the first name."""
     defaults = context.lookup.default_priority_classes()
     return min(defaults, key=lambda item: (item.value, item.metadata.name), default=None)
 
 
 def disagreement(spec: PodSpecView, value: int, preemption_policy: str) -> bool:
-    """Whether a pod already carries another value or policy than it resolves to; absent fields agree."""
+    """Whether a pod carries another value or policy than it resolves to; absent fields agree."""
     return spec.priority not in (None, value) or spec.preemption_policy not in (None, preemption_policy)
 
 
@@ -131,7 +131,7 @@ def _take_policy_default(context: Context, request: PolicyRequest, resolution: R
 
 
 def _apply_management(context: Context, resolution: Resolution, own: PriorityClass, answer: Answer) -> None:
-    """Move the pod of a managed class to its twin if it has one, and say whether the reconciler takes it."""
+    """Move a managed class's pod to the twin, if there is one; say whether the reconciler takes it."""
     name = resolution.name
     managed = context.managed(name)
     if managed is None or resolution.preemption_policy == NEVER:

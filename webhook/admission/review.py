@@ -223,7 +223,7 @@ class Review:
 
 
 def enveloped(request: Any) -> dict[str, Any]:
-    """The AdmissionReview that asks with an AdmissionRequest, its keys in the order of an API server."""
+    """The AdmissionReview of an AdmissionRequest, its keys in the order of an API server."""
     return {"kind": "AdmissionReview", "apiVersion": API_VERSION, "request": request}
 
 
@@ -251,7 +251,7 @@ def decode(body: bytes) -> Review:
 
 
 def values(body: bytes) -> int:
-    """How many values a body has, at most. What stands in texts is left out only if it would be too many."""
+    """How many values a body has, at most; without those in texts only if it would be too many."""
     number = sum(map(body.count, (b",", b"{", b"[")))
     texts = (body.count(b'"') - body.count(b'\\"')) // 2
     if number > MOST_VALUES and texts <= 2 * MOST_VALUES:  # at least every second one is a value, too
@@ -260,7 +260,7 @@ def values(body: bytes) -> int:
 
 
 def uid_of(body: bytes) -> str:
-    """The uid of a review that is not read as a whole, by its usual place; empty if it is not there."""
+    """The uid of a review that is not read as a whole, by its usual place; empty without one there."""
     match = _USUAL_PLACE.search(body, 0, _BEGINNING)
     return match[1].decode() if match else ""
 

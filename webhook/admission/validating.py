@@ -289,7 +289,7 @@ def check_group(context: Context, namespace: str, spec: PodSpecView, priority: i
 
 
 def validate_status(context: Context, review: Review, answer: Answer) -> None:
-    """Judge what an update of `pods/status` does to the protected keys; its status is nobody's policy."""
+    """Judge what an update of `pods/status` does to protected keys; the status is nobody's policy."""
     if review.operation != "UPDATE" or not review.has_old:
         return
     pod, old = review.typed(PodView), review.typed(PodView, old=True)

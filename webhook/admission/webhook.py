@@ -153,7 +153,7 @@ def ask(context: Context, phase: Phase, body: Json) -> Answer:
 
 
 def refuse(code: int, message: str, uid: str = "") -> Reviewed:
-    """The answer to what was not even looked at: too large, of the wrong type, too late, not ready."""
+    """The answer to what was not looked at: too large, of the wrong type, too late, not ready."""
     return _reviewed(uid, Answer(code=code, message=message))
 
 
@@ -165,7 +165,7 @@ def deny(uid: str, rule: str, message: str, asked: Review | None = None) -> Revi
 
 
 def _dispatch(context: Context, phase: Phase, asked: Review) -> Answer:
-    """Let the handler of this phase and resource answer; nothing is said of what no rule is about."""
+    """Let the handler of this phase and resource answer; of what no rule is about it says nothing."""
     answer = Answer()
     handler, operation = HANDLERS.get((phase, *asked.kind, asked.subresource)), asked.operation
     if handler is None:
@@ -185,7 +185,7 @@ def _dispatch(context: Context, phase: Phase, asked: Review) -> Answer:
 
 
 def _reviewed(uid: str, answer: Answer, asked: Review | None = None, error: Exception | None = None) -> Reviewed:
-    """The answer with the AdmissionReview to send: JSON, with exactly the fields that say something."""
+    """The answer with the AdmissionReview to send: JSON, with just the fields that say something."""
     code, message, audit = answer.code, answer.message, answer.audit
     if answer.rules:
         code, message, audit = 403, "; ".join(answer.refusals), {**audit, "denied-by": ",".join(answer.rules)}

@@ -147,7 +147,8 @@ def managed_if_generated(policies: Iterable[PreemptionPolicy], prefix: str) -> s
     A glob matches some name with the prefix if the prefix begins with
     what stands before the first `*`, or the reverse.
     """
-    globs = [pattern for policy in policies for pattern in policy.preemptors.priority_classes if WILDCARD in pattern]
+    patterns = (pattern for policy in policies for pattern in policy.preemptors.priority_classes)
+    globs = [pattern for pattern in patterns if WILDCARD in pattern]
     may_be = any_of(
         any_of([f"{prefix}.startsWith({quote(literal)})", f"{quote(literal)}.startsWith({prefix})"])
         for literal in dict.fromkeys(map(literal_prefix, globs))

@@ -261,7 +261,9 @@ def _given_by(body: str, policies: Policies, sink: Sink) -> Iterator[tuple[str, 
 def _twin_of(policies: Policies) -> str:
     """The twin of the class that the pod names, or the empty string."""
     twins = sorted(twins_of(policies.preemption).items())
-    return f"{mapping((name, quote(twin)) for name, twin in twins)}[?{_NAME}].orValue('')" if twins else quote("")
+    if not twins:
+        return quote("")
+    return f"{mapping((name, quote(twin)) for name, twin in twins)}[?{_NAME}].orValue('')"
 
 
 def _copied(

@@ -173,9 +173,7 @@ def validating_policy(
         conditions = [condition for condition in conditions if condition not in moved]
         applies = [(APPLIES, all_of(condition.expression for condition in moved))]
         unless = negate(f"variables.{APPLIES}")
-        validations = [
-            validation._replace(expression=any_of([unless, validation.expression])) for validation in validations
-        ]
+        validations = [row._replace(expression=any_of([unless, row.expression])) for row in validations]
     rows = [validation.as_data() for validation in validations]
     spec = {
         "failurePolicy": "Fail",

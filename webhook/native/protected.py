@@ -138,7 +138,8 @@ def _builtin(rule: str, expression: str, message: str) -> objects.Validation:
 
 def _new_pods(policies: Policies, sink: Sink) -> Rows:
     """What new pods may not say, and what their authors are warned of: that nobody preempts for them."""
-    mark, mirror = f"object.metadata.?labels[?{quote(MARK)}]", f"{_annotation('object', MIRROR)}.hasValue()"
+    mark = f"object.metadata.?labels[?{quote(MARK)}]"
+    mirror = f"{_annotation('object', MIRROR)}.hasValue()"
     preemption_policy = "object.spec.?preemptionPolicy.orValue('')"
     managed_class = matching.managed(policies.preemption, CLASS_NAME)
     served = all_of(

@@ -325,7 +325,8 @@ def _conditions(
         # Otherwise a pod that violates a newer rule could not lose a
         # finalizer, or renew a leader election's label
         reads = reads_on_update(Policies(priority=(policy,)))
-        tests = [changed("spec") if part == "spec" else changed_metadata(part) for part in sorted(reads.parts)]
+        parts = sorted(reads.parts)
+        tests = [changed(part) if part == "spec" else changed_metadata(part) for part in parts]
         if "labels" not in reads.parts:
             tests += [changed_key("labels", key) for key in sorted(reads.labels - {MARK})]
         yield objects.CompiledCondition(

@@ -54,7 +54,8 @@ class Inexpressible(msgspec.Struct, frozen=True):
     @property
     def told(self) -> str:
         """What people read, with whether the rule is enforced."""
-        return f"{'enforced natively, with a difference' if self.enforced else 'not enforced natively'}: {self}"
+        how = "enforced natively, with a difference" if self.enforced else "not enforced natively"
+        return f"{how}: {self}"
 
 
 class Sink:
@@ -69,11 +70,13 @@ class Sink:
     ) -> None:
         self.settings, self.now, self.known = settings, now, classes is not None
         self.inexpressible: list[Inexpressible] = []
-        bands = [rule.reserve for policy in policies.priority for rule in policy.rules if rule.reserve is not None]
+        reserves = (rule.reserve for policy in policies.priority for rule in policy.rules)
+        bands = [reserve for reserve in reserves if reserve is not None]
 
         def importance(class_: PriorityClass) -> tuple[bool, float, str]:
             """Those in a range first, which not everybody may define, then the older ones: more displace nobody's."""
-            metadata, reserved = class_.metadata, any(band.from_ <= class_.value <= band.to for band in bands)
+            metadata = class_.metadata
+            reserved = any(band.from_ <= class_.value <= band.to for band in bands)
             return not reserved, epoch_or(metadata.creation_timestamp, 0.0), metadata.name
 
         self._classes = sorted(classes or (), key=importance)

@@ -32,7 +32,8 @@ _MMAP_THRESHOLD, _LARGE = -3, 128 * 1024
 def give_back_large_memory() -> None:
     """Let what is large go back to the system as soon as it is free, whatever has been allocated after it.
 
-    So glibc begins, but after the first large body it takes such pieces from the heap of each thread, which keeps them.
+    So glibc begins, but after the first large body it takes such
+    pieces from the heap of each thread, which keeps them.
     """
     with suppress(AttributeError):  # another C library has no such parameter
         ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, _LARGE)

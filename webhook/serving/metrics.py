@@ -92,8 +92,9 @@ class AdmissionMetrics:
     def observe(self, phase: str, reviewed: Reviewed, verdict: str, seconds: float, namespace: str) -> None:
         """Count one answered review by its verdict.
 
-        `namespace` is its namespace, empty if it has none or one that does not exist, so that nobody can make up
-        series. Resources and operations that admission does not know count as `other`.
+        `namespace` is its namespace, empty if it has none or one that
+        does not exist, so that nobody can make up series. Resources
+        and operations that admission does not know count as `other`.
         """
         asked = reviewed.asked
         resource = asked.resource if asked and (asked.group, asked.resource) in HANDLED else _OTHER

@@ -146,7 +146,8 @@ class ReviewHandler:
     async def _beside(self, turns: FairTurns, address: str, context: Context, phase: Phase, body: bytes) -> Reviewed:
         """Answer a review in a thread, one at a time, in fair turns by address.
 
-        A thread cannot be ended: if its review is given up, the next one waits until it has come to its end.
+        A thread cannot be ended: if its review is given up, the next
+        one waits until it has come to its end.
         """
         await turns.enter(address)
         work = asyncio.get_running_loop().run_in_executor(None, review, context, phase, body)

@@ -218,8 +218,9 @@ class ReviewServer(Component):
     def _begin_under_the_newest(self, tls: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
         """Take the newest certificate also for a connection that was accepted before it.
 
-        OpenSSL asks for it whether the client names a server or not. Connections that are accepted later have the new
-        context from the start, since an old one keeps its client CA and its sessions of TLS 1.2.
+        OpenSSL asks for it whether the client names a server or not.
+        Connections that are accepted later have the new context from the start,
+        since an old one keeps its client CA and its sessions of TLS 1.2.
         """
         assert self.certificate is not None
         tls.context = self.certificate.context

@@ -89,7 +89,7 @@ def parse(serialized: bytes) -> Tree:
 
 
 def _tree(node: _Fields, scalars: set[int]) -> Tree:
-    """The tree of one serialized `cel.expr.Expr`; `scalars` are the ids of numbers, bools and instants."""
+    """The tree of a serialized `cel.expr.Expr`; `scalars` are ids of numbers, bools and instants."""
     kind = next((field for field in range(3, 10) if field in node), None)
     if kind is None:
         raise ValueError("an expression without a kind")
@@ -139,7 +139,7 @@ def _messages(fields: _Fields, number: int) -> list[_Fields]:
 
 
 def _message(fields: _Fields, number: int) -> _Fields:
-    """The last message of that number, as protobuf reads a field that is given twice; empty without one."""
+    """The last message of that number, as protobuf reads a field given twice; empty without one."""
     messages = _messages(fields, number)
     return messages[-1] if messages else {}
 

@@ -167,7 +167,7 @@ class _Walk:
         return _Value()
 
     def _call(self, name: str, parts: tuple[Tree, ...], scope: Scope) -> _Value:
-        """What a function gives: of a part, if it takes one out of an optional; else nobody knows."""
+        """What a function gives: a part, if it takes one out of an optional; else nobody knows."""
         if name in _UNWRAPPING and parts:
             values = [self._value(parts[0], scope), *(self._whole(part, scope) for part in parts[1:])]
         elif name in _COMPARING and _NULL in parts:
@@ -199,7 +199,7 @@ class _Walk:
         return _Value(path=path)
 
     def _comprehension(self, loop: Comprehension, scope: Scope) -> _Value:
-        """A macro: its variable is an element of the range; `cel.bind` is one whose range is empty."""
+        """A macro: its variable is an element of the range; that of `cel.bind` is empty."""
         range_ = self._whole(loop.range, scope)
         init = self._value(loop.init, scope)
         bound = loop.range == EMPTY

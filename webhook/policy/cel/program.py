@@ -129,7 +129,7 @@ class Inputs:
         return self._activation
 
     def size(self, names: Iterable[str]) -> tuple[int, int]:
-        """The bytes of these variables as JSON, and how many elements a list or map in them has at most."""
+        """The bytes of these variables as JSON, and the most elements of a list or map in them."""
         data = self._values()
         for name in names:
             if name not in self._sizes:
@@ -207,7 +207,7 @@ class Program(msgspec.Struct, frozen=True):
         return evaluated(self.expression, inputs.activation())
 
     def holds(self, inputs: Inputs) -> bool:
-        """Whether the expression is true. Raises CelRuntimeError, also for a value that is no bool."""
+        """Whether the expression is true. Raises CelRuntimeError, also if that is no bool."""
         value = self.run(inputs)
         if not isinstance(value, bool):
             raise CelRuntimeError(f"the expression gave {type(value).__name__}, not true or false")
@@ -241,7 +241,7 @@ def compile_text(text: str) -> Program:
 
 
 def is_certain(program: Program) -> bool:
-    """Whether the type of the value is known, and does not turn on the objects that the expression reads."""
+    """Whether the type of the value is known, whatever the objects that the expression reads."""
     certain: bool = program.expression.return_type() != _types().DYN
     return certain
 

@@ -93,7 +93,7 @@ class RuleEvaluation:
         self._applicabilities: dict[str, Applicability] = {}
 
     def concerns(self, policy: CompiledPolicy) -> bool:
-        """Whether the policy applies; a condition that cannot be evaluated becomes a verdict, once."""
+        """Whether the policy applies; a condition that cannot be evaluated is a verdict, once."""
         if policy.name not in self._applicabilities:
             applicability = policy.applicability(self.attributes)
             self._applicabilities[policy.name] = applicability
@@ -150,7 +150,7 @@ class Engine:
         self._asked = bounded_cache(_KEPT, 256)(partial(_of_namespace, self._compiled))
         self._ranges = bounded_cache(_KEPT, 256)(partial(_holding, self._compiled))
         self.shielded = shielded(policies.preemption)
-        """The annotation keys that nobody may change on an existing pod unless a policy gives the right."""
+        """The annotations that nobody may change on an existing pod without a right by a policy."""
         shields = [shield for compiled in self._compiled for shield in compiled.rows[rules.PROTECT]]
         self._protected = {
             kind: builtin.union(*(shield.keys for shield in shields if shield.kind == kind))
@@ -169,7 +169,7 @@ class Engine:
         self._exceptions = {compiled.name: compiled.exceptions for compiled in self._compiled if compiled.exceptions}
 
     def creation_record(self, labels: Mapping[str, str] | None, annotations: Mapping[str, str] | None) -> str | None:
-        """The record of what a new pod says (`webhook.policy.model.creation`); None if no policy needs it."""
+        """The record of what a new pod says (`webhook.policy.model.creation`), if a policy needs it."""
         keys = self._labels_recorded
         return None if keys is None else creation_record(labels or {}, annotations or {}, keys)
 
@@ -289,12 +289,12 @@ class Engine:
 
 
 def _of_namespace(policies: list[CompiledPolicy], question: str, namespace: str | None) -> list[CompiledPolicy]:
-    """The policies that have to do with a question about a namespace, or about a class, which is in none."""
+    """The policies that a question about a namespace concerns, or about a class, which is in none."""
     rows = [policy for policy in policies if policy.rows[question]]
     return rows if namespace is None else [policy for policy in rows if policy.named(namespace)]
 
 
 def _holding(policies: list[CompiledPolicy], question: str, value: int) -> list[tuple[CompiledPolicy, CompiledRule]]:
-    """The rules about the use or the definition of a value, each with its policy, by their ranges."""
+    """The rules about the use or definition of a value, each with its policy, by their ranges."""
     ranges = [(rule.range, policy, rule) for policy in policies for rule in policy.rows[question]]
     return [row[1:] for row in sorted(ranges, key=lambda row: row[0]) if row[0][0] <= value <= row[0][1]]

@@ -24,7 +24,7 @@ _NODES_WAIT = 5.0
 
 
 def scale_up_delay(preemptors: Preemptors) -> str:
-    """The value of POD_SCALE_UP_DELAY on new pods, as Go writes a duration; empty if none is written."""
+    """The POD_SCALE_UP_DELAY of new pods, as Go writes a duration; empty if none is written."""
     seconds = preemptors.scale_up_delay
     if seconds is None:
         seconds = _NODES_WAIT if preemptors.delay < _NODES_WAIT else 0.0

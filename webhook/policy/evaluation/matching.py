@@ -135,7 +135,7 @@ def anyone_of(alternatives: Iterable[RequestMatch]) -> Rights:
 
 
 def definers(alternatives: Iterable[Definers]) -> Rights:
-    """Compile who may define: by the name of the class, by who asks, or by both if both are named."""
+    """Compile who may define: by the class's name, by who asks, or by both if both are named."""
 
     def parts(definer: Definers) -> Iterator[Test]:
         if definer.names is not None:

@@ -84,7 +84,7 @@ def _declared(declaration: Declaration) -> tuple[set[str], set[str]]:
 
 
 def protected_annotations(policies: Policies) -> frozenset[str]:
-    """The annotations of a pod that not everyone may change: giveway's own, and those that are shielded."""
+    """The pod annotations that not everyone may change: giveway's own, and those that are shielded."""
     keys = {*OWN_ANNOTATIONS, *shielded(policies.preemption)}
     for policy in policies.priority:
         for rule in policy.rules:

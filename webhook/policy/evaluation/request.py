@@ -110,7 +110,7 @@ class RequestAttributes:
         self.operation = "CREATE" if self.template else request.operation.replace("DELETE", "UPDATE")
         user = request.user.username
         self.by_service_account = kind == PODS and (user.startswith(SERVICE_ACCOUNT) or user == CONTROLLER_MANAGER)
-        """Whether a service account makes or changes a pod or a workload, perhaps for someone else."""
+        """Whether a service account makes or changes a pod or workload, maybe for someone else."""
         spec, class_ = part(new, "spec"), request.priority_class
         named = spec.get("priorityClassName")
         self.names_class = bool(named)
@@ -128,7 +128,7 @@ class RequestAttributes:
             or spec.get("priority") != before.get("priority")
             or named != before.get("priorityClassName")
         )
-        """Whether the request sets class or value; an UPDATE of anything else is not about priority."""
+        """Whether the request sets class or value; another UPDATE is not about priority."""
 
     @cached_property
     def inputs(self) -> Inputs:
@@ -189,7 +189,7 @@ class RequestAttributes:
 
     @property
     def definition_changed(self) -> bool:
-        """Whether the request changes what a PriorityClass says, beyond the API server's bookkeeping."""
+        """Whether the request changes what a PriorityClass says, bookkeeping aside."""
         if self.old is None or self.gains_owner:
             return True
         new, old = (
@@ -235,7 +235,7 @@ class RequestAttributes:
 
 
 def part(of: Mapping[str, Any] | None, key: str) -> dict[str, Any]:
-    """A mapping in JSON data; empty if it is absent or none, which is left for the API server to refuse."""
+    """A mapping in JSON data; empty if it is absent or none, which is the API server's to refuse."""
     value = of.get(key) if of else None
     return value if isinstance(value, dict) else {}
 

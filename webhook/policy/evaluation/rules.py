@@ -308,7 +308,7 @@ def classes_text(body: PriorityClasses) -> str:
 
 
 def excepted_text(rule_id: str, exception: PolicyException, violation: str) -> str:
-    """What the author of an excepted request is told; the end comes first, since long warnings are cut."""
+    """What the author of an excepted request is told, the end first, since long warnings are cut."""
     until = rfc3339(exception.until)
     account = f"{exception.owner}: {exception.reason}"
     text = without_name(rule_id, violation)

@@ -288,7 +288,7 @@ def _let_out(rule_id: str, about: str, rows: list[list[_Answered]], *, everywher
 
 
 def _without(part: Any, source: SourcePosition) -> Iterator[tuple[SourcePosition, str, Any]]:
-    """A policy or rule without each of the parts that it could do without, with the part's place and name."""
+    """A policy or rule without each part that it could do without, with the part's place and name."""
     source = getattr(part, "source", source)
     for field in getattr(part, "__struct_fields__", ()):
         value = getattr(part, field)

@@ -58,7 +58,7 @@ class RuleQuestion(NamedTuple):
 
 
 def near(parts: Parts, request: Sequence[Settings]) -> Iterator[list[Settings]]:
-    """Requests, part by part, that differ from one in nothing, in one part, in two parts and so on."""
+    """Requests, part by part, that differ from one in nothing, one part, two parts and so on."""
     for places in chain.from_iterable(combinations(range(len(parts)), count) for count in range(len(parts) + 1)):
         for values in product(
             *([row for row in parts[at] if row is not request[at]] for at in places),
@@ -82,7 +82,7 @@ def samples(patterns: Iterable[str], *, dots: bool = True) -> list[str]:
 
 
 def questions(policy: PriorityPolicy, rule: PriorityRule, listed: Iterable[str]) -> Iterator[RuleQuestion]:
-    """What a rule decides about pods and about PriorityClasses; `listed` are the classes that rules list."""
+    """What a rule decides about pods and PriorityClasses; `listed` are the classes that rules list."""
     declared = rule.declaration
     if declared.range is not None:
         yield _question(policy, declared, "use", PODS)
@@ -135,7 +135,7 @@ def label_settings(selector: LabelSelector | None, variable: str) -> Parts:
 
 
 def _read(expressions: Iterable[str], kind: str) -> dict[Path, list[Any]]:
-    """The fields that expressions read, each with values by its type and by what it is compared with."""
+    """The fields that expressions read, each with values by its type and what it is compared with."""
     tries: dict[Path, list[Any]] = {}
     for expression in expressions:
         tree = compile_bool(expression).tree

@@ -38,7 +38,7 @@ def check_together(policies: Policies, readers: Readers, known_classes: Collecti
 
 
 def _known(readers: Readers, known: Collection[str]) -> None:
-    """Warn of classes that nobody has, which are often misspelt. A glob may mean classes that come later."""
+    """Warn of classes that nobody has, often misspelt ones. A glob may mean classes that come later."""
     is_known = name_matcher(known)
     for reader in readers.values():
         for name, node in reader.classes:

@@ -143,7 +143,7 @@ def load(directory: Path, known_classes: Collection[str] | None = None, uses: Us
 
 
 def load_or_raise(directory: Path) -> Policies:
-    """The policies of a directory. Raises PolicyError with everything found when there is any error."""
+    """A directory's policies. Raises PolicyError with everything found when there is any error."""
     loaded = load(directory)
     if loaded.errors:
         raise PolicyError(loaded.findings)
@@ -221,7 +221,7 @@ def _policies(text: str, reader: Reader) -> Iterator[PriorityPolicy | Preemption
 
 
 def _document(root: YamlNode, reader: Reader) -> Any:
-    """The policy of one document by the fields of its kind; INVALID for anything that is not a policy."""
+    """The policy of one document by the fields of its kind; INVALID for what is no policy."""
     if kind(root) == "nothing":
         return INVALID
     if not isinstance(root, YamlMap):
@@ -256,7 +256,7 @@ def use_once(policies: Policies, readers: dict[str, Reader], now: float, uses: U
 
 
 def _parts(policies: Policies) -> Iterator[tuple[Policies, SourcePosition]]:
-    """The exceptions, rules and PreemptionPolicies, each as a set of its own, and where it stands."""
+    """The exceptions, rules and PreemptionPolicies, each as a set by itself, and where it stands."""
     for policy in policies.priority:
         for exception in policy.exceptions:
             yield Policies(priority=(replace(policy, rules=(), exceptions=(exception,)),)), exception.source

@@ -77,7 +77,7 @@ class YamlError(Exception):
 
 
 def documents(text: str) -> Iterator[YamlNode]:
-    """The documents of a text, those before a mistake included. Raises YamlError at the first one."""
+    """The documents of a text, also those before a mistake. Raises YamlError at the first one."""
     try:
         yield from _Composer(YAML(typ="safe", pure=True).parse(text)).documents()
     except MarkedYAMLError as error:

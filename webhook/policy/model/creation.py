@@ -86,7 +86,7 @@ def creation_record(labels: Mapping[str, str], annotations: Mapping[str, str], k
 
 
 def at_creation(meta: ObjectMeta) -> ObjectMeta:
-    """The pod's metadata with what was recorded of labels and annotations as it was when the pod was made."""
+    """The pod's metadata with the labels and annotations recorded as the pod was made."""
     made = _recorded(meta.annotations)
     if made is None:
         return meta

@@ -86,6 +86,6 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
         return {field: rate for field, rate in rates.items() if rate is not None}
 
     def at(self, now: float) -> "Limits":
-        """The limits without the rates that do not hold at this time, in seconds since the epoch."""
+        """The limits without the rates that do not hold `now`, in seconds since the epoch."""
         off = {field: None for field, rate in self.rates.items() if rate.schedule and not rate.schedule.holds(now)}
         return msgspec.structs.replace(self, **off) if off else self

@@ -112,7 +112,7 @@ class Subject(msgspec.Struct, frozen=True):
 
     @property
     def user_pattern(self) -> str | None:
-        """The user names that a User or ServiceAccount means, as a name or glob; None for a Group."""
+        """The user names that a User or ServiceAccount means, a name or glob; None for a Group."""
         if self.kind == "ServiceAccount":
             return f"{SERVICE_ACCOUNT}{self.namespace}:{self.name}"
         return self.name if self.kind == "User" else None
@@ -125,7 +125,7 @@ class Subject(msgspec.Struct, frozen=True):
 
     @property
     def covers_controllers(self) -> bool:
-        """Whether it means a controller that makes pods for everybody: by name, by glob or by group."""
+        """Whether it means a controller that makes everybody's pods: by name, glob or group."""
         pattern = self.user_pattern
         if pattern is None:
             return any(map(name_matcher((self.name,)), CONTROLLER_GROUPS))
@@ -160,7 +160,7 @@ class RequestMatch(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def in_namespaces(self) -> bool:
-        """Whether it means objects in namespaces, be it in all of them; a PriorityClass lies in none."""
+        """Whether it means objects in namespaces, or in all of them; a PriorityClass is in none."""
         return self.namespaces is not None or self.namespace_selector is not None
 
     @property

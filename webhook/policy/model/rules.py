@@ -235,7 +235,7 @@ class PriorityRule(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def declaration(self) -> Declaration:
-        """What the rule's body says of itself; of one that could not be read all that a body may say."""
+        """What the rule's body says of itself; of one that was not readable all that one may say."""
         if self.default_priority_class is not None:
             return _FILLS_IN
         if self.copy_annotations is not None:

@@ -93,7 +93,7 @@ class Signal(msgspec.Struct, frozen=True, kw_only=True):
             reader.error(node, "the signal says nothing: give it protects, permits or duration")
 
     def says(self, values: tuple[str, ...], annotations: Mapping[str, str]) -> str | None:
-        """What the annotation says if that is one of these values; None if it is not, or is not there."""
+        """What the annotation says, if it is one of these values; else, or without it, None."""
         value = annotations.get(self.annotation)
         return value if value is not None and (value in values or ANY in values) else None
 
@@ -175,7 +175,7 @@ class Victims(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def schedulers(self) -> tuple[str, ...]:
-        """Whose pods may be victims. Whoever makes a pod writes its scheduler, also beside a node's name."""
+        """Whose pods may be victims. Who makes a pod writes its scheduler, also beside a node's name."""
         default = ANY if self.mode is VictimMode.OPT_OUT else "default-scheduler"
         return self.scheduler_names or (default,)
 

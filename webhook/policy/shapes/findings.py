@@ -82,7 +82,7 @@ class Reader:
         self.classes: list[tuple[str, YamlNode]] = []
         """The PriorityClasses that are named, by name or glob, and where."""
         self.moments = iter(range(_MOST_MOMENTS))
-        """Whoever compares schedules takes one for each moment, and tells nothing when there is none left."""
+        """Whoever compares schedules takes one for each moment, and says nothing when none is left."""
         self._findings: dict[Finding, None] = {}
         self._left_out = 0
         self._lines = text.splitlines()

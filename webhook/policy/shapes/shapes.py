@@ -88,7 +88,7 @@ def string(
 
 
 def one_of(what: str, options: Mapping[str, str], build: Callable[[str], Any] = str) -> Scalar:
-    """One of these values, each with what it means; `build` makes the member of an enumeration of it."""
+    """One of these values, each with its meaning; `build` makes it a member of an enumeration."""
 
     def convert(scalar: YamlScalar, reader: Reader) -> Any:
         if scalar.text not in options:
@@ -102,7 +102,7 @@ def one_of(what: str, options: Mapping[str, str], build: Callable[[str], Any] = 
 
 
 def integer(what: str, least: int, most: int, why: str = "") -> Scalar:
-    """A whole number in the one spelling that all readers agree on; `why` says what is wrong with others."""
+    """A whole number in the one spelling that all readers share; `why` is what is wrong with others."""
 
     def convert(scalar: YamlScalar, _: Reader) -> int:
         text, whole = scalar.text[:40], WHOLE.fullmatch(scalar.text[:40])
