@@ -62,6 +62,14 @@ def test_an_eviction_says_why_it_was():
     assert {(row.preemptor, row.policy) for row in of_scheduler.evictions} == {("default/p", "")}
 
 
+def test_placements_tell_the_node():
+    """Each tells when which pod of whom came to which node, also of a preemptor that was nominated before."""
+    summary = summarize("A", run(full(pods=[pod("p", "2", "high")])))
+    placed = {name: (owner, node) for _, name, owner, node in summary.placements}
+    assert placed["default/p"] == ("Pod/default/p", summary.evictions[0].node)
+    assert all(node for _, node in placed.values())
+
+
 def test_the_sums_of_all_tables_agree():
     """Over namespaces, owners, classes and lists: who goes for others, by a drain or with a node, and who waits."""
     ending = pod("q", "2", "high")

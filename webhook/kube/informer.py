@@ -24,6 +24,7 @@ import random
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
+from copy import deepcopy
 
 import msgspec
 
@@ -256,7 +257,7 @@ class Informer(ObjectCache[T]):
         key, meta = key_of(obj), obj.metadata
         before = known.metadata if (known := self._items.get(key)) is not None else None
         if before and before.uid == meta.uid and _older(before.resource_version, meta.resource_version):
-            self.take(key, self._kept(obj))
+            self.take(key, self._kept(deepcopy(obj)))  # the answer is the caller's
 
     def _decode(self, raw: msgspec.Raw | bytes) -> T | None:
         try:
