@@ -115,6 +115,13 @@ def in_zones(**priorities):
     ]
 
 
+def test_a_group_goes_with_the_pod_that_it_could_spare():
+    """Both are units, which may have their first pod in common: neither stands for the other."""
+    pods = [pod(f"g-{number}", on=f"n{2 - number}", cpu="4", priority=10, group="g") for number in (1, 0)]
+    decision = decided([node("n1"), node("n2", "6")], pods, [member(0, cpu="6")], [group(1), pod_group("g", 1)])
+    assert (where(decision), gone(decision)) == ({"gang-0": "n2"}, ["g-0", "g-1"])
+
+
 def test_room_that_is_coming_up_is_waited_for():
     """Pods that leave anyway count as gone; if that is enough, nobody else goes."""
     data = {"nodes": TWO, "pods": FULL, "podGroups": [group()]}

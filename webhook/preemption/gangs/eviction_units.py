@@ -135,10 +135,10 @@ def fewer_units(
     Each stays that is not needed for the room. Then one or two that go are exchanged for another one, or for none, as
     long as that is cheaper.
     """
-    known: dict[frozenset[int], bool] = {}
+    known: dict[frozenset[tuple[int, int]], bool] = {}
 
     def are_enough(some: Sequence[Unit]) -> bool:
-        key = frozenset(unit.rows[0] for unit in some)
+        key = frozenset((unit.rows[0], unit.group) for unit in some)
         if key not in known:
             if len(known) == tries:
                 raise _SpentError

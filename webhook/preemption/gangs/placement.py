@@ -128,8 +128,8 @@ class VictimsSoFar:
         self.rows = gone
         self._units, self._victims = units, units.victims._replace(code=units.victims.code.copy())
         self._victims.code[gone] = Exclusion.EXCLUDED
-        self.chosen: dict[int, Unit] = {}
-        """By their first rows."""
+        self.chosen: dict[tuple[int, int], Unit] = {}
+        """By first row and group: the first pod of a group may be one that it spares, which is a unit, too."""
 
     def make_room(self, state: PreFilterState, failures: Failures, most: int) -> list[int]:
         """Take the cheapest victims that make room on a share of `most` nodes, at least on one; their rows."""
@@ -149,7 +149,7 @@ class VictimsSoFar:
         keeps_budgets = units.keeps_budgets and len(budgets)
         if keeps_budgets and units.beyond_budget(going).any():
             return False
-        self.chosen |= {unit.rows[0]: unit for unit in units.among(victims)}
+        self.chosen |= {(unit.rows[0], unit.group): unit for unit in units.among(victims)}
         self.rows = np.union1d(self.rows, victims).astype(np.intp)
         self._victims.code[victims] = Exclusion.EXCLUDED
         if keeps_budgets:  # if the victims use up a strict budget, no other pod of that budget may go
