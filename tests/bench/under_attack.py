@@ -1,7 +1,7 @@
 """Honest reviews beside one attack after the other: their time, how many are lost, and what the server takes of memory.
 
-`python -m tests.bench.under_attack`, with words of the attacks that are wanted, and a number of clients if each attack
-is to have that many; the end of `admission`. The attackers come from another address than the API server, and once more
+`python -m tests.bench.under_attack`, with words of the attacks that are wanted, and `clients=512` if each attack is to
+have that many; the end of `admission`. The attackers come from another address than the API server, and once more
 from the same one, as behind a proxy. Memory is the most that the server has resident.
 """
 
@@ -18,6 +18,7 @@ REVIEWS, EVERY = 10_000, 50
 """Honest reviews in all, and after how many each connection begins again on a fresh one."""
 PAUSE = 0.005
 """Seconds from an answer to the connection's next review."""
+_CLIENTS = "clients="
 P99_MS, MEMORY_MB = 200.0, 256.0
 APART, TOGETHER = "127.0.0.2", "127.0.0.1"
 POLICY = """\
@@ -33,8 +34,7 @@ spec:
 
 def main(words: list[str]) -> None:
     """Print the figures of each attack that one of the words names, or of all, and which miss their limit."""
-    clients = next(filter(str.isdecimal, words), "")
-    words = [word for word in words if word != clients]
+    clients = next((word.removeprefix(_CLIENTS) for word in words if word.startswith(_CLIENTS)), "")
     kinds = [kind for kind in KINDS if any(word in kind for word in words)] or list(KINDS)
     rounds = [(kind, address) for address in (APART, TOGETHER) for kind in kinds]
     lost, slow, most = 0, 0.0, 0.0
