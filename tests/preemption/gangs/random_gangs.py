@@ -46,6 +46,7 @@ def gang_cluster(seed: int) -> Json:
         for name in names
         if dice.random() < 0.7
     ]
+    random.Random(-seed).shuffle(pods)  # the pods that a group can spare may be seen before the others
     gang = pod_group("gang", running + need, topology="zone" if dice.random() < 0.3 else "", priority=priority)
     return {
         "nodes": nodes,
