@@ -221,7 +221,10 @@ class DisruptionBudgets(Columns):
         the budget to those who should go first. If pods go by the Eviction API (`evicts`), those it lets go anyway
         violate nothing.
         """
-        result, places = np.zeros(rows.shape, np.bool_), np.flatnonzero(victims)
+        result = np.zeros(rows.shape, np.bool_)
+        if not self._index:
+            return result
+        places = np.flatnonzero(victims)
         groups = places % max(1, rows.shape[1])
         result.ravel()[places] = self.violating_by(
             rows.take(places), groups, strict=strict, evicts=evicts, from_end=from_end

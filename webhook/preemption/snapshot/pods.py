@@ -7,6 +7,7 @@ is always the same.
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
@@ -89,6 +90,8 @@ class Pods(Columns):
         """By the row of a pod whose resize is deferred, what it takes of its node's room without having it."""
         self._unadvertised: dict[int, Amounts] = {}
         """By row, what pods ask for that ask for a resource that no node has: names that anybody can make up."""
+        self._newest = -math.inf
+        """No pod says that it started later than this, in seconds."""
         self._ending, self._nominees = RowSet(), RowSet()
         """Pods that are terminating, and that are nominated: every look asks for them, and they are few."""
         self.slots: NDArray[np.int32] = np.zeros((16, 4), np.int32)
@@ -167,6 +170,8 @@ class Pods(Columns):
             self.wishes[row] = wish
         before, self.uids[row] = self.uids[row], meta.uid
         self.priority[row], self.start[row] = priority, start
+        if start > self._newest and start != math.inf:
+            self._newest = start
         self.created[row] = created_at(meta, start)
         self.terminating[row] = meta.deletion_timestamp is not None
         self._ending.keep(row, kept=meta.deletion_timestamp is not None)
@@ -195,6 +200,9 @@ class Pods(Columns):
 
         Who writes `status.startTime` could else begin a pod's protection in the future, or have it go before others.
         """
+        if self._newest <= latest:
+            return
+        self._newest = latest
         for row in np.flatnonzero((self.start > latest) & np.isfinite(self.start)).tolist():
             node = self._node_name(row)
             self._leave(row, stays=False)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from webhook.kube.objects.pod import Pod
 from webhook.policy.model.preemption import PreemptionPolicy
 from webhook.preemption.decision import fits, fits_on, victims_needed
+from webhook.preemption.filters.filtering import NO_PODS
 from webhook.preemption.snapshot.pod_info import for_any_node
 from webhook.preemption.victims.rules import EXPENDABLE
 from webhook.reconciler.clock import MeasuringClock, Now
@@ -53,6 +54,9 @@ class Evaluator:
         self.log = log
         self.schedulers = SchedulerActivity()
         self.clock = clock
+        self._asked: dict[tuple[int, str, bytes], tuple[Pod, bool]] = {}
+        """What was asked since the last event: which pod fits on which node without which others."""
+        self._asked_at = -1
 
     def pods_ahead(
         self,
@@ -122,10 +126,20 @@ class Evaluator:
 
     def fits_on(self, pod: Pod, node: str) -> bool:
         """Whether the pod fits on the node now."""
-        return fits_on(self.state.snapshot, pod, node)
+        return self._fits(pod, node, NO_PODS)
 
     def has_room(self, pod: Pod, node: str, *, but: Collection[str] = ()) -> bool:
         """Whether the pod fits on the node once every pod that is leaving is gone, and `but` for these pods."""
         snapshot = self.state.snapshot
-        without = rows_with(snapshot.pods.leaving(), snapshot.pod_rows(but))
-        return fits_on(snapshot, pod, node, without=without)
+        return self._fits(pod, node, rows_with(snapshot.pods.leaving(), snapshot.pod_rows(but)))
+
+    def _fits(self, pod: Pod, node: str, without: Rows) -> bool:
+        """A look at a plan asks the same several times."""
+        snapshot = self.state.snapshot
+        if self._asked_at != snapshot.version:
+            self._asked_at = snapshot.version
+            self._asked.clear()
+        question = id(pod), node, without.tobytes()
+        if question not in self._asked:
+            self._asked[question] = pod, fits_on(snapshot, pod, node, without=without)  # the pod, so that its id stays
+        return self._asked[question][1]

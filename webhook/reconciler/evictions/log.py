@@ -153,7 +153,7 @@ class EvictionLog:
 
     def intended(self) -> dict[str, PodEviction]:
         """What plans have yet to ask for, by the uid of the pod; of several plans it is as the first one has it."""
-        return {uid: next(iter(plans.values())) for uid, plans in self._intended.items()}
+        return {uid: _first(plans) for uid, plans in self._intended.items()}
 
     def asked(self, uid: str, eviction: PodEviction, now: float) -> None:
         """A pod was asked to leave; what was intended of it is known better than what is seen now."""
@@ -213,8 +213,7 @@ class EvictionLog:
 
         Beside what is intended, evictions count that happened after `since`.
         """
-        intended = self.intended()
-        own = [intended[uid].names for uid in uids if uid in intended]
+        own = [_first(self._intended[uid]).names for uid in uids if uid in self._intended]
         for field, kind, rate in rates_of(limits):
             times = self._times(kind, min(rate.window, now - since), now, {names.get(kind) for names in own})
             if any(len(recent) > rate.evictions for recent in times.values()):
@@ -297,6 +296,10 @@ class EvictionLog:
         """When the first of them may be asked for again."""
         ends = (*self._refused.values(), *(known.until for known in self.returning.values()))
         return min((end for end in ends if now < end), default=None)
+
+
+def _first(plans: Mapping[str, PodEviction]) -> PodEviction:
+    return next(iter(plans.values()))
 
 
 def _within(rows: deque[PodEviction], window: float, now: float) -> Iterator[PodEviction]:
