@@ -1,6 +1,7 @@
 """Whose turn it is among namespaces: against an oracle that says it once more, and that none starves."""
 
 import random
+import time
 from collections import Counter
 
 from webhook.reconciler.queue.fair_order import FairOrder, WaitingTurn
@@ -145,6 +146,20 @@ def test_nobody_starves():
         waits.append(tries)
         now += 1.0
     assert max(waits) <= 2
+
+
+def test_a_turn_takes_no_longer_with_thousands_of_namespaces():
+    """Whose turn it is is not looked up among all of them."""
+    order, began = FairOrder(), time.process_time()
+    for number in range(10_000):
+        order.join(f"ns{number}")
+        order.push(100, WaitingTurn(0.0, float(number), number, f"ns{number}/p"))
+    for number in range(10_000):
+        assert (waiting := order.pop()) is not None
+        assert waiting.key == f"ns{number}/p"
+        order.tried(f"ns{number}")
+    assert order.pop() is None
+    assert time.process_time() - began < 2.0
 
 
 def test_namespaces_that_come_and_go_are_forgotten():

@@ -36,6 +36,8 @@ class FairOrder:
     def __init__(self) -> None:
         self._levels: dict[int, dict[str, list[WaitingTurn]]] = {}
         """By priority and namespace, a heap of those that wait for their turn."""
+        self._turns: dict[int, list[tuple[float, WaitingTurn, str]]] = {}
+        """By priority, a heap of what namespaces have had, at least, with the first of those that wait there."""
         self._pods: Counter[str] = Counter()
         """How many pods each namespace has."""
         self._ready: Counter[str] = Counter()
@@ -56,6 +58,9 @@ class FairOrder:
         """A namespace has one pod less; what it has had is remembered for a while."""
         if _take_one(self._pods, namespace):
             del self._tries[namespace]
+            for priority, level in self._levels.items():
+                if namespace in level:
+                    self._stands(priority, namespace)
 
     def push(self, priority: int, waiting: WaitingTurn) -> None:
         """It waits for its turn; its namespace stands before the slash of its key."""
@@ -63,22 +68,38 @@ class FairOrder:
         if not self._ready[namespace]:
             del self._tries[namespace]
         self._ready[namespace] += 1
-        heapq.heappush(self._levels.setdefault(priority, {}).setdefault(namespace, []), waiting)
+        rows = self._levels.setdefault(priority, {}).setdefault(namespace, [])
+        heapq.heappush(rows, waiting)
+        if rows[0] is waiting:
+            self._stands(priority, namespace)
 
     def pop(self) -> WaitingTurn | None:
         """The next one; None if nobody waits."""
         if not self._levels:
             return None
-        level = self._levels[priority := max(self._levels)]
-        namespace = min(level, key=lambda name: (self._so_far(name), level[name][0]))
+        level, turns = self._levels[priority := max(self._levels)], self._turns[priority]
+        while True:
+            had, first, namespace = heapq.heappop(turns)
+            if namespace not in level or level[namespace][0] is not first:
+                continue  # another one of its namespace stands for it
+            if self._so_far(namespace) <= had:
+                break
+            self._stands(priority, namespace)
         taken = heapq.heappop(level[namespace])
-        if not level[namespace]:
+        if level[namespace]:
+            self._stands(priority, namespace)
+        else:
             del level[namespace]
         if not level:
-            del self._levels[priority]
+            del self._levels[priority], self._turns[priority]
         self._last = self._had.get(namespace, 0.0)
         _take_one(self._ready, namespace)
         return taken
+
+    def _stands(self, priority: int, namespace: str) -> None:
+        """The first one of a namespace has its place by what that has had so far."""
+        standing = self._so_far(namespace), self._levels[priority][namespace][0], namespace
+        heapq.heappush(self._turns.setdefault(priority, []), standing)
 
     def tried(self, namespace: str) -> None:
         """A pod of the namespace has had its turn."""
