@@ -1,5 +1,6 @@
 """Victims are told before they are asked to leave, keep their time whoever leads, and are told if they may stay."""
 
+import asyncio
 from collections.abc import Callable, Mapping
 from functools import partial
 from types import MappingProxyType
@@ -74,6 +75,22 @@ def sharing() -> Cluster:
     """Two preemptors that share the room of one victim."""
     made = simulated("8", victims=TOLD)
     made.add(victim("v", "n1", "8"), preemptor("p"), preemptor("q"))
+    return made
+
+
+def told_while_it_is_read() -> Cluster:
+    """Two preemptors that share one victim; this changes as its notice is taken off, and is read for a second then."""
+    made, calls = sharing(), list[tuple[str, str]]()
+
+    async def hear(verb: str, name: str, body: Json) -> None:
+        notice = (body.get("metadata", {}).get("annotations") or {}).get(NOTICE, "") if verb == "patch" else ""
+        calls.append((verb, name))
+        if notice is None and not made.notices.withdrawn and ("get", "v") not in calls:
+            annotated(made, "v", {"changed": "yes"})
+        elif (verb, name) == ("get", "v") or notice:
+            await asyncio.sleep(1.0)
+
+    made.arriving.append(hear)
     return made
 
 
@@ -194,6 +211,9 @@ CASES = {
     "two plans need one pod": Case(sharing, {}, {"v": IN_TIME}),
     "the first of two plans for one pod ends": Case(
         sharing, {"at_8": withdrawn("p")}, {"v": (SECONDS, 60.0)}, None, 1, 2
+    ),
+    "the second of two plans for one pod tells it while the first one's notice is taken off": Case(
+        told_while_it_is_read, {"at_8": withdrawn("p")}, {"v": (SECONDS, 60.0)}, None, 1, 2
     ),
     "the second of two plans for one pod ends": Case(sharing, {"at_8": withdrawn("q")}, {"v": IN_TIME}),
 }

@@ -281,15 +281,14 @@ class Executor:
         off = notice_annotations(None)
 
         async def write(current: Pod) -> None:
-            async with self._alone(key):
-                if has_notice(current) and not self._manager.stands(current):
-                    condition, whatever = notice_condition(self._manager.clock.wall()), current is not pod
-                    await self._writer.patch_as_it_is("withdraw", current, off, condition, whatever=whatever)
-                    self._reporter.withdrawn(current)
+            if has_notice(current) and not self._manager.stands(current):
+                condition, whatever = notice_condition(self._manager.clock.wall()), current is not pod
+                await self._writer.patch_as_it_is("withdraw", current, off, condition, whatever=whatever)
+                self._reporter.withdrawn(current)
 
         self._withdrawing.add(key)
         try:
-            await self._writer.until_written(pod, write, patient=True)
+            await self._writer.until_written(pod, write, patient=True, alone=self._alone(key))
         except (StaleError, DeposedError):
             return
         except Exception:

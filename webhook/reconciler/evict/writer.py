@@ -11,6 +11,7 @@ import itertools
 import logging
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
 from typing import Any, TypeVar
 
@@ -94,15 +95,23 @@ class Writer:
             await asyncio.sleep(_DOUBT_PAUSE)  # whoever loses the lease is cancelled here
         return left
 
-    async def until_written(self, pod: Pod, write: Callable[[Pod], Awaitable[T]], *, patient: bool = False) -> T:
+    async def until_written(
+        self,
+        pod: Pod,
+        write: Callable[[Pod], Awaitable[T]],
+        *,
+        patient: bool = False,
+        alone: AbstractAsyncContextManager[None] | None = None,
+    ) -> T:
         """What `write` comes to for a pod as it is known, and after each failure for the pod as it is read again.
 
-        It goes on for some tries, or if it is `patient` until it is done. Raises StaleError if the pod is gone,
-        ApiError if trying again would not help.
+        It goes on for some tries, or if it is `patient` until it is done; `alone` is held while it is read and written.
+        Raises StaleError if the pod is gone, ApiError if trying again would not help.
         """
         for attempt in itertools.count():
             try:
-                return await write(pod if attempt == 0 else await self.read(pod.metadata))
+                async with alone or nullcontext():
+                    return await write(pod if attempt == 0 else await self.read(pod.metadata))
             except ApiError as error:
                 if error.status == 404:
                     raise StaleError(f"{key_of(pod)} is gone") from error
