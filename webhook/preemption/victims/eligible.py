@@ -325,7 +325,7 @@ def _exclude_units(code: NDArray[np.int8], units: Units, snapshot: Snapshot, inc
 
 def _apply(code: NDArray[np.int8], excluded: Mask | None, rule: int) -> None:
     if excluded is not None:
-        code[excluded & (code == Exclusion.NONE)] = rule
+        np.copyto(code, np.int8(rule), where=excluded & (code == Exclusion.NONE))
 
 
 def protection_ends(snapshot: Snapshot, rules: Rules, now: float, priority: int | None = None) -> Floats | None:
