@@ -8,8 +8,10 @@ import pytest
 from tests.preemption.building import node
 from tests.reconciler.harness.cluster import Cluster
 from tests.reconciler.harness.gangs import plain_gang, remove_group, set_minimum
-from tests.reconciler.harness.pods import group, members, victim
-from tests.reconciler.harness.scenarios import bound, killed_at_each_step, later, lived, on_request
+from tests.reconciler.harness.notice_judge import say_ready
+from tests.reconciler.harness.pods import fixed, group, members, victim
+from tests.reconciler.harness.scenarios import bound, killed_at_each_step, later, lived, on_request, simulated
+from webhook.policy.model.victims import Victims
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_errors")]
 
@@ -139,3 +141,24 @@ def test_a_member_that_is_deleted_while_it_is_nominated():
     made = lived(make)
     ended = [line["ending"] for line in made.told if line["message"] == "plan ended"]
     assert (ended, bound(made, "gang"), len(made.evicted)) == (["bound"], ["gang-0", "gang-2"], 2)
+
+
+def test_who_is_left_stays_if_others_take_the_room_of_a_member_that_fits_elsewhere():
+    """After the first victim has gone the node of the other is taken: nobody goes there, though a third has room."""
+
+    def make() -> Cluster:
+        made = simulated("8", "8", "8", victims=Victims(notice=20.0))
+        made.groups = [group("gang", 2)]
+        made.add(victim("a", "n1", "8", grace=90), victim("b", "n2", "8"), fixed("c", "n3", "8"))
+        made.ends_after["a"] = 90.0
+        made.scheduler.away_until = 100.0
+        made.add(*members("gang", 2, 8))
+        return made
+
+    made = lived(
+        make,
+        at_5=lambda made: say_ready(made, "a"),
+        at_7=lambda made: made.leave("c"),
+        at_12=lambda made: made.put(fixed("d", "n2")),
+    )
+    assert (made.evicted, bound(made, "gang")) == (["a"], ["gang-0", "gang-1"])

@@ -150,7 +150,8 @@ class _Look:
             return None
         if self.left and not plan.gone:
             return End(Ending.OUTDATED, f"evicting would not make room on {member.node} any more", member.key)
-        if fits_elsewhere(plan, member, pod, evaluator):
+        # Two members might count on one node elsewhere, and who is left would go in vain.
+        if not (self.left and len(self.pods) > 1) and fits_elsewhere(plan, member, pod, evaluator):
             return None
         if refusal := refusal_of(snapshot, pod, member.node):
             return End(Ending.NODE_CHANGED, refusal)
