@@ -71,12 +71,12 @@ def kill_at(step: str) -> None:
         else:
             killer.written(what, pod.metadata.uid, "first-told", "told")
 
-    async def evicting(self: Any, victim: Any, *given: Any, dry_run: bool = False, **more: Any) -> Any:
+    async def evicting(self: Any, pod: Any, *given: Any, dry_run: bool = False, **more: Any) -> Any:
         if not dry_run:
             killer.reach("displaced")
-        result = await evict(self, victim, *given, dry_run=dry_run, **more)
+        result = await evict(self, pod, *given, dry_run=dry_run, **more)
         if not dry_run:
-            killer.written("remove", victim.uid, "first-victim", "all-but-last", "evicted")
+            killer.written("remove", pod.metadata.uid, "first-victim", "all-but-last", "evicted")
         return result
 
     changed = {"nominate": nominating, "clear": clearing, "patch_as_it_is": patching, "evict": evicting}
