@@ -12,7 +12,6 @@ from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from webhook.kube.objects.meta import key_of
 from webhook.kube.objects.pod import Pod
@@ -20,6 +19,7 @@ from webhook.kube.pods import is_deferred, is_terminal
 from webhook.policy.model.preemption import EvictionMode, PreemptionPolicy
 from webhook.preemption.decision import fits, refusal_of, victims_needed
 from webhook.preemption.gangs.gang import form_gang, is_gang
+from webhook.preemption.snapshot.columns import Rows
 from webhook.preemption.snapshot.pod_groups import GroupKey, group_of
 from webhook.preemption.snapshot.pod_info import compile_pod
 from webhook.preemption.snapshot.pod_view import priority_of
@@ -42,8 +42,6 @@ from webhook.reconciler.plans.room import (
 from webhook.reconciler.preemptors import PolicySet, is_marked
 from webhook.reconciler.state.annotations import PlanVictim, carries, is_ready
 from webhook.reconciler.state.state import State
-
-Rows = NDArray[np.intp]
 
 _SHORTEST_WAIT = 0.05
 """Seconds between two looks at a plan, if nothing happens: whatever it waits for, the loop does not spin on it."""
@@ -114,6 +112,8 @@ class _Look:
             goes_on = refused and any(victim.uid in self.bound for victim in left)
             return Wait(self.now + _MOMENT) if goes_on else objection
         # 4. Victims are told. Nobody is who would be kept, or for a plan that another victim's refusal would end.
+        if policy.victims.notice > plan.record.notice and not (plan.notices or plan.gone or plan.asking):
+            return End(Ending.OUTDATED, "the policy gives a longer notice by now")
         notice = min(policy.victims.notice, plan.record.notice)
         if notice and (untold := [victim for victim in left if victim.uid not in plan.notices]):
             untried = self._untried()
