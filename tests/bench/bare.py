@@ -1,7 +1,5 @@
 """The yardstick: an aiohttp handler over TLS that decodes a review and answers with a fixed patch. Nothing else."""
 
-from __future__ import annotations
-
 import base64
 import ssl
 import sys

@@ -173,7 +173,7 @@ def test_hostile_names_are_said_literally(said):
 
 def test_a_notice_is_explained_on_both_sides(said, setting):
     """The victim says by when it goes and for whom, the preemptor which victims were told and who is ready."""
-    by, plan = "2027-01-15T08:00:00Z", PlanRecord(id="p1", node="n1", deadline="2027-01-15T09:00:00Z").with_notice(60.0)
+    by, plan = "2027-01-15T08:00:00Z", PlanRecord(id="p1", node="n1", deadline="2027-01-15T09:00:00Z", notice=60.0)
     told = encode(NoticeRecord(plan="p1", by=by, uid="uid-p", priority=100, preemptor="default/p"))
     victims = tuple(PlanVictim("default", name, f"uid-{name}") for name in "ab")
     setting.add(pod("b", node="n1", annotations={NOTICE: told, READY: "true"}))

@@ -128,10 +128,6 @@ class PlanRecord(msgspec.Struct, frozen=True, kw_only=True):
         for instant in filter(None, (self.begun, self.deadline)):
             epoch(instant)
 
-    def with_notice(self, seconds: float) -> PlanRecord:
-        """The plan as one whose victims are told so many seconds before they are asked."""
-        return msgspec.structs.replace(self, notice=max(self.notice, seconds))
-
 
 class DecidedVictim(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A victim and why it was one: `rule` is `policy/rule`, `because` the sentence for people.
