@@ -146,13 +146,16 @@ class PlanManager:
     def promised(self, pod: Pod) -> Promised:
         """What plans under way mean for a decision for this pod."""
         held: dict[str, list[Pod]] = {}
-        plans = self.index.by_id.values()
-        for plan in plans:
-            for member in plan.unplaced if plan.gone else ():
-                below = self._state.pods.get(member.key) if member.priority < (pod.spec.priority or 0) else None
-                if below is not None and below.spec.scheduler_name == pod.spec.scheduler_name:
-                    held.setdefault(member.node, []).append(below)
-        return Promised({victim.key for plan in plans for victim in plan.asks()}, held)
+        plans, priority = self.index.by_id.values(), pod.spec.priority or 0
+        lower = (
+            row for plan in plans if plan.gone for row in plan.members if row.priority < priority and row.ended is None
+        )
+        for member in lower:
+            below = self._state.pods.get(member.key)
+            if below is not None and below.spec.scheduler_name == pod.spec.scheduler_name:
+                held.setdefault(member.node, []).append(below)
+        asking = (plan for plan in plans if plan.ended is not None or not plan.waiting)
+        return Promised({victim.key for plan in asking for victim in plan.asks()}, held)
 
     def asked(self, plan: Plan, victim: Pod) -> None:
         """A victim was asked to leave: it has its time to end from now on, and counts for the rates from now on."""
