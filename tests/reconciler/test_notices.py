@@ -310,6 +310,27 @@ def test_a_victim_that_changes_all_the_time(notice: float, mode: EvictionMode, c
     assert (sorted(made.evicted), bound(made, "p"), made.remembered()) == (["a", "b"], ["p"], [])
 
 
+def test_a_victim_makes_its_time_no_longer():
+    """If the answer to a notice was lost the pod is read, and what it says by then holds only if it is no later."""
+
+    def make() -> Cluster:
+        made, answers = two_victims(), iter([True])
+
+        def put_off(verb: str, name: str, body: dict[str, Any]) -> None:
+            text = (body["metadata"].get("annotations") or {}).get(NOTICE) if verb == "patch" and name == "a" else None
+            if text and next(answers, False):
+                later = msgspec.json.encode({**msgspec.json.decode(text), "by": "2127-01-01T00:00:00Z"}).decode()
+                annotated(made, "a", {NOTICE: later})
+                raise ApiError(500, "", "the answer is lost")
+
+        made.answered.append(put_off)
+        return made
+
+    made = lived(make, is_judged=False)
+    assert (sorted(made.evicted), bound(made, "p")) == (["a", "b"], ["p"])
+    assert max(made.notices.asked_at.values()) < SECONDS + 8
+
+
 def test_a_victim_whose_annotations_have_no_room():
     """The Event tells it, and it has the same time as others; with a notice a plan of others would end for it."""
 

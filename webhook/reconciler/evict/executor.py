@@ -214,16 +214,17 @@ class Executor:
         """Write on a victim that it is asked to leave in so many seconds.
 
         If it is tried again the pod is read before: it may have the notice though the answer was lost, and it is told
-        whatever it is by then. One whose annotations have no room for it is told by the Event alone.
+        whatever it is by then; what it says itself makes its time no longer. One whose annotations have no room for it
+        is told by the Event alone.
         """
         pod, clock, again = request.pod, self._manager.clock, request.pod.metadata.uid in plan.tries
         ahead = clock.monotonic() - clock.wall()
         if again:
             pod = await self._writer.read(pod.metadata)
-            if (known := notice_of(pod)) is not None and known.plan == plan.id:
-                self._reporter.told(plan, pod, known)
-                return PodAnswer(request, Effect.DONE, until=epoch(known.by) + ahead)
         until = float(math.ceil(clock.wall() + seconds))  # an instant of whole seconds, and not one too few
+        if again and (known := notice_of(pod)) is not None and known.plan == plan.id:
+            self._reporter.told(plan, pod, known)
+            return PodAnswer(request, Effect.DONE, until=min(epoch(known.by), until) + ahead)
         member, whom = plan.member_for(pod), self._reporter.preemptor_shown(plan, pod)
         record = NoticeRecord(plan=plan.id, by=rfc3339(until), preemptor=whom, uid=member.uid, priority=member.priority)
         text = f"asked to leave by {record.by} for pod {whom or member.uid} of priority {member.priority}"
