@@ -55,10 +55,9 @@ class ObjectTable(dict[str, Object]):
 class Snapshot:
     """Nodes, pods, budgets and what else decides where a pod fits.
 
-    Pods that ended are not kept, nor are pods without a node unless they are nominated to one. `version` counts
-    events. `under_policy` topology is counted as it
-    will be, and not as kube-scheduler counts it, where the two differ (docs/semantics.md D3): a nominated pod counts in
-    its whole domain, and a terminating one is not taken away twice.
+    Pods that ended are not kept, nor are pods without a node unless they are nominated to one. `version` counts events.
+    `under_policy` topology is counted as it will be, and not as kube-scheduler counts it, if the two differ
+    (docs/semantics.md D3): a nominated pod counts in its whole domain, and a terminating one is not taken away twice.
     """
 
     def __init__(self, annotations: Collection[str] = KEPT_ANNOTATIONS, *, under_policy: bool = False) -> None:
@@ -77,7 +76,6 @@ class Snapshot:
         self.device_claims = ClaimIndex(self.devices, self.pods)
         self._slot_orders: Newest[Hashable, SlotOrder] = Newest(_MOST_ORDERS)
         self._tables: Newest[Hashable, Table[Any]] = Newest(_MOST_TABLES)
-
         self._take_in: dict[SnapshotKind, tuple[Callable[[Any], object], Callable[[str], object]]] = {
             kinds.PRIORITY_CLASSES: (self.classes.put, self.classes.remove),
             kinds.NAMESPACES: (self.namespaces.put, self.namespaces.remove),

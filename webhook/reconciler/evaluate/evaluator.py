@@ -1,4 +1,4 @@
-"""What to do for one preemptor, on the newest state: nothing, wait, evict, or nothing that helps. Acts on nothing."""
+"""The cluster and the past as decisions and looks at plans ask for them: who leaves, who is in front, what fits."""
 
 from __future__ import annotations
 
@@ -13,37 +13,20 @@ from webhook.policy.model.preemption import PreemptionPolicy
 from webhook.preemption.decision import fits, fits_on, victims_needed
 from webhook.preemption.filters.filtering import NO_PODS
 from webhook.preemption.snapshot.pod_info import for_any_node
-from webhook.preemption.victims.rules import EXPENDABLE
 from webhook.reconciler.clock import MeasuringClock, Now
 from webhook.reconciler.evaluate.devices_ahead import DevicesAhead
-from webhook.reconciler.evaluate.outcomes import (
-    NOTHING_PROMISED,
-    Promised,
-)
+from webhook.reconciler.evaluate.outcomes import NOTHING_PROMISED, Promised
 from webhook.reconciler.evaluate.pods_ahead import PodsAhead, blocked_text
 from webhook.reconciler.evaluate.room import rows_with, rows_without
 from webhook.reconciler.evaluate.scheduler_activity import SchedulerActivity
-from webhook.reconciler.evaluate.victim_exclusions import (
-    in_vain,
-    owned,
-)
+from webhook.reconciler.evaluate.victim_exclusions import in_vain, owned
 from webhook.reconciler.evictions.log import EvictionLog
 from webhook.reconciler.state.state import State
 
 Rows = NDArray[np.intp]
 
-_NO_NODE = (
-    f"cluster-autoscaler adds no node, because the pod fits where pods below {EXPENDABLE} run that may not be evicted:"
-    " nobody helps it"
-)
-_SHOWN = 5
-"""Other nodes that are written down."""
 _OVERDUE = 60.0
 """Seconds after which a pod that should be gone is not counted on any more."""
-_LOWEST = -(2**31)
-"""The lowest priority there is."""
-_PROTECTION_PAUSE = 1.0
-"""Seconds between two tries at ends of protections, however close these lie."""
 
 
 class Evaluator:
@@ -134,7 +117,7 @@ class Evaluator:
         return self._fits(pod, node, rows_with(snapshot.pods.leaving(), snapshot.pod_rows(but)))
 
     def _fits(self, pod: Pod, node: str, without: Rows) -> bool:
-        """A look at a plan asks the same several times."""
+        """Whether the pod fits without the pods in these rows: worked out once between two events, for the same pod."""
         snapshot = self.state.snapshot
         if self._asked_at != snapshot.version:
             self._asked_at = snapshot.version

@@ -154,8 +154,8 @@ class PlanManager:
             below = self._state.pods.get(member.key)
             if below is not None and below.spec.scheduler_name == pod.spec.scheduler_name:
                 held.setdefault(member.node, []).append(below)
-        asking = (plan for plan in plans if plan.ended is not None or not plan.waiting)
-        return Promised({victim.key for plan in asking for victim in plan.asks()}, held)
+        planned = (victim.key for plan in plans if not plan.waiting for victim in plan.asks())
+        return Promised(dict.fromkeys(planned), held)
 
     def asked(self, plan: Plan, victim: Pod) -> None:
         """A victim was asked to leave: it has its time to end from now on, and counts for the rates from now on."""
