@@ -99,8 +99,9 @@ def recall(record: EvictionRecord, log: EvictionLog, at: Now, there: Collection[
     ahead, unled = at.monotonic - record.now, max(0.0, at.wall - record.wall)
     for row in reversed(record.evictions):
         log.note(row._replace(at=min(row.at + ahead, at.monotonic), unled=row.unled + unled))
-    for uid in record.intended.keys() - there:
-        log.asked(uid, record.intended[uid], at.monotonic)
+    for uid, eviction in record.intended.items():
+        if uid not in there:
+            log.asked(uid, eviction, at.monotonic)
     log.earlier_plans = dict(record.plans)
     log.returning = {owner: known._replace(until=known.until + ahead) for owner, known in record.returning.items()}
 
