@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
+from tests.cases import table
 from tests.reconciler.builders import Setting, evicted, node, pod, policy, preemptor
 from webhook.policy.model.limits import CycleKeeper, Cycles, Limits
 from webhook.policy.model.victims import EvictionCost, Victims
@@ -34,14 +35,12 @@ def workload_pod(name, of, **more):
 
 
 @pytest.mark.parametrize("keep", list(CycleKeeper))
-@pytest.mark.parametrize(
-    ("happened", "cycle"),
-    [
-        pytest.param([(CACHE, DB, 99.0)], (DB, CACHE), id="of two"),
-        pytest.param([(API, DB, 50.0), (CACHE, API, 20.0)], (DB, API, CACHE), id="of three"),
-        pytest.param([(CACHE, DB, 101.0)], (), id="before the window"),
-        pytest.param([(API, DB, 9.0)], (), id="of others"),
-    ],
+@table(
+    "happened, cycle",
+    ("of two", [(CACHE, DB, 99.0)], (DB, CACHE)),
+    ("of three", [(API, DB, 50.0), (CACHE, API, 20.0)], (DB, API, CACHE)),
+    ("before the window", [(CACHE, DB, 101.0)], ()),
+    ("of others", [(API, DB, 9.0)], ()),
 )
 def test_a_cycle_is_found_and_the_policy_says_who_stays(happened: list[Any], cycle: tuple[str, ...], keep: CycleKeeper):
     """A preemptor whose evictor is the only victim waits, or evicts and it is told which way the cycle goes."""

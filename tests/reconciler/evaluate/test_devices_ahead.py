@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.cases import table
 from tests.reconciler.builders import pod, preemptor
 from tests.reconciler.device_settings import DRIVER, Devices, claim, uses
 from webhook.kube.objects.cluster_scoped import Node
@@ -39,20 +40,18 @@ def wants(count: int, claim: str = "first", priority: int = 200, **spec: Any) ->
     return {"count": count, "claim": claim, "priority": priority, "spec": spec}
 
 
-@pytest.mark.parametrize(
-    ("waiting", "evicts"),
-    [
-        pytest.param([], True, id="nobody"),
-        pytest.param([wants(2)], True, id="one that leaves enough"),
-        pytest.param([wants(3)], False, id="one that wants too many"),
-        pytest.param([wants(2), wants(1, "second")], False, id="two that want too many"),
-        pytest.param([wants(2, "both"), wants(2, "both")], True, id="two that share a claim"),
-        pytest.param([wants(3, nodeSelector={"there": "not"})], True, id="one that goes elsewhere"),
-        pytest.param([wants(3, priority=100)], True, id="one of equal priority"),
-        pytest.param([wants(3, schedulerName="other")], True, id="one of another scheduler"),
-        pytest.param([wants(5)], True, id="one that wants more than there are"),
-        pytest.param([wants(2, "p"), wants(2, "p")], True, id="pods that share the preemptor's claim"),
-    ],
+@table(
+    "waiting, evicts",
+    ("nobody", [], True),
+    ("one that leaves enough", [wants(2)], True),
+    ("one that wants too many", [wants(3)], False),
+    ("two that want too many", [wants(2), wants(1, "second")], False),
+    ("two that share a claim", [wants(2, "both"), wants(2, "both")], True),
+    ("one that goes elsewhere", [wants(3, nodeSelector={"there": "not"})], True),
+    ("one of equal priority", [wants(3, priority=100)], True),
+    ("one of another scheduler", [wants(3, schedulerName="other")], True),
+    ("one that wants more than there are", [wants(5)], True),
+    ("pods that share the preemptor's claim", [wants(2, "p"), wants(2, "p")], True),
 )
 def test_what_pods_in_front_take(waiting: list[dict[str, Any]], evicts: bool):
     """Of four devices that one pod holds two have to be left for the preemptor."""

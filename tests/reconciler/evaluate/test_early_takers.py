@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.cases import table
 from tests.reconciler.builders import START, pod, preemptor
 from tests.reconciler.device_settings import Devices, claim, uses
 from webhook.kube.instants import rfc3339
@@ -36,17 +37,15 @@ def waits(setting: Devices, count: int, *, priority: int = 10, looked_at: bool =
 FIRST = "default/other of priority {}, which waits, would take a part of the devices of n1"
 
 
-@pytest.mark.parametrize(
-    ("fields", "node"),
-    [
-        pytest.param(None, "n1", id="nobody"),
-        pytest.param({"count": 1}, "n2", id="of lower priority"),
-        pytest.param({"count": 1, "priority": 100}, "n2", id="of equal priority"),
-        pytest.param({"count": 1, "schedulerName": "other"}, "n2", id="of another scheduler"),
-        pytest.param({"count": 2}, "n1", id="wants as much"),
-        pytest.param({"count": 1, "looked_at": False}, "n1", id="no scheduler looks at it"),
-        pytest.param({"count": 1, "nodeSelector": {"there": "not"}}, "n1", id="goes elsewhere"),
-    ],
+@table(
+    "fields, node",
+    ("nobody", None, "n1"),
+    ("of lower priority", {"count": 1}, "n2"),
+    ("of equal priority", {"count": 1, "priority": 100}, "n2"),
+    ("of another scheduler", {"count": 1, "schedulerName": "other"}, "n2"),
+    ("wants as much", {"count": 2}, "n1"),
+    ("no scheduler looks at it", {"count": 1, "looked_at": False}, "n1"),
+    ("goes elsewhere", {"count": 1, "nodeSelector": {"there": "not"}}, "n1"),
 )
 def test_devices_that_come_free_at_once_are_preferred(fields: dict[str, Any] | None, node: str):
     """One pod of higher priority goes rather than two whose devices a waiting pod would take one by one."""
@@ -110,14 +109,12 @@ def test_where_they_come_free_one_by_one_everywhere(fills: bool):
     assert isinstance(setting.evaluate(made), Evicts)
 
 
-@pytest.mark.parametrize(
-    ("kind", "count", "evicts"),
-    [
-        pytest.param("ReplicaSet", 2, False, id="ReplicaSet"),
-        pytest.param("StatefulSet", 2, False, id="StatefulSet"),
-        pytest.param("Job", 2, True, id="a Job, which takes ten seconds"),
-        pytest.param("ReplicaSet", 1, True, id="one device"),
-    ],
+@table(
+    "kind, count, evicts",
+    ("ReplicaSet", "ReplicaSet", 2, False),
+    ("StatefulSet", "StatefulSet", 2, False),
+    ("a Job, which takes ten seconds", "Job", 2, True),
+    ("one device", "ReplicaSet", 1, True),
 )
 def test_pods_that_are_replaced_at_once(kind: str, count: int, evicts: bool):
     """The pod in a victim's place wants one device again and takes the first that comes free."""

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from tests.cases import table
 from tests.reconciler.builders import START, Setting, budget, evicted, names, node, pod, policy, preemptor
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects.pod import Pod
@@ -61,101 +62,97 @@ def told(outcome: Any) -> str:
             return "nobody"
 
 
-@pytest.mark.parametrize(
-    ("pods", "asks", "fields", "expected"),
-    [
-        pytest.param([B], {}, {}, "fits on n1", id="it fits"),
-        pytest.param([*FULL, KEPT], {}, {}, "v2 v3 on n1", id="as few as needed, the least important"),
-        pytest.param(
-            [*FULL[2:], *(leaves(f"v{number}", 5, "2") for number in (0, 1)), B],
-            *({}, {}, "waits for 2 on n1"),
-            id="pods that leave make the room",
-        ),
-        pytest.param(
-            [*FULL[2:], *(leaves(f"v{number}", 5, "2") for number in (0, 1)), KEPT],
-            *({}, {"schedule": daily(10, 1)}, "waits for 2 on n1"),
-            id="the same outside the schedule",
-        ),
-        pytest.param(
-            [*FULL[2:], *(leaves(f"v{number}", 100_000, "2") for number in (0, 1)), KEPT],
-            *({}, {}, "v2 v3 on n1"),
-            id="they leave in a day",
-        ),
-        pytest.param(
-            [*FULL[2:], *(leaves(f"v{number}", -100_000, "2") for number in (0, 1)), KEPT],
-            *({}, {}, "v2 v3 on n1"),
-            id="they are overdue",
-        ),
-        pytest.param([SLOW, QUICK], {}, {}, "quick on n2", id="a second of grace instead of 295 s"),
-        *(
-            pytest.param([SLOW, QUICK], {}, {"wait_for_terminating": wait}, expected, id=f"waits for {wait:g} s")
-            for wait, expected in (
-                (300.0, "waits for 1 on n1"),
-                (295.0, "waits for 1 on n1"),
-                (294.0, "quick on n2"),
-                (0.0, "quick on n2"),
-            )
-        ),
-        pytest.param([SLOW, KEPT], {}, {}, "waits for 1 on n1", id="nothing else helps: within the plan's time"),
-        pytest.param([leaves("slow", 305), KEPT], {}, {}, "nobody", id="nothing else helps: after the plan's time"),
-        pytest.param([leaves("slow", 10), KEPT], {}, {"plan_timeout": 5.0}, "nobody", id="a plan shorter than that"),
-        pytest.param(
-            [leaves("a", 5, "4", priority=90), *(pod(name, node="n1", priority=10) for name in "bc"), KEPT],
-            *({"cpu": "6"}, {}, "c on n1"),
-            id="room of a pod that leaves is used first, however important it is",
-        ),
-        pytest.param([pod("a", "6", node="n1", owner=STATIC), KEPT], {}, {}, "nobody", id="a static pod"),
-        pytest.param(
-            [pod("a", "6", node="n1", owner=STATIC, spec={"serviceAccountName": "default"}), KEPT],
-            *({}, {}, "a on n1"),
-            id="a pod that somebody calls static",
-        ),
-        pytest.param(
-            [pod("agent", "4", node="n1", priority=1, owner=("DaemonSet", "d")), pod("w", "4", node="n1"), KEPT],
-            *({"cpu": "4"}, {}, "w on n1"),
-            id="a DaemonSet's pod is the last resort on its node, too",
-        ),
-        *(
-            pytest.param(
-                [pod("a", "6", node="n1", priority=priority), KEPT],
-                *({"priority": 2_000_002_000}, {}, "nobody"),
-                id=f"a system-critical pod of priority {priority}",
-            )
-            for priority in (2_000_000_000, 2_000_001_000)
-        ),
-        pytest.param(
-            [pod("a", "6", node="n1", spec={"schedulerName": "volcano"}), KEPT],
-            *({}, {}, "nobody"),
-            id="a pod of another scheduler",
-        ),
-        pytest.param([*FULL, KEPT], {"nominated": "n1"}, {}, "v2 v3 on n1", id="it is nominated already"),
-        pytest.param(
-            [*FULL, pod("odd", "-5", node="n1"), KEPT], {}, {}, "v2 v3 on n1", id="a pod with an impossible amount"
-        ),
-        pytest.param(
-            [pod("a", "6", node="n1", start=rfc3339(START)), KEPT],
-            *({}, {"protection": Protection(default=60.0)}, "nobody"),
-            id="protected by the policy alone",
-        ),
-        *(
-            pytest.param(
-                [leaves("a", 5), B, nominee("low", "1", "n1", 90)],
-                *({"cpu": cpu}, {}, "waits for 1 on n1"),
-                id=f"room that comes up under a lower nomination: {cpu} of 8 CPU",
-            )
-            for cpu in ("1", "7", "8")
-        ),
-        pytest.param(
-            [leaves("a", 5), leaves("b", 0, on="n2"), *(nominee(f"l{n}", str(6 * n - 4), f"n{n}", 90) for n in (1, 2))],
-            *({"cpu": "6"}, {}, "waits for 1 on n1"),
-            id="a lower nomination keeps its place if another node does",
-        ),
-        pytest.param(
-            [leaves("a", 5), B, nominee("high", "4", "n1", 100)],
-            *({"cpu": "6"}, {}, "b on n2"),
-            id="an equal nomination keeps the room",
-        ),
-    ],
+@table(
+    "pods, asks, fields, expected",
+    ("it fits", [B], {}, {}, "fits on n1"),
+    ("as few as needed, the least important", [*FULL, KEPT], {}, {}, "v2 v3 on n1"),
+    (
+        "pods that leave make the room",
+        [*FULL[2:], *(leaves(f"v{number}", 5, "2") for number in (0, 1)), B],
+        *({}, {}, "waits for 2 on n1"),
+    ),
+    (
+        "the same outside the schedule",
+        [*FULL[2:], *(leaves(f"v{number}", 5, "2") for number in (0, 1)), KEPT],
+        *({}, {"schedule": daily(10, 1)}, "waits for 2 on n1"),
+    ),
+    (
+        "they leave in a day",
+        [*FULL[2:], *(leaves(f"v{number}", 100_000, "2") for number in (0, 1)), KEPT],
+        *({}, {}, "v2 v3 on n1"),
+    ),
+    (
+        "they are overdue",
+        [*FULL[2:], *(leaves(f"v{number}", -100_000, "2") for number in (0, 1)), KEPT],
+        *({}, {}, "v2 v3 on n1"),
+    ),
+    ("a second of grace instead of 295 s", [SLOW, QUICK], {}, {}, "quick on n2"),
+    *(
+        (f"waits for {wait:g} s", [SLOW, QUICK], {}, {"wait_for_terminating": wait}, expected)
+        for wait, expected in (
+            (300.0, "waits for 1 on n1"),
+            (295.0, "waits for 1 on n1"),
+            (294.0, "quick on n2"),
+            (0.0, "quick on n2"),
+        )
+    ),
+    ("nothing else helps: within the plan's time", [SLOW, KEPT], {}, {}, "waits for 1 on n1"),
+    ("nothing else helps: after the plan's time", [leaves("slow", 305), KEPT], {}, {}, "nobody"),
+    ("a plan shorter than that", [leaves("slow", 10), KEPT], {}, {"plan_timeout": 5.0}, "nobody"),
+    (
+        "room of a pod that leaves is used first, however important it is",
+        [leaves("a", 5, "4", priority=90), *(pod(name, node="n1", priority=10) for name in "bc"), KEPT],
+        *({"cpu": "6"}, {}, "c on n1"),
+    ),
+    ("a static pod", [pod("a", "6", node="n1", owner=STATIC), KEPT], {}, {}, "nobody"),
+    (
+        "a pod that somebody calls static",
+        [pod("a", "6", node="n1", owner=STATIC, spec={"serviceAccountName": "default"}), KEPT],
+        *({}, {}, "a on n1"),
+    ),
+    (
+        "a DaemonSet's pod is the last resort on its node, too",
+        [pod("agent", "4", node="n1", priority=1, owner=("DaemonSet", "d")), pod("w", "4", node="n1"), KEPT],
+        *({"cpu": "4"}, {}, "w on n1"),
+    ),
+    *(
+        (
+            f"a system-critical pod of priority {priority}",
+            [pod("a", "6", node="n1", priority=priority), KEPT],
+            *({"priority": 2_000_002_000}, {}, "nobody"),
+        )
+        for priority in (2_000_000_000, 2_000_001_000)
+    ),
+    (
+        "a pod of another scheduler",
+        [pod("a", "6", node="n1", spec={"schedulerName": "volcano"}), KEPT],
+        *({}, {}, "nobody"),
+    ),
+    ("it is nominated already", [*FULL, KEPT], {"nominated": "n1"}, {}, "v2 v3 on n1"),
+    ("a pod with an impossible amount", [*FULL, pod("odd", "-5", node="n1"), KEPT], {}, {}, "v2 v3 on n1"),
+    (
+        "protected by the policy alone",
+        [pod("a", "6", node="n1", start=rfc3339(START)), KEPT],
+        *({}, {"protection": Protection(default=60.0)}, "nobody"),
+    ),
+    *(
+        (
+            f"room that comes up under a lower nomination: {cpu} of 8 CPU",
+            [leaves("a", 5), B, nominee("low", "1", "n1", 90)],
+            *({"cpu": cpu}, {}, "waits for 1 on n1"),
+        )
+        for cpu in ("1", "7", "8")
+    ),
+    (
+        "a lower nomination keeps its place if another node does",
+        [leaves("a", 5), leaves("b", 0, on="n2"), *(nominee(f"l{n}", str(6 * n - 4), f"n{n}", 90) for n in (1, 2))],
+        *({"cpu": "6"}, {}, "waits for 1 on n1"),
+    ),
+    (
+        "an equal nomination keeps the room",
+        [leaves("a", 5), B, nominee("high", "4", "n1", 100)],
+        *({"cpu": "6"}, {}, "b on n2"),
+    ),
 )
 def test_what_is_done(pods: list[Pod], asks: dict[str, Any], fields: dict[str, Any], expected: str):
     """For a preemptor of 3 CPU and priority 100 on two nodes of 8 CPU, under a policy with these fields."""
@@ -188,13 +185,11 @@ def test_room_of_an_owner_that_puts_its_pods_back_is_not_waited_for():
     assert setting.evaluate(preemptor()) == Waits("n1", 1)
 
 
-@pytest.mark.parametrize(
-    ("schedule", "due"),
-    [
-        pytest.param(daily(8, 1), None, id="it has just begun"),
-        pytest.param(daily(7, 1), 23 * 3600.0, id="it has just ended"),
-        pytest.param(daily(10, 1), 2 * 3600.0, id="in two hours"),
-    ],
+@table(
+    "schedule, due",
+    ("it has just begun", daily(8, 1), None),
+    ("it has just ended", daily(7, 1), 23 * 3600.0),
+    ("in two hours", daily(10, 1), 2 * 3600.0),
 )
 def test_outside_its_schedule_a_policy_evicts_nobody(schedule: Schedule, due: float | None):
     """The preemptor waits, and is due when the schedule begins."""
@@ -334,13 +329,11 @@ def test_alternatives_are_recorded():
     assert [row.compared["highest priority"] for row in outcome.alternatives] == ["10", "20", "30"]
 
 
-@pytest.mark.parametrize(
-    ("priority", "room", "told"),
-    [
-        pytest.param(-11, "6", True, id="it fits in their place"),
-        pytest.param(-10, "6", False, id="at the cutoff"),
-        pytest.param(-11, "1", False, id="it does not fit there either"),
-    ],
+@table(
+    "priority, room, told",
+    ("it fits in their place", -11, "6", True),
+    ("at the cutoff", -10, "6", False),
+    ("it does not fit there either", -11, "1", False),
 )
 def test_nobody_helps(priority, room, told):
     """Pods below -10 that may not be evicted: cluster-autoscaler counts them as gone and adds no node."""

@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from tests.cases import table
 from tests.reconciler.builders import Setting, node, pod, policy, preemptor
 from webhook.policy.model.limits import LabelRate, Limits, Rate, WorkloadLimit
 from webhook.policy.shapes.object_shape import yaml_name
@@ -95,17 +96,15 @@ TEAM_A, TEAM_B = {"labels": {"team": "a"}}, {"labels": {"team": "b"}}
 BY_NAMESPACE, BY_TEAM = Limits(per_namespace=Rate(1, 60.0)), Limits(per_label=LabelRate("team", 1, 60.0))
 
 
-@pytest.mark.parametrize(
-    ("limits", "before", "victims", "goes"),
-    [
-        pytest.param(BY_NAMESPACE, RED, [RED], False, id="its namespace had its share"),
-        pytest.param(BY_NAMESPACE, BLUE, [RED], True, id="another namespace had"),
-        pytest.param(BY_TEAM, TEAM_A, [TEAM_A], False, id="its team had its share"),
-        pytest.param(BY_TEAM, TEAM_A, [TEAM_B], True, id="another team had"),
-        pytest.param(BY_TEAM, {}, [{}, {}], True, id="pods without the label do not count"),
-        pytest.param(BY_TEAM, TEAM_A | RED, [TEAM_A | BLUE], False, id="a team in two namespaces is one"),
-        pytest.param(Limits(per_owner=Rate(1, 60.0)), {}, [{}, {}], True, id="pods without an owner have no rate"),
-    ],
+@table(
+    "limits, before, victims, goes",
+    ("its namespace had its share", BY_NAMESPACE, RED, [RED], False),
+    ("another namespace had", BY_NAMESPACE, BLUE, [RED], True),
+    ("its team had its share", BY_TEAM, TEAM_A, [TEAM_A], False),
+    ("another team had", BY_TEAM, TEAM_A, [TEAM_B], True),
+    ("pods without the label do not count", BY_TEAM, {}, [{}, {}], True),
+    ("a team in two namespaces is one", BY_TEAM, TEAM_A | RED, [TEAM_A | BLUE], False),
+    ("pods without an owner have no rate", Limits(per_owner=Rate(1, 60.0)), {}, [{}, {}], True),
 )
 def test_whose_evictions_count_together(limits, before, victims, goes):
     """A rate that is used up keeps the pods of its namespace, team or owner, and no others."""

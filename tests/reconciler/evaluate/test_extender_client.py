@@ -9,6 +9,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
+from tests.cases import table
 from tests.reconciler.acting import PODS, managing, playing
 from tests.reconciler.builders import Setting, node, pod, policy, preemptor
 from tests.workloads import eventually
@@ -75,14 +76,10 @@ async def test_wire_format():
     }
 
 
-@pytest.mark.parametrize(
-    ("answer", "remaining"),
-    [
-        pytest.param(
-            {"nodeNameToMetaVictims": {"n2": {"pods": [{"uid": "uid-c"}]}}}, CANDIDATES[1], id="fields in any case"
-        ),
-        pytest.param({"NodeNameToMetaVictims": {"n1": None}}, Candidate("n1", [], 0), id="null: no victims"),
-    ],
+@table(
+    "answer, remaining",
+    ("fields in any case", {"nodeNameToMetaVictims": {"n2": {"pods": [{"uid": "uid-c"}]}}}, CANDIDATES[1]),
+    ("null: no victims", {"NodeNameToMetaVictims": {"n1": None}}, Candidate("n1", [], 0)),
 )
 async def test_answers_that_are_read(answer: dict[str, Any], remaining: Candidate):
     """Field names are read as Go does, and victims that are null are none, which the decision treats as an error."""
@@ -90,23 +87,14 @@ async def test_answers_that_are_read(answer: dict[str, Any], remaining: Candidat
         assert await asked(extender) == [remaining]
 
 
-@pytest.mark.parametrize(
-    ("status", "body", "said"),
-    [
-        pytest.param(500, {}, "500", id="an error status"),
-        pytest.param(200, b"<html>", "not a fitting ExtenderPreemptionResult", id="no JSON"),
-        pytest.param(200, [1], "not a fitting ExtenderPreemptionResult", id="no object"),
-        pytest.param(
-            200, {"NodeNameToMetaVictims": {"n9": {}}}, "'n9' is not one of the candidates", id="a node of its own"
-        ),
-        pytest.param(
-            200,
-            {"NodeNameToMetaVictims": {"n1": {"Pods": [{"UID": "x"}]}}},
-            "has the uid 'x'",
-            id="a victim of its own",
-        ),
-        pytest.param(200, {"NodeNameToMetaVictims": {"n1": 7}}, "not a fitting", id="wrong types"),
-    ],
+@table(
+    "status, body, said",
+    ("an error status", 500, {}, "500"),
+    ("no JSON", 200, b"<html>", "not a fitting ExtenderPreemptionResult"),
+    ("no object", 200, [1], "not a fitting ExtenderPreemptionResult"),
+    ("a node of its own", 200, {"NodeNameToMetaVictims": {"n9": {}}}, "'n9' is not one of the candidates"),
+    ("a victim of its own", 200, {"NodeNameToMetaVictims": {"n1": {"Pods": [{"UID": "x"}]}}}, "has the uid 'x'"),
+    ("wrong types", 200, {"NodeNameToMetaVictims": {"n1": 7}}, "not a fitting"),
 )
 async def test_answers_that_make_no_sense(status, body, said):
     """Each is an ExtenderError that names the extender and says what is wrong."""
@@ -168,14 +156,12 @@ def only(*nodes: str):
 A, B = {"name": "a", "node": "n1"}, {"name": "b", "node": "n2", "priority": 90}
 
 
-@pytest.mark.parametrize(
-    ("kept", "meanwhile", "node", "questions"),
-    [
-        pytest.param(("n2",), [], "n2", 1, id="the better node is dropped"),
-        pytest.param((), [], None, 1, id="all are dropped"),
-        pytest.param(("n1", "n2"), [A | {"priority": 95, "uid": "uid-new"}], "n2", 1, id="a node changes meanwhile"),
-        pytest.param(("n1", "n2"), [A | {"uid": "uid-2"}, B | {"uid": "uid-3"}], "n1", 2, id="all change meanwhile"),
-    ],
+@table(
+    "kept, meanwhile, node, questions",
+    ("the better node is dropped", ("n2",), [], "n2", 1),
+    ("all are dropped", (), [], None, 1),
+    ("a node changes meanwhile", ("n1", "n2"), [A | {"priority": 95, "uid": "uid-new"}], "n2", 1),
+    ("all change meanwhile", ("n1", "n2"), [A | {"uid": "uid-2"}, B | {"uid": "uid-3"}], "n1", 2),
 )
 async def test_the_extender_has_its_say(kept, meanwhile, node, questions):
     """What it drops is not taken, nor what has changed since; it is asked again if nothing is left as it was."""

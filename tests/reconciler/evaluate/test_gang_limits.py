@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.cases import table
 from tests.reconciler.builders import START, Desk, Setting, budget, evicted, node, pod, policy, preemptor
 from webhook.kube.instants import rfc3339
 from webhook.policy.model.limits import CycleKeeper, Cycles, LabelRate, Limits, Rate, WorkloadLimit
@@ -56,17 +57,15 @@ PODS = [filler(n, "cheap", labels={"team": "red"}) for n in range(2)] + [
 ]
 
 
-@pytest.mark.parametrize(
-    ("limits", "goes"),
-    [
-        pytest.param(Limits(), ["cheap", "cheap"], id="unlimited"),
-        pytest.param(Limits(per_owner=ONE_EACH), ["cheap", "dear"], id="perOwner"),
-        pytest.param(Limits(per_workload=WorkloadLimit(1)), ["cheap", "dear"], id="perWorkload"),
-        pytest.param(Limits(per_label=LabelRate("team", 1, 60.0)), ["cheap", "dear"], id="perLabel"),
-        pytest.param(Limits(per_node=ONE_EACH), ["cheap", "cheap"], id="perNode"),
-        pytest.param(Limits(per_namespace=ONE_EACH), None, id="perNamespace"),
-        pytest.param(Limits(per_cluster=ONE_EACH), None, id="perCluster"),
-    ],
+@table(
+    "limits, goes",
+    ("unlimited", Limits(), ["cheap", "cheap"]),
+    ("perOwner", Limits(per_owner=ONE_EACH), ["cheap", "dear"]),
+    ("perWorkload", Limits(per_workload=WorkloadLimit(1)), ["cheap", "dear"]),
+    ("perLabel", Limits(per_label=LabelRate("team", 1, 60.0)), ["cheap", "dear"]),
+    ("perNode", Limits(per_node=ONE_EACH), ["cheap", "cheap"]),
+    ("perNamespace", Limits(per_namespace=ONE_EACH), None),
+    ("perCluster", Limits(per_cluster=ONE_EACH), None),
 )
 def test_victims_of_a_gang_are_within_the_limits(limits, goes):
     """All victims of a gang count together: who is beyond a limit stays, and another one goes or the gang waits."""
@@ -190,14 +189,7 @@ async def test_the_victims_of_a_gang_count_for_its_namespace():
     assert took == [("default/gang-0", 2)]
 
 
-@pytest.mark.parametrize(
-    ("front", "waits"),
-    [
-        pytest.param(0, True, id="nobody"),
-        pytest.param(1, True, id="one that leaves room"),
-        pytest.param(2, False, id="one that takes it"),
-    ],
-)
+@table("front, waits", ("nobody", 0, True), ("one that leaves room", 1, True), ("one that takes it", 2, False))
 def test_room_that_comes_up_for_members_on_one_node(front, waits):
     """Pods in front take it first, and what is left has to do for all members that are to be there."""
     setting = setting_of(Limits(), [pod("leaving", "4", node="n0", deleted=rfc3339(START + 5))])
@@ -220,12 +212,8 @@ def test_a_gang_is_placed_where_pods_in_front_leave_it_the_room():
     assert gone(evaluated(setting)) == ["cheap-1", "dear-3"]
 
 
-@pytest.mark.parametrize(
-    ("leaves", "asked"),
-    [
-        pytest.param(False, ["cheap-0", "cheap-1"], id="another plan has yet to ask it"),
-        pytest.param(True, ["cheap-1"], id="it leaves"),
-    ],
+@table(
+    "leaves, asked", ("another plan has yet to ask it", False, ["cheap-0", "cheap-1"]), ("it leaves", True, ["cheap-1"])
 )
 def test_a_gang_counts_on_no_pod_that_another_plan_has_yet_to_ask(leaves: bool, asked: list[str]):
     """The gang's nominations may end that plan, and then nobody would ask the pod: it is a victim of the gang, too."""

@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from tests.cases import table
 from tests.reconciler.builders import START, Setting, asks, node, plan_for, pod, policy, preemptor
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects.storage import PersistentVolume, PersistentVolumeClaim
@@ -30,12 +31,10 @@ def full(*leaving: str, more: int = 0, under=None) -> Setting:
     return setting
 
 
-@pytest.mark.parametrize(
-    ("leaving", "planned"),
-    [
-        pytest.param(("v2", "v3"), (), id="pods that leave by themselves"),
-        pytest.param(("v3",), ("v2",), id="one that another plan has yet to ask"),
-    ],
+@table(
+    "leaving, planned",
+    ("pods that leave by themselves", ("v2", "v3"), ()),
+    ("one that another plan has yet to ask", ("v3",), ("v2",)),
 )
 def test_waits_only_for_room_that_is_left_to_it(leaving: tuple[str, ...], planned: tuple[str, ...]):
     """Where a pod in front takes the room that comes up, the preemptor is not nominated there."""
@@ -57,17 +56,15 @@ def zoned(name: str, cpu: str, zone: str):
     return msgspec.structs.replace(made, metadata=msgspec.structs.replace(made.metadata, labels={"zone": zone}))
 
 
-@pytest.mark.parametrize(
-    ("cpus", "minimum", "nominated", "comes"),
-    [
-        pytest.param("3", 1, "", True, id="one that needs no other"),
-        pytest.param("3", 2, "n1", True, id="one that is nominated there"),
-        pytest.param("3", 2, "n2", False, id="one that is nominated elsewhere"),
-        pytest.param("3", 2, "", False, id="one that needs another one"),
-        pytest.param("2 2", 2, "", True, id="two that need each other, and fit there together"),
-        pytest.param("3 3", 2, "", False, id="two that need each other, and do not fit there together"),
-        pytest.param("2 2", 3, "", False, id="two that need a third one"),
-    ],
+@table(
+    "cpus, minimum, nominated, comes",
+    ("one that needs no other", "3", 1, "", True),
+    ("one that is nominated there", "3", 2, "n1", True),
+    ("one that is nominated elsewhere", "3", 2, "n2", False),
+    ("one that needs another one", "3", 2, "", False),
+    ("two that need each other, and fit there together", "2 2", 2, "", True),
+    ("two that need each other, and do not fit there together", "3 3", 2, "", False),
+    ("two that need a third one", "2 2", 3, "", False),
 )
 def test_a_member_of_a_gang_in_front(cpus: str, minimum: int, nominated: str, comes: bool):
     """It takes room where it is nominated, where as many fit as its gang still needs, or if it needs no other."""
@@ -81,13 +78,11 @@ def test_a_member_of_a_gang_in_front(cpus: str, minimum: int, nominated: str, co
     assert isinstance(setting.evaluate(preemptor("p", "4")), Unschedulable if comes else Waits)
 
 
-@pytest.mark.parametrize(
-    ("wanted", "leaves", "waits_for"),
-    [
-        pytest.param("2", False, (), id="nobody has to go for it but by the other plan"),
-        pytest.param("6", False, None, id="one has to go for it, in vain if the other one stays"),
-        pytest.param("6", True, ("mine",), id="the other one leaves"),
-    ],
+@table(
+    "wanted, leaves, waits_for",
+    ("nobody has to go for it but by the other plan", "2", False, ()),
+    ("one has to go for it, in vain if the other one stays", "6", False, None),
+    ("the other one leaves", "6", True, ("mine",)),
 )
 def test_asks_nobody_beside_one_that_another_plan_may_not_get(wanted: str, leaves: bool, waits_for):
     """Of two pods that another plan has yet to ask, it may evict one: it waits until the other one leaves."""
@@ -150,19 +145,17 @@ def using(claim: str) -> dict:
     return {"spec": {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": claim}}]}}
 
 
-@pytest.mark.parametrize(
-    ("own", "front", "goes"),
-    [
-        pytest.param({}, {"spec": PORT}, True, id="the one in front alone takes a host port"),
-        pytest.param({"spec": PORT}, {"spec": OTHER_PORT}, True, id="they take different host ports"),
-        pytest.param({"spec": PORT}, {"spec": PORT}, False, id="they take the same host port"),
-        pytest.param(using("exclusive"), using("exclusive"), False, id="they share a claim that only one pod may use"),
-        pytest.param(using("common"), using("common"), True, id="they share another claim"),
-        pytest.param({"spec": APART}, WEB, False, id="the preemptor's anti-affinity"),
-        pytest.param(WEB, {"spec": APART}, False, id="the anti-affinity of the one in front"),
-        pytest.param(WEB, WEB, True, id="no anti-affinity"),
-        pytest.param({"spec": APART}, {}, True, id="an anti-affinity against others"),
-    ],
+@table(
+    "own, front, goes",
+    ("the one in front alone takes a host port", {}, {"spec": PORT}, True),
+    ("they take different host ports", {"spec": PORT}, {"spec": OTHER_PORT}, True),
+    ("they take the same host port", {"spec": PORT}, {"spec": PORT}, False),
+    ("they share a claim that only one pod may use", using("exclusive"), using("exclusive"), False),
+    ("they share another claim", using("common"), using("common"), True),
+    ("the preemptor's anti-affinity", {"spec": APART}, WEB, False),
+    ("the anti-affinity of the one in front", WEB, {"spec": APART}, False),
+    ("no anti-affinity", WEB, WEB, True),
+    ("an anti-affinity against others", {"spec": APART}, {}, True),
 )
 def test_nobody_goes_if_the_one_in_front_takes_more_than_room(own: dict, front: dict, goes: bool):
     """Room for both is of no use to the preemptor if it cannot be on one node with the pod that comes first."""
@@ -221,15 +214,13 @@ def test_a_lower_preemptor_does_not_keep_room_from_a_higher_one():
     assert isinstance(setting.evaluate(preemptor("p", "4"), promised=Promised(held={"n1": [low]})), Waits)
 
 
-@pytest.mark.parametrize(
-    ("between", "goes"),
-    [
-        pytest.param(None, True, id="there is room for both"),
-        pytest.param("1", False, id="a pod between them takes the rest"),
-        pytest.param("500m", True, id="there is room for all three"),
-        pytest.param("3", True, id="the pod between them fits nowhere"),
-        pytest.param("2", True, id="the pod between them takes the room anyway"),
-    ],
+@table(
+    "between, goes",
+    ("there is room for both", None, True),
+    ("a pod between them takes the rest", "1", False),
+    ("there is room for all three", "500m", True),
+    ("the pod between them fits nowhere", "3", True),
+    ("the pod between them takes the room anyway", "2", True),
 )
 def test_room_made_for_a_lower_pod_goes_to_nobody_between(between: str | None, goes: bool):
     """A pod of higher priority does not evict if that lets others come before the one for which pods have gone."""
@@ -245,16 +236,14 @@ def test_room_made_for_a_lower_pod_goes_to_nobody_between(between: str | None, g
 
 
 @pytest.mark.parametrize("wait", [0.0, 60.0], ids=["no wait", "waits for a minute"])
-@pytest.mark.parametrize(
-    ("front", "wanted", "leaving", "nominated"),
-    [
-        pytest.param("1", "3", (), "", id="another node is better"),
-        pytest.param("2", "2", ("v3",), "", id="the one in front takes the room that comes up"),
-        pytest.param("1", "6", (), "n1", id="nominated there, and all pods go"),
-        pytest.param("3", "3", ("v3",), "n1", id="nominated there, and one leaves"),
-        pytest.param("4", "2", (), "", id="room for both"),
-        pytest.param("4", "4", (), "n1", id="both fill the node"),
-    ],
+@table(
+    "front, wanted, leaving, nominated",
+    ("another node is better", "1", "3", (), ""),
+    ("the one in front takes the room that comes up", "2", "2", ("v3",), ""),
+    ("nominated there, and all pods go", "1", "6", (), "n1"),
+    ("nominated there, and one leaves", "3", "3", ("v3",), "n1"),
+    ("room for both", "4", "2", (), ""),
+    ("both fill the node", "4", "4", (), "n1"),
 )
 def test_what_was_decided_stands_before_the_first_eviction(
     front: str, wanted: str, leaving: tuple[str, ...], nominated: str, wait: float
@@ -276,12 +265,10 @@ SPREAD = {"topologySpreadConstraints": [{**ALIKE, "maxSkew": 1, "whenUnsatisfiab
 NEAR = {"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [ALIKE]}}}
 
 
-@pytest.mark.parametrize(
-    ("binding", "zone", "alike", "left"),
-    [
-        pytest.param(SPREAD, "b", ("stays", "too", "costlier"), "", id="spread: the other zone keeps its pod"),
-        pytest.param(NEAR, "a", ("costlier",), "n3", id="affinity: its zone keeps the pod that it asks for"),
-    ],
+@table(
+    "binding, zone, alike, left",
+    ("spread: the other zone keeps its pod", SPREAD, "b", ("stays", "too", "costlier"), ""),
+    ("affinity: its zone keeps the pod that it asks for", NEAR, "a", ("costlier",), "n3"),
 )
 def test_only_the_victims_of_one_candidate_are_gone(binding: dict, zone: str, alike: tuple[str, ...], left: str):
     """Whether a pod in front comes to one candidate does not depend on the victims of another one."""

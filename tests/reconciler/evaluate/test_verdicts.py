@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.cases import table
 from tests.reconciler.builders import Desk, Setting, node, pod, policy, preemptor
 from webhook.kube.objects.meta import LabelSelector
 from webhook.policy.model.limits import Limits
@@ -29,26 +30,18 @@ def spread(**fields) -> dict:
 POD_NAME = "statefulset.kubernetes.io/pod-name"
 
 
-@pytest.mark.parametrize(
-    ("one", "other", "same"),
-    [
-        pytest.param(preemptor("a"), preemptor("b"), True, id="names and the volumes of their tokens differ"),
-        pytest.param(preemptor("a"), preemptor("b", spec=CLAIM), False, id="a claim"),
-        pytest.param(preemptor("a", spec=CLAIM), preemptor("b", spec=CLAIM), True, id="the same claim"),
-        pytest.param(preemptor("a", spec=EPHEMERAL), preemptor("b", spec=EPHEMERAL), False, id="claims of their own"),
-        pytest.param(preemptor("a"), preemptor("b", "4"), False, id="other amounts"),
-        pytest.param(preemptor("a"), preemptor("b", priority=101), False, id="another priority"),
-        pytest.param(preemptor("a"), preemptor("b", namespace="other"), False, id="another namespace"),
-        pytest.param(
-            preemptor("a", labels={POD_NAME: "a"}), preemptor("b", labels={POD_NAME: "b"}), True, id="unread labels"
-        ),
-        pytest.param(
-            preemptor("a", labels={"app": "a"}), preemptor("b", labels={"app": "b"}), False, id="labels that are read"
-        ),
-        pytest.param(
-            preemptor("a", labels={"app": "a"}), preemptor("b", labels={"app": "a"}), True, id="the same of these"
-        ),
-    ],
+@table(
+    "one, other, same",
+    ("names and the volumes of their tokens differ", preemptor("a"), preemptor("b"), True),
+    ("a claim", preemptor("a"), preemptor("b", spec=CLAIM), False),
+    ("the same claim", preemptor("a", spec=CLAIM), preemptor("b", spec=CLAIM), True),
+    ("claims of their own", preemptor("a", spec=EPHEMERAL), preemptor("b", spec=EPHEMERAL), False),
+    ("other amounts", preemptor("a"), preemptor("b", "4"), False),
+    ("another priority", preemptor("a"), preemptor("b", priority=101), False),
+    ("another namespace", preemptor("a"), preemptor("b", namespace="other"), False),
+    ("unread labels", preemptor("a", labels={POD_NAME: "a"}), preemptor("b", labels={POD_NAME: "b"}), True),
+    ("labels that are read", preemptor("a", labels={"app": "a"}), preemptor("b", labels={"app": "b"}), False),
+    ("the same of these", preemptor("a", labels={"app": "a"}), preemptor("b", labels={"app": "a"}), True),
 )
 def test_who_is_of_one_shape(one, other, same: bool):
     """What filters read decides: all that the pod asks for, and labels that some pod reads; not its name."""
@@ -59,14 +52,12 @@ def test_who_is_of_one_shape(one, other, same: bool):
     assert len(list(waiting.groups())) == (1 if same else 2)
 
 
-@pytest.mark.parametrize(
+@table(
     "reader",
-    [
-        pytest.param(pod("r", node="n1", spec=apart("app")), id="anti-affinity of a pod that runs"),
-        pytest.param(preemptor("r", "8", spec=apart("app")), id="anti-affinity of a pod that waits"),
-        pytest.param(preemptor("r", "8", spec=spread(labelSelector={"matchLabels": {"app": "a"}})), id="spread"),
-        pytest.param(preemptor("r", "8", spec=spread(matchLabelKeys=["app"])), id="spread by the pods' own labels"),
-    ],
+    ("anti-affinity of a pod that runs", pod("r", node="n1", spec=apart("app"))),
+    ("anti-affinity of a pod that waits", preemptor("r", "8", spec=apart("app"))),
+    ("spread", preemptor("r", "8", spec=spread(labelSelector={"matchLabels": {"app": "a"}}))),
+    ("spread by the pods' own labels", preemptor("r", "8", spec=spread(matchLabelKeys=["app"]))),
 )
 def test_labels_tell_pods_apart_once_they_are_read(reader):
     """Pods that were alike are so no more when a pod comes that reads a label in which they differ."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.cases import table
 from tests.kube.server import Server
 from tests.workloads import eventually
 from webhook.kube.client import Client
@@ -156,16 +157,14 @@ def lower(version: str, *, nominated: str = "", on: str = "", uid: str = "u") ->
     return Pod(metadata=meta, spec=PodSpec(node_name=on), status=PodStatus(nominated_node_name=nominated))
 
 
-@pytest.mark.parametrize(
-    ("fresh", "said", "writes"),
-    [
-        pytest.param(lower("2", nominated="n1"), Effect.DONE, ["1", "2"], id="only changed otherwise: written again"),
-        pytest.param(lower("2", nominated="n2"), Effect.GONE, ["1"], id="nominated elsewhere by now"),
-        pytest.param(lower("2", on="n2"), Effect.GONE, ["1"], id="bound elsewhere by now"),
-        pytest.param(lower("2", nominated="n1", uid="w"), Effect.GONE, ["1"], id="another pod of the name"),
-        pytest.param(None, Effect.GONE, ["1"], id="gone"),
-        pytest.param(lower("2", on="n1"), Effect.UNKNOWN, ["1"], id="bound to the node: the room is taken"),
-    ],
+@table(
+    "fresh, said, writes",
+    ("only changed otherwise: written again", lower("2", nominated="n1"), Effect.DONE, ["1", "2"]),
+    ("nominated elsewhere by now", lower("2", nominated="n2"), Effect.GONE, ["1"]),
+    ("bound elsewhere by now", lower("2", on="n2"), Effect.GONE, ["1"]),
+    ("another pod of the name", lower("2", nominated="n1", uid="w"), Effect.GONE, ["1"]),
+    ("gone", None, Effect.GONE, ["1"]),
+    ("bound to the node: the room is taken", lower("2", on="n1"), Effect.UNKNOWN, ["1"]),
 )
 async def test_a_conflict_on_displacing_is_looked_into(fresh: Pod | None, said: Effect, writes: list[str]):
     """After a 409 the pod is read again: what it has become says what there is to do."""
@@ -182,14 +181,12 @@ def carrying(plan: str, version: str, *, resize: bool, deferred: bool) -> Pod:
     return Pod(metadata=meta, spec=PodSpec(node_name="n1"), status=PodStatus(conditions=conditions))
 
 
-@pytest.mark.parametrize(
-    ("resize", "deferred", "versions"),
-    [
-        pytest.param(True, True, ["1"], id="it wants to grow and was given up"),
-        pytest.param(True, False, ["1"], id="it has grown, and may want more"),
-        pytest.param(False, True, ["1"], id="it was bound by the plan, and wants to grow"),
-        pytest.param(False, False, [None], id="it was bound by the plan, and gets none any more"),
-    ],
+@table(
+    "resize, deferred, versions",
+    ("it wants to grow and was given up", True, True, ["1"]),
+    ("it has grown, and may want more", True, False, ["1"]),
+    ("it was bound by the plan, and wants to grow", False, True, ["1"]),
+    ("it was bound by the plan, and gets none any more", False, False, [None]),
 )
 async def test_only_the_own_plan_is_taken_off(resize: bool, deferred: bool, versions: list[str | None]):
     """What was written for the next plan meanwhile stays."""
@@ -214,12 +211,8 @@ async def test_a_write_waits_while_the_lease_is_in_doubt(lost: bool):
     assert isinstance(evicting.exception(), DeposedError) if lost else evicting.result() is Effect.DONE
 
 
-@pytest.mark.parametrize(
-    ("fences", "requests"),
-    [
-        pytest.param([10.0, 10.0], 1, id="it leads"),
-        pytest.param([10.0, 0.0], 0, id="it stood still until there was a connection"),
-    ],
+@table(
+    "fences, requests", ("it leads", [10.0, 10.0], 1), ("it stood still until there was a connection", [10.0, 0.0], 0)
 )
 async def test_the_fence_is_asked_again_when_the_request_is_sent(fences: list[float], requests: int):
     """The server gets no request from a process that lost its lease while it opened the connection."""

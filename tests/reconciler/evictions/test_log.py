@@ -6,6 +6,7 @@ from collections import Counter
 
 import pytest
 
+from tests.cases import table
 from tests.reconciler.builders import evicted, pod
 from webhook.policy.model.limits import Cycles, Limits, Rate, WorkloadLimit
 from webhook.reconciler.evictions.log import KEPT_SECONDS, MOST_KEPT, EvictionLog, PodEviction, Remaining
@@ -55,19 +56,17 @@ def counted(log: EvictionLog, now: float = 10.0) -> tuple[int, int]:
     return 9 - left, log.counts(3600.0, now).get(WEB, 0)
 
 
-@pytest.mark.parametrize(
-    ("does", "counts"),
-    [
-        pytest.param([("intend", "p")], (1, 0), id="what is intended counts, and has not happened"),
-        pytest.param([("intend", "p"), ("intend", "q")], (1, 0), id="a victim of two plans counts once"),
-        pytest.param([("intend", "p"), ("intend", "q"), ("give_back", "p")], (1, 0), id="as long as one intends it"),
-        pytest.param([("intend", "p"), ("give_back", "p")], (0, 0), id="a plan that was dropped gives it back"),
-        pytest.param([("intend", "p"), ("asked", "p")], (1, 1), id="it went"),
-        pytest.param([("intend", "p"), ("give_back", "p"), ("asked", "p")], (1, 1), id="it went after all"),
-        pytest.param([("intend", "p"), ("asked", "p"), ("give_back", "p")], (1, 1), id="what went is not given back"),
-        pytest.param([("asked", "p"), ("asked", "q")], (1, 1), id="it is told twice"),
-        pytest.param([("asked", "p"), ("intend", "q")], (1, 1), id="a plan names what has gone"),
-    ],
+@table(
+    "does, counts",
+    ("what is intended counts, and has not happened", [("intend", "p")], (1, 0)),
+    ("a victim of two plans counts once", [("intend", "p"), ("intend", "q")], (1, 0)),
+    ("as long as one intends it", [("intend", "p"), ("intend", "q"), ("give_back", "p")], (1, 0)),
+    ("a plan that was dropped gives it back", [("intend", "p"), ("give_back", "p")], (0, 0)),
+    ("it went", [("intend", "p"), ("asked", "p")], (1, 1)),
+    ("it went after all", [("intend", "p"), ("give_back", "p"), ("asked", "p")], (1, 1)),
+    ("what went is not given back", [("intend", "p"), ("asked", "p"), ("give_back", "p")], (1, 1)),
+    ("it is told twice", [("asked", "p"), ("asked", "q")], (1, 1)),
+    ("a plan names what has gone", [("asked", "p"), ("intend", "q")], (1, 1)),
 )
 def test_a_pod_is_evicted_once(does: list[tuple[str, str]], counts: tuple[int, int]):
     """It is known by its uid, whatever plans intend it and whoever says that it went."""
@@ -119,12 +118,10 @@ def test_random_evictions_are_counted_as_a_plain_list_counts_them():
         assert {name: 1000 - rest for name, rest in left.items()} == every
 
 
-@pytest.mark.parametrize(
-    ("limits", "kept"),
-    [
-        pytest.param(Limits(per_owner=Rate(2, 60.0), cycles=Cycles(window=60.0)), MOST_KEPT, id="the latest"),
-        pytest.param(Limits(per_workload=WorkloadLimit(2, 20_000.0)), MOST_KEPT + 999, id="all that a rate counts"),
-    ],
+@table(
+    "limits, kept",
+    ("the latest", Limits(per_owner=Rate(2, 60.0), cycles=Cycles(window=60.0)), MOST_KEPT),
+    ("all that a rate counts", Limits(per_workload=WorkloadLimit(2, 20_000.0)), MOST_KEPT + 999),
 )
 def test_memory_does_not_grow(limits: Limits, kept: int):
     """Beyond what the limits ask for the latest 16 000 evictions are remembered."""
@@ -155,22 +152,20 @@ def test_refusals_are_remembered_by_owner():
     assert log.excluded(29.0) == (["default/j-2"], [])
 
 
-@pytest.mark.parametrize(
-    ("fails", "excluded", "times"),
-    [
-        pytest.param(
-            lambda log, now: log.refused(pod("a"), now),
-            (["default/a"], []),
-            [15.0, 30.0, 60.0, 120.0, 240.0, 480.0, 600.0, 600.0, 600.0, 600.0],
-            id="a pod that is refused: up to ten minutes",
-        ),
-        pytest.param(
-            lambda log, now: log.returned("Job/default/j", now),
-            ([], ["Job/default/j"]),
-            [60.0, 120.0, 240.0, 480.0, 960.0, 1920.0, 3840.0, 7680.0, 14_400.0, 14_400.0],
-            id="all pods of an owner that puts them back: up to four hours",
-        ),
-    ],
+@table(
+    "fails, excluded, times",
+    (
+        "a pod that is refused: up to ten minutes",
+        lambda log, now: log.refused(pod("a"), now),
+        (["default/a"], []),
+        [15.0, 30.0, 60.0, 120.0, 240.0, 480.0, 600.0, 600.0, 600.0, 600.0],
+    ),
+    (
+        "all pods of an owner that puts them back: up to four hours",
+        lambda log, now: log.returned("Job/default/j", now),
+        ([], ["Job/default/j"]),
+        [60.0, 120.0, 240.0, 480.0, 960.0, 1920.0, 3840.0, 7680.0, 14_400.0, 14_400.0],
+    ),
 )
 def test_excluded_for_longer_each_time(fails, excluded, times: list[float]):
     """The time doubles with every failure, up to a bound."""

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.cases import table
 from tests.reconciler.builders import START, evicted, pod
 from webhook.policy.model.limits import LabelRate, Limits, Rate
 from webhook.policy.model.values import CREATION
@@ -175,24 +176,22 @@ def packed(*evictions: list[Any], **fields: Any) -> str:
     return base64.b64encode(zlib.compress(text)).decode()
 
 
-@pytest.mark.parametrize(
+@table(
     "text",
-    [
-        pytest.param("{", id="no base64"),
-        pytest.param(packed()[:-8], id="cut off"),
-        pytest.param(packed(later="x" * 17_000_000), id="too long"),
-        pytest.param("\ud800", id="no text"),
-        pytest.param("e30=", id="not packed"),
-        pytest.param(base64.b64encode(zlib.compress(b"")).decode(), id="empty"),
-        pytest.param(packed(wall="soon"), id="no instant"),
-        pytest.param(packed(version=1), id="another version"),
-        pytest.param(packed(["1", WEB, "n1"]), id="no time"),
-        pytest.param(packed([1, WEB, 1]), id="no name"),
-        pytest.param(packed(*[[1, WEB, "n1"]] * (MOST_KEPT + 1)), id="too many"),
-        pytest.param(packed([1, WEB]), id="one on no node"),
-        pytest.param(packed(evictions={}), id="no evictions"),
-        pytest.param(packed(returning={"a": [0, 60]}), id="an owner that has put nothing back"),
-    ],
+    ("no base64", "{"),
+    ("cut off", packed()[:-8]),
+    ("too long", packed(later="x" * 17_000_000)),
+    ("no text", "\ud800"),
+    ("not packed", "e30="),
+    ("empty", base64.b64encode(zlib.compress(b"")).decode()),
+    ("no instant", packed(wall="soon")),
+    ("another version", packed(version=1)),
+    ("no time", packed(["1", WEB, "n1"])),
+    ("no name", packed([1, WEB, 1])),
+    ("too many", packed(*[[1, WEB, "n1"]] * (MOST_KEPT + 1))),
+    ("one on no node", packed([1, WEB])),
+    ("no evictions", packed(evictions={})),
+    ("an owner that has put nothing back", packed(returning={"a": [0, 60]})),
 )
 def test_what_giveway_never_writes_is_not_believed(text: str):
     """It is refused as a whole, and says what it is."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.cases import table
 from tests.reconciler.builders import START, FakeClock, Setting, evicted, node, pod, policy
 from tests.workloads import eventually
 from webhook.kube.errors import ApiError
@@ -159,14 +160,12 @@ async def test_owners_that_put_their_pods_back():
     assert log.excluded(now + 239)[1] == [WEB]
 
 
-@pytest.mark.parametrize(
-    ("there", "charged"),
-    [
-        pytest.param([], 2, id="it is gone"),
-        pytest.param([pod("a", node="n1", deleted=rfc3339(START))], 2, id="it leaves"),
-        pytest.param([pod("a", node="n1")], 1, id="it is there: nobody has asked it"),
-        pytest.param([pod("a", node="n1", uid="another")], 2, id="another pod has its name"),
-    ],
+@table(
+    "there, charged",
+    ("it is gone", [], 2),
+    ("it leaves", [pod("a", node="n1", deleted=rfc3339(START))], 2),
+    ("it is there: nobody has asked it", [pod("a", node="n1")], 1),
+    ("another pod has its name", [pod("a", node="n1", uid="another")], 2),
 )
 async def test_what_a_plan_intended(there: list[Pod], charged: int):
     """A victim that went counts for its team, whoever deleted the preemptor: once, also for the leader after that."""

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
+from tests.cases import table
 from tests.reconciler.builders import (
     START,
     Desk,
@@ -63,15 +64,13 @@ def unreadable(made: Pod) -> Pod:
 VICTIM = DecidedVictim(pod="default/a", priority=1, owner=WEB)
 
 
-@pytest.mark.parametrize(
-    ("change", "believed"),
-    [
-        pytest.param(lambda made: made, True, id="as it was"),
-        pytest.param(another, False, id="changed"),
-        pytest.param(moved, False, id="of another pod"),
-        pytest.param(told_otherwise, False, id="with another decision"),
-        pytest.param(unreadable, False, id="unreadable"),
-    ],
+@table(
+    "change, believed",
+    ("as it was", lambda made: made, True),
+    ("changed", another, False),
+    ("of another pod", moved, False),
+    ("with another decision", told_otherwise, False),
+    ("unreadable", unreadable, False),
 )
 async def test_what_the_leader_before_has_written(change: Callable[[Pod], Pod], believed: bool):
     """A plan goes on with the very text that the log tells of, once; any other one is taken off its pod."""
@@ -206,13 +205,11 @@ async def test_plans_of_an_earlier_leader_are_taken_over_in_turns(monkeypatch: p
     assert desk.reconciler.plans["default/new"].record.node == "n8"
 
 
-@pytest.mark.parametrize(
-    ("gone", "bound"),
-    [
-        pytest.param([], 0, id="nobody was asked: the group is whole"),
-        pytest.param(["n1"], 400, id="one of the plan's node is gone: the others go, too"),
-        pytest.param(["n2"], 400, id="one elsewhere is gone"),
-    ],
+@table(
+    "gone, bound",
+    ("nobody was asked: the group is whole", [], 0),
+    ("one of the plan's node is gone: the others go, too", ["n1"], 400),
+    ("one elsewhere is gone", ["n2"], 400),
 )
 async def test_a_group_with_too_many_victims_to_name_them_stays_one(gone: list[str], bound: int):
     """Victims elsewhere are found by their uids, too, and all are still known to go together."""
@@ -244,14 +241,12 @@ async def test_a_group_with_too_many_victims_to_name_them_stays_one(gone: list[s
     assert plan.ended is None
 
 
-@pytest.mark.parametrize(
-    ("allowed", "before", "since", "why"),
-    [
-        pytest.param(2, 2, 0, "", id="what went before it counts for the leader that decided"),
-        pytest.param(2, 0, 1, "", id="one eviction for another plan since, and one to come"),
-        pytest.param(2, 0, 2, "limits.perCluster", id="others have used the rate up since"),
-        pytest.param(0, 0, 0, "limits.perCluster", id="the policy allows none any more"),
-    ],
+@table(
+    "allowed, before, since, why",
+    ("what went before it counts for the leader that decided", 2, 2, 0, ""),
+    ("one eviction for another plan since, and one to come", 2, 0, 1, ""),
+    ("others have used the rate up since", 2, 0, 2, "limits.perCluster"),
+    ("the policy allows none any more", 0, 0, 0, "limits.perCluster"),
 )
 async def test_a_rate_that_was_granted_stays_granted(allowed: int, before: int, since: int, why: str):
     """Of a plan that has evicted the rest goes as its leader allowed it, whose clock may have been another."""

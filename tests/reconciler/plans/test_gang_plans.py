@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from tests.cases import table
 from tests.reconciler.builders import (
     START,
     Desk,
@@ -63,14 +64,12 @@ async def test_a_gang_has_one_plan():
     assert [member.name for member in written[0].members] == ["gang-0", "gang-1"]
 
 
-@pytest.mark.parametrize(
-    ("ending", "queued"),
-    [
-        pytest.param(Ending.BOUND, False, id="it is bound"),
-        pytest.param(Ending.LOST, True, id="its nomination is lost"),
-        pytest.param(Ending.DISPLACED, True, id="its nomination is taken for a pod of higher priority"),
-        pytest.param(Ending.DELETED, False, id="it is deleted"),
-    ],
+@table(
+    "ending, queued",
+    ("it is bound", Ending.BOUND, False),
+    ("its nomination is lost", Ending.LOST, True),
+    ("its nomination is taken for a pod of higher priority", Ending.DISPLACED, True),
+    ("it is deleted", Ending.DELETED, False),
 )
 async def test_a_member_that_leaves(ending: Ending, queued: bool):
     """The others go on if they are enough with those that are bound; else the plan ends, and all are decided for."""

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.cases import table
 from tests.reconciler.builders import START, Desk, Setting, node, plan_for, pod, policy, preemptor, under_way
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects.meta import key_of
@@ -70,45 +71,34 @@ def objection(setting: Setting, plan: Plan) -> str:
 BIG = pod("big", "6", node="n2", priority=1000)
 
 
-@pytest.mark.parametrize(
-    ("make", "happens", "why"),
-    [
-        pytest.param(full, lambda _: None, "", id="nothing"),
-        pytest.param(
-            full, lambda s: s.add(pod("v3", node="n1", annotations={})), "may not go any more", id="a victim may not go"
-        ),
-        pytest.param(full, lambda s: s.remove("default/p"), "deleted", id="the preemptor is gone"),
-        pytest.param(full, lambda s: s.add(preemptor("p", node="n9")), "bound", id="the preemptor is bound"),
-        pytest.param(full, lambda s: s.state.nodes.take("n1", None), "node-gone", id="the node is gone"),
-        pytest.param(full, lambda s: s.state.nodes.take("n2", node("n2")), "without preemption", id="a node came"),
-        pytest.param(
-            full,
-            lambda s: s.add(pod("thief", "6", node="n1", priority=1000)),
-            "would not make room",
-            id="a pod came to the node",
-        ),
-        pytest.param(
-            lambda: beside(BIG),
-            lambda s: s.add(pod("big", "2", node="n2", priority=1000)),
-            "without preemption",
-            id="a pod has shrunk in place",
-        ),
-        pytest.param(
-            under_nomination, lambda s: s.remove("default/nominee"), "without preemption", id="a nominee is gone"
-        ),
-        pytest.param(
-            under_nomination,
-            lambda s: s.add(pod("nominee", "4", priority=1000, nominated="n3")),
-            "without preemption",
-            id="a nominee goes elsewhere",
-        ),
-        pytest.param(
-            under_nomination,
-            lambda s: s.remove("default/small"),
-            "without preemption",
-            id="a pod ends beside a nominee",
-        ),
-    ],
+@table(
+    "make, happens, why",
+    ("nothing", full, lambda _: None, ""),
+    ("a victim may not go", full, lambda s: s.add(pod("v3", node="n1", annotations={})), "may not go any more"),
+    ("the preemptor is gone", full, lambda s: s.remove("default/p"), "deleted"),
+    ("the preemptor is bound", full, lambda s: s.add(preemptor("p", node="n9")), "bound"),
+    ("the node is gone", full, lambda s: s.state.nodes.take("n1", None), "node-gone"),
+    ("a node came", full, lambda s: s.state.nodes.take("n2", node("n2")), "without preemption"),
+    (
+        "a pod came to the node",
+        full,
+        lambda s: s.add(pod("thief", "6", node="n1", priority=1000)),
+        "would not make room",
+    ),
+    (
+        "a pod has shrunk in place",
+        lambda: beside(BIG),
+        lambda s: s.add(pod("big", "2", node="n2", priority=1000)),
+        "without preemption",
+    ),
+    ("a nominee is gone", under_nomination, lambda s: s.remove("default/nominee"), "without preemption"),
+    (
+        "a nominee goes elsewhere",
+        under_nomination,
+        lambda s: s.add(pod("nominee", "4", priority=1000, nominated="n3")),
+        "without preemption",
+    ),
+    ("a pod ends beside a nominee", under_nomination, lambda s: s.remove("default/small"), "without preemption"),
 )
 def test_objections(make, happens, why: str):
     """What happened between nomination and eviction stops the plan before anyone is asked to leave."""
@@ -193,17 +183,15 @@ def leaving(name: str, cpu: str, **more: Any) -> Pod:
     return pod(name, cpu, node="n1", deleted=rfc3339(START + 600), **more)
 
 
-@pytest.mark.parametrize(
-    ("asked", "happens", "staying"),
-    [
-        pytest.param([], [], [], id="nothing happens"),
-        pytest.param([], ["other"], ["a", "b"], id="a pod ends: the more important victims stay"),
-        pytest.param(["c"], ["other"], ["a", "b"], id="a pod ends while the first victim leaves for long"),
-        pytest.param(["a"], ["other"], ["b", "c"], id="what was asked goes, whoever it is"),
-        pytest.param(["a", "b"], [], [], id="only those that were asked leave"),
-        pytest.param(["a", "b"], ["other"], ["c"], id="the last one stays"),
-        pytest.param([], ["small"], [], id="a pod ends that makes too little room"),
-    ],
+@table(
+    "asked, happens, staying",
+    ("nothing happens", [], [], []),
+    ("a pod ends: the more important victims stay", [], ["other"], ["a", "b"]),
+    ("a pod ends while the first victim leaves for long", ["c"], ["other"], ["a", "b"]),
+    ("what was asked goes, whoever it is", ["a"], ["other"], ["b", "c"]),
+    ("only those that were asked leave", ["a", "b"], [], []),
+    ("the last one stays", ["a", "b"], ["other"], ["c"]),
+    ("a pod ends that makes too little room", [], ["small"], []),
 )
 def test_victims_that_are_not_needed_any_more(asked: list[str], happens: list[str], staying: list[str]):
     """Each victim is asked only if the preemptor would not fit without it, once those that were asked are gone.
@@ -228,9 +216,7 @@ def test_victims_that_are_not_needed_any_more(asked: list[str], happens: list[st
         assert stay(setting, plan) == {f"uid-{name}" for name in staying}
 
 
-@pytest.mark.parametrize(
-    ("wait", "unneeded_victims"), [pytest.param(30.0, 1, id="in time"), pytest.param(1.0, 0, id="too late")]
-)
+@table("wait, unneeded_victims", ("in time", 30.0, 1), ("too late", 1.0, 0))
 def test_leaving_pods_that_may_not_be_victims_are_counted_on(wait: float, unneeded_victims: int):
     """Room that a pod of higher priority leaves soon spares a victim, though the decision did not count on it."""
     setting = Setting(node("n1"))
@@ -298,14 +284,12 @@ def test_patrol_gives_way(monkeypatch: pytest.MonkeyPatch):
     assert len(reconciler.plans) == 20
 
 
-@pytest.mark.parametrize(
-    ("needed", "asked", "asking", "staying"),
-    [
-        pytest.param(True, "", "", "", id="it is needed, and nobody was asked"),
-        pytest.param(True, "a", "", "", id="it is needed, and one was asked: the one elsewhere goes, too"),
-        pytest.param(False, "", "", "ab", id="it is not needed, and nobody is asked"),
-        pytest.param(False, "", "b", "", id="it is not needed, and one may be on its way out"),
-    ],
+@table(
+    "needed, asked, asking, staying",
+    ("it is needed, and nobody was asked", True, "", "", ""),
+    ("it is needed, and one was asked: the one elsewhere goes, too", True, "a", "", ""),
+    ("it is not needed, and nobody is asked", False, "", "", "ab"),
+    ("it is not needed, and one may be on its way out", False, "", "b", ""),
 )
 def test_a_group_goes_whole_or_stays(needed: bool, asked: str, asking: str, staying: str):
     """Members on other nodes are victims of the plan; if it fits by now all stay until one of them is asked."""

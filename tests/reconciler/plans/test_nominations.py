@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases import table
 from tests.reconciler.builders import Desk, Setting, are_nominated, asks, node, plan_for, pod, preemptor
 from webhook.reconciler.plans.actions import ENDINGS, Ending, Verb
 from webhook.reconciler.plans.room import to_displace
@@ -14,15 +15,13 @@ from webhook.reconciler.state.annotations import PlanRecord
 pytestmark = pytest.mark.skipped_waits
 
 
-@pytest.mark.parametrize(
-    ("requests", "displaced"),
-    [
-        pytest.param((("a", "2", 90), ("b", "3", 80)), [], id="both fit beside it"),
-        pytest.param((("a", "3", 90), ("b", "3", 80)), ["b"], id="the more important one fits"),
-        pytest.param((("a", "6", 90), ("b", "3", 80)), ["a"], id="the less important one fits"),
-        pytest.param((("a", "6", 90), ("b", "6", 80)), ["a", "b"], id="neither fits"),
-        pytest.param((("a", "6", 90), ("other", "9", 80)), ["a"], id="that of another scheduler is its own affair"),
-    ],
+@table(
+    "requests, displaced",
+    ("both fit beside it", (("a", "2", 90), ("b", "3", 80)), []),
+    ("the more important one fits", (("a", "3", 90), ("b", "3", 80)), ["b"]),
+    ("the less important one fits", (("a", "6", 90), ("b", "3", 80)), ["a"]),
+    ("neither fits", (("a", "6", 90), ("b", "6", 80)), ["a", "b"]),
+    ("that of another scheduler is its own affair", (("a", "6", 90), ("other", "9", 80)), ["a"]),
 )
 def test_who_is_displaced(requests, displaced: list[str]):
     """Beside a preemptor of 3 CPU on a node of 8, the more important pods keep their place first."""

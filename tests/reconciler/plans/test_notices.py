@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.cases import table
 from tests.reconciler.builders import START, Setting, are_nominated, asks, node, plan_for, pod, policy, preemptor
 from webhook.kube.instants import rfc3339
 from webhook.kube.object_cache import Change
@@ -68,16 +69,14 @@ def test_who_may_be_asked(groups: list[int], until: list[float], ready: set[str]
     assert later == min((end for end, waiting in zip(until, waits, strict=True) if waiting), default=float("inf"))
 
 
-@pytest.mark.parametrize(
-    ("is_so", "stands"),
-    [
-        pytest.param("", True, id="under way"),
-        pytest.param("unneeded", False, id="not needed"),
-        pytest.param("ended", False, id="over"),
-        pytest.param("ended asking", True, id="over, and being asked"),
-        pytest.param("ended leaving", True, id="over, and it leaves"),
-        pytest.param("other", False, id="of no plan"),
-    ],
+@table(
+    "is_so, stands",
+    ("under way", "", True),
+    ("not needed", "unneeded", False),
+    ("over", "ended", False),
+    ("over, and being asked", "ended asking", True),
+    ("over, and it leaves", "ended leaving", True),
+    ("of no plan", "other", False),
 )
 def test_behind_which_notice_a_plan_stands(is_so: str, stands: bool):
     """One that wants the pod to go, or that may still have it gone."""

@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from tests.cases import table
 from tests.reconciler.builders import (
     START,
     Desk,
@@ -24,13 +25,11 @@ from webhook.reconciler.state.annotations import PlanRecord, PlanVictim
 from webhook.reconciler.state.state import ServerTime
 
 
-@pytest.mark.parametrize(
-    ("notice", "there", "verbs"),
-    [
-        pytest.param(0.0, True, [Verb.ASK], id="the victim stays: it is asked"),
-        pytest.param(60.0, True, [Verb.ASK], id="its notice is not known any more, and the policy asks for none"),
-        pytest.param(0.0, False, [], id="nobody is left"),
-    ],
+@table(
+    "notice, there, verbs",
+    ("the victim stays: it is asked", 0.0, True, [Verb.ASK]),
+    ("its notice is not known any more, and the policy asks for none", 60.0, True, [Verb.ASK]),
+    ("nobody is left", 0.0, False, []),
 )
 async def test_a_new_leader_goes_on(notice: float, there: bool, verbs: list[Verb]):
     """Who has to be told and asked is read off the victims; when the plan began is written."""
@@ -46,13 +45,11 @@ async def test_a_new_leader_goes_on(notice: float, there: bool, verbs: list[Verb
     assert list(asks(desk.reconciler.plan_manager.look(plan))) == verbs
 
 
-@pytest.mark.parametrize(
-    ("gone", "touched"),
-    [
-        pytest.param("near", True, id="a victim on its node"),
-        pytest.param("far", True, id="a victim on another node"),
-        pytest.param("other", False, id="another pod there"),
-    ],
+@table(
+    "gone, touched",
+    ("a victim on its node", "near", True),
+    ("a victim on another node", "far", True),
+    ("another pod there", "other", False),
 )
 async def test_whose_end_has_a_plan_looked_at(gone: str, touched: bool):
     """A plan that has evicted is looked at as soon as another of its victims is gone, on whatever node that was."""

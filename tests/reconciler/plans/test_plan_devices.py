@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from tests.cases import table
 from tests.reconciler.builders import START, Desk, asks, planned, pod
 from tests.reconciler.device_settings import DRIVER, Devices, all_asked, begun, claim, uses
 from webhook.kube.instants import rfc3339
@@ -215,14 +216,12 @@ def test_a_claim_without_its_finalizer_keeps_its_devices():
     assert isinstance(setting.evaluate(setting.wants("p", 1)), Unschedulable)
 
 
-@pytest.mark.parametrize(
-    ("fields", "evicts"),
-    [
-        pytest.param({"owner": ("Job", "j")}, False, id="its controller puts another one in its place"),
-        pytest.param({}, True, id="nobody does"),
-        pytest.param({"template": True, "owner": ("Job", "j")}, True, id="the other one gets a claim of its own"),
-        pytest.param({"waiting": True}, False, id="another pod waits for the same claim"),
-    ],
+@table(
+    "fields, evicts",
+    ("its controller puts another one in its place", {"owner": ("Job", "j")}, False),
+    ("nobody does", {}, True),
+    ("the other one gets a claim of its own", {"template": True, "owner": ("Job", "j")}, True),
+    ("another pod waits for the same claim", {"waiting": True}, False),
 )
 def test_a_claim_that_stays_in_use(fields: dict[str, Any], evicts: bool):
     """Whoever names an allocated claim gets it as it is: nobody is evicted for its devices."""

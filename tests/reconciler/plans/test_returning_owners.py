@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import msgspec
 import pytest
 
+from tests.cases import table
 from tests.reconciler.builders import START, Setting, node, pod, preemptor
 from tests.reconciler.device_settings import all_asked, begun
 from webhook.kube.instants import rfc3339
@@ -25,21 +26,17 @@ def owner_of(one: Came) -> dict:
     return {"owner": ("Job", one.of)} if one.of else {}
 
 
-@pytest.mark.parametrize(
-    ("came", "blamed"),
-    [
-        pytest.param([Came("4")], ["web"], id="a pod in place of the one that went"),
-        pytest.param([Came("2"), Came("2")], ["web"], id="two in place of one"),
-        pytest.param([Came("3"), Came("3", of="other")], [], id="one would have to go beside another owner's"),
-        pytest.param([Came("2"), Came("4", of="other")], [], id="it took free room, another owner's pod the rest"),
-        pytest.param([Came("4"), Came("500m", of="log")], ["web"], id="another victim's owner took free room"),
-        pytest.param([Came("3"), Came("3", of="log")], ["log", "web"], id="two owners of victims took it together"),
-        pytest.param([Came("4", made=-60.0)], [], id="it was made before: a rolling update's pod that waited in front"),
-        pytest.param(
-            [Came("4", made=-60.0), Came("500m")], [], id="so it was, and one in place of the victim is small"
-        ),
-        pytest.param([Came("4", of="")], [], id="a bare pod"),
-    ],
+@table(
+    "came, blamed",
+    ("a pod in place of the one that went", [Came("4")], ["web"]),
+    ("two in place of one", [Came("2"), Came("2")], ["web"]),
+    ("one would have to go beside another owner's", [Came("3"), Came("3", of="other")], []),
+    ("it took free room, another owner's pod the rest", [Came("2"), Came("4", of="other")], []),
+    ("another victim's owner took free room", [Came("4"), Came("500m", of="log")], ["web"]),
+    ("two owners of victims took it together", [Came("3"), Came("3", of="log")], ["log", "web"]),
+    ("it was made before: a rolling update's pod that waited in front", [Came("4", made=-60.0)], []),
+    ("so it was, and one in place of the victim is small", [Came("4", made=-60.0), Came("500m")], []),
+    ("a bare pod", [Came("4", of="")], []),
 )
 @pytest.mark.parametrize("ahead", [0.0, 40.0, -40.0], ids=["", "its clock is ahead", "its clock is behind"])
 async def test_an_owner_is_blamed_for_what_the_preemptor_lacks(came: list[Came], blamed: list[str], ahead: float):
@@ -70,14 +67,10 @@ async def test_an_owner_is_blamed_for_what_the_preemptor_lacks(came: list[Came],
     assert sorted(returning) == [f"Job/default/{owner}" for owner in blamed]
 
 
-@pytest.mark.parametrize(
-    ("spec", "why"),
-    [
-        pytest.param({"unschedulable": True}, "node(s) were unschedulable", id="cordoned"),
-        pytest.param(
-            {"taints": [{"key": "gone", "effect": "NoSchedule"}]}, "node(s) had untolerated taint(s)", id="tainted"
-        ),
-    ],
+@table(
+    "spec, why",
+    ("cordoned", {"unschedulable": True}, "node(s) were unschedulable"),
+    ("tainted", {"taints": [{"key": "gone", "effect": "NoSchedule"}]}, "node(s) had untolerated taint(s)"),
 )
 async def test_nobody_is_blamed_for_a_node_that_changed(spec: dict, why: str):
     """A rolling update's pod takes free room and the node is cordoned: the plan ends by that, without back-off."""

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.cases import table
 from webhook.kube.errors import NO_ANSWER, ApiError
 from webhook.reconciler.plans.actions import TRIES, Tries
 
@@ -13,16 +14,14 @@ HUNG = ApiError(NO_ANSWER, "Timeout", "no answer within 12 s")
 DENIED = ApiError(403, "Forbidden", "a webhook denies it")
 
 
-@pytest.mark.parametrize(
-    ("error", "pauses", "begun", "unclear"),
-    [
-        pytest.param(THROTTLED, [3.0, 3.0, 4.0, 5.0, 5.0], False, False, id="throttled: as long as the server says"),
-        pytest.param(MIGRATING, [1.0, 2.0, 4.0, 5.0, 5.0], True, False, id="it is on its way out"),
-        pytest.param(BROKEN, [0.1, 0.3, 0.9, None], False, True, id="a server in trouble: four times in all"),
-        pytest.param(REFUSED, [0.1, 0.3, 0.9, None], False, False, id="a webhook that answers 429"),
-        pytest.param(HUNG, [None], False, True, id="an eviction that got no answer in all its time"),
-        pytest.param(DENIED, [None], False, False, id="a denial"),
-    ],
+@table(
+    "error, pauses, begun, unclear",
+    ("throttled: as long as the server says", THROTTLED, [3.0, 3.0, 4.0, 5.0, 5.0], False, False),
+    ("it is on its way out", MIGRATING, [1.0, 2.0, 4.0, 5.0, 5.0], True, False),
+    ("a server in trouble: four times in all", BROKEN, [0.1, 0.3, 0.9, None], False, True),
+    ("a webhook that answers 429", REFUSED, [0.1, 0.3, 0.9, None], False, False),
+    ("an eviction that got no answer in all its time", HUNG, [None], False, True),
+    ("a denial", DENIED, [None], False, False),
 )
 def test_it_is_asked_again_after_a_while(error: ApiError, pauses: list[float | None], begun: bool, unclear: bool):
     """A 429 without a Status is about the server, not about the victim; None is where the server is asked for it."""

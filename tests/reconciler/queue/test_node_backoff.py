@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.cases import table
 from tests.reconciler.builders import Desk, Setting, asks, node, pod, preemptor
 from webhook.reconciler.evaluate.outcomes import Evicts, Fits, Unschedulable
 from webhook.reconciler.plans.actions import Verb
@@ -69,15 +70,11 @@ def back(since: float, seconds: float) -> float:
     return max(since, 3600.0)
 
 
-@pytest.mark.parametrize(
-    ("scheduler", "looks"),
-    [
-        pytest.param(
-            at_work, [(0.0, False, PATIENCE), (PATIENCE - 0.1, False, PATIENCE), (PATIENCE, True, None)], id="at work"
-        ),
-        pytest.param(away, [(now, False, math.inf) for now in (0.0, 60.0, 36_000.0)], id="away"),
-        pytest.param(back, [(0.0, False, 3600.0 + PATIENCE), (3601.0, False, 3600.0 + PATIENCE)], id="comes back"),
-    ],
+@table(
+    "scheduler, looks",
+    ("at work", at_work, [(0.0, False, PATIENCE), (PATIENCE - 0.1, False, PATIENCE), (PATIENCE, True, None)]),
+    ("away", away, [(now, False, math.inf) for now in (0.0, 60.0, 36_000.0)]),
+    ("comes back", back, [(0.0, False, 3600.0 + PATIENCE), (3601.0, False, 3600.0 + PATIENCE)]),
 )
 def test_fit_that_stands(scheduler: Callable[[float, float], float], looks: list[tuple[float, bool, float | None]]):
     """A node on which a pod fits without being bound is left out when its scheduler has had a fair time, not before."""

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.cases import table
 from webhook.reconciler.queue.queue import FLUSH, Queue, QueueState
 
 
@@ -34,14 +35,12 @@ def test_busy_pod_is_not_tried_again():
     assert drain(queue, 1000.0) == []
 
 
-@pytest.mark.parametrize(
-    ("parked", "due", "tried"),
-    [
-        pytest.param(0.0, None, FLUSH, id="by the flush, if no event helps"),
-        pytest.param(0.0, 7.0, 7.0, id="at the time that it names, such as the end of a protection window"),
-        pytest.param(10.0, 0.0, 10.05, id="a little later, if that time is past, so that the loop does not spin"),
-        pytest.param(10.0, 10.0, 10.05, id="a little later, if that time is now"),
-    ],
+@table(
+    "parked, due, tried",
+    ("by the flush, if no event helps", 0.0, None, FLUSH),
+    ("at the time that it names, such as the end of a protection window", 0.0, 7.0, 7.0),
+    ("a little later, if that time is past, so that the loop does not spin", 10.0, 0.0, 10.05),
+    ("a little later, if that time is now", 10.0, 10.0, 10.05),
 )
 def test_when_a_parked_pod_comes_back(parked: float, due: float | None, tried: float):
     """Then, and no earlier."""

@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from tests.cases import table
 from tests.reconciler.builders import pod, preemptor
 from webhook.kube.objects.pod import Pod
 from webhook.policy.model.values import DECISION, NOTICE, PLAN, READY
@@ -194,18 +195,16 @@ def test_unknown_fields_are_passed_over():
 SAID = {"plan": "a1", "at": "2026-01-01T00:00:00Z", "node": "n1", "policy": "p", "attempt": 3}
 
 
-@pytest.mark.parametrize(
+@table(
     "changes",
-    [
-        pytest.param({"attempt": -1000000}, id="attempt-negative"),
-        pytest.param({"attempt": 10**9}, id="attempt-huge"),
-        pytest.param({"node": "no/node"}, id="node"),
-        pytest.param({"at": "yesterday"}, id="instant"),
-        pytest.param({"victims": [{"pod": "a/b\x1b", "priority": 1}]}, id="pod"),
-        pytest.param({"victims": [{"pod": "a/b", "priority": 2**40}]}, id="priority"),
-        pytest.param({"victims": [{"pod": "a/b", "priority": 1, "owner": "a job"}]}, id="owner"),
-        pytest.param({"victims": [{"pod": "a/b", "priority": 1, "owner": "K/a/\x1b"}]}, id="owner-for-a-terminal"),
-    ],
+    ("attempt-negative", {"attempt": -1000000}),
+    ("attempt-huge", {"attempt": 10**9}),
+    ("node", {"node": "no/node"}),
+    ("instant", {"at": "yesterday"}),
+    ("pod", {"victims": [{"pod": "a/b\x1b", "priority": 1}]}),
+    ("priority", {"victims": [{"pod": "a/b", "priority": 2**40}]}),
+    ("owner", {"victims": [{"pod": "a/b", "priority": 1, "owner": "a job"}]}),
+    ("owner-for-a-terminal", {"victims": [{"pod": "a/b", "priority": 1, "owner": "K/a/\x1b"}]}),
 )
 def test_a_decision_that_giveway_would_not_write_is_ignored(changes):
     """A forged decision tells the next leader nothing."""

@@ -3,8 +3,8 @@
 from typing import Any
 
 import msgspec
-import pytest
 
+from tests.cases import table
 from tests.reconciler.builders import Setting, names, node, pod, preemptor
 from tests.reconciler.device_settings import Devices
 from webhook.kube.objects.cluster_scoped import Node
@@ -51,49 +51,39 @@ def goes(setting: Setting, spec: dict[str, Any]) -> str:
     return gone
 
 
-@pytest.mark.parametrize(
-    ("spec", "others", "gone"),
-    [
-        pytest.param({}, ["n2"], "bound", id="it can run anywhere"),
-        pytest.param({"nodeSelector": {HOST: "n1"}}, ["n2"], "free", id="a host name"),
-        pytest.param({"nodeSelector": {"kubernetes.io/os": "linux"}}, [], "bound", id="what any node could have"),
-        pytest.param({"nodeSelector": {POOL: "n1"}}, ["n2"], "free", id="the only node of its pool"),
-        pytest.param({"nodeSelector": {ZONE: "a"}}, ["n2"], "bound", id="the other node is in its zone"),
-        pytest.param(affine(term(HOST, "n1")), ["n2"], "free", id="one alternative"),
-        pytest.param(
-            affine(term(HOST, "n1"), term(HOST, "n2")), ["n2"], "bound", id="alternatives name different nodes"
-        ),
-        pytest.param(
-            affine(term(HOST, "n1"), term(HOST, "n9")), ["n2"], "free", id="the node of the other one is gone"
-        ),
-        pytest.param(affine(term(HOST, "n1"), term(POOL, "n2")), ["n2"], "bound", id="one alternative names no node"),
-        pytest.param(affine(term(HOST, "n1", "n2")), ["n2"], "bound", id="one of two nodes"),
-        pytest.param(
-            affine(term("metadata.name", "n1", fields=True)), ["n2"], "free", id="the field of the node's name"
-        ),
-        pytest.param({"nodeSelector": {HOST: "n1"}}, [], "bound", id="of one node nobody can say that"),
-        pytest.param(
-            affine(term("metadata.name", "n1", fields=True), term("metadata.name", "n2", fields=True)),
-            ["n2"],
-            "bound",
-            id="the fields of two nodes",
-        ),
-    ],
+@table(
+    "spec, others, gone",
+    ("it can run anywhere", {}, ["n2"], "bound"),
+    ("a host name", {"nodeSelector": {HOST: "n1"}}, ["n2"], "free"),
+    ("what any node could have", {"nodeSelector": {"kubernetes.io/os": "linux"}}, [], "bound"),
+    ("the only node of its pool", {"nodeSelector": {POOL: "n1"}}, ["n2"], "free"),
+    ("the other node is in its zone", {"nodeSelector": {ZONE: "a"}}, ["n2"], "bound"),
+    ("one alternative", affine(term(HOST, "n1")), ["n2"], "free"),
+    ("alternatives name different nodes", affine(term(HOST, "n1"), term(HOST, "n2")), ["n2"], "bound"),
+    ("the node of the other one is gone", affine(term(HOST, "n1"), term(HOST, "n9")), ["n2"], "free"),
+    ("one alternative names no node", affine(term(HOST, "n1"), term(POOL, "n2")), ["n2"], "bound"),
+    ("one of two nodes", affine(term(HOST, "n1", "n2")), ["n2"], "bound"),
+    ("the field of the node's name", affine(term("metadata.name", "n1", fields=True)), ["n2"], "free"),
+    ("of one node nobody can say that", {"nodeSelector": {HOST: "n1"}}, [], "bound"),
+    (
+        "the fields of two nodes",
+        affine(term("metadata.name", "n1", fields=True), term("metadata.name", "n2", fields=True)),
+        ["n2"],
+        "bound",
+    ),
 )
 def test_who_can_run_on_no_other_node_goes_last(spec: dict[str, Any], others: list[str], gone: str):
     """Among victims a pod is kept, though it is less important, if what it asks for rules out every other node."""
     assert goes(Setting(host("n1", pool="n1"), *(host(name, pool=name) for name in others)), spec) == gone
 
 
-@pytest.mark.parametrize(
-    ("terms", "labels", "zones", "gone"),
-    [
-        pytest.param([term(HOST, "n1")], {}, ["a"], "free", id="a local volume"),
-        pytest.param([term(ZONE, "a")], {}, ["b"], "free", id="a zonal volume, and no other node is in the zone"),
-        pytest.param([term(ZONE, "a")], {}, ["b", "a"], "bound", id="another node is in the zone"),
-        pytest.param([], {ZONE: "a"}, ["b"], "free", id="a volume that is zonal by its label"),
-        pytest.param([], {}, ["b"], "bound", id="a volume that can be reached from everywhere"),
-    ],
+@table(
+    "terms, labels, zones, gone",
+    ("a local volume", [term(HOST, "n1")], {}, ["a"], "free"),
+    ("a zonal volume, and no other node is in the zone", [term(ZONE, "a")], {}, ["b"], "free"),
+    ("another node is in the zone", [term(ZONE, "a")], {}, ["b", "a"], "bound"),
+    ("a volume that is zonal by its label", [], {ZONE: "a"}, ["b"], "free"),
+    ("a volume that can be reached from everywhere", [], {}, ["b"], "bound"),
 )
 def test_volumes_keep_a_pod_on_its_node(terms: list, labels: dict[str, str], zones: list[str], gone: str):
     """A pod whose volume only its node reaches goes last: its replacement would use the same claim."""
@@ -101,13 +91,11 @@ def test_volumes_keep_a_pod_on_its_node(terms: list, labels: dict[str, str], zon
     assert goes(setting, volume(setting, *terms, **labels)) == gone
 
 
-@pytest.mark.parametrize(
-    ("more", "shared", "pinned"),
-    [
-        pytest.param({"n2": 0}, False, True, id="no other node has such devices"),
-        pytest.param({"n2": 1}, False, False, id="another node has them, too"),
-        pytest.param({"n2": 1}, True, True, id="the claim stays allocated, since another pod uses it"),
-    ],
+@table(
+    "more, shared, pinned",
+    ("no other node has such devices", {"n2": 0}, False, True),
+    ("another node has them, too", {"n2": 1}, False, False),
+    ("the claim stays allocated, since another pod uses it", {"n2": 1}, True, True),
 )
 def test_devices_keep_a_pod_on_its_node(more: dict[str, int], shared: bool, pinned: bool):
     """A pod with devices goes last if only its node has such ones, or if it shares a claim that is allocated there."""

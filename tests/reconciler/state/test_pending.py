@@ -3,8 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-import pytest
-
+from tests.cases import table
 from tests.reconciler.builders import START, Setting, budget, node, pod, preemptor
 from tests.reconciler.device_settings import claim
 from webhook.kube.instants import rfc3339
@@ -94,14 +93,12 @@ def nominated_by(plan: str, to: str) -> Pod:
     return made
 
 
-@pytest.mark.parametrize(
-    ("shown", "counts"),
-    [
-        pytest.param(nominated_by("first", "n1"), {}, id="a plan that is taken off"),
-        pytest.param(nominated_by("second", "n2"), {}, id="the next one, which is, too"),
-        pytest.param(nominated_by("first", "n2"), {"n2": {PREEMPTOR}}, id="a nomination of somebody else"),
-        pytest.param(nominated_by("third", "n1"), {"n1": {PREEMPTOR}}, id="another plan"),
-    ],
+@table(
+    "shown, counts",
+    ("a plan that is taken off", nominated_by("first", "n1"), {}),
+    ("the next one, which is, too", nominated_by("second", "n2"), {}),
+    ("a nomination of somebody else", nominated_by("first", "n2"), {"n2": {PREEMPTOR}}),
+    ("another plan", nominated_by("third", "n1"), {"n1": {PREEMPTOR}}),
 )
 def test_nominations_of_plans_that_are_taken_off(shown: Pod, counts: dict[str, set[str]]):
     """They hold no room, until nobody takes them off any more."""
@@ -199,14 +196,12 @@ def test_health_that_falls_for_another_reason():
 LENIENT = {"currentHealthy": 2, "desiredHealthy": 1}
 
 
-@pytest.mark.parametrize(
-    ("victim", "status", "allowed"),
-    [
-        pytest.param(pod("v", node="n1", conditions=READY), LENIENT, 0, id="ready: it spends a disruption"),
-        pytest.param(pod("v", node="n1"), LENIENT, 1, id="not ready, and enough are healthy"),
-        pytest.param(pod("v", node="n1"), {"currentHealthy": 0}, 0, id="not ready, and the budget wants none healthy"),
-        pytest.param(pod("v", node="n1", phase="Pending"), {}, 1, id="still starting: no budget is asked"),
-    ],
+@table(
+    "victim, status, allowed",
+    ("ready: it spends a disruption", pod("v", node="n1", conditions=READY), LENIENT, 0),
+    ("not ready, and enough are healthy", pod("v", node="n1"), LENIENT, 1),
+    ("not ready, and the budget wants none healthy", pod("v", node="n1"), {"currentHealthy": 0}, 0),
+    ("still starting: no budget is asked", pod("v", node="n1", phase="Pending"), {}, 1),
 )
 def test_a_disruption_that_is_never_spent_is_not_expected(victim: Pod, status: dict, allowed: int):
     """The Eviction API lets a pod that is not ready past a budget without spending anything, so no status counts it."""
@@ -281,13 +276,11 @@ class Claimed(Setting):
         return {name for name in USERS if self.state.pending.awaits_deallocation([f"uid-{name}"])}
 
 
-@pytest.mark.parametrize(
+@table(
     "gone",
-    [
-        pytest.param(lambda setting, name: setting.remove(f"default/{name}"), id="gone"),
-        pytest.param(lambda setting, name: setting.add(pod(name, node="n1", phase="Succeeded")), id="ended"),
-        pytest.param(lambda setting, name: setting.add(pod(name, node="n1", uid="another")), id="made again"),
-    ],
+    ("gone", lambda setting, name: setting.remove(f"default/{name}")),
+    ("ended", lambda setting, name: setting.add(pod(name, node="n1", phase="Succeeded"))),
+    ("made again", lambda setting, name: setting.add(pod(name, node="n1", uid="another"))),
 )
 def test_claims_of_pods_that_are_gone(gone: Callable[[Setting, str], None]):
     """They count as kube-controller-manager will leave them: the allocation is gone with the last user."""

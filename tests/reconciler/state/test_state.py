@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.cases import table
 from tests.reconciler.builders import START, pod, preemptor
 from webhook.kube.instants import rfc3339
 from webhook.reconciler.state.index import PodIndexes
@@ -44,16 +45,14 @@ def test_the_first_start_of_a_pod_counts():
     assert seen(10, uid="another") == 10
 
 
-@pytest.mark.parametrize(
-    ("there", "version", "counts"),
-    [
-        pytest.param("u", "10", True, id="a later version"),
-        pytest.param("u", "9", False, id="the version that is known"),
-        pytest.param("u", "8", False, id="an earlier one"),
-        pytest.param("u", "x", False, id="versions without order"),
-        pytest.param("another", "10", False, id="another pod of its name is there"),
-        pytest.param("", "10", False, id="it is gone"),
-    ],
+@table(
+    "there, version, counts",
+    ("a later version", "u", "10", True),
+    ("the version that is known", "u", "9", False),
+    ("an earlier one", "u", "8", False),
+    ("versions without order", "u", "x", False),
+    ("another pod of its name is there", "another", "10", False),
+    ("it is gone", "", "10", False),
 )
 def test_what_a_write_was_answered_with(there: str, version: str, counts: bool):
     """It counts at once, unless a watch has shown as much, or that the pod is gone."""
@@ -68,14 +67,12 @@ def test_what_a_write_was_answered_with(there: str, version: str, counts: bool):
     assert known is not answer, "who asked may change the answer"
 
 
-@pytest.mark.parametrize(
-    ("at", "known", "younger"),
-    [
-        pytest.param(9.0, False, False, id="made before, and seen late"),
-        pytest.param(10.0, True, False, id="the youngest one that was seen"),
-        pytest.param(10.0, False, True, id="made in the same second, and not seen yet"),
-        pytest.param(11.0, False, True, id="made later"),
-    ],
+@table(
+    "at, known, younger",
+    ("made before, and seen late", 9.0, False, False),
+    ("the youngest one that was seen", 10.0, True, False),
+    ("made in the same second, and not seen yet", 10.0, False, True),
+    ("made later", 11.0, False, True),
 )
 def test_what_is_younger(at: float, known: bool, younger: bool):
     """A pod is younger if it was made in a later second, or in the same one and had not been seen."""

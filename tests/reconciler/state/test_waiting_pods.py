@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from tests.cases import table
 from tests.reconciler.builders import Setting, preemptor
 from webhook.kube.objects.meta import key_of
 from webhook.kube.objects.pod import Pod
@@ -65,38 +66,26 @@ def show(setting: Setting, *there: PersistentVolumeClaim | PersistentVolume) -> 
 
 
 @pytest.mark.parametrize("kind", ["named", "made for the pod"])
-@pytest.mark.parametrize(
-    ("there", "same"),
-    [
-        pytest.param(both(), True, id="they differ by name only"),
-        pytest.param([], False, id="they are missing"),
-        pytest.param([claim("one-data"), claim("other-data", "2Gi")], False, id="another size"),
-        pytest.param([claim("one-data"), claim("other-data", storageClassName="slow")], False, id="another class"),
-        pytest.param([claim("one-data"), claim("other-data", volumeMode="Block")], False, id="another mode"),
-        pytest.param(
-            [claim("one-data"), claim("other-data", selector={"matchLabels": {"a": "b"}})], False, id="selector"
-        ),
-        pytest.param([claim("one-data"), claim("other-data", meta=SELECTED)], False, id="a node is selected for one"),
-        pytest.param(both(meta=SELECTED), True, id="the same node is selected"),
-        pytest.param(both(accessModes=["ReadWriteOncePod"]), False, id="only one pod may use each"),
-        pytest.param(both(accessModes=["ReadWriteMany"]), False, id="other pods may use them, too"),
-        pytest.param(both(meta={"deletionTimestamp": "2026-01-01T00:00:00Z"}), False, id="they are being deleted"),
-        pytest.param(both(phase="Lost"), True, id="their volumes are lost"),
-        pytest.param([claim("one-data"), claim("other-data", phase="Lost")], False, id="the volume of one is lost"),
-        pytest.param(bound()[:2], False, id="bound to volumes that are missing"),
-        pytest.param(bound(), True, id="bound to volumes of one zone"),
-        pytest.param(
-            bound("b"),
-            False,
-            id="bound to volumes of two zones",
-        ),
-        pytest.param(
-            bound(driver="e"),
-            False,
-            id="bound to volumes of two drivers",
-        ),
-        pytest.param([*both(), volume("v1", of="one-data")], False, id="a volume is reserved for one"),
-    ],
+@table(
+    "there, same",
+    ("they differ by name only", both(), True),
+    ("they are missing", [], False),
+    ("another size", [claim("one-data"), claim("other-data", "2Gi")], False),
+    ("another class", [claim("one-data"), claim("other-data", storageClassName="slow")], False),
+    ("another mode", [claim("one-data"), claim("other-data", volumeMode="Block")], False),
+    ("selector", [claim("one-data"), claim("other-data", selector={"matchLabels": {"a": "b"}})], False),
+    ("a node is selected for one", [claim("one-data"), claim("other-data", meta=SELECTED)], False),
+    ("the same node is selected", both(meta=SELECTED), True),
+    ("only one pod may use each", both(accessModes=["ReadWriteOncePod"]), False),
+    ("other pods may use them, too", both(accessModes=["ReadWriteMany"]), False),
+    ("they are being deleted", both(meta={"deletionTimestamp": "2026-01-01T00:00:00Z"}), False),
+    ("their volumes are lost", both(phase="Lost"), True),
+    ("the volume of one is lost", [claim("one-data"), claim("other-data", phase="Lost")], False),
+    ("bound to volumes that are missing", bound()[:2], False),
+    ("bound to volumes of one zone", bound(), True),
+    ("bound to volumes of two zones", bound("b"), False),
+    ("bound to volumes of two drivers", bound(driver="e"), False),
+    ("a volume is reserved for one", [*both(), volume("v1", of="one-data")], False),
 )
 @pytest.mark.parametrize("first", ["the pods", "the claims"])
 def test_claims_count_by_what_they_allow(first: str, there: list, same: bool, kind: str):
