@@ -12,7 +12,7 @@ from types import FrameType
 
 from tests.reconciler.harness.cluster import Cluster
 from tests.reconciler.harness.pods import preemptor, victim
-from tests.reconciler.harness.scenarios import bound, lived, simulated
+from tests.reconciler.harness.scenarios import bound, lived, scene
 
 ROOT = Path(__file__).parents[2]
 
@@ -60,11 +60,7 @@ def plan_way() -> dict[tuple[str, str], None]:
         sys.setprofile(note)
         made.put(preemptor(cpu="8"))
 
-    def full() -> Cluster:
-        made = simulated("8")
-        made.add(victim("a", "n1"), victim("b", "n1"))
-        return made
-
+    full = scene("8", victim("a", "n1"), victim("b", "n1"))
     made = lived(full, 20.0, at_5=begin, at_15=lambda _: sys.setprofile(None))
     assert bound(made, "p") == ["p"]
     return read

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.cases import table
 from tests.policy.builders import document
 from tests.policy.example_requests.builders import policy as priority
 from tests.policy.example_requests.builders import validate
@@ -276,23 +277,19 @@ def test_what_is_meant_is_let_be(name):
     assert told(UNSURPRISING[name]) == []
 
 
-@pytest.mark.parametrize(
-    ("text", "guard"),
-    [
-        pytest.param(
-            policy(f"{{preemptors: {GOLD}}}"), '!("tier" in object.metadata.labels)', id="the label of preemptors"
-        ),
-        pytest.param(
-            policy(f"{{victims: {{labels: {{{expression('DoesNotExist')}}}}}}}"),
-            '!("keep" in object.metadata.labels)',
-            id="the label that keeps",
-        ),
-        pytest.param(
-            policy(victims="mode: opt-out, schedulerNames: [default-scheduler]"),
-            'object.spec.schedulerName == "default-scheduler"',
-            id="the scheduler",
-        ),
-    ],
+@table(
+    "text, guard",
+    ("the label of preemptors", policy(f"{{preemptors: {GOLD}}}"), '!("tier" in object.metadata.labels)'),
+    (
+        "the label that keeps",
+        policy(f"{{victims: {{labels: {{{expression('DoesNotExist')}}}}}}}"),
+        '!("keep" in object.metadata.labels)',
+    ),
+    (
+        "the scheduler",
+        policy(victims="mode: opt-out, schedulerNames: [default-scheduler]"),
+        'object.spec.schedulerName == "default-scheduler"',
+    ),
 )
 def test_a_rule_that_another_one_makes_safe(text, guard):
     """The set is asked as a whole: nobody chooses what a rule refuses to everybody."""

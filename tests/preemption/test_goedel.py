@@ -4,6 +4,7 @@ import math
 
 import pytest
 
+from tests.cases import table
 from tests.preemption.building import outcome, priority_class, rules, victim
 from webhook.policy.model.preemption import Protection
 from webhook.policy.model.values import CAN_BE_PREEMPTED, PROTECTION_DURATION
@@ -61,16 +62,14 @@ def test_goedels_rules(row):
     assert outcome([judged], rules(mode=VictimMode.OPT_IN), priorityClasses=classes) == expected
 
 
-@pytest.mark.parametrize(
-    ("protection", "asked", "started", "may_go"),
-    [
-        pytest.param(Protection(default=60), None, 59, False, id="the default holds without an annotation"),
-        pytest.param(Protection(default=60), "soon", 59, False, id="and with one that is no number"),
-        pytest.param(Protection(default=60), "0", 0, True, id="but not against an annotation of 0"),
-        pytest.param(Protection(maximum=60), "3600", 61, True, id="the maximum caps what a pod asks for"),
-        pytest.param(Protection(maximum=60), "3600", 59, False, id="and leaves that much"),
-        pytest.param(Protection(default=90, maximum=60), None, 61, True, id="and caps the default"),
-    ],
+@table(
+    "protection, asked, started, may_go",
+    ("the default holds without an annotation", Protection(default=60), None, 59, False),
+    ("and with one that is no number", Protection(default=60), "soon", 59, False),
+    ("but not against an annotation of 0", Protection(default=60), "0", 0, True),
+    ("the maximum caps what a pod asks for", Protection(maximum=60), "3600", 61, True),
+    ("and leaves that much", Protection(maximum=60), "3600", 59, False),
+    ("and caps the default", Protection(default=90, maximum=60), None, 61, True),
 )
 def test_protection_by_policy(protection, asked, started, may_go):
     """The policy sets the window where a pod sets none, and the longest a pod may ask for."""

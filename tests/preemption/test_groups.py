@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from tests.cases import table
 from tests.preemption.building import (
     NOW,
     as_pod,
@@ -106,13 +107,11 @@ def test_who_goes(pods, by, groups, cpu, gone):
     assert sorted(went) == gone
 
 
-@pytest.mark.parametrize(
-    ("keeper", "more", "rule"),
-    [
-        pytest.param({"priority": 100}, {}, "policy/priority", id="priority"),
-        pytest.param({"schedulerName": "mine"}, {}, "policy/scheduler", id="scheduler"),
-        pytest.param({}, {"podDisruptionBudgets": [budget("b", {"app": "a-1"}, 0)]}, "policy/budget", id="budget"),
-    ],
+@table(
+    "keeper, more, rule",
+    ("priority", {"priority": 100}, {}, "policy/priority"),
+    ("scheduler", {"schedulerName": "mine"}, {}, "policy/scheduler"),
+    ("budget", {}, {"podDisruptionBudgets": [budget("b", {"app": "a-1"}, 0)]}, "policy/budget"),
 )
 def test_if_one_may_not_go_none_may(keeper, more, rule):
     """A member on another node that may not go keeps the whole group, and the reason names it."""

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.cases import table
 from tests.preemption.building import NOW, as_pod, cluster, decided, node, pod, rules, snapshot_of
 from webhook.preemption.decision import decide
 from webhook.preemption.extenders import ExtenderError
@@ -166,20 +167,16 @@ def first_victims(candidates):
     return [one._replace(victims=one.victims[:1]) for one in candidates]
 
 
-@pytest.mark.parametrize(
-    ("extenders", "node", "victims"),
-    [
-        pytest.param([], "n1", ["low"], id="nobody is asked"),
-        pytest.param(
-            [Extender(drop("n1")), Extender(first_victims)], "n2", ["high"], id="nodes and victims are dropped"
-        ),
-        pytest.param([Extender(fail, ignorable=True)], "n1", ["low"], id="what is ignorable may fail"),
-        pytest.param([Extender(emptied("n1"), ignorable=True)], "n2", ["high", "also"], id="and loses emptied nodes"),
-        pytest.param([Extender(fail, interested=False)], "n1", ["low"], id="who is not interested is not asked"),
-        pytest.param([Extender(lambda _: []), Extender(fail)], None, [], id="when all are dropped, nobody else is"),
-        pytest.param([Extender(fail)], ExtenderError, [], id="no answer ends the decision"),
-        pytest.param([Extender(emptied("n1", "n2"))], ExtenderError, [], id="so does a node without victims"),
-    ],
+@table(
+    "extenders, node, victims",
+    ("nobody is asked", [], "n1", ["low"]),
+    ("nodes and victims are dropped", [Extender(drop("n1")), Extender(first_victims)], "n2", ["high"]),
+    ("what is ignorable may fail", [Extender(fail, ignorable=True)], "n1", ["low"]),
+    ("and loses emptied nodes", [Extender(emptied("n1"), ignorable=True)], "n2", ["high", "also"]),
+    ("who is not interested is not asked", [Extender(fail, interested=False)], "n1", ["low"]),
+    ("when all are dropped, nobody else is", [Extender(lambda _: []), Extender(fail)], None, []),
+    ("no answer ends the decision", [Extender(fail)], ExtenderError, []),
+    ("so does a node without victims", [Extender(emptied("n1", "n2"))], ExtenderError, []),
 )
 def test_extenders(extenders, node, victims):
     """The decision goes on with the nodes and victims that extenders leave, one extender after the other."""
@@ -209,13 +206,11 @@ def test_a_decision_knows_that_it_is_old():
         _ = decision.candidates
 
 
-@pytest.mark.parametrize(
-    ("used", "best_nodes"),
-    [
-        pytest.param(kubernetes_rules(), ["n1", "n2"], id="kubernetes"),
-        pytest.param(rules(), ["n2"], id="policy"),
-        pytest.param(rules(grace_period=5), ["n1", "n2"], id="policy gives all the same time"),
-    ],
+@table(
+    "used, best_nodes",
+    ("kubernetes", kubernetes_rules(), ["n1", "n2"]),
+    ("policy", rules(), ["n2"]),
+    ("policy gives all the same time", rules(grace_period=5), ["n1", "n2"]),
 )
 def test_expected_end_decides_last(used, best_nodes):
     """Among candidates with equal keys a policy takes the one that is free first; Kubernetes' rules do not look."""

@@ -1,7 +1,7 @@
 """Victims are told before they are asked to leave, keep their time whoever leads, and are told if they may stay."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -9,25 +9,31 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 
+from tests.cases import table
 from tests.reconciler.harness.cluster import Cluster
-from tests.reconciler.harness.gangs import plain_gang
 from tests.reconciler.harness.notice_judge import say_ready
 from tests.reconciler.harness.pods import GANG, Json, preemptor, victim
 from tests.reconciler.harness.random_clusters import manage_another
 from tests.reconciler.harness.scenarios import (
+    WHOLE,
     Happens,
+    Scene,
     annotated,
+    at,
     bound,
+    does,
+    having,
     killed_at_each_step,
     led,
     lived,
     on_request,
-    simulated,
+    plain_gang,
+    scene,
     two_victims,
 )
 from webhook.kube.errors import ApiError
 from webhook.kube.resources import PRIORITY_CLASS
-from webhook.policy.model.preemption import EvictionMode, GroupDisruption, Groups
+from webhook.policy.model.preemption import EvictionMode
 from webhook.policy.model.values import NOTICE, READY
 from webhook.policy.model.victims import Victims
 
@@ -35,97 +41,78 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_errors")]
 
 SECONDS = 20.0
 TOLD = Victims(notice=SECONDS)
+TWO_OF_A_BUDGET = does("cover", "v", 2)
+SMALL = (victim("a", "n1", "2"), victim("b", "n1", "2"), victim("kept", "n1", "4", priority=200))
+WITH_ROOM_TO_COME = scene("8", *SMALL, preemptor(cpu="4"), victims=TOLD)
+"""Two victims beside a pod whose room would do."""
+WIDE = [victim(f"v{number}", f"n{number}", "8", grace=1, **{GANG: "wide"}) for number in (1, 2)]
+WIDE_GROUP = partial(scene, "8", "8", *WIDE, preemptor(cpu="5"), victims=TOLD, groups=WHOLE)
+"""A group that goes whole, on two nodes."""
+SHARING = partial(scene, "8", victim("v", "n1", "8"), preemptor("p"), preemptor("q"), victims=TOLD)
+"""Two preemptors that share the room of one victim."""
 
 
-def with_room_to_come() -> Cluster:
-    """Two victims beside a pod whose room would do."""
-    made = simulated("8", victims=TOLD)
-    made.add(victim("a", "n1", "2"), victim("b", "n1", "2"), victim("kept", "n1", "4", priority=200))
-    made.put(preemptor(cpu="4"))
-    return made
+def notice_in(verb: str, body: Json) -> Any:
+    """The notice that a request writes, None if it takes one off; empty if it is about something else."""
+    return (body["metadata"].get("annotations") or {}).get(NOTICE, "") if verb == "patch" else ""
 
 
-def with_a_budget(**fields: Any) -> Cluster:
-    """Two victims of a budget that lets both go."""
-    made = two_victims(**fields)
-    made.cover("v", 2)
-    return made
+def hearing(hear: Any, *, done: bool = False) -> Happens:
+    """Each request is heard when it arrives, or when it was `done`."""
+    return lambda made: (made.answered if done else made.arriving).append(partial(hear, made))
 
 
-def make_again(made: Cluster) -> None:
+def made_again(made: Cluster) -> None:
     """The preemptor's class has another value."""
     made.show(PRIORITY_CLASS, {"metadata": {"name": "high"}, "value": 7})
 
 
-def give(seconds: float, made: Cluster) -> None:
+def gives(seconds: float) -> Happens:
     """The policy gives another notice from now on."""
-    made.outcomes.outside("the policies were changed")
-    made.use(msgspec.structs.replace(made.policy, victims=Victims(notice=seconds)))
+
+    def change(made: Cluster) -> None:
+        made.outcomes.outside("the policies were changed")
+        made.use(msgspec.structs.replace(made.policy, victims=Victims(notice=seconds)))
+
+    return change
 
 
-def wide_group() -> Cluster:
-    """A group that goes whole, on two nodes."""
-    made = simulated("8", "8", victims=TOLD, groups=Groups(disruption=GroupDisruption.GROUP))
-    made.add(*(victim(f"v{number}", f"n{number}", "8", grace=1, **{GANG: "wide"}) for number in (1, 2)))
-    made.put(preemptor(cpu="5"))
-    return made
-
-
-def sharing() -> Cluster:
-    """Two preemptors that share the room of one victim."""
-    made = simulated("8", victims=TOLD)
-    made.add(victim("v", "n1", "8"), preemptor("p"), preemptor("q"))
-    return made
-
-
-def told_while_it_is_read() -> Cluster:
-    """Two preemptors that share one victim; this changes as its notice is taken off, and is read for a second then."""
-    made, calls = sharing(), list[tuple[str, str]]()
-
-    async def hear(verb: str, name: str, body: Json) -> None:
-        notice = (body.get("metadata", {}).get("annotations") or {}).get(NOTICE, "") if verb == "patch" else ""
-        calls.append((verb, name))
-        if notice is None and not made.notices.withdrawn and ("get", "v") not in calls:
-            annotated(made, "v", {"changed": "yes"})
-        elif (verb, name) == ("get", "v") or notice:
-            await asyncio.sleep(1.0)
-
-    made.arriving.append(hear)
-    return made
+async def told_while_it_is_read(made: Cluster, verb: str, name: str, body: Json) -> None:
+    """A victim changes as its notice is taken off, and is read for a second then; so long takes each notice."""
+    notice = notice_in(verb, body)
+    if notice is None and not made.notices.withdrawn and "changed" not in made.pods["v"]["metadata"]["annotations"]:
+        annotated("v", {"changed": "yes"})(made)
+    elif (verb, name) == ("get", "v") or notice:
+        await asyncio.sleep(1.0)
 
 
 class Trouble:
     """Answers of the server to writes of notices, so many `times`: an error, before the write is `done` or after."""
 
-    def __init__(self, made: Cluster, status: int, *, times: int, done: bool = False) -> None:
-        self.left, self._error = times, ApiError(status, "", "trouble")
-        (made.answered if done else made.arriving).append(self._hear)
+    def __init__(self, status: int, *, times: int, done: bool = False) -> None:
+        self.first, self.left, self.done, self.error = times, times, done, ApiError(status, "", "trouble")
 
-    def _hear(self, verb: str, _: str, body: Json) -> None:
-        if verb == "patch" and self.left and NOTICE in (body["metadata"].get("annotations") or {}):
+    def __call__(self, made: Cluster) -> None:
+        self.left = self.first
+        made.trouble = self
+        hearing(self.hear, done=self.done)(made)
+
+    def hear(self, _: Cluster, verb: str, __: str, body: Json) -> None:
+        if self.left and notice_in(verb, body) != "":
             self.left -= 1
-            raise self._error
+            raise self.error
 
 
-def in_trouble(status: int, **fields: Any) -> Cluster:
-    """Two victims whose notices the server answers like that."""
-    made = two_victims()
-    made.trouble = Trouble(made, status, **fields)
-    return made
+def troubled(times: int) -> Happens:
+    """The server is in trouble for so many writes of notices from now on."""
+    return lambda made: setattr(made.trouble, "left", times)
 
 
-def cannot_be_taken_off(made: Cluster) -> None:
-    """The preemptor goes, and the server is in trouble for a while."""
-    made.withdraw("p")
-    made.trouble.left = 12
-
-
-def changing(where: str, *, covered: bool = False, **fields: Any) -> Cluster:
+def changing(where: str, *parts: Any, **fields: Any) -> Scene:
     """Two victims; somebody counts in labels or annotations of pod a whenever a request for it arrives."""
-    made = with_a_budget(**fields) if covered else two_victims(**fields)
     verbs = ("patch", "try", "evict", "delete", "get")
-    count = iter(range(1, 10**6))
-    return on_request(made, lambda: annotated(made, "a", {"count": str(next(count))}, where), *verbs, of="a", times=1e6)
+    count = lambda made: annotated("a", {"count": str(made.collection.version)}, where)(made)  # noqa: E731
+    return two_victims(on_request(count, *verbs, of="a", times=1e6), *parts, **fields)
 
 
 IN_TIME = (SECONDS, SECONDS + 3)
@@ -138,84 +125,66 @@ def ready(*names: str) -> Happens:
     return lambda made: [say_ready(made, name) for name in names]
 
 
-def leaves(name: str) -> Happens:
-    """Somebody deletes a pod that runs."""
-    return lambda made: made.leave(name)
-
-
-def withdrawn(name: str) -> Happens:
-    """Somebody deletes a pod that waits."""
-    return lambda made: made.withdraw(name)
-
-
 class Case(NamedTuple):
-    """A cluster and what happens in it; where p is in the end, and when who was asked: all of these go, nobody else."""
+    """A cluster; where p is in the end, and when who was asked: all of these go, nobody else."""
 
-    make: Callable[[], Cluster]
-    happens: Mapping[str, Happens] = MappingProxyType({})
+    make: Scene
     asked: Mapping[str, tuple[float, float]] = MappingProxyType({"a": IN_TIME, "b": IN_TIME})
     on: str | None = "n1"
     withdrawn: int = 0
     told: int = 1
 
 
-def spared(make: Callable[[], Cluster], happens: Happens, on: str | None) -> Case:
+def spared(make: Scene, happens: Happens, on: str | None) -> Case:
     """The plan ends before anybody is asked, and both notices are taken off."""
-    return Case(make, {"at_8": happens}, {}, on, 2)
+    return Case(make.but(at(8.0, happens)), {}, on, 2)
 
 
+P_GOES, Q_GOES = does("withdraw", "p"), does("withdraw", "q")
+NO_TIME = (SECONDS, 60.0)
 CASES = {
-    "nobody answers": Case(two_victims),
-    "one is ready": Case(two_victims, {"at_5": ready("a")}, {"a": AT_ONCE, "b": IN_TIME}),
-    "they were ready before the notice, as in a template": Case(two_victims, {"at_0": ready("a", "b")}),
-    "by delete": Case(
-        partial(two_victims, eviction=EvictionMode.DELETE),
-        {"at_5": ready("b")},
-        {"a": IN_TIME, "b": AT_ONCE},
-    ),
-    "one is deleted by somebody else": Case(two_victims, {"at_8": leaves("a")}, {"b": IN_TIME}),
-    "the notice is longer than a plan may take": Case(partial(two_victims, plan_timeout=5.0)),
-    **{f"the policy gives {at:g} s by then": Case(two_victims, {"at_8": partial(give, at)}) for at in (0.0, 5.0, 60.0)},
+    "nobody answers": Case(two_victims()),
+    "one is ready": Case(two_victims(at(5.0, ready("a"))), {"a": AT_ONCE, "b": IN_TIME}),
+    "they were ready before the notice, as in a template": Case(two_victims(at(0.0, ready("a", "b")))),
+    "by delete": Case(two_victims(at(5.0, ready("b")), eviction=EvictionMode.DELETE), {"a": IN_TIME, "b": AT_ONCE}),
+    "one is deleted by somebody else": Case(two_victims(at(8.0, does("leave", "a"))), {"b": IN_TIME}),
+    "the notice is longer than a plan may take": Case(two_victims(plan_timeout=5.0)),
+    **{f"the policy gives {by:g} s by then": Case(two_victims(at(8.0, gives(by)))) for by in (0.0, 5.0, 60.0)},
     "of a group on two nodes both are ready": Case(
-        wide_group,
-        {"at_4": ready("v1"), "at_9": ready("v2")},
-        dict.fromkeys(("v1", "v2"), (9.0, 11.0)),
+        WIDE_GROUP(at(4.0, ready("v1")), at(9.0, ready("v2"))), dict.fromkeys(("v1", "v2"), (9.0, 11.0))
     ),
     "of a group on two nodes one is ready": Case(
-        wide_group, {"at_4": ready("v1")}, dict.fromkeys(("v1", "v2"), IN_TIME), "n2"
+        WIDE_GROUP(at(4.0, ready("v1"))), dict.fromkeys(("v1", "v2"), IN_TIME), "n2"
     ),
-    "it fits elsewhere": spared(partial(two_victims, KEPT, nodes=2), leaves("kept"), "n2"),
-    "it fits without them": spared(with_room_to_come, leaves("kept"), "n1"),
-    "the preemptor is deleted": spared(two_victims, withdrawn("p"), None),
-    "its class was made again": spared(two_victims, make_again, ""),
-    "its class is managed no more": spared(two_victims, manage_another, ""),
-    "a budget keeps one of them": spared(with_a_budget, lambda made: made.allow("v", 1), ""),
-    "notices cannot be taken off at first": spared(partial(in_trouble, 500, times=0), cannot_be_taken_off, None),
+    "it fits elsewhere": spared(two_victims(KEPT, nodes=2), does("leave", "kept"), "n2"),
+    "it fits without them": spared(WITH_ROOM_TO_COME, does("leave", "kept"), "n1"),
+    "the preemptor is deleted": spared(two_victims(), P_GOES, None),
+    "its class was made again": spared(two_victims(), made_again, ""),
+    "its class is managed no more": spared(two_victims(), manage_another, ""),
+    "a budget keeps one of them": spared(two_victims(TWO_OF_A_BUDGET), does("allow", "v", 1), ""),
+    "notices cannot be taken off at first": spared(
+        two_victims(Trouble(500, times=0), at(8.0, troubled(12))), P_GOES, None
+    ),
     **{
-        f"it is deleted, and {where} change all the time": spared(partial(changing, where), withdrawn("p"), None)
+        f"it is deleted, and {where} change all the time": spared(changing(where), P_GOES, None)
         for where in ("annotations", "labels")
     },
     **{
         f"writes of notices are answered with {status}, {'done' if done else 'not done'}": Case(
-            partial(in_trouble, status, done=done, times=2 if done else 3),
-            asked=dict.fromkeys("ab", (SECONDS, SECONDS + 8)),
+            two_victims(Trouble(status, done=done, times=2 if done else 3)), dict.fromkeys("ab", (SECONDS, SECONDS + 8))
         )
         for status in (409, 500)
         for done in (False, True)
     },
     "nobody may be told for half a minute": Case(
-        partial(in_trouble, 403, times=10**6),
-        {"at_30": lambda made: setattr(made.trouble, "left", 0)},
-        dict.fromkeys("ab", (30.0 + SECONDS, 300.0)),
+        two_victims(Trouble(403, times=10**6), at(30.0, troubled(0))), dict.fromkeys("ab", (30.0 + SECONDS, 300.0))
     ),
-    "two plans need one pod": Case(sharing, {}, {"v": IN_TIME}),
-    "the first of two plans for one pod ends": Case(
-        sharing, {"at_8": withdrawn("p")}, {"v": (SECONDS, 60.0)}, None, 1, 2
-    ),
+    "two plans need one pod": Case(SHARING(), {"v": IN_TIME}),
+    "the first of two plans for one pod ends": Case(SHARING(at(8.0, P_GOES)), {"v": NO_TIME}, None, 1, 2),
     "the second of two plans for one pod tells it while the first one's notice is taken off": Case(
-        told_while_it_is_read, {"at_8": withdrawn("p")}, {"v": (SECONDS, 60.0)}, None, 1, 2
+        SHARING(hearing(told_while_it_is_read), at(8.0, P_GOES)), {"v": NO_TIME}, None, 1, 2
     ),
-    "the second of two plans for one pod ends": Case(sharing, {"at_8": withdrawn("q")}, {"v": IN_TIME}),
+    "the second of two plans for one pod ends": Case(SHARING(at(8.0, Q_GOES)), {"v": IN_TIME}),
 }
 
 
@@ -223,7 +192,7 @@ CASES = {
 def test_what_comes_of_notices(name: str):
     """Who goes is told once for each plan, and has the time that was promised; who stays has the notice taken off."""
     case = CASES[name]
-    made = lived(case.make, **case.happens)
+    made = lived(case.make)
     asked = {uid.removeprefix("uid-"): at for uid, at in made.notices.asked_at.items()}
     assert asked.keys() == set(made.evicted) == set(case.asked)
     assert [name for name, (earliest, latest) in case.asked.items() if not earliest <= asked[name] < latest] == []
@@ -237,25 +206,23 @@ def test_what_comes_of_notices(name: str):
 
 def test_nothing_is_decided_in_the_meantime():
     """Neither the notices nor an answer from a pod that is to wait have anybody tried again."""
-    made = lived(two_victims, SECONDS - 5, at_3=ready("p"))
+    made = lived(two_victims(at(3.0, ready("p"))), SECONDS - 5)
     said = [line["message"] for line in made.told]
     assert said == ["decision", "notice", "notice", "plan ended"], made.told  # the last one by the end of the test
 
 
-@pytest.mark.parametrize(
-    ("happens", "gone"),
-    [
-        pytest.param({}, ["a", "b"], id="nobody answers"),
-        pytest.param({"at_5": ready("a")}, ["a", "b"], id="one is ready"),
-        pytest.param({"at_8": withdrawn("p")}, [], id="notices are taken off"),
-    ],
+@table(
+    "happens, gone",
+    ("nobody answers", [], ["a", "b"]),
+    ("one is ready", [at(5.0, ready("a"))], ["a", "b"]),
+    ("notices are taken off", [at(8.0, P_GOES)], []),
 )
-def test_killed_at_every_step(happens: dict[str, Happens], gone: list[str]):
+def test_killed_at_every_step(happens: list[Happens], gone: list[str]):
     """Whichever step is the last of a process, the next one gives nobody the time twice, asks nobody too early.
 
     Nobody keeps a notice of a plan that is over.
     """
-    for step, made in killed_at_each_step(two_victims, **happens):
+    for step, made in killed_at_each_step(two_victims(*happens)):
         assert (sorted(made.evicted), bound(made, "p")) == (gone, ["p"] if gone else []), step
         assert max(made.notices.asked_at.values(), default=0.0) < SECONDS + 4, f"{step}: somebody had the time twice"
         assert not any({NOTICE, READY} & pod["metadata"]["annotations"].keys() for pod in made.pods.values()), step
@@ -266,16 +233,16 @@ def test_killed_at_every_step(happens: dict[str, Happens], gone: list[str]):
 @pytest.mark.parametrize("whole", [False, True], ids=["pods", "groups"])
 def test_a_gang_killed_at_every_step(whole: bool):
     """Each victim of a gang's plans has its notice once, and all members are bound."""
-    for step, made in killed_at_each_step(partial(plain_gang, whole=whole, victims=TOLD)):
+    for step, made in killed_at_each_step(plain_gang(whole=whole, victims=TOLD)):
         assert len(made.evicted) == len(bound(made, "gang")) == 3, step
         assert max(made.notices.asked_at.values()) < SECONDS + 8, step
 
 
 @pytest.mark.parametrize("ahead", [-6.0, 0.0, 6.0])
-@pytest.mark.parametrize("at", [0.05, 0.2, 1.0, 5.0, 12.0, SECONDS - 0.1, SECONDS + 0.1, SECONDS + 2.0])
-def test_another_leader_with_another_clock(at: float, ahead: float):
+@pytest.mark.parametrize("end", [0.05, 0.2, 1.0, 5.0, 12.0, SECONDS - 0.1, SECONDS + 0.1, SECONDS + 2.0])
+def test_another_leader_with_another_clock(end: float, ahead: float):
     """What a victim was told holds, as well as clocks agree; nobody has the whole time again."""
-    made = lived(lambda: led(two_victims(), at, gap=0.5, ahead=ahead))
+    made = lived(two_victims(led(end, gap=0.5, ahead=ahead)))
     assert (sorted(made.evicted), made.pods["p"]["spec"]["nodeName"]) == (["a", "b"], "n1")
     assert max(made.notices.asked_at.values()) < SECONDS + abs(ahead) + 4
 
@@ -283,67 +250,46 @@ def test_another_leader_with_another_clock(at: float, ahead: float):
 def test_a_victim_that_is_gone_before_the_watch_shows_it():
     """It is told once that it cannot be told, and the plan goes on with the other one."""
     writes = []
-
-    def make() -> Cluster:
-        made = two_victims()
-        made.ends_after["a"] = 0.0
-        made.arriving.append(lambda verb, name, _: writes.append(name) if verb == "patch" else None)
-
-        def leave() -> None:
-            made.hold_watch(3.0)
-            made.leave("a")
-
-        return on_request(made, leave, "patch", of="p", done=True)
-
-    assert lived(make).evicted == ["b"]
+    count = hearing(lambda _, verb, name, __: writes.append(name) if verb == "patch" else None)
+    leaves = on_request(lambda made: (made.hold_watch(3.0), made.leave("a")), "patch", of="p", done=True)
+    assert lived(two_victims(having(ends_after={"a": 0.0}), count, leaves)).evicted == ["b"]
     assert writes.count("a") <= 1
     assert len(writes) < 12
 
 
 @pytest.mark.parametrize("where", ["annotations", "labels"])
-@pytest.mark.parametrize("covered", [False, True], ids=["no budget", "budget"])
+@pytest.mark.parametrize("budget", [[], [TWO_OF_A_BUDGET]], ids=["no budget", "budget"])
 @pytest.mark.parametrize("mode", EvictionMode)
 @pytest.mark.parametrize("notice", [0.0, SECONDS])
-def test_a_victim_that_changes_all_the_time(notice: float, mode: EvictionMode, covered: bool, where: str):
+def test_a_victim_that_changes_all_the_time(notice: float, mode: EvictionMode, budget: list[Happens], where: str):
     """Whoever may change a pod cannot keep it by that: it is told, judged again a few times, and goes."""
-    made = lived(partial(changing, where, covered=covered, eviction=mode, notice=notice))
+    made = lived(changing(where, *budget, eviction=mode, notice=notice))
     assert (sorted(made.evicted), bound(made, "p"), made.remembered()) == (["a", "b"], ["p"], [])
 
 
-def test_a_victim_makes_its_time_no_longer():
-    """If the answer to a notice was lost the pod is read, and what it says by then holds only if it is no later."""
-
-    def make() -> Cluster:
-        made, answers = two_victims(), iter([True])
-
-        def put_off(verb: str, name: str, body: dict[str, Any]) -> None:
-            text = (body["metadata"].get("annotations") or {}).get(NOTICE) if verb == "patch" and name == "a" else None
-            if text and next(answers, False):
-                later = msgspec.json.encode({**msgspec.json.decode(text), "by": "2127-01-01T00:00:00Z"}).decode()
-                annotated(made, "a", {NOTICE: later})
-                raise ApiError(500, "", "the answer is lost")
-
-        made.answered.append(put_off)
-        return made
-
-    made = lived(make, is_judged=False)
-    assert (sorted(made.evicted), bound(made, "p")) == (["a", "b"], ["p"])
-    assert max(made.notices.asked_at.values()) < SECONDS + 8
+def put_off(made: Cluster, verb: str, name: str, body: Json) -> None:
+    """The victim writes a later end into its first notice, and the answer is lost."""
+    if name == "a" and (text := notice_in(verb, body)) and len(made.notices.times.get("uid-a", ())) == 1:
+        later = msgspec.json.encode({**msgspec.json.decode(text), "by": "2127-01-01T00:00:00Z"}).decode()
+        annotated("a", {NOTICE: later})(made)
+        raise ApiError(500, "", "the answer is lost")
 
 
-def test_a_victim_whose_annotations_have_no_room():
-    """The Event tells it, and it has the same time as others; with a notice a plan of others would end for it."""
+def no_room(_: Cluster, verb: str, name: str, body: Json) -> None:
+    """The victim's annotations are full."""
+    if name == "a" and notice_in(verb, body):
+        raise ApiError(422, "Invalid", "metadata.annotations: Too long: may not be more than 262144 bytes")
 
-    def full(verb: str, name: str, body: dict[str, Any]) -> None:
-        if verb == "patch" and name == "a" and (body["metadata"].get("annotations") or {}).get(NOTICE):
-            raise ApiError(422, "Invalid", "metadata.annotations: Too long: may not be more than 262144 bytes")
 
-    def make() -> Cluster:
-        made = two_victims()
-        made.arriving.append(full)
-        return made
-
-    made = lived(make, is_judged=False)
+@table(
+    "hear, done",
+    ("if the answer was lost the pod is read: what it says by then holds only if it is no later", put_off, True),
+    ("without room for annotations the Event tells it: with a notice a plan of others would end", no_room, False),
+)
+def test_a_victim_makes_its_time_neither_longer_nor_shorter(hear: Any, done: bool):
+    """Whatever it writes on itself, it has the same time as others."""
+    made = lived(two_victims(hearing(hear, done=done)), is_judged=False)
     assert (sorted(made.evicted), bound(made, "p")) == (["a", "b"], ["p"])
     assert min(made.notices.asked_at.values()) >= SECONDS
-    assert [line["victim"] for line in made.told if line["message"] == "notice"] == ["default/a", "default/b"]
+    assert max(made.notices.asked_at.values()) < SECONDS + 8
+    assert sorted(line["victim"] for line in made.told if line["message"] == "notice") == ["default/a", "default/b"]

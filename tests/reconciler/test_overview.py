@@ -5,6 +5,7 @@ import re
 import msgspec
 import pytest
 
+from tests.cases import table
 from tests.processor_time import within
 from tests.reconciler.acting import playing
 from tests.reconciler.builders import START, FakeClock, Setting, evicted, node, pod, policy, preemptor
@@ -76,27 +77,21 @@ def ended(message, preemptor, ending):
 GANG = (told(decision(), "default/p"), told(decision(), "default/q"))
 
 
-@pytest.mark.parametrize(
-    ("heard", "expected"),
-    [
-        pytest.param(
-            [told(decision()), told(decision(SECOND, START + 5)), ended("plan ended", "default/p", "bound")],
-            [("default/p", SECOND, ""), ("default/p", FIRST, "bound")],
-            id="a decision and its end, the newest first",
-        ),
-        pytest.param(
-            [*GANG, ended("member left", "default/q", "bound"), ended("plan ended", "default/p", "timed-out")],
-            [("default/p", FIRST, "timed-out"), ("default/q", FIRST, "bound")],
-            id="a member that leaves has its own end",
-        ),
-        pytest.param(
-            [written(decision()), told(decision())], [("default/p", FIRST, "")], id="what is heard twice counts once"
-        ),
-        pytest.param([told(decision(owner="My_Kind/default/My name"))], [("default/p", FIRST, "")], id="an odd owner"),
-        pytest.param(
-            [told(decision(owner="Kind/default/\n"))], [], id="what nobody could read again costs no line of the log"
-        ),
-    ],
+@table(
+    "heard, expected",
+    (
+        "a decision and its end, the newest first",
+        [told(decision()), told(decision(SECOND, START + 5)), ended("plan ended", "default/p", "bound")],
+        [("default/p", SECOND, ""), ("default/p", FIRST, "bound")],
+    ),
+    (
+        "a member that leaves has its own end",
+        [*GANG, ended("member left", "default/q", "bound"), ended("plan ended", "default/p", "timed-out")],
+        [("default/p", FIRST, "timed-out"), ("default/q", FIRST, "bound")],
+    ),
+    ("what is heard twice counts once", [written(decision()), told(decision())], [("default/p", FIRST, "")]),
+    ("an odd owner", [told(decision(owner="My_Kind/default/My name"))], [("default/p", FIRST, "")]),
+    ("what nobody could read again costs no line of the log", [told(decision(owner="Kind/default/\n"))], []),
 )
 def test_what_is_remembered_of_decisions(heard, expected):
     """The leader hears what it decided, and how plans ended; a follower, and a new leader, read it off the pods."""
@@ -242,18 +237,16 @@ async def test_many_devices_of_a_plan():
     assert (len(row.devices), row.more_devices) == (16, 4)
 
 
-@pytest.mark.parametrize(
-    ("victim", "headings", "cells"),
-    [
-        pytest.param({}, [], [], id="by itself"),
-        pytest.param({"group": "JobSet default/t"}, ["goes with all of"], ["JobSet default/t"], id="with a group"),
-        pytest.param(
-            {"group": "JobSet default/t", "node": "n2"},
-            ["node", "goes with all of"],
-            ["n2", "JobSet default/t"],
-            id="elsewhere",
-        ),
-    ],
+@table(
+    "victim, headings, cells",
+    ("by itself", {}, [], []),
+    ("with a group", {"group": "JobSet default/t"}, ["goes with all of"], ["JobSet default/t"]),
+    (
+        "elsewhere",
+        {"group": "JobSet default/t", "node": "n2"},
+        ["node", "goes with all of"],
+        ["n2", "JobSet default/t"],
+    ),
 )
 def test_who_goes_together_in_a_decision(victim, headings, cells):
     """The page has a column for groups if a victim goes with one, and one for nodes if a victim is elsewhere."""

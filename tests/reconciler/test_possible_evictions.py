@@ -1,8 +1,8 @@
 """Who could evict a pod, by which rule, and from when."""
 
 import msgspec
-import pytest
 
+from tests.cases import table
 from tests.reconciler.builders import START, Setting, budget, node, pod, policy
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects.cluster_scoped import PriorityClass
@@ -44,16 +44,12 @@ def protected(seconds, **more):
 AT_10 = Schedule(cron="0 10 * * *", duration=3600.0)
 
 
-@pytest.mark.parametrize(
-    ("fields", "seconds", "since"),
-    [
-        pytest.param({}, 60, START + 7200, id="when the schedule begins"),
-        pytest.param({}, 7260, START + 7260, id="when the protection ends within it"),
-        pytest.param({}, 12000, START + 26 * 3600, id="the day after, if the protection ends after it"),
-        pytest.param(
-            {"protection": Protection(schedule=AT_10)}, 12000, START + 26 * 3600, id="protected while it lasts"
-        ),
-    ],
+@table(
+    "fields, seconds, since",
+    ("when the schedule begins", {}, 60, START + 7200),
+    ("when the protection ends within it", {}, 7260, START + 7260),
+    ("the day after, if the protection ends after it", {}, 12000, START + 26 * 3600),
+    ("protected while it lasts", {"protection": Protection(schedule=AT_10)}, 12000, START + 26 * 3600),
 )
 def test_a_policy_with_a_schedule(fields, seconds, since):
     """Ends of protection and beginnings of the schedule are followed until both let the pod go."""
@@ -67,30 +63,24 @@ MADE_AGAIN = "PriorityClass low was made again: its value is 80, and the priorit
 ELSEWHERE = msgspec.structs.replace(OPT_OUT, pairs=(PreemptionPair(victims=PodsMatch(namespaces=("other",))),))
 
 
-@pytest.mark.parametrize(
-    ("fields", "more", "since", "rule", "words"),
-    [
-        pytest.param({}, {"annotations": MAY}, START, "opt-in", 'its annotation says "true"', id="now"),
-        pytest.param({}, {"annotations": {}}, None, "opt-in", SAYS_NOTHING, id="not opted in"),
-        pytest.param(
-            {"victims": OPT_OUT},
-            {"annotations": {}, "priority": 70},
-            None,
-            "opt-out",
-            MADE_AGAIN,
-            id="its class was made again",
-        ),
-        pytest.param({}, protected(60, **MAY), START + 60, "opt-in", "says", id="when its protection ends"),
-        pytest.param({}, protected(60), None, "opt-in", SAYS_NOTHING, id="not even when its protection ends"),
-        pytest.param({}, {"annotations": MAY, "owner": ("Node", "n1")}, None, "static", "static", id="static"),
-        pytest.param({}, {"annotations": MAY, "priority": 100}, None, "priority", NONE_ABOVE, id="equal"),
-        pytest.param(
-            {}, {"annotations": MAY, "labels": {"app": "web"}}, None, "budget", "no more disruptions", id="budget"
-        ),
-        pytest.param(
-            {"victims": ELSEWHERE}, {}, None, "pairs", "no pair of the policy names it", id="pairs about others"
-        ),
-    ],
+@table(
+    "fields, more, since, rule, words",
+    ("now", {}, {"annotations": MAY}, START, "opt-in", 'its annotation says "true"'),
+    ("not opted in", {}, {"annotations": {}}, None, "opt-in", SAYS_NOTHING),
+    (
+        "its class was made again",
+        {"victims": OPT_OUT},
+        {"annotations": {}, "priority": 70},
+        None,
+        "opt-out",
+        MADE_AGAIN,
+    ),
+    ("when its protection ends", {}, protected(60, **MAY), START + 60, "opt-in", "says"),
+    ("not even when its protection ends", {}, protected(60), None, "opt-in", SAYS_NOTHING),
+    ("static", {}, {"annotations": MAY, "owner": ("Node", "n1")}, None, "static", "static"),
+    ("equal", {}, {"annotations": MAY, "priority": 100}, None, "priority", NONE_ABOVE),
+    ("budget", {}, {"annotations": MAY, "labels": {"app": "web"}}, None, "budget", "no more disruptions"),
+    ("pairs about others", {"victims": ELSEWHERE}, {}, None, "pairs", "no pair of the policy names it"),
 )
 def test_a_policy(fields, more, since, rule, words):
     """The rule that decides is named, with the moment from which it lets the pod go."""

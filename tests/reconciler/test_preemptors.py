@@ -4,10 +4,9 @@ import msgspec
 import pytest
 
 from tests.reconciler.builders import START, pod, policy, preemptor
-from tests.reconciler.harness.cluster import Cluster
 from tests.reconciler.harness.pods import preemptor as waiting
 from tests.reconciler.harness.pods import victim
-from tests.reconciler.harness.scenarios import bound, lived, simulated
+from tests.reconciler.harness.scenarios import at, bound, does, lived, scene
 from webhook.kube.objects.pod import Pod
 from webhook.kube.resources import PRIORITY_CLASS
 from webhook.policy.model.preemption import PreemptionPolicy, Preemptors
@@ -58,15 +57,9 @@ def test_for_whom(made: Pod, under: PreemptionPolicy | None, why: str):
 
 def test_a_class_that_was_made_again_is_told_until_it_has_its_value():
     """Its pods wait and are told why, and are acted for as soon as the class speaks for them again."""
-
-    def make() -> Cluster:
-        made = simulated("8")
-        made.classes.append({"metadata": {"name": "high"}, "value": 7})
-        made.add(victim("v", "n1", "8"), waiting())
-        return made
-
-    again = {"metadata": {"name": "high"}, "value": 100}
-    made = lived(make, at_10=lambda made: made.show(PRIORITY_CLASS, again))
+    high, again = ({"metadata": {"name": "high"}, "value": value} for value in (7, 100))
+    made_again = at(10.0, does("show", PRIORITY_CLASS, again))
+    made = lived(scene("8", lambda made: made.classes.append(high), victim("v", "n1", "8"), waiting(), made_again))
     (line,) = [line for line in made.told if line["message"] == "no preemption"]
     assert "PriorityClass high was made again: its value is 7, and the priority is 100" in line["reason"]
     assert (made.evicted, bound(made, "p")) == (["v"], ["p"])

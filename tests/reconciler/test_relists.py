@@ -8,7 +8,7 @@ from tests.reconciler.builders import Desk, Setting, node, preemptor
 from tests.reconciler.harness.cluster import Cluster
 from tests.reconciler.harness.pods import fixed, victim
 from tests.reconciler.harness.pods import preemptor as waiting
-from tests.reconciler.harness.scenarios import later, lived, on_request, simulated
+from tests.reconciler.harness.scenarios import ended, later, lived, on_request, scene
 from webhook.kube.objects.meta import Condition
 from webhook.policy.model.preemption import EvictionMode
 
@@ -17,21 +17,16 @@ from webhook.policy.model.preemption import EvictionMode
 def test_nobody_is_evicted_on_half_a_list(mode: EvictionMode):
     """A plan that is under way waits with its next eviction, and then looks at what has become of its node."""
 
-    def make() -> Cluster:
-        made = simulated("8", eviction=mode)
-        made.add(victim("low", "n1", "8"), waiting(cpu="8"))
+    def list_again(made: Cluster) -> None:
+        whole = made.process.service.state.pods.whole
+        whole.clear()
+        later(1.0, made.put, fixed("newer", "n1", "8", priority=200))
+        later(3.0, whole.set)
 
-        def list_again() -> None:
-            whole = made.process.service.state.pods.whole
-            whole.clear()
-            later(1.0, made.put, fixed("newer", "n1", "8", priority=200))
-            later(3.0, whole.set)
-
-        return on_request(made, list_again, "patch", of="p", done=True)
-
-    made = lived(make)
+    again = on_request(list_again, "patch", of="p", done=True)
+    made = lived(scene("8", victim("low", "n1", "8"), waiting(cpu="8"), again, eviction=mode))
     assert made.evicted == [], "somebody else has the room by then"
-    assert [line["ending"] for line in made.told if line["message"] == "plan ended"] == ["outdated"]
+    assert ended(made) == ["outdated"]
 
 
 @pytest.mark.parametrize("listed", [True, False])

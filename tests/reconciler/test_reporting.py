@@ -1,8 +1,8 @@
 """What Events say, and how often: on victims, on preemptors that wait, and the series that evictions count in."""
 
-import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
+from tests.cases import table
 from tests.reconciler.builders import START, plan_for, pod, policy, preemptor
 from webhook.policy.model.policies import Policies
 from webhook.policy.model.preemption import PreemptorNaming
@@ -43,14 +43,12 @@ def plan(key="default/web", **more):
 TRAIN = ", with all of JobSet default/train"
 
 
-@pytest.mark.parametrize(
-    ("numbers", "on_victim", "on_preemptor"),
-    [
-        pytest.param((0, 0, 0), "", "", id="by themselves"),
-        pytest.param((1, 1, 0), TRAIN, TRAIN, id="one"),
-        pytest.param((1, 2, 0), TRAIN, f"{TRAIN}, JobSet default/other", id="two groups"),
-        pytest.param((3, 3, 0), "", "", id="a group whose name is not known any more"),
-    ],
+@table(
+    "numbers, on_victim, on_preemptor",
+    ("by themselves", (0, 0, 0), "", ""),
+    ("one", (1, 1, 0), TRAIN, TRAIN),
+    ("two groups", (1, 2, 0), TRAIN, f"{TRAIN}, JobSet default/other"),
+    ("a group whose name is not known any more", (3, 3, 0), "", ""),
 )
 def test_events_name_the_groups_that_go(numbers, on_victim, on_preemptor):
     """On a victim that with which it goes, on the preemptor all: two go with a group, one goes by itself."""
@@ -80,13 +78,11 @@ def told(made, key="default/web"):
     return going, victim
 
 
-@pytest.mark.parametrize(
-    ("key", "naming", "said"),
-    [
-        pytest.param("default/web", "same-namespace", "pod default/web of priority 100", id="same-namespace"),
-        pytest.param("shop/web", "same-namespace", "pod u-1 of another namespace, of priority 100", id="another"),
-        pytest.param("shop/web", "always", "pod shop/web of priority 100", id="always"),
-    ],
+@table(
+    "key, naming, said",
+    ("same-namespace", "default/web", "same-namespace", "pod default/web of priority 100"),
+    ("another", "shop/web", "same-namespace", "pod u-1 of another namespace, of priority 100"),
+    ("always", "shop/web", "always", "pod shop/web of priority 100"),
 )
 def test_what_a_victim_is_told(key, naming, said):
     """By when, for whom as far as the policy lets its namespace know, how to answer; later that it goes or stays."""
@@ -131,18 +127,16 @@ def waits(made, seconds=0.0, outcome=NOWHERE, uid="uid-p"):
     return len(made.notes("PreemptionWaits"))
 
 
-@pytest.mark.parametrize(
-    ("outcome", "says"),
-    [
-        pytest.param(
-            Unschedulable("a rate is used up", change="That may change at 10:19."),
-            "No pod is evicted for it now: a rate is used up. That may change at 10:19. giveway explain",
-            id="the reason, and until when",
-        ),
-        pytest.param(Unschedulable("full", limited=True, due=1.0), "Waiting helps, or larger limits", id="a rate"),
-        pytest.param(Unschedulable("no node where it helps"), "Room on a node helps, or pods", id="no victims"),
-        pytest.param(Unschedulable("not eligible"), "not eligible. giveway explain", id="nothing known"),
-    ],
+@table(
+    "outcome, says",
+    (
+        "the reason, and until when",
+        Unschedulable("a rate is used up", change="That may change at 10:19."),
+        "No pod is evicted for it now: a rate is used up. That may change at 10:19. giveway explain",
+    ),
+    ("a rate", Unschedulable("full", limited=True, due=1.0), "Waiting helps, or larger limits"),
+    ("no victims", Unschedulable("no node where it helps"), "Room on a node helps, or pods"),
+    ("nothing known", Unschedulable("not eligible"), "not eligible. giveway explain"),
 )
 def test_a_waiting_preemptor_is_told_what_would_help(outcome, says):
     """One Event says that as far as the reason tells."""

@@ -3,8 +3,8 @@
 from typing import Any
 
 import msgspec
-import pytest
 
+from tests.cases import table
 from tests.reconciler.builders import START, Desk, Setting, node, planned, pod, policy, preemptor
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects.pod import Pod
@@ -69,20 +69,16 @@ CHOOSY = grows("p", "5", "2", spec={"nodeSelector": {"a": "b"}})
 WISHFUL = grows("wishful", "6", "1", priority=1, class_name="")
 
 
-@pytest.mark.parametrize(
-    ("grown", "beside", "expected"),
-    [
-        pytest.param(grows("p", "4", "2"), (), set(), id="it has room"),
-        pytest.param(grows("p", "5", "2"), (), {"v0"}, id="one pod"),
-        pytest.param(grows("p", "6", "2"), (), {"v0", "v1"}, id="two pods"),
-        pytest.param(grows("p", "8", "2"), (), {"v0", "v1", "v2", "v3"}, id="all of them"),
-        pytest.param(grows("p", "7", "2"), (BIG,), set(), id="more than the node has"),
-        pytest.param(
-            grows("p", "4", "2"), (grows("o", "6", "1", priority=1000, class_name=""),), {"v0"}, id="beside a wish"
-        ),
-        pytest.param(grows("p", "4", "2"), (WISHFUL,), {"wishful"}, id="who goes has what it has"),
-        pytest.param(grows("p", "5", "2"), (WISHFUL,), {"wishful", "v0"}, id="and not what it wants"),
-    ],
+@table(
+    "grown, beside, expected",
+    ("it has room", grows("p", "4", "2"), (), set()),
+    ("one pod", grows("p", "5", "2"), (), {"v0"}),
+    ("two pods", grows("p", "6", "2"), (), {"v0", "v1"}),
+    ("all of them", grows("p", "8", "2"), (), {"v0", "v1", "v2", "v3"}),
+    ("more than the node has", grows("p", "7", "2"), (BIG,), set()),
+    ("beside a wish", grows("p", "4", "2"), (grows("o", "6", "1", priority=1000, class_name=""),), {"v0"}),
+    ("who goes has what it has", grows("p", "4", "2"), (WISHFUL,), {"wishful"}),
+    ("and not what it wants", grows("p", "5", "2"), (WISHFUL,), {"wishful", "v0"}),
 )
 def test_as_many_go_as_the_growth_needs(grown: Pod, beside: tuple[Pod, ...], expected: set[str]):
     """On its own node, the least important first; room elsewhere is no room, and nobody goes for a neighbour's wish."""
@@ -94,15 +90,13 @@ def test_taints_and_affinity_do_not_matter():
     assert victims(led(CHOOSY, cordoned=True)) == {"v0"}
 
 
-@pytest.mark.parametrize(
-    ("made", "resize", "why"),
-    [
-        pytest.param(grows("p", "5", "2"), True, "", id="deferred"),
-        pytest.param(grows("p", "5", "2"), False, "preemptors.resize", id="the policy does not say so"),
-        pytest.param(grows("p", "99", "2", reason="Infeasible"), True, "resize is Infeasible", id="infeasible"),
-        pytest.param(grows("p", "5", "5", reason=""), True, "it is bound to node n1", id="no resize"),
-        pytest.param(taken_back(grows("p", "5", "2")), True, "it is bound to node n1", id="taken back"),
-    ],
+@table(
+    "made, resize, why",
+    ("deferred", grows("p", "5", "2"), True, ""),
+    ("the policy does not say so", grows("p", "5", "2"), False, "preemptors.resize"),
+    ("infeasible", grows("p", "99", "2", reason="Infeasible"), True, "resize is Infeasible"),
+    ("no resize", grows("p", "5", "5", reason=""), True, "it is bound to node n1"),
+    ("taken back", taken_back(grows("p", "5", "2")), True, "it is bound to node n1"),
 )
 def test_for_whom(made: Pod, resize: bool, why: str):
     """Only for a resize that is deferred, and only if the policy says so."""
@@ -111,12 +105,10 @@ def test_for_whom(made: Pod, resize: bool, why: str):
     assert bool(why) == bool(reason)
 
 
-@pytest.mark.parametrize(
+@table(
     "of_gang",
-    [
-        pytest.param({"spec": {"schedulingGroup": {"podGroupName": "g"}}}, id="a PodGroup"),
-        pytest.param({"labels": {"scheduling.x-k8s.io/pod-group": "g"}}, id="a PodGroup of coscheduling"),
-    ],
+    ("a PodGroup", {"spec": {"schedulingGroup": {"podGroupName": "g"}}}),
+    ("a PodGroup of coscheduling", {"labels": {"scheduling.x-k8s.io/pod-group": "g"}}),
 )
 async def test_a_member_of_a_gang_grows_by_itself(of_gang: dict[str, Any]):
     """It is placed already, so it needs none of the others, whether some of them wait or not."""

@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from tests.cases import table
 from tests.preemption.building import NOW, as_pod, node, pod
 from tests.preemption.devices.building import DRIVER, claim, count_of, device_class, resource_slice, texts
 from webhook.kube.objects.cluster_scoped import Node
@@ -94,8 +95,10 @@ RINGS, PARTS = (lambda hosts: snapshot_of(dict.fromkeys(hosts, "aabb"))), partit
 
 
 @pytest.mark.parametrize("nodes", [1, 40])
-@pytest.mark.parametrize(
-    ("made", "tied"), [pytest.param(RINGS, [RING], id="rings"), pytest.param(PARTS, [], id="partitions")]
+@table(
+    "made, tied",
+    ("rings", RINGS, [RING]),
+    ("partitions", PARTS, []),
 )
 def test_equal_nodes_are_searched_once(nodes, made, tied, searched):
     """Forty nodes whose devices differ in their serial numbers and in the names of their rings cost what one does.

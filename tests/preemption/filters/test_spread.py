@@ -1,7 +1,6 @@
 """Topology spread beside pods on their way out."""
 
-import pytest
-
+from tests.cases import table
 from tests.preemption.building import NOW, as_pod, cluster, node, pod, rules, snapshot_of
 from webhook.preemption.decision import decide
 from webhook.preemption.victims.rules import kubernetes_rules
@@ -20,14 +19,10 @@ def of_db(made, **metadata):
     return made
 
 
-@pytest.mark.parametrize(
-    ("by", "victims"),
-    [
-        pytest.param(
-            kubernetes_rules(), {"leaves", "filler"}, id="kube-scheduler counts one less for a pod it did not count"
-        ),
-        pytest.param(rules(), None, id="under a policy nobody goes in vain"),
-    ],
+@table(
+    "by, victims",
+    ("kube-scheduler counts one less for a pod it did not count", kubernetes_rules(), {"leaves", "filler"}),
+    ("under a policy nobody goes in vain", rules(), None),
 )
 def test_a_pod_that_leaves_is_not_taken_away_twice(by, victims):
     """On a node with one pod too many of the spread, another one that leaves anyway makes no room under a policy."""

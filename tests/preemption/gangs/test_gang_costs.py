@@ -1,7 +1,6 @@
 """What victims cost decides for a gang as for one pod; all keys together in `test_units_oracle`."""
 
-import pytest
-
+from tests.cases import table
 from tests.preemption.building import gang_decided, node, pod, pod_group, rules, snapshot_of
 from tests.preemption.costs import dressed
 from webhook.policy.model.victims import EvictionCost
@@ -15,7 +14,11 @@ def who_goes(pods, nodes, cost):
     return sorted(victim.name for victim in gang_decided(snapshot_of(data, by), waiting, by).victims)
 
 
-@pytest.mark.parametrize("nodes", [3, 40], ids=["few units", "many units"])
+@table(
+    "nodes",
+    ("few units", 3),
+    ("many units", 40),
+)
 def test_the_cheapest_units_go(nodes):
     """Two of three nodes are emptied for two members: those whose pods cost less, though they started earlier."""
     pods = [

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tests.cases import table
 from tests.preemption.building import (
     NOW,
     as_data,
@@ -94,7 +95,11 @@ def test_members_that_share_a_claim_of_one_pod():
     assert alone.selected is not None
 
 
-@pytest.mark.parametrize("others", [2, 70], ids=["few units", "many units"])
+@table(
+    "others",
+    ("few units", 2),
+    ("many units", 70),
+)
 def test_no_victim_that_another_member_has_to_be_with(others):
     """A member's only companion does not go for the next member: then the first had no room."""
     term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "x"}}}

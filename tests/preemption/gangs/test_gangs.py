@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.cases import table
 from tests.preemption.building import NOW, as_pod, budget, gang_decided, node, pod, pod_group, rules, snapshot_of
 from webhook.policy.model.preemption import GroupDisruption
 from webhook.preemption.decision import decide
@@ -84,15 +85,13 @@ def test_all_or_nobody(name):
     assert bool(decision.reason) is bool(reason)
 
 
-@pytest.mark.parametrize(
-    ("bound", "waiting", "reason"),
-    [
-        pytest.param([], [member(0)], "1 wait, so 2 more have to come", id="members are missing"),
-        pytest.param([], [member(0), member(1, **GATED), member(2, **GATED)], "2 are held back", id="gated ones"),
-        pytest.param([member(7, on="n1")], [member(0)], "1 are bound and 1 wait, so 1 more", id="one is bound"),
-        pytest.param([member(7, on="n1")], [member(0), member(1)], "", id="those bound count"),
-        pytest.param([], [member(n) for n in range(4)], "", id="more than needed"),
-    ],
+@table(
+    "bound, waiting, reason",
+    ("members are missing", [], [member(0)], "1 wait, so 2 more have to come"),
+    ("gated ones", [], [member(0), member(1, **GATED), member(2, **GATED)], "2 are held back"),
+    ("one is bound", [member(7, on="n1")], [member(0)], "1 are bound and 1 wait, so 1 more"),
+    ("those bound count", [member(7, on="n1")], [member(0), member(1)], ""),
+    ("more than needed", [], [member(n) for n in range(4)], ""),
 )
 def test_who_is_waited_for(bound, waiting, reason):
     """A gang is placed once as many members as its minimum are bound or may be placed."""

@@ -1,7 +1,6 @@
 """How amounts are added up and rounded; what pods take while they are resized, the oracle and kube-scheduler say."""
 
-import pytest
-
+from tests.cases import table
 from tests.preemption.building import as_pod, cluster, decided, node, pod
 from webhook.preemption.snapshot.amounts import requests
 
@@ -15,16 +14,14 @@ def asking(name, *memory, on="", priority=0):
     return made
 
 
-@pytest.mark.parametrize(
-    ("resource", "parts", "whole"),
-    [
-        pytest.param("memory", ("500m", "500m"), 1, id="two halves of a byte are one byte"),
-        pytest.param("memory", ("100500m",) * 3, 301502 // 1000 + 1, id="only the sum is rounded up"),
-        pytest.param("memory", ("1n", "1"), 2, id="a billionth of a byte is one more"),
-        pytest.param("cpu", ("100u",) * 10, 1, id="tenths of a millicore add up"),
-        pytest.param("cpu", ("100u",) * 11, 2, id="and are rounded up once"),
-        pytest.param("memory", ("6Ei", "6Ei"), 2**63 - 1, id="beyond an int64 it is the largest"),
-    ],
+@table(
+    "resource, parts, whole",
+    ("two halves of a byte are one byte", "memory", ("500m", "500m"), 1),
+    ("only the sum is rounded up", "memory", ("100500m",) * 3, 301502 // 1000 + 1),
+    ("a billionth of a byte is one more", "memory", ("1n", "1"), 2),
+    ("tenths of a millicore add up", "cpu", ("100u",) * 10, 1),
+    ("and are rounded up once", "cpu", ("100u",) * 11, 2),
+    ("beyond an int64 it is the largest", "memory", ("6Ei", "6Ei"), 2**63 - 1),
 )
 def test_containers_are_added_up_before_they_are_rounded(resource, parts, whole):
     """Kubernetes rounds the sum over a pod's containers, not each container's amount."""
@@ -44,15 +41,13 @@ def test_init_containers_are_compared_before_they_are_rounded():
     assert requests(as_pod(made)) == {"memory": 1}
 
 
-@pytest.mark.parametrize(
-    ("has", "used", "wanted", "victims"),
-    [
-        pytest.param("24Pi", "12Pi", "10Pi", 0, id="pebibytes that fit"),
-        pytest.param("24Pi", "12Pi", "13Pi", 1, id="pebibytes that do not"),
-        pytest.param("7Ei", "3Ei", "4Ei", 0, id="exbibytes that just fit"),
-        pytest.param("7Ei", "3Ei", "4611686018427387905", 1, id="one byte more"),
-        pytest.param("8Ei", "4Ei", "3Ei", 0, id="all that an int64 holds"),
-    ],
+@table(
+    "has, used, wanted, victims",
+    ("pebibytes that fit", "24Pi", "12Pi", "10Pi", 0),
+    ("pebibytes that do not", "24Pi", "12Pi", "13Pi", 1),
+    ("exbibytes that just fit", "7Ei", "3Ei", "4Ei", 0),
+    ("one byte more", "7Ei", "3Ei", "4611686018427387905", 1),
+    ("all that an int64 holds", "8Ei", "4Ei", "3Ei", 0),
 )
 def test_amounts_up_to_what_an_int64_holds_count_in_full(has, used, wanted, victims):
     """As in Kubernetes, an amount is an int64, and no smaller bound cuts it off."""

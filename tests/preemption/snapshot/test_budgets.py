@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from tests.cases import table
 from tests.preemption.building import budget, cluster, decided, node, outcome, pod, rules, snapshot_of
 from tests.preemption.costs import READY
 from webhook.kube.objects.pod import PodDisruptionBudget
@@ -73,25 +74,24 @@ def test_strict_budgets(pods, covering, room, asked, went):
     assert outcome(pods, rules(), **given)[0] == went
 
 
-@pytest.mark.parametrize("by", [pytest.param(rules(), id="evicted"), pytest.param(DELETE, id="deleted")])
+@table(
+    "by",
+    ("evicted", rules()),
+    ("deleted", DELETE),
+)
 def test_a_used_up_budget_is_named(by):
     """A pod kept by its budget says so; where victims are deleted, nobody asks whether they are ready."""
     pods = replicas(1, conditions=READY if by is not DELETE else ())
     assert outcome(pods, by, podDisruptionBudgets=[web(0, **HEALTHY)]) == ([], {"r0": "policy/budget"})
 
 
-@pytest.mark.parametrize(
-    ("selector", "labels_of_pod", "strictly", "loosely"),
-    [
-        pytest.param({}, {"app": "web"}, [], 0, id="an empty selector is every pod of the namespace"),
-        pytest.param({}, {}, [], 0, id="one without labels too"),
-        pytest.param(None, {"app": "web"}, ["victim"], 0, id="no selector is no pod"),
-        pytest.param(
-            {"matchExpressions": [{"key": "x", "operator": "DoesNotExist"}]}, {}, [], 0,
-            id="a pod without labels can be meant",
-        ),
-        pytest.param({"matchLabels": {"app": "web"}}, {"app": "web"}, [], 1, id="what both read the same way"),
-    ],
+@table(
+"selector, labels_of_pod, strictly, loosely",
+("an empty selector is every pod of the namespace", {}, {"app": "web"}, [], 0),
+("one without labels too", {}, {}, [], 0),
+("no selector is no pod", None, {"app": "web"}, ["victim"], 0),
+("a pod without labels can be meant", {"matchExpressions": [{"key": "x", "operator": "DoesNotExist"}]}, {}, [], 0),
+("what both read the same way", {"matchLabels": {"app": "web"}}, {"app": "web"}, [], 1),
 )  # fmt: skip
 def test_strict_budgets_cover_what_the_api_server_says(selector, labels_of_pod, strictly, loosely):
     """A strict policy reads a budget's selector as the Eviction API does, plain Kubernetes rules as the scheduler."""
@@ -102,12 +102,10 @@ def test_strict_budgets_cover_what_the_api_server_says(selector, labels_of_pod, 
     assert decided(data).selected.pdb_violations == loosely
 
 
-@pytest.mark.parametrize(
-    ("by", "went"),
-    [
-        pytest.param(rules(), [], id="the Eviction API refuses it always"),
-        pytest.param(DELETE, ["victim"], id="a delete asks no budget"),
-    ],
+@table(
+    "by, went",
+    ("the Eviction API refuses it always", rules(), []),
+    ("a delete asks no budget", DELETE, ["victim"]),
 )
 def test_a_pod_under_several_budgets(by, went):
     """A pod that two budgets cover cannot be evicted whatever they have left, so it is no victim; it can be deleted."""
@@ -119,17 +117,15 @@ def test_a_pod_under_several_budgets(by, went):
     assert texts == ([] if went else ["the Eviction API lets no pod go that several budgets cover: one, two"])
 
 
-@pytest.mark.parametrize(
-    ("conditions", "phase", "policy", "healthy", "goes"),
-    [
-        pytest.param(READY, "Running", "AlwaysAllow", 0, False, id="a ready pod is guarded whatever the policy"),
-        pytest.param(UNREADY, "Running", "AlwaysAllow", 0, True, id="AlwaysAllow lets one go that is not ready"),
-        pytest.param([], "Running", "AlwaysAllow", 0, True, id="and one that never was"),
-        pytest.param(UNREADY, "Running", "IfHealthyBudget", 2, True, id="IfHealthyBudget does if enough are healthy"),
-        pytest.param(UNREADY, "Running", None, 2, True, id="it is the default"),
-        pytest.param(UNREADY, "Running", "IfHealthyBudget", 1, False, id="but not if too few are"),
-        pytest.param(UNREADY, "Pending", "IfHealthyBudget", 1, True, id="a pod that is still starting has no budget"),
-    ],
+@table(
+    "conditions, phase, policy, healthy, goes",
+    ("a ready pod is guarded whatever the policy", READY, "Running", "AlwaysAllow", 0, False),
+    ("AlwaysAllow lets one go that is not ready", UNREADY, "Running", "AlwaysAllow", 0, True),
+    ("and one that never was", [], "Running", "AlwaysAllow", 0, True),
+    ("IfHealthyBudget does if enough are healthy", UNREADY, "Running", "IfHealthyBudget", 2, True),
+    ("it is the default", UNREADY, "Running", None, 2, True),
+    ("but not if too few are", UNREADY, "Running", "IfHealthyBudget", 1, False),
+    ("a pod that is still starting has no budget", UNREADY, "Pending", "IfHealthyBudget", 1, True),
 )
 def test_pods_that_the_eviction_api_lets_go_past_a_used_up_budget(conditions, phase, policy, healthy, goes):
     """Where victims go by the Eviction API they violate nothing and may go; plain Kubernetes rules count them.

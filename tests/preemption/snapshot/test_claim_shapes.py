@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.cases import table
 from tests.preemption.building import as_pod, bound, snapshot_of
 from tests.preemption.clusters import plain
-from tests.preemption.filters.test_volume_limits import csi
 from webhook.preemption.decision import fits
 from webhook.preemption.snapshot.pod_info import claims_of, shape_of
 from webhook.preemption.snapshot.volume_index import claim_shape
@@ -67,10 +67,15 @@ def test_claims_of_equal_shape_lead_to_the_same_nodes(seed, odd):
         assert fits(snapshot, twin) == fits(snapshot, preemptor)
 
 
-@pytest.mark.parametrize(("handles", "alike"), [("ab", True), ("aa", False)], ids=["one each", "one for both"])
+@table(
+    "handles, alike",
+    ("one each", "ab", True),
+    ("one for both", "aa", False),
+)
 def test_a_volume_that_is_one_with_another_counts_by_itself(handles, alike):
     """A node attaches two volumes of one handle once, so their claims are like no others."""
-    pairs = [bound(name, **csi(handle)) for name, handle in zip("xy", handles, strict=True)]
+    sources = [{"csi": {"driver": "disk.example.com", "volumeHandle": handle}} for handle in handles]
+    pairs = [bound(name, **source) for name, source in zip("xy", sources, strict=True)]
     claims, volumes = zip(*pairs, strict=True)
     snapshot = snapshot_of({"persistentVolumeClaims": claims, "persistentVolumes": volumes})
     shapes = [claim_shape(snapshot.claims, snapshot.volumes, f"default/{name}") for name in "xy"]

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.cases import table
 from tests.preemption.building import NOW, cluster, decided, node, outcome, pod, rules
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects.meta import LabelSelector
@@ -45,7 +46,11 @@ def test_what_a_victim_was_made_with(how, by, rule):
     assert (went, excluded) == (([], {"victim": f"policy/{rule}"}) if rule else (["victim"], {}))
 
 
-@pytest.mark.parametrize(("was", "now"), [({}, BATCH), (BATCH, {})], ids=["put on", "taken off"])
+@table(
+    "was, now",
+    ("put on", {}, BATCH),
+    ("taken off", BATCH, {}),
+)
 def test_labels_of_preemptors(was, now):
     """A pair selects preemptors by the labels that they were made with, too."""
     preemptor = changed(pod("preemptor", priority=100, cpu="4"), was=was, now=now)
@@ -54,8 +59,10 @@ def test_labels_of_preemptors(was, now):
 
 
 @pytest.mark.parametrize("disruption", [GroupDisruption.NEVER, GroupDisruption.GROUP])
-@pytest.mark.parametrize(
-    ("key", "name"), [("labels", JOB_SET), ("annotations", VOLCANO)], ids=["a label", "an annotation"]
+@table(
+    "key, name",
+    ("a label", "labels", JOB_SET),
+    ("an annotation", "annotations", VOLCANO),
 )
 def test_groups_that_somebody_names_later(key, name, disruption):
     """Nobody keeps a pod, or ties it to pods that may not go, by naming a group on it later."""
@@ -65,17 +72,15 @@ def test_groups_that_somebody_names_later(key, name, disruption):
     assert (went, "victim" in excluded) == (["victim"], False)
 
 
-@pytest.mark.parametrize(
-    ("created", "started", "goes"),
-    [
-        pytest.param(300, 200, False, id="protected since its start"),
-        pytest.param(900, 200, False, id="also if it waited long for its node"),
-        pytest.param(900, 700, True, id="not any more"),
-        pytest.param(300, 4000, False, id="no start before it was made ends its protection"),
-        pytest.param(900, -4000, True, id="no start in the future protects it"),
-        pytest.param(300, -4000, False, id="one that is as young is protected all the same"),
-        pytest.param(900, -30, False, id="the clock of its node may be before ours"),
-    ],
+@table(
+    "created, started, goes",
+    ("protected since its start", 300, 200, False),
+    ("also if it waited long for its node", 900, 200, False),
+    ("not any more", 900, 700, True),
+    ("no start before it was made ends its protection", 300, 4000, False),
+    ("no start in the future protects it", 900, -4000, True),
+    ("one that is as young is protected all the same", 300, -4000, False),
+    ("the clock of its node may be before ours", 900, -30, False),
 )
 def test_the_start_that_somebody_writes(created, started, goes):
     """A protection window begins with the pod's start, and never before it was made or in the future."""
@@ -85,7 +90,11 @@ def test_the_start_that_somebody_writes(created, started, goes):
     assert (went, excluded) == ((["victim"], {}) if goes else ([], {"victim": "policy/protection"}))
 
 
-@pytest.mark.parametrize("forged", [1e9, -1e9], ids=["long ago", "in the future"])
+@table(
+    "forged",
+    ("long ago", 1e9),
+    ("in the future", -1e9),
+)
 def test_the_start_by_which_pods_are_ranked(forged):
     """Of two pods of one priority the younger goes, whatever is written as the start of the other."""
     pods = [pod("old", on="n1", cpu="2", started=forged), pod("young", on="n1", cpu="2", started=500)]

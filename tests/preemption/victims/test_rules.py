@@ -6,6 +6,7 @@ And what no filter knows of a preemptor, for which nobody goes.
 import msgspec
 import pytest
 
+from tests.cases import table
 from tests.preemption import oracle
 from tests.preemption.building import (
     NOW,
@@ -43,22 +44,16 @@ def alone(asking=None, victims=None, **more):
     return cluster([node("n1")], [victim()] if victims is None else victims, asking, **more)
 
 
-@pytest.mark.parametrize(
-    ("mode", "own", "of_class", "goes", "because"),
-    [
-        pytest.param(
-            OUT, None, None, True, 'neither its annotations nor those of its PriorityClass say "false"', id="no"
-        ),
-        pytest.param(OUT, "false", None, False, OWN.format("false"), id="a pod marked false stays"),
-        pytest.param(OUT, None, "false", False, OF_CLASS.format("false"), id="and one whose class is marked false"),
-        pytest.param(OUT, "true", "false", True, OWN.format("true") + ', not "false"', id="its own word comes first"),
-        pytest.param(
-            OUT, "False", None, True, OWN.format("False") + ', not "false"', id="only the exact word protects"
-        ),
-        pytest.param(OUT, "", "false", False, OF_CLASS.format("false"), id="an empty annotation says nothing"),
-        pytest.param(IN, "true", None, True, OWN.format("true"), id="opt-in by its own word"),
-        pytest.param(IN, None, "true", True, OF_CLASS.format("true"), id="opt-in by its class"),
-    ],
+@table(
+    "mode, own, of_class, goes, because",
+    ("no", OUT, None, None, True, 'neither its annotations nor those of its PriorityClass say "false"'),
+    ("a pod marked false stays", OUT, "false", None, False, OWN.format("false")),
+    ("and one whose class is marked false", OUT, None, "false", False, OF_CLASS.format("false")),
+    ("its own word comes first", OUT, "true", "false", True, OWN.format("true") + ', not "false"'),
+    ("only the exact word protects", OUT, "False", None, True, OWN.format("False") + ', not "false"'),
+    ("an empty annotation says nothing", OUT, "", "false", False, OF_CLASS.format("false")),
+    ("opt-in by its own word", IN, "true", None, True, OWN.format("true")),
+    ("opt-in by its class", IN, None, "true", True, OF_CLASS.format("true")),
 )
 def test_every_pod_has_its_rule(mode, own, of_class, goes, because):
     """Of every pod a decision says by which rule it may go or stays, and because of what.
@@ -167,14 +162,12 @@ GOLD_GONE = "PriorityClass gold does not exist"
 GOLD_AGAIN = "PriorityClass gold was made again: its value is 7, and the priority is 100"
 
 
-@pytest.mark.parametrize(
-    ("classes", "why"),
-    [
-        pytest.param([priority_class("other", 100)], GOLD_GONE, id="gone"),
-        pytest.param([], "", id="nobody knows the classes"),
-        pytest.param([priority_class("gold", 7)], GOLD_AGAIN, id="made again"),
-        pytest.param([priority_class("gold", 100)], "", id="restored"),
-    ],
+@table(
+    "classes, why",
+    ("gone", [priority_class("other", 100)], GOLD_GONE),
+    ("nobody knows the classes", [], ""),
+    ("made again", [priority_class("gold", 7)], GOLD_AGAIN),
+    ("restored", [priority_class("gold", 100)], ""),
 )
 def test_a_preemptor_whose_class_does_not_speak_evicts_nobody(classes, why):
     """The policy goes by the class, so it does not act for a pod of that name alone, and says what would help."""
@@ -224,12 +217,10 @@ def test_a_snapshot_without_the_annotations_is_refused():
         decide(Snapshot(), as_pod(pod("preemptor")), by, NOW)
 
 
-@pytest.mark.parametrize(
-    ("spec", "why"),
-    [
-        pytest.param({"resourceClaims": [{"name": "gpu", "future": "x"}]}, "devices", id="a new kind of claim"),
-        pytest.param({"schedulingGroup": {"podGroupName": "ring"}}, "schedulingGroup", id="a group of pods"),
-    ],
+@table(
+    "spec, why",
+    ("a new kind of claim", {"resourceClaims": [{"name": "gpu", "future": "x"}]}, "devices"),
+    ("a group of pods", {"schedulingGroup": {"podGroupName": "ring"}}, "schedulingGroup"),
 )
 def test_what_no_filter_knows_evicts_nobody(spec, why):
     """For a pod that asks for what is not judged here nobody is evicted, and the reason says what it is."""
@@ -246,12 +237,10 @@ def test_what_no_filter_knows_evicts_nobody(spec, why):
 VERSION_1 = {"matchExpressions": [{"key": "version", "operator": "In", "values": ["1"]}]}
 
 
-@pytest.mark.parametrize(
-    ("selector", "refused"),
-    [
-        pytest.param(VERSION_1, True, id="merged at creation, from a label that has changed since"),
-        pytest.param({}, True, id="the label came later: the selector has nothing of it"),
-    ],
+@table(
+    "selector, refused",
+    ("merged at creation, from a label that has changed since", VERSION_1, True),
+    ("the label came later: the selector has nothing of it", {}, True),
 )
 @pytest.mark.parametrize("whose", ["existing", "incoming"])
 def test_label_keys_of_stored_terms_are_not_merged_again(selector, refused, whose):
@@ -273,12 +262,10 @@ MADE_AGAIN = "PriorityClass low was made again: its value is 1, and the priority
 
 
 @pytest.mark.parametrize("mode", list(VictimMode))
-@pytest.mark.parametrize(
-    ("classes", "why"),
-    [
-        pytest.param([], GONE, id="gone"),
-        pytest.param([priority_class("low", 1, **{CAN_BE_PREEMPTED: "true"})], MADE_AGAIN, id="made again"),
-    ],
+@table(
+    "classes, why",
+    ("gone", [], GONE),
+    ("made again", [priority_class("low", 1, **{CAN_BE_PREEMPTED: "true"})], MADE_AGAIN),
 )
 def test_a_class_of_another_value_permits_nothing(mode, classes, why):
     """A pod whose class is gone, or was made again with another value, stays in both modes, unless it says itself."""

@@ -2,8 +2,7 @@
 
 import math
 
-import pytest
-
+from tests.cases import table
 from tests.preemption.building import cluster, decided, node, outcome, pod, priority_class, rules, victim
 from webhook.policy.model.preemption import Protection
 from webhook.policy.model.values import (
@@ -43,21 +42,19 @@ def kept(by, *, started=60, priority=100, classes=(LOW,), **annotations):
     return excluded.get("victim", "")
 
 
-@pytest.mark.parametrize(
-    ("key", "value", "started", "rule"),
-    [
-        pytest.param(KARPENTER, "true", 10**6, "signal", id="do-not-disrupt forever"),
-        pytest.param(KARPENTER, "5m", 299, "protection", id="do-not-disrupt for a time"),
-        pytest.param(KARPENTER, "5m", 300, "", id="and no longer"),
-        pytest.param(KARPENTER, "1h30m", 5399, "protection", id="in hours and minutes"),
-        pytest.param(KARPENTER, "True", 0, "", id="a value that means nothing"),
-        pytest.param(KARPENTER, "-5m", 0, "", id="a duration that is none"),
-        pytest.param(KARPENTER, "", 0, "", id="an empty value"),
-        pytest.param(AUTOSCALER, "false", 60, "signal", id="safe-to-evict false"),
-        pytest.param(AUTOSCALER, "true", 60, "", id="safe-to-evict true"),
-        pytest.param(AUTOSCALER, "5m", 60, "", id="a duration where none is read"),
-        pytest.param(DESCHEDULER, "", 60, "signal", id="prefer-no-eviction, whatever it says"),
-    ],
+@table(
+    "key, value, started, rule",
+    ("do-not-disrupt forever", KARPENTER, "true", 10**6, "signal"),
+    ("do-not-disrupt for a time", KARPENTER, "5m", 299, "protection"),
+    ("and no longer", KARPENTER, "5m", 300, ""),
+    ("in hours and minutes", KARPENTER, "1h30m", 5399, "protection"),
+    ("a value that means nothing", KARPENTER, "True", 0, ""),
+    ("a duration that is none", KARPENTER, "-5m", 0, ""),
+    ("an empty value", KARPENTER, "", 0, ""),
+    ("safe-to-evict false", AUTOSCALER, "false", 60, "signal"),
+    ("safe-to-evict true", AUTOSCALER, "true", 60, ""),
+    ("a duration where none is read", AUTOSCALER, "5m", 60, ""),
+    ("prefer-no-eviction, whatever it says", DESCHEDULER, "", 60, "signal"),
 )
 def test_each_signal(key, value, started, rule):
     """A pod stays by what it says for another tool, and goes where the policy does not name that."""
@@ -65,17 +62,15 @@ def test_each_signal(key, value, started, rule):
     assert kept(policy(signals=()), started=started, **{key: value}) == ""
 
 
-@pytest.mark.parametrize(
-    ("annotations", "rule"),
-    [
-        pytest.param({}, "opt-in", id="nothing is said"),
-        pytest.param({AUTOSCALER: "true"}, "", id="a signal permits"),
-        pytest.param({PINNED: "no"}, "", id="an inverted key permits by its no"),
-        pytest.param({PINNED: "true"}, "opt-in", id="another value does not"),
-        pytest.param({AUTOSCALER: "true", CAN_BE_PREEMPTED: "false"}, "opt-in", id="the pod's own word comes first"),
-        pytest.param({AUTOSCALER: "true", KARPENTER: "true"}, "signal", id="one that protects wins"),
-        pytest.param({CAN_BE_PREEMPTED: "true", KARPENTER: "true"}, "signal", id="over the pod's own word as well"),
-    ],
+@table(
+    "annotations, rule",
+    ("nothing is said", {}, "opt-in"),
+    ("a signal permits", {AUTOSCALER: "true"}, ""),
+    ("an inverted key permits by its no", {PINNED: "no"}, ""),
+    ("another value does not", {PINNED: "true"}, "opt-in"),
+    ("the pod's own word comes first", {AUTOSCALER: "true", CAN_BE_PREEMPTED: "false"}, "opt-in"),
+    ("one that protects wins", {AUTOSCALER: "true", KARPENTER: "true"}, "signal"),
+    ("over the pod's own word as well", {CAN_BE_PREEMPTED: "true", KARPENTER: "true"}, "signal"),
 )
 def test_signals_under_opt_in(annotations, rule):
     """A signal lets a pod go that says nothing else."""
@@ -90,27 +85,25 @@ def test_the_longest_window_counts_up_to_the_maximum():
     assert kept(policy(protection=Protection(maximum=120)), started=120, **both) == ""
 
 
-@pytest.mark.parametrize(
-    ("minimum", "seconds", "priority", "started", "rule"),
-    [
-        pytest.param("50", "3600", 49, 60, "toleration", id="below the minimum"),
-        pytest.param("50", "3600", 50, 60, "", id="at the minimum"),
-        pytest.param("50", "3600", 49, 3599, "toleration", id="in the last second"),
-        pytest.param("50", "3600", 49, 3600, "", id="after it"),
-        pytest.param("50", "-1", 49, 10**6, "toleration", id="forever"),
-        pytest.param("50", "0", 49, 0, "", id="for no time"),
-        pytest.param("50", None, 49, 0, "", id="no time is said"),
-        pytest.param(None, "3600", 49, 60, "", id="no minimum is said"),
-        pytest.param("50.5", "3600", 49, 60, "", id="a minimum that is no number"),
-        pytest.param("50", "1h", 49, 60, "", id="a time that is no number"),
-        pytest.param("50", "60", 49, math.inf, "toleration", id="not started"),
-        pytest.param("2147483647", "-1", 49, 60, "toleration", id="the largest minimum"),
-        pytest.param("2147483648", "-1", 49, 60, "", id="a minimum that is no int32"),
-        pytest.param("-2147483649", "-1", 49, 60, "", id="the same below"),
-        pytest.param("+050", "3600", 49, 60, "toleration", id="a minimum with a sign and zeros"),
-        pytest.param("50", "9223372036854775807", 49, 10**6, "toleration", id="the longest time"),
-        pytest.param("50", "9223372036854775808", 49, 60, "", id="a time that is no int64"),
-    ],
+@table(
+    "minimum, seconds, priority, started, rule",
+    ("below the minimum", "50", "3600", 49, 60, "toleration"),
+    ("at the minimum", "50", "3600", 50, 60, ""),
+    ("in the last second", "50", "3600", 49, 3599, "toleration"),
+    ("after it", "50", "3600", 49, 3600, ""),
+    ("forever", "50", "-1", 49, 10**6, "toleration"),
+    ("for no time", "50", "0", 49, 0, ""),
+    ("no time is said", "50", None, 49, 0, ""),
+    ("no minimum is said", None, "3600", 49, 60, ""),
+    ("a minimum that is no number", "50.5", "3600", 49, 60, ""),
+    ("a time that is no number", "50", "1h", 49, 60, ""),
+    ("not started", "50", "60", 49, math.inf, "toleration"),
+    ("the largest minimum", "2147483647", "-1", 49, 60, "toleration"),
+    ("a minimum that is no int32", "2147483648", "-1", 49, 60, ""),
+    ("the same below", "-2147483649", "-1", 49, 60, ""),
+    ("a minimum with a sign and zeros", "+050", "3600", 49, 60, "toleration"),
+    ("the longest time", "50", "9223372036854775807", 49, 10**6, "toleration"),
+    ("a time that is no int64", "50", "9223372036854775808", 49, 60, ""),
 )
 def test_preemption_toleration(minimum, seconds, priority, started, rule):
     """As the scheduler plugin has it: preemptors below the minimum wait for the seconds to pass; others do not."""
@@ -121,8 +114,10 @@ def test_preemption_toleration(minimum, seconds, priority, started, rule):
         assert stays == (f"policy/{expected}" if expected else "")
 
 
-@pytest.mark.parametrize(
-    "classes", [pytest.param([], id="gone"), pytest.param([priority_class("low", 1)], id="made again")]
+@table(
+    "classes",
+    ("gone", []),
+    ("made again", [priority_class("low", 1)]),
 )
 def test_whoever_deletes_a_class_takes_no_toleration_off(classes):
     """What a class tolerates is not known once it does not speak for the pod: then the pod stays, whatever it says."""

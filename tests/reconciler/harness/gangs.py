@@ -1,33 +1,16 @@
 """Gangs and groups in random clusters: they come beside pods that preempt by themselves, and change on the way."""
 
 import random
-from typing import Any
 
 from msgspec.structs import replace
 
-from tests.preemption.building import node
-from tests.reconciler.builders import policy
 from tests.reconciler.harness.cluster import Cluster
-from tests.reconciler.harness.pods import GANG, Json, group, members, victim
+from tests.reconciler.harness.pods import GANG, Json, group, members
 from tests.reconciler.harness.virtual_time import later
 from webhook.policy.model.preemption import GroupDisruption, Groups
 
 _VICTIMS = ("s", "t", "u")
 _ZONE = "zone"
-
-
-def plain_gang(*, count: int = 3, whole: bool = False, **fields: Any) -> Cluster:
-    """As many full nodes as members, with two victims each, of which one has to go; in groups that go whole if so."""
-    under = policy(groups=Groups(disruption=GroupDisruption.GROUP if whole else GroupDisruption.POD), **fields)
-    made = Cluster(under, [node(f"n{number}", "8") for number in range(count)], random.Random(1))
-    made.groups = [group("gang", count)]
-    for number in range(count):
-        for half in "ab":
-            labels = {"app": "c", GANG: half} if whole else {"app": "c"}
-            made.put(victim(f"v{number}{half}", f"n{number}", grace=1, **labels))
-    for member in members("gang", count, 4):
-        made.put(member)
-    return made
 
 
 def gangs(made: Cluster, seed: int) -> None:
