@@ -87,7 +87,7 @@ def decide(
         rejected = candidate_filter(candidates)
         candidates, rejections = candidates.only(rejected == 0), frozenset(rejected[rejected > 0].tolist())
     # 7. The best one (pickOneNodeForPreemption).
-    if candidates.stands_for is not None and (incoming.spread or incoming.affinity):
+    if candidates.group.any() and (incoming.spread or incoming.affinity):
         candidates, _ = _that_fit_afterwards(candidates, preemptor, potential)
     ranking = rank(candidates, rules, now, potential.costs)
     # 8. If no node by itself helps, sets of victims on several (docs/semantics.md D15).

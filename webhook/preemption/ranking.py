@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from webhook.kube.instants import rfc3339
-from webhook.preemption.snapshot.columns import Floats, Mask
+from webhook.preemption.snapshot.columns import Floats, Ints, Mask
 from webhook.preemption.victims.candidates import Candidates
 from webhook.preemption.victims.costs import COST_KEYS, CostKey, VictimCosts, VictimSets, ends_in, seconds
 from webhook.preemption.victims.rules import Rules
@@ -84,13 +84,19 @@ def _end(of: RankedCandidates) -> Floats | None:
 def _earliest_start(of: RankedCandidates) -> Floats:
     """When the first of the victims of highest priority started, in seconds."""
     pods, candidates = of.candidates.snapshot.pods, of.candidates
-    if of.costs is None:  # then it stands first
+    if of.costs is None and candidates.units is None:  # then it stands first
         first: Floats = pods.start[candidates.pods[candidates.starts]]
         return first
     priority = candidates.priority_of(candidates.pods)
     top = priority == np.repeat(priority[candidates.starts], candidates.sizes)
     earliest: Floats = np.minimum.reduceat(np.where(top, pods.start[candidates.pods], np.inf), candidates.starts)
     return earliest
+
+
+def _raised_sum(of: RankedCandidates) -> Ints:
+    candidates = of.candidates
+    sums: Ints = np.add.reduceat(candidates.priority_of(candidates.pods) + PRIORITY_OFFSET, candidates.starts)
+    return sums
 
 
 def sum_of_priorities(score: Score) -> int:
@@ -120,13 +126,13 @@ RANKING = (
     ),
     RankingKey(
         name="priority_sum",
-        values=lambda of: of.candidates.priority_sums(PRIORITY_OFFSET),
+        values=_raised_sum,
         heading="sum of priorities",
         because="its victims' priorities add up to less",
     ),
     RankingKey(
         name="victims",
-        values=lambda of: of.candidates.victim_counts(),
+        values=lambda of: of.candidates.sizes,
         heading="victims",
         because="it has fewer victims",
     ),
@@ -203,7 +209,7 @@ def rank(candidates: Candidates, rules: Rules, now: float, costs: VictimCosts | 
     """Compare the candidates; `now` is in seconds since the epoch, `costs` is what the rules count of the victims."""
     if not len(candidates.nodes):
         return Ranking(candidates, [])
-    victims = VictimSets(*candidates.all_victims(), len(candidates.nodes), now) if costs else None
+    victims = VictimSets(candidates.numbers, candidates.pods, len(candidates.nodes), now) if costs else None
     compared = RankedCandidates(candidates, rules, now, costs, victims)
     columns = [(key, key.values(compared)) for key in RANKING]
     return Ranking(candidates, [(key, values) for key, values in columns if values is not None])

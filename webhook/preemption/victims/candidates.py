@@ -64,9 +64,8 @@ class Candidates(NamedTuple):
 
     They stand most important first, and every candidate has at least one. `violating` are the victims beyond a budget,
     `violations` their number by candidate. `given` are the same candidates as objects if they came as such;
-    `violations` are then what they say. With `units` a candidate's victims on its own node stand for the groups that go
-    with them: `group` has the id of each one's, 0 for a pod that goes by itself, and if there are any, `stands_for` how
-    many pods: the first of a group for all of it, the others on the node for none.
+    `violations` are then what they say. `group` has the id of the group that goes whole with each victim, 0 for a pod
+    that goes by itself. By `units` some pods have the priority of their group.
     """
 
     snapshot: Snapshot
@@ -76,10 +75,9 @@ class Candidates(NamedTuple):
     pods: Rows
     violating: Mask
     violations: Ints
+    group: Rows
     given: tuple[Candidate, ...] | None = None
     units: Units | None = None
-    group: Rows | None = None
-    stands_for: Ints | None = None
 
     @classmethod
     def on_nodes(
@@ -90,25 +88,48 @@ class Candidates(NamedTuple):
         violating: Mask,
         *,
         units: Units | None = None,
-        leads: Mask | None = None,
         of: Rows | None = None,
     ) -> Candidates:
         """The candidates with these victims, node by node: of each its node, its row, whether it is beyond a budget.
 
-        If a node is several candidates `of` tells them apart, by a number for each victim.
-
-        With `units` it has to be known, too, which one of those that go together on a node `leads` the others.
+        If a node is several candidates `of` tells them apart, by a number for each victim. With `units` the groups of
+        the victims go with them, whatever node their other members are on.
         """
         starts = np.flatnonzero(np.diff(nodes if of is None else of, prepend=-1))
         sizes = np.diff(np.append(starts, len(pods)))
         violations = np.add.reduceat(violating.astype(np.int64), starts) if len(starts) else np.zeros(0, np.int64)
-        made = cls(snapshot, nodes[starts], starts, sizes, pods, violating, violations)
-        if units is None or leads is None or not units.member_of[pods].any():
+        made = cls(snapshot, nodes[starts], starts, sizes, pods, violating, violations, np.zeros(len(pods), np.intp))
+        if units is None or not units.member_of[pods].any():
             return made
-        group = _groups_that_go(units, pods, sizes)
-        all_of_it = np.where(leads & (units.group[pods] > 0), units.sizes[group], 0)
-        return made._replace(
-            units=units, group=group, stands_for=np.where(group > 0, all_of_it, 1) if group.any() else None
+        return made._with_groups(units)
+
+    def _with_groups(self, units: Units) -> Candidates:
+        """The same with all members of the groups of which one is a victim."""
+        first = self.numbers * len(units.sizes)
+        group = units.group[self.pods].astype(np.intp)
+        if units.above is not None:  # whom a group can spare goes with it
+            above = units.above[self.pods]
+            goes_with = (above > 0) & np.isin(first + above, (first + group)[group > 0])
+            group = np.where(goes_with, above, group)
+        if not group.any():
+            return self._replace(units=units)
+        single = group == 0
+        of, groups = np.divmod(np.unique((first + group)[~single]), len(units.sizes))
+        members = {id_: self.snapshot.pods.grouped.members(id_) for id_ in np.unique(groups).tolist()}
+        whole = [members[id_] for id_ in groups.tolist()]
+        counts = [len(rows) for rows in whole]
+        of = np.concatenate([self.numbers[single], np.repeat(of, counts)])
+        pods = np.concatenate([self.pods[single], *whole])
+        group = np.concatenate([group[single], np.repeat(groups, counts)])
+        order = np.lexsort((-units.priority[pods], of))
+        sizes = np.bincount(of, minlength=len(self.nodes))
+        return self._replace(
+            starts=np.cumsum(sizes) - sizes,
+            sizes=sizes,
+            pods=pods[order],
+            violating=np.zeros(len(pods), np.bool_),
+            units=units,
+            group=group[order],
         )
 
     @classmethod
@@ -126,6 +147,7 @@ class Candidates(NamedTuple):
             pods=pods[np.lexsort((snapshot.pods.start[pods], -snapshot.pods.priority[pods], group))],
             violating=np.zeros(len(keys), np.bool_),
             violations=np.array([candidate.pdb_violations for candidate in given], np.int64),
+            group=np.zeros(len(keys), np.intp),
             given=tuple(given),
         )
 
@@ -143,69 +165,38 @@ class Candidates(NamedTuple):
             violations=self.violations[chosen],
             given=self.given
             and tuple(candidate for candidate, keep in zip(self.given, chosen.tolist(), strict=True) if keep),
-            group=None if self.group is None else self.group[pods],
-            stands_for=None if self.stands_for is None else self.stands_for[pods],
+            group=self.group[pods],
         )
 
-    def all_victims(self) -> tuple[Rows, Rows]:
-        """Every victim on whatever node: the number of its candidate, and its row."""
-        return self._victims(np.arange(len(self.nodes)))[:2]
+    @property
+    def numbers(self) -> Rows:
+        """The number of the candidate of every victim."""
+        return np.repeat(np.arange(len(self.nodes)), self.sizes)
 
     def victims_of(self, number: int) -> Rows:
-        """The rows of the victims of one candidate, on whatever node."""
-        return self._victims(np.array([number]))[1]
+        """The rows of the victims of one candidate."""
+        start = self.starts[number]
+        return self.pods[start : start + self.sizes[number]]
 
     def here(self) -> Mask:
-        """Which of the `pods` are on the node of their candidate."""
+        """Which of the victims are on the node of their candidate."""
         here: Mask = self.snapshot.pods.node[self.pods] == np.repeat(self.nodes, self.sizes)
         return here
 
     def elsewhere(self) -> Ints:
         """How many of the victims of each candidate are on other nodes; there is at least one candidate."""
-        return self.victim_counts() - np.add.reduceat(self.here().astype(np.int64), self.starts)
-
-    def _victims(self, numbers: Rows) -> tuple[Rows, Rows, Rows, Mask]:
-        """Every victim of these candidates, on whatever node: the place of its candidate among these, and its row.
-
-        Then the id of the group that goes with it, 0 for a pod that goes by itself, and whether it is beyond a budget.
-        """
-        sizes = self.sizes[numbers]
-        of = np.repeat(np.arange(len(sizes)), sizes)
-        span = np.arange(len(of)) + (self.starts[numbers] - np.cumsum(sizes) + sizes)[of]
-        here, violating = self.pods[span], self.violating[span]
-        if self.group is None:
-            return of, here, np.zeros(len(of), np.intp), violating
-        group = self.group[span]
-        single = group == 0
-        pairs = np.unique(np.stack([of[~single], group[~single]]), axis=1)
-        members = [self.snapshot.pods.grouped.members(id_) for id_ in pairs[1].tolist()]
-        counts = np.array([len(rows) for rows in members], np.intp)
-        whole = np.concatenate([of[single], np.repeat(pairs[0], counts)])
-        rows = np.concatenate([here[single], *members])
-        count = self.snapshot.pods.rows
-        beyond = np.isin(whole * count + rows, (of * count + here)[violating])
-        return whole, rows, np.concatenate([group[single], np.repeat(pairs[1], counts)]), beyond
+        return np.bincount(self.numbers[~self.here()], minlength=len(self.nodes)).astype(np.int64)
 
     def priority_of(self, rows: Rows) -> Ints:
         """The priorities that count for these pods: that of its group for a pod of one that goes whole."""
         return self.snapshot.pods.priority[rows] if self.units is None else self.units.priority[rows]
 
-    def victim_counts(self) -> Rows:
-        """How many pods go for each candidate, on whatever node."""
-        return self.sizes if self.stands_for is None else np.add.reduceat(self.stands_for, self.starts)
-
     def groups(self) -> Ints | None:
         """How many groups go whole for each candidate; None if none goes for any."""
-        if self.stands_for is None or self.group is None:
+        if not self.group.any():
             return None
-        counts: Ints = np.add.reduceat(((self.group > 0) & (self.stands_for > 0)).astype(np.int64), self.starts)
-        return counts
-
-    def priority_sums(self, raised: int) -> Ints:
-        """The sum of the victims' priorities for each candidate, each of them `raised` by as much."""
-        each = self.priority_of(self.pods) + raised
-        sums: Ints = np.add.reduceat(each if self.stands_for is None else each * self.stands_for, self.starts)
-        return sums
+        pairs = np.unique((self.numbers << 32) | self.group)
+        return np.bincount(pairs[pairs & 0xFFFFFFFF > 0] >> 32, minlength=len(self.nodes)).astype(np.int64)
 
     def names(self, numbers: Sequence[int] | Rows) -> list[str]:
         """The nodes of the chosen candidates."""
@@ -215,19 +206,20 @@ class Candidates(NamedTuple):
         """The chosen candidates; equally important victims beyond a budget come first, as in Kubernetes."""
         if self.given is not None:
             return [self.given[number] for number in numbers]
-        chosen, pods = np.asarray(numbers, np.intp), self.snapshot.pods
-        of, rows, group, beyond = self._victims(chosen)
-        keys: list[NDArray[Any]] = [~beyond, pods.start[rows]]
+        chosen = np.asarray(numbers, np.intp)
+        sizes = self.sizes[chosen]
+        of, ends = np.repeat(np.arange(len(chosen)), sizes), np.cumsum(sizes)
+        place = np.arange(len(of)) + (self.starts[chosen] - ends + sizes)[of]
+        rows, group = self.pods[place], self.group[place]
+        keys: list[NDArray[Any]] = [~self.violating[place], self.snapshot.pods.start[rows]]
         if self.units is not None:
             keys = [rows, *keys, group, -self.units.sizes[group]]
         order = np.lexsort((*keys, -self.priority_of(rows), of))
         victims = victims_in(self.snapshot, rows[order], group[order].tolist())
-        ends = np.cumsum(np.bincount(of, minlength=len(chosen))).tolist()
+        starts, violations = (ends - sizes).tolist(), self.violations[chosen].tolist()
         return [
             Candidate(name, victims[start:end], count)
-            for name, start, end, count in zip(
-                self.names(chosen), [0, *ends], ends, self.violations[chosen].tolist(), strict=False
-            )
+            for name, start, end, count in zip(self.names(chosen), starts, ends.tolist(), violations, strict=True)
         ]
 
     def by_name(self) -> list[Candidate]:
@@ -235,16 +227,6 @@ class Candidates(NamedTuple):
         if self.given is not None:
             return list(self.given)
         return self.objects(np.argsort(self.snapshot.nodes.alphabetical()[self.nodes]))
-
-
-def _groups_that_go(units: Units, pods: Rows, sizes: Rows) -> Rows:
-    """The id of each victim's group if that goes; who could be spared goes with it as well."""
-    group = units.group[pods].astype(np.intp)
-    if units.above is None:
-        return group
-    above, first = units.above[pods], np.repeat(np.arange(len(sizes)) * len(units.sizes), sizes)
-    goes_with = (above > 0) & np.isin(first + above, (first + group)[group > 0])
-    return np.where(goes_with, above, group)
 
 
 CandidateFilter = Callable[[Candidates], NDArray[np.int8]]

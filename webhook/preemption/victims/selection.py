@@ -42,20 +42,16 @@ _SMALL, _MOST_NODES, _MOST_SETS = 3, 8, 1200
 
 
 class _Victims(NamedTuple):
-    """The victims node by node, most important first: of each its node and its row.
-
-    Further whether it is beyond a budget, whether it stands for its unit on the node, and which set it is `of`.
-    """
+    """The victims node by node: of each its node, its row, whether it is beyond a budget, and which set it is `of`."""
 
     nodes: Rows
     pods: Rows
     violating: Mask
-    leads: Mask
     of: Rows
 
 
 _ROWS, _NONE = np.zeros(0, np.intp), np.zeros(0, np.bool_)
-_NO_VICTIMS = _Victims(_ROWS, _ROWS, _NONE, _NONE, _ROWS)
+_NO_VICTIMS = _Victims(_ROWS, _ROWS, _NONE, _ROWS)
 _NOBODY = np.zeros(1, np.bool_)
 
 
@@ -118,9 +114,9 @@ def find_victims(state: PreFilterState, victims: PotentialVictims, nodes: Rows, 
         parts.append(_victims_on(state, victims, meters, _pods_of(victims, nodes[here], elsewhere[here])))  # noqa: PERF401
     if across and (pods := _pods_of(victims, nodes[:_MOST_NODES], elsewhere[:_MOST_NODES])).may_go.any():
         parts.append(_small_sets(state, meters, pods))
-    on, rows, violating, leads, of = map(np.concatenate, zip(*parts, strict=True))
-    candidates = Candidates.on_nodes(state.snapshot, on, rows, violating, units=victims.units, leads=leads, of=of)
-    return _count_elsewhere(candidates, victims.rules) if across or candidates.stands_for is not None else candidates
+    on, rows, violating, of = map(np.concatenate, zip(*parts, strict=True))
+    candidates = Candidates.on_nodes(state.snapshot, on, rows, violating, units=victims.units, of=of)
+    return _count_elsewhere(candidates, victims.rules) if across or candidates.group.any() else candidates
 
 
 def _pods_of(victims: PotentialVictims, nodes: Rows, elsewhere: Rows) -> PodsOfNodes:
@@ -149,12 +145,12 @@ def _count_elsewhere(candidates: Candidates, rules: Rules) -> Candidates:
     budgets = candidates.snapshot.budgets
     if not len(budgets):
         return candidates
-    of, rows = candidates.all_victims()
+    of, rows = candidates.numbers, candidates.pods
     beyond = budgets.violating_by(rows, of, strict=rules.strict_budgets, evicts=rules.evicts)
     violations = np.bincount(of[beyond], minlength=len(candidates.nodes)).astype(np.int64)
     if rules.strict_budgets:
         return candidates.only(violations == 0)
-    return candidates._replace(violations=violations)
+    return candidates._replace(violations=violations, violating=beyond)
 
 
 def _victims_on(state: PreFilterState, victims: PotentialVictims, meters: list[Meter], pods: PodsOfNodes) -> _Victims:
@@ -188,7 +184,6 @@ def _victims_on(state: PreFilterState, victims: PotentialVictims, meters: list[M
         pods.nodes[column],
         pods.rows[step, column],
         violating[step, column] if counts else np.zeros(len(column), np.bool_),
-        pods.leads()[step, column],
         pods.nodes[column],
     )
 
@@ -215,7 +210,7 @@ def _small_sets(state: PreFilterState, meters: list[Meter], pods: PodsOfNodes) -
     enough = _Room(state, meters, sets._replace(may_go=going)).fits_beside()
     of, step = np.nonzero((going & enough).T)
     at, nobody = columns[of], np.zeros(len(of), np.bool_)
-    return _Victims(pods.nodes[at], pods.rows[step, at], nobody, pods.leads()[step, at], state.snapshot.nodes.rows + of)
+    return _Victims(pods.nodes[at], pods.rows[step, at], nobody, state.snapshot.nodes.rows + of)
 
 
 def _put_back(room: _Room, pods: PodsOfNodes, violating: Mask, leaving: Mask | None) -> Mask:

@@ -56,7 +56,7 @@ class Rates:
     def __call__(self, candidates: Candidates) -> NDArray[np.int8]:
         """0 for every candidate within the rates, else why it is rejected."""
         codes = np.zeros(len(candidates.nodes), np.int8)
-        candidate, row = candidates.all_victims()
+        candidate, row = candidates.numbers, candidates.pods
         asked = ~self._state.snapshot.pods.terminating[row]
         candidate, row = candidate[asked], row[asked]
         for counted in self._counted(row):

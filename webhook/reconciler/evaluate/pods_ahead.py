@@ -203,7 +203,7 @@ class PodsAhead:
         a pod goes whose claims may stay in use, or come free for others, the pod may get its devices.
         """
         snapshot, nodes = self.state.snapshot, candidates.nodes
-        leaving = rows_with(leaving, candidates.pods[~candidates.here()])
+        leaving = rows_with(leaving, candidates.pods[~candidates.here() & (candidates.group == 0)])
         going = np.zeros(snapshot.pods.rows, np.bool_)
         going[candidates.pods] = True
         fits = fits_without(prefilter(snapshot, ahead, leaving), going, nodes)
