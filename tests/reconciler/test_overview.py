@@ -8,12 +8,12 @@ import pytest
 from tests.cases import table
 from tests.processor_time import within
 from tests.reconciler.acting import playing
-from tests.reconciler.builders import START, FakeClock, Setting, evicted, node, pod, policy, preemptor
+from tests.reconciler.builders import START, Setting, evicted, node, pod, policy, preemptor
 from tests.reconciler.device_settings import DRIVER, Devices, begun
 from tests.workloads import eventually
-from webhook.kube.instants import rfc3339
-from webhook.kube.object_cache import Change
+from webhook.kube.instants import epoch, rfc3339
 from webhook.kube.objects.cluster_scoped import PriorityClass
+from webhook.kube.objects.meta import key_of
 from webhook.page.html import document, sections
 from webhook.page.model import Leadership, OwnerEvictions, Page
 from webhook.policy.model.policies import Policies
@@ -46,20 +46,16 @@ def told(record, preemptor="default/p"):
     return {"message": "decision", "preemptor": preemptor, "priority": 100} | msgspec.to_builtins(record)
 
 
-def change(old, new):
-    one = new or old
-    return Change("modified", f"default/{one.metadata.name}", old, new)
-
-
 FIRST, SECOND = "0123456789abcdef", "fedcba9876543210"
 
 
 def remembered(*heard):
     """What is remembered of these lines of the log, and of pods on which decisions are written."""
-    history = DecisionHistory(FakeClock().wall)
+    history, pods = DecisionHistory(), {key_of(known): known for known in heard if not isinstance(known, dict)}
     for known in heard:
-        history.told(known) if isinstance(known, dict) else history.changed(change(None, known))
-    return history.decisions()
+        if isinstance(known, dict):
+            history.told(known)
+    return history.decisions(pods, START)
 
 
 def written(record, name="p"):
@@ -104,7 +100,7 @@ def test_forged_decisions_push_out_none_of_this_process():
     forged = [decision(f"forged-{number}", START + (10_000_000 if number % 2 else 60)) for number in range(100)]
     known = remembered(told(decision()), *(written(record, f"f{number}") for number, record in enumerate(forged)))
     assert FIRST in [row.record.plan for row in known]
-    assert max(row.at for row in known) == START + 60
+    assert max(epoch(row.record.at) for row in known) == START + 60
 
 
 def test_what_is_remembered_is_bounded():
@@ -252,7 +248,7 @@ def test_who_goes_together_in_a_decision(victim, headings, cells):
     """The page has a column for groups if a victim goes with one, and one for nodes if a victim is elsewhere."""
     victims = (DecidedVictim(pod="default/a", priority=80, **victim),)
     record = msgspec.structs.replace(decision(), victims=victims)
-    shown = model._decision(Known(record, "default/p", START))
+    shown = model._decision(Known(record, "default/p"))
     markup = str(sections(Page(leadership=Leadership(identity="me", role="leads"), decisions=(shown,)))["decisions"])
     table = markup.partition("<caption>Victims</caption>")[2]
     assert re.findall(r'scope="col"[^>]*>([^<]*)</th>', table)[5:] == headings
@@ -262,7 +258,7 @@ def test_who_goes_together_in_a_decision(victim, headings, cells):
 def test_a_decision_says_how_nodes_are_compared():
     """By the keys that its record has."""
     made = Alternative(node="n1", compared={"victims": "1", "sum of priorities": "80", "earliest start": "not started"})
-    shown = model._decision(Known(msgspec.structs.replace(decision(), selected=made), "default/p", START))
+    shown = model._decision(Known(msgspec.structs.replace(decision(), selected=made), "default/p"))
     assert shown.how_compared == how_compared(made.compared)
     assert "for earliest start, later is better" in shown.how_compared
 

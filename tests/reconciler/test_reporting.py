@@ -166,7 +166,9 @@ def test_evictions_are_counted_in_a_bounded_number_of_series():
     """By policy, rule and namespace; the 51st namespace and further ones are `other`."""
     made = Told()
     for number in (*range(60), 0):
-        made.metrics.evicted("test", "test/opt-in", f"team-{number}")
+        victim, going = pod("a", node="n1", namespace=f"team-{number}"), plan()
+        going.grounds[victim.metadata.uid] = VictimReason("test/opt-in", "it says so", may_go=True)
+        made.victim_asked(going, victim)
     series = made.series("giveway_evictions_total")
     for namespace, count in (("team-0", 2), ("other", 10)):
         assert f'{{namespace="{namespace}",policy="test",rule="test/opt-in"}} {count}.0' in series

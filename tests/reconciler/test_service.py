@@ -84,7 +84,7 @@ async def test_pages_of_a_leader_and_of_a_follower():
             await play.bound("going")
             async with play.reconciling(dry_run=True) as rehearsing:
                 for service in (leader, follower, rehearsing):
-                    await eventually(lambda service=service: service.history.decisions()[0].ending == "bound")
+                    await eventually(lambda service=service: page(service).decisions[0].ending == "bound")
                     await eventually(lambda service=service: page(service).evictions.total == 1)
 
 

@@ -96,7 +96,6 @@ class ReconcilerMetrics(Collector):
         self.group_evictions = counter("giveway_group_evictions", grouped, ["group"])
         told = "Victims told before they are asked to leave, and what came of it: told, ready, expired, left, withdrawn"
         self.notices = counter("giveway_preemption_notices", told, ["outcome"])
-        self._rules, self._namespaces = set[str](), set[str]()
         self.budget_refusals = counter("giveway_budget_refusals", "Evictions a disruption budget refused")
         cleared = "Plans whose nomination the scheduler cleared, as a profile without PostFilter plugins does"
         self.nominations_cleared = counter("giveway_nominations_cleared", cleared, ["scheduler"])
@@ -121,18 +120,6 @@ class ReconcilerMetrics(Collector):
         for workload, count in self.most_evicted():
             gauge.add_metric(workload.split("/", 2), count)
         yield gauge
-
-    def evicted(self, policy: str, rule: str, namespace: str) -> None:
-        """Count a victim. Rules and namespaces beyond the first 50 that had one are counted together, as `other`."""
-        self.evictions.labels(policy, _bounded(self._rules, rule), _bounded(self._namespaces, namespace)).inc()
-
-
-def _bounded(known: set[str], value: str) -> str:
-    """The value as a label, or `other` if there are too many."""
-    if value not in known and len(known) >= _MOST_VALUES:
-        return OTHER
-    known.add(value)
-    return value
 
 
 class Reporter:
@@ -159,6 +146,8 @@ class Reporter:
         """uid of a waiting pod to what was said of it last, and when, in seconds since the epoch; the oldest first."""
         self._clearing: set[str] = set()
         """Schedulers that were found to clear nominations."""
+        self._values: dict[str, set[str]] = {"rule": set(), "namespace": set()}
+        """The values of labels of evictions so far."""
 
     def evaluated(
         self, pod: Pod, outcome: Outcome, plan: Plan | None, *, told: str, seconds: float, wall: float
@@ -199,7 +188,14 @@ class Reporter:
     def victim_asked(self, plan: Plan, pod: Pod) -> None:
         """A victim was asked to leave; the note names a pod of another namespace only if the policy says so."""
         name, grounds = plan.record.policy, plan.grounds.get(pod.metadata.uid)
-        self.metrics.evicted(name, grounds.rule if grounds else "", pod.metadata.namespace)
+        labels = {"rule": grounds.rule if grounds else "", "namespace": pod.metadata.namespace}
+        for label, value in labels.items():
+            known = self._values[label]
+            if value in known or len(known) < _MOST_VALUES:
+                known.add(value)
+            else:
+                labels[label] = OTHER
+        self.metrics.evictions.labels(policy=name, **labels).inc()
         if source := group_of(pod).source:
             self.metrics.group_evictions.labels(source).inc()
         if pod.metadata.uid in plan.notices:

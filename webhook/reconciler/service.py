@@ -68,11 +68,10 @@ class ReconcilerService:
         self.clock = clock or SteadyClock()
         self.policies_since = self.clock.wall()
         """When the policies were taken into use, in seconds since the epoch."""
-        self.history = DecisionHistory(self.clock.wall)
+        self.history = DecisionHistory()
         place = options.lease_namespace, evictions_lease(options.lease_name)
         self._evictions = NOTHING
         self._reading: asyncio.Task[EvictionRecord] | None = None
-        self.state.pods.handlers.append(self.history.changed)
         dropped = self.metrics.events_dropped
         self._recorder = EventRecorder(client, CONTROLLER, self.identity, lambda reason: dropped.labels(reason).inc())
         self._owners = OwnerEvents(client, self._recorder.event)

@@ -87,7 +87,7 @@ def overview(service: ReconcilerService, port: int, surroundings: Surroundings) 
         waiting_total=len(waiting),
         plans=tuple(plan_shown(state, plan, ahead) for plan in plans[:_PLANS]),
         plans_total=len(plans),
-        decisions=tuple(_decision(known) for known in service.history.decisions()[:_DECISIONS]),
+        decisions=tuple(map(_decision, service.history.decisions(state.pods.items(), wall)[:_DECISIONS])),
         evictions=_evictions(service.evictions(), wall),
         policies=_policies(policy_set.policies, service.policies_since, surroundings),
         certificates=surroundings.certificates,
@@ -97,11 +97,13 @@ def overview(service: ReconcilerService, port: int, surroundings: Surroundings) 
 def _waiting(reconciler: Reconciler, marked: Iterable[Pod]) -> list[WaitingPod]:
     """The queue of a process that leads, who is tried first; the same as the pods tell it to another one."""
     if not reconciler.leading:
-        pods = [pod for pod in marked if unschedulable_since(pod) is not None]
-        return [
-            WaitingPod(pod=key_of(pod), priority=pod.spec.priority or 0, state="pending", reason=_unplaced_because(pod))
-            for pod in sorted(pods, key=lambda pod: (-(pod.spec.priority or 0), key_of(pod)))
-        ]
+        waiting = []
+        for pod in marked:
+            if unschedulable_since(pod) is not None:
+                said = [row.message for row in pod.status.conditions or () if row.type == "PodScheduled"]
+                priority, reason = pod.spec.priority or 0, (said and said[0]) or ""
+                waiting.append(WaitingPod(pod=key_of(pod), priority=priority, state="pending", reason=reason))
+        return sorted(waiting, key=lambda row: (-row.priority, row.pod))
     wall, now, entries = reconciler.clock.wall(), reconciler.clock.monotonic(), reconciler.queue.entries.values()
     return [
         WaitingPod(
@@ -114,11 +116,6 @@ def _waiting(reconciler: Reconciler, marked: Iterable[Pod]) -> list[WaitingPod]:
         )
         for entry in sorted(entries, key=lambda entry: (-entry.priority, entry.created, entry.key))
     ]
-
-
-def _unplaced_because(pod: Pod) -> str:
-    said = (condition.message for condition in pod.status.conditions or () if condition.type == "PodScheduled")
-    return next(said, "") or ""
 
 
 def written_plans(state: State, pods: Iterable[Pod], ahead: float) -> list[Plan]:
