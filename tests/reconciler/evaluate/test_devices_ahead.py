@@ -109,11 +109,10 @@ def test_what_was_emptied_for_a_pod_of_lower_priority(wanted: int):
         assert "it is kept for default/lower of priority 100" in outcome.reason
 
 
-@pytest.mark.parametrize("owner", [None, ("Job", "j")], ids=["alone", "its controller puts another one in its place"])
-def test_a_claim_that_may_stay_in_use_may_be_freed_for_others(owner: tuple[str, str] | None):
-    """Nobody is evicted for its devices, and no room is made that a pod in front takes with them."""
+def test_the_room_beside_a_claim_goes_to_a_pod_in_front():
+    """Nobody is evicted for room that a pod in front takes with the devices there."""
     setting = Devices(n1=1)
-    setting.add(pod("n1-0", "5", node="n1", annotations={}, owner=owner, spec=uses("c-n1-0")))
+    setting.add(pod("n1-0", "5", node="n1", annotations={}, spec=uses("c-n1-0")))
     setting.claim(claim("c-first"))
     setting.add(pod("first", "5", priority=200, spec=uses("c-first")))
     assert isinstance(setting.evaluate(preemptor("p", "6")), Unschedulable)

@@ -34,7 +34,9 @@ def waits(setting: Devices, count: int, *, priority: int = 10, looked_at: bool =
     setting.add(pod("other", "100m", priority=priority, conditions=conditions, spec={**uses("c-other"), **spec}))
 
 
-FIRST = "default/other of priority {}, which waits, would take a part of the devices of n1"
+FIRST = (
+    "on n1 devices come free one by one, and default/other of priority {}, which waits, would take a part of them first"
+)
 
 
 @table(
@@ -82,7 +84,9 @@ def test_a_candidate_behind_many_others():
     outcome = setting.evaluate(setting.wants("p", 2))
     assert isinstance(outcome, Evicts), outcome
     assert outcome.node == "n11"
-    assert "default/other of priority 10, which waits, would take a part of the devices of n00" in outcome.because
+    assert outcome.because.startswith(
+        "on n00 devices come free one by one, and default/other of priority 10, which waits,"
+    )
 
 
 @pytest.mark.parametrize("fills", [False, True], ids=["room for both", "the preemptor fills the node"])
@@ -98,7 +102,7 @@ def test_where_they_come_free_one_by_one_everywhere(fills: bool):
         return
     assert isinstance(outcome, Unschedulable)
     assert outcome.reason == (
-        "wherever devices can be freed they come free one by one, and default/other of priority 10, which waits, would"
+        "wherever room can be made, devices come free one by one, and default/other of priority 10, which waits, would"
         " take a part of them first"
     )
     one_device = setting.evaluate(setting.wants("one", 1))

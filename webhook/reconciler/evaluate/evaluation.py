@@ -28,7 +28,6 @@ from webhook.preemption.victims.candidates import Candidate, Victim
 from webhook.preemption.victims.eligible import protection_ends
 from webhook.preemption.victims.rules import EXPENDABLE, Rules, VictimReason
 from webhook.reconciler.clock import Now
-from webhook.reconciler.evaluate.devices_ahead import ONE_BY_ONE, DevicesAhead
 from webhook.reconciler.evaluate.evaluator import Evaluator
 from webhook.reconciler.evaluate.extender_client import UnaskedError
 from webhook.reconciler.evaluate.limits import BEYOND_BUDGET, NOT_NOW, too_large, within_budgets
@@ -43,8 +42,7 @@ from webhook.reconciler.evaluate.outcomes import (
     Unschedulable,
     Waits,
 )
-from webhook.reconciler.evaluate.pods_ahead import AHEAD, PodsAhead, blocked_text
-from webhook.reconciler.evaluate.room import rows_without
+from webhook.reconciler.evaluate.pods_ahead import AHEAD, PodsAhead
 from webhook.reconciler.evaluate.victim_exclusions import (
     LimitsNow,
     among_last_resort,
@@ -102,7 +100,7 @@ class Evaluation:
     def _alone(self, pod: Pod) -> Outcome:
         """What to do for one preemptor."""
         policy, limits, state = self._policy, self._limits, self._evaluator.state
-        ahead = self._evaluator.pods_ahead((pod,), self._at, self._promised)
+        ahead = PodsAhead(self._evaluator, (pod,), self._at, self._promised)
         # 1. Decide, with the pods excluded that evicting would not remove, or must not now.
         in_front = () if pod.spec.node_name else (ahead,)  # room beside a pod that grows is its own at once
         filters = in_front if policy.eviction is EvictionMode.DELETE else (within_budgets, *in_front)
@@ -126,18 +124,17 @@ class Evaluation:
         if not decision.eligible:
             return Unschedulable(decision.reason, due=self._schedule_begins())
         # 4. Evict, if a node was selected and not too many plans have evicted for it in vain.
-        chosen, why = DevicesAhead(ahead, pod, now=self._at.wall).choose(decision)
-        outcome: Outcome = Unschedulable(why, behind=True)
+        chosen = ahead.first_left(decision)
         if chosen is not None:
-            outcome = self._on_best_node(decision, chosen, why)
-        elif not why:
+            outcome = self._on_best_node(decision, chosen, ahead)
+        else:
             outcome = limits.kept_from(self._hopeless(pod, decision, ahead))
         # 5. If nothing helps, a plan may wait as long as it lasts for pods that take longer to leave.
         if not isinstance(outcome, Unschedulable):
             return outcome
         later = self._evaluator.room_within(policy.plan_timeout, self._at)
         waits = self._wait(pod, decision, later, ahead) if len(later) > len(self._leaving) else None
-        return waits or replace(outcome, behind=outcome.behind or ahead.blocking is not None)
+        return waits or replace(outcome, behind=bool(ahead.blocking))
 
     def _together(self) -> Outcome:
         """What to do for the members of a gang together (docs/semantics.md D12)."""
@@ -182,7 +179,7 @@ class Evaluation:
         """
         limits, snapshot, objection = self._limits, self._evaluator.state.snapshot, None
         # Pods that a plan has yet to ask do not count as leaving: that plan may end because of this gang, and they stay
-        leaving = rows_without(self._leaving, self._evaluator.staying(self._promised.planned))
+        leaving = np.setdiff1d(self._leaving, self._evaluator.staying(self._promised.planned))
         decided = partial(
             decide_gang,
             snapshot,
@@ -215,28 +212,27 @@ class Evaluation:
         return objection
 
     def _taker(self, decision: GangDecision, victims: Rows, leaving: Rows) -> tuple[str, str] | None:
-        """The first node on which others take room or devices that the members need, and who; None if there is none."""
+        """The first node that is not left to the members that would go there, and why; None if there is none."""
         evaluator, pods, ready = self._evaluator, self._evaluator.state.snapshot.pods, self._members.ready
-        somebody = self._promised.held or evaluator.pods_ahead(ready, self._at).anybody
         members: dict[str, list[Pod]] = {}
         for pod, node in decision.placements:
             members.setdefault(node, []).append(pod)
         for node, together in members.items():
-            ahead = evaluator.pods_ahead(together, self._at, self._promised, others=ready)
+            ahead = PodsAhead(evaluator, together, self._at, self._promised, others=ready)
             row = evaluator.state.snapshot.nodes.find(node)
             going, coming = (rows[pods.node[rows] == row] for rows in (victims, leaving))
-            if somebody and ahead.taken(going if len(going) else coming, held=bool(len(going))):
-                return node, f"where evicting pods makes room, {blocked_text(ahead.blocking)}"
-            devices = (DevicesAhead(ahead, pod, now=self._at.wall) for pod in together if len(going))
-            if who := next(filter(None, (needs.taker(node, going) for needs in devices)), ""):
-                return node, ONE_BY_ONE.format(who)
+            if why := ahead.taker(node, going if len(going) else coming, evicts=bool(len(going))):
+                return node, f"where evicting pods makes room, {why}"
         return None
 
-    def _on_best_node(self, decision: Decision, chosen: Candidate, why: str) -> Evicts | Waits | Unschedulable:
-        """Evict the victims of the chosen candidate; `why` says why it is not a better one, empty if it is the best."""
+    def _on_best_node(self, decision: Decision, chosen: Candidate, ahead: PodsAhead) -> Evicts | Waits | Unschedulable:
+        """Evict the victims of the chosen candidate, the best one, or the best one of which nobody takes devices."""
         scores = decision.scores(_SHOWN + 1)
         own = next((score for score in scores if score.node == chosen.node), None)
         others = [score for score in scores if score.node != chosen.node][:_SHOWN]
+        because = preferred_because(own, others[0]) if own and others else ""
+        if decision.selected is not None and chosen.node != decision.selected.node:
+            because = f"on {decision.selected.node} {ahead.blocking}"
         return self._reserves(
             [chosen.node],
             chosen.victims,
@@ -244,7 +240,7 @@ class Evaluation:
             candidates=decision.candidate_count,
             selected=_alternative(own) if own else None,
             alternatives=tuple(map(_alternative, others)),
-            because=why or (preferred_because(own, others[0]) if own and others else ""),
+            because=because,
             room=decision.made_room(chosen),
         )
 
@@ -261,7 +257,7 @@ class Evaluation:
         if not waits and (too_many := self._limits.too_many(self._attempts)) is not None:
             return too_many
         pods = tuple(pod for key in keys if (pod := state.pods.get(key)) is not None)
-        leaving = rows_without(self._leaving, state.snapshot.pod_rows(keys))
+        leaving = np.setdiff1d(self._leaving, state.snapshot.pod_rows(keys))
         there = np.isin(state.snapshot.pods.node[leaving], state.snapshot.nodes.rows_of(nodes))
         outcome = (Waits if waits else Evicts)(
             node=nodes[0],
@@ -288,11 +284,11 @@ class Evaluation:
         state, snapshot, planned = self._evaluator.state, self._evaluator.state.snapshot, self._promised.planned
         unasked = snapshot.pod_rows([key for key in planned if decision.may_go(key)])
         theirs = self._evaluator.staying([key for key in planned if not decision.may_go(key)])
-        rest, own = rows_without(leaving, unasked), dict[str, Rows]()
+        rest, own = np.setdiff1d(leaving, unasked), dict[str, Rows]()
         for node in nodes:
             among = unasked[snapshot.pods.node[unasked] == snapshot.nodes.find(node)]
             needed = victims_needed(snapshot, pod, node, among, without=rest) if len(among) else among
-            sure = np.append(rows_without(rest, theirs), needed)
+            sure = np.append(np.setdiff1d(rest, theirs), needed)
             if not (len(needed) and len(theirs)) or fits_on(snapshot, pod, node, without=sure):
                 own[node] = needed
         # 2. A nomination where pods in front take the room would take it from others in vain.
@@ -321,7 +317,7 @@ class Evaluation:
         never, makes_room = too_large(rejections), "wherever evicting pods makes room,"
         reasons = {
             f"{makes_room} more would have to go at once than limits.{never} ever allows": bool(never),
-            f"wherever room can be made, {blocked_text(ahead.blocking)}": ahead.blocking is not None,
+            f"wherever room can be made, {ahead.blocking}": bool(ahead.blocking),
             f"{makes_room} a disruption budget keeps one of them": BEYOND_BUDGET in rejections,
             f"{makes_room} more would have to go than the policy's limits allow now": NOT_NOW in rejections,
         }

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 
 import numpy as np
 from numpy.typing import NDArray
 
 from webhook.kube.objects.pod import Pod
 from webhook.policy.model.preemption import PreemptionPolicy
-from webhook.preemption.decision import fits, fits_on, victims_needed
+from webhook.preemption.decision import fits_on
 from webhook.preemption.filters.filtering import NO_PODS
-from webhook.preemption.snapshot.pod_info import for_any_node
 from webhook.reconciler.clock import MeasuringClock, Now
-from webhook.reconciler.evaluate.devices_ahead import DevicesAhead
-from webhook.reconciler.evaluate.outcomes import NOTHING_PROMISED, Promised
-from webhook.reconciler.evaluate.pods_ahead import PodsAhead, blocked_text
-from webhook.reconciler.evaluate.room import rows_with, rows_without
 from webhook.reconciler.evaluate.scheduler_activity import SchedulerActivity
 from webhook.reconciler.evaluate.victim_exclusions import in_vain, owned
 from webhook.reconciler.evictions.log import EvictionLog
@@ -41,45 +35,6 @@ class Evaluator:
         """What was asked since the last event: which pod fits on which node without which others."""
         self._asked_at = -1
 
-    def pods_ahead(
-        self,
-        pods: Sequence[Pod],
-        at: Now,
-        promised: Promised = NOTHING_PROMISED,
-        *,
-        own: Collection[str] = (),
-        others: Collection[Pod] = (),
-    ) -> PodsAhead:
-        """Which candidates are left to pods placed together, with `own` plans by id, and `others` of their gang."""
-
-        def is_overdue(ahead: Pod) -> bool:
-            fitting = fits(self.state.snapshot, for_any_node(ahead))
-            return self.schedulers.overdue(ahead, fits=bool(fitting), now=at.monotonic)
-
-        leaving = self.leaving_within(math.inf, at)
-        return PodsAhead(self.state, pods, is_overdue, leaving, held=promised.held, own=own, others=others)
-
-    def taken_by(
-        self, pod: Pod, policy: PreemptionPolicy, node: str, victims: Rows, *, plans: Collection[str], at: Now
-    ) -> str:
-        """Which pod in front takes the room on a node once the victims are gone; empty if it is left to the pod.
-
-        The victims go for the `plans` (by id) of the pod and of the other members of its gang. As in the decision, pods
-        that leave anyway are gone then, too, if the plan counts on them.
-        """
-        ahead, snapshot = self.pods_ahead((pod,), at, own=plans), self.state.snapshot
-        there = victims[snapshot.pods.node[victims] == snapshot.nodes.find(node)]
-        if not len(there) or not ahead.anybody:
-            return ""
-        leaving = rows_without(self.leaving_soon(policy, at), there)
-        leaving = leaving[snapshot.pods.node[leaving] == snapshot.nodes.find(node)]
-        needed = victims_needed(snapshot, pod, node, leaving, without=there) if len(leaving) else leaving
-        rows = np.concatenate([there, needed])
-        devices = DevicesAhead(ahead, pod, now=at.wall)
-        if ahead.taken(rows) or devices.taker(node, rows, parts=False):
-            return blocked_text(ahead.blocking)
-        return ""
-
     def exclusions(self, now: float) -> NDArray[np.bool_]:
         """The pods, by row, that evicting does not help now, whatever the rules say."""
         return in_vain(self.state, self.log, now)
@@ -91,7 +46,7 @@ class Evaluator:
     def room_within(self, seconds: float, at: Now) -> Rows:
         """Rows of pods whose room comes up by then. An owner that puts its pods back takes their room at once."""
         rows, (_, owners) = self.leaving_within(seconds, at), self.log.excluded(at.monotonic)
-        return rows_without(rows, self.state.snapshot.pod_rows(owned(self.state, owners))) if len(rows) else rows
+        return np.setdiff1d(rows, self.state.snapshot.pod_rows(owned(self.state, owners))) if len(rows) else rows
 
     def leaving_within(self, seconds: float, at: Now) -> Rows:
         """The rows of the pods that will be gone from their nodes by then; a long overdue pod is not counted on."""
@@ -114,7 +69,7 @@ class Evaluator:
     def has_room(self, pod: Pod, node: str, *, but: Collection[str] = ()) -> bool:
         """Whether the pod fits on the node once every pod that is leaving is gone, and `but` for these pods."""
         snapshot = self.state.snapshot
-        return self._fits(pod, node, rows_with(snapshot.pods.leaving(), snapshot.pod_rows(but)))
+        return self._fits(pod, node, np.union1d(snapshot.pods.leaving(), snapshot.pod_rows(but)))
 
     def _fits(self, pod: Pod, node: str, without: Rows) -> bool:
         """Whether the pod fits without the pods in these rows: worked out once between two events, for the same pod."""

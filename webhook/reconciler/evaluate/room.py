@@ -61,23 +61,6 @@ def count_on(candidates: Candidates, names: Iterable[str]) -> Ints:
     return np.bincount(columns[columns >= 0], minlength=len(candidates.nodes))
 
 
-def times_in(free: Ints, need: Ints) -> Ints:
-    """How many times something fits into what is free, by candidate."""
-    wanted = need > 0
-    times: Ints = (free[wanted] // need[wanted][:, None]).min(axis=0)
-    return np.maximum(times, 0)
-
-
-def rows_with(rows: Rows, others: Rows) -> Rows:
-    """The rows and the others, each once; mostly there are no others."""
-    return np.union1d(rows, others).astype(np.intp) if len(others) else rows
-
-
-def rows_without(rows: Rows, others: Rows) -> Rows:
-    """The rows that are not among the others, in their order; mostly there are no others."""
-    return rows[~np.isin(rows, others)] if len(others) else rows
-
-
 def share_no_node(snapshot: Snapshot, incoming: PodInfo, other: Pod, nodes: Rows) -> NDArray[np.bool_]:
     """On which of the nodes (rows) the two pods cannot be together.
 

@@ -29,7 +29,6 @@ from webhook.preemption.victims.rules import Rules
 from webhook.reconciler.clock import Now
 from webhook.reconciler.evaluate.limits import NOT_NOW, Rates
 from webhook.reconciler.evaluate.outcomes import Evicts, Unschedulable, Waits
-from webhook.reconciler.evaluate.room import rows_without
 from webhook.reconciler.evictions.log import BARE, EvictionLog, name_of
 from webhook.reconciler.state.state import State
 
@@ -101,7 +100,7 @@ class LimitsNow:
     def excluded(self, leaving: Rows) -> Mask:
         """The pods that may not go now; also those of used-up rates, and those that leave, but are not `leaving`."""
         state, snapshot, pods, left = self._state, self._state.snapshot, self._state.snapshot.pods, self.left
-        excluded: Mask = self.exclusions | mask_of(state, rows_without(pods.leaving(), leaving))
+        excluded: Mask = self.exclusions | mask_of(state, np.setdiff1d(pods.leaving(), leaving))
         if left.again is not None:
             excluded |= bool(left.used_up("perCluster"))
             excluded[snapshot.pod_rows(owned(state, (*left.used_up("perOwner"), *left.used_up("perWorkload"))))] = True

@@ -27,7 +27,7 @@ from webhook.preemption.victims.eligible import potential_victims
 from webhook.reconciler.clock import Now
 from webhook.reconciler.evaluate.evaluator import Evaluator
 from webhook.reconciler.evaluate.limits import beyond_budget
-from webhook.reconciler.evaluate.room import rows_without
+from webhook.reconciler.evaluate.pods_ahead import taken_by
 from webhook.reconciler.plans.actions import Do, End, Ending, PodRequest, Spare, Step, Verb, Wait
 from webhook.reconciler.plans.plan import Member, Plan, PlanIndex, remaining
 from webhook.reconciler.plans.room import (
@@ -225,13 +225,13 @@ class _Look:
             # 2. A pod in front would take the room.
             if fresh and not plan.record.resize:
                 counted = np.array([row for uid, row in victims.items() if uid not in plan.unneeded], np.intp)
-                if why := self.evaluator.taken_by(pod, policy, member.node, counted, plans={plan.id}, at=self.at):
+                if why := taken_by(self.evaluator, pod, policy, member.node, counted, plans={plan.id}, at=self.at):
                     return End(Ending.OUTDATED, why)
         # 3. Nobody is needed any more, or not everybody.
         if free and not lacking:
             return Spare(free, "it fits without further evictions by now")
         wait = min(policy.wait_for_terminating, plan.deadline - self.now)
-        leaving = rows_without(self.evaluator.room_within(wait, self.at), self._promised())
+        leaving = np.setdiff1d(self.evaluator.room_within(wait, self.at), self._promised())
         begun = np.array([row for uid, row in victims.items() if uid not in free | plan.unneeded], np.intp)
         without = np.setdiff1d(np.append(leaving, begun), among)
         rules, staying = self.context.policy_set.rules[policy.name], free

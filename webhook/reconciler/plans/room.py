@@ -30,7 +30,6 @@ from webhook.preemption.snapshot.pod_view import grace_of
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.reconciler.clock import Now
 from webhook.reconciler.evaluate.evaluator import Evaluator
-from webhook.reconciler.evaluate.room import rows_with
 from webhook.reconciler.plans.plan import Member, Plan, PlanIndex
 from webhook.reconciler.preemptors import grace_under
 from webhook.reconciler.state.annotations import PlanVictim
@@ -139,7 +138,7 @@ def returning_owners(evaluator: Evaluator, plan: Plan, member: Member, index: Pl
     back = {key_of(pod): pod for pod in there if is_put_back(pod)}
     if preemptor is None or not back or not evaluator.has_room(preemptor, node, but=[*others, *back]):
         return owners
-    gone = rows_with(snapshot.pods.leaving(), snapshot.pod_rows(others))
+    gone = np.union1d(snapshot.pods.leaving(), snapshot.pod_rows(others))
     needed = victims_needed(snapshot, preemptor, node, snapshot.pod_rows(back), without=gone)
     names, namespaces = snapshot.pods.names, snapshot.pods.namespaces
     return owners | {workload_of(back[f"{namespaces[row]}/{names[row]}"]) for row in needed.tolist()}
@@ -162,7 +161,7 @@ def to_displace(state: State, plan: Plan) -> list[Pod]:
         lower.sort(key=lambda pod: (-(pod.spec.priority or 0), pod.metadata.creation_timestamp or "", key_of(pod)))
         undecided = {key_of(pod) for pod in lower}
         for pod in lower:
-            without = rows_with(leaving, snapshot.pod_rows(undecided))
+            without = np.union1d(leaving, snapshot.pod_rows(undecided))
             if fits_on(snapshot, pod, member.node, without=without):
                 undecided.discard(key_of(pod))
             else:
