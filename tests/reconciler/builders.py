@@ -90,12 +90,26 @@ def pod(
     return msgspec.convert(body, Pod)
 
 
+def four_victims(*leaving: str) -> list[Pod]:
+    """Four pods of 2 CPU on node n1, which they fill, the least important last; these are gone in 20 seconds."""
+    gone = {name: rfc3339(START + 20) for name in leaving}
+    starts = {f"v{number}": rfc3339(START - 4000 + number) for number in range(4)}
+    return [pod(name, node="n1", start=start, deleted=gone.get(name)) for name, start in starts.items()]
+
+
 _FIELDS = {
     **{field: ("metadata", field) for field in ("namespace", "uid", "labels", "annotations")},
     **{field: ("status", field) for field in ("phase", "conditions")},
     "start": ("status", "startTime"),
     "nominated": ("status", "nominatedNodeName"),
 }
+
+
+def only_on(host: str, **more: Any) -> dict[str, Any]:
+    """The spec of a pod that is made for one node, as those of a DaemonSet; more are fields of the term."""
+    term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [host]}], **more}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+    return {"affinity": {"nodeAffinity": required}}
 
 
 def names(outcome: Evicts) -> list[str]:

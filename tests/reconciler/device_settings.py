@@ -24,6 +24,15 @@ def uses(name: str) -> dict[str, Any]:
     return {"resourceClaims": [{"name": "r", "resourceClaimName": name}]}
 
 
+TEMPLATE = {"resourceClaims": [{"name": "r", "resourceClaimTemplateName": "t"}]}
+"""What a pod's spec says to get a claim of its own."""
+
+
+def holder(name: str, cpu: str = "100m", *, on: str = "n1", **fields: Any) -> Pod:
+    """A pod with the devices of claim `c-NAME`, if nothing else is said; only the policy says that it may go."""
+    return pod(name, cpu, node=on, annotations={}, **{"spec": uses(f"c-{name}"), **fields})
+
+
 class Devices(Setting):
     """Nodes with devices, each held by a pod of its own, `NODE-N`."""
 
@@ -35,7 +44,7 @@ class Devices(Setting):
             devices = [{"name": f"d{number}"} for number in range(count)]
             caches[RESOURCE_SLICE].take(host, building.resource_slice(host, host, devices))
             for number in range(count):
-                self.add(pod(f"{host}-{number}", "100m", node=host, annotations={}, spec=uses(f"c-{host}-{number}")))
+                self.add(holder(f"{host}-{number}", on=host))
                 self.claim(claim(f"c-{host}-{number}", held=(f"d{number}",), on=host, by=(f"{host}-{number}",)))
 
     def claim(self, one: ResourceClaim) -> None:

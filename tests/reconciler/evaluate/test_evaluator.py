@@ -1,27 +1,34 @@
 """What is done for one preemptor: nothing, wait, evict, or nothing that helps."""
 
-from typing import Any
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import pytest
 
 from tests.cases import table
-from tests.reconciler.builders import START, Setting, budget, evicted, names, node, pod, policy, preemptor
+from tests.reconciler.builders import START, Setting, evicted, four_victims, names, node, pod, policy, preemptor
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects.pod import Pod
 from webhook.policy.model.limits import Limits, Rate
-from webhook.policy.model.preemption import Protection
+from webhook.policy.model.preemption import PreemptionPolicy, Protection
 from webhook.policy.model.schedule import Schedule
-from webhook.policy.model.values import PROTECTION_DURATION
+from webhook.policy.model.values import CAN_BE_PREEMPTED, PROTECTION_DURATION
 from webhook.preemption.ranking import RANKING
 from webhook.preemption.victims.costs import COST_KEYS
-from webhook.reconciler.evaluate.outcomes import Evicts, Fits, Unschedulable, Waits
+from webhook.reconciler.evaluate.outcomes import Evicts, Fits, Waits
 
 
-def full(*more, under=None) -> Setting:
-    """One node of 8 CPU, full of four victims of 2 CPU."""
-    setting = Setting(node("n1"), under=under)
-    setting.add(*(pod(f"v{number}", node="n1", start=rfc3339(START - 4000 + number)) for number in range(4)), *more)
+def on_nodes(*pods: Pod, number: int = 2, under: PreemptionPolicy | None = None) -> Setting:
+    """So many nodes of 8 CPU, with these pods."""
+    setting = Setting(*(node(f"n{each + 1}") for each in range(number)), under=under)
+    setting.add(*pods)
     return setting
+
+
+def full(**fields: Any) -> Setting:
+    """A full node, under a policy with these fields."""
+    return on_nodes(*FULL, number=1, under=policy(**fields))
 
 
 # START is 08:00 UTC.
@@ -40,13 +47,18 @@ def nominee(name: str, cpu: str, on: str, priority: int) -> Pod:
     return preemptor(name, cpu, priority=priority, nominated=on)
 
 
-FULL = [pod(f"v{number}", node="n1", start=rfc3339(START - 4000 + number)) for number in range(4)]
-"""Four victims of 2 CPU, the least important last."""
+def half_leaves(after: float) -> list[Pod]:
+    """Two of four victims are gone so many seconds from now."""
+    return [*FULL[2:], *(leaves(f"v{number}", after, "2") for number in (0, 1))]
+
+
+FULL = four_victims()
 KEPT = pod("kept", "8", node="n2", priority=2_000_003_000)
 B = pod("b", "8", node="n2", priority=10)
 SLOW = leaves("slow", 295)
 QUICK = pod("quick", "8", node="n2", spec={"terminationGracePeriodSeconds": 1})
 STATIC = ("Node", "n1")
+AGENT = pod("agent", "4", node="n1", priority=1, owner=("DaemonSet", "d"))
 
 
 def told(outcome: Any) -> str:
@@ -62,127 +74,110 @@ def told(outcome: Any) -> str:
             return "nobody"
 
 
-@table(
-    "pods, asks, fields, expected",
-    ("it fits", [B], {}, {}, "fits on n1"),
-    ("as few as needed, the least important", [*FULL, KEPT], {}, {}, "v2 v3 on n1"),
-    (
-        "pods that leave make the room",
-        [*FULL[2:], *(leaves(f"v{number}", 5, "2") for number in (0, 1)), B],
-        *({}, {}, "waits for 2 on n1"),
+class Case(NamedTuple):
+    """The pods of two nodes of 8 CPU; what is done for a preemptor that asks for this, under a policy with these."""
+
+    pods: list[Pod]
+    expected: str
+    asks: Mapping[str, Any] = MappingProxyType({})
+    fields: Mapping[str, Any] = MappingProxyType({})
+
+
+CASES = {
+    "it fits": Case([B], "fits on n1"),
+    "as few as needed, the least important": Case([*FULL, KEPT], "v2 v3 on n1"),
+    "pods that leave make the room": Case([*half_leaves(5), B], "waits for 2 on n1"),
+    "the same outside the schedule": Case(
+        [*half_leaves(5), KEPT], "waits for 2 on n1", fields={"schedule": daily(10, 1)}
     ),
-    (
-        "the same outside the schedule",
-        [*FULL[2:], *(leaves(f"v{number}", 5, "2") for number in (0, 1)), KEPT],
-        *({}, {"schedule": daily(10, 1)}, "waits for 2 on n1"),
-    ),
-    (
-        "they leave in a day",
-        [*FULL[2:], *(leaves(f"v{number}", 100_000, "2") for number in (0, 1)), KEPT],
-        *({}, {}, "v2 v3 on n1"),
-    ),
-    (
-        "they are overdue",
-        [*FULL[2:], *(leaves(f"v{number}", -100_000, "2") for number in (0, 1)), KEPT],
-        *({}, {}, "v2 v3 on n1"),
-    ),
-    ("a second of grace instead of 295 s", [SLOW, QUICK], {}, {}, "quick on n2"),
-    *(
-        (f"waits for {wait:g} s", [SLOW, QUICK], {}, {"wait_for_terminating": wait}, expected)
-        for wait, expected in (
-            (300.0, "waits for 1 on n1"),
-            (295.0, "waits for 1 on n1"),
-            (294.0, "quick on n2"),
-            (0.0, "quick on n2"),
-        )
-    ),
-    ("nothing else helps: within the plan's time", [SLOW, KEPT], {}, {}, "waits for 1 on n1"),
-    ("nothing else helps: after the plan's time", [leaves("slow", 305), KEPT], {}, {}, "nobody"),
-    ("a plan shorter than that", [leaves("slow", 10), KEPT], {}, {"plan_timeout": 5.0}, "nobody"),
-    (
-        "room of a pod that leaves is used first, however important it is",
+    "they leave in a day": Case([*half_leaves(100_000), KEPT], "v2 v3 on n1"),
+    "they are overdue": Case([*half_leaves(-100_000), KEPT], "v2 v3 on n1"),
+    "a second of grace instead of 295 s": Case([SLOW, QUICK], "quick on n2"),
+    **{
+        f"waits for {wait:g} s": Case([SLOW, QUICK], expected, fields={"wait_for_terminating": wait})
+        for wait, expected in {295.0: "waits for 1 on n1", 294.0: "quick on n2", 0.0: "quick on n2"}.items()
+    },
+    "nothing else helps: within the plan's time": Case([SLOW, KEPT], "waits for 1 on n1"),
+    "nothing else helps: after the plan's time": Case([leaves("slow", 305), KEPT], "nobody"),
+    "a plan shorter than that": Case([leaves("slow", 10), KEPT], "nobody", fields={"plan_timeout": 5.0}),
+    "room of a pod that leaves is used first, however important it is": Case(
         [leaves("a", 5, "4", priority=90), *(pod(name, node="n1", priority=10) for name in "bc"), KEPT],
-        *({"cpu": "6"}, {}, "c on n1"),
+        "c on n1",
+        {"cpu": "6"},
     ),
-    ("a static pod", [pod("a", "6", node="n1", owner=STATIC), KEPT], {}, {}, "nobody"),
-    (
-        "a pod that somebody calls static",
-        [pod("a", "6", node="n1", owner=STATIC, spec={"serviceAccountName": "default"}), KEPT],
-        *({}, {}, "a on n1"),
+    "a static pod": Case([pod("a", "6", node="n1", owner=STATIC), KEPT], "nobody"),
+    "a pod that somebody calls static": Case(
+        [pod("a", "6", node="n1", owner=STATIC, spec={"serviceAccountName": "default"}), KEPT], "a on n1"
     ),
-    (
-        "a DaemonSet's pod is the last resort on its node, too",
-        [pod("agent", "4", node="n1", priority=1, owner=("DaemonSet", "d")), pod("w", "4", node="n1"), KEPT],
-        *({"cpu": "4"}, {}, "w on n1"),
+    "a DaemonSet's pod is the last resort on its node, too": Case(
+        [AGENT, pod("w", "4", node="n1"), KEPT], "w on n1", {"cpu": "4"}
     ),
-    *(
-        (
-            f"a system-critical pod of priority {priority}",
-            [pod("a", "6", node="n1", priority=priority), KEPT],
-            *({"priority": 2_000_002_000}, {}, "nobody"),
+    "a DaemonSet's pod is the last resort on other nodes": Case(
+        [AGENT, pod("w", "6", node="n2", priority=90)], "w on n2", {"cpu": "6"}
+    ),
+    "nobody else could go than a DaemonSet's pod": Case([AGENT, KEPT], "agent on n1", {"cpu": "6"}),
+    **{
+        f"a system-critical pod of priority {priority}": Case(
+            [pod("a", "6", node="n1", priority=priority), KEPT], "nobody", {"priority": 2_000_002_000}
         )
         for priority in (2_000_000_000, 2_000_001_000)
-    ),
-    (
-        "a pod of another scheduler",
-        [pod("a", "6", node="n1", spec={"schedulerName": "volcano"}), KEPT],
-        *({}, {}, "nobody"),
-    ),
-    ("it is nominated already", [*FULL, KEPT], {"nominated": "n1"}, {}, "v2 v3 on n1"),
-    ("a pod with an impossible amount", [*FULL, pod("odd", "-5", node="n1"), KEPT], {}, {}, "v2 v3 on n1"),
-    (
-        "protected by the policy alone",
+    },
+    "a pod of another scheduler": Case([pod("a", "6", node="n1", spec={"schedulerName": "volcano"}), KEPT], "nobody"),
+    "it is nominated already": Case([*FULL, KEPT], "v2 v3 on n1", {"nominated": "n1"}),
+    "a pod with an impossible amount": Case([*FULL, pod("odd", "-5", node="n1"), KEPT], "v2 v3 on n1"),
+    "protected by the policy alone": Case(
         [pod("a", "6", node="n1", start=rfc3339(START)), KEPT],
-        *({}, {"protection": Protection(default=60.0)}, "nobody"),
+        "nobody",
+        fields={"protection": Protection(default=60.0)},
     ),
-    *(
-        (
-            f"room that comes up under a lower nomination: {cpu} of 8 CPU",
-            [leaves("a", 5), B, nominee("low", "1", "n1", 90)],
-            *({"cpu": cpu}, {}, "waits for 1 on n1"),
+    **{
+        f"room that comes up under a lower nomination: {cpu} of 8 CPU": Case(
+            [leaves("a", 5), B, nominee("low", "1", "n1", 90)], "waits for 1 on n1", {"cpu": cpu}
         )
         for cpu in ("1", "7", "8")
-    ),
-    (
-        "a lower nomination keeps its place if another node does",
+    },
+    "a lower nomination keeps its place if another node does": Case(
         [leaves("a", 5), leaves("b", 0, on="n2"), *(nominee(f"l{n}", str(6 * n - 4), f"n{n}", 90) for n in (1, 2))],
-        *({"cpu": "6"}, {}, "waits for 1 on n1"),
+        "waits for 1 on n1",
+        {"cpu": "6"},
     ),
-    (
-        "an equal nomination keeps the room",
-        [leaves("a", 5), B, nominee("high", "4", "n1", 100)],
-        *({"cpu": "6"}, {}, "b on n2"),
+    "an equal nomination keeps the room": Case(
+        [leaves("a", 5), B, nominee("high", "4", "n1", 100)], "b on n2", {"cpu": "6"}
     ),
-)
-def test_what_is_done(pods: list[Pod], asks: dict[str, Any], fields: dict[str, Any], expected: str):
-    """For a preemptor of 3 CPU and priority 100 on two nodes of 8 CPU, under a policy with these fields."""
-    setting = Setting(node("n1"), node("n2"), under=policy(**fields))
-    setting.add(*pods)
-    assert told(setting.evaluate(preemptor(**asks))) == expected
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_is_done(name: str):
+    """For a preemptor of 3 CPU and priority 100, if nothing else is said."""
+    case = CASES[name]
+    outcome = on_nodes(*case.pods, under=policy(**case.fields)).evaluate(preemptor(**case.asks))
+    assert told(outcome) == case.expected
+    if isinstance(outcome, Evicts):
+        assert outcome.last_resort == {f"default/{name}" for name in names(outcome) if name == "agent"}
 
 
 def test_of_equal_nodes_the_one_that_is_free_first():
     """Among candidates that kube-scheduler calls equal, the victims that end first go."""
-    setting = Setting(node("n1"), node("n2"), node("n3"))
-    for name, grace in (("n1", 86400), ("n2", 1), ("n3", 30)):
-        setting.add(pod(f"v-{name}", "8", node=name, spec={"terminationGracePeriodSeconds": grace}))
+    graces = {"n1": 86400, "n2": 1, "n3": 30}
+    setting = on_nodes(
+        *(pod(f"v-{on}", "8", node=on, spec={"terminationGracePeriodSeconds": grace}) for on, grace in graces.items()),
+        number=3,
+    )
     outcome = setting.evaluate(preemptor())
     assert (outcome.node, [row.node for row in outcome.alternatives]) == ("n2", ["n3", "n1"])
 
 
 def test_room_of_an_owner_that_puts_its_pods_back_is_not_waited_for():
     """As long as the owner is passed over its pods that leave make no room: others take it at once."""
-    setting = Setting(node("n1"), node("n2"))
-    leaving = pod("a", "8", node="n1", owner=("Job", "j"), deleted=rfc3339(START + 5))
-    setting.add(leaving, pod("b", "8", node="n2"))
-    assert setting.evaluate(preemptor()) == Waits("n1", 1)
+    setting = on_nodes(leaves("a", 5, owner=("Job", "j")), pod("b", "8", node="n2"))
+    seen = [told(setting.evaluate(preemptor()))]
     setting.evaluator.log.returned("Job/default/j", 0.0)
-    outcome = setting.evaluate(preemptor())
-    assert isinstance(outcome, Evicts)
-    assert (outcome.node, names(outcome)) == ("n2", ["b"])
+    seen.append(told(setting.evaluate(preemptor())))
     setting.clock.now = 61.0
-    setting.add(pod("a", "8", node="n1", owner=("Job", "j"), deleted=rfc3339(START + 70)))
-    assert setting.evaluate(preemptor()) == Waits("n1", 1)
+    setting.add(leaves("a", 70, owner=("Job", "j")))
+    seen.append(told(setting.evaluate(preemptor())))
+    assert seen == ["waits for 1 on n1", "b on n2", "waits for 1 on n1"]
 
 
 @table(
@@ -193,140 +188,83 @@ def test_room_of_an_owner_that_puts_its_pods_back_is_not_waited_for():
 )
 def test_outside_its_schedule_a_policy_evicts_nobody(schedule: Schedule, due: float | None):
     """The preemptor waits, and is due when the schedule begins."""
-    outcome = full(under=policy(schedule=schedule)).evaluate(preemptor())
+    outcome = full(schedule=schedule).evaluate(preemptor())
     if due is None:
         assert isinstance(outcome, Evicts)
     else:
         text = f"not eligible: policy test evicts only by its schedule ({schedule}): from"
-        assert outcome.reason.startswith(text)
-        assert outcome.due == due
+        assert (outcome.reason.startswith(text), outcome.due) == (True, due)
 
 
 def test_a_rate_holds_by_its_schedule():
     """Before it begins evictions are counted and not held back; within it they count."""
-    rate = Rate(1, 4 * 3600.0, daily(10, 1))
-    setting = full(under=policy(limits=Limits(per_node=rate)))
+    setting = full(limits=Limits(per_node=Rate(1, 4 * 3600.0, daily(10, 1))))
     setting.evaluator.log.remember(setting.policy.limits)
     evicted(setting.evaluator.log, "", 0.0)
-    assert isinstance(setting.evaluate(preemptor(cpu="2")), Evicts)
+    assert told(setting.evaluate(preemptor(cpu="2"))) == "v3 on n1"
     setting.clock.now = 2 * 3600.0
     outcome = setting.evaluate(preemptor(cpu="2"))
-    assert isinstance(outcome, Unschedulable)
-    assert outcome.limited
-    assert outcome.due == 3 * 3600.0  # the schedule ends before the window of the rate does
+    # the schedule ends before the window of the rate does
+    assert (told(outcome), outcome.limited, outcome.due) == ("nobody", True, 3 * 3600.0)
     setting.clock.now = 3 * 3600.0
-    assert isinstance(setting.evaluate(preemptor(cpu="2")), Evicts)
+    assert told(setting.evaluate(preemptor(cpu="2"))) == "v3 on n1"
 
 
 def test_protection_holds_by_its_schedule():
     """Within it a young pod is protected, at most to the end of the schedule; outside it is not."""
-    setting = full(under=policy(protection=Protection(default=86400.0, schedule=daily(8, 1))))
+    setting = full(protection=Protection(default=86400.0, schedule=daily(8, 1)))
     outcome = setting.evaluate(preemptor())
-    assert isinstance(outcome, Unschedulable)
-    assert outcome.due == 3600.0
+    assert (told(outcome), outcome.due) == ("nobody", 3600.0)
     setting.clock.now = 3600.0
     assert isinstance(setting.evaluate(preemptor()), Evicts)
 
 
-def test_a_hole_is_shared_and_promised_once():
-    """A second preemptor that fits into what the first one's victims leave evicts nobody, one that does not others."""
-    setting = Setting(node("n1"))
-    setting.add(pod("big", "8", node="n1"))
-    setting.expect(preemptor("p1"), setting.evaluate(preemptor("p1")))
-    assert setting.evaluate(preemptor("p2")) == Waits("n1", 1)
-    setting = full()
-    gone = []
-    for name in ("p1", "p2"):
-        outcome = setting.evaluate(preemptor(name))
-        setting.expect(preemptor(name), outcome)
-        gone += names(outcome)
-    assert sorted(gone) == ["v1", "v2", "v3"]
-
-
 def test_protected_until_a_time():
     """Where only protection stands in the way, the pod is tried again when the first window ends."""
-    setting = Setting(node("n1"))
-    said = {"godel.bytedance.com/can-be-preempted": "true", PROTECTION_DURATION: "30"}
-    setting.add(pod("v", "6", node="n1", annotations=said, start=rfc3339(START - 10)))
+    said = {CAN_BE_PREEMPTED: "true", PROTECTION_DURATION: "30"}
+    setting = on_nodes(pod("v", "6", node="n1", annotations=said, start=rfc3339(START - 10)), number=1)
     outcome = setting.evaluate(preemptor())
-    assert isinstance(outcome, Unschedulable)
-    assert outcome.due == pytest.approx(20.0)
-    assert (
-        outcome.change
-        == f"That may change at {rfc3339(START + 20)}, when the protection of a pod of lower priority ends."
-    )
+    change = f"That may change at {rfc3339(START + 20)}, when the protection of a pod of lower priority ends."
+    assert (told(outcome), outcome.due, outcome.change) == ("nobody", pytest.approx(20.0), change)
     setting.clock.now = 20.0
     assert isinstance(setting.evaluate(preemptor()), Evicts)
 
 
-def test_budget_is_spent_once():
-    """Two plans spend no disruption twice before the status follows; one that is dropped gives it back."""
-    setting, labels = Setting(node("n1"), node("n2")), {"app": "web"}
-    setting.add(pod("a", "6", node="n1", labels=labels), pod("b", "6", node="n2", labels=labels))
-    setting.budget(budget("web", 1, labels))
-    first = setting.evaluate(preemptor("p1", "5"))
-    setting.expect(preemptor("p1", "5"), first)
-    assert isinstance(setting.evaluate(preemptor("p2", "5")), Unschedulable)
-    setting.state.pending.give_up("plan", ())
-    assert len(setting.state.pending) == 0
-    assert isinstance(setting.evaluate(preemptor("p2", "5")), Evicts)
-    setting.expect(preemptor("p1", "5"), first)
-    setting.budget(budget("web", 1, labels, disruptedPods={first.victims[0].metadata.name: rfc3339(START)}))
-    assert isinstance(setting.evaluate(preemptor("p3", "5")), Evicts)
-
-
-def test_last_resort():
-    """A DaemonSet's pod goes only where nobody else could."""
-    setting = Setting(node("n1"), node("n2"))
-    setting.add(pod("agent", "6", node="n1", priority=1, owner=("DaemonSet", "agent")))
-    setting.add(pod("web", "6", node="n2", priority=90))
-    assert names(setting.evaluate(preemptor())) == ["web"]
-    setting.add(pod("web", "6", node="n2", priority=200))
-    outcome = setting.evaluate(preemptor())
-    assert names(outcome) == ["agent"]
-    assert outcome.last_resort == {"default/agent"}
-
-
 def test_refused_victim_is_left_alone_for_a_while():
     """A pod the API server would not remove is passed over in favour of another node, and tried again later."""
-    setting = Setting(node("n1"), node("n2"))
-    setting.add(pod("kept", "6", node="n1", priority=10), pod("web", "6", node="n2", priority=90))
-    assert names(setting.evaluate(preemptor())) == ["kept"]
+    setting = on_nodes(pod("kept", "6", node="n1", priority=10), pod("web", "6", node="n2", priority=90))
+    assert told(setting.evaluate(preemptor())) == "kept on n1"
     setting.evaluator.log.refused(setting.state.pods.get("default/kept"), 0.0)
-    assert names(setting.evaluate(preemptor())) == ["web"]
-    setting.remove("default/web")
+    assert told(setting.evaluate(preemptor())) == "web on n2"
     setting.add(pod("web", "6", node="n2", priority=200))
     outcome = setting.evaluate(preemptor())
     assert "pods that would not go" in outcome.reason
     setting.clock.now = outcome.due
-    assert names(setting.evaluate(preemptor())) == ["kept"]
+    assert told(setting.evaluate(preemptor())) == "kept on n1"
 
 
 def test_attempts_are_capped():
     """After the policy's number of attempts nobody is evicted for this pod any more."""
-    setting = full(under=policy(limits=Limits(attempts_per_preemptor=3)))
+    setting = full(limits=Limits(attempts_per_preemptor=3))
     assert isinstance(setting.evaluate(preemptor(), attempts=2), Evicts)
     outcome = setting.evaluate(preemptor(), attempts=3)
-    assert isinstance(outcome, Unschedulable)
-    assert outcome.limited
+    assert (told(outcome), outcome.limited) == ("nobody", True)
 
 
 def test_alternatives_are_recorded():
     """The record names the other nodes that would have done, best first, with plain numbers, and why its node won."""
-    setting = Setting(*(node(f"n{number}") for number in range(4)))
-    setting.add(*(pod(f"v{number}", "6", node=f"n{number}", priority=10 * number) for number in range(4)))
+    setting = on_nodes(*(pod(f"v{n}", "6", node=f"n{n}", priority=10 * n) for n in (1, 2, 3, 4)), number=4)
     outcome = setting.evaluate(preemptor())
-    assert (outcome.node, outcome.candidates) == ("n0", 4)
-    assert outcome.selected.node == "n0"
-    costs = {key.name for key in COST_KEYS}
-    looked_at = [key for key in RANKING if key.name not in {"groups", "elsewhere", *costs}]  # nobody is elsewhere
-    assert set(outcome.selected.compared) == {key.heading for key in looked_at}
-    assert outcome.selected.compared["victims"] == "1"
-    assert outcome.selected.compared["earliest start"] == rfc3339(START - 3600)
-    assert outcome.because == "n0 is preferred to n1 because its most important victim has a lower priority"
-    assert [row.compared["sum of priorities"] for row in outcome.alternatives] == ["10", "20", "30"]
-    assert [row.node for row in outcome.alternatives] == ["n1", "n2", "n3"]
-    assert [row.compared["highest priority"] for row in outcome.alternatives] == ["10", "20", "30"]
+    assert (outcome.node, outcome.candidates, outcome.selected.node) == ("n1", 4, "n1")
+    hidden = {"groups", "elsewhere", *(key.name for key in COST_KEYS)}  # nobody is elsewhere
+    compared = outcome.selected.compared
+    assert set(compared) == {key.heading for key in RANKING if key.name not in hidden}
+    assert (compared["victims"], compared["earliest start"]) == ("1", rfc3339(START - 3600))
+    assert outcome.because == "n1 is preferred to n2 because its most important victim has a lower priority"
+    others = {row.node: row.compared for row in outcome.alternatives}
+    assert list(others) == ["n2", "n3", "n4"]
+    for key in ("sum of priorities", "highest priority"):
+        assert [row[key] for row in others.values()] == ["20", "30", "40"]
 
 
 @table(
@@ -335,12 +273,9 @@ def test_alternatives_are_recorded():
     ("at the cutoff", -10, "6", False),
     ("it does not fit there either", -11, "1", False),
 )
-def test_nobody_helps(priority, room, told):
+def test_nobody_helps(priority: int, room: str, told: bool):
     """Pods below -10 that may not be evicted: cluster-autoscaler counts them as gone and adds no node."""
-    setting = Setting(node("n1"))
-    says_no = {"godel.bytedance.com/can-be-preempted": "false"}
-    setting.add(pod("kept", room, node="n1", priority=priority, annotations=says_no))
-    setting.add(pod("other", str(8 - int(room)), node="n1", annotations=says_no))
-    outcome = setting.evaluate(preemptor("p", "3"))
-    assert isinstance(outcome, Unschedulable)
-    assert ("nobody helps it" in outcome.text) is told
+    says_no = {CAN_BE_PREEMPTED: "false"}
+    kept = pod("kept", room, node="n1", priority=priority, annotations=says_no)
+    setting = on_nodes(kept, pod("other", str(8 - int(room)), node="n1", annotations=says_no), number=1)
+    assert ("nobody helps it" in setting.evaluate(preemptor("p", "3")).text) is told

@@ -169,23 +169,3 @@ async def test_attempts_are_each_ones_own(monkeypatch: pytest.MonkeyPatch):
     desk.reconciler.queue.plan_ended("default/a", setting.clock.now, in_vain=True, at_once=True, reason="")
     await desk.work(1.0)
     assert [line["preemptor"] for line in desk.lines("decision")] == ["default/b"]
-
-
-async def test_the_hopeless_do_not_hold_up_the_young(monkeypatch: pytest.MonkeyPatch):
-    """However many of other shapes are older and tried again and again: who was never tried is tried next."""
-    setting = Setting(node("n1", "8"))
-    setting.add(pod("low", "4", node="n1"), pod("high", "4", node="n1", priority=200))
-    desk = Desk(setting)
-    ticks = iter(range(10**6))
-    monkeypatch.setattr(setting.clock, "stopwatch", lambda: next(ticks) / 100)  # a few decisions a turn
-    setting.add(*(preemptor(f"p{number}", f"{8000 + number}m") for number in range(1, 200)))
-    for _ in range(400):
-        desk.reconciler.turn()
-    setting.clock.now += 60.0
-    desk.reconciler.queue.wake(setting.clock.monotonic())
-    young = preemptor("young", "4")
-    young.status.conditions[0].last_transition_time = "2030-01-01T00:00:00Z"
-    setting.add(young)
-    for _ in range(3):
-        desk.reconciler.turn()
-    assert "default/young" in desk.reconciler.plans

@@ -9,7 +9,6 @@ import pytest
 
 from tests.cases import table
 from tests.kube.server import Server
-from tests.workloads import eventually
 from webhook.kube.client import Client
 from webhook.kube.errors import NO_ANSWER, ApiError
 from webhook.kube.instants import rfc3339
@@ -22,16 +21,16 @@ from webhook.reconciler.evict.writer import DeposedError, Writer
 from webhook.reconciler.plans.actions import Effect
 from webhook.reconciler.state.annotations import DecisionRecord, PlanRecord, encode
 
+pytestmark = pytest.mark.skipped_waits
+
 VICTIM = Pod(metadata=ObjectMeta(name="v", namespace="default", uid="u", resource_version="1"))
 
 
 class FakeServer:
-    """An API server that answers evictions with these errors first, or not at all; it has a pod, or none."""
+    """An API server that answers evictions with these errors first, or not until it is let."""
 
-    def __init__(self, *errors: ApiError, there: Pod | None = None, hangs: bool = False) -> None:
-        self.errors, self.there = list(errors), there
-        self.asked = self.patched = self.reads = 0
-        self.answer = asyncio.Event()
+    def __init__(self, *errors: ApiError, hangs: bool = False) -> None:
+        self.errors, self.asked, self.patched, self.answer = list(errors), 0, 0, asyncio.Event()
         if not hangs:
             self.answer.set()
 
@@ -44,18 +43,7 @@ class FakeServer:
 
     async def patch(self, path: str, body: dict, as_: type[Pod]) -> Pod:
         self.patched += 1
-        return Pod(metadata=ObjectMeta(name="p", namespace="default", uid="u", resource_version="2"))
-
-    async def get(self, path: str, as_: type[Pod]) -> Pod:
-        self.reads += 1
-        if self.there is None:
-            raise ApiError(404, "NotFound", 'pods "v" not found')
-        return self.there
-
-
-def hung() -> FakeServer:
-    """One that answers no eviction at all; the victim is there."""
-    return FakeServer(there=VICTIM, hangs=True)
+        return VICTIM
 
 
 def leading(server: Any, fence: Callable[[], float] = lambda: math.inf) -> Writer:
@@ -63,75 +51,36 @@ def leading(server: Any, fence: Callable[[], float] = lambda: math.inf) -> Write
     return Writer(server, fence, lambda *_: None)
 
 
-def evictions(writer: Writer, count: int) -> list[asyncio.Task]:
-    victims = [Pod(metadata=ObjectMeta(name=f"v-{number}", namespace="default")) for number in range(count)]
-    return [asyncio.create_task(writer.evict(victim, None, "")) for victim in victims]
+@pytest.mark.parametrize("lost", [False, True], ids=["it leads", "the lease is lost meanwhile"])
+async def test_many_writes_take_turns(lost: bool):
+    """Of 300 evictions a bounded number is under way, and the others follow, unless the lease is lost until then.
 
-
-async def test_many_writes_take_turns():
-    """Of a hundred evictions at once a bounded number is under way; the others follow, and only answers are timed."""
-    server, times = FakeServer(hangs=True), []
-    tasks = evictions(Writer(server, lambda: math.inf, lambda kind, seconds: times.append((kind, seconds))), 300)
-    await eventually(lambda: server.asked >= 256)
-    await asyncio.sleep(0.2)
-    assert server.asked == 256
+    A nomination is not behind them: it has a gate of its own. Only answers are timed.
+    """
+    server, times, leads = FakeServer(hangs=True), [], [math.inf]
+    writer = Writer(server, lambda: leads[0], lambda kind, seconds: times.append((kind, seconds)))
+    victims = [Pod(metadata=ObjectMeta(name=f"v-{number}", namespace="default")) for number in range(300)]
+    tasks = [asyncio.create_task(writer.evict(victim, None, "")) for victim in victims]
+    await asyncio.sleep(0.5)
+    decision = DecisionRecord(plan="x", at=rfc3339(0), node="n1", policy="test", attempt=1)
+    await asyncio.wait_for(writer.nominate(VICTIM, PlanRecord(id="x", node="n1"), decision, lambda _: None), 0.1)
+    assert (server.asked, server.patched) == (256, 1)
+    leads[0] = 0.0 if lost else math.inf
     server.answer.set()
-    assert await asyncio.gather(*tasks) == [Effect.DONE] * 300
-    assert server.asked == 300
+    results = await asyncio.gather(*tasks, return_exceptions=True)
+    assert [type(result) for result in results] == [Effect] * 256 + [DeposedError if lost else Effect] * 44
+    assert server.asked == (256 if lost else 300)
     assert sum(seconds > 0.1 for _, seconds in times) == 256, "waiting for a turn is not waiting for the server"
 
 
-async def test_nomination_is_not_behind_evictions():
-    """However many evictions hang, a nomination is sent at once: it has a gate of its own."""
-    server = FakeServer(hangs=True)
-    writer = leading(server)
-    tasks = evictions(writer, 300)
-    await asyncio.sleep(0.05)
-    pod = Pod(metadata=ObjectMeta(name="p", namespace="default", uid="u", resource_version="1"))
-    record = PlanRecord(id="x", node="n1")
-    decision = DecisionRecord(plan="x", at=rfc3339(0), node="n1", policy="test", attempt=1)
-    await asyncio.wait_for(writer.nominate(pod, record, decision, lambda _: None), 1.0)
-    assert (server.asked, server.patched) == (256, 1)
-    server.answer.set()
-    await asyncio.gather(*tasks)
-
-
-@pytest.mark.parametrize(("fence", "patience"), [(math.inf, 12.0), (13.0, 12.0), (7.0, 7.0)])
-async def test_eviction_has_more_time_than_webhooks(monkeypatch, fence: float, patience: float):
-    """An eviction is given more time than admission webhooks have (10 s by default), if the lease lasts that long."""
-    given, timeout = [], asyncio.timeout
-
-    def recording(seconds: float) -> asyncio.Timeout:
-        given.append(seconds)
-        return timeout(0.01)
-
-    monkeypatch.setattr(asyncio, "timeout", recording)
-    writer = leading(hung(), lambda: fence)
+@pytest.mark.parametrize(("fence", "patience"), [(math.inf, 12.0), (13.0, 12.0), (7.0, 7.0), (0.1, 0.1)])
+async def test_eviction_has_more_time_than_webhooks(fence: float, patience: float):
+    """An eviction is given more time than admission webhooks have (10 s by default), but no more than the lease has."""
+    now = asyncio.get_running_loop().time
+    began = now()
     with pytest.raises(ApiError, match="no answer within"):
-        await writer.evict(VICTIM, None, "")
-    assert given[0] == patience
-
-
-async def test_lease_lost_while_waiting_for_a_turn():
-    """A write that comes to its turn after the lease was lost is not sent."""
-    server, leads = FakeServer(hangs=True), [10.0]
-    tasks = evictions(leading(server, lambda: leads[0]), 264)
-    await asyncio.sleep(0.05)
-    leads[0] = 0.0
-    server.answer.set()
-    results = await asyncio.gather(*tasks, return_exceptions=True)
-    assert [type(result) for result in results] == [Effect] * 256 + [DeposedError] * 8
-    assert server.asked == 256
-
-
-async def test_no_write_outlasts_the_lease():
-    """A write that hangs is given up before anybody else may lead, and without the lease nothing is sent at all."""
-    with pytest.raises(ApiError, match=r"no answer within 0\.1 s"):
-        await asyncio.wait_for(leading(hung(), lambda: 0.1).evict(VICTIM, None, ""), 3.0)
-    server = FakeServer()
-    with pytest.raises(DeposedError):
-        await leading(server, lambda: 0.0).evict(VICTIM, None, "")
-    assert not server.asked
+        await leading(FakeServer(hangs=True), lambda: fence).evict(VICTIM, None, "")
+    assert now() - began == pytest.approx(patience, abs=0.05)
 
 
 class Changed:
@@ -196,7 +145,6 @@ async def test_only_the_own_plan_is_taken_off(resize: bool, deferred: bool, vers
     assert server.patched == versions
 
 
-@pytest.mark.skipped_waits
 @pytest.mark.parametrize("lost", [True, False])
 async def test_a_write_waits_while_the_lease_is_in_doubt(lost: bool):
     """It is sent once the lease is held again, and never if it is lost."""

@@ -81,15 +81,6 @@ def test_a_pod_is_evicted_once(does: list[tuple[str, str]], counts: tuple[int, i
     assert counted(log) == counts
 
 
-def test_what_was_intended_is_known_better():
-    """A pod that has lost its node and its labels by the time it goes counts where it was."""
-    log = EvictionLog()
-    log.remember(HOURLY)
-    log.intend("p", {"a": GONE})
-    log.asked("a", log.eviction_of(pod("a")), 5.0)
-    assert list(log.past(5.0)) == [GONE._replace(at=5.0)]
-
-
 def test_of_several_plans_the_first_one_is_the_evictor():
     """A victim that two plans count on goes for the one that named it first, which asks it."""
     log = EvictionLog()
@@ -140,16 +131,6 @@ def test_an_owner_that_no_object_can_be_is_no_workload(owner: tuple[str, str]):
     log = EvictionLog()
     assert not log.eviction_of(pod("a", owner=owner, node="n1")).owner
     assert log.eviction_of(pod("b", owner=("Job", "n" * 253), node="n1")).owner
-
-
-def test_refusals_are_remembered_by_owner():
-    """Another pod of the owner is excluded for longer when it is refused, too."""
-    log = EvictionLog()
-    first, second = (pod(name, owner=("Job", "j")) for name in ("j-1", "j-2"))
-    log.refused(first, 0.0)
-    assert log.excluded(0.0) == (["default/j-1"], [])
-    log.refused(second, 0.0)
-    assert log.excluded(29.0) == (["default/j-2"], [])
 
 
 @table(

@@ -3,6 +3,8 @@
 import asyncio
 import math
 import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -27,6 +29,8 @@ from webhook.reconciler.evictions.store import (
     encode,
 )
 from webhook.reconciler.plans.adoption import recall_evictions
+
+pytestmark = pytest.mark.skipped_waits
 
 LIMITS = Limits(per_label=LabelRate("team", 9, 3600.0))
 WEB, API = "Deployment/default/web", "Deployment/default/api"
@@ -186,7 +190,6 @@ async def test_what_a_plan_intended(there: list[Pod], charged: int):
         await leader.store.write()
 
 
-@pytest.mark.skipped_waits
 @pytest.mark.parametrize(("status", "known"), [(0, {WEB: 1}), (503, {WEB: 1}), (429, {WEB: 1}), (403, {})], ids=str)
 async def test_the_record_cannot_be_read(status: int, known: dict[str, int]):
     """A server that is away is asked again before anything is decided; without the right to read it counts nothing."""
@@ -228,100 +231,87 @@ async def test_the_second_of_two_leaders_writes_over_nothing():
     assert server.workloads == {WEB, API}
 
 
-@pytest.mark.skipped_waits
-@pytest.mark.parametrize(("status", "waits"), [(503, True), (409, True), (403, False)], ids=str)
-async def test_nobody_is_asked_before_it_is_written(status: int, waits: bool):
-    """Whoever asks waits for a text that was made since, as long as it takes, unless the server refuses it for good."""
+@asynccontextmanager
+async def keeping(*, away: int = 0, error: int = 0) -> AsyncIterator[tuple[OneLease, Leader]]:
+    """A leader that keeps its log on a server, which answers so often with this error first."""
     server = OneLease()
+    server.away, server.error = away, ApiError(error, "x", "")
     leader = Leader(server)
-    keeping = asyncio.create_task(leader.store.keep())
-    server.away, server.error = 3, ApiError(status, "x", "")
-    leader.log.intend("p", {"a": NEXT})
-    await leader.store.wait_until_written(leader.log.version)
-    assert list(server.record.intended) == (["a"] if waits else [])
-    writes = server.writes
-    await leader.store.wait_until_written(leader.log.version)
-    assert server.writes == writes, "what is written already holds nobody up"
-    keeping.cancel()
+    task = asyncio.create_task(leader.store.keep())
+    await asyncio.sleep(0)
+    yield server, leader
+    task.cancel()
 
 
-@pytest.mark.skipped_waits
-@pytest.mark.parametrize(("awaited", "writes"), [(True, (20, 110)), (False, (4, 7))], ids=["awaited", "not awaited"])
-async def test_wishes_of_a_moment_share_a_write(awaited: bool, writes: tuple[int, int]):
-    """They are twenty a second at most, and one a second if nobody waits; what is older is written twice a minute."""
-    server = OneLease()
-    leader = Leader(server)
-    keeping = asyncio.create_task(leader.store.keep())
-    for _ in range(500):
-        leader.evicts(WEB)
-        if awaited:
-            leader.store.hurry()
-        await asyncio.sleep(0.01)
-    assert writes[0] <= server.writes <= writes[1]
-    await asyncio.sleep(2.0)
-    before = server.writes
-    await asyncio.sleep(62.0)
-    assert 2 <= server.writes - before <= 3
-    keeping.cancel()
-
-
-@pytest.mark.skipped_waits
-async def test_somebody_waits_while_a_text_is_due_later():
-    """It is written at once."""
-    server = OneLease()
-    leader = Leader(server)
-    keeping = asyncio.create_task(leader.store.keep())
-    await asyncio.sleep(0.0)
+async def waited(leader: Leader) -> float:
+    """How many seconds it takes until what is intended now is written."""
     leader.log.intend("p", {"a": NEXT})
     began = asyncio.get_running_loop().time()
     await leader.store.wait_until_written(leader.log.version)
-    assert list(server.record.intended) == ["a"]
-    assert asyncio.get_running_loop().time() - began < 0.2
-    keeping.cancel()
+    return asyncio.get_running_loop().time() - began
 
 
-@pytest.mark.skipped_waits
+@pytest.mark.parametrize(("status", "written"), [(None, True), (503, True), (409, True), (403, False)], ids=str)
+async def test_nobody_is_asked_before_it_is_written(status: int | None, written: bool):
+    """Whoever asks waits for a text that was made since, as long as it takes, unless the server refuses it for good."""
+    async with keeping(away=3 if status else 0, error=status or 0) as (server, leader):
+        seconds = await waited(leader)
+        assert status or seconds < 0.2, "nothing is put off while somebody waits"
+        assert list(server.record.intended) == (["a"] if written else [])
+        writes = server.writes
+        await leader.store.wait_until_written(leader.log.version)
+        assert server.writes == writes, "what is written already holds nobody up"
+
+
+@pytest.mark.parametrize(("awaited", "writes"), [(True, (20, 110)), (False, (4, 7))], ids=["awaited", "not awaited"])
+async def test_wishes_of_a_moment_share_a_write(awaited: bool, writes: tuple[int, int]):
+    """They are twenty a second at most, and one a second if nobody waits; what is older is written twice a minute."""
+    async with keeping() as (server, leader):
+        for _ in range(500):
+            leader.evicts(WEB)
+            if awaited:
+                leader.store.hurry()
+            await asyncio.sleep(0.01)
+        assert writes[0] <= server.writes <= writes[1]
+        await asyncio.sleep(2.0)
+        before = server.writes
+        await asyncio.sleep(62.0)
+        assert 2 <= server.writes - before <= 3
+
+
 async def test_somebody_begins_to_wait_while_it_is_written():
     """What is on its way is not written once more."""
-    server = OneLease()
-    leader, create = Leader(server), server.create
+    async with keeping() as (server, leader):
+        create = server.create
 
-    async def slowly(*args: Any) -> Lease:
-        await asyncio.sleep(0.1)
-        return await create(*args)
+        async def slowly(*args: Any) -> Lease:
+            await asyncio.sleep(0.1)
+            return await create(*args)
 
-    server.create = slowly  # type: ignore[method-assign]
-    keeping = asyncio.create_task(leader.store.keep())
-    leader.log.intend("p", {"a": NEXT})
-    leader.store.hurry()
-    await asyncio.sleep(0.05)
-    await leader.store.wait_until_written(leader.log.version)
-    assert list(server.record.intended) == ["a"]
-    await asyncio.sleep(10.0)
-    assert server.writes == 1
-    keeping.cancel()
+        server.create = slowly  # type: ignore[method-assign]
+        leader.log.intend("p", {"a": NEXT})
+        leader.store.hurry()
+        await asyncio.sleep(0.05)
+        await leader.store.wait_until_written(leader.log.version)
+        assert list(server.record.intended) == ["a"]
+        await asyncio.sleep(10.0)
+        assert server.writes == 1
 
 
-@pytest.mark.skipped_waits
 async def test_a_text_that_cannot_be_made_once(caplog: pytest.LogCaptureFixture):
     """That is told, and nobody waits forever."""
-    server = OneLease()
-    leader = Leader(server)
-    known, wrong = leader.log.intended, [ValueError("broken")]
+    async with keeping() as (server, leader):
+        known, wrong = leader.log.intended, [ValueError("broken")]
 
-    def sometimes() -> dict[str, PodEviction]:
-        if wrong:
-            raise wrong.pop()
-        return known()
+        def sometimes() -> dict[str, PodEviction]:
+            if wrong:
+                raise wrong.pop()
+            return known()
 
-    leader.log.intended = sometimes  # type: ignore[method-assign]
-    keeping = asyncio.create_task(leader.store.keep())
-    leader.log.intend("p", {"a": NEXT})
-    async with asyncio.timeout(10.0):
-        await leader.store.wait_until_written(leader.log.version)
-    assert list(server.record.intended) == ["a"]
+        leader.log.intended = sometimes  # type: ignore[method-assign]
+        assert await waited(leader) < 10.0
+        assert list(server.record.intended) == ["a"]
     assert "broken" in caplog.text
-    keeping.cancel()
 
 
 async def test_a_write_that_was_broken_off():

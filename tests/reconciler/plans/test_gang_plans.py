@@ -5,29 +5,24 @@ import pytest
 
 from tests.cases import table
 from tests.reconciler.builders import (
-    START,
     Desk,
     Setting,
     are_nominated,
     asks,
     logged,
     node,
-    plan_for,
     planned,
     pod,
     policy,
     preemptor,
-    under_way,
 )
 from tests.reconciler.device_settings import Devices
 from webhook.policy.model.policies import Policies
 from webhook.policy.model.preemption import GroupDisruption, Groups, Preemptors
 from webhook.reconciler.plans.actions import End, Ending, Verb
-from webhook.reconciler.plans.look import PlanContext, unasked
 from webhook.reconciler.plans.plan import Plan
 from webhook.reconciler.queue.queue import QueueState
-from webhook.reconciler.state.annotations import PlanRecord, PlanVictim
-from webhook.reconciler.state.state import ServerTime
+from webhook.reconciler.state.annotations import PlanRecord
 
 GANG = "scheduling.x-k8s.io/pod-group"
 
@@ -105,29 +100,13 @@ async def test_nobody_is_planned_for_beside_a_plan_that_is_about_to_end():
 
 async def test_once_somebody_was_asked_for_a_gang_its_plan_goes_on():
     """That a member fits elsewhere by now ends the plan before anybody was asked, and not when somebody was."""
-    desk = full_nodes(2)
-    reconciler, manager = desk.reconciler, desk.reconciler.plan_manager
-    plan = reconciler.plans["default/gang-0"]
+    reconciler = full_nodes(2).reconciler
+    plan, manager = reconciler.plans["default/gang-0"], reconciler.plan_manager
     are_nominated(plan)
     reconciler.state.nodes.take("n9", node("n9", "4"))
-    ended = manager.look(plan)
-    assert isinstance(ended, End)
-    assert ended.note == "it fits without preemption by now"
+    assert manager.look(plan).note == "it fits without preemption by now"
     manager.asked(plan, reconciler.state.pods.get(plan.record.victims[0].key))
     assert not isinstance(manager.look(plan), End)
-
-
-async def test_a_victim_that_another_plan_has_asked_is_not_asked_again():
-    """Also as long as no watch shows that it leaves."""
-    setting = Setting(node("n1", "4"))
-    setting.add(pod("v", "4", node="n1"))
-    record = PlanRecord(id="x", node="n1", victims=(PlanVictim("default", "v", "uid-v"),))
-    first = plan_for(record, "default/a", uid="uid-a")
-    second = plan_for(msgspec.structs.replace(record, id="y"), "default/b", uid="uid-b")
-    context = PlanContext(setting.evaluator, setting.policy_set, under_way(first, second))
-    assert [unasked(plan, context) for plan in (first, second)] == [list(record.victims), []]
-    second.note_asked("uid-v", 0.0, ServerTime(START))
-    assert [unasked(plan, context) for plan in (first, second)] == [[], []]
 
 
 async def test_a_member_that_joins_depends_on_those_before_it():
@@ -209,17 +188,6 @@ async def test_a_new_leader_holds_the_devices_of_all_members(on: tuple[int, ...]
     assert sorted(taken.reconciler.plans["default/gang-0"].devices) == sorted(before.devices)
 
 
-async def test_a_member_that_is_gone_ends_the_plan_that_is_found():
-    """Those that are left are decided for again, and nobody goes for them alone."""
-    before = full_nodes(2).reconciler.plans["default/gang-0"]
-    desk = written(before, 0, 1)
-    desk.reconciler.state.pods.take("default/gang-1", None)
-    desk.lead()
-    desk.reconciler.turn()
-    assert not desk.reconciler.plans
-    assert [(line["plan"], line["ending"]) for line in desk.lines("plan ended")] == [(before.id, Ending.GANG)]
-
-
 async def test_victims_on_the_node_of_a_member_that_left_go_for_one_that_goes_on():
     """Pods of a group go whole, so also those there: somebody has to stand for them, by whose policy they go."""
     desk = full_nodes(2, of="train")
@@ -232,33 +200,19 @@ async def test_victims_on_the_node_of_a_member_that_left_go_for_one_that_goes_on
     assert plan.member_for(there) is second
 
 
-async def test_a_plan_of_a_gang_that_is_found_leaves_others_their_members():
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+async def test_a_plan_of_a_gang_that_is_found_leaves_others_their_members(order: tuple[int, ...]):
     """Who lost its nomination and has another plan by now keeps that, whichever is found first."""
-    for order in ("ab", "ba"):
-        desk = full_nodes(3)
-        reconciler = desk.reconciler
-        before = reconciler.plans["default/gang-0"]
-        before.waiting = before.busy = True
-        reconciler.clock.now += 30.0
-        reconciler.turn()
-        third = reconciler.plans["default/gang-2"]
-        third.waiting = third.busy = True
-        reconciler._end(before, Ending.LOST, because=before.member("default/gang-1"))
-        reconciler.turn()
-        alone = reconciler.plans["default/gang-1"]
-        assert len({before.id, third.id, alone.id}) == 3
-        taken = full_nodes(0)
-        plans = {"default/gang-0": before, "default/gang-1": alone, "default/gang-2": third}
-        for key in sorted(plans, reverse=order == "ba"):
-            member = plans[key].member(key)
-            made = preemptor(key.partition("/")[2], "4", labels={GANG: "gang"}, nominated=member.node)
-            taken.reconciler.state.pods.take(key, planned(made, plans[key].written_on(member)))
-        logged(taken.reconciler.evaluator.log, *taken.reconciler.state.pods.items().values())
-        for key in sorted(plans, reverse=order == "ba"):
-            taken.reconciler._look_at(key)
-        assert {key: plan.id for key, plan in taken.reconciler.plans.items()} == {
-            key: plan.id for key, plan in plans.items()
-        }
+    before = full_nodes(2).reconciler.plans["default/gang-0"]
+    desk, second = written(before, 0, 1), before.members[1]
+    alone = PlanRecord(id="alone", node=second.node, victims=before.record.victims)
+    made = preemptor("gang-1", "4", labels={GANG: "gang"}, nominated=second.node)
+    desk.reconciler.state.pods.take("default/gang-1", planned(made, alone))
+    logged(desk.reconciler.evaluator.log, *desk.reconciler.state.pods.items().values())
+    for number in order:
+        desk.reconciler._look_at(f"default/gang-{number}")
+    plans = {key: plan.id for key, plan in desk.reconciler.plans.items()}
+    assert plans == {"default/gang-0": before.id, "default/gang-1": "alone"}
 
 
 async def test_members_that_go_by_several_policies():

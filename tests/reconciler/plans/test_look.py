@@ -1,27 +1,39 @@
-"""The newest state before an eviction: what stops a plan, and room that comes up costs nobody their place."""
+"""The last look at state before an eviction: what stops a plan, who is told and asked, and who may stay."""
 
-import copy
-import dataclasses
+import itertools
 from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.cases import table
-from tests.reconciler.builders import START, Desk, Setting, node, plan_for, pod, policy, preemptor, under_way
+from tests.reconciler.builders import (
+    START,
+    Setting,
+    are_nominated,
+    asks,
+    four_victims,
+    node,
+    plan_for,
+    pod,
+    policy,
+    preemptor,
+    under_way,
+)
 from webhook.kube.instants import rfc3339
-from webhook.kube.objects.meta import key_of
 from webhook.kube.objects.pod import Pod
-from webhook.policy.model.limits import Limits, Rate
 from webhook.policy.model.policies import Policies
 from webhook.policy.model.preemption import GroupDisruption, Groups
 from webhook.policy.model.schedule import Schedule
-from webhook.reconciler.evaluate import evaluator
-from webhook.reconciler.evaluate.outcomes import Waits
-from webhook.reconciler.plans.actions import End, Spare, Tries
-from webhook.reconciler.plans.look import PlanContext, look
+from webhook.policy.model.values import CAN_BE_PREEMPTED, NOTICE, READY
+from webhook.policy.model.victims import Victims
+from webhook.reconciler.plans.actions import End, Spare, Tries, Verb, Wait
+from webhook.reconciler.plans.look import PlanContext, askable, unasked
 from webhook.reconciler.plans.plan import Plan
-from webhook.reconciler.state.annotations import PlanRecord, PlanVictim
+from webhook.reconciler.plans.plan_manager import PlanManager
+from webhook.reconciler.state.annotations import NoticeRecord, PlanDevice, PlanRecord, PlanVictim, as_victims, encode
 from webhook.reconciler.state.state import ServerTime
 
 pytestmark = pytest.mark.skipped_waits
@@ -30,7 +42,7 @@ pytestmark = pytest.mark.skipped_waits
 def full(*, under=None) -> Setting:
     """One node of 8 CPU, full of four victims of 2 CPU."""
     setting = Setting(node("n1"), under=under)
-    setting.add(*(pod(f"v{number}", node="n1", start=rfc3339(START - 4000 + number)) for number in range(4)))
+    setting.add(*four_victims())
     return setting
 
 
@@ -43,8 +55,7 @@ def beside(*more: Pod) -> Setting:
 
 def under_nomination() -> Setting:
     """A victim on n1; a small pod is on n2, and another one is nominated there."""
-    nominee = pod("nominee", "4", priority=1000, nominated="n2")
-    return beside(pod("small", "2", node="n2", priority=1000), nominee)
+    return beside(high("small", "2", "n2"), high("nominee", "4", nominated="n2"))
 
 
 def planned(setting: Setting, cpu: str = "3") -> Plan:
@@ -52,13 +63,7 @@ def planned(setting: Setting, cpu: str = "3") -> Plan:
     made = preemptor("p", cpu)
     outcome = setting.evaluate(made)
     setting.expect(made, outcome)
-    numbers = {group: number for number, group in enumerate(dict.fromkeys(outcome.groups.values()), 1)}
-    of = {key: numbers[group] for key, group in outcome.groups.items()}
-    victims = tuple(
-        PlanVictim("default", victim.metadata.name, victim.metadata.uid, of.get(key_of(victim), 0))
-        for victim in outcome.victims
-    )
-    record = PlanRecord(id="plan", node=outcome.node, victims=victims)
+    record = PlanRecord(id="plan", node=outcome.node, victims=as_victims(outcome.victims, outcome.groups))
     return plan_for(record, nominated=True)
 
 
@@ -68,7 +73,12 @@ def objection(setting: Setting, plan: Plan) -> str:
     return (found.note or found.ending.value) if isinstance(found, End) else ""
 
 
-BIG = pod("big", "6", node="n2", priority=1000)
+def high(name: str, cpu: str, on: str = "", **more: Any) -> Pod:
+    """A pod that may not go."""
+    return pod(name, cpu, node=on, priority=1000, **more)
+
+
+GOES = "without preemption"
 
 
 @table(
@@ -78,27 +88,12 @@ BIG = pod("big", "6", node="n2", priority=1000)
     ("the preemptor is gone", full, lambda s: s.remove("default/p"), "deleted"),
     ("the preemptor is bound", full, lambda s: s.add(preemptor("p", node="n9")), "bound"),
     ("the node is gone", full, lambda s: s.state.nodes.take("n1", None), "node-gone"),
-    ("a node came", full, lambda s: s.state.nodes.take("n2", node("n2")), "without preemption"),
-    (
-        "a pod came to the node",
-        full,
-        lambda s: s.add(pod("thief", "6", node="n1", priority=1000)),
-        "would not make room",
-    ),
-    (
-        "a pod has shrunk in place",
-        lambda: beside(BIG),
-        lambda s: s.add(pod("big", "2", node="n2", priority=1000)),
-        "without preemption",
-    ),
-    ("a nominee is gone", under_nomination, lambda s: s.remove("default/nominee"), "without preemption"),
-    (
-        "a nominee goes elsewhere",
-        under_nomination,
-        lambda s: s.add(pod("nominee", "4", priority=1000, nominated="n3")),
-        "without preemption",
-    ),
-    ("a pod ends beside a nominee", under_nomination, lambda s: s.remove("default/small"), "without preemption"),
+    ("a node came", full, lambda s: s.state.nodes.take("n2", node("n2")), GOES),
+    ("a pod came to the node", full, lambda s: s.add(high("thief", "6", "n1")), "would not make room"),
+    ("a pod shrinks", lambda: beside(high("big", "6", "n2")), lambda s: s.add(high("big", "2", "n2")), GOES),
+    ("a nominee is gone", under_nomination, lambda s: s.remove("default/nominee"), GOES),
+    ("it goes elsewhere", under_nomination, lambda s: s.add(high("nominee", "4", nominated="n3")), GOES),
+    ("a pod ends beside a nominee", under_nomination, lambda s: s.remove("default/small"), GOES),
 )
 def test_objections(make, happens, why: str):
     """What happened between nomination and eviction stops the plan before anyone is asked to leave."""
@@ -120,54 +115,6 @@ def test_a_schedule_that_ends_is_seen_without_any_event():
     assert objection(setting, plan) == ""
     setting.clock.now = 3601.0
     assert "evicts only by its schedule" in objection(setting, plan)
-
-
-class NoClock:
-    """Fails whoever asks it for the time."""
-
-    def __getattr__(self, name: str) -> None:
-        pytest.fail(f"{name}() is asked for the time")
-
-
-@pytest.mark.parametrize("asked", [(), ("uid-n1-a",), ("uid-n1-a", "uid-n2-a")])
-@pytest.mark.parametrize("nominated", [False, True])
-def test_time_is_an_argument(nominated: bool, asked: tuple[str, ...]):
-    """What to do next for a plan is worked out from what is given, the time included; the plan stays as it was."""
-    under = policy(limits=Limits(per_node=Rate(3, 60.0)), wait_for_terminating=30.0)
-    setting = Setting(node("n1"), node("n2"), under=under)
-    for name in ("n1", "n2"):
-        setting.add(pod(f"{name}-a", "4", node=name), pod(f"{name}-b", "3", node=name, priority=1000))
-    setting.add(pod("leaving", "1", node="n1", deleted=rfc3339(START + 10)), preemptor("above", "6", priority=1000))
-    plan, at = planned(setting), setting.at
-    plan.members[0].nominated, plan.gone = nominated, set(asked)
-    before = {field.name: copy.copy(getattr(plan, field.name)) for field in dataclasses.fields(Plan)}
-    setting.evaluator.clock = NoClock()
-    step = look(plan, PlanContext(setting.evaluator, setting.policy_set, under_way(plan)), at)
-    assert not isinstance(step, End)
-    assert {name: getattr(plan, name) for name in before} == before | {
-        "approved": plan.approved,
-        "approved_at": plan.approved_at,
-    }
-
-
-@pytest.mark.parametrize("asked", [False, True])
-@pytest.mark.parametrize(("taken", "lost"), [("1", []), ("3", ["late"]), ("6", ["early", "late"])])
-def test_the_later_one_of_two_equal_plans_loses_the_room(asked: bool, taken: str, lost: list[str]):
-    """Another pod took room on a node that two plans of one priority count on: the earlier one keeps what is left."""
-    setting = Setting(node("n1"))
-    setting.add(pod("v", "1", node="n1"), pod("thief", taken, node="n1", priority=1000))
-    setting.add(*(preemptor(name, "3", nominated="n1") for name in ("early", "late")))
-    setting.expect(preemptor("early"), Waits("n1", 1, (setting.state.pods.get("default/v"),)))
-    record = PlanRecord(id="plan", node="n1", victims=(PlanVictim("default", "v", "uid-v"),))
-    plans = [
-        plan_for(record, f"default/{name}", uid=f"uid-{name}", started=began, nominated=True)
-        for began, name in enumerate(("early", "late"))
-    ]
-    plans[1].record = msgspec.structs.replace(record, id="later", victims=())
-    plans[0].gone = {"uid-v"} if asked else set()
-    context = PlanContext(setting.evaluator, setting.policy_set, under_way(*plans))
-    ended = [plan.key for plan in plans if isinstance(look(plan, context, setting.at), End)]
-    assert ended == [f"default/{name}" for name in lost]
 
 
 def stay(setting: Setting, plan: Plan, wait: float = 0.0) -> set[str]:
@@ -202,8 +149,8 @@ def test_victims_that_are_not_needed_any_more(asked: list[str], happens: list[st
     sizes = {"a": "2", "b": "2", "c": "2"}
     setting.add(
         *(pod(name, cpu, node="n1", priority=30 - place) for place, (name, cpu) in enumerate(sizes.items())),
-        pod("other", "4", node="n1", priority=1000),
-        pod("small", "1", node="n1", priority=1000),
+        high("other", "4", "n1"),
+        high("small", "1", "n1"),
     )
     plan = planned(setting, "6")
     assert [victim.name for victim in plan.record.victims] == ["a", "b", "c"]
@@ -244,44 +191,13 @@ def test_a_victim_on_its_way_out_is_not_asked_again_if_it_is_not_needed():
 def test_a_new_pod_of_a_victims_name_is_not_counted_on():
     """What a controller makes under the name of a victim that was asked stays, so the other victim has to go."""
     setting = Setting(node("n1"))
-    setting.add(*(pod(name, "3", node="n1") for name in ("a", "b")), pod("other", "2", node="n1", priority=1000))
+    setting.add(*(pod(name, "3", node="n1") for name in ("a", "b")), high("other", "2", "n1"))
     plan = planned(setting, "5")
     plan.note_asked("uid-a", 0.0, ServerTime(START))
     setting.remove("default/a")
     setting.add(pod("a", "3", node="n1", uid="another"))
     setting.remove("default/other")
     assert stay(setting, plan) == set()
-
-
-def test_patrol_gives_way(monkeypatch: pytest.MonkeyPatch):
-    """However many plans wait and however long a look at one takes, looking goes on for a moment at a time."""
-    setting = Setting(node("n1"))
-    reconciler, looks = Desk(setting).reconciler, []
-    monkeypatch.setattr(setting.clock, "stopwatch", lambda: 0.015 * len(looks))
-    for number in range(20):
-        waiting = preemptor(f"p{number}", "1m")
-        setting.add(waiting)
-        record = PlanRecord(id=f"x{number}", node="n1")
-        plan = plan_for(record, f"default/p{number}", uid=waiting.metadata.uid, nominated=True)
-        reconciler.plan_manager.index.add(plan)
-
-    def slow(looking):
-        def look(*arguments, **options):
-            looks.append(arguments)
-            return looking(*arguments, **options)
-
-        return look
-
-    monkeypatch.setattr(evaluator, "fits_on", slow(evaluator.fits_on))
-    setting.clock.now = 60.0
-    longest = 0.0
-    for _ in range(100):
-        before = len(looks)
-        reconciler.turn()
-        longest = max(longest, 0.015 * (len(looks) - before))
-    assert longest < 0.05
-    assert len(looks) >= 20
-    assert len(reconciler.plans) == 20
 
 
 @table(
@@ -296,9 +212,9 @@ def test_a_group_goes_whole_or_stays(needed: bool, asked: str, asking: str, stay
     setting = Setting(node("n1"), node("n2"), under=policy(groups=Groups(disruption=GroupDisruption.GROUP)))
     group, size = {"labels": {"jobset.sigs.k8s.io/jobset-name": "train"}}, "6" if needed else "4"
     setting.add(pod("a", size, node="n1", **group), pod("b", "1", node="n2", **group))
-    setting.add(pod("other", "7", node="n2", priority=1000))
+    setting.add(high("other", "7", "n2"))
     if not needed:
-        setting.add(pod("own", "4", node="n1", priority=1000))
+        setting.add(high("own", "4", "n1"))
     plan = planned(setting, "5" if needed else "4")
     assert {victim.name for victim in plan.record.victims} == {"a", "b"}
     setting.remove("default/own")
@@ -307,3 +223,107 @@ def test_a_group_goes_whole_or_stays(needed: bool, asked: str, asking: str, stay
         setting.add(leaving(name, size, **group))
     plan.asking |= {f"uid-{name}": setting.state.pods.get(f"default/{name}") for name in asking}
     assert stay(setting, plan) == {f"uid-{name}" for name in staying}
+
+
+NAMES = "abcd"
+
+
+def test_a_victim_that_another_plan_has_asked_is_not_asked_again():
+    """Also as long as no watch shows that it leaves; before, the earlier plan asks it."""
+    setting = Setting(node("n1", "4"))
+    setting.add(pod("v", "4", node="n1"))
+    record = PlanRecord(id="x", node="n1", victims=(PlanVictim("default", "v", "uid-v"),))
+    plans = [plan_for(record, "default/a"), plan_for(msgspec.structs.replace(record, id="y"), "default/b")]
+    context = PlanContext(setting.evaluator, setting.policy_set, under_way(*plans))
+    assert [unasked(plan, context) for plan in plans] == [list(record.victims), []]
+    plans[1].note_asked("uid-v", 0.0, ServerTime(START))
+    assert [unasked(plan, context) for plan in plans] == [[], []]
+
+
+@settings(max_examples=100)
+@given(
+    groups=st.lists(st.integers(0, 2), min_size=4, max_size=4),
+    until=st.lists(st.sampled_from([-5.0, 0.0, 5.0, 9.0]), min_size=4, max_size=4),
+    ready=st.sets(st.sampled_from(NAMES)),
+    devices=st.booleans(),
+)
+def test_who_may_be_asked(groups: list[int], until: list[float], ready: set[str], devices: bool):
+    """Whoever waits holds back its group, and all of a plan with devices; the next look is at the first end."""
+    setting, told = Setting(node("n1")), encode(NoticeRecord(plan="p1", by=rfc3339(START), uid="u", priority=100))
+    victims = tuple(
+        PlanVictim("default", name, f"uid-{name}", group) for name, group in zip(NAMES, groups, strict=True)
+    )
+    held = (PlanDevice("d", "p", "x"),) if devices else ()
+    plan = plan_for(PlanRecord(id="p1", node="n1", victims=victims, devices=held))
+    for name, end in zip(NAMES, until, strict=True):
+        answer = {READY: "true"} if name in ready else {}
+        setting.add(pod(name, node="n1", annotations={CAN_BE_PREEMPTED: "true", NOTICE: told, **answer}))
+        plan.note_told(f"uid-{name}", end)
+    asked, later = askable(setting.state, plan, plan.record.victims, 0.0)
+    waits = [name not in ready and end > 0 for name, end in zip(NAMES, until, strict=True)]
+    expected = ""
+    for place, name in enumerate(NAMES):
+        with_it = [
+            other
+            for other in range(4)
+            if devices or other == place or (groups[other] == groups[place] and groups[place])
+        ]
+        expected += "" if any(waits[other] for other in with_it) else name
+    assert "".join(one.name for one in asked) == expected
+    assert later == min((end for end, waiting in zip(until, waits, strict=True) if waiting), default=float("inf"))
+
+
+def manager_with(seconds: float) -> tuple[Setting, PlanManager, Plan]:
+    """A plan of two victims under a policy with such a notice."""
+    setting = Setting(node("n1"), under=policy(victims=Victims(notice=seconds)))
+    for name in "ab":
+        setting.add(pod(name, "4", node="n1"))
+    one = preemptor("p", "8")
+    outcome = setting.evaluate(one)
+    manager = PlanManager(setting.evaluator, setting.policy_set)
+    return setting, manager, manager.begin(one, setting.policy, outcome, 0)
+
+
+def test_what_is_done_for_a_notice():
+    """Both are told, then waited for; they are asked when the notices are over. Who was not told is told first.
+
+    Before, it is tried whether the server lets them go, and again when the notices are over.
+    """
+    setting, manager, plan = manager_with(60.0)
+    victims = ["a", "b"]
+    assert asks(manager.look(plan)) == {Verb.NOMINATE: ["p"], Verb.TRY: victims}
+    are_nominated(plan)
+    for _ in range(2):
+        assert asks(manager.look(plan)) == {Verb.TRY: victims}
+        plan.tried = dict.fromkeys(("uid-a", "uid-b"), True)
+        assert asks(manager.look(plan)) == {Verb.TELL: victims}
+        for victim in plan.record.victims:
+            plan.note_told(victim.uid, setting.clock.now + 60.0)
+        assert manager.look(plan) == Wait(setting.clock.now + 60.0)
+        assert plan.deadline >= setting.clock.now + 60.0 + plan.timeout
+        setting.clock.now += 60.0
+        assert asks(manager.look(plan)) == {Verb.TRY: victims}
+        plan.notices.clear()
+
+
+@pytest.mark.parametrize(
+    ("given", "told"), [(30.0, {Verb.TELL: ["a", "b"]}), (0.0, {Verb.ASK: ["a", "b"]}), (90.0, None)]
+)
+def test_a_policy_that_gives_another_notice_by_now(given: float, told: dict[Verb, list[str]] | None):
+    """Nobody is told any more if it gives none; if it gives a longer one, there is another decision with that."""
+    setting, manager, plan = manager_with(60.0)
+    are_nominated(plan)
+    setting.policy_set.use(Policies(preemption=(policy(victims=Victims(notice=given)),)))
+    plan.tried = dict.fromkeys(("uid-a", "uid-b"), True)
+    step = manager.look(plan)
+    assert isinstance(step, End) if told is None else asks(step) == told
+
+
+def test_later_decisions_know_when_the_room_comes():
+    """Victims count as leaving, with an end after their notice and their grace period."""
+    setting, _, _ = manager_with(60.0)
+    pods = setting.state.snapshot.pods
+    rows = pods.leaving()
+    ends = {round(float(end) - START) for end in pods.gone_at[rows]}
+    assert ends == {90}
+    assert list(itertools.chain(setting.evaluator.leaving_within(60.0, setting.at))) == []

@@ -1,6 +1,8 @@
-"""A plan: what is written of it, and how a new leader goes on with it."""
+"""A plan: what is written of it, how its nominations go, when something is asked again, and how it ends."""
 
-import msgspec
+import itertools
+from pathlib import Path
+
 import pytest
 
 from tests.cases import table
@@ -17,32 +19,12 @@ from tests.reconciler.builders import (
     pod,
     preemptor,
 )
+from webhook.kube.errors import NO_ANSWER, ApiError
 from webhook.kube.instants import rfc3339
-from webhook.reconciler.plans.actions import Ending, Tries, Verb, Wait
-from webhook.reconciler.plans.plan import PlanIndex
-from webhook.reconciler.plans.room import later_equals
+from webhook.reconciler.plans.actions import ENDINGS, TRIES, Ending, Tries, Verb, Wait
+from webhook.reconciler.plans.room import to_displace
 from webhook.reconciler.state.annotations import PlanRecord, PlanVictim
 from webhook.reconciler.state.state import ServerTime
-
-
-@table(
-    "notice, there, verbs",
-    ("the victim stays: it is asked", 0.0, True, [Verb.ASK]),
-    ("its notice is not known any more, and the policy asks for none", 60.0, True, [Verb.ASK]),
-    ("nobody is left", 0.0, False, []),
-)
-async def test_a_new_leader_goes_on(notice: float, there: bool, verbs: list[Verb]):
-    """Who has to be told and asked is read off the victims; when the plan began is written."""
-    setting, made = Setting(node("n1")), preemptor("p", "8", nominated="n1")
-    record = PlanRecord(id="plan", node="n1", victims=(PlanVictim("default", "v", "uid-v"),), begun=rfc3339(START - 60))
-    planned(made, msgspec.structs.replace(record, notice=notice))
-    setting.add(*([pod("v", "8", node="n1")] if there else []), made)
-    desk = Desk(setting)
-    desk.lead()
-    plan = desk.reconciler.plans["default/p"]
-    assert plan.nominated
-    assert plan.evicting is not None
-    assert list(asks(desk.reconciler.plan_manager.look(plan))) == verbs
 
 
 @table(
@@ -66,21 +48,6 @@ async def test_whose_end_has_a_plan_looked_at(gone: str, touched: bool):
     assert ("plan" in unchecked) is touched
 
 
-@pytest.mark.parametrize(("ending", "counted_on"), [(Ending.DELETED, True), (Ending.TIMED_OUT, False)])
-async def test_who_is_still_being_asked_when_a_plan_ends(ending: Ending, counted_on: bool):
-    """Until the answer comes decisions count on it to leave, but not if the plan's time was over: it may stay."""
-    setting = Setting(node("n1"))
-    setting.add(pod("v", "8", node="n1"))
-    desk = Desk(setting)
-    setting.add(preemptor("p", "8"))
-    desk.reconciler.turn()
-    plan = desk.reconciler.plans["default/p"]
-    plan.busy = True
-    plan.asking["uid-v"] = setting.state.pods.items()["default/v"]
-    desk.reconciler.plan_manager.end(plan, ending)
-    assert ("default/v" in setting.state.index.leaving) is counted_on
-
-
 def test_who_goes_with_whom():
     """Of a group of which one was asked all are bound to go; single victims and other groups are not."""
     victims = tuple(
@@ -92,18 +59,6 @@ def test_who_goes_with_whom():
         plan.note_asked(name, 0.0, ServerTime(0.0))
         bound_to_go.append(plan.bound_to_go())
     assert bound_to_go == [frozenset(), frozenset(), {"a", "b"}]
-
-
-@pytest.mark.parametrize("ids", ["xy", "yx"])
-def test_plans_of_one_moment_have_an_order(ids: str):
-    """Which of them loses room that was taken is said by their preemptors' names, not by what is made at random."""
-    first, second = (
-        plan_for(PlanRecord(id=plan_id, node="n1"), f"default/{name}") for plan_id, name in zip(ids, "ab", strict=True)
-    )
-    index = PlanIndex()
-    for plan in (first, second):
-        index.add(plan)
-    assert [later_equals(plan, plan.members[0], index) for plan in (first, second)] == [["default/b"], []]
 
 
 @pytest.mark.parametrize("covered", ["a", "ab"])
@@ -124,3 +79,114 @@ async def test_nobody_overtakes_who_is_asked_again(covered: str):
     assert manager.look(plan) == Wait(5.0)
     setting.clock.now = 5.0
     assert asks(manager.look(plan)) == first
+
+
+pytestmark = pytest.mark.skipped_waits
+
+
+@table(
+    "requests, displaced",
+    ("both fit beside it", (("a", "2", 90), ("b", "3", 80)), []),
+    ("the more important one fits", (("a", "3", 90), ("b", "3", 80)), ["b"]),
+    ("the less important one fits", (("a", "6", 90), ("b", "3", 80)), ["a"]),
+    ("neither fits", (("a", "6", 90), ("b", "6", 80)), ["a", "b"]),
+    ("that of another scheduler is its own affair", (("a", "6", 90), ("other", "9", 80)), ["a"]),
+)
+def test_who_is_displaced(requests, displaced: list[str]):
+    """Beside a preemptor of 3 CPU on a node of 8, the more important pods keep their place first."""
+    setting = Setting(node("n1"))
+    for name, cpu, priority in requests:
+        spec = {"schedulerName": "other" if name == "other" else "default-scheduler"}
+        setting.add(preemptor(name, cpu, priority=priority, nominated="n1", spec=spec))
+    setting.add(preemptor("p", "3", nominated="n1"))
+    plan = plan_for(PlanRecord(id="x", node="n1"))
+    assert [pod.metadata.name for pod in to_displace(setting.state, plan)] == displaced
+
+
+_NO_ATTEMPT = {
+    Ending.DISPLACED,
+    Ending.GANG,
+    Ending.LOST,
+    Ending.NODE_CHANGED,
+    Ending.NODE_GONE,
+    # Nothing is tried again after these
+    Ending.BOUND,
+    Ending.RESIZED,
+    Ending.DELETED,
+    Ending.DEPOSED,
+}
+
+
+@pytest.mark.parametrize("ending", Ending)
+async def test_attempts_that_count(ending: Ending):
+    """A plan that evicted in vain counts, unless it was displaced, or its nomination or its node was taken away."""
+    reconciler = Desk(Setting(node("n1"))).reconciler
+    entry = reconciler.queue.offer("default/p", uid="uid-p", priority=100, created=0.0, now=0.0)
+    plan = plan_for(PlanRecord(id="x", node="n1"), gone={"uid-v"})
+    reconciler.plan_manager.index.add(plan)
+    reconciler._end(plan, ending)
+    assert entry.attempts == int(ending not in _NO_ATTEMPT)
+
+
+def test_every_ending_has_a_row_and_is_told_to_people():
+    """What an ending means is said in the code, and what happened in the table of the page for operators."""
+    assert list(ENDINGS) == list(Ending)
+    page = (Path(__file__).parents[3] / "docs/operations.md").read_text()
+    _, _, table = page.partition("| ending | what happened |\n|---|---|\n")
+    rows = itertools.takewhile(lambda line: line.startswith("|"), table.splitlines())
+    assert sorted(row.split("`")[1] for row in rows) == sorted(Ending)
+
+
+async def test_a_clearing_that_never_began():
+    """If the lease is lost just when a plan has ended, a later term takes the plan off."""
+    setting = Setting(node("n1"))
+    desk = Desk(setting)
+    reconciler = desk.reconciler
+    setting.add(preemptor())
+    plan = plan_for(PlanRecord(id="x", node="n1"))
+    reconciler.plan_manager.index.add(plan)
+    reconciler._end(plan, Ending.TIMED_OUT)
+    assert setting.state.pending.is_clearing("default/p", "x")
+    await reconciler.stop()
+    assert not setting.state.pending.is_clearing("default/p", "x")
+
+
+THROTTLED = ApiError(429, "", "Too many requests, please try again later.", retry_after=3.0)
+REFUSED = ApiError(429, "TooManyRequests", "not today", details={"name": "v"})
+MIGRATING = ApiError(429, "TooManyRequests", "Evacuation in progress", details={"name": "v"})
+BROKEN = ApiError(500, "InternalError", "")
+HUNG = ApiError(NO_ANSWER, "Timeout", "no answer within 12 s")
+DENIED = ApiError(403, "Forbidden", "a webhook denies it")
+
+
+@table(
+    "error, pauses, begun, unclear",
+    ("throttled: as long as the server says", THROTTLED, [3.0, 3.0, 4.0, 5.0, 5.0], False, False),
+    ("it is on its way out", MIGRATING, [1.0, 2.0, 4.0, 5.0, 5.0], True, False),
+    ("a server in trouble: four times in all", BROKEN, [0.1, 0.3, 0.9, None], False, True),
+    ("a webhook that answers 429", REFUSED, [0.1, 0.3, 0.9, None], False, False),
+    ("an eviction that got no answer in all its time", HUNG, [None], False, True),
+    ("a denial", DENIED, [None], False, False),
+)
+def test_it_is_asked_again_after_a_while(error: ApiError, pauses: list[float | None], begun: bool, unclear: bool):
+    """A 429 without a Status is about the server, not about the victim; None is where the server is asked for it."""
+    tries, now = Tries(), 100.0
+    for pause in pauses:
+        tries.failed(error, now)
+        assert tries.over is (pause is None)
+        assert pause is None or tries.due - now == pytest.approx(pause)
+        now += 10.0
+    assert (tries.begun, tries.unclear, tries.may_have_left) == (begun, unclear, begun or unclear)
+
+
+def test_nobody_keeps_a_pod_by_changing_it():
+    """After some conflicts it is asked whatever it is by then; failures before one count no more."""
+    tries = Tries()
+    for number in range(TRIES):
+        assert not tries.whatever
+        for _ in range(TRIES - 1):
+            tries.failed(BROKEN, 0.0)
+            assert not tries.over
+        tries.changed(float(number))
+        assert tries.due > number
+    assert tries.whatever

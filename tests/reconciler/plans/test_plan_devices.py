@@ -1,18 +1,18 @@
 """A plan holds its devices, its victims end together, and what others take is seen (docs/reconciler.md#devices)."""
 
-from typing import Any
-
 import pytest
 
 from tests.cases import table
 from tests.reconciler.builders import START, Desk, asks, planned, pod
-from tests.reconciler.device_settings import DRIVER, Devices, all_asked, begun, claim, uses
+from tests.reconciler.device_settings import DRIVER, TEMPLATE, Devices, all_asked, begun, claim, holder, uses
 from webhook.kube.instants import rfc3339
+from webhook.kube.objects.pod import Pod
 from webhook.preemption.snapshot.device_index import DeviceId
 from webhook.reconciler.evaluate.outcomes import Evicts, Fits, Unschedulable, Waits
-from webhook.reconciler.plans import look
 from webhook.reconciler.plans.actions import End, Ending, Verb, Wait
 from webhook.reconciler.plans.plan import Plan
+
+JOB = ("Job", "j")
 
 
 def all_gone(setting: Devices, desk: Desk, plan: Plan, *, deallocated: bool = True) -> None:
@@ -39,14 +39,6 @@ async def test_a_plan_counts_its_devices_as_taken():
     assert isinstance(setting.evaluate(made[2]), Evicts | Waits)
 
 
-async def test_a_pod_of_higher_priority_goes_first():
-    """What is held for a plan of lower priority does not keep its devices from it."""
-    setting = Devices(n1=2)
-    begun(setting, setting.wants("p", 2))
-    assert isinstance(setting.evaluate(setting.wants("higher", 2, priority=200)), Waits)
-    assert isinstance(setting.evaluate(setting.wants("equal", 2)), Unschedulable)
-
-
 async def test_between_the_end_of_the_victims_and_the_deallocation():
     """Nobody else is evicted meanwhile, for this plan or another, and its time does not run."""
     setting = Devices(n1=2, n2=2)
@@ -64,22 +56,6 @@ async def test_between_the_end_of_the_victims_and_the_deallocation():
         setting.deallocated(f"c-{victim.name}")
     assert isinstance(manager.look(plan), Wait)
     assert plan.roomy == 3600.0
-
-
-async def test_a_pod_that_could_wait_for_the_deallocation_evicts_nobody():
-    """A pod without a plan counts on devices whose users are gone."""
-    setting = Devices(n1=1, n2=1)
-    setting.ends("n1-0")
-    assert isinstance(setting.evaluate(setting.wants("p", 1)), Fits)
-
-
-def test_a_user_that_no_watch_has_shown_yet_has_its_devices():
-    """Its claim is shown before it, or it cannot be read: nobody goes for what it would not leave."""
-    setting = Devices(n1=2)
-    setting.state.pods.take("default/n1-0", None)
-    setting.claim(claim("c-n1-0"))
-    setting.claim(claim("c-new", held=("d0",), by=("new",)))
-    assert isinstance(setting.evaluate(setting.wants("p", 2)), Unschedulable)
 
 
 async def test_a_stranger_takes_the_devices():
@@ -106,11 +82,11 @@ async def test_a_stranger_takes_the_devices():
 
 async def test_an_owner_that_takes_the_devices_again_is_passed_over():
     """The scheduler allocates before it binds: the claim says so before the new pod is seen on the node."""
-    setting, own = Devices(n1=1), {"resourceClaims": [{"name": "r", "resourceClaimTemplateName": "t"}]}
-    setting.add(pod("n1-0", "100m", node="n1", annotations={}, owner=("Job", "j"), spec=own))
+    setting = Devices(n1=1)
+    setting.add(holder("n1-0", owner=JOB, spec=TEMPLATE))
     desk, plan = begun(setting, setting.wants("p", 1))
     all_gone(setting, desk, plan)
-    setting.add(pod("n1-0-new", "100m", annotations={}, owner=("Job", "j"), spec=own))
+    setting.add(holder("n1-0-new", on="", owner=JOB, spec=TEMPLATE))
     setting.claim(claim("c-new", held=("d0",), by=("n1-0-new",)))
     manager = desk.reconciler.plan_manager
     action = manager.look(plan)
@@ -120,21 +96,12 @@ async def test_an_owner_that_takes_the_devices_again_is_passed_over():
     assert list(desk.reconciler.evaluator.log.returning) == ["Job/default/j"]
 
 
-async def test_its_own_scheduler_takes_the_devices():
-    """While the preemptor is being bound its claim holds devices that the plan holds: that is no theft."""
-    setting = Devices(n1=1)
-    desk, plan = begun(setting, setting.wants("p", 1))
-    all_gone(setting, desk, plan)
-    setting.claim(claim("c-p", held=("d0",), by=("p",)))
-    assert isinstance(desk.reconciler.plan_manager.look(plan), Wait)
-
-
 def with_graces(*seconds: int) -> Devices:
     """A node with a device for each of these grace periods, held by pods that have them."""
     setting = Devices(n1=len(seconds))
     for number, grace in enumerate(seconds):
         spec = {**uses(f"c-n1-{number}"), "terminationGracePeriodSeconds": grace}
-        setting.add(pod(f"n1-{number}", "100m", node="n1", annotations={}, spec=spec))
+        setting.add(holder(f"n1-{number}", spec=spec))
     return setting
 
 
@@ -173,15 +140,6 @@ async def test_whoever_may_refuse_is_asked_before_all_end_together():
         manager.asked(plan, setting.state.pods.get(f"default/{name}"))
 
 
-async def test_no_plan_is_looked_at_again_at_once(monkeypatch):
-    """A plan that waits for a time that is over keeps no processor busy."""
-    setting = Devices(n1=1)
-    desk, plan = begun(setting, setting.wants("p", 1))
-    setting.clock.now = 100.0
-    monkeypatch.setattr(look, "asked_in_step", lambda *_: ([], 99.0))
-    assert desk.reconciler.plan_manager.look(plan) == Wait(100.05)
-
-
 @pytest.mark.parametrize("deallocated", [False, True], ids=["claims as they were", "claims taken back"])
 async def test_a_new_leader_holds_what_the_plan_names(deallocated: bool):
     """Killed after the last victim was gone: the next leader waits, and counts the devices as taken."""
@@ -195,9 +153,7 @@ async def test_a_new_leader_holds_what_the_plan_names(deallocated: bool):
         fresh.remove(f"default/n1-{number}")
         if deallocated:
             fresh.deallocated(f"c-n1-{number}")
-    made = fresh.wants("p", 2, nominated="n1")
-    planned(made, record)
-    fresh.add(made)
+    fresh.add(planned(fresh.wants("p", 2, nominated="n1"), record))
     led = Desk(fresh)
     led.lead()
     taken = led.reconciler.plans["default/p"]
@@ -206,54 +162,33 @@ async def test_a_new_leader_holds_what_the_plan_names(deallocated: bool):
     assert isinstance(fresh.evaluate(fresh.wants("q", 1)), Unschedulable)
 
 
-def test_a_claim_without_its_finalizer_keeps_its_devices():
-    """kube-controller-manager does not take such an allocation back, so nobody counts on it."""
-    setting = Devices(n1=1)
-    kept = claim("c-n1-0", held=("d0",), by=("n1-0",))
-    kept.metadata.finalizers = None
-    setting.claim(kept)
-    setting.ends("n1-0")
-    assert isinstance(setting.evaluate(setting.wants("p", 1)), Unschedulable)
+WAITING = pod("other", "100m", spec=uses("c-n1-0"))
 
 
 @table(
-    "fields, evicts",
-    ("its controller puts another one in its place", {"owner": ("Job", "j")}, False),
-    ("nobody does", {}, True),
-    ("the other one gets a claim of its own", {"template": True, "owner": ("Job", "j")}, True),
-    ("another pod waits for the same claim", {"waiting": True}, False),
+    "pods, nodes, outcome",
+    ("it can go", [holder("n1-0")], 1, Evicts),
+    ("its controller puts another one in its place", [holder("n1-0", owner=JOB)], 1, Unschedulable),
+    ("the other one gets a claim of its own", [holder("n1-0", owner=JOB, spec=TEMPLATE)], 1, Evicts),
+    ("another pod waits for the same claim", [holder("n1-0"), WAITING], 1, Unschedulable),
+    ("it leaves anyway", [holder("n1-0", deleted=rfc3339(START + 5))], 2, Waits),
+    ("it is gone, and its claim is there", [], 2, Fits),
 )
-def test_a_claim_that_stays_in_use(fields: dict[str, Any], evicts: bool):
-    """Whoever names an allocated claim gets it as it is: nobody is evicted for its devices."""
-    setting = Devices(n1=1)
-    own = {"resourceClaims": [{"name": "r", "resourceClaimTemplateName": "t"}]} if "template" in fields else None
-    more = {"owner": fields["owner"]} if "owner" in fields else {}
-    setting.add(pod("n1-0", "100m", node="n1", annotations={}, spec=own or uses("c-n1-0"), **more))
-    if "waiting" in fields:
-        setting.add(pod("other", "100m", spec=uses("c-n1-0")))
-    outcome = setting.evaluate(setting.wants("p", 1))
-    assert isinstance(outcome, Evicts if evicts else Unschedulable)
-    if "waiting" in fields:
+def test_devices_of_a_pod(pods: list[Pod], nodes: int, outcome: type):
+    """Who names an allocated claim gets it as it is: nobody goes for its devices, nor if a pod leaves them anyway."""
+    setting = Devices(**{f"n{number + 1}": 1 for number in range(nodes)})
+    setting.ends("n1-0")
+    setting.add(*pods)
+    assert isinstance(setting.evaluate(setting.wants("p", 1)), outcome)
+    if WAITING in pods:
         setting.remove("default/other")
         assert isinstance(setting.evaluate(setting.wants("p", 1)), Evicts)
 
 
-def test_a_shared_claim_loses_its_users_one_by_one():
-    """The allocation counts as gone with the last of them."""
-    setting = Devices(n1=1)
-    setting.add(pod("n1-1", "100m", node="n1", priority=1000, spec=uses("c-n1-0")))
-    setting.claim(claim("c-n1-0", held=("d0",), by=("n1-0", "n1-1")))
-    setting.ends("n1-0")
-    assert isinstance(setting.evaluate(setting.wants("p", 1)), Unschedulable)
-    setting.ends("n1-1")
-    assert isinstance(setting.evaluate(setting.wants("p", 1)), Fits)
-
-
-async def test_a_pod_that_terminates_makes_room_for_one_that_waits():
-    """Devices of a pod that is leaving anyway are waited for, and nobody is evicted."""
-    setting = Devices(n1=1, n2=1)
-    gone = rfc3339(START + 5)
-    setting.add(pod("n1-0", "100m", node="n1", annotations={}, deleted=gone, spec=uses("c-n1-0")))
-    outcome = setting.evaluate(setting.wants("p", 1))
-    assert isinstance(outcome, Waits)
-    assert outcome.node == "n1"
+def test_a_user_that_no_watch_has_shown_yet_has_its_devices():
+    """Its claim is shown before it, or it cannot be read: nobody goes for what it would not leave."""
+    setting = Devices(n1=2)
+    setting.state.pods.take("default/n1-0", None)
+    setting.claim(claim("c-n1-0"))
+    setting.claim(claim("c-new", held=("d0",), by=("new",)))
+    assert isinstance(setting.evaluate(setting.wants("p", 2)), Unschedulable)

@@ -7,6 +7,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from tests.reconciler.builders import START
 from webhook.kube.objects.meta import key_of
 from webhook.preemption.snapshot.kinds import SNAPSHOT_KINDS
 from webhook.reconciler.state.state import State
@@ -94,6 +95,10 @@ def test_nothing_stays_of_objects_that_are_gone(order: int):
         before = sum(size for _, size in entries(state, "state", set()))
         for cache, obj in known:
             cache.take(key_of(obj), obj)
+        pod = state.pods.get(f"ns{number}/p{number}")
+        state.pending.expect("plan", [pod], {pod.metadata.uid: START})
+        state.pending.hold("plan", (key_of(pod), pod.metadata.uid), "n1")
+        state.pending.expect_cleared("plan", "n1", pod)
         assert sum(size for _, size in entries(state, "state", set())) > before + len(known)
         for cache, obj in known:
             cache.take(key_of(obj), None)

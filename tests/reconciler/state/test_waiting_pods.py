@@ -4,9 +4,8 @@ import msgspec
 import pytest
 
 from tests.cases import table
-from tests.reconciler.builders import Setting, preemptor
+from tests.reconciler.builders import Setting, only_on, preemptor
 from webhook.kube.objects.meta import key_of
-from webhook.kube.objects.pod import Pod
 from webhook.kube.objects.storage import PersistentVolume, PersistentVolumeClaim
 from webhook.kube.resources import PERSISTENT_VOLUME, PERSISTENT_VOLUME_CLAIM
 
@@ -42,13 +41,17 @@ def owned(of: str) -> dict:
 
 
 SELECTED = {"annotations": {"volume.kubernetes.io/selected-node": "n1"}}
-SELECTOR = {"matchLabels": {"a": "b"}}
 BOUND = {"annotations": {"pv.kubernetes.io/bind-completed": "yes"}}
 
 
 def both(**fields) -> list[PersistentVolumeClaim]:
     """The claims of both pods, each with this."""
     return [claim(name, **fields) for name in ("one-data", "other-data")]
+
+
+def other(size: str = "1Gi", **fields) -> list[PersistentVolumeClaim]:
+    """The claims of both pods, that of the other one with this."""
+    return [claim("one-data"), claim("other-data", size, **fields)]
 
 
 def bound(zone: str = "a", driver: str = "d") -> list:
@@ -70,17 +73,17 @@ def show(setting: Setting, *there: PersistentVolumeClaim | PersistentVolume) -> 
     "there, same",
     ("they differ by name only", both(), True),
     ("they are missing", [], False),
-    ("another size", [claim("one-data"), claim("other-data", "2Gi")], False),
-    ("another class", [claim("one-data"), claim("other-data", storageClassName="slow")], False),
-    ("another mode", [claim("one-data"), claim("other-data", volumeMode="Block")], False),
-    ("selector", [claim("one-data"), claim("other-data", selector={"matchLabels": {"a": "b"}})], False),
-    ("a node is selected for one", [claim("one-data"), claim("other-data", meta=SELECTED)], False),
+    ("another size", other("2Gi"), False),
+    ("another class", other(storageClassName="slow"), False),
+    ("another mode", other(volumeMode="Block"), False),
+    ("selector", other(selector={"matchLabels": {"a": "b"}}), False),
+    ("a node is selected for one", other(meta=SELECTED), False),
     ("the same node is selected", both(meta=SELECTED), True),
     ("only one pod may use each", both(accessModes=["ReadWriteOncePod"]), False),
     ("other pods may use them, too", both(accessModes=["ReadWriteMany"]), False),
     ("they are being deleted", both(meta={"deletionTimestamp": "2026-01-01T00:00:00Z"}), False),
     ("their volumes are lost", both(phase="Lost"), True),
-    ("the volume of one is lost", [claim("one-data"), claim("other-data", phase="Lost")], False),
+    ("the volume of one is lost", other(phase="Lost"), False),
     ("bound to volumes that are missing", bound()[:2], False),
     ("bound to volumes of one zone", bound(), True),
     ("bound to volumes of two zones", bound("b"), False),
@@ -114,23 +117,12 @@ def test_a_claim_that_was_not_made_for_the_pod():
     assert waiting.shape("default/one") != waiting.shape("default/other")
 
 
-def made_for(name: str, node: str, **more: list) -> Pod:
-    """A pod that kube-controller-manager makes for one node."""
-    term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}], **more}
-    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
-    return preemptor(name, spec={"affinity": {"nodeAffinity": required}})
-
-
 def test_pods_that_are_made_for_nodes_are_one_group():
     """Those of a DaemonSet differ by their node alone: they are one group, and a verdict on one is none on another."""
     setting = Setting()
-    expressions = [{"key": "zone", "operator": "Exists"}]
-    setting.add(made_for("one", "n1"), made_for("other", "n2"), preemptor("any"))
-    setting.add(made_for("more", "n3", matchExpressions=expressions))
+    setting.add(preemptor("one", spec=only_on("n1")), preemptor("other", spec=only_on("n2")), preemptor("any"))
+    setting.add(preemptor("more", spec=only_on("n3", matchExpressions=[{"key": "zone", "operator": "Exists"}])))
     waiting = setting.state.waiting
-    assert sorted(sorted(group.pods) for group in waiting.groups()) == [
-        ["default/any"],
-        ["default/more"],
-        ["default/one", "default/other"],
-    ]
+    groups = sorted(sorted(key.partition("/")[2] for key in group.pods) for group in waiting.groups())
+    assert groups == [["any"], ["more"], ["one", "other"]]
     assert waiting.shape("default/one") != waiting.shape("default/other")

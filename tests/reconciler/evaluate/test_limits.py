@@ -1,15 +1,77 @@
-"""Nobody waits for a limit who could be served within all of them: against every set of victims there is."""
+"""Every rate of a policy counts wherever rates do, and nobody waits who could be served within all of them."""
 
 import random
 from collections import Counter
 from itertools import combinations
 
+import msgspec
 import pytest
 
+from tests.cases import table
 from tests.reconciler.builders import Setting, node, pod, policy, preemptor
 from webhook.policy.model.limits import CycleKeeper, Cycles, LabelRate, Limits, Rate, WorkloadLimit
+from webhook.policy.shapes.object_shape import yaml_name
+from webhook.reconciler.evaluate.limits import _NEVER, NOT_NOW
 from webhook.reconciler.evaluate.outcomes import Evicts, Unschedulable
 from webhook.reconciler.evictions.log import PodEviction
+
+OTHER = {"cycles": "which of two workloads stays", "attempts_per_preemptor": "how often it is tried, not how much"}
+"""The fields of `Limits` that are no rate, and what they say instead: a new field fails here until it is one or not."""
+RATES = [field for field in Limits.__struct_fields__ if field not in OTHER]
+
+
+def only(field, evictions=1):
+    """Limits with this rate alone."""
+    label = {"label": "team"} if field == "per_label" else {}
+    return msgspec.convert({field: {"evictions": evictions, "window": 60.0, **label}}, Limits)
+
+
+def victim(name, cpu="4"):
+    """A pod for which every rate counts."""
+    return pod(name, cpu, node="n1", owner=("Job", "a"), labels={"team": "a"})
+
+
+def test_the_rates():
+    """What is a rate is in the lists of rates."""
+    every = msgspec.structs.replace(Limits(), **{field: getattr(only(field), field) for field in RATES})
+    assert set(_NEVER.values()) == {yaml_name(field) for field in RATES}
+    assert NOT_NOW not in _NEVER
+    assert set(every.rates) == {field for field in RATES if not isinstance(getattr(every, field), WorkloadLimit)}
+
+
+@pytest.mark.parametrize("field", RATES)
+@table(
+    "allowed, needs, due, says",
+    ("used up", 1, "4", 3650.0, "limits.{} leaves room again"),
+    ("less is left than is needed", 2, "8", 3650.0, "the first eviction that counts leaves its window"),
+    ("more is needed than it ever allows", 1, "8", None, "than limits.{} ever allows"),
+)
+def test_a_rate_holds_evictions_back(field, allowed, needs, due, says):
+    """It alone keeps the pods, says so, and no longer once the eviction of 10 s ago has left its window."""
+    setting = Setting(node("n1"), under=policy(limits=only(field, allowed)))
+    setting.clock.now, log = 3600.0, setting.evaluator.log
+    log.remember(setting.policy.limits)
+    setting.add(victim("v"), victim("w"))
+    if due:
+        log.asked("gone", log.eviction_of(victim("gone"), "API"), 3590.0)
+    outcome = setting.evaluate(preemptor(cpu=needs))
+    assert isinstance(outcome, Unschedulable)
+    assert (outcome.limited, outcome.due) == (True, due and pytest.approx(due))
+    assert says.format(yaml_name(field)) in outcome.text
+    setting.clock.now = 3651.0
+    assert isinstance(setting.evaluate(preemptor(cpu=needs)), Evicts if due else Unschedulable)
+
+
+@pytest.mark.parametrize("field", RATES)
+def test_a_rate_that_got_smaller_ends_a_plan(field):
+    """A plan that was made under a larger rate is told by which it is too large now."""
+    log, uids = Setting().evaluator.log, ["uid-v", "uid-w"]
+    log.remember(only(field))
+    log.intend("plan", {f"uid-{name}": log.eviction_of(victim(name)) for name in "vw"})
+    assert log.overdrawn(only(field, 2), uids, 0.0) == ""
+    told = f"limits.{yaml_name(field)} does not allow so many evictions any more"
+    assert log.overdrawn(only(field), uids, 0.0) == told
+
 
 OWN, HOUR = "StatefulSet/default/own", 3600.0
 
@@ -57,47 +119,34 @@ def random_setting(seed, *, across):
     for number in range(dice.randint(1, 5)):
         team = dice.choice(["", "a", "b"])
         namespace = dice.choice(["red", "blue"]) if across else {"": "red", "a": "blue", "b": "blue"}[team]
-        workloads.append((f"w{number}", namespace, team, dice.random() < 0.2))
+        of = f"w{number}" if dice.random() < 0.8 else ""  # a pod without an owner has no rate by that
+        workloads.append((of, namespace, team, bool(of) and dice.random() < 0.2))
     pods = []
     for name, room in nodes.items():
         left = room
         while left > 0 and sum(one["node"] == name for one in pods) < 7:
-            workload, namespace, team, evictor = dice.choice(workloads)
-            owner = f"StatefulSet/{namespace}/{workload}"
-            pods.append(
-                {
-                    "node": name,
-                    "cpu": (cpu := dice.randint(1, min(4, left))),
-                    "owner": owner,
-                    "workload": owner,
-                    "namespace": namespace,
-                    "team": team,
-                    "cluster": "all",
-                    "stays": evictor and keep is CycleKeeper.EVICTOR,
-                    "evictor": evictor,
-                    "name": f"p{len(pods)}",
-                    "of": workload,
-                }
-            )
+            of, namespace, team, evictor = dice.choice(workloads)
+            cpu = dice.randint(1, min(4, left))
+            owner = f"StatefulSet/{namespace}/{of}" if of else ""
+            made = {"name": f"p{len(pods)}", "of": of, "cpu": cpu, "evictor": evictor}
+            made["stays"] = evictor and keep is CycleKeeper.EVICTOR
+            counts = {"node": name, "owner": owner, "workload": owner, "namespace": namespace, "team": team}
+            pods.append({**made, **counts, "cluster": "all"})
             left -= cpu
     evicted = [one for one in pods if dice.random() < 0.2]
     return dice, limits, nodes, pods, evicted
 
 
 def setting_of(limits, nodes, pods, evicted):
+    """The cluster, and a log of what was evicted from it."""
     setting = Setting(*(node(name, str(room)) for name, room in nodes.items()), under=policy(limits=limits))
     setting.clock.now, log = 3 * HOUR, setting.evaluator.log
     log.remember(limits)
     made = {}
     for one in pods:
-        made[one["name"]] = pod(
-            one["name"],
-            str(one["cpu"]),
-            node=one["node"],
-            namespace=one["namespace"],
-            labels={"team": one["team"]} if one["team"] else {},
-            owner=("StatefulSet", one["of"]),
-        )
+        labels, owner = {"team": one["team"]} if one["team"] else {}, ("StatefulSet", one["of"]) if one["of"] else None
+        more = {"node": one["node"], "namespace": one["namespace"], "labels": labels, "owner": owner}
+        made[one["name"]] = pod(one["name"], str(one["cpu"]), **more)
     setting.add(*made.values())
     for one in pods:
         if one["evictor"]:  # so long ago that no rate counts it

@@ -1,0 +1,305 @@
+"""What limits, cycles and shares of a policy mean for pods and gangs as preemptors, and for groups that go whole."""
+
+import random
+
+import pytest
+
+from tests.cases import table
+from tests.reconciler.builders import START, Desk, Setting, budget, evicted, node, only_on, pod, policy, preemptor
+from webhook.kube.instants import rfc3339
+from webhook.policy.model.limits import CycleKeeper, Cycles, LabelRate, Limits, Rate, WorkloadLimit
+from webhook.policy.model.preemption import (
+    BudgetMode,
+    EvictionMode,
+    ExtenderConfig,
+    GroupDisruption,
+    Groups,
+    Preemptors,
+)
+from webhook.policy.model.victims import EvictionCost, Victims
+from webhook.reconciler.evaluate.outcomes import NOTHING_PROMISED, Evicts, Promised, Unschedulable, Waits
+from webhook.reconciler.evictions.log import EvictionLog
+
+GANG = "scheduling.x-k8s.io/pod-group"
+NODES = [node(f"n{number}", "4") for number in range(4)]
+ONE_EACH = Rate(1, 60.0)
+SET = {"jobset.sigs.k8s.io/jobset-name": "set"}
+WHOLE = Groups(disruption=GroupDisruption.GROUP)
+
+
+def member(number, **more):
+    """A member that waits for a node of its own."""
+    asks = {"cpu": "4", "owner": ("Job", "train"), **more}
+    return preemptor(f"gang-{number}", labels={GANG: "gang"}, **asks)
+
+
+def filler(number, owner, *, priority=80, **more):
+    """A pod that fills a node."""
+    return pod(f"{owner}-{number}", "4", node=f"n{number}", owner=("ReplicaSet", owner), priority=priority, **more)
+
+
+def cheap_and_dear(priority=90, **labels):
+    """Two cheap pods of one owner, namespace and team, and two of another one that are dearer."""
+    cheap = [filler(number, "cheap", labels={"team": "red", **labels}) for number in (0, 1)]
+    return cheap + [filler(number, "dear", priority=priority, labels={"team": "blue"}) for number in (2, 3)]
+
+
+PODS = cheap_and_dear()
+CHEAP, DEAR = ["cheap-0", "cheap-1"], ["dear-2", "dear-3"]
+
+
+def setting_of(pods=PODS, limits=Limits(), **more):  # noqa: B008
+    """A cluster of full nodes in which a gang of two waits."""
+    setting = Setting(*NODES, under=policy(limits=limits, **more))
+    setting.add(*pods)
+    setting.group()
+    return setting
+
+
+def decided(setting, promised=NOTHING_PROMISED, **asks):
+    """Who goes for the gang now, or why nobody does."""
+    outcome = setting.evaluate_gang(member(0, **asks), member(1, **asks), promised=promised)
+    if isinstance(outcome, Unschedulable):
+        return outcome
+    assert isinstance(outcome, Evicts | Waits)
+    return sorted(victim.metadata.name for victim in outcome.victims)
+
+
+@table(
+    "limits, goes",
+    ("unlimited", Limits(), ["cheap", "cheap"]),
+    ("perOwner", Limits(per_owner=ONE_EACH), ["cheap", "dear"]),
+    ("perWorkload", Limits(per_workload=WorkloadLimit(1)), ["cheap", "dear"]),
+    ("perLabel", Limits(per_label=LabelRate("team", 1, 60.0)), ["cheap", "dear"]),
+    ("perNode", Limits(per_node=ONE_EACH), ["cheap", "cheap"]),
+    ("perNamespace", Limits(per_namespace=ONE_EACH), None),
+    ("perCluster", Limits(per_cluster=ONE_EACH), None),
+)
+def test_victims_of_a_gang_are_within_the_limits(limits, goes):
+    """All victims of a gang count together: who is beyond a limit stays, and another one goes or the gang waits."""
+    outcome = decided(setting_of(limits=limits))
+    if goes is None:
+        assert (outcome.limited, "the policy's limits allow" in outcome.reason) == (True, True)
+    else:
+        assert [name.partition("-")[0] for name in outcome] == goes
+
+
+def test_what_was_evicted_before_counts():
+    """A rate that one eviction has left nothing of keeps the gang until that leaves the window."""
+    setting = setting_of(limits=Limits(per_cluster=Rate(2, 60.0)))
+    setting.clock.now = 100.0
+    setting.evaluator.log.remember(setting.policy.limits)
+    evicted(setting.evaluator.log, "Job/default/other", 90.0)
+    outcome = decided(setting)
+    assert (outcome.limited, outcome.due) == (True, 150.0)
+    setting.clock.now = 151.0
+    assert decided(setting) == CHEAP
+
+
+@pytest.mark.parametrize("allowed", [1, 2])
+def test_a_group_that_goes_whole_counts_whole(allowed):
+    """A group of two pods goes only if the limit of its workload allows both: for a gang, and for one pod."""
+    setting = setting_of(cheap_and_dear(**SET), Limits(per_workload=WorkloadLimit(allowed)), groups=WHOLE)
+    alone = setting.evaluate(preemptor("alone", "4"))
+    assert sorted(one.metadata.name for one in alone.victims) == (CHEAP if allowed == 2 else ["dear-2"])
+    outcome = decided(setting)  # of the other owner both would have to go
+    assert outcome == CHEAP if allowed == 2 else outcome.limited
+
+
+@pytest.mark.parametrize("keep", list(CycleKeeper))
+def test_a_gang_does_not_evict_its_evictor(keep):
+    """A workload for which a member's own was evicted stays, or it is told that it goes."""
+    setting = setting_of(limits=Limits(cycles=Cycles(keep=keep, window=100.0)))
+    evicted(setting.evaluator.log, "Job/default/train", 0.0, "ReplicaSet/default/cheap")
+    stays = keep is CycleKeeper.EVICTOR
+    assert setting.evaluate_gang(member(0), member(1)).cycles == (
+        () if stays else (("ReplicaSet/default/cheap", "Job/default/train"),)
+    )
+    assert decided(setting) == (DEAR if stays else CHEAP)
+    setting.add(filler(2, "dear", priority=200))
+    outcome = decided(setting)
+    assert "pods of ReplicaSet/default/cheap stay, for which" in outcome.reason if stays else outcome == CHEAP
+
+
+def test_recent_evictions_count_as_a_cost():
+    """Of pods of equal priority those go whose workload was evicted less often."""
+    setting = setting_of(cheap_and_dear(80), victims=Victims(cost=EvictionCost(recent_evictions=3600.0)))
+    for owners, goes in ((["cheap"], DEAR), (["dear", "dear"], CHEAP)):
+        for owner in owners:
+            evicted(setting.evaluator.log, f"ReplicaSet/default/{owner}", 0.0)
+        assert decided(setting) == goes
+
+
+@pytest.mark.parametrize("eviction", list(EvictionMode))
+@pytest.mark.parametrize("groups", [Groups(), WHOLE], ids=["pods", "groups"])
+def test_budgets_are_kept_where_the_api_server_keeps_them(eviction, groups):
+    """Under best-effort no set of victims is planned that the Eviction API would refuse; a policy that deletes may."""
+    more = {"budgets": BudgetMode.BEST_EFFORT, "eviction": eviction, "groups": groups}
+    setting = setting_of(cheap_and_dear(200, **SET), **more)
+    setting.budget(budget("b", 1, {"team": "red"}))
+    assert (decided(setting) == CHEAP) is (eviction is EvictionMode.DELETE)
+    setting.budget(budget("b", 2, {"team": "red"}))
+    assert decided(setting) == CHEAP
+
+
+def test_extenders_are_refused():
+    """A policy with extenders evicts nobody for a gang, and says why."""
+    extender = ExtenderConfig(url_prefix="https://extender.example.com", preempt_verb="preempt")
+    outcome = decided(setting_of(extenders=(extender,)))
+    assert outcome.reason == "the policy has extenders, and they are not asked about gangs"
+
+
+async def test_a_gang_of_which_nobody_waits_long_enough():
+    """Nothing is done for it as long as no member has waited for the policy's delay."""
+    setting = setting_of(preemptors=Preemptors(priority_classes=("high",), delay=60.0))
+    desk = Desk(setting, dry_run=True)
+    setting.add(member(0), member(1))
+    for number in range(2):
+        desk.reconciler.queue.retry(f"default/gang-{number}", 0.0, after=0.0, reason="")
+    desk.reconciler.turn()
+    assert {line["reason"] for line in desk.told} == {"it waits for its scheduler to look at it"}
+
+
+async def test_the_victims_of_a_gang_count_for_its_namespace():
+    """A plan of a gang counts for its namespace's turns with every victim once."""
+    setting, took = setting_of(), []
+    desk = Desk(setting, dry_run=True)
+    desk.reconciler.queue.took = lambda key, victims: took.append((key, victims))
+    setting.add(member(0), member(1))
+    await desk.work(10.0)
+    assert took == [("default/gang-0", 2)]
+
+
+@table("front, waits", ("nobody", 0, True), ("one that leaves room", 1, True), ("one that takes it", 2, False))
+def test_room_that_comes_up_for_members_on_one_node(front, waits):
+    """Pods in front take it first, and what is left has to do for all members that are to be there."""
+    setting = setting_of([pod("leaving", "4", node="n0", deleted=rfc3339(START + 5))])
+    for number in (1, 2, 3):
+        setting.state.nodes.take(f"n{number}", None)
+    if front:
+        setting.add(preemptor("front", str(front), priority=200, labels={"app": "front"}))
+    outcome = decided(setting, cpu="1500m", owner=None)
+    assert outcome == [] if waits else (outcome.behind and "default/front of priority 200" in outcome.reason)
+
+
+def test_a_gang_is_placed_where_pods_in_front_leave_it_the_room():
+    """A pod of higher priority that can only come to one node keeps the gang off that node, and not from others."""
+    setting = setting_of()
+    setting.add(preemptor("front", "4", priority=200, spec=only_on("n0")))
+    assert decided(setting) == ["cheap-1", "dear-3"]
+
+
+@table("leaves, asked", ("another plan has yet to ask it", False, CHEAP), ("it leaves", True, ["cheap-1"]))
+def test_a_gang_counts_on_no_pod_that_another_plan_has_yet_to_ask(leaves, asked):
+    """The gang's nominations may end that plan, and then nobody would ask the pod: it is a victim of the gang, too."""
+    setting = setting_of()
+    setting.expect(preemptor("lower", "4", priority=90), Waits("n0", 0, (PODS[0],)))
+    if leaves:
+        setting.add(filler(0, "cheap", labels={"team": "red"}, deleted=rfc3339(START + 20)))
+    assert decided(setting, promised=Promised(planned={"default/cheap-0"})) == asked
+
+
+DB, CACHE, API = (f"StatefulSet/default/{name}" for name in ("db", "cache", "api"))
+
+
+def under(keep, window=100.0):
+    return policy(limits=Limits(cycles=Cycles(keep=keep, window=window)))
+
+
+def past(setting, workload, by, age=9.0):
+    evicted(setting.evaluator.log, workload, setting.clock.monotonic() - age, by)
+
+
+def workload_pod(name, of, **more):
+    return pod(name, "6", owner=("StatefulSet", of), **more)
+
+
+def of(workload):
+    """A preemptor of this StatefulSet."""
+    return preemptor(f"p-{workload}", owner=("StatefulSet", workload))
+
+
+@pytest.mark.parametrize("keep", list(CycleKeeper))
+@table(
+    "happened, cycle",
+    ("of two", [(CACHE, DB, 99.0)], (DB, CACHE)),
+    ("of three", [(API, DB, 50.0), (CACHE, API, 20.0)], (DB, API, CACHE)),
+    ("before the window", [(CACHE, DB, 101.0)], ()),
+    ("of others", [(API, DB, 9.0)], ()),
+)
+def test_a_cycle_is_found_and_the_policy_says_who_stays(happened, cycle, keep):
+    """A preemptor whose evictor is the only victim waits, or evicts and it is told which way the cycle goes."""
+    setting = Setting(node("n1"), under=under(keep))
+    setting.add(workload_pod("a", "db", node="n1"))
+    for workload, by, age in happened:
+        past(setting, workload, by, age)
+    outcome = setting.evaluate(of("cache"))
+    if cycle and keep is CycleKeeper.EVICTOR:
+        assert isinstance(outcome, Unschedulable)
+        assert f"{DB} stay, for which" in outcome.reason
+    else:
+        assert outcome.cycles == ((cycle,) if cycle else ())
+
+
+def test_who_stays_in_a_cycle_keeps_nobody_from_other_victims():
+    """Neither a workload nor a bare pod that evicted it goes, but a dearer pod does; for others they may go."""
+    setting = Setting(node("n1"), node("n2"), node("n3"), under=under(CycleKeeper.EVICTOR))
+    setting.add(workload_pod("a", "db", node="n1"), pod("alone", "6", node="n2"))
+    setting.add(workload_pod("b", "api", node="n3", priority=90))
+    for by in (DB, "Pod/default/alone"):
+        past(setting, CACHE, by)
+    assert [setting.evaluate(of(workload)).node for workload in ("cache", "other")] == ["n3", "n1"]
+
+
+def closed_by(events, own, window, now):
+    """The workloads from which a way of evictions within the window leads to `own`, found by walking back and forth."""
+    pairs = {(by, gone) for gone, at, by in events if by and at > now - window}
+    reach = {own}
+    while more := {by for by, gone in pairs if gone in reach} - reach:
+        reach |= more
+    return reach - {own}
+
+
+def test_random_evictions_close_the_cycles_that_a_walk_finds():
+    """Who closes a cycle, and the way that is told, are those of a walk over a plain list of what happened."""
+    for seed in range(200):
+        dice, log, events, now = random.Random(seed), EvictionLog(), [], 1000.0
+        names = [f"Job/a/{number}" for number in range(dice.randint(2, 9))]
+        for _ in range(dice.randint(1, 25)):
+            now += dice.choice([1.0, 50.0])
+            events.append((dice.choice(names), now, dice.choice([*names, "", "Pod/b/alone"])))
+            evicted(log, *events[-1])
+        window = dice.choice([10.0, 200.0, 5000.0])
+        happened = {(by, gone) for gone, at, by in events if at > now - window}
+        for own in names:
+            found = log.evictors(own, window, now)
+            assert found.keys() == closed_by(events, own, window, now), seed
+            assert all((by, gone) in happened for by, gone in found.items())
+            assert all(gone == own or gone in found for gone in found.values())
+
+
+async def test_what_keeps_one_workload_from_evicting_keeps_no_other_of_its_shape():
+    """A preemptor that must not evict its evictor does not decide for pods of other workloads that look the same."""
+    setting = Setting(node("n1"), under=under(CycleKeeper.EVICTOR))
+    setting.add(workload_pod("a", "db", node="n1"))
+    desk = Desk(setting)
+    evicted(desk.reconciler.evaluator.log, CACHE, -9.0, DB)
+    for workload in ("cache", "other"):
+        setting.add(of(workload))
+        await desk.work(1.0)
+    assert [line["preemptor"] for line in desk.lines("no preemption")] == ["default/p-cache"]
+    assert [line["preemptor"] for line in desk.lines("decision")] == ["default/p-other"]
+
+
+def test_recent_evictions_count_as_a_cost_of_a_window():
+    """Of two equal pods the one whose workload was evicted less often within the window goes."""
+    cost = EvictionCost(recent_evictions=3600.0)
+    setting = Setting(node("n1"), node("n2"), under=policy(victims=Victims(cost=cost)))
+    setting.add(workload_pod("a", "db", node="n1"), workload_pod("b", "cache", node="n2"))
+    past(setting, DB, API, 10.0)
+    assert setting.evaluate(preemptor()).node == "n2"
+    for age in (10.0, 5.0):
+        past(setting, CACHE, API, age)
+    assert setting.evaluate(preemptor()).node == "n1"
+    setting.clock.now += 3600.0
+    assert setting.evaluate(preemptor()).selected.compared["recent evictions"] == "0"
