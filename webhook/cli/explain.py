@@ -37,10 +37,10 @@ from webhook.preemption.snapshot.pod_groups import group_of, with_all_of
 from webhook.preemption.victims.rules import kubernetes_rules
 from webhook.reconciler.clock import SteadyClock
 from webhook.reconciler.evaluate.evaluation import Evaluation
-from webhook.reconciler.evaluate.evaluator import Evaluator
+from webhook.reconciler.evaluate.evaluator import Evaluator, mask_of
 from webhook.reconciler.evaluate.extender_client import ExtenderCache, url_of
 from webhook.reconciler.evaluate.outcomes import Asks, Fits, Members, Unschedulable
-from webhook.reconciler.evaluate.victim_exclusions import decide_sparing, mask_of
+from webhook.reconciler.evaluate.victim_exclusions import decide_sparing
 from webhook.reconciler.evictions.log import KEPT_SECONDS, EvictionLog
 from webhook.reconciler.evictions.store import EVICTIONS, NOTHING, EvictionRecord, decode, evictions_lease
 from webhook.reconciler.plans.adoption import recall_evictions

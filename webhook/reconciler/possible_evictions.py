@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 import msgspec
 
-from webhook.kube.objects.cluster_scoped import PriorityClass
 from webhook.kube.objects.pod import Pod, PodSpec
 from webhook.policy.model.preemption import PreemptionPolicy
 from webhook.preemption.snapshot.pod_info import compile_pod
@@ -51,26 +50,25 @@ def possible_evictions(state: State, policy_set: PolicySet, key: str, now: float
     if row is None or pods.node[row] < 0:
         return []
     # 1. By whom the pods of each higher class preempt: by no twin's, since the webhook moves those to the other class.
-    classes: dict[str, list[PriorityClass]] = defaultdict(list)
+    classes: dict[str, list[tuple[str, int]]] = defaultdict(list)
     higher = [class_ for class_ in state.snapshot.classes.values() if class_.value > pods.priority[row]]
     for class_ in sorted(higher, key=lambda class_: (class_.value, class_.metadata.name)):
-        managed = policy_set.managed(class_.metadata.name)
-        if class_.preemption_policy != _NEVER and (managed is None or not managed.twin):
-            classes[""].append(class_)
-        elif class_.preemption_policy == _NEVER and managed is not None and not managed.twin:
-            classes[managed.policy.name].append(class_)
+        managed, by_scheduler = policy_set.managed(class_.metadata.name), class_.preemption_policy != _NEVER
+        if (by_scheduler or managed is not None) and (managed is None or not managed.twin):
+            by = "" if by_scheduler or managed is None else managed.policy.name
+            classes[by].append((class_.metadata.name, class_.value))
     # 2. What each policy may do for its classes, and kube-scheduler for the others.
     policies = policy_set.policies.preemption
     possible = [_by_policy(state, policy, row, classes[policy.name], now) for policy in policies]
     since, text = None, "no class above its priority preempts by kube-scheduler"
-    if by_scheduler := classes[""]:
+    if classes[""]:
         since, text = 0.0, "by priority alone: annotations and protection windows do not count, and budgets are kept"
         text += " only if possible"
-    return [*possible, PossibleEviction("", _named(by_scheduler), since, "priority", text)]
+    return [*possible, PossibleEviction("", tuple(classes[""]), since, "priority", text)]
 
 
 def _by_policy(
-    state: State, policy: PreemptionPolicy, row: int, classes: list[PriorityClass], now: float
+    state: State, policy: PreemptionPolicy, row: int, classes: list[tuple[str, int]], now: float
 ) -> PossibleEviction:
     """What a policy may do for these classes: the pairs that have the pod as a victim, then the rules about the pod."""
     if not classes:
@@ -80,7 +78,7 @@ def _by_policy(
     if (pairs := compile_rules(policy).pairs) is not None:
         known = state.snapshot.classes
         named = [own.class_matches for own, victims in pairs if matched_pods(state.snapshot, victims)[row]]
-        classes = [some for some in classes if any(matches(some.metadata.name, some.value, known) for matches in named)]
+        classes = [(name, value) for name, value in classes if any(matches(name, value, known) for matches in named)]
         if not classes:
             text = "no pair of the policy names it as a victim of a higher class"
             return PossibleEviction(policy.name, (), None, f"{policy.name}/pairs", text)
@@ -90,24 +88,25 @@ def _by_policy(
     if policy.schedule is not None:
         conditions.append(f"only by the policy's schedule: {policy.schedule}")
     since, rule, text = _ruled(state, policy, row, classes[-1], now)
-    return PossibleEviction(policy.name, _named(classes), since, rule, text, tuple(conditions))
+    return PossibleEviction(policy.name, tuple(classes), since, rule, text, tuple(conditions))
 
 
 def _ruled(
-    state: State, policy: PreemptionPolicy, row: int, highest: PriorityClass, now: float
+    state: State, policy: PreemptionPolicy, row: int, highest: tuple[str, int], now: float
 ) -> tuple[float | None, str, str]:
-    """What the rules say of the pod for any preemptor of this class: since when, which rule, its text.
+    """What the rules say of the pod for any preemptor of the class of this name: since when, which rule, its text.
 
     The time is None if the rules never let it go.
     """
+    name, priority = highest
     victims = msgspec.structs.replace(policy.victims, pairs=None)
     rules: Rules = compile_rules(msgspec.structs.replace(policy, victims=victims))
-    incoming = compile_pod(Pod(spec=PodSpec(priority=highest.value, priority_class_name=highest.metadata.name)))
+    incoming = compile_pod(Pod(spec=PodSpec(priority=priority, priority_class_name=name)))
     since = now
     for _ in range(_STEPS):
         # 1. The protection window of the pod ends, if its schedule does not end before.
         verdicts = potential_victims(state.snapshot, incoming, rules, since)
-        ends = protection_ends(state.snapshot, rules, since, highest.value)
+        ends = protection_ends(state.snapshot, rules, since, priority)
         if verdicts.code[row] == Exclusion.PROTECTED and ends is not None:
             if math.isinf(ends[row]):
                 break
@@ -125,7 +124,3 @@ def _ruled(
         return None, excluded.rule, excluded.text
     grounds = verdicts.reason(row)
     return since, grounds.rule, grounds.text
-
-
-def _named(classes: list[PriorityClass]) -> tuple[tuple[str, int], ...]:
-    return tuple((class_.metadata.name, class_.value) for class_ in classes)

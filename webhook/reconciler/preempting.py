@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 from webhook.kube.objects.meta import key_of
@@ -34,7 +35,6 @@ from webhook.reconciler.evaluate.outcomes import (
     Unschedulable,
     Verdicts,
     Waits,
-    without_nodes,
 )
 from webhook.reconciler.plans.actions import ENDINGS, Ending
 from webhook.reconciler.plans.look import planned_nodes, plans_of, too_few
@@ -46,6 +46,8 @@ from webhook.reconciler.reporting import Reporter
 
 _GANG_PAUSE = 1.0
 """Seconds between two looks whether a plan for other members has asked all its victims."""
+_SHOWN = 5
+"""Nodes that are named."""
 _EXTENDER_PAUSE = 1.0
 """Seconds, at least, before an extender that failed is asked again."""
 
@@ -150,7 +152,8 @@ class Preempting:
 
     def evaluate(self, entry: QueuedPreemptor, pod: Pod, policy: PreemptionPolicy, now: float) -> Outcome:
         """What to do for a preemptor; if nothing helps another of its shape, nothing helps this one either."""
-        members, entries, shape = Members((pod,)), [entry], self._shape(entry, pod, policy, now)
+        members, entries = Members((pod,)), [entry]
+        shape: Key | None = None
         if is_gang(self._state.snapshot, pod):
             if any(not plan.waiting for plan in plans_of(self._manager.context, group_of(pod)).values()):
                 return Unschedulable("the victims for other pods of its gang are asked first", due=now + _GANG_PAUSE)
@@ -158,6 +161,13 @@ class Preempting:
             ready, gated = (sorted(map(key_of, pods)) for pods in (members.ready, members.gated))
             shape = policy.name, repr((members.key, ready, gated, members.secured)).encode()
             entries = [queued for key in ready if (queued := self._queue.entries.get(key)) is not None]
+        else:  # what holds for it holds for others like it, if nothing was learned about it
+            there, alike = pod.spec.node_name or pod.status.nominated_node_name, self._state.waiting.shape(entry.key)
+            evictors = self._evaluator.log.of(workload_of(pod), now)  # which it may not evict
+            learned = entry.attempts or entry.nodes.left_out(now) or evictors
+            if alike and not (there or learned or policy.extenders or self._state.has_devices(pod)):
+                made = (at_creation(pod.metadata).labels or {}) if self._policy_set.rules[policy.name].pairs else {}
+                shape = policy.name, alike, group_of(pod), tuple(sorted(made.items()))
         moment = Moment(now, self._queue.events, entry.back_off())
         if shape is not None and (known := self.verdicts.find(shape, moment)) is not None:
             return known
@@ -170,16 +180,6 @@ class Preempting:
         if shape is not None:
             self.verdicts.note(shape, moment, outcome)
         return outcome
-
-    def _shape(self, entry: QueuedPreemptor, pod: Pod, policy: PreemptionPolicy, now: float) -> Key | None:
-        """What a decision reads of a pod; None if what holds for it need not hold for others like it."""
-        there, shape = pod.spec.node_name or pod.status.nominated_node_name, self._state.waiting.shape(entry.key)
-        evictors = self._evaluator.log.of(workload_of(pod), now)  # which it may not evict
-        learned = entry.attempts or entry.nodes.left_out(now)
-        if policy.extenders or there or self._state.has_devices(pod) or learned or evictors or shape is None:
-            return None
-        made = (at_creation(pod.metadata).labels or {}) if self._policy_set.rules[policy.name].pairs else {}
-        return policy.name, shape, group_of(pod), tuple(sorted(made.items()))
 
     def _decide(
         self, pod: Pod, members: Members, entries: Sequence[QueuedPreemptor], policy: PreemptionPolicy, now: float
@@ -208,7 +208,13 @@ class Preempting:
             made = {member.node for plan in plans if math.isinf(plan.emptied) for member in plan.members}
             if made.issuperset(outcome.nodes):
                 return Waits(outcome.nodes[0], 0)
-        return without_nodes(outcome, left_out)
+        if isinstance(outcome, Reserves):
+            return replace(outcome, left_out=outcome.left_out | left_out.keys())
+        if not left_out or not isinstance(outcome, Unschedulable):
+            return outcome
+        shown, due = ", ".join(list(left_out)[:_SHOWN]), min(left_out.values())
+        reason = f"{outcome.reason}; left out for now, since plans came to nothing there: {shown}"
+        return replace(outcome, reason=reason, due=due if outcome.due is None else min(due, outcome.due))
 
     def _members(self, pod: Pod, policy: PreemptionPolicy) -> Members:
         """The members of the pod's group that have no node."""

@@ -6,6 +6,8 @@ scheduler.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from webhook.kube.instants import epoch_or
 from webhook.kube.objects.pod import Pod
 from webhook.kube.pods import RESIZE_PENDING, is_deferred, resize_pending
@@ -23,6 +25,8 @@ class PolicySet:
     policies: Policies
     rules: dict[str, Rules]
     """The decision's rules of each PreemptionPolicy, by its name, compiled once."""
+    managed: Callable[[str], Managed | None]
+    """By a PriorityClass, the policy that manages its pods, and their twin class; None if none does."""
 
     def __init__(self, policies: Policies) -> None:
         self.use(policies)
@@ -30,12 +34,11 @@ class PolicySet:
     def use(self, policies: Policies) -> None:
         """Take these policies into use, all at once. Raises ClusterError, and changes nothing, if one is wrong."""
         rules = {policy.name: compile_rules(policy) for policy in policies.preemption}
-        self._classes, self.rules, self.policies = ManagedClasses(policies.preemption), rules, policies
+        self.managed = ManagedClasses(policies.preemption).managed
+        self.rules, self.policies = rules, policies
 
     def policy_to_act_by(self, pod: Pod) -> PreemptionPolicy | None:
         """The policy to preempt by for this pod now; None if the reconciler leaves it alone."""
-        if not is_marked(pod):
-            return None
         policy = self.policy_of(pod)
         return None if ineligible_reason(pod, policy) else policy
 
@@ -43,10 +46,6 @@ class PolicySet:
         """The policy that manages the pod's class; None if none does."""
         managed = self.managed(pod.spec.priority_class_name)
         return managed.policy if managed else None
-
-    def managed(self, priority_class_name: str) -> Managed | None:
-        """The policy that manages pods of this class, and their twin class; None if none does."""
-        return self._classes.managed(priority_class_name)
 
     def annotations(self) -> frozenset[str]:
         """The pod annotations that some rule reads."""
@@ -81,7 +80,12 @@ def ineligible_reason(pod: Pod, policy: PreemptionPolicy | None) -> str:
     if pod.metadata.deletion_timestamp:
         return "it is being deleted"
     if pod.spec.node_name:
-        return _why_it_does_not_grow(pod, policy)
+        bound = f"it is bound to node {pod.spec.node_name}"
+        if is_deferred(pod) and pod.status.phase == "Running":
+            off = f"{bound}, and policy {policy.name} evicts nobody for pods that want to grow (preemptors.resize)"
+            return "" if policy.preemptors.resize else off
+        infeasible = resize_pending(pod) == "Infeasible"
+        return f"{bound}, and its resize is Infeasible: nobody's leaving would help" if infeasible else bound
     if pod.status.phase not in ("", "Pending"):
         return f"its phase is {pod.status.phase}, not Pending"
     if pod.spec.scheduling_gates:
@@ -89,16 +93,6 @@ def ineligible_reason(pod: Pod, policy: PreemptionPolicy | None) -> str:
     if unschedulable_since(pod) is None:
         return "the scheduler has not found it unschedulable"
     return ""
-
-
-def _why_it_does_not_grow(pod: Pod, policy: PreemptionPolicy) -> str:
-    bound = f"it is bound to node {pod.spec.node_name}"
-    if is_deferred(pod) and pod.status.phase == "Running":
-        off = f"{bound}, and policy {policy.name} evicts nobody for pods that want to grow (preemptors.resize)"
-        return "" if policy.preemptors.resize else off
-    if resize_pending(pod) == "Infeasible":
-        return f"{bound}, and its resize is Infeasible: nobody's leaving would help"
-    return bound
 
 
 def lacks_post_filter(pod: Pod) -> bool:

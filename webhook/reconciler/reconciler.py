@@ -26,7 +26,7 @@ from webhook.policy.model.values import PLAN
 from webhook.preemption.snapshot.kinds import PODS, SNAPSHOT_KINDS, SnapshotKind
 from webhook.reconciler.clock import MeasuringClock
 from webhook.reconciler.evaluate.evaluator import Evaluator
-from webhook.reconciler.evaluate.extender_client import ExtenderAnswered, ExtenderClient
+from webhook.reconciler.evaluate.extender_client import ExtenderClient, Question
 from webhook.reconciler.evict.executor import Executor, Performed
 from webhook.reconciler.evict.writer import Writer
 from webhook.reconciler.evictions.log import EvictionLog
@@ -45,7 +45,7 @@ from webhook.reconciler.state.state import State
 
 log = logging.getLogger(__name__)
 
-News = Performed | ExtenderAnswered
+News = Performed | Question
 _TURN = 0.005
 """Seconds of work after which watch events and answers get their turn; a decision that has begun is made."""
 _LONGEST_SLEEP = 5.0
@@ -301,7 +301,7 @@ class Reconciler:
                     self.plan_manager.acted(plan)
                     if ending is not None:
                         self._end(plan, ending)
-                case ExtenderAnswered(preemptor):
+                case Question(preemptor=preemptor):
                     # Decide again, if the preemptor still waits for that.
                     key, uid = key_of(preemptor), preemptor.metadata.uid
                     entry = self.queue.entries.get(key)

@@ -20,17 +20,17 @@ from webhook.preemption.decision import fits, fits_on, victims_needed
 from webhook.preemption.extenders import Extender
 from webhook.preemption.gangs.decision import GangDecision, decide_gang
 from webhook.preemption.gangs.gang import Gang, form_gang
-from webhook.preemption.ranking import Score, preferred_because, shown_keys
+from webhook.preemption.ranking import preferred_because, shown_keys
 from webhook.preemption.result import Decision
 from webhook.preemption.snapshot.columns import Mask, Rows
 from webhook.preemption.snapshot.pod_view import priority_of
-from webhook.preemption.victims.candidates import Candidate, Victim
+from webhook.preemption.victims.candidates import Victim
 from webhook.preemption.victims.eligible import protection_ends
 from webhook.preemption.victims.rules import EXPENDABLE, Rules, VictimReason
 from webhook.reconciler.clock import Now
 from webhook.reconciler.evaluate.evaluator import Evaluator
 from webhook.reconciler.evaluate.extender_client import UnaskedError
-from webhook.reconciler.evaluate.limits import BEYOND_BUDGET, NOT_NOW, too_large, within_budgets
+from webhook.reconciler.evaluate.limits import BEYOND_BUDGET, NOT_NOW, too_large
 from webhook.reconciler.evaluate.outcomes import (
     NOTHING_PROMISED,
     Asks,
@@ -45,10 +45,9 @@ from webhook.reconciler.evaluate.outcomes import (
 from webhook.reconciler.evaluate.pods_ahead import AHEAD, PodsAhead
 from webhook.reconciler.evaluate.victim_exclusions import (
     LimitsNow,
-    among_last_resort,
-    decide_within_limits,
     last_resort,
 )
+from webhook.reconciler.evictions.log import name_of
 from webhook.reconciler.state.annotations import MOST_MEMBERS, Alternative
 
 _NO_NODE = (
@@ -86,54 +85,57 @@ class Evaluation:
         self._evaluator, self._members, self._policy, self._rules = evaluator, members, policy, rules
         self._attempts, self._extenders, self._left_out, self._promised = attempts, extenders, left_out, promised
         self._at = Now.by(evaluator.clock)
-        self._leaving = evaluator.leaving_soon(policy, self._at)
-        """The rows of the pods that are waited for."""
-        self._limits = LimitsNow(evaluator.state, evaluator.log, policy, members.ready, self._at)
+        self._limits = LimitsNow(evaluator, policy, members.ready, self._at)
 
     def outcome(self) -> Outcome:
         """Raises ClusterError for a member of a gang that cannot be read, ExtenderError for an extender that failed."""
-        try:
-            return self._alone(self._members.ready[0]) if self._members.key is None else self._together()
-        except UnaskedError as unasked:
-            return Asks(unasked.question)
-
-    def _alone(self, pod: Pod) -> Outcome:
-        """What to do for one preemptor."""
-        policy, limits, state = self._policy, self._limits, self._evaluator.state
+        if self._members.key is not None:
+            return self._together()
+        (pod,), limits = self._members.ready, self._limits
         ahead = PodsAhead(self._evaluator, (pod,), self._at, self._promised)
         # 1. Decide, with the pods excluded that evicting would not remove, or must not now.
-        in_front = () if pod.spec.node_name else (ahead,)  # room beside a pod that grows is its own at once
-        filters = in_front if policy.eviction is EvictionMode.DELETE else (within_budgets, *in_front)
-        decision = decide_within_limits(
-            state,
-            unnominated(pod),
-            self._rules,
-            self._at.wall,
-            limits,
-            leaving=self._leaving,
-            filters=filters,
-            extenders=self._extenders,
-            left_out=self._left_out,
-        )
+        in_front = None if pod.spec.node_name else ahead  # room beside a pod that grows is its own at once
+        try:
+            decision = limits.decide(unnominated(pod), self._rules, in_front, self._extenders, self._left_out)
+        except UnaskedError as unasked:
+            return Asks(unasked.question)
         # 2. If it fits without preemption, nothing is to be done.
         if decision.fits:
             return Fits(tuple(decision.fits))
         # 3. If pods that are leaving make room, wait for them.
-        if (waits := self._wait(pod, decision, self._leaving, ahead)) is not None:
+        if (waits := self._wait(pod, decision, self._limits.leaving, ahead)) is not None:
             return waits
         if not decision.eligible:
             return Unschedulable(decision.reason, due=self._schedule_begins())
-        # 4. Evict, if a node was selected and not too many plans have evicted for it in vain.
-        chosen = ahead.first_left(decision)
-        if chosen is not None:
-            outcome = self._on_best_node(decision, chosen, ahead)
+        # 4. Evict on the best node, or the best one of which nobody takes devices, if not too many plans did in vain.
+        if (chosen := ahead.first_left(decision)) is None:
+            outcome: Outcome = limits.kept_from(self._hopeless(pod, decision, ahead))
         else:
-            outcome = limits.kept_from(self._hopeless(pod, decision, ahead))
+            scores = decision.scores(_SHOWN + 1)
+            own = next((score for score in scores if score.node == chosen.node), None)
+            others = [score for score in scores if score.node != chosen.node][:_SHOWN]
+            because = preferred_because(own, others[0]) if own and others else ""
+            if decision.selected is not None and chosen.node != decision.selected.node:
+                because = f"on {decision.selected.node} {ahead.blocking}"
+            shown = [
+                Alternative(node=score.node, compared={key.heading: key.text(score) for key in shown_keys(score)})
+                for score in (*others, *([own] if own else []))
+            ]
+            outcome = self._reserves(
+                [chosen.node],
+                chosen.victims,
+                decision.victim_reason,
+                candidates=decision.candidate_count,
+                selected=shown[-1] if own else None,
+                alternatives=tuple(shown[: len(others)]),
+                because=because,
+                room=decision.made_room(chosen),
+            )
         # 5. If nothing helps, a plan may wait as long as it lasts for pods that take longer to leave.
         if not isinstance(outcome, Unschedulable):
             return outcome
-        later = self._evaluator.room_within(policy.plan_timeout, self._at)
-        waits = self._wait(pod, decision, later, ahead) if len(later) > len(self._leaving) else None
+        later = self._evaluator.room_within(self._policy.plan_timeout, self._at)
+        waits = self._wait(pod, decision, later, ahead) if len(later) > len(limits.leaving) else None
         return waits or replace(outcome, behind=bool(ahead.blocking))
 
     def _together(self) -> Outcome:
@@ -149,7 +151,7 @@ class Evaluation:
         gang = form_gang(state.snapshot, map(unnominated, (*members.ready, *members.gated)), members.secured)
         gang = gang._replace(priority=min([gang.priority, *map(priority_of, members.ready)]))
         # 2. Decide with the pods excluded that evicting would not remove, or must not now; last those of last resort.
-        excluded, last = self._limits.excluded(self._leaving), last_resort(state)
+        excluded, last = self._limits.excluded, last_resort(state)
         for exclusions in (excluded | last, excluded) if last.any() else (excluded,):
             decision = self._agreed(gang, exclusions)
             if isinstance(decision, GangDecision):
@@ -179,14 +181,14 @@ class Evaluation:
         """
         limits, snapshot, objection = self._limits, self._evaluator.state.snapshot, None
         # Pods that a plan has yet to ask do not count as leaving: that plan may end because of this gang, and they stay
-        leaving = np.setdiff1d(self._leaving, self._evaluator.staying(self._promised.planned))
+        leaving = np.setdiff1d(self._limits.leaving, self._evaluator.staying(self._promised.planned))
         decided = partial(
             decide_gang,
             snapshot,
             gang,
             self._rules,
             self._at.wall,
-            evicted=limits.evicted_lately(),
+            evicted=limits.evicted,
             keeps_budgets=self._policy.eviction is EvictionMode.EVICT,
         )
         avoided = set(self._left_out)
@@ -225,25 +227,6 @@ class Evaluation:
                 return node, f"where evicting pods makes room, {why}"
         return None
 
-    def _on_best_node(self, decision: Decision, chosen: Candidate, ahead: PodsAhead) -> Evicts | Waits | Unschedulable:
-        """Evict the victims of the chosen candidate, the best one, or the best one of which nobody takes devices."""
-        scores = decision.scores(_SHOWN + 1)
-        own = next((score for score in scores if score.node == chosen.node), None)
-        others = [score for score in scores if score.node != chosen.node][:_SHOWN]
-        because = preferred_because(own, others[0]) if own and others else ""
-        if decision.selected is not None and chosen.node != decision.selected.node:
-            because = f"on {decision.selected.node} {ahead.blocking}"
-        return self._reserves(
-            [chosen.node],
-            chosen.victims,
-            decision.victim_reason,
-            candidates=decision.candidate_count,
-            selected=_alternative(own) if own else None,
-            alternatives=tuple(map(_alternative, others)),
-            because=because,
-            room=decision.made_room(chosen),
-        )
-
     def _reserves(
         self, nodes: Sequence[str], victims: Sequence[Victim], ground: Callable[[str], VictimReason], **told: Any
     ) -> Evicts | Waits | Unschedulable:
@@ -251,24 +234,32 @@ class Evaluation:
 
         These are victims of both plans: the other one may never ask them.
         """
-        state, planned = self._evaluator.state, self._promised.planned
+        state, planned, most = self._evaluator.state, self._promised.planned, self._limits.limits.attempts_per_preemptor
         keys = [victim.key for victim in victims if victim.key not in state.index.leaving or victim.key in planned]
         waits = all(key in planned for key in keys)
-        if not waits and (too_many := self._limits.too_many(self._attempts)) is not None:
-            return too_many
+        if not waits and self._attempts >= most:
+            why = f"{self._attempts} plans evicted pods for it in vain, and the policy allows {most}"
+            return Unschedulable(f"{why}; one stops to count every 15 min", limited=True)
+        known, rows, last = state.snapshot.pods, state.snapshot.pod_rows(keys), last_resort(state)
+        leaving = np.setdiff1d(self._limits.leaving, rows)
+        there = np.isin(known.node[leaving], state.snapshot.nodes.rows_of(nodes))
         pods = tuple(pod for key in keys if (pod := state.pods.get(key)) is not None)
-        leaving = np.setdiff1d(self._leaving, state.snapshot.pod_rows(keys))
-        there = np.isin(state.snapshot.pods.node[leaving], state.snapshot.nodes.rows_of(nodes))
-        outcome = (Waits if waits else Evicts)(
+        cycles = []
+        for evictor in sorted(set(map(name_of, pods)) & self._limits.evictors.keys()) if not waits else ():
+            cycle = [evictor]
+            while evicted := self._limits.evictors.get(cycle[-1]):
+                cycle.append(evicted)
+            cycles.append(tuple(cycle))
+        return (Waits if waits else Evicts)(
             node=nodes[0],
             victims=pods,
             leaving=int(np.count_nonzero(there)),
-            last_resort=among_last_resort(state, pods),
+            last_resort=frozenset(map(known.key, rows[last[rows]].tolist())),
             grounds={key: ground(key) for key in keys},
             groups={victim.key: victim.group for victim in victims if victim.group},
+            cycles=tuple(cycles),
             **told,
         )
-        return self._limits.closed_by(outcome)
 
     def _wait(self, pod: Pod, decision: Decision, leaving: Rows, ahead: PodsAhead) -> Waits | Unschedulable | None:
         """Wait for the room that the pods `leaving` make; None if they make none that is left to the preemptor."""
@@ -333,12 +324,18 @@ class Evaluation:
             reason += "; pods that would not go, or come back at once, are excluded for now"
         rated = left.again is not None or bool(rejections - {AHEAD, BEYOND_BUDGET})
         ending = [rate.schedule.ends(wall) for rate in limits.limits.rates.values() if rate.schedule is not None]
+        # The first protection of a pod of lower priority on a node that ends.
+        ends = protection_ends(snapshot, self._rules, wall, priority_of(pod))
+        ends = np.zeros(0) if ends is None else ends
+        rows = slice(len(ends))
+        lower = (pods.priority[rows] < priority_of(pod)) & (pods.node[rows] >= 0)
+        protected = float(ends[(ends > wall) & lower].min(initial=math.inf)) - wall
         dues = [
             (left.again, f"{left.rates_used_up} leaves room again"),
             (limits.asked_again, "the API server is asked again about pods that it would not remove"),
             (left.until if NOT_NOW in rejections else None, "the first eviction that counts leaves its window"),
             *((now + end - wall, "the schedule of a rate ends") for end in ending if end is not None and rated),
-            (self._protection_ends(pod), "the protection of a pod of lower priority ends"),
+            (now + max(protected, _PROTECTION_PAUSE), "the protection of a pod of lower priority ends"),
         ]
         due, because = min(((at, why) for at, why in dues if at is not None and math.isfinite(at)), default=(None, ""))
         change = "" if due is None else f"That may change at {rfc3339(round(wall + due - now))}, when {because}."
@@ -350,24 +347,9 @@ class Evaluation:
         begins = schedule.begins(wall) if schedule and self._rules.outside(wall) else None
         return None if begins is None else now + begins - wall
 
-    def _protection_ends(self, pod: Pod) -> float | None:
-        """When the first protection of a pod of lower priority on a node ends, in monotonic seconds."""
-        snapshot, (now, wall) = self._evaluator.state.snapshot, self._at
-        ends = protection_ends(snapshot, self._rules, wall, priority_of(pod))
-        if ends is None:
-            return None
-        lower = (snapshot.pods.priority[: len(ends)] < priority_of(pod)) & (snapshot.pods.node[: len(ends)] >= 0)
-        protecting = ends[(ends > wall) & np.isfinite(ends) & lower]
-        return now + max(float(protecting.min()) - wall, _PROTECTION_PAUSE) if len(protecting) else None
-
 
 def unnominated(pod: Pod) -> Pod:
     """The preemptor as if it had no nomination: one that an earlier plan left does not count."""
     if not pod.status.nominated_node_name:
         return pod
     return msgspec.structs.replace(pod, status=msgspec.structs.replace(pod.status, nominated_node_name=""))
-
-
-def _alternative(score: Score) -> Alternative:
-    """What people are told of a candidate, with every key of the ranking, also new ones."""
-    return Alternative(node=score.node, compared={key.heading: key.text(score) for key in shown_keys(score)})

@@ -84,16 +84,10 @@ def _offer_of(candidate: Candidate) -> _Offer:
     return candidate.node, frozenset(victim.uid for victim in candidate.victims)
 
 
-class ExtenderAnswered(NamedTuple):
-    """An extender has answered what had to be known to decide for this preemptor, or has failed to."""
-
-    preemptor: Pod
-
-
 class ExtenderClient:
     """Puts questions and remembers the answers until a decision was reached.
 
-    `news` gets an `ExtenderAnswered` when the preemptor can be decided for again. If it is not to be, call `forget`.
+    `news` gets the question when the preemptor can be decided for again. If it is not to be, call `forget`.
     """
 
     def __init__(self, news: asyncio.Queue[Any]) -> None:
@@ -136,18 +130,17 @@ class ExtenderClient:
         said = self._said.setdefault(preemptor.metadata.uid, {})
         try:
             remaining = await ask(self._session, question)
-            asked = {candidate.node: _offer_of(candidate) for candidate in question.candidates}
-            answers = {asked[candidate.node]: candidate for candidate in remaining}
-            before = said.get(url, {})
+            left, before = {candidate.node: candidate for candidate in remaining}, said.get(url, {})
             known = {} if isinstance(before, ExtenderError) else before
-            said[url] = {**known, **dict.fromkeys(asked.values()), **answers}
+            answers = {_offer_of(candidate): left.get(candidate.node) for candidate in question.candidates}
+            said[url] = {**known, **answers}
         except ExtenderError as error:
             log.warning("%s: %s", key_of(preemptor), error)
             said[url] = error
         except Exception as error:  # whatever it is, the preemptor must not wait for an answer without end
             log.exception("%s: extender %s could not be asked", key_of(preemptor), url)
             said[url] = ExtenderError(f"extender {url}: {type(error).__name__}: {error}")
-        self._news.put_nowait(ExtenderAnswered(preemptor))
+        self._news.put_nowait(question)
 
 
 async def ask(session: aiohttp.ClientSession, question: Question) -> list[Candidate]:

@@ -84,13 +84,19 @@ class Rates:
         mask[self.beyond(rows, np.isin(rows, chosen).astype(np.float64), together=True)] = True
         return mask
 
-    def beyond(
-        self, rows: Rows, preference: NDArray[np.float64], *, at_once: bool = False, together: bool = False
-    ) -> Rows:
+    def used_up(self) -> NDArray[np.bool_]:
+        """The pods in whose rates nothing is left."""
+        pods = self._state.snapshot.pods
+        mask, rows = np.zeros(pods.rows, np.bool_), np.flatnonzero(pods.node[: pods.rows] >= 0)
+        for counted in self._counted(rows):
+            mask[rows[(counted.group >= 0) & (counted.left <= 0)]] = True
+        return mask
+
+    def beyond(self, rows: Rows, preference: NDArray[np.float64], *, together: bool = False) -> Rows:
         """Of these pods those that stay if as many go on each node as the rates leave now. The preferred ones go first.
 
-        With `at_once` as many go as the rates ever allow, whatever has gone before. With `together` as many go on all
-        nodes together; `perCluster` is left out then, since other pods would be no fewer.
+        With `together` as many go on all nodes together; `perCluster` is left out then, since other pods would be no
+        fewer.
         """
         pods = self._state.snapshot.pods
         kept = rows[~pods.terminating[rows]]
@@ -103,7 +109,7 @@ class Rates:
             of_row = np.full(pods.rows, -1, np.intp)
             of_row[rows] = counted.group
             left = np.zeros(pods.rows, np.int64)
-            left[rows] = counted.rate.evictions if at_once else counted.left
+            left[rows] = counted.left
             place = _places(one_place[kept].astype(np.intp), of_row[kept])
             kept = kept[(of_row[kept] < 0) | (place < left[kept])]
         return np.setdiff1d(asked, kept)
@@ -151,11 +157,6 @@ def too_large(rejections: frozenset[int]) -> str:
     """Which rates no candidate can ever keep, if all of them are rejected by these codes; empty if one may yet."""
     names = [name for code, name in _NEVER.items() if code in rejections]
     return " and ".join(names) if rejections <= _NEVER.keys() else ""
-
-
-def within_budgets(candidates: Candidates) -> NDArray[np.int8]:
-    """0 for every candidate that violates no budget, else BEYOND_BUDGET (a `CandidateFilter`)."""
-    return np.where(candidates.violations > 0, BEYOND_BUDGET, 0).astype(np.int8)
 
 
 def beyond_budget(state: State, policy: PreemptionPolicy, victims: Sequence[PlanVictim]) -> str:

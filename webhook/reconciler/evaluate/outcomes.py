@@ -20,8 +20,6 @@ from webhook.preemption.victims.rules import VictimReason
 from webhook.reconciler.evaluate.extender_client import Question
 from webhook.reconciler.state.annotations import Alternative
 
-_SHOWN = 5
-"""Nodes that are named."""
 _LONGEST = 30.0
 """Seconds for which a verdict holds at most: the flush of the queue."""
 _REMEMBERED = 10_000
@@ -144,18 +142,6 @@ class Promised(NamedTuple):
 NOTHING_PROMISED = Promised()
 Outcome = Fits | Waits | Evicts | Unschedulable | Asks
 """What can come of an evaluation; `result` is its name in metrics."""
-
-
-def without_nodes(outcome: Outcome, left_out: Mapping[str, float]) -> Outcome:
-    """The outcome if these nodes were left out until then (monotonic seconds); if nothing helps, it says so."""
-    if isinstance(outcome, Reserves):
-        return replace(outcome, left_out=outcome.left_out | left_out.keys())
-    if not left_out or not isinstance(outcome, Unschedulable):
-        return outcome
-    shown = ", ".join(list(left_out)[:_SHOWN])
-    reason = f"{outcome.reason}; left out for now, since plans came to nothing there: {shown}"
-    due = min(left_out.values())
-    return replace(outcome, reason=reason, due=due if outcome.due is None else min(due, outcome.due))
 
 
 class Moment(NamedTuple):

@@ -96,17 +96,14 @@ class PodsAhead:
         self.blocking = ""
         """Why the first candidate is not left to the preemptor, for people; empty as long as all are."""
         self._pods, self._plans = sorted(pods, key=priority_of), own
+        self.groups = self._state.waiting.ahead_of(self._pods[0], _GROUPS)
+        """The pods of higher priority that wait, the most important first."""
         self._leaving = evaluator.leaving_within(math.inf, at)
         """The rows of the pods that leave anyway: how long they take is not known, at most their grace period."""
         self._late: dict[str, bool] = {}
         """Whether the scheduler of a pod does not want to place it, by its uid."""
         self._needed: dict[str, DeviceFilter | None] = {}
         """What pods need of devices, by their uid."""
-
-    @cached_property
-    def groups(self) -> list[WaitingGroup]:
-        """The pods of higher priority that wait, the most important first."""
-        return self._state.waiting.ahead_of(self._pods[0], _GROUPS)
 
     @cached_property
     def _own(self) -> list[tuple[PodInfo, Ints]]:
@@ -299,19 +296,18 @@ class PodsAhead:
             if owner and owner.kind in _AT_ONCE and (used <= beside[1 : 1 + len(used)]).all():
                 devices = [device for key in claims.used_by(uid) for device in devices_of(claims.claims[key])]
                 yield f"the pod that {owner.kind} {owner.name} puts in place of a victim", devices
-        counted, looked_at = self._served.union(*(group.pods for group in self.groups)), 0
-        for group in sorted(self._state.waiting.groups(), key=lambda group: -group.priority):
+        counted = self._served.union(*(group.pods for group in self.groups))
+        groups = sorted(self._state.waiting.groups(), key=lambda group: -group.priority)
+        asking = [group for group in groups if self._device_needs(group.example) is not None]
+        for group in asking[:_DEVICE_GROUPS]:
             others = (other for key, other in group.pods.items() if key not in counted)
             example = next((other for other in others if not claims.planned_for(other.metadata.uid)), None)
-            if example is None or looked_at == _DEVICE_GROUPS or unschedulable_since(example) is None:
+            needs = None if example is None else self._device_needs(example)
+            if example is None or needs is None or unschedulable_since(example) is None:
                 continue
-            if (needs := self._device_needs(example)) is None:
-                continue
-            looked_at += 1
             wanted = needed_by(snapshot, compile_pod(example))
-            if wanted is None or (wanted > beside).any():
-                continue
-            if fits_on(snapshot, example, snapshot.nodes.names[node], without=candidate.pods):
+            has_room = wanted is not None and not (wanted > beside).any()
+            if has_room and fits_on(snapshot, example, snapshot.nodes.names[node], without=candidate.pods):
                 parts = (needs.allocation(node, rows.keys() - {uid}) for uid in last)
                 yield from ((waiting_text(example), part) for part in parts if part)
 
@@ -346,7 +342,8 @@ def taken_by(
     there = victims[snapshot.pods.node[victims] == snapshot.nodes.find(node)]
     if not len(there) or not ahead.groups:
         return ""
-    leaving = np.setdiff1d(evaluator.leaving_soon(policy, at), there)
+    soon = evaluator.room_within(min(policy.wait_for_terminating, policy.plan_timeout), at)
+    leaving = np.setdiff1d(soon, there)
     leaving = leaving[snapshot.pods.node[leaving] == snapshot.nodes.find(node)]
     needed = victims_needed(snapshot, pod, node, leaving, without=there) if len(leaving) else leaving
     return ahead.taker(node, np.append(there, needed), evicts=False)

@@ -40,11 +40,12 @@ class SchedulerActivity:
             self._fits_since.pop(change.key, None)
         if old is None or new is None or new.metadata.deletion_timestamp or old.spec.node_name:
             return
-        if new.spec.node_name:
-            self._note(new.spec.scheduler_name, now)
-        elif _verdict_of(new) not in (None, _verdict_of(old)):
-            self._note(new.spec.scheduler_name, now)
+        refused = not new.spec.node_name and _verdict_of(new) not in (None, _verdict_of(old))
+        if refused:
             self._refused[change.key] = now
+        if refused or new.spec.node_name:
+            begin, last = self._seen.get(new.spec.scheduler_name, (now, now))
+            self._seen[new.spec.scheduler_name] = (begin if now - last <= _GAP else now, now)
 
     def chance(self, pod: Pod, since: float, seconds: float) -> float:
         """From when on the pod's scheduler had the chance to bind it, infinite if that is not known.
@@ -70,10 +71,6 @@ class SchedulerActivity:
         self._seen.clear()
         self._refused.clear()
         self._fits_since.clear()
-
-    def _note(self, scheduler: str, now: float) -> None:
-        begin, last = self._seen.get(scheduler, (now, now))
-        self._seen[scheduler] = (begin if now - last <= _GAP else now, now)
 
 
 def _verdict_of(pod: Pod) -> Condition | None:
