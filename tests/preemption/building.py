@@ -114,7 +114,7 @@ def bound(name: str, mode: str = "ReadWriteOnce", **source: Any) -> tuple[Json, 
     """A claim, and the volume that it is bound to."""
     meta = {"name": name, "namespace": "default", "uid": f"uid-{name}"}
     meta["annotations"] = {"pv.kubernetes.io/bind-completed": "yes"}
-    volume = {"metadata": {"name": f"pv-{name}"}, "spec": {"capacity": {"storage": "5Gi"}, **source}}
+    volume = {"metadata": {"name": f"pv-{name}", "labels": {}}, "spec": {"capacity": {"storage": "5Gi"}, **source}}
     return {"metadata": meta, "spec": {"volumeName": f"pv-{name}", "accessModes": [mode]}}, volume
 
 

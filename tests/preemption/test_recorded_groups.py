@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.preemption.building import decided, gang_decided, rules, snapshot_of
-from tests.preemption.gangs.brute_force import Cost, group_name
+from tests.preemption.units import Cost, group_name
 from webhook.policy.model.preemption import BudgetMode
 
 pytestmark = pytest.mark.slow

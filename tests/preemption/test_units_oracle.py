@@ -1,20 +1,35 @@
-"""Who goes for a pod or for a gang, against every set of units: nobody in vain, no unit in part, mostly cheapest."""
+"""Who goes for a pod, on one node or on several, or for a gang, against every set of units.
+
+Nobody goes in vain, no unit in part, and mostly the cheapest.
+"""
 
 import random
 from collections import Counter
-from collections.abc import Callable
 from datetime import datetime
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 
 from tests.preemption.building import NOW, Json, as_pod, gang_decided, pod, rules, snapshot_of
 from tests.preemption.costs import EVERY, SAVED, counts, dressed
-from tests.preemption.gangs.brute_force import cheapest, chosen_by, cost_of, fits, group_name
-from tests.preemption.gangs.random_gangs import gang_cluster
+from tests.preemption.units import (
+    Price,
+    cheapest,
+    chosen_by,
+    cost_of,
+    fits,
+    gang_cluster,
+    group_name,
+    kept_off,
+    names_of,
+    price_on,
+    sets,
+    violations,
+    where_it_fits,
+)
 from webhook.kube.pods import POD_DELETION_COST
-from webhook.policy.model.preemption import GroupDisruption
+from webhook.policy.model.preemption import BudgetMode, GroupDisruption
 from webhook.preemption.decision import decide, fits_on
 
 WHOLE, COSTLY = rules(groups=GroupDisruption.GROUP), rules(groups=GroupDisruption.GROUP, cost=EVERY)
@@ -27,7 +42,7 @@ class Decided(NamedTuple):
     own: str
     fits: bool
     victims: frozenset[str]
-    price: Callable[[Any], Any] = cost_of
+    price: Price = cost_of
     incomplete: bool = False
 
 
@@ -110,10 +125,7 @@ def test_no_set_of_units_is_much_better(seeds, kind):
             seen["incomplete" if incomplete else "fits"] += 1
             continue
         assert fits(data, victims, data["need"]) is bool(victims), f"seed {seed}: in vain, or for nobody"
-        (_, best), paid = (
-            cheapest(data, data["need"], 100, price),
-            price(chosen_by(data, own, victims)) if victims else None,
-        )
+        best, paid = cheapest(data, data["need"], price), price(chosen_by(data, own, victims)) if victims else None
         if best is None or paid is None:
             assert best is paid, f"seed {seed}: {paid}, where {best} would do"
             seen["hopeless"] += 1
@@ -126,3 +138,41 @@ def test_no_set_of_units_is_much_better(seeds, kind):
     assert seen["best"] >= 0.95 * (seen["best"] + seen["worse"]) > 80, seen
     assert min(seen["fits"], seen["hopeless"]) > 10, seen
     assert (seen["incomplete"] > 10) is (kind is not for_a_pod), seen
+
+
+def found_across(data, budgets):
+    """What the decision finds across nodes, held against all sets of at most three units; says in a word what."""
+    strict = budgets is BudgetMode.STRICT
+    off, on = (rules(budgets=budgets, groups=GroupDisruption.GROUP, across_nodes=across) for across in (False, True))
+    preemptor = as_pod(data["preemptor"])
+    plain, decision = (decide(snapshot_of(data, by), preemptor, by, NOW) for by in (off, on))
+    assert plain.fits == decision.fits == where_it_fits(data, frozenset())
+    if plain.fits or plain.selected is not None:
+        assert {one.node for one in plain.candidates} == {one.node for one in decision.candidates}
+        return "fits" if plain.fits else "one node"
+    possible = sets(data, "nobody's", most=3, strict=strict)
+    if decision.selected is None:
+        assert not any(where_it_fits(data, names_of(chosen)) for chosen in possible)
+        return "nothing helps"
+    node, names = decision.selected.node, frozenset(victim.name for victim in decision.selected.victims)
+    chosen = chosen_by(data, "nobody's", names)
+    assert all(unit.priority < 100 for unit in chosen), "only who may go"
+    assert node in where_it_fits(data, names)
+    assert decision.selected.pdb_violations == violations(data, names)
+    assert not (strict and decision.selected.pdb_violations)
+    paid = price_on(data, node, chosen)
+    for other in possible:
+        cheaper = {
+            one["metadata"]["name"] for one in data["nodes"] if price_on(data, one["metadata"]["name"], other) < paid
+        }
+        assert not (cheaper and cheaper.intersection(where_it_fits(data, names_of(other)))), other
+    return "more than three" if len(chosen) > 3 else "across"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seeds", [range(150), pytest.param(range(1000, 3000), marks=pytest.mark.soak)])
+def test_the_best_of_all_small_sets_across_nodes(seeds):
+    """Whoever goes makes room, no small set is better, and if there is one, somebody goes."""
+    ways = (BudgetMode.STRICT, BudgetMode.BEST_EFFORT)
+    found = Counter(found_across(kept_off(seed), ways[seed % 2]) for seed in seeds)
+    assert min(found["across"], found["nothing helps"]) >= 10, found
