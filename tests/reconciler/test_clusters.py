@@ -1,6 +1,6 @@
 """Random clusters in which a good deal goes wrong: nobody goes in vain, for nothing, too early, or without the others.
 
-One table says which kinds there are and who judges them (`harness.table`). `make test` runs twenty of each, in which
+One table says which kinds there are (`harness.random_clusters`). `make test` runs twenty of each, in which
 all happens that the kind is there for. `make soak SEEDS=6000` runs as many as it is told.
 """
 
@@ -9,7 +9,7 @@ from collections import Counter
 
 import pytest
 
-from tests.reconciler.harness.table import ROWS, live
+from tests.reconciler.harness.random_clusters import ROWS, live
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_errors")]
 

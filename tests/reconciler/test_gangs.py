@@ -6,7 +6,7 @@ from tests.cases import table
 from tests.preemption.building import node
 from tests.reconciler.harness.cluster import Cluster
 from tests.reconciler.harness.gangs import remove_group, set_minimum
-from tests.reconciler.harness.notice_judge import say_ready
+from tests.reconciler.harness.judge import say_ready
 from tests.reconciler.harness.pods import fixed, group, members, victim
 from tests.reconciler.harness.scenarios import (
     Happens,

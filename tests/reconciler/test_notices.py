@@ -11,7 +11,7 @@ import pytest
 
 from tests.cases import table
 from tests.reconciler.harness.cluster import Cluster
-from tests.reconciler.harness.notice_judge import say_ready
+from tests.reconciler.harness.judge import say_ready
 from tests.reconciler.harness.pods import GANG, Json, preemptor, victim
 from tests.reconciler.harness.random_clusters import manage_another
 from tests.reconciler.harness.scenarios import (

@@ -7,9 +7,8 @@ import pytest
 
 from tests.preemption.building import node
 from tests.preemption.devices import oracle
-from tests.preemption.devices.building import DRIVER, claim, device_class, resource_slice, texts
+from tests.preemption.devices.building import claim, demanded, device, device_class, published, resource_slice, wanted
 from webhook.kube.objects.cluster_scoped import Node
-from webhook.kube.objects.devices import ResourceClaim
 from webhook.preemption.devices.allocator import Steps, TakenDevices, allocate
 from webhook.preemption.devices.pools import NodePlace, gather_pools
 from webhook.preemption.devices.requests import DemandError, compile_claim
@@ -60,9 +59,8 @@ class Random:
 
     def request(self, number, *, single):
         rng = self.rng
-        listed = self.style != "admin" and rng.random() < 0.3
-        alternatives = [self.wanted(single=single) for _ in range(2 if listed else 1)]
-        return {"name": f"r{number}", "alternatives": alternatives, "listed": listed}
+        count = 2 if self.style != "admin" and rng.random() < 0.3 else 1
+        return {"name": f"r{number}", "alternatives": [self.wanted(single=single) for _ in range(count)]}
 
     def wanted(self, *, single):
         rng = self.rng
@@ -77,57 +75,12 @@ class Random:
         }
 
 
-def text(device):
-    made = {"name": device["name"]} | {"attributes": texts(**device["attributes"])}
-    if device["taints"]:
-        made["taints"] = device["taints"]
-    if device["shared"]:
-        made |= {"allowMultipleAllocations": True, "capacity": {"memory": {"value": str(device["capacity"])}}}
-    if device["consumes"]:
-        made["consumesCounters"] = [{"counterSet": "set", "counters": {"c": {"value": str(device["consumes"])}}}]
-    return made
-
-
-def wanted_as_json(wanted, *, shared):
-    made = {"deviceClassName": "any", "allocationMode": wanted["mode"]}
-    if wanted["mode"] == "ExactCount":
-        made["count"] = wanted["count"]
-    made["selectors"] = [
-        {"cel": {"expression": f'device.attributes["{DRIVER}"].{name} == "{value}"'}}
-        for name, value in wanted["selects"]
-    ]
-    made["tolerations"] = [{"operator": "Equal", **taint} for taint in wanted["tolerates"]]
-    if wanted["admin"]:
-        made["adminAccess"] = True
-    if shared:
-        made["capacity"] = {"requests": {"memory": str(wanted["capacity"])}}
-    return made
-
-
-def claim_as_json(claim, *, shared):
-    requests = [
-        {
-            "name": one["name"],
-            "firstAvailable": [
-                {"name": f"s{n}", **wanted_as_json(alternative, shared=shared)}
-                for n, alternative in enumerate(one["alternatives"])
-            ],
-        }
-        if one["listed"]
-        else {"name": one["name"], "exactly": wanted_as_json(one["alternatives"][0], shared=shared)}
-        for one in claim["requests"]
-    ]
-    constraints = [{f"{kind}Attribute": f"{DRIVER}/{attribute}"} for kind, attribute in claim["constraints"]]
-    devices = {"requests": requests, "constraints": constraints}
-    return {"metadata": {"name": claim["name"], "namespace": "default"}, "spec": {"devices": devices}}
-
-
 def snapshot_of(case):
     """The same node as objects, with a claim that holds what is taken."""
     snapshot = Snapshot()
     snapshot.put(NODES, msgspec.convert(node("n1"), Node))
     snapshot.put(DEVICE_CLASSES, device_class("any"))
-    devices = [text({"name": name, **one}) for name, one in case.devices.items()]
+    devices = [published(name, one) for name, one in case.devices.items()]
     counters = [{"name": "set", "counters": {"c": {"value": "8"}}}] if case.style == "counters" else []
     count = 1 + len(counters)
     snapshot.put(SLICES, resource_slice("s0", "n1", devices, pool="p", slices=count))
@@ -144,10 +97,9 @@ def snapshot_of(case):
 def found_by(case, steps=100_000):
     """What the allocator finds: device names by claim and request, None for nothing."""
     snapshot = snapshot_of(case)
-    claims = [
-        compile_claim(snapshot, msgspec.convert(claim_as_json(one, shared=case.style == "shared"), ResourceClaim))
-        for one in case.claims
-    ]
+    is_shared = case.style == "shared"
+    made = [claim(one["name"], **demanded(one, "any", shared=is_shared)) for one in case.claims]
+    claims = [compile_claim(snapshot, one) for one in made]
     place = NodePlace("n1", {"kubernetes.io/hostname": "n1"})
     pools = gather_pools(snapshot.devices, place)
     return allocate(place, pools, claims, TakenDevices(snapshot.device_claims), Steps(steps, steps))
@@ -181,14 +133,13 @@ def test_the_allocator_finds_what_there_is_and_nothing_else(block):
 FREE = {"devices": [], "capacity": {}, "counters": {"c": 8}}
 
 
-def written(style, devices, *, constraints=(), taken=FREE, **wanted):
+def written(style, devices, *, constraints=(), taken=FREE, **wants):
     """A case by hand: devices of their own kind, and one request of one claim."""
     case = Random(0)
     case.style, case.taken = style, taken
-    plain = {"attributes": {"model": "a"}, "taints": [], "shared": False, "capacity": 0, "consumes": 0}
-    case.devices = {f"d{number}": plain | device for number, device in enumerate(devices)}
-    wants = {"mode": "ExactCount", "count": 1, "selects": [], "tolerates": [], "admin": False, "capacity": 0} | wanted
-    request = {"name": "r", "alternatives": [wants], "listed": False}
+    plain = {"attributes": {"model": "a"}}
+    case.devices = {f"d{number}": device(**plain | told) for number, told in enumerate(devices)}
+    request = {"name": "r", "alternatives": [wanted(**wants)]}
     case.claims = [{"name": "claim-0", "requests": [request], "constraints": list(constraints)}]
     return case
 

@@ -21,8 +21,7 @@ from tests.preemption.building import budget
 from tests.reconciler.builders import START, ClassesOfPods
 from tests.reconciler.harness.api_server import ApiClient, ApiServer, StoredObjects
 from tests.reconciler.harness.devices import EXTENDED, SimulatedDevices
-from tests.reconciler.harness.judge import GangJudge, Judge, Record, RuleJudge
-from tests.reconciler.harness.notice_judge import NoticeJudge, untold
+from tests.reconciler.harness.judge import GangJudge, Judge, NoticeJudge, Record, RuleJudge, untold
 from tests.reconciler.harness.outcome_judge import OutcomeJudge
 from tests.reconciler.harness.pods import Json, owner_of
 from tests.reconciler.harness.scheduler import SimulatedScheduler

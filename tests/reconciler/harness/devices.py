@@ -1,7 +1,8 @@
 """Devices of a simulated cluster: what nodes publish, claims, and what kube-scheduler and controllers do to both.
 
 Claims are allocated by the oracle, which shares no code with the decision, reserved and taken back as on a real control
-plane: kube-controller-manager deallocates a while after the last consumer is gone, and makes claims from templates.
+plane: kube-controller-manager deallocates a while after the last consumer is gone, and makes claims from templates. In
+the end: random wishes for devices, and pods that hold some when a random cluster begins.
 """
 
 from __future__ import annotations
@@ -9,20 +10,20 @@ from __future__ import annotations
 import copy
 import random
 from collections.abc import Callable, Collection
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
 from tests.preemption.devices import oracle
-from tests.preemption.devices.building import texts
+from tests.preemption.devices.building import DRIVER, demanded, device, published, wanted
 from tests.reconciler.harness.api_server import StoredObjects
-from tests.reconciler.harness.pods import Json
+from tests.reconciler.harness.pods import Json, request
 from tests.reconciler.harness.virtual_time import later
 from webhook.kube.resources import DEVICE_CLASS, RESOURCE_CLAIM, RESOURCE_SLICE
 
 if TYPE_CHECKING:
     from tests.reconciler.harness.cluster import Cluster
 
-DRIVER = "gpu.example.com"
 FINALIZER = "resource.kubernetes.io/delete-protection"
 EXTENDED = "example.com/gpu"
 _EXTENDED_CLAIM = "resource.kubernetes.io/extended-resource-claim"
@@ -55,9 +56,9 @@ class SimulatedDevices:
         self.cluster.show(DEVICE_CLASS, {"metadata": {"name": "gpu"}, "spec": {}})
         self.cluster.show(DEVICE_CLASS, {"metadata": {"name": "served"}, "spec": {"extendedResourceName": EXTENDED}})
         for host, devices in self.devices.items():
-            published = [{"name": name, "attributes": texts(**known["attributes"])} for name, known in devices.items()]
+            shown = [published(name, known) for name, known in devices.items()]
             pool = {"name": host, "generation": 1, "resourceSliceCount": 1}
-            spec = {"driver": DRIVER, "nodeName": host, "pool": pool, "devices": published}
+            spec = {"driver": DRIVER, "nodeName": host, "pool": pool, "devices": shown}
             self.cluster.show(RESOURCE_SLICE, {"metadata": {"name": host}, "spec": spec})
 
     def _write(self, name: str, claim: Json) -> None:
@@ -76,7 +77,7 @@ class SimulatedDevices:
         if extended:
             meta["annotations"] = {_EXTENDED_CLAIM: "true"}
         self.demands[name] = {**demand, "name": name}
-        return {"metadata": meta, "spec": {"devices": _as_spec(demand)}, "status": {}}
+        return {"metadata": meta, "spec": {"devices": demanded(demand, "gpu")}, "status": {}}
 
     def name_claim(self, name: str, demand: Json) -> None:
         """Somebody makes a claim with a name of its own."""
@@ -152,22 +153,22 @@ class SimulatedDevices:
         if names is None:
             return None
         taken = self.taken(node)
-        wanted = []
+        wishes = []
         for name in names:
             hosts = self.nodes_of(self.claims[name])
             if not hosts:
-                wanted.append(self.demands[name])
+                wishes.append(self.demands[name])
             elif node not in hosts:
                 return None
         if count := extended_of(pod):
-            wanted.append({**plain(count), "name": "extended"})
+            wishes.append({**plain(count), "name": "extended"})
         free = {"devices": taken, "capacity": {}, "counters": {}}
-        found = next(iter(islice(oracle.allocations(self.devices.get(node, {}), wanted, free), 1)), None)
+        found = next(iter(islice(oracle.allocations(self.devices.get(node, {}), wishes, free), 1)), None)
         if found is None:
             return None
-        devices: dict[str, list[str]] = {one["name"]: [] for one in wanted}
-        for claim, _, _, device in found:
-            devices[claim].append(device)
+        devices: dict[str, list[str]] = {one["name"]: [] for one in wishes}
+        for claim, _, _, name in found:
+            devices[claim].append(name)
         return devices
 
     def uses_devices(self, pod: Json) -> bool:
@@ -215,18 +216,19 @@ class SimulatedDevices:
 
 def plain(count: int) -> Json:
     """The oracle's demand for so many devices of any kind."""
-    return {"requests": [{"name": "r0", "alternatives": [_wanted(count, [])]}], "constraints": []}
+    return {"requests": [{"name": "r0", "alternatives": [wanted(count=count)]}], "constraints": []}
 
 
 def random_demand(dice: random.Random) -> Json:
     """A demand of one or two requests, which may have alternatives, want all devices, or be tied together."""
 
-    def wanted() -> Json:
-        one = _wanted(dice.choice((1, 1, 1, 2, 2, 3)), [("kind", dice.choice("ab"))] if dice.random() < 0.4 else [])
-        return {**one, "mode": "All"} if dice.random() < 0.08 else one
+    def one() -> Json:
+        made = wanted(count=dice.choice((1, 1, 1, 2, 2, 3)))
+        made["selects"] = [("kind", dice.choice("ab"))] if dice.random() < 0.4 else []
+        return {**made, "mode": "All"} if dice.random() < 0.08 else made
 
     requests = [
-        {"name": f"r{number}", "alternatives": [wanted() for _ in range(dice.choice((1, 1, 1, 2)))]}
+        {"name": f"r{number}", "alternatives": [one() for _ in range(dice.choice((1, 1, 1, 2)))]}
         for number in range(dice.choice((1, 1, 1, 2)))
     ]
     return {"requests": requests, "constraints": [("match", "ring")] if dice.random() < 0.2 else []}
@@ -247,32 +249,8 @@ def bare(pod: Json) -> Json:
 
 
 def _device(dice: random.Random) -> Json:
-    attributes = {"kind": dice.choice("aab"), "ring": dice.choice("xy")}
-    return {"attributes": attributes, "taints": [], "shared": False, "capacity": 0, "consumes": 0}
-
-
-def _wanted(count: int, selects: list[tuple[str, str]]) -> Json:
-    exactly = {"mode": "ExactCount", "count": count, "selects": selects}
-    return {**exactly, "tolerates": [], "admin": False, "capacity": 0}
-
-
-def _as_spec(demand: Json) -> Json:
-    """The demand as the API has it."""
-    requests = []
-    for request in demand["requests"]:
-        exact = [_exactly(wanted) for wanted in request["alternatives"]]
-        several = [{"name": f"s{number}", **each} for number, each in enumerate(exact)]
-        how = {"firstAvailable": several} if len(exact) > 1 else {"exactly": exact[0]}
-        requests.append({"name": request["name"], **how})
-    constraints = [{f"{kind}Attribute": f"{DRIVER}/{attribute}"} for kind, attribute in demand["constraints"]]
-    return {"requests": requests, "constraints": constraints}
-
-
-def _exactly(wanted: Json) -> Json:
-    chosen = [f'device.attributes["{DRIVER}"].{name} == "{value}"' for name, value in wanted["selects"]]
-    made: Json = {"deviceClassName": "gpu", "allocationMode": wanted["mode"]}
-    made["selectors"] = [{"cel": {"expression": expression}} for expression in chosen]
-    return made if wanted["mode"] == "All" else {**made, "count": wanted["count"]}
+    made: Json = device(attributes={"kind": dice.choice("aab"), "ring": dice.choice("xy")})
+    return made
 
 
 def _uses(pod: Json) -> list[Json]:
@@ -291,3 +269,78 @@ def _users(claim: Json) -> list[str]:
 
 def _owner(claim: Json) -> str:
     return next((owner["uid"] for owner in claim["metadata"].get("ownerReferences", ())), "")
+
+
+def devices(made: Cluster, seed: int) -> None:
+    """Many pods hold devices or want some."""
+    dice = random.Random(f"devices {seed}")
+    made.devices = SimulatedDevices(made, dice)
+    made.devices.dress = partial(_dress, made.devices, dice)
+
+
+def _dress(devices: SimulatedDevices, dice: random.Random, pod: Json) -> None:
+    on_node = bool(pod["spec"].get("nodeName"))
+    if dice.random() < (0.7 if on_node else 0.9):
+        (_hold if on_node else _wish)(devices, dice, pod)
+        request(pod, 1)  # devices are scarcer
+
+
+def _wish(devices: SimulatedDevices, dice: random.Random, pod: Json) -> None:
+    """A pod that waits wants devices, in one of the ways there are."""
+    name = pod["metadata"]["name"]
+    ways: tuple[Callable[[], None], ...] = (
+        lambda: _by_template(devices, pod, random_demand(dice)),
+        lambda: _by_template(devices, pod, random_demand(dice)),
+        lambda: _by_name(devices, pod, f"c-{name}", random_demand(dice)),
+        lambda: _by_name(devices, pod, dice.choice([*devices.claims, f"c-{name}"]), random_demand(dice)),
+        lambda: _extended(pod, dice.randint(1, 2)),
+    )
+    dice.choice(ways)()
+
+
+def _by_template(devices: SimulatedDevices, pod: Json, demand: Json) -> None:
+    template = f"t-{pod['metadata']['name']}"
+    devices.templates[template] = demand
+    pod["spec"]["resourceClaims"] = [{"name": "r", "resourceClaimTemplateName": template}]
+
+
+def _by_name(devices: SimulatedDevices, pod: Json, name: str, demand: Json) -> None:
+    owner = devices.claims.get(name, {}).get("metadata", {}).get("ownerReferences")
+    if owner:
+        return  # it was made from a template, for another pod
+    if name not in devices.claims:
+        devices.name_claim(name, demand)
+    pod["spec"]["resourceClaims"] = [{"name": "r", "resourceClaimName": name}]
+
+
+def _extended(pod: Json, count: int) -> None:
+    pod["spec"]["containers"][0]["resources"]["requests"][EXTENDED] = str(count)
+
+
+def _hold(devices: SimulatedDevices, dice: random.Random, pod: Json) -> None:
+    """A pod that runs holds some of its node's free devices, or shares those of another pod there."""
+    host = pod["spec"]["nodeName"]
+    free = [name for name in devices.devices[host] if name not in devices.taken(host)]
+    shared = [
+        name
+        for name, one in devices.claims.items()
+        if not one["metadata"].get("ownerReferences") and host in devices.nodes_of(one)
+    ]
+    if shared and dice.random() < 0.3:
+        name = dice.choice(shared)
+        pod["spec"]["resourceClaims"] = [{"name": "r", "resourceClaimName": name}]
+        devices.reserve(name, pod, host, None)
+        return
+    held = free[: dice.choice((1, 1, 1, 2))]
+    if not held:
+        return
+    if dice.random() < 0.15:
+        _extended(pod, len(held))
+        devices.hold_extended(pod, host, held)
+    elif dice.random() < 0.5:
+        _by_template(devices, pod, plain(len(held)))
+        devices.make_claims(pod)
+        devices.reserve(pod["status"]["resourceClaimStatuses"][0]["resourceClaimName"], pod, host, held)
+    else:
+        _by_name(devices, pod, f"c-{pod['metadata']['name']}", plain(len(held)))
+        devices.reserve(f"c-{pod['metadata']['name']}", pod, host, held)

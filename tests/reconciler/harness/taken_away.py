@@ -12,7 +12,7 @@ from unittest.mock import patch
 
 import numpy as np
 
-from tests.reconciler.harness.table import ROWS, live
+from tests.reconciler.harness.random_clusters import ROWS, live
 
 SEEDS = 600
 _EVALUATE, _EVICTIONS = "webhook.reconciler.evaluate", "webhook.reconciler.evictions"
