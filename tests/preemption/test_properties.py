@@ -5,30 +5,35 @@ import random
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.preemption.building import NOW, answer, as_data, as_pod, decided, rules, snapshot_of
+from tests.preemption.building import NOW, answer, as_data, as_pod, decided, pod_group, rules, snapshot_of
 from tests.preemption.clusters import FEATURES, plain
 from tests.preemption.oracle_pods import key, selects
-from webhook.policy.model.preemption import Protection
-from webhook.preemption.decision import decide, fits, fits_on
+from webhook.policy.model.preemption import GroupDisruption, Protection
+from webhook.policy.model.victims import EvictionCost
+from webhook.preemption.decision import decide, fits, fits_on, victims_needed
 from webhook.preemption.snapshot.kinds import (
     BUDGETS,
     CSI_NODES,
     NAMESPACES,
     NODES,
+    POD_GROUPS,
     PODS,
     STORAGE_CLASSES,
     VOLUME_CLAIMS,
     VOLUMES,
 )
-from webhook.preemption.snapshot.snapshot import Snapshot
+from webhook.preemption.snapshot.pod_groups import POD_GROUP
 from webhook.preemption.victims.rules import kubernetes_rules
 
 pytestmark = pytest.mark.slow
 
 SEEDS = st.integers(0, 10**9)
+GROUPS = POD_GROUPS[POD_GROUP]
+WHOLE = {"groups": GroupDisruption.GROUP}
+POLICIES = [kubernetes_rules(), rules(), rules(**WHOLE), rules(**WHOLE, cost=EvictionCost(deletion_cost=True))]
 STRICT = rules(protection=Protection(default=NOW - 1_767_226_600))
 
 
@@ -108,11 +113,27 @@ def test_the_order_of_input_does_not_matter(seed, features):
     assert answer(cluster, snapshot=snapshot) == answer(cluster, snapshot=snapshot) == expected
 
 
+def grouped(cluster, dice):
+    """The cluster, of which many pods are in PodGroups of any mode, priority and minimum."""
+    for one in cluster["pods"]:
+        if dice.random() < 0.7:
+            one["spec"]["schedulingGroup"] = {"podGroupName": dice.choice("abcd")}
+    spaces = sorted({one["metadata"]["namespace"] for one in cluster["pods"]})
+    groups = [
+        pod_group(name, dice.choice((0, 1, 2, 4)), disruptionMode=mode, priority=dice.choice((None, None, 5, 30)))
+        for name, mode in zip("abcd", dice.choices(("Pod", "PodGroup", None), k=4), strict=True)
+        for _ in spaces
+    ]
+    for place, group in enumerate(groups):
+        group["metadata"]["namespace"] = spaces[place % len(spaces)]
+    return cluster | {"podGroups": groups}
+
+
 def apply_events(snapshot, cluster, mixer, there):
     """Apply 40 random single-object events to the snapshot and, by kind and key, to what is there."""
-    kinds = (NODES, PODS, BUDGETS, NAMESPACES, VOLUMES, VOLUME_CLAIMS, STORAGE_CLASSES, CSI_NODES)
+    kinds = (NODES, PODS, BUDGETS, NAMESPACES, VOLUMES, VOLUME_CLAIMS, STORAGE_CLASSES, CSI_NODES, GROUPS)
     for _ in range(40):
-        kind = mixer.choices(kinds, weights=(6, 12, 2, 1, 6, 6, 2, 3))[0]
+        kind = mixer.choices(kinds, weights=(6, 12, 2, 1, 6, 6, 2, 3, 4))[0]
         if not cluster[kind.field]:
             continue
         item = mixer.choice(cluster[kind.field])
@@ -130,15 +151,26 @@ def apply_events(snapshot, cluster, mixer, there):
         there[kind.field][name] = item
 
 
-@given(seed=SEEDS, features=st.sets(st.sampled_from(FEATURES)))
-def test_events_end_where_a_fresh_snapshot_starts(seed, features):
-    """After any sequence of single-object events decisions equal those on a snapshot made from what is there."""
-    cluster, mixer = plain(seed, *sorted(features)), random.Random(seed)
-    preemptor = as_pod(cluster["preemptor"])
-    snapshot = Snapshot()
+@settings(max_examples=80)
+@given(seed=SEEDS, features=st.sets(st.sampled_from(FEATURES)), by=st.sampled_from(POLICIES))
+def test_events_end_where_a_fresh_snapshot_starts(seed, features, by):
+    """After any sequence of single-object events decisions equal those on a snapshot made from what is there.
+
+    So do their scores, and whom of every second pod the preemptor needs on the first node.
+    """
+    mixer = random.Random(seed)
+    cluster = grouped(plain(seed, *sorted(features)), mixer)
+    preemptor, snapshot = as_pod(cluster["preemptor"]), snapshot_of({}, by)
     there = {kind: {} for kind in cluster if isinstance(cluster[kind], list)}
     for _ in range(4):
         apply_events(snapshot, cluster, mixer, there)
-        found = as_data(decide(snapshot, preemptor, kubernetes_rules(), NOW))
-        fresh = snapshot_of({kind: list(items.values()) for kind, items in there.items()})
-        assert found == as_data(decide(fresh, preemptor, kubernetes_rules(), NOW))
+        found, expected = [], []
+        fresh = snapshot_of({kind: list(items.values()) for kind, items in there.items()}, by)
+        for one, said in ((snapshot, found), (fresh, expected)):
+            decision = decide(one, preemptor, by, NOW)
+            said += [as_data(decision), decision.scores(4)]
+            rows = one.pod_rows(sorted(there["pods"])[::2])
+            for name in sorted(there["nodes"])[:1]:
+                needed = victims_needed(one, preemptor, name, rows, rules=by)
+                said.append(sorted(one.pods.names[row] for row in needed.tolist()))
+        assert found == expected
