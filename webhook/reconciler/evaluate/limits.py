@@ -84,14 +84,6 @@ class Rates:
         mask[self.beyond(rows, np.isin(rows, chosen).astype(np.float64), together=True)] = True
         return mask
 
-    def used_up(self) -> NDArray[np.bool_]:
-        """The pods in whose rates nothing is left."""
-        pods = self._state.snapshot.pods
-        mask, rows = np.zeros(pods.rows, np.bool_), np.flatnonzero(pods.node[: pods.rows] >= 0)
-        for counted in self._counted(rows):
-            mask[rows[(counted.group >= 0) & (counted.left <= 0)]] = True
-        return mask
-
     def beyond(self, rows: Rows, preference: NDArray[np.float64], *, together: bool = False) -> Rows:
         """Of these pods those that stay if as many go on each node as the rates leave now. The preferred ones go first.
 

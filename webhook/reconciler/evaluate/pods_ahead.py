@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Sequence
-from functools import cached_property
 from itertools import product
 from typing import NamedTuple
 
@@ -36,7 +35,6 @@ from webhook.preemption.snapshot.columns import Ints, Mask, Rows
 from webhook.preemption.snapshot.device_index import DeviceId
 from webhook.preemption.snapshot.pod_groups import group_of
 from webhook.preemption.snapshot.pod_info import (
-    PodInfo,
     compile_pod,
     for_any_node,
     node_of,
@@ -49,7 +47,6 @@ from webhook.reconciler.evaluate.evaluator import Evaluator
 from webhook.reconciler.evaluate.outcomes import NOTHING_PROMISED, Promised
 from webhook.reconciler.evaluate.room import amounts_on, count_on, free_without, needed_by, share_no_node
 from webhook.reconciler.preemptors import unschedulable_since
-from webhook.reconciler.state.waiting_pods import WaitingGroup
 
 AHEAD = 9
 """The code of candidates that pods of higher priority would take."""
@@ -64,10 +61,9 @@ _AT_ONCE = frozenset({"DaemonSet", "ReplicaSet", "ReplicationController", "State
 
 
 class Coming(NamedTuple):
-    """A group of pods of which some come: what each takes, by candidate how many come, and how many are nominated."""
+    """Pods that are alike, of which some come: what each takes, by candidate how many come, how many are nominated."""
 
-    group: WaitingGroup
-    pods: list[Pod]
+    alike: list[Pod]
     need: Ints
     number: Ints
     there: Ints
@@ -96,6 +92,9 @@ class PodsAhead:
         self.blocking = ""
         """Why the first candidate is not left to the preemptor, for people; empty as long as all are."""
         self._pods, self._plans = sorted(pods, key=priority_of), own
+        known = [(pod, needed_by(self._state.snapshot, pod)) for pod in map(compile_pod, self._pods)]
+        self._own = [(pod, need) for pod, need in known if need is not None]
+        """What each of those that are placed needs, the least important first; those for which some node has that."""
         self.groups = self._state.waiting.ahead_of(self._pods[0], _GROUPS)
         """The pods of higher priority that wait, the most important first."""
         self._leaving = evaluator.leaving_within(math.inf, at)
@@ -104,12 +103,6 @@ class PodsAhead:
         """Whether the scheduler of a pod does not want to place it, by its uid."""
         self._needed: dict[str, DeviceFilter | None] = {}
         """What pods need of devices, by their uid."""
-
-    @cached_property
-    def _own(self) -> list[tuple[PodInfo, Ints]]:
-        """Those that are placed and what each needs, the least important first; those for which some node has that."""
-        known = [(pod, needed_by(self._state.snapshot, pod)) for pod in map(compile_pod, self._pods)]
-        return [(pod, need) for pod, need in known if need is not None]
 
     def taken(self, victims: Rows, *, held: bool = False) -> set[str]:
         """The nodes of these pods that are not left to the preemptor once all of them are gone.
@@ -157,14 +150,14 @@ class PodsAhead:
         lost |= crowded & (free < beside).any(axis=0)
         for (room, gone), order in product(self._rooms(candidates, free), (1, -1)):
             left = room - beside
-            for group, _, need, number, there in self._come(candidates, room, gone, order):
+            for alike, need, number, there in self._come(candidates, room, gone, order):
                 left -= need[:, None] * np.maximum(number - there, 0)
                 taken = (left < 0).any(axis=0)
                 for pod, _ in self._own:
-                    taken |= share_no_node(snapshot, pod, group.example, candidates.nodes)
+                    taken |= share_no_node(snapshot, pod, alike[0], candidates.nodes)
                 lost |= taken & ((number > 0) | (there > 0))
                 if not self.blocking and lost.any():
-                    self.blocking = _kept_for(group.example)
+                    self.blocking = _kept_for(alike[0])
         return lost
 
     def _come(self, candidates: Candidates, free: Ints, gone: Rows, order: int) -> Iterator[Coming]:
@@ -201,7 +194,7 @@ class PodsAhead:
             if count.any() and self._is_late(example):
                 count = np.zeros_like(count)
             room -= need[:, None] * count
-            yield Coming(group, alike, need, count, there)
+            yield Coming(alike, need, count, there)
 
     def _is_late(self, example: Pod) -> bool:
         """Whether a pod fits somewhere, and its scheduler leaves it pending."""
@@ -256,7 +249,7 @@ class PodsAhead:
         for order in (1, -1):
             gone, settled, taken = set(left), set[str](), set(held)
             last = lower[0] if held else None
-            for _, alike, _, number, _ in self._come(candidate, free, NO_PODS, order):
+            for alike, _, number, _ in self._come(candidate, free, NO_PODS, order):
                 example = min(alike, key=lambda other: bool(claims.planned_for(other.metadata.uid)))
                 if not number.any() or (needs := self._device_needs(example)) is None:
                     continue

@@ -79,14 +79,27 @@ class LimitsNow:
         late = np.setdiff1d(state.snapshot.pods.leaving(), self.leaving)
         self.excluded = evaluator.exclusions(now) | mask_of(state, np.append(self._kept, late))
         """The pods, by row, that may not go now: in vain, to close no cycle, by a used-up rate, or as they leave."""
-        if self.rates is not None and self.left.again is not None:
-            self.excluded |= self.rates.used_up()
+        if self.left.again is not None:
+            self._exclude_used_up(evaluator)
         self.evicted = None
         """How often the workload of each pod, by row, was evicted recently; None if the policy does not count it."""
         if (recent := policy.victims.cost.recent_evictions) is not None:
             self.evicted = np.zeros(state.snapshot.pods.rows, np.int64)
             for workload, count in log.counts(recent, now).items():
                 self.evicted[evaluator.owned((workload,))] = count
+
+    def _exclude_used_up(self, evaluator: Evaluator) -> None:
+        """The pods may not go whose owner, node, namespace, label or cluster has nothing left of a rate."""
+        pods, nodes, used_up = self._state.snapshot.pods, self._state.snapshot.nodes, self.left.used_up
+        self.excluded[evaluator.owned((*used_up("perOwner"), *used_up("perWorkload")))] = True
+        self.excluded |= np.isin(pods.node[: pods.rows], nodes.rows_of(used_up("perNode")))
+        self.excluded |= bool(used_up("perCluster"))
+        key = self.limits.per_label.label if self.limits.per_label else ""
+        namespaces, values = set(used_up("perNamespace")), set(used_up("perLabel"))
+        inside = np.zeros(len(pods.identities), np.bool_)
+        for number, identity in pods.identities.used() if namespaces or values else ():
+            inside[number] = identity.namespace in namespaces or identity.labels_at_creation.get(key) in values
+        self.excluded |= inside[pods.identity[: pods.rows]]
 
     def kept_from(self, outcome: Unschedulable) -> Unschedulable:
         """The outcome. If pods stay so that no cycle is closed, it says so."""
