@@ -50,7 +50,7 @@ def kill_at(step: str) -> None:
     from webhook.reconciler.evict.writer import Writer  # noqa: PLC0415 - imported in the fork server
 
     killer = Killer(step)
-    nominate, clear, patch, evict = Writer.nominate, Writer.clear, Writer.patch_as_it_is, Writer.evict
+    nominate, clear, patch, evict = Writer.nominate, Writer.clear, Writer.patch_status, Writer.evict
 
     async def nominating(self: Any, pod: Any, record: Any, *given: Any) -> None:
         killer.reach("decided")
@@ -62,14 +62,15 @@ def kill_at(step: str) -> None:
             killer.reach("bound")
         return await clear(self, pod, *given)
 
-    async def patching(self: Any, what: str, pod: Any, *given: Any, **more: Any) -> None:
+    async def patching(self: Any, what: str, pod: Any, *given: Any, **more: Any) -> Any:
         if what == "withdraw":
             killer.reach("withdrawing")
-        await patch(self, what, pod, *given, **more)
+        patched = await patch(self, what, pod, *given, **more)
         if what == "withdraw":
             killer.reach("withdrawn")
-        else:
+        elif what == "notice":
             killer.written(what, pod.metadata.uid, "first-told", "told")
+        return patched
 
     async def evicting(self: Any, pod: Any, *given: Any, dry_run: bool = False, **more: Any) -> Any:
         if not dry_run:
@@ -79,6 +80,6 @@ def kill_at(step: str) -> None:
             killer.written("remove", pod.metadata.uid, "first-victim", "all-but-last", "evicted")
         return result
 
-    changed = {"nominate": nominating, "clear": clearing, "patch_as_it_is": patching, "evict": evicting}
+    changed = {"nominate": nominating, "clear": clearing, "patch_status": patching, "evict": evicting}
     for name, method in changed.items():
         setattr(Writer, name, method)

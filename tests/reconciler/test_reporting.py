@@ -56,7 +56,7 @@ def test_events_name_the_groups_that_go(numbers, on_victim, on_preemptor):
     going = plan(victims=tuple(PlanVictim("default", name, f"uid-{name}", number) for name, number in rows))
     going.groups = {1: "JobSet default/train", 2: "JobSet default/other"}
     for victim in going.record.victims:
-        going.note_asked(victim.uid, 0.0, ServerTime(START))
+        going.note_asked(victim.uid, ServerTime(START))
     made = Told()
     made.victim_asked(going, pod("a", node="n1"))
     made.victim_asked(going, pod("c", node="n1"))

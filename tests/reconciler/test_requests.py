@@ -58,13 +58,13 @@ def test_a_nomination_of_no_concern_stays():
 
 
 @table(
-    "looks, waits",
-    ("for the other plan", 1000, True),
-    ("not for long", 3, False),
+    "seconds, waits",
+    ("for the other plan", 500.0, True),
+    ("not for long", 1.5, False),
 )
-def test_plan_of_a_bound_pod_is_taken_off_when_the_others_have_ended(monkeypatch, looks: int, waits: bool):
+def test_plan_of_a_bound_pod_is_taken_off_when_the_others_have_ended(monkeypatch, seconds: float, waits: bool):
     """While another plan is under way it stays, since each write makes that one wait; but only for some seconds."""
-    monkeypatch.setattr(executor, "_CLEAR_LOOKS", looks)
+    monkeypatch.setattr(executor, "_LONGEST_PAUSE", seconds)
     planned: list[bool] = []
 
     pods = (victim("v1", "n1", "8"), victim("v2", "n2", "8", priority=20, grace=100), having(ends_after={"v2": 100.0}))

@@ -36,7 +36,7 @@ from webhook.reconciler.plans.adoption import TakeOff, adopt, recall_evictions
 from webhook.reconciler.plans.plan import Member, Plan
 from webhook.reconciler.plans.plan_manager import PlanManager
 from webhook.reconciler.preempting import Preempting
-from webhook.reconciler.preemptors import PolicySet, is_marked
+from webhook.reconciler.preemptors import PolicySet, is_marked, lacks_post_filter
 from webhook.reconciler.queue.event_handlers import EventHandlers
 from webhook.reconciler.queue.queue import Queue
 from webhook.reconciler.reporting import Reporter
@@ -143,7 +143,7 @@ class Reconciler:
         """A preemptor comes to the queue; a plan that an earlier leader wrote on it goes on here, or is taken off."""
         pod = self.state.pods.get(key)
         if pod is not None and has_notice(pod):
-            self.plan_manager.notice_seen(key, pod)
+            self.plan_manager.noticed[key] = None
         if pod is not None and is_marked(pod):
             self.event_handlers.offer(key, pod, has_plan=key in self.plans)
         if pod is None or self.plan_manager.dry_run or not self._is_found(key, pod):
@@ -193,27 +193,23 @@ class Reconciler:
             if change.new is None or self.state.pods.whole.is_set():
                 self.evaluator.schedulers.observe(change, self.clock.monotonic())
             # 1. The pod's plan may be over by that: it is bound, for one. Or it stands without a nomination.
-            if (plan := self.plans.get(key)) is not None:
-                member = plan.member(key)
-                if (ending := self.plan_manager.preemptor_changed(plan, member, change.new)) is not None:
-                    self._end(plan, ending, because=member)
-                elif change.new and member.seen and self.plan_manager.observe_nomination(plan, member, change.new):
-                    self.reporter.nomination_cleared(change.new)
+            plan = self.plans.get(key)
+            member = plan.member(key) if plan is not None else None
+            reserved, ending = member is not None and member.reserved, self.plan_manager.changed(kind, change)
+            if plan is not None and ending is not None:
+                self._end(plan, ending, because=member)
+            elif reserved and member and change.new and not member.reserved and lacks_post_filter(change.new):
+                self.reporter.nomination_cleared(change.new)
             # 2. Who could be helped by the change is tried again, and the pod comes to the queue or leaves it.
             work |= self.event_handlers.pod_changed(change, has_plan=key in self.plans)
             # 3. An earlier leader may have written a plan on it.
             self._unseen |= {key: None} if self._is_found(key, change.new) else {}
-            # 4. Plans for the node that it came to may have lost their room.
-            self.plan_manager.came_to_node(change)
-            # 5. It may have a notice, and leave by itself, or be ready.
+            # 4. It may have a notice, and leave by itself.
             if (left := self.plan_manager.victim_left(change)) is not None:
-                self.plan_manager.asked(*left)
                 self.reporter.victim_left(*left)
-            if change.new is not None and has_notice(change.new):
-                self.plan_manager.notice_seen(key, change.new)
         else:
             work |= self.event_handlers.changed(kind, change)
-            self.plan_manager.object_changed(change)
+            self.plan_manager.changed(kind, change)
         if work or self._unseen or self.plan_manager.unchecked or self.plan_manager.noticed:
             self._wake()
 
@@ -230,7 +226,7 @@ class Reconciler:
             dues = [
                 now + _LONGEST_SLEEP,
                 self.queue.next_due(),
-                *(plan.due for plan in self.plan_manager.index.by_id.values()),
+                *(min(plan.deadline, plan.wake) for plan in self.plan_manager.index.by_id.values()),
             ]
             try:
                 async with asyncio.timeout(max(0.0, min(dues) - now)):
@@ -257,8 +253,9 @@ class Reconciler:
             self._safely(f"plan {plan.id} for {plan.key} could not be looked at", partial(self._look, plan))
         # 4. Take notices off behind which none of all these plans stands.
         while not self._unseen and self.plan_manager.noticed and self.clock.stopwatch() <= end:
-            if (noticed := self.plan_manager.withdrawn_next()) and not self.plan_manager.dry_run:
-                self.executor.withdraw(noticed)
+            key, _ = self.plan_manager.noticed.popitem()
+            if not self.plan_manager.dry_run:
+                self.executor.withdraw(key)
         # 5. Preempt for those whose turn it is, for a moment.
         while not self._unseen and (entry := self.queue.pop(self.clock.monotonic())) is not None:
             try:
@@ -298,7 +295,8 @@ class Reconciler:
                 case None:
                     pass  # it only wakes the loop
                 case Performed(plan, ending):
-                    self.plan_manager.acted(plan)
+                    plan.busy = False
+                    self.plan_manager.unchecked[plan.id] = None
                     if ending is not None:
                         self._end(plan, ending)
                 case Question(preemptor=preemptor):
@@ -321,7 +319,7 @@ class Reconciler:
             case End(ending, note, key):
                 self._end(plan, ending, note, plan.member(key) if key else None)
             case Wait(until, all_asked):
-                plan.wake = until
+                plan.wake = math.inf if plan.busy else until
                 if all_asked and not plan.announced:
                     self._tell_all_asked(plan)
             case _ if plan.busy:

@@ -272,7 +272,7 @@ class Reporter:
         if ending is Ending.BOUND:
             self.metrics.plan_seconds.observe(seconds)
         fields: dict[str, Any] = {"ending": ending.value, "seconds": round(seconds, 3)}
-        if plan.is_gang:
+        if plan.record.members:
             self.metrics.gangs_ended.labels(ending.value).inc()
             fields["members"] = [member.key for member in plan.members]
         if note:

@@ -11,15 +11,15 @@ from tests.cases import table
 from tests.kube.server import Server
 from webhook.kube.client import Client
 from webhook.kube.errors import NO_ANSWER, ApiError
-from webhook.kube.instants import rfc3339
 from webhook.kube.objects.meta import Condition, ObjectMeta
 from webhook.kube.objects.pod import Pod, PodSpec, PodStatus
 from webhook.kube.pods import RESIZE_PENDING
 from webhook.kube.resources import POD
 from webhook.policy.model.values import PLAN
-from webhook.reconciler.evict.writer import DeposedError, Writer
+from webhook.reconciler.evict.writer import Writer
+from webhook.reconciler.evictions.store import DeposedError
 from webhook.reconciler.plans.actions import Effect
-from webhook.reconciler.state.annotations import DecisionRecord, PlanRecord, encode
+from webhook.reconciler.state.annotations import PlanRecord, encode
 
 pytestmark = pytest.mark.skipped_waits
 
@@ -41,7 +41,7 @@ class FakeServer:
             raise self.errors.pop(0)
         return {}
 
-    async def patch(self, path: str, body: dict, as_: type[Pod]) -> Pod:
+    async def patch(self, path: str, body: dict, **_: Any) -> Pod:
         self.patched += 1
         return VICTIM
 
@@ -62,8 +62,7 @@ async def test_many_writes_take_turns(lost: bool):
     victims = [Pod(metadata=ObjectMeta(name=f"v-{number}", namespace="default")) for number in range(300)]
     tasks = [asyncio.create_task(writer.evict(victim, None, "")) for victim in victims]
     await asyncio.sleep(0.5)
-    decision = DecisionRecord(plan="x", at=rfc3339(0), node="n1", policy="test", attempt=1)
-    await asyncio.wait_for(writer.nominate(VICTIM, PlanRecord(id="x", node="n1"), decision, lambda _: None), 0.1)
+    await asyncio.wait_for(writer.nominate(VICTIM, PlanRecord(id="x", node="n1"), {PLAN: ""}), 0.1)
     assert (server.asked, server.patched) == (256, 1)
     leads[0] = 0.0 if lost else math.inf
     server.answer.set()
@@ -84,12 +83,12 @@ async def test_eviction_has_more_time_than_webhooks(fence: float, patience: floa
 
 
 class Changed:
-    """An API server on which the lower pod has changed since it was seen: the first patch is a conflict."""
+    """An API server on which a pod has changed since it was seen: the first patch is a conflict."""
 
     def __init__(self, fresh: Pod | None) -> None:
         self.fresh, self.patched = fresh, []
 
-    async def patch(self, path: str, body: dict, as_: type[Pod]) -> Pod:
+    async def patch(self, path: str, body: dict, **_: Any) -> Pod:
         self.patched.append(body["metadata"].get("resourceVersion"))
         if self.fresh is not None and self.patched[-1] == self.fresh.metadata.resource_version:
             return self.fresh
@@ -99,27 +98,6 @@ class Changed:
         if self.fresh is None:
             raise ApiError(404, "NotFound", "gone")
         return self.fresh
-
-
-def lower(version: str, *, nominated: str = "", on: str = "", uid: str = "u") -> Pod:
-    meta = ObjectMeta(name="low", namespace="default", uid=uid, resource_version=version)
-    return Pod(metadata=meta, spec=PodSpec(node_name=on), status=PodStatus(nominated_node_name=nominated))
-
-
-@table(
-    "fresh, said, writes",
-    ("only changed otherwise: written again", lower("2", nominated="n1"), Effect.DONE, ["1", "2"]),
-    ("nominated elsewhere by now", lower("2", nominated="n2"), Effect.GONE, ["1"]),
-    ("bound elsewhere by now", lower("2", on="n2"), Effect.GONE, ["1"]),
-    ("another pod of the name", lower("2", nominated="n1", uid="w"), Effect.GONE, ["1"]),
-    ("gone", None, Effect.GONE, ["1"]),
-    ("bound to the node: the room is taken", lower("2", on="n1"), Effect.UNKNOWN, ["1"]),
-)
-async def test_a_conflict_on_displacing_is_looked_into(fresh: Pod | None, said: Effect, writes: list[str]):
-    """After a 409 the pod is read again: what it has become says what there is to do."""
-    server = Changed(fresh)
-    assert await leading(server).displace(lower("1", nominated="n1")) is said
-    assert server.patched == writes
 
 
 def carrying(plan: str, version: str, *, resize: bool, deferred: bool) -> Pod:
@@ -160,7 +138,9 @@ async def test_a_write_waits_while_the_lease_is_in_doubt(lost: bool):
 
 
 @table(
-    "fences, requests", ("it leads", [10.0, 10.0], 1), ("it stood still until there was a connection", [10.0, 0.0], 0)
+    "fences, requests",
+    ("it leads", [10.0, 10.0, 10.0], 1),
+    ("it stood still until there was a connection", [10.0, 10.0, 0.0], 0),
 )
 async def test_the_fence_is_asked_again_when_the_request_is_sent(fences: list[float], requests: int):
     """The server gets no request from a process that lost its lease while it opened the connection."""

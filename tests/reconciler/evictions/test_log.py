@@ -75,7 +75,7 @@ def test_a_pod_is_evicted_once(does: list[tuple[str, str]], counts: tuple[int, i
         if what == "intend":
             log.intend(plan, {"a": GONE})
         elif what == "give_back":
-            log.give_back(plan, ["a"])
+            log.intend(plan, {})
         else:
             log.asked("a", GONE, 5.0)
     assert counted(log) == counts

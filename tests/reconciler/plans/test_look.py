@@ -155,7 +155,7 @@ def test_victims_that_are_not_needed_any_more(asked: list[str], happens: list[st
     plan = planned(setting, "6")
     assert [victim.name for victim in plan.record.victims] == ["a", "b", "c"]
     for name in asked:
-        plan.note_asked(f"uid-{name}", 0.0, ServerTime(START))
+        plan.note_asked(f"uid-{name}", ServerTime(START))
         setting.add(leaving(name, sizes[name]))
     for name in happens:
         setting.remove(f"default/{name}")
@@ -193,7 +193,7 @@ def test_a_new_pod_of_a_victims_name_is_not_counted_on():
     setting = Setting(node("n1"))
     setting.add(*(pod(name, "3", node="n1") for name in ("a", "b")), high("other", "2", "n1"))
     plan = planned(setting, "5")
-    plan.note_asked("uid-a", 0.0, ServerTime(START))
+    plan.note_asked("uid-a", ServerTime(START))
     setting.remove("default/a")
     setting.add(pod("a", "3", node="n1", uid="another"))
     setting.remove("default/other")
@@ -219,7 +219,7 @@ def test_a_group_goes_whole_or_stays(needed: bool, asked: str, asking: str, stay
     assert {victim.name for victim in plan.record.victims} == {"a", "b"}
     setting.remove("default/own")
     for name in asked:
-        plan.note_asked(f"uid-{name}", 0.0, ServerTime(START))
+        plan.note_asked(f"uid-{name}", ServerTime(START))
         setting.add(leaving(name, size, **group))
     plan.asking |= {f"uid-{name}": setting.state.pods.get(f"default/{name}") for name in asking}
     assert stay(setting, plan) == {f"uid-{name}" for name in staying}
@@ -236,7 +236,7 @@ def test_a_victim_that_another_plan_has_asked_is_not_asked_again():
     plans = [plan_for(record, "default/a"), plan_for(msgspec.structs.replace(record, id="y"), "default/b")]
     context = PlanContext(setting.evaluator, setting.policy_set, under_way(*plans))
     assert [unasked(plan, context) for plan in plans] == [list(record.victims), []]
-    plans[1].note_asked("uid-v", 0.0, ServerTime(START))
+    plans[1].note_asked("uid-v", ServerTime(START))
     assert [unasked(plan, context) for plan in plans] == [[], []]
 
 

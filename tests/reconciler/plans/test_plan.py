@@ -21,7 +21,7 @@ from tests.reconciler.builders import (
 )
 from webhook.kube.errors import NO_ANSWER, ApiError
 from webhook.kube.instants import rfc3339
-from webhook.reconciler.plans.actions import ENDINGS, TRIES, Ending, Tries, Verb, Wait
+from webhook.reconciler.plans.actions import ENDINGS, TRIES, Ending, PodRequest, Tries, Verb, Wait
 from webhook.reconciler.plans.room import to_displace
 from webhook.reconciler.state.annotations import PlanRecord, PlanVictim
 from webhook.reconciler.state.state import ServerTime
@@ -56,7 +56,7 @@ def test_who_goes_with_whom():
     plan = plan_for(PlanRecord(id="x", node="n1", victims=victims))
     bound_to_go = [plan.bound_to_go()]
     for name in ("d", "a"):
-        plan.note_asked(name, 0.0, ServerTime(0.0))
+        plan.note_asked(name, ServerTime(0.0))
         bound_to_go.append(plan.bound_to_go())
     assert bound_to_go == [frozenset(), frozenset(), {"a", "b"}]
 
@@ -74,7 +74,7 @@ async def test_nobody_overtakes_who_is_asked_again(covered: str):
     are_nominated(plan)
     plan.tried = {"uid-a": True, "uid-b": True}
     first = asks(manager.look(plan))
-    (asked,) = first[Verb.PREPARE]
+    (asked,) = first[Verb.ASK]
     plan.tries[f"uid-{asked}"] = Tries(due=5.0)
     assert manager.look(plan) == Wait(5.0)
     setting.clock.now = 5.0
@@ -176,7 +176,7 @@ def test_it_is_asked_again_after_a_while(error: ApiError, pauses: list[float | N
         assert tries.over is (pause is None)
         assert pause is None or tries.due - now == pytest.approx(pause)
         now += 10.0
-    assert (tries.begun, tries.unclear, tries.may_have_left) == (begun, unclear, begun or unclear)
+    assert (tries.begun, tries.unclear) == (begun, unclear)
 
 
 def test_nobody_keeps_a_pod_by_changing_it():
@@ -190,3 +190,12 @@ def test_nobody_keeps_a_pod_by_changing_it():
         tries.changed(float(number))
         assert tries.due > number
     assert tries.whatever
+
+
+def test_a_pod_that_is_another_one_by_now_ends_no_plan():
+    """While the watch lags each request about it is a conflict: the plan waits for what the watch shows."""
+    plan, told = plan_for(PlanRecord(id="x", node="n1")), ApiError(409, "Conflict", "the UID in the precondition")
+    for number in range(3 * TRIES):
+        tries = plan.note(PodRequest(Verb.ASK, pod("v", node="n1")), told, 10.0 * number)
+        assert not tries.over
+        assert 10.0 * number < tries.due <= 10.0 * number + 5.0

@@ -25,15 +25,19 @@ from webhook.kube.instants import epoch, rfc3339
 from webhook.kube.objects.meta import key_of
 from webhook.kube.objects.pod import Pod
 from webhook.policy.model.preemption import EvictionMode
-from webhook.reconciler.evict.writer import DeposedError, StaleError, Writer
-from webhook.reconciler.evictions.store import EvictionStore
-from webhook.reconciler.plans.actions import Do, Effect, Ending, PodAnswer, PodRequest, Verb
-from webhook.reconciler.plans.look import policy_for
+from webhook.policy.model.values import DECISION, PLAN
+from webhook.reconciler.clock import Now
+from webhook.reconciler.evict.writer import CLEARED, Writer
+from webhook.reconciler.evictions.store import DeposedError, EvictionStore
+from webhook.reconciler.plans.actions import Do, Effect, Ending, PodRequest, Verb
+from webhook.reconciler.plans.look import look, policy_for
 from webhook.reconciler.plans.plan import Member, Plan
 from webhook.reconciler.plans.plan_manager import PlanManager
 from webhook.reconciler.reporting import Reporter
 from webhook.reconciler.state.annotations import (
     NoticeRecord,
+    digest_of,
+    encode,
     has_notice,
     not_own,
     notice_annotations,
@@ -43,10 +47,8 @@ from webhook.reconciler.state.annotations import (
 
 log = logging.getLogger(__name__)
 
-_CLEAR_PAUSE, _CLEAR_LOOKS = 0.5, 20
-"""Seconds between two looks whether other plans are under way, and how many there are before a bound pod's is taken."""
-_FOLLOWING_PAUSE, _FOLLOWING_LOOKS = 0.05, 100
-"""Seconds between two looks whether the following plan is written, and how many there are."""
+_PAUSE, _LONGEST_PAUSE = 0.1, 10.0
+"""Seconds between two looks whether what a plan has written can be taken off, and for how long others come first."""
 
 
 class Performed(NamedTuple):
@@ -72,12 +74,13 @@ class Executor:
         news: asyncio.Queue[Any],
     ) -> None:
         self._writer, self._manager, self._reporter = writer, manager, reporter
-        self._evaluator, self._state = manager.evaluator, manager.evaluator.state
+        self._state, self._clock = manager.evaluator.state, manager.clock
         self._store, self._news = store, news
         self._tasks: set[asyncio.Task[None]] = set()
         self._withdrawing: set[str] = set()
         """Pods, by `namespace/name`, whose notice is being taken off."""
-        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._alone: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        """Held while the notice of a pod is written or taken off, so that neither undoes the other."""
 
     def perform(self, plan: Plan, do: Do) -> None:
         """Do one step of a plan."""
@@ -93,9 +96,13 @@ class Executor:
         task.add_done_callback(lambda _: self._state.pending.expect_not_cleared(plan_id, key_of(pod)))
 
     def withdraw(self, key: str) -> None:
-        """Take the notice off a pod, unless that is being done."""
-        if key not in self._withdrawing and (pod := self._state.pods.get(key)) is not None:
-            self._start(self._withdraw(key, pod))
+        """Take the notice off a pod behind which no plan stands, unless that is being done."""
+        pod = self._state.pods.get(key)
+        if pod is None or key in self._withdrawing or not has_notice(pod) or self._manager.stands(pod):
+            return
+        self._withdrawing.add(key)
+        task = self._start(self._withdraw(key, pod))
+        task.add_done_callback(lambda _: self._withdrawing.discard(key))
 
     async def stop(self) -> None:
         """End every task without writing: this process leads no more. One may not even have begun."""
@@ -105,18 +112,33 @@ class Executor:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        def ended(task: asyncio.Task[None]) -> None:
+            self._tasks.discard(task)
+            error = None if task.cancelled() else task.exception()
+            if error is not None and not isinstance(error, DeposedError):
+                log.error("what was planned cannot be done", exc_info=error)
+
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(ended)
         return task
 
     # The steps of a plan.
 
     async def _perform(self, plan: Plan, do: Do) -> None:
-        """Do one step of a plan, and tell that it is done: when all of it is, none may write after it."""
+        """Do one step of a plan, and tell that it is done: when all of it is, none may write after it.
+
+        Nobody is told or asked unless it was sure all the time who leads, and the store has written the plan: else
+        something else may be to be done by then.
+        """
         ending: Ending | None = None
-        requests = do.requests if await self._may_ask(plan, do) else ()
-        work = (self._request(plan, request) for request in requests)
+        verbs = {request.verb for request in do.requests}
+        waited = False
+        if not verbs & {Verb.NOMINATE, Verb.DISPLACE}:
+            waited = await self._writer.wait_while_in_doubt()
+            if not waited and verbs != {Verb.TRY}:
+                waited = await self._store.wait_until_written(plan.logged)
+        work = (self._request(plan, request) for request in do.requests if not waited)
         for failure in await asyncio.gather(*work, return_exceptions=True):
             if isinstance(failure, DeposedError):
                 ending = Ending.DEPOSED
@@ -125,180 +147,145 @@ class Executor:
                 ending = ending or Ending.FAILED
         self._news.put_nowait(Performed(plan, ending))
 
-    async def _may_ask(self, plan: Plan, do: Do) -> bool:
-        """Whether it was sure all the time who leads, and the store has written the plan if somebody is told or asked.
-
-        Else something else may be to be done by then.
-        """
-        verbs = {request.verb for request in do.requests}
-        if verbs & {Verb.NOMINATE, Verb.DISPLACE}:
-            return True
-        if self._writer.is_in_doubt():
-            await self._writer.lease_left()
-            return False
-        return verbs == {Verb.TRY} or not await self._store.wait_until_written(plan.logged)
-
     async def _request(self, plan: Plan, request: PodRequest) -> None:
         """Make one request, and note what came of it."""
-        if plan.ended is not None and request.verb is not Verb.READ:
+        verb, pod = request
+        if plan.ended is not None and verb is not Verb.READ:
             return
         try:
-            answer = await self._answer(plan, request)
+            said: Effect | ApiError = await self._said(plan, request)
         except ApiError as error:
-            gone = error.status == 404 and request.verb is not Verb.NOMINATE
-            answer = PodAnswer(request, Effect.GONE if gone else error)
-            log.warning("plan %s: to %s %s failed: %s", plan.id, request.verb, key_of(request.pod), error)
-        except StaleError:
-            answer = PodAnswer(request, Effect.GONE)
-        self._manager.note(plan, answer)
-        if answer.goes and answer.said is Effect.DONE:
-            self._reporter.victim_asked(plan, request.pod)
-        elif answer.said is Effect.REFUSED:
-            self._reporter.budget_refused(plan, key_of(request.pod))
+            said = Effect.GONE if error.status == 404 and verb is not Verb.NOMINATE else error
+            log.warning("plan %s: to %s %s failed: %s", plan.id, verb, key_of(pod), error)
+        self._manager.note(plan, request, said)
+        if said is Effect.DONE and verb in {Verb.ASK, Verb.READ}:
+            self._reporter.victim_asked(plan, pod)
+        elif said is Effect.REFUSED:
+            self._reporter.budget_refused(plan, key_of(pod))
 
-    async def _answer(self, plan: Plan, request: PodRequest) -> PodAnswer:
-        """What the server says to a request. Raises ApiError, StaleError if the pod is gone."""
-        verb, pod = request
+    async def _said(self, plan: Plan, request: PodRequest) -> Effect:
+        """What the server says to a request. Raises ApiError."""
+        (verb, pod), version = request, request.pod.metadata.resource_version
+        tries = plan.tries.get(pod.metadata.uid)
         if verb is Verb.NOMINATE:
             await self._nominate(plan, plan.member(key_of(pod)), pod)
-            return PodAnswer(request, Effect.DONE)
+            return Effect.DONE
         if verb is Verb.DISPLACE:
-            return PodAnswer(request, await self._writer.displace(pod))
+            await self._writer.patch_status("displace", pod, CLEARED, version)
+            return Effect.DONE
         if verb is Verb.READ:
             known = await self._writer.read(pod.metadata)
-            return PodAnswer(request, Effect.DONE if known.metadata.deletion_timestamp else Effect.UNKNOWN)
+            return Effect.DONE if known.metadata.deletion_timestamp else Effect.UNKNOWN
         by = self._state.pods.get(plan.member_for(pod).key)
         policy = policy_for(by, self._manager.context.policy_set) if by is not None else None
         if policy is None:
-            return PodAnswer(request, Effect.UNKNOWN)
+            return Effect.UNKNOWN
+        if verb is Verb.TELL:
+            await self._tell(plan, pod, min(policy.victims.notice, plan.record.notice), again=tries is not None)
+            return Effect.DONE
         delete, grace = policy.eviction is EvictionMode.DELETE, policy.grace_period_seconds
-        match verb:
-            case Verb.TRY:
-                return PodAnswer(request, await self._writer.evict(pod, grace, "", delete=delete, dry_run=True))
-            case Verb.TELL:
-                return await self._tell(plan, request, min(policy.victims.notice, plan.record.notice))
-            case Verb.PREPARE:
-                wall, version = self._manager.clock.wall(), _version(plan, pod)
-                marking = self._writer.mark(pod, wall, version) if delete else self._writer.read(pod.metadata)
-                known = await marking
-                return PodAnswer(request, Effect.DONE, None if known.metadata.deletion_timestamp else known)
-            case _:
-                return await self._ask(plan, request, grace, delete=delete)
+        if verb is Verb.TRY:
+            return await self._writer.evict(pod, grace, "", delete=delete, dry_run=True)
+        # One that is deleted is marked before; one that a budget covers is read before, since the API spends a
+        # disruption before it compares versions (docs/kubernetes-behaviour.md K17).
+        known, whatever = pod, tries is not None and tries.whatever
+        if delete:
+            known = await self._writer.mark(pod, self._clock.wall(), "" if whatever else version)
+            version = known.metadata.resource_version
+        elif self._state.pending.covering(pod):
+            known, version = await self._writer.read(pod.metadata), ""
+            if not whatever and (known.metadata.labels, not_own(known)) != (pod.metadata.labels, not_own(pod)):
+                raise ApiError(409, "Conflict", "it has changed since it was judged")
+        if known.metadata.deletion_timestamp:
+            return Effect.DONE
+        if known is not pod:  # that took its time
+            step = look(plan, self._manager.context, Now.by(self._clock))
+            asked = step.requests if isinstance(step, Do) else ()
+            if (verb, pod.metadata.uid) not in [(other.verb, other.pod.metadata.uid) for other in asked]:
+                raise ApiError(409, "Conflict", "it is not to be asked by now")
+        plan.evicting = plan.evicting or self._state.creations.now()
+        plan.asking[pod.metadata.uid] = pod
+        return await self._writer.evict(known, grace, "" if whatever else version, delete=delete)
 
     async def _nominate(self, plan: Plan, member: Member, pod: Pod) -> None:
         """Write nomination, plan and decision on a member: the store has it, and the victims, before they are asked."""
-        log_ = self._evaluator.log
+        evictions, record = self._manager.evaluator.log, plan.written_on(member)
+        told = encode(member.decision) if member.decision else (pod.metadata.annotations or {}).get(DECISION, "")
+        texts = {PLAN: encode(record)} | ({DECISION: told} if told else {})
+        plan.logged = evictions.believe(member.uid, digest_of(pod, texts))
+        self._store.hurry()
+        await self._writer.nominate(pod, record, texts)
 
-        def note(digest: str) -> None:
-            if digest not in log_.plans.get(member.uid, ()):
-                log_.believe(member.uid, digest)
-            plan.logged = log_.version
-            self._store.hurry()
-
-        await self._writer.nominate(pod, plan.written_on(member), member.decision, note)
-
-    async def _ask(self, plan: Plan, request: PodRequest, grace: int | None, *, delete: bool) -> PodAnswer:
-        """Ask one victim to leave: as it was prepared, if it is still as it was then."""
-        pod = request.pod
-        known, version = plan.prepared.pop(pod.metadata.uid, pod), ""
-        if delete or known is pod:
-            version = _version(plan, known)
-        elif _version(plan, pod) and (known.metadata.labels, not_own(known)) != (pod.metadata.labels, not_own(pod)):
-            # The API spends a disruption before it compares versions (docs/kubernetes-behaviour.md K17)
-            return PodAnswer(request, ApiError(409, "Conflict", "it has changed since it was judged"))
-        plan.evicting = plan.evicting or self._state.creations.now()
-        plan.asking[pod.metadata.uid] = pod
-        return PodAnswer(request, await self._writer.evict(pod, grace, version, delete=delete))
-
-    async def _tell(self, plan: Plan, request: PodRequest, seconds: float) -> PodAnswer:
+    async def _tell(self, plan: Plan, pod: Pod, seconds: float, *, again: bool) -> None:
         """Write on a victim that it is asked to leave in so many seconds.
 
         If it is tried again the pod is read before: it may have the notice though the answer was lost, and it is told
         whatever it is by then; what it says itself makes its time no longer. One whose annotations have no room for it
         is told by the Event alone.
         """
-        pod, clock, again = request.pod, self._manager.clock, request.pod.metadata.uid in plan.tries
-        ahead = clock.monotonic() - clock.wall()
+        clock, uid = self._clock, pod.metadata.uid
         if again:
             pod = await self._writer.read(pod.metadata)
         until = float(math.ceil(clock.wall() + seconds))  # an instant of whole seconds, and not one too few
-        if again and (known := notice_of(pod)) is not None and known.plan == plan.id:
-            self._reporter.told(plan, pod, known)
-            return PodAnswer(request, Effect.DONE, until=min(epoch(known.by), until) + ahead)
         member, whom = plan.member_for(pod), self._reporter.preemptor_shown(plan, pod)
-        record = NoticeRecord(plan=plan.id, by=rfc3339(until), preemptor=whom, uid=member.uid, priority=member.priority)
-        text = f"asked to leave by {record.by} for pod {whom or member.uid} of priority {member.priority}"
-        annotations, condition = notice_annotations(record), notice_condition(clock.wall(), text)
-        try:
-            async with self._alone(key_of(pod)):
-                await self._writer.patch_as_it_is("notice", pod, annotations, condition, whatever=again)
-        except ApiError as error:
-            if error.status != 422:
-                raise
-            log.warning("plan %s: only an Event tells %s: %s", plan.id, key_of(pod), error)
+        record = notice_of(pod) if again else None
+        if record is not None and record.plan == plan.id:
+            until = min(epoch(record.by), until)
+        else:
+            record = NoticeRecord(
+                plan=plan.id, by=rfc3339(until), preemptor=whom, uid=member.uid, priority=member.priority
+            )
+            text = f"asked to leave by {record.by} for pod {whom or member.uid} of priority {member.priority}"
+            try:
+                async with self._alone.setdefault(key_of(pod), asyncio.Lock()):
+                    await self._write_notice("notice", pod, record, text, whatever=again)
+            except ApiError as error:
+                if error.status != 422:
+                    raise
+                log.warning("plan %s: only an Event tells %s: %s", plan.id, key_of(pod), error)
         self._reporter.told(plan, pod, record)
-        return PodAnswer(request, Effect.DONE, until=until + ahead)
+        plan.note_told(uid, until + clock.monotonic() - clock.wall())
 
-    def _alone(self, key: str) -> asyncio.Lock:
-        """Held while the notice of a pod is written or taken off, so that neither undoes the other."""
-        return self._locks.setdefault(key, asyncio.Lock())
+    async def _write_notice(
+        self, what: str, pod: Pod, record: NoticeRecord | None, text: str = "", *, whatever: bool
+    ) -> None:
+        """Give a pod as it is known, or whatever it is by now, a notice that says this, or take the one it has off."""
+        condition = notice_condition(self._clock.wall(), text)
+        body = {"metadata": {"annotations": notice_annotations(record)}, "status": {"conditions": [condition]}}
+        version = "" if whatever else pod.metadata.resource_version
+        await self._writer.patch_status(what, pod, body, version, kind="strategic")
 
     # What is taken off pods.
 
     async def _clear(self, pod: Pod, plan_id: str, node: str, ended: tuple[Plan, Member] | None) -> None:
-        """Take plan and nomination off, however long that takes."""
-        known: Pod | None = pod
-        try:
-            if ended is not None:
-                await self._until_idle(*ended)
-                known = self._state.pod_of(ended[1].key, ended[1].uid)
-            without = await self._writer.clear(known, plan_id, node) if known is not None else None
-            if without is not None:
-                self._state.pods.written(without)
-        except DeposedError:
-            return
-        except Exception:
-            log.exception("plan %s could not be taken off %s", plan_id, key_of(pod))
+        """Take plan and nomination off, however long that takes.
 
-    async def _until_idle(self, plan: Plan, member: Member) -> None:
-        """Wait until nothing of a plan that has ended is on its way: what is written last must be the clearing.
-
-        What a bound pod carries is in nobody's way, so other plans pass for some seconds. A plan whose node went is
-        followed by another one, which is written in its place: an autoscaler that looks between two patches adds a node
-        for a pod without a nomination.
+        What is written last must be the clearing: it waits until nothing of a plan that has ended is on its way. What a
+        bound pod carries is in nobody's way, so other plans pass for some seconds. A plan that is followed by another
+        one of its preemptor is written over: an autoscaler that looks between two patches adds a node for a pod without
+        a nomination.
         """
-        while plan.busy:  # noqa: ASYNC110 - a clock
-            await asyncio.sleep(_FOLLOWING_PAUSE)
-        for _ in range(_CLEAR_LOOKS if member.ended is Ending.BOUND else 0):
-            if self._manager.plans:
-                await asyncio.sleep(_CLEAR_PAUSE)
-        for _ in range(_FOLLOWING_LOOKS if member.ended is Ending.NODE_GONE else 0):
-            following = self._manager.plans.get(member.key)
-            if following is not None and not following.member(member.key).nominated:
-                await asyncio.sleep(_FOLLOWING_PAUSE)
+        known: Pod | None = pod
+        if ended is not None:
+            (plan, member), plans, clock = ended, self._manager.plans, self._clock
+            until = clock.monotonic() + _LONGEST_PAUSE
+            while plan.busy or clock.monotonic() < until:
+                following = plans.get(member.key)
+                awaited = following is not None and not following.member(member.key).nominated
+                if not plan.busy and not (plans if member.ended is Ending.BOUND else awaited):
+                    break
+                await asyncio.sleep(_PAUSE)
+            known = self._state.pod_of(member.key, member.uid)
+        without = await self._writer.clear(known, plan_id, node) if known is not None else None
+        if without is not None:
+            self._state.pods.written(without)
 
     async def _withdraw(self, key: str, pod: Pod) -> None:
         """Take the notice off a pod as long as no plan stands behind it."""
-        off = notice_annotations(None)
 
         async def write(current: Pod) -> None:
             if has_notice(current) and not self._manager.stands(current):
-                condition, whatever = notice_condition(self._manager.clock.wall()), current is not pod
-                await self._writer.patch_as_it_is("withdraw", current, off, condition, whatever=whatever)
+                await self._write_notice("withdraw", current, None, whatever=current is not pod)
                 self._reporter.withdrawn(current)
 
-        self._withdrawing.add(key)
-        try:
-            await self._writer.until_written(pod, write, patient=True, alone=self._alone(key))
-        except (StaleError, DeposedError):
-            return
-        except Exception:
-            log.exception("the notice of %s could not be taken off", key)
-        finally:
-            self._withdrawing.discard(key)
-
-
-def _version(plan: Plan, pod: Pod) -> str:
-    """The resourceVersion of a victim as it is known, to ask with; empty if it is asked whatever it is by now."""
-    tries = plan.tries.get(pod.metadata.uid)
-    return "" if tries is not None and tries.whatever else pod.metadata.resource_version
+        await self._writer.until_written(pod, write, self._alone.setdefault(key, asyncio.Lock()))

@@ -22,7 +22,6 @@ from webhook.kube.objects.pod import Pod
 from webhook.kube.pods import workload_of
 from webhook.policy.model.creation import at_creation
 from webhook.policy.model.limits import LabelRate, Limits, Rate, WorkloadLimit
-from webhook.preemption.snapshot.columns import take_out
 
 AnyRate = Rate | LabelRate | WorkloadLimit
 
@@ -116,7 +115,7 @@ class EvictionLog:
         self._of: defaultdict[str, dict[str, deque[PodEviction]]] = defaultdict(dict)
         """The same by kind and name."""
         self._intended: dict[str, dict[str, PodEviction]] = {}
-        """By the uid of the pod, as the plans have it that intend it, by id."""
+        """By the plan's id and the uid of the pod."""
         self._uids: Newest[str, None] = Newest(_MOST_UIDS)
         """Pods that were asked to leave."""
         self._refused: dict[str, float] = {}
@@ -139,25 +138,24 @@ class EvictionLog:
         return PodEviction(math.inf, name_of(pod), pod.spec.node_name, pod.metadata.namespace, labels, preemptor)
 
     def intend(self, plan: str, evictions: Mapping[str, PodEviction]) -> None:
-        """A plan is going to evict these pods, by uid: until that happens it counts in every window."""
-        for uid, eviction in evictions.items():
-            if uid not in self._uids:
-                self._intended.setdefault(uid, {})[plan] = eviction
-        self.version += 1
-
-    def give_back(self, plan: str, uids: Iterable[str]) -> None:
-        """A plan is not going to evict these pods after all."""
-        for uid in uids:
-            take_out(self._intended, uid, plan)
+        """What a plan is going to evict by now, by uid: until that happens it counts in every window."""
+        self._intended[plan] = {uid: row for uid, row in evictions.items() if uid not in self._uids}
+        if not self._intended[plan]:
+            del self._intended[plan]
         self.version += 1
 
     def intended(self) -> dict[str, PodEviction]:
         """What plans have yet to ask for, by the uid of the pod; of several plans it is as the first one has it."""
-        return {uid: _first(plans) for uid, plans in self._intended.items()}
+        intended: dict[str, PodEviction] = {}
+        for evictions in self._intended.values():
+            for uid, eviction in evictions.items():
+                intended.setdefault(uid, eviction)
+        return intended
 
     def asked(self, uid: str, eviction: PodEviction, now: float) -> None:
         """A pod was asked to leave; what was intended of it is known better than what is seen now."""
-        eviction = next(iter(self._intended.pop(uid, {}).values()), eviction)
+        for evictions in reversed(self._intended.values()):
+            eviction = evictions.pop(uid, eviction)
         if uid not in self._uids:
             self._uids[uid] = None
             self.note(eviction._replace(at=now))
@@ -175,10 +173,12 @@ class EvictionLog:
                 if not self._of[kind][name]:
                     del self._of[kind][name]
 
-    def believe(self, preemptor: str, digest: str) -> None:
-        """A text with this digest is going to be written of a plan on the pod of this uid."""
-        self.plans[preemptor] = (*self.plans.get(preemptor, ()), digest)
-        self.version += 1
+    def believe(self, preemptor: str, digest: str) -> int:
+        """A text with this digest is going to be written of a plan on the pod of this uid; since which version."""
+        if digest not in self.plans.get(preemptor, ()):
+            self.plans[preemptor] = (*self.plans.get(preemptor, ()), digest)
+            self.version += 1
+        return self.version
 
     def is_of_leader_before(self, preemptor: str, digest: str) -> bool:
         """Whether the leader before has written a text with this digest on the pod: only the first one who asks."""
@@ -213,7 +213,8 @@ class EvictionLog:
 
         Beside what is intended, evictions count that happened after `since`.
         """
-        own = [_first(self._intended[uid]).names for uid in uids if uid in self._intended]
+        intended = self.intended()
+        own = [intended[uid].names for uid in uids if uid in intended]
         for field, kind, rate in rates_of(limits):
             times = self._times(kind, min(rate.window, now - since), now, {names.get(kind) for names in own})
             if any(len(recent) > rate.evictions for recent in times.values()):
@@ -296,10 +297,6 @@ class EvictionLog:
         """When the first of them may be asked for again."""
         ends = (*self._refused.values(), *(known.until for known in self.returning.values()))
         return min((end for end in ends if now < end), default=None)
-
-
-def _first(plans: Mapping[str, PodEviction]) -> PodEviction:
-    return next(iter(plans.values()))
 
 
 def _within(rows: deque[PodEviction], window: float, now: float) -> Iterator[PodEviction]:

@@ -12,10 +12,11 @@ import base64
 import logging
 import math
 import zlib
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
+from functools import partial
 from itertools import islice
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
 import msgspec
 
@@ -150,6 +151,35 @@ def evictions_lease(lease_name: str) -> str:
     return f"{lease_name}-evictions"
 
 
+T = TypeVar("T")
+
+
+class DeposedError(Exception):
+    """This process does not hold the lease: it must not write."""
+
+
+async def fenced(ask: Callable[[], Awaitable[T]], fence: Callable[[], float], longest: float) -> T:
+    """What a request comes to that takes no longer than so many seconds, and no longer than this process leads.
+
+    `fence()` is asked for how many seconds that is, before it is made and when it is about to be sent: until there was
+    a connection the process may have stood still. Raises DeposedError, and ApiError also if there is no answer in time.
+    """
+
+    def check() -> None:
+        if fence() <= 0:
+            raise DeposedError("this process does not hold the lease")
+
+    check()
+    patience, before = min(fence(), longest), BEFORE_SENDING.set(check)
+    try:
+        async with asyncio.timeout(patience):
+            return await ask()
+    except TimeoutError as error:
+        raise ApiError(NO_ANSWER, "Timeout", f"no answer within {patience:.3g} s") from error
+    finally:
+        BEFORE_SENDING.reset(before)
+
+
 class EvictionStore:
     """Reads the record when a term begins, and writes what the log knows, by its version, while it lasts.
 
@@ -183,9 +213,9 @@ class EvictionStore:
         """
         while self._place is not None:
             try:
-                self._lease = await self._get(*self._place)
+                self._lease = await fenced(partial(self._get, *self._place), lambda: math.inf, _PATIENCE)
                 return decode(_text(self._lease))
-            except (ApiError, TimeoutError, ValueError) as error:
+            except (ApiError, ValueError) as error:
                 self._warn(error)
                 if _is_final(error):
                     break
@@ -216,12 +246,11 @@ class EvictionStore:
         """Write what is known now, if this process may; whether that succeeded. A failure is logged."""
         if self._place is None or self._fence() <= 0:
             return False
-        version, before = self._known.version, BEFORE_SENDING.set(self._check)
+        version = self._known.version
         try:
             text = await asyncio.to_thread(encode, record_of(self._known, Now.by(self._clock)))
-            async with asyncio.timeout(min(_PATIENCE, self._fence())):
-                await self._put(*self._place, text)
-        except (ApiError, TimeoutError) as error:
+            await fenced(partial(self._put, *self._place, text), self._fence, _PATIENCE)
+        except (ApiError, DeposedError) as error:
             self._refused = _is_final(error)
             self._warn(error)
         except Exception:
@@ -230,7 +259,6 @@ class EvictionStore:
             self._written, self._refused = version, False
             return True
         finally:
-            BEFORE_SENDING.reset(before)
             self._ended.set()
             self._ended = asyncio.Event()
         return False
@@ -262,14 +290,8 @@ class EvictionStore:
         else:
             self._lease = await self._client.replace(LEASE.path(namespace, name), wanted, Lease)
 
-    def _check(self) -> None:
-        """Until there was a connection this process may have stood still, and lost the lease."""
-        if self._fence() <= 0:
-            raise ApiError(NO_ANSWER, "Deposed", "this process does not hold the lease any more")
-
     async def _get(self, namespace: str, name: str) -> Lease | None:
-        async with asyncio.timeout(_PATIENCE):
-            return await unless_absent(self._client.get(LEASE.path(namespace, name), Lease))
+        return await unless_absent(self._client.get(LEASE.path(namespace, name), Lease))
 
     def _warn(self, error: Exception) -> None:
         log.warning("the evictions in Lease %s/%s: %s", *(self._place or ("", "")), error or type(error).__name__)

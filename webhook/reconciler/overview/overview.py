@@ -166,7 +166,7 @@ def plan_shown(state: State, plan: Plan, ahead: float) -> PlanShown:
             for device in plan.devices[:_DEVICES]
         ),
         more_devices=max(0, len(plan.devices) - _DEVICES),
-        gang=_gang(state, plan) if plan.is_gang else None,
+        gang=_gang(state, plan) if plan.record.members else None,
     )
 
 

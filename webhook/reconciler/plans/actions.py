@@ -93,16 +93,14 @@ class Verb(StrEnum):
     """What is asked of the API server about a pod, and what for.
 
     NOMINATE: write nomination and plan on a member. DISPLACE: clear the nomination of another pod. TRY: ask with
-    `dryRun` whether a victim would go: one that is kept would cost the others. TELL: give a victim its notice. PREPARE:
-    read a victim, or mark it as to be deleted: what is learned by that says whether it may be asked. ASK: have it
-    leave. READ: find out whether one that was asked leaves, since no answer said so.
+    `dryRun` whether a victim would go: one that is kept would cost the others. TELL: give a victim its notice. ASK:
+    have it leave. READ: find out whether one that was asked leaves, since no answer said so.
     """
 
     NOMINATE = "nominate"
     DISPLACE = "displace"
     TRY = "try"
     TELL = "tell"
-    PREPARE = "prepare"
     ASK = "ask"
     READ = "read"
 
@@ -118,31 +116,13 @@ class Effect(StrEnum):
     """What the API server says to a request.
 
     DONE: it was done, or would be. GONE: the pod is not there any more. REFUSED: a budget does not allow it now.
-    UNKNOWN: the server cannot say whether it would; the nomination that was to be cleared is a binding by now; a victim
-    that was read does not leave.
+    UNKNOWN: the server cannot say whether it would; a victim that was read does not leave.
     """
 
     DONE = "done"
     GONE = "gone"
     REFUSED = "refused"
     UNKNOWN = "unknown"
-
-
-class PodAnswer(NamedTuple):
-    """What came of a request: what the server says, or the error."""
-
-    request: PodRequest
-    said: Effect | ApiError
-    fresh: Pod | None = None
-    """The victim, as it was read or marked, if it can be asked now."""
-    until: float = 0.0
-    """When the notice that it was given is over, in monotonic seconds."""
-
-    @property
-    def goes(self) -> bool:
-        """Whether the victim leaves, or is gone."""
-        about = self.request.verb in {Verb.PREPARE, Verb.ASK, Verb.READ} and self.fresh is None
-        return about and self.said in {Effect.DONE, Effect.GONE}
 
 
 def may_pass(error: ApiError) -> bool:
@@ -175,11 +155,6 @@ class Tries:
     """The resourceVersion by which a member could not be nominated, since it had another one by then."""
     pause: float = 0.0
     due: float = -math.inf
-
-    @property
-    def may_have_left(self) -> bool:
-        """Whether the pod may be on its way out by what was asked so far."""
-        return self.begun or self.unclear
 
     @property
     def whatever(self) -> bool:

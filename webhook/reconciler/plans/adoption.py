@@ -20,7 +20,8 @@ from webhook.preemption.snapshot.device_index import DeviceId
 from webhook.reconciler.clock import Now
 from webhook.reconciler.evaluate.evaluator import Evaluator
 from webhook.reconciler.evictions.store import EvictionRecord, recall
-from webhook.reconciler.plans.plan import Member, Plan, group_names, is_leaving
+from webhook.reconciler.plans.look import was_cleared
+from webhook.reconciler.plans.plan import Member, Plan, stays
 from webhook.reconciler.plans.plan_manager import PlanManager
 from webhook.reconciler.plans.room import devices_for, time_for
 from webhook.reconciler.preemptors import PolicySet, lacks_post_filter
@@ -75,21 +76,19 @@ def adopt(pod: Pod, manager: PlanManager, policy_set: PolicySet) -> Plan | TakeO
     #    were granted to a plan that has evicted, by a clock that may differ.
     record = with_names(record, state.pods.items().values())
     plan, remaining = _plan(record, _members(pod, record, manager), manager, policy)
-    manager.index.add(plan)
+    manager.take_up(plan, policy, remaining)
     for victim in record.victims:
         if state.pod_of(victim.key, victim.uid) is None:
             state.pending.expect_deallocated(victim.uid)
-    manager.expect(plan, policy, remaining)
     for member in plan.members:
         manager.hold_devices(member, member.devices)
         if member.nominated:
-            manager.observe_nomination(plan, member, state.pods.items()[member.key])
+            member.reserved = not was_cleared(plan, state.pods.items()[member.key])
     # 4. A member on which no devices are written gets those that it would get once all victims are gone.
-    for member in plan.members if plan.is_gang else ():
+    for member in plan.members if record.members else ():
         if not member.devices:
             known = state.pods.items()[member.key]
             manager.hold_devices(member, devices_for(state.snapshot, known, member.node))
-    manager.unchecked[plan.id] = None
     log.info("plan %s for %s: going on with it, %d victims remain", plan.id, plan.key, len(remaining))
     return plan
 
@@ -123,7 +122,7 @@ def _plan(
     """The plan, and its victims that remain: who was told and asked is read off the victims."""
     state, now, wall = manager.evaluator.state, manager.clock.monotonic(), manager.clock.wall()
     there = [known for victim in record.victims if (known := state.pod_of(victim.key, victim.uid)) is not None]
-    remaining = [victim for victim in there if not is_leaving(victim)]
+    remaining = [victim for victim in there if stays(victim)]
     gone = {victim.uid for victim in record.victims} - {victim.metadata.uid for victim in remaining}
     # What a victim was told is kept, by a clock that is behind no longer than the plan says from now on.
     notices = [(victim.metadata.uid, notice_of(victim)) for victim in remaining]
@@ -137,7 +136,6 @@ def _plan(
         announced=not remaining,
         evicting=state.creations.at(record.begun),
         notices={uid: now + min(epoch(notice.by) - wall, record.notice) for uid, notice in told},
-        groups=group_names(state, record.victims),
         granted=now if gone else -math.inf,
         gone=gone,
     )

@@ -13,13 +13,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from webhook.kube.instants import epoch_or
 from webhook.kube.objects.meta import key_of
 from webhook.kube.objects.pod import Pod
 from webhook.kube.pods import is_deferred, is_terminal
-from webhook.policy.model.preemption import EvictionMode, PreemptionPolicy
+from webhook.policy.model.preemption import PreemptionPolicy
 from webhook.preemption.decision import fits, refusal_of, victims_needed
 from webhook.preemption.gangs.gang import form_gang, is_gang
-from webhook.preemption.snapshot.columns import Rows
 from webhook.preemption.snapshot.pod_groups import GroupKey, group_of
 from webhook.preemption.snapshot.pod_info import compile_pod
 from webhook.preemption.snapshot.pod_view import priority_of
@@ -31,22 +31,22 @@ from webhook.reconciler.evaluate.pods_ahead import taken_by
 from webhook.reconciler.plans.actions import Do, End, Ending, PodRequest, Spare, Step, Verb, Wait
 from webhook.reconciler.plans.plan import Member, Plan, PlanIndex, remaining
 from webhook.reconciler.plans.room import (
-    asked_in_step,
     claims_in_the_way,
     fits_elsewhere,
     later_equals,
-    nodes_of,
     taken_text,
     to_displace,
 )
-from webhook.reconciler.preemptors import PolicySet, is_marked
+from webhook.reconciler.preemptors import PolicySet, grace_under, is_marked
 from webhook.reconciler.state.annotations import PlanVictim, carries, is_ready
 from webhook.reconciler.state.state import State
 
 _SHORTEST_WAIT = 0.05
 """Seconds between two looks at a plan, if nothing happens: whatever it waits for, the loop does not spin on it."""
+_EARLY = 0.5
+"""Seconds by which a victim may be asked too early, so that all end together."""
 _MOMENT = 1.0
-"""Seconds for which it holds that all victims may go, or that one of a group may not, if nothing happens."""
+"""Seconds, at most, for which it holds that all victims may go, or that one of a group may not."""
 
 
 class PlanContext(NamedTuple):
@@ -63,7 +63,7 @@ def look(plan: Plan, context: PlanContext, at: Now) -> Step:
     # 1. It may be over, or a member may leave it, by what became of the preemptors, the nodes or its time. Then it is
     #    still to be found out who goes.
     if plan.ended is not None:
-        return _asked(plan, [(Verb.READ, pod) for pod in plan.asking.values()], at)
+        return _Look(plan, context, pods, at).ask((Verb.READ, plan.asking.values()))
     for member in plan.unplaced:
         pod = state.pods.get(member.key)
         if (ending := over(plan, member, pod)) is not None:
@@ -86,6 +86,8 @@ class _Look:
         self.plan, self.context, self.pods, self.at, self.now = plan, context, pods, at, at.monotonic
         self.evaluator, self.state = context.evaluator, context.evaluator.state
         self.left = unasked(plan, context)
+        self.there = {victim.uid: self.state.pods.items()[victim.key] for victim in remaining(self.state, plan)}
+        """The victims that remain, also those that others ask, by uid."""
         self.bound = plan.bound_to_go()
 
     def step(self) -> Step:
@@ -96,8 +98,13 @@ class _Look:
             return End(Ending.GANG, why)
         if (kept := self._kept()) is not None:
             return kept
-        if not plan.nominated:
-            return self._nominate()
+        if waiting := [pod for member, pod in self.pods if not member.nominated]:
+            for pod in waiting:
+                if self.context.policy_set.policy_to_act_by(pod) is None:
+                    return End(Ending.OUTDATED, f"{key_of(pod)} has changed since the decision")
+                if (tried := plan.tries.get(pod.metadata.uid)) is not None and tried.over:
+                    return End(Ending.FAILED)
+            return self.ask((Verb.NOMINATE, waiting), (Verb.TRY, self._untried(of=2)))
         # 2. If all have been asked, the room is there, or will be, or it was taken.
         if not left:
             lost = (self._lost(member, pod) for member, pod in self.pods if math.isinf(plan.roomy))
@@ -107,40 +114,30 @@ class _Look:
         policy, *others = (policy_for(pod, self.context.policy_set) for _, pod in self.pods)
         if policy is None or any(other is not policy for other in others):
             return End(Ending.OUTDATED, "no policy lets the reconciler preempt for it any more")
-        if (objection := self._objection(policy)) is not None:
+        judged = judged_by(self.context, policy, self.now)
+        if plan.approved != judged and (objection := self._may_not_go(policy) or self._in_vain(policy)) is not None:
             refused = isinstance(objection, End) and objection.ending is Ending.REFUSED
             goes_on = refused and any(victim.uid in self.bound for victim in left)
             return Wait(self.now + _MOMENT) if goes_on else objection
+        plan.approved = judged
         # 4. Victims are told. Nobody is who would be kept, or for a plan that another victim's refusal would end.
         if policy.victims.notice > plan.record.notice and not (plan.notices or plan.gone or plan.asking):
             return End(Ending.OUTDATED, "the policy gives a longer notice by now")
         notice = min(policy.victims.notice, plan.record.notice)
         if notice and (untold := [victim for victim in left if victim.uid not in plan.notices]):
             untried = self._untried()
-            return self._ask(Verb.TRY, untried) if untried else self._ask(Verb.TELL, untold)
+            return self.ask((Verb.TRY, untried)) if untried else self.ask((Verb.TELL, self._pods_of(untold)))
         return self._evict(policy)
 
     def _kept(self) -> Do | Wait | End | None:
         """The plan is over if one of its victims would be kept; of a group of which one has gone it is asked again."""
-        tries = ((victim, self.plan.tries.get(victim.uid)) for victim in remaining(self.state, self.plan))
-        known = [(victim, tried) for victim, tried in tries if tried is not None]
-        if any(tried.refused and victim.uid not in self.bound for victim, tried in known):
+        tries = {uid: self.plan.tries[uid] for uid in self.there if uid in self.plan.tries}
+        if any(tried.refused for uid, tried in tries.items() if uid not in self.bound):
             return End(Ending.REFUSED)
-        over = [(victim, tried) for victim, tried in known if tried.over]
-        if any(not tried.unclear for _, tried in over):
+        over = [uid for uid, tried in tries.items() if tried.over]
+        if any(not tries[uid].unclear for uid in over):
             return End(Ending.FAILED)
-        return self._ask(Verb.READ, (victim for victim, _ in over)) if over else None
-
-    def _nominate(self) -> Do | Wait | End:
-        """Write what is not written yet; meanwhile it is tried whether the victims would go."""
-        waiting = [pod for member, pod in self.pods if not member.nominated]
-        for pod in waiting:
-            if self.context.policy_set.policy_to_act_by(pod) is None:
-                return End(Ending.OUTDATED, f"{key_of(pod)} has changed since the decision")
-            if (tried := self.plan.tries.get(pod.metadata.uid)) is not None and tried.over:
-                return End(Ending.FAILED)
-        wanted = [(Verb.NOMINATE, pod) for pod in waiting]
-        return _asked(self.plan, wanted + [(Verb.TRY, pod) for pod in self._pods_of(self._untried(of=2))], self.at)
+        return self.ask((Verb.READ, [self.there[uid] for uid in over])) if over else None
 
     def _lost(self, member: Member, pod: Pod) -> End | None:
         """Why there will be no room for a member on its node; None if there will be, or if it finds some elsewhere."""
@@ -162,20 +159,6 @@ class _Look:
         return End(Ending.SPACE_TAKEN, taken, member.key)
 
     # Whether the victims that are left may go, and have to.
-
-    def _objection(self, policy: PreemptionPolicy) -> End | Spare | None:
-        """Why the plan must not go on to evict the victims that are left, or which of these stay; None if all may go.
-
-        If nothing has happened for a moment it is not worked out again. After that it is: schedules end, and pods that
-        leave come to their end, without any event.
-        """
-        plan, judged = self.plan, judged_by(self.context, policy, self.now)
-        if plan.approved == judged and self.now <= plan.approved_at + _MOMENT:
-            return None
-        objection = self._may_not_go(policy) or self._in_vain(policy)
-        if objection is None:
-            plan.approved, plan.approved_at = judged, self.now
-        return objection
 
     def _may_not_go(self, policy: PreemptionPolicy) -> End | None:
         """Whether policy, budgets or rates keep one of the victims by now."""
@@ -231,7 +214,11 @@ class _Look:
         if free and not lacking:
             return Spare(free, "it fits without further evictions by now")
         wait = min(policy.wait_for_terminating, plan.deadline - self.now)
-        leaving = np.setdiff1d(self.evaluator.room_within(wait, self.at), self._promised())
+        # Other plans count on pods of which the server has not said that they leave: these may stay.
+        leaving, naming = self.evaluator.room_within(wait, self.at), self.context.plans.naming
+        for row in leaving[np.isin(pods.node[leaving], snapshot.nodes.rows_of({row.node for row, _ in self.pods}))]:
+            if any(other is not plan and other.needs(pods.uids[row]) for other in naming(pods.uids[row])):
+                leaving = leaving[leaving != row]
         begun = np.array([row for uid, row in victims.items() if uid not in free | plan.unneeded], np.intp)
         without = np.setdiff1d(np.append(leaving, begun), among)
         rules, staying = self.context.policy_set.rules[policy.name], free
@@ -240,14 +227,6 @@ class _Look:
                 needed = victims_needed(snapshot, pod, member.node, among, rules=rules, begun=begun, without=without)
             staying -= {pods.uids[row] for row in needed.tolist()}
         return Spare(staying, "it fits without them once pods that are leaving are gone") if staying else None
-
-    def _promised(self) -> Rows:
-        """Pods on the plan's nodes that other plans count on, and of which the server has not said that they leave."""
-        pods, there, naming = self.state.snapshot.pods, self.state.snapshot.pods.leaving(), self.context.plans.naming
-        rows = there[np.isin(pods.node[there], nodes_of(self.plan, self.state))]
-        uids = [pods.uids[row] for row in rows.tolist()]
-        promised = [any(it is not self.plan and it.needs(uid) for it in naming(uid)) for uid in uids]
-        return rows[np.array(promised, np.bool_)]
 
     # Who is asked, and in which order.
 
@@ -260,14 +239,14 @@ class _Look:
             return Wait(later)
         # 2. The room must go to nobody of lower priority.
         if lower := [pod for pod in to_displace(state, plan) if pod.metadata.uid not in plan.displaced]:
-            return _asked(plan, [(Verb.DISPLACE, pod) for pod in lower], self.at)
+            return self.ask((Verb.DISPLACE, lower))
         # 3. If several go, it is tried first whether one of them is kept: the others would go in vain.
         if untried := self._untried(of=2):
-            return self._ask(Verb.TRY, untried)
+            return self.ask((Verb.TRY, untried))
         # 4. Devices have to come free together, or pods that want fewer take them one by one.
         slow = [victim for victim in left if plan.tried.get(victim.uid) is False]
         if plan.devices and not slow:
-            asked, later = asked_in_step(state, plan, asked, policy, self.at)
+            asked, later = self._in_step(asked, policy)
         # 5. Ask them: first those of whom the server could not tell, then those that a budget covers, the last one
         #    last. The rest of a group goes at once, and only when no budget can refuse one of it any more.
         covered = [victim for victim in asked if (pod := state.pods.get(victim.key)) and state.pending.covering(pod)]
@@ -280,44 +259,55 @@ class _Look:
             first = slow or (covered if len(covered) < len(asked) else asked[: len(asked) - last]) or asked
             whole = {victim.group for victim in first if len(covered) in (0, len(asked))} - {0}
             chosen = [victim for victim in asked if victim in first or victim.group in whole]
-        # 6. One that was asked in vain is asked after a pause: nobody goes in its place. One that is deleted is marked
-        #    before, and one that a budget covers is read.
-        if not chosen:
-            return Wait(later)
-        pods = [pod for pod in self._pods_of(chosen) if not plan.pause(pod, self.now)]
-        at_first = {victim.uid for victim in (chosen if policy.eviction is EvictionMode.DELETE else covered)}
-        unprepared = [(Verb.PREPARE, pod) for pod in pods if pod.metadata.uid in at_first - plan.prepared.keys()]
-        return _asked(plan, unprepared, self.at) if unprepared else self._ask(Verb.ASK, chosen)
+        # 6. One that was asked in vain is asked after a pause: nobody goes in its place.
+        return self.ask((Verb.ASK, self._pods_of(chosen))) if chosen else Wait(later)
 
-    def _untried(self, *, of: int = 1) -> list[PlanVictim]:
+    def _in_step(self, left: Collection[PlanVictim], policy: PreemptionPolicy) -> tuple[list[PlanVictim], float]:
+        """Of the victims that are left those to ask now, so that all end together; and when the next is to be asked.
+
+        The one with the longest grace is asked first. How long others really take nobody knows. Monotonic seconds.
+        """
+        plan, state, ahead = self.plan, self.state, self.at.wall - self.now
+        known = ((victim.uid, state.pods.get(victim.key)) for victim in left)
+        grace = {uid: grace_under(policy, pod) for uid, pod in known if pod is not None}
+        ends = [self.now + seconds for seconds in grace.values()]
+        for victim in plan.record.victims:
+            if victim.uid in plan.gone and (pod := state.pod_of(victim.key, victim.uid)) is not None:
+                had = self.context.plans.leaving.get(victim.uid, -math.inf)
+                ends.append(epoch_or(pod.metadata.deletion_timestamp, had + ahead) - ahead)
+        begin = {victim.uid: max(ends, default=self.now) - grace.get(victim.uid, 0) for victim in left}
+        return [victim for victim in left if begin[victim.uid] <= self.now + _EARLY], min(begin.values())
+
+    def _untried(self, *, of: int = 1) -> list[Pod]:
         """The victims of whom it was not asked yet whether the server would keep them, if there are so many.
 
         One that is kept costs the others, also those that are asked for other plans and have not been answered for.
         """
-        plan, there = self.plan, remaining(self.state, self.plan)
-        several = len(there) + len(plan.gone) >= of
-        return [victim for victim in there if victim.uid not in plan.tried] if several else []
+        several = len(self.there) + len(self.plan.gone) >= of
+        return [pod for uid, pod in self.there.items() if several and uid not in self.plan.tried]
 
-    def _ask(self, verb: Verb, victims: Iterable[PlanVictim]) -> Do | Wait:
-        """Ask that about those of these victims about whom something may be asked now."""
-        return _asked(self.plan, [(verb, pod) for pod in self._pods_of(victims)], self.at)
+    def ask(self, *wanted: tuple[Verb, Iterable[Pod]]) -> Do | Wait:
+        """Ask these about those of their pods about whom something may be asked now, or wait for the first of them."""
+        ready, dues = list[PodRequest](), [math.inf]
+        for verb, pod in ((verb, pod) for verb, pods in wanted for pod in pods):
+            tries, version = self.plan.tries.get(pod.metadata.uid), pod.metadata.resource_version
+            if tries is None or tries.due <= self.now or tries.conflicting not in ("", version):
+                ready.append(PodRequest(verb, pod))
+            else:
+                dues.append(tries.due)
+        return Do(tuple(ready)) if ready else Wait(min(dues))
 
     def _pods_of(self, victims: Iterable[PlanVictim]) -> list[Pod]:
-        known = (self.state.pod_of(victim.key, victim.uid) for victim in victims)
-        return [pod for pod in known if pod is not None]
-
-
-def _asked(plan: Plan, wanted: Collection[tuple[Verb, Pod]], at: Now) -> Do | Wait:
-    """Make those of these requests that are not to be made later, or wait for the first of them."""
-    pauses = [(PodRequest(*request), plan.pause(request[1], at.monotonic)) for request in wanted]
-    ready = tuple(request for request, pause in pauses if not pause)
-    return Do(ready) if ready else Wait(at.monotonic + min((pause for _, pause in pauses), default=math.inf))
+        return [self.there[victim.uid] for victim in victims]
 
 
 def judged_by(context: PlanContext, policy: PreemptionPolicy, now: float) -> tuple[object, ...]:
-    """All by which it is judged whether the victims of a plan may go."""
+    """All by which it is judged whether the victims of a plan may go. Schedules end, and pods leave, without an event.
+
+    So if nothing has happened for a moment, it is judged again.
+    """
     evaluator, rules = context.evaluator, context.policy_set.rules[policy.name]
-    return evaluator.state.snapshot.version, rules, evaluator.log.excluded(now)
+    return evaluator.state.snapshot.version, rules, evaluator.log.excluded(now), now // _MOMENT
 
 
 def askable(state: State, plan: Plan, left: Collection[PlanVictim], now: float) -> tuple[list[PlanVictim], float]:

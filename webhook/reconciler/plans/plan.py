@@ -8,16 +8,21 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from webhook.kube.bounded import Newest
 from webhook.kube.errors import ApiError
-from webhook.kube.objects.meta import key_of
 from webhook.kube.objects.pod import Pod
 from webhook.kube.pods import is_terminal
 from webhook.preemption.snapshot.device_index import DeviceId
 from webhook.preemption.snapshot.pod_groups import group_of, with_all_of
 from webhook.preemption.victims.rules import VictimReason
-from webhook.reconciler.plans.actions import Effect, Ending, PodAnswer, Tries, Verb, may_pass
+from webhook.reconciler.evictions.log import PodEviction
+from webhook.reconciler.plans.actions import Effect, Ending, PodRequest, Tries, Verb, may_pass
 from webhook.reconciler.state.annotations import DecisionRecord, PlanDevice, PlanRecord, PlanVictim
+from webhook.reconciler.state.index import Index
 from webhook.reconciler.state.state import ServerTime, State
+
+_MOST_LEAVING = 10_000
+"""Pods that leave of whom it is known until when they have their time."""
 
 
 @dataclass(slots=True, eq=False)
@@ -58,7 +63,7 @@ class Plan:
     timeout: float = math.inf
     """Seconds that it may take, by the policy that it was made by."""
     wake: float = math.inf
-    """When it is looked at though nothing happens."""
+    """When it is looked at though nothing happens; infinite while a task acts for it."""
     busy: bool = False
     """Whether a task carries out what the last look found."""
     waiting: bool = False
@@ -78,6 +83,8 @@ class Plan:
     """Whose pods its victims are (`workload_of`), as far as that is known."""
     left_out: frozenset[str] = frozenset()
     """Nodes that were left out when it was decided."""
+    evictions: dict[str, PodEviction] = field(default_factory=dict)
+    """Victim's uid to what the log is to know of its eviction."""
     logged: int = 0
     """The version of the log of evictions from which on a new leader knows the plan and its victims."""
     granted: float = -math.inf
@@ -93,9 +100,7 @@ class Plan:
     asking: dict[str, Pod] = field(default_factory=dict)
     """uid of a victim that is being asked: it may be on its way out, though no answer says so yet."""
     tries: dict[str, Tries] = field(default_factory=dict)
-    """uid of a victim to what was asked about it in vain."""
-    prepared: dict[str, Pod] = field(default_factory=dict)
-    """uid of a victim that can be asked now to the pod as it was read or marked for that."""
+    """uid of a pod to what was asked about it in vain."""
     evicting: ServerTime | None = None
     """When the first victim was asked; at the earliest, for a plan of an earlier leader."""
     notices: dict[str, float] = field(default_factory=dict)
@@ -106,18 +111,14 @@ class Plan:
     # What the watches have shown.
     roomy: float = math.inf
     """Since when all members have fitted on their nodes; infinite while they do not."""
-    leaving: dict[str, float] = field(default_factory=dict)
-    """Pod that leaves a node, by uid, to by when it has had its time, since it was asked or was first seen to leave."""
     newcomer: str = ""
     """Who came to one of its nodes last, and with which priority."""
     rehearsed: bool = False
     """Whether it is only imagined that its victims were asked."""
     emptied: float = math.inf
     """When the victims of a rehearsed plan count as gone, in monotonic seconds."""
-    approved: tuple[object, ...] | None = None
-    """By what it was last found that all victims that were left may go,"""
-    approved_at: float = -math.inf
-    """and when."""
+    approved: tuple[object, ...] = ()
+    """By what it was last found that all victims that were left may go (`look.judged_by`)."""
 
     @property
     def id(self) -> str:
@@ -130,19 +131,9 @@ class Plan:
         return self.members[0].key
 
     @property
-    def is_gang(self) -> bool:
-        """Whether its members were placed together."""
-        return bool(self.record.members)
-
-    @property
     def unplaced(self) -> list[Member]:
         """The members that go on."""
         return [member for member in self.members if member.ended is None]
-
-    @property
-    def nominated(self) -> bool:
-        """Whether nomination and plan are written on all members."""
-        return all(member.nominated for member in self.members if member.ended is None)
 
     @property
     def devices(self) -> list[DeviceId]:
@@ -166,19 +157,15 @@ class Plan:
     @property
     def order(self) -> tuple[float, str, str]:
         """By what it stands before or behind other plans: the same input gives the same order, whatever the ids are."""
-        return self.started, self.key, self.id
-
-    @property
-    def due(self) -> float:
-        """When it is to be looked at though nothing happens; while a task acts for it, when its time is over."""
-        return self.deadline if self.busy else min(self.deadline, self.wake)
+        return self.started, self.members[0].key, self.record.id
 
     @property
     def step(self) -> int:
         """The step that the page shows, a place in `page.html.STEPS`."""
         if self.waiting:
             return 3
-        return 2 if self.gone or self.asking or (self.nominated and not self.record.notice) else 1
+        nominated = all(member.nominated for member in self.unplaced)
+        return 2 if self.gone or self.asking or (nominated and not self.record.notice) else 1
 
     @property
     def unclear(self) -> set[str]:
@@ -201,70 +188,47 @@ class Plan:
             return uid in self.asking
         return uid not in self.gone and uid not in self.unneeded
 
-    def asks(self) -> list[PlanVictim]:
-        """The victims that it counts on and has yet to ask."""
-        return [] if self.waiting else [victim for victim in self.record.victims if self.needs(victim.uid)]
+    def note(self, request: PodRequest, said: Effect | ApiError, now: float) -> Tries:
+        """What came of a request says when the next one about the pod may be made; returns what was in vain so far.
 
-    def pause(self, pod: Pod, now: float) -> float:
-        """Seconds until something may be asked about a pod again; 0 for at once, as for a member that has changed."""
-        tries, meta = self.tries.get(pod.metadata.uid), pod.metadata
-        changed = tries is not None and tries.conflicting not in ("", meta.resource_version)
-        return 0.0 if tries is None or changed else max(0.0, tries.due - now)
-
-    # What changes.
+        What came to nothing is tried again after a pause; a nomination as soon as the watch shows another version.
+        """
+        uid = request.pod.metadata.uid
+        tries = self.tries.setdefault(uid, Tries())
+        tries.refused = said is Effect.REFUSED
+        if not isinstance(said, ApiError):
+            self.asking.pop(uid, None)
+            if tries.refused:
+                tries.rest(now)
+            elif request.verb is Verb.READ:
+                tries.unclear = False
+            else:
+                del self.tries[uid]
+            return tries
+        if request.verb is Verb.READ:
+            tries.unclear = may_pass(said)
+            tries.rest(now)
+        elif said.status in {404, 409}:
+            tries.changed(now)
+            if request.verb is Verb.NOMINATE:
+                tries.conflicting = request.pod.metadata.resource_version
+        else:
+            tries.failed(said, now)
+            tries.unclear &= uid in self.asking
+        if not (tries.begun or tries.unclear):
+            self.asking.pop(uid, None)
+        return tries
 
     def note_told(self, uid: str, until: float) -> None:
         """This victim has a notice, which is over then: what the server said before may be different by then."""
         self.notices[uid] = until
         self.tried.pop(uid, None)
 
-    def note_asked(self, uid: str, ends: float, now: ServerTime) -> None:
-        """This victim goes since now, and its grace period ends then."""
+    def note_asked(self, uid: str, now: ServerTime) -> None:
+        """This victim goes since now."""
         self.asking.pop(uid, None)
         self.gone.add(uid)
         self.evicting = self.evicting or now
-        self.leaving[uid] = ends
-
-    def note(self, answer: PodAnswer, now: float) -> None:
-        """Take in what came of a request, but that a victim goes: that is more than the plan's own affair."""
-        (verb, pod), said = answer.request, answer.said
-        uid = pod.metadata.uid
-        tries = self.tries.setdefault(uid, Tries())
-        tries.refused = said is Effect.REFUSED
-        if isinstance(said, ApiError):
-            self._note_error(verb, pod, said, now)
-        elif said is Effect.REFUSED or (verb is Verb.DISPLACE and said is Effect.UNKNOWN):
-            tries.rest(now)
-        elif verb is Verb.READ:
-            tries.unclear = False
-        elif verb is not Verb.PREPARE:
-            del self.tries[uid]
-        if verb is Verb.DISPLACE and said is not Effect.UNKNOWN:
-            self.displaced.add(uid)
-        elif verb is Verb.NOMINATE and said is Effect.DONE:
-            self.member(key_of(pod)).nominated = True
-        elif verb is Verb.TRY and said in {Effect.DONE, Effect.GONE, Effect.UNKNOWN}:
-            self.tried[uid] = said is not Effect.UNKNOWN
-        elif verb is Verb.TELL and said in {Effect.DONE, Effect.GONE}:
-            self.note_told(uid, answer.until)
-        elif verb is Verb.PREPARE and answer.fresh is not None:
-            self.prepared[uid] = answer.fresh
-        if not (isinstance(said, ApiError) and tries.may_have_left):
-            self.asking.pop(uid, None)
-
-    def _note_error(self, verb: Verb, pod: Pod, error: ApiError, now: float) -> None:
-        tries = self.tries[pod.metadata.uid]
-        if verb is Verb.READ:
-            tries.unclear = may_pass(error)
-            tries.rest(now)
-        elif verb is Verb.NOMINATE and error.status in {404, 409}:
-            tries.conflicting = pod.metadata.resource_version
-            tries.rest(now)  # the watch shows what the pod has become
-        elif error.status == 409 and not tries.whatever:
-            tries.changed(now)
-        else:
-            tries.failed(error, now)
-            tries.unclear &= verb is Verb.ASK or pod.metadata.uid in self.asking
 
 
 def group_names(state: State, victims: Iterable[PlanVictim]) -> dict[int, str]:
@@ -273,15 +237,15 @@ def group_names(state: State, victims: Iterable[PlanVictim]) -> dict[int, str]:
     return {number: str(group_of(pod)) for number, pod in there if pod is not None}
 
 
-def is_leaving(pod: Pod) -> bool:
-    """Whether a pod leaves its node, or has ended there."""
-    return bool(pod.metadata.deletion_timestamp) or is_terminal(pod)
+def stays(pod: Pod | None) -> bool:
+    """Whether a pod is there, and neither leaves its node nor has ended there."""
+    return pod is not None and not pod.metadata.deletion_timestamp and not is_terminal(pod)
 
 
 def remaining(state: State, plan: Plan) -> list[PlanVictim]:
     """The victims that have yet to be asked, and are not leaving for another reason either."""
-    there = ((victim, state.pod_of(victim.key, victim.uid)) for victim in plan.record.victims if plan.needs(victim.uid))
-    return [victim for victim, pod in there if pod is not None and not is_leaving(pod)]
+    needed = [victim for victim in plan.record.victims if plan.needs(victim.uid)]
+    return [victim for victim in needed if stays(state.pod_of(victim.key, victim.uid))]
 
 
 class PlanIndex:
@@ -290,46 +254,29 @@ class PlanIndex:
     def __init__(self) -> None:
         self.by_preemptor: dict[str, Plan] = {}
         self.by_id: dict[str, Plan] = {}
-        self._of: dict[tuple[str, str], dict[str, Plan]] = {}
-        """The plans of a node and of a victim, by id."""
+        self._of: Index[str, Plan] = Index(
+            lambda plan: {row.node for row in plan.members} | {victim.uid for victim in plan.record.victims}
+        )
+        """The plans of a node, and of a victim by its uid."""
+        self.leaving: Newest[str, float] = Newest(_MOST_LEAVING)
+        """Pod that leaves, by uid, to when it has had its time since it was asked, or was first seen to leave."""
 
     def add(self, plan: Plan) -> None:
-        """The plan has begun. Raises ValueError if one of its preemptors has one."""
-        if known := [member.key for member in plan.members if member.key in self.by_preemptor]:
-            raise ValueError(f"{known[0]} has a plan already: {self.by_preemptor[known[0]].id}")
+        """The plan has begun."""
         self.by_id[plan.id] = plan
         self.by_preemptor |= {member.key: plan for member in plan.members}
-        for subject in _subjects(plan):
-            self._of.setdefault(subject, {})[plan.id] = plan
-
-    def leave(self, plan: Plan, members: Iterable[Member], ending: Ending) -> None:
-        """It is over for these members of a plan; the plan has ended if there are no others."""
-        for member in members:
-            member.ended = ending
-            del self.by_preemptor[member.key]
-        if not plan.unplaced:
-            plan.ended, plan.deadline, plan.wake, plan.waiting = ending, math.inf, math.inf, False
+        self._of.put(plan.id, plan)
 
     def forget(self, plan: Plan) -> None:
         """The plan has ended, and it is known of each victim that it asked whether that goes."""
-        if self.by_id.pop(plan.id, None) is None:
-            return
-        for subject in _subjects(plan):
-            del self._of[subject][plan.id]
-            if not self._of[subject]:
-                del self._of[subject]
+        if self.by_id.pop(plan.id, None) is not None:
+            self._of.put(plan.id, None)
 
     def on_node(self, node: str) -> list[tuple[Plan, Member]]:
         """The plans that hold room on a node, each with the members for which it does."""
-        plans = self._of.get(("node", node), {}).values()
+        plans = self._of.get(node, {}).values()
         return [(plan, member) for plan in plans for member in plan.unplaced if member.node == node]
 
     def naming(self, uid: str) -> list[Plan]:
         """The plans that name this victim, whichever node they hold room on: pods of a group may be on several."""
-        return list(self._of.get(("victim", uid), {}).values())
-
-
-def _subjects(plan: Plan) -> set[tuple[str, str]]:
-    """Whatever a plan is known by beside its preemptors and its id."""
-    nodes = {("node", member.node) for member in plan.members}
-    return nodes | {("victim", victim.uid) for victim in plan.record.victims}
+        return list(self._of.get(uid, {}).values())

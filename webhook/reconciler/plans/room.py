@@ -8,22 +8,17 @@ would take the first that comes free.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from webhook.kube.instants import epoch_or
-from webhook.kube.object_cache import Change
-from webhook.kube.objects.devices import ResourceClaim, ResourceSlice
 from webhook.kube.objects.meta import key_of
 from webhook.kube.objects.pod import Pod
 from webhook.kube.pods import workload_of
 from webhook.policy.model.preemption import PreemptionPolicy
 from webhook.preemption.decision import devices_on, fits, fits_on, victims_needed
 from webhook.preemption.filters.devices import needs_devices
-from webhook.preemption.snapshot.claim_index import devices_of
 from webhook.preemption.snapshot.device_index import DeviceId
 from webhook.preemption.snapshot.pod_info import compile_pod
 from webhook.preemption.snapshot.pod_view import grace_of
@@ -32,11 +27,8 @@ from webhook.reconciler.clock import Now
 from webhook.reconciler.evaluate.evaluator import Evaluator
 from webhook.reconciler.plans.plan import Member, Plan, PlanIndex
 from webhook.reconciler.preemptors import grace_under
-from webhook.reconciler.state.annotations import PlanVictim
 from webhook.reconciler.state.state import State
 
-_EARLY = 0.5
-"""Seconds by which a victim may be asked too early."""
 _SHOWN = 3
 """Claims, and devices of each, that are named."""
 
@@ -56,43 +48,28 @@ def time_for(victims: Iterable[Pod], policy: PreemptionPolicy) -> float:
 def time_limit(plan: Plan, evaluator: Evaluator, index: PlanIndex, timeout: float) -> float:
     """When a plan is given up if nothing happens, in monotonic seconds; infinite if others have to act first.
 
-    These are the preemptor's scheduler, and kube-controller-manager while it has not taken a victim's devices back.
-
     The time counts from when all room was there, and only while the preemptor's scheduler is seen at work: if that is
     away, no node is to blame. Before, it counts from when the last notice is over, when the last pod that leaves the
-    node has had its time to end.
+    node has had its time to end. A deletionTimestamp is by the API server's clock, and this one may be ahead. So such a
+    pod has at least its grace period from when it was asked, or first seen to leave.
     """
-    if awaits_deallocation(evaluator.state, plan):
-        return math.inf
-    if math.isinf(plan.roomy):
-        told = [until for uid, until in plan.notices.items() if plan.needs(uid)]
-        return max([plan.started, _room_comes(plan, evaluator, index), *told]) + timeout
-    if plan.record.resize:
-        return plan.roomy + timeout  # the kubelet tries again as soon as a pod has left
-    chance, pods = evaluator.schedulers.chance, [evaluator.state.pods.get(member.key) for member in plan.unplaced]
-    chances = [chance(pod, plan.roomy, timeout) for pod in pods if pod is not None]
-    return max(chances, default=math.inf) + timeout
-
-
-def _room_comes(plan: Plan, evaluator: Evaluator, index: PlanIndex) -> float:
-    """When the last pod that leaves a plan's nodes has had its time to end, in monotonic seconds; -inf if none does.
-
-    Its deletionTimestamp is by the API server's clock, and this one may be ahead. So it has at least its grace period
-    from when a plan has asked it, or this one first saw it leave.
-    """
-    state, now = evaluator.state, Now.by(evaluator.clock)
-    pods, rows = state.snapshot.pods, evaluator.leaving_within(math.inf, now)
-    last = -math.inf
-    for row in rows[np.isin(pods.node[rows], nodes_of(plan, state))].tolist():
-        last = max(last, float(pods.gone_at[row]) - now.wall + now.monotonic)
-        if (pod := state.pods.get(f"{pods.namespaces[row]}/{pods.names[row]}")) is not None:
+    state, now, leaving = evaluator.state, Now.by(evaluator.clock), index.leaving
+    if math.isfinite(plan.roomy):
+        if plan.record.resize:
+            return plan.roomy + timeout  # the kubelet tries again as soon as a pod has left
+        chance, pods = evaluator.schedulers.chance, [state.pods.get(member.key) for member in plan.unplaced]
+        chances = [chance(pod, plan.roomy, timeout) for pod in pods if pod is not None]
+        return max(chances, default=math.inf) + timeout
+    known, rows = state.snapshot.pods, evaluator.leaving_within(math.inf, now)
+    ends = [plan.started, *(until for uid, until in plan.notices.items() if plan.needs(uid))]
+    for row in rows[np.isin(known.node[rows], nodes_of(plan, state))].tolist():
+        ends.append(float(known.gone_at[row]) - now.wall + now.monotonic)
+        pod = state.pods.get(known.key(row))
+        if pod is not None and pod.metadata.deletion_timestamp:
             written = pod.metadata.deletion_grace_period_seconds
-            grace = grace_of(pod) if written is None else written
-            last = max(last, plan.leaving.setdefault(pod.metadata.uid, now.monotonic + grace))
-    beside = {plan, *(other for member in plan.unplaced for other, _ in index.on_node(member.node))}
-    asked = [(other, victim) for other in beside for victim in other.record.victims if victim.uid in other.gone]
-    there = [(other, victim.uid) for other, victim in asked if state.pod_of(victim.key, victim.uid) is not None]
-    return max((other.leaving.get(uid, last) for other, uid in there), default=last)
+            leaving.setdefault(pod.metadata.uid, now.monotonic + (grace_of(pod) if written is None else written))
+        ends.append(leaving.get(known.uids[row], -math.inf))
+    return max(ends) + timeout
 
 
 def nodes_of(plan: Plan, state: State) -> NDArray[np.intp]:
@@ -204,38 +181,3 @@ def takers(state: State, plan: Plan, member: Member) -> list[Pod]:
         for user in claims[key].status.reserved_for or ()
         if (pod := state.pod_of(f"{key.partition('/')[0]}/{user.name}", user.uid)) is not None
     ]
-
-
-def awaits_deallocation(state: State, plan: Plan) -> bool:
-    """Whether kube-controller-manager has yet to take back what a victim of the plan held."""
-    return state.pending.awaits_deallocation(victim.uid for victim in plan.record.victims)
-
-
-def concerns(change: Change[Any], plan: Plan) -> bool:
-    """Whether a change of a claim, or of a slice, is one of devices that the plan holds."""
-    if not plan.devices:
-        return False
-    for obj in (change.old, change.new):
-        match obj:
-            case ResourceClaim() if not set(plan.devices).isdisjoint(devices_of(obj)):
-                return True
-            case ResourceSlice() if (obj.spec.driver, obj.spec.pool.name) in {held[:2] for held in plan.devices}:
-                return True
-    return False
-
-
-def asked_in_step(
-    state: State, plan: Plan, left: Collection[PlanVictim], policy: PreemptionPolicy, at: Now
-) -> tuple[list[PlanVictim], float]:
-    """Of the victims that are left those to ask now, so that all end together; and when the next is to be asked.
-
-    The one with the longest grace is asked first. How long others really take nobody knows. Monotonic seconds.
-    """
-    now, wall = at
-    grace = {victim.uid: grace_under(policy, pod) for victim in left if (pod := state.pods.get(victim.key)) is not None}
-    asked = [state.pod_of(victim.key, victim.uid) for victim in plan.record.victims if victim.uid in plan.gone]
-    metas = [pod.metadata for pod in asked if pod is not None]
-    ends = [epoch_or(meta.deletion_timestamp, plan.leaving[meta.uid] + wall - now) + now - wall for meta in metas]
-    ends += [now + seconds for seconds in grace.values()]
-    begin = {victim.uid: max(ends, default=now) - grace.get(victim.uid, 0) for victim in left}
-    return [victim for victim in left if begin[victim.uid] <= now + _EARLY], min(begin.values())
