@@ -25,9 +25,8 @@ class KeyPair:
 
     def key_pem(self) -> bytes:
         """The key in PEM (PKCS 8, not encrypted)."""
-        return self.key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        )
+        form, encryption = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        return self.key.private_bytes(serialization.Encoding.PEM, form, encryption)
 
 
 def service_names(service: str, namespace: str) -> list[str]:
@@ -81,7 +80,8 @@ def signed_by(certificate: x509.Certificate, authority: x509.Certificate) -> boo
 
 def pem(*certificates: x509.Certificate) -> bytes:
     """Certificates one after the other in PEM."""
-    return b"".join(certificate.public_bytes(serialization.Encoding.PEM) for certificate in certificates)
+    encoding = serialization.Encoding.PEM
+    return b"".join(certificate.public_bytes(encoding) for certificate in certificates)
 
 
 def _issue(
@@ -91,23 +91,20 @@ def _issue(
     key = ec.generate_private_key(ec.SECP256R1())
     attributes = {NameOID.ORGANIZATION_NAME: "giveway", NameOID.COMMON_NAME: name}
     subject = x509.Name([x509.NameAttribute(oid, text) for oid, text in attributes.items()])
-    issuer, ends, signs = subject, now + lifetime, authority is None
+    issuer, ends, signer = subject, now + lifetime, key
+    is_for: list[x509.ExtensionType] = [x509.SubjectKeyIdentifier.from_public_key(key.public_key())]
+    granted, limits = {"key_cert_sign", "crl_sign"}, x509.BasicConstraints(ca=True, path_length=0)
     if authority is not None:
-        issuer, ends = authority.certificate.subject, min(ends, authority.certificate.not_valid_after_utc)
-        extensions_of = authority.certificate.extensions
-        signer = extensions_of.get_extension_for_class(x509.SubjectKeyIdentifier).value
-        extensions = (
-            x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(signer),
-            *extensions,
-        )
-    granted = ("key_cert_sign", "crl_sign") if signs else ("digital_signature",)
+        above, signer = authority.certificate, authority.key
+        issuer, ends = above.subject, min(ends, above.not_valid_after_utc)
+        identifier = above.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
+        is_for.append(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier))
+        granted, limits = {"digital_signature"}, x509.BasicConstraints(ca=False, path_length=None)
     usage = {name: name in granted for name in signature(x509.KeyUsage).parameters}
-    builder = (
-        x509.CertificateBuilder(issuer, subject, key.public_key(), x509.random_serial_number(), now - BACKDATED, ends)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-        .add_extension(x509.BasicConstraints(ca=signs, path_length=0 if signs else None), critical=True)
-        .add_extension(x509.KeyUsage(**usage), critical=True)
-    )
-    for extension in extensions:
+    serial = x509.random_serial_number()
+    builder = x509.CertificateBuilder(issuer, subject, key.public_key(), serial, now - BACKDATED, ends)
+    for critical in (limits, x509.KeyUsage(**usage)):
+        builder = builder.add_extension(critical, critical=True)
+    for extension in (*is_for, *extensions):
         builder = builder.add_extension(extension, critical=False)
-    return KeyPair(builder.sign(authority.key if authority else key, hashes.SHA256()), key)
+    return KeyPair(builder.sign(signer, hashes.SHA256()), key)

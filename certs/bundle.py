@@ -49,10 +49,8 @@ class Bundle:
 
     def issuer(self) -> x509.Certificate | None:
         """The trusted authority that signed the serving certificate."""
-        return next(
-            (ca for ca in self.authorities if signed_by(self.serving.certificate, ca)),
-            None,
-        )
+        authorities = (ca for ca in self.authorities if signed_by(self.serving.certificate, ca))
+        return next(authorities, None)
 
     def files(self) -> dict[str, bytes]:
         """The bundle as files or Secret data."""
@@ -68,9 +66,8 @@ class Bundle:
         """Without expired retired certificates and the older authorities that only they needed."""
         retired = tuple(old for old in self.retired if old.not_valid_after_utc > now)
         needed = (self.serving.certificate, *retired)
-        older = tuple(
-            ca for ca in self.older if ca.not_valid_after_utc > now and any(signed_by(leaf, ca) for leaf in needed)
-        )
+        valid = (ca for ca in self.older if ca.not_valid_after_utc > now)
+        older = tuple(ca for ca in valid if any(signed_by(leaf, ca) for leaf in needed))
         if (retired, older) == (self.retired, self.older):
             return self
         return Bundle(self.authority, self.serving, older, retired)
@@ -105,9 +102,7 @@ def _pair(certificate: x509.Certificate, files: Mapping[str, bytes], name: str) 
     except (ValueError, TypeError) as error:
         raise BundleError(f"{name}.key holds no private key in PEM: {error}") from error
     if not isinstance(key, ec.EllipticCurvePrivateKey):
-        raise BundleError(
-            f"{name}.key is not an ECDSA key, so it comes from elsewhere and is left alone",
-        )
+        raise BundleError(f"{name}.key is not an ECDSA key, so it comes from elsewhere and is left alone")
     if key.public_key() != certificate.public_key():
         raise BundleError(f"{name}.key does not belong to {name}.crt")
     return KeyPair(certificate, key)

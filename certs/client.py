@@ -52,9 +52,7 @@ def write_client_files(directory: Path, host: str, now: datetime, lifetime: time
     }
     existing = [name for name in files if (directory / name).exists()]
     if existing:
-        raise FileExistsError(
-            f"{directory} holds {', '.join(existing)} already; name a new directory",
-        )
+        raise FileExistsError(f"{directory} holds {', '.join(existing)} already; name a new directory")
     for name, content in files.items():
         with open(directory / name, "xb", opener=partial(os.open, mode=0o600)) as file:
             file.write(content)

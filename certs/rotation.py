@@ -34,9 +34,7 @@ class CertificateSettings:
         if self.lifetime < 6 * SETTLE:
             raise ValueError("a serving certificate must be valid for an hour at least")
         if self.authority_lifetime < 3 * self.lifetime:
-            raise ValueError(
-                "an authority must be valid at least three times as long as a serving certificate",
-            )
+            raise ValueError("an authority must be valid at least three times as long as a serving certificate")
 
 
 def renew_authority(

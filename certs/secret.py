@@ -49,12 +49,17 @@ async def maintain(
     ValidatingWebhookConfigurations. To be called at start and about once a minute. Raises
     BundleError for a Secret from elsewhere, and whatever the client raises.
     """
-    bundle = await _update(api, secret, lambda held: renew_authority(held, settings, now(), force=rotate_authority))
+
+    def authority(held: Bundle | None) -> Bundle:
+        return renew_authority(held, settings, now(), force=rotate_authority)
+
+    def serving(held: Bundle | None) -> Bundle:
+        return renew_serving(held or bundle, settings, now(), force=rotate, spreading=spreading)
+
+    bundle = await _update(api, secret, authority)
     # A new authority must be trusted before anything it signed is served.
     spreading = bool(await inject(api, configurations, bundle.trust()))
-    return await _update(
-        api, secret, lambda held: renew_serving(held or bundle, settings, now(), force=rotate, spreading=spreading)
-    )
+    return await _update(api, secret, serving)
 
 
 def secret_path(namespace: str, name: str) -> str:

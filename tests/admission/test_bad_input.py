@@ -106,7 +106,7 @@ def test_what_is_no_review_is_a_well_formed_400(body, expected, phase):
     """The caller learns what is wrong and gets its uid back wherever it can be read."""
     reviewed = ask(CONTEXT, phase, body)
     answer = response(reviewed)
-    assert reviewed.code == 400
+    assert reviewed.answer.code == 400
     if expected is None:
         assert answer["status"]["message"].startswith("the body is no AdmissionReview: ")
     else:
@@ -123,7 +123,7 @@ def test_what_is_nested_too_deeply_is_refused_and_not_an_error(phase, kind, dept
     deep = b'{"f:a":' * depth + b"{}" + b"}" * depth
     reviewed = ask(CONTEXT, phase, json.dumps(make_review(shown)).encode().replace(b'"DEEP"', deep))
     answer = response(reviewed)
-    assert (reviewed.code, answer["uid"], answer["allowed"]) == (200, UID, False)
+    assert (reviewed.answer.code, answer["uid"], answer["allowed"]) == (200, UID, False)
     assert answer["auditAnnotations"] == {"denied-by": "builtin/depth"}
     assert "it is nested too deeply" in answer["status"]["message"]
 
@@ -131,7 +131,7 @@ def test_what_is_nested_too_deeply_is_refused_and_not_an_error(phase, kind, dept
 def test_nesting_without_a_uid_is_a_400():
     """There is nobody to refuse."""
     reviewed = ask(CONTEXT, "validate", b'{"a":' * 100_000 + b"1" + b"}" * 100_000)
-    assert reviewed.code == 400
+    assert reviewed.answer.code == 400
     assert response(reviewed)["status"]["message"] == "the body is no AdmissionReview: it is nested too deeply"
 
 
@@ -166,7 +166,7 @@ def test_a_handler_that_raises_is_a_well_formed_500(monkeypatch):
     monkeypatch.setattr(mutating, "resolve", lambda *_: 1 / 0)
     reviewed = ask(CONTEXT, "mutate", GOOD)
     text = "giveway failed on this review: ZeroDivisionError; its log has the details"
-    assert reviewed.code == 500
+    assert reviewed.answer.code == 500
     assert isinstance(reviewed.error, ZeroDivisionError)
     assert response(reviewed) == error(text, code=500, reason="InternalError")
 

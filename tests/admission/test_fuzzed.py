@@ -38,9 +38,9 @@ def check(reviewed, uid: str) -> dict[str, Any]:
     assert reviewed.error is None, repr(reviewed.error)
     if answer["allowed"]:
         assert "status" not in answer
-        assert reviewed.code == 200
+        assert reviewed.answer.code == 200
     else:
-        assert answer["status"]["code"] == (403 if reviewed.code == 200 else reviewed.code)
+        assert answer["status"]["code"] == (403 if reviewed.answer.code == 200 else reviewed.answer.code)
         assert answer["status"]["message"]
         assert "patch" not in answer
     for warning in answer.get("warnings", []):
@@ -55,7 +55,7 @@ def test_a_mutated_review_is_answered(seed, phase):
     body = changed(random.Random(seed))
     reviewed = review(CONTEXT, phase, json.dumps(body).encode())
     answer = check(reviewed, body["request"]["uid"])
-    if phase == "mutate" and reviewed.code == 200:
+    if phase == "mutate" and reviewed.answer.code == 200:
         assert answer["allowed"] is True
     patch = patch_of(answer)
     if patch:
@@ -79,5 +79,5 @@ def test_a_damaged_body_is_answered(seed):
 def test_anything_at_all_is_answered(body):
     """A body that is no review is a 400."""
     reviewed = review(CONTEXT, "validate", body)
-    assert reviewed.code == 400
+    assert reviewed.answer.code == 400
     check(reviewed, "")

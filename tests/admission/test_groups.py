@@ -21,10 +21,10 @@ from tests.admission.builders import (
 )
 from tests.policy.builders import table
 from webhook.admission.context import Context, Objects
-from webhook.admission.review import PodSpecView, PodView
 from webhook.kube.json_patch import apply_json_patch
 from webhook.kube.objects.cluster_scoped import Namespace
 from webhook.kube.objects.meta import ObjectMeta
+from webhook.kube.objects.scheduling import PodGroup, PodGroupSpec
 
 HIGH, LOW = make_class("high", 950), make_class("low", 10)
 BATCH = make_class("batch", 500, never=True)
@@ -154,7 +154,7 @@ def held_against(pod, theirs, *policies, classes=(HIGH, LOW, BATCH, SAME)):
     body = json.loads(json.dumps(pod))
     spec = body["spec"] if body["kind"] == "Pod" else body["spec"]["template"]["spec"]
     spec["schedulingGroup"] = {"podGroupName": "gang"}
-    found = {"team-a/gang": PodView(spec=PodSpecView(**theirs))} if theirs is not None else {}
+    found = {"team-a/gang": PodGroup(spec=PodGroupSpec(**theirs))} if theirs is not None else {}
     objects = Objects(classes, [Namespace(metadata=ObjectMeta(name="team-a"))], found)
     return ask(Context(make_context(policies=policies).engine, objects), "validate", make_review(body))
 

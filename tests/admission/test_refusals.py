@@ -21,9 +21,9 @@ from tests.admission.builders import (
 )
 from webhook.admission import classes, validating
 from webhook.admission.context import Context, Objects
-from webhook.admission.review import PodSpecView, PodView
 from webhook.kube.objects.cluster_scoped import Namespace
 from webhook.kube.objects.meta import ObjectMeta
+from webhook.kube.objects.scheduling import PodGroup, PodGroupSpec
 from webhook.policy.model.values import CAN_BE_PREEMPTED, GIVEN, MARK, PLAN
 
 NEVER, PREEMPT = "Never", "PreemptLowerPriority"
@@ -326,10 +326,10 @@ def in_group(name: str, policy: str = PREEMPT) -> dict[str, Any]:
 
 
 def beside_a_group() -> Context:
-    spec = PodSpecView(priority=50, priority_class_name="giveway-frontend")
+    spec = PodGroupSpec(priority=50, priority_class_name="giveway-frontend")
     given = context()
     space = Namespace(metadata=ObjectMeta(name="team-a"))
-    return given.changed(lookup=Objects(CLASSES, [space], {"team-a/gang": PodView(spec=spec)}))
+    return given.changed(lookup=Objects(CLASSES, [space], {"team-a/gang": PodGroup(spec=spec)}))
 
 
 LOSES_THE_MARK = make_workload("ReplicaSet", meta={"labels": {"app": "w"}}, priorityClassName="batch")

@@ -30,8 +30,8 @@ class GivenObjects:
         self.asked: list[tuple[str, list[tuple[str, str]]]] = []
         """The namespace of each review for which something was looked up, and what."""
 
-    def missing(self) -> tuple[str, ...]:
-        return self.absent
+    def unheard(self) -> str:
+        return f"nothing heard yet of {', '.join(self.absent)}" if self.absent else ""
 
     def ages(self) -> dict[str, float]:
         return {}

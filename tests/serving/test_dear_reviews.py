@@ -15,6 +15,7 @@ from webhook.admission.webhook import review
 from webhook.kube.objects.cluster_scoped import Namespace
 from webhook.kube.objects.meta import ObjectMeta
 from webhook.serving import review_handler
+from webhook.serving.review_handler import Received
 
 HIGH = make_class("high", 100)
 RESOLVED = {"priority": 0, "preemptionPolicy": "PreemptLowerPriority"}
@@ -127,9 +128,8 @@ async def test_one_at_a_time_in_fair_turns(running, slow):
     begun, let_go = slow
     handler = running.server.handler
     sent = [("10.0.0.66", f"many-{number}") for number in range(4)] + [("10.0.0.1", "honest")]
-    tasks = [
-        asyncio.create_task(handler._review(address, handler.context, "mutate", named(name))) for address, name in sent
-    ]
+    reviews = (Received(address, "mutate", named(name)) for address, name in sent)
+    tasks = [asyncio.create_task(handler._review(asked, handler.context)) for asked in reviews]
     await asyncio.sleep(0.1)
     assert begun == ["many-0"]
     let_go.set()
@@ -159,12 +159,12 @@ async def test_policies_hold_up_no_dear_review(running, slow):
     handler = running.server.handler
     policies = json.dumps(config_map({"a.yaml": ""})).encode()
     await handler._dearest.enter("10.0.0.1")  # a set is being compiled
-    judged = asyncio.create_task(handler._review("10.0.0.2", handler.context, "validate", policies))
+    judged = asyncio.create_task(handler._review(Received("10.0.0.2", "validate", policies), handler.context))
     let_go.set()
     assert (await running.post("/mutate", named("dear")))[0] == 200
     assert not judged.done()
     handler._dearest.leave()
-    assert (await judged).code == 200
+    assert (await judged).answer.code == 200
 
 
 async def test_an_address_with_many_ordinary_reviews_waits_for_its_own(running):
@@ -173,7 +173,7 @@ async def test_an_address_with_many_ordinary_reviews_waits_for_its_own(running):
     handler, body = running.server.handler, json.dumps(pod_of(1)).encode()
 
     async def ask(address: str) -> None:
-        await handler._review(address, handler.context, "validate", body)
+        await handler._review(Received(address, "validate", body), handler.context)
         order.append(address)
 
     await asyncio.gather(*(ask("10.0.0.66") for _ in range(100)), ask("10.0.0.1"))

@@ -1,6 +1,7 @@
 """What is left of a review: its log line, and what is counted."""
 
 import time
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -125,9 +126,10 @@ def test_violations_are_counted_in_a_bounded_number_of_series(monkeypatch):
     monkeypatch.setattr(metrics, "MOST_VIOLATION_SERIES", 3)
     counted = metrics.AdmissionMetrics(CollectorRegistry())
     verdict = Verdict("teams", "allowed", Enforcement.AUDIT, "deny", "no")
-    reviewed = Reviewed(body=b"", answer=Answer(verdicts=[verdict]))
     for number in range(10):
-        counted.observe("validate", reviewed, "allowed", 0.001, f"team-{number}")
+        asked = SimpleNamespace(kind=("", "pods"), resource="pods", operation="CREATE", namespace=f"team-{number}")
+        reviewed = Reviewed(body=b"", answer=Answer(verdicts=[verdict]), asked=asked)
+        counted.observe("validate", reviewed, 0.001, bool)
     text = generate_latest(counted.registry).decode()
     assert text.count("giveway_policy_violations_total{") == 4
     labels = 'enforcement="audit",namespace="other",policy="teams",rule="allowed"'

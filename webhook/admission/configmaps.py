@@ -6,7 +6,7 @@ load the files, so nothing depends on this answer (`failurePolicy: Ignore`).
 """
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from importlib.metadata import version
 
 from webhook.admission.context import Context
@@ -55,15 +55,15 @@ def validate_config_map(context: Context, review: Review, answer: Answer) -> Non
     source = texts_of(POLICIES, part(review.object, "data"), part(review.object, "binaryData"))
     loaded = load_texts(*source, uses=context.uses, seconds=_LONGEST)
     if loaded.errors:
-        shown = "\n".join(map(str, loaded.errors[:_SHOWN]))
-        more = f"\nand {len(loaded.errors) - _SHOWN} more" if len(loaded.errors) > _SHOWN else ""
-        answer.deny("policies", f"the policies have errors:\n{shown}{more}")
+        shown = _few(loaded.errors, "\n")
+        answer.deny("policies", f"the policies have errors:\n{shown}")
         return
-    answer.warnings += [
-        f"{finding.place}: {finding.message}" for finding in loaded.findings if finding.severity is Severity.WARNING
-    ]
+    for finding in loaded.findings:
+        if finding.severity is Severity.WARNING:
+            answer.warnings.append(f"{finding.place}: {finding.message}")
     listed = part(part(review.object, "metadata"), "annotations").get(ALLOW_REMOVAL)
-    allowed = listed[:_LONGEST_LIST].replace(",", " ").split() if isinstance(listed, str) else []
+    text = listed[:_LONGEST_LIST] if isinstance(listed, str) else ""
+    allowed = text.replace(",", " ").split()
     held = held_back(removals(context.engine.policies, loaded.policies), allowed)
     if held:
         answer.deny("policy-removal", mend(held, allowed, loaded.policies))
@@ -89,10 +89,15 @@ def held_back(removals: Iterable[Removal], allowed: Iterable[str]) -> list[Remov
 def mend(held: list[Removal], allowed: Collection[str], new: Policies) -> str:
     """What `new` gives up, and how to say that it is meant, beside what is `allowed` already."""
     ids = " ".join(dict.fromkeys(removal.id for removal in held))
-    shown = "; ".join(map(str, held[:_SHOWN])) + (f"; and {len(held) - _SHOWN} more" if len(held) > _SHOWN else "")
-    some = (
-        "" if new != Policies() else "leave at least one policy, because a set without any is not taken into use, and "
-    )
-    where = f"the ConfigMap {POLICIES}"
-    say = f"add to {ALLOW_REMOVAL} of {where}" if allowed else f"annotate {where} with {ALLOW_REMOVAL}"
-    return f'these policies give up what is in force: {shown}. Put it back, or, if that is meant, {some}{say}: "{ids}"'
+    say = f"annotate the ConfigMap {POLICIES} with {ALLOW_REMOVAL}"
+    if allowed:
+        say = f"add to {ALLOW_REMOVAL} of the ConfigMap {POLICIES}"
+    if new == Policies():
+        say = f"leave at least one policy, because a set without any is not taken into use, and {say}"
+    text = f"these policies give up what is in force: {_few(held, '; ')}"
+    return f'{text}. Put it back, or, if that is meant, {say}: "{ids}"'
+
+
+def _few(items: Sequence[object], between: str) -> str:
+    more = [f"and {len(items) - _SHOWN} more"] if len(items) > _SHOWN else []
+    return between.join([*map(str, items[:_SHOWN]), *more])

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from webhook.admission.review import MetadataView, PodSpecView, PodView, Review
+from webhook.admission.review import Json, MetadataView, PodSpecView, PodView, Review
 from webhook.component_base.own_names import SYSTEM_NAMESPACE, reconciler_user
 from webhook.kube.bounded import BoundedCache
 from webhook.kube.objects.cluster_scoped import Namespace, PriorityClass
@@ -22,7 +22,7 @@ from webhook.policy.evaluation.request import PolicyRequest
 from webhook.policy.evaluation.rules import Verdict
 from webhook.policy.files.loading import Uses
 from webhook.policy.model.policies import Policies
-from webhook.policy.model.rules import PriorityRule
+from webhook.policy.model.priority import PriorityPolicy
 
 CLASSES, NAMESPACES, POD_GROUPS = "priorityclasses", "namespaces", "podgroups"
 """The resources an answer can hinge on."""
@@ -112,9 +112,7 @@ class Context:
         self.engine, self.lookup, self.trace = engine, lookup, trace
         self.reconciler, self.namespace, self.uses = reconciler, namespace, uses
         self.allowance, self.clock = allowance, clock
-        self.reads_everything = trace is not None or any(
-            policy.conditions or not all(map(_by_view, policy.rules)) for policy in engine.policies.priority
-        )
+        self.reads_everything = trace is not None or any(map(_reads_more, engine.policies.priority))
         """Whether a rule may read any field of an object, so that objects are decoded in full."""
         self.managed = BoundedCache(engine.managed, 4096, LONGEST_NAME)
         """The policy and twin of a managed class, by its name."""
@@ -129,9 +127,7 @@ class Context:
         vars(changed).update(changes)
         return changed
 
-    def request(
-        self, review: Review, data: dict[str, Any] | None = None, old: dict[str, Any] | None = None
-    ) -> PolicyRequest:
+    def request(self, review: Review, data: Json | None = None, old: Json | None = None) -> PolicyRequest:
         """The request to judge, without its priority, which admission fills in once it is resolved.
 
         `data` and `old` stand for the object as it would be and as it is, if rules are to see something else.
@@ -167,7 +163,9 @@ _SHOWN = {
 """The fields of a pod that its view has whole."""
 
 
-def _by_view(rule: PriorityRule) -> bool:
-    """Whether the fields of a pod's view are enough for a rule, by its declaration."""
-    declaration = rule.declaration
-    return not declaration.expressions and all(path[:2] in _SHOWN for path in declaration.fields)
+def _reads_more(policy: PriorityPolicy) -> bool:
+    """Whether a policy may read more than a pod's view has, by what its rules declare."""
+    declared = [rule.declaration for rule in policy.rules]
+    fields = {path[:2] for declaration in declared for path in declaration.fields}
+    expressions = policy.conditions or any(declaration.expressions for declaration in declared)
+    return bool(expressions) or not fields <= _SHOWN

@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 from webhook.admission.context import Context, Lookup
-from webhook.admission.resolving import NEVER, Resolution, owned, policy_of, resolve
-from webhook.admission.review import Answer, MetadataView, Operation, PodSpecView, PodView, Review
+from webhook.admission.resolving import NEVER, Resolution, policy_of, resolve, written
+from webhook.admission.review import Answer, Json, MetadataView, Operation, PodSpecView, PodView, Review
 from webhook.kube.bounded import bounded_cache
 from webhook.kube.json_patch import escape
 from webhook.kube.objects.cluster_scoped import PriorityClass
@@ -38,12 +38,12 @@ LONGEST_VALUE = 64
 def mutate_pod(context: Context, review: Review, answer: Answer) -> None:
     """Patch a pod: at CREATE what it resolves to, at UPDATE what its own manifest leaves out of what it was given."""
     pod = review.typed(PodView)
-    if MIRROR in ((pod.metadata and pod.metadata.annotations) or {}):
+    if MIRROR in pod.metadata.annotations:
         return
     if review.operation == "CREATE":
         _create(context, review, pod, answer)
-    elif review.has_old and pod.metadata is not None and pod.spec is not None:
-        answer.patch = _put_back(context, review, pod.metadata, pod.spec, answer)
+    elif review.has_old and pod.sent_metadata is not None and pod.sent_spec is not None:
+        _put_back(context, review, pod, answer)
 
 
 def mutate_priority(context: Context, review: Review, answer: Answer) -> None:
@@ -59,8 +59,8 @@ def mutate_class(context: Context, review: Review, answer: Answer) -> None:
     so a manifest without `Never` can be applied again.
     """
     priority_class, created = review.typed(PriorityClass), review.operation == "CREATE"
-    changes = created or (review.has_old and policy_of(review.typed(PriorityClass, old=True)) == NEVER)
-    if priority_class.preemption_policy == NEVER or not changes:
+    was_never = review.typed(PriorityClass, old=True).preemption_policy == NEVER
+    if priority_class.preemption_policy == NEVER or not (created or was_never):
         return
     name, prefix = priority_class.metadata.name, priority_class.metadata.generate_name
     managed = context.managed(name) if name else context.engine.managed_if_generated(prefix)
@@ -68,9 +68,10 @@ def mutate_class(context: Context, review: Review, answer: Answer) -> None:
         return
     now = {"preemptionPolicy": priority_class.preemption_policy}
     answer.patch = _set("", now, {"preemptionPolicy": NEVER})
+    is_never = f"{'was made' if created else 'stays'} {NEVER}"
     answer.warnings.append(
-        f"PriorityClass {name or f'{prefix}*'} {'was made' if created else 'stays'} {NEVER}: PreemptionPolicy"
-        f" {managed.policy.name} manages it, so giveway preempts for its pods and kube-scheduler does not."
+        f"PriorityClass {name or f'{prefix}*'} {is_never}: PreemptionPolicy {managed.policy.name} manages it,"
+        " so giveway preempts for its pods and kube-scheduler does not."
         f' Write "preemptionPolicy: {NEVER}" in the manifest'
     )
 
@@ -81,13 +82,14 @@ def mutate_group(context: Context, review: Review, answer: Answer) -> None:
     An API server that does not know `preemptionPolicy` of a PodGroup drops it (docs/kubernetes-behaviour.md K28).
     """
     group = review.typed(PodView)
-    spec, annotations = group.spec or PodSpecView(), group.metadata and group.metadata.annotations
+    spec, annotations = group.spec, group.metadata.annotations or None
     if review.operation != "CREATE":
-        old = review.typed(PodView, old=True) if review.has_old else PodView()
-        before, given = old.spec or PodSpecView(), ((old.metadata and old.metadata.annotations) or {}).get(GIVEN, "")
-        if _moved(context, spec, before, _decoded(given)):
-            kept = _set("/metadata/annotations", annotations or None, {GIVEN: given} if given else {})
-            answer.patch = [*_class_back(spec, before, named=True), *kept]
+        old = review.typed(PodView, old=True)
+        given = old.metadata.annotations.get(GIVEN, "")
+        if _moved(context, spec, old.spec, _decoded(given)):
+            record = {GIVEN: given} if given else {}
+            answer.patch = _class_back(spec, old.spec, named=True)
+            answer.patch += _set("/metadata/annotations", annotations, record)
         return
     resolution = resolve(context, spec, context.request(review, review.object), review, answer)
     if not resolution.settled:
@@ -97,109 +99,121 @@ def mutate_group(context: Context, review: Review, answer: Answer) -> None:
     wanted = _priority(resolution, spec)
     if not resolution.managed:
         wanted["preemptionPolicy"] = spec.preemption_policy
-    record = {GIVEN: _encoded(resolution.name, resolution.moved_from, ())} if resolution.moved_from else {}
-    answer.patch = [
-        *_set("/spec", _carried(spec), wanted),
-        *_set("/metadata/annotations", annotations or None, record),
-    ]
+    answer.patch = _set("/spec", carried(spec), wanted)
+    if resolution.moved_from:
+        record = {GIVEN: _encoded(resolution.name, resolution.moved_from, ())}
+        answer.patch += _set("/metadata/annotations", annotations, record)
 
 
 def _create(context: Context, review: Review, pod: PodView, answer: Answer) -> None:
     """Patch a new pod: its class and priority, copied annotations, the mark, and the note of what was given."""
-    spec, meta = pod.spec or PodSpecView(), pod.metadata or MetadataView()
-    present = meta.annotations or {}
-    given = given_earlier(present, review)
+    spec, meta = pod.spec, pod.metadata
+    present = meta.annotations
+    earlier = given_earlier(present, review)
+    given = earlier or Given()
     # The API server takes a deletionTimestamp off a new pod after mutation
     request = context.pod_request(review, pod)
     if meta.deletion_timestamp:
-        metadata = {key: value for key, value in request.object["metadata"].items() if key != "deletionTimestamp"}
+        metadata = dict(request.object["metadata"])
+        del metadata["deletionTimestamp"]
         request.object = {**request.object, "metadata": metadata}
-    if given is None:
-        resolution = resolve(context, spec, request, review, answer)
-    else:
-        resolution = resolve(context, given.as_sent(spec, context.lookup), request, None, answer)
-    ours = given.still_there(present, context.engine.copied) if given else set()
+    as_sent = given.as_sent(spec, context.lookup)
+    resolution = resolve(context, as_sent, request, None if earlier else review, answer)
+    class_ = resolution.priority_class
+    offered = (class_ and class_.metadata.annotations) or {}
+    ours = given.still_there(present, context.engine.copied)
+    # What the pod says by itself stays, and what only giveway writes is not copied
+    kept = present.keys() - ours
     values: dict[str, str] = {}
-    rules = [resolution.set_by] * bool(resolution.set_by)
-    offered = (resolution.priority_class.metadata.annotations if resolution.priority_class else None) or {}
-    settled = resolution.settled
-    if settled:
-        request.priority_class, request.priority = resolution.priority_class, resolution.value
+    rules = [resolution.set_by] if resolution.set_by else []
+    if resolution.settled:
+        request.priority_class, request.priority = class_, resolution.value
         if context.trace is not None:
             context.engine.judge(request, context.trace)
-        if offered:
-            # What the pod says by itself stays, and what only giveway writes is not copied
-            kept = {*present.keys() - ours, *OWN_ANNOTATIONS}
-            for key, rule in context.engine.annotations_to_copy(request):
-                if key in offered and key not in kept:
-                    values[key] = offered[key]
-                    if present.get(key) != values[key]:
-                        rules.append(rule)
-    managed = context.managed(resolution.name) if settled and resolution.managed else None
-    # Nodes wait, if neither the pod nor its class says how long
-    if managed is not None and POD_SCALE_UP_DELAY not in {*present.keys() - ours, *offered}:
-        waits = scale_up_delay(managed.policy.preemptors)
-        values |= {POD_SCALE_UP_DELAY: waits} if waits else {}
+        for key, rule in context.engine.annotations_to_copy(request) if offered else ():
+            if key in offered and key not in kept and key not in OWN_ANNOTATIONS:
+                values[key] = offered[key]
+                if present.get(key) != values[key]:
+                    rules.append(rule)
+        managed = context.managed(resolution.name) if resolution.managed else None
+        # Nodes wait, if neither the pod nor its class says how long
+        if managed is not None and POD_SCALE_UP_DELAY not in {*kept, *offered}:
+            waits = scale_up_delay(managed.policy.preemptors)
+            values |= {POD_SCALE_UP_DELAY: waits} if waits else {}
+    moved_from, record = resolution.moved_from, None
+    if not moved_from and given.name == resolution.name:
+        moved_from = given.moved_from
+    if values or rules or moved_from or earlier:
+        record = _encoded(resolution.name, moved_from, tuple(values.items()))
     # What an earlier call copied and this one does not is taken away again. What only the reconciler writes is taken
     # off, since a restored or copied manifest may carry it
-    moved_from, record = resolution.moved_from, None
-    if not moved_from and given is not None and given.name == resolution.name:
-        moved_from = given.moved_from
-    if values or rules or moved_from or given is not None:
-        record = _encoded(resolution.name, moved_from, tuple(values.items()))
-    said = context.engine.creation_record(meta.labels, meta.annotations)
-    forged = {key: None for key in RECONCILER_ANNOTATIONS if key in present}
-    annotations = {**dict.fromkeys(ours), **values, **forged, GIVEN: record, CREATION: said}
-    answer.patch = _patch(pod, resolution, annotations, _labels(review, meta, resolution, answer))
+    annotations: dict[str, str | None] = {**dict.fromkeys(ours), **values}
+    annotations |= {key: None for key in RECONCILER_ANNOTATIONS if key in present}
+    said = context.engine.creation_record(meta.sent_labels, meta.sent_annotations)
+    annotations |= {GIVEN: record, CREATION: said}
+    patch = _set("/metadata/annotations", meta.sent_annotations, annotations)
+    patch += _set("/metadata/labels", meta.sent_labels, _labels(review, meta, resolution, answer))
+    # What it lacks as a whole is made before anything is put into it
+    lacking = ["/metadata"] if pod.sent_metadata is None and patch else []
+    if resolution.settled:
+        lacking += [] if pod.sent_spec else ["/spec"]
+        patch += _set("/spec", carried(spec), _priority(resolution, spec))
+    answer.patch = [{"op": "add", "path": path, "value": {}} for path in lacking] + patch
     if rules:
         answer.audit["applied"] = ",".join(dict.fromkeys(rules))
 
 
-def _put_back(
-    context: Context, review: Review, meta: MetadataView, spec: PodSpecView, answer: Answer
-) -> list[Operation]:
+def _put_back(context: Context, review: Review, pod: PodView, answer: Answer) -> None:
     """What an update leaves out of what the pod was given, so that a manifest without it can be sent again.
 
     A value that the update changes is left for validation. Keys are put back if the mark and the records are all gone.
     """
-    old = review.typed(PodView, old=True)
-    before, was = old.spec or PodSpecView(), old.metadata or MetadataView()
-    annotations, labels = was.annotations or {}, was.labels or {}
-    now = meta.annotations or {}
+    meta, spec, old = pod.metadata, pod.spec, review.typed(PodView, old=True)
+    annotations, labels = old.metadata.annotations, old.metadata.labels
+    now = meta.annotations
     given = _decoded(annotations.get(GIVEN, ""))
-    named = _moved(context, spec, before, given)
+    named = _moved(context, spec, old.spec, given)
     own = frozenset(WEBHOOK_ANNOTATIONS)
-    if MARK in (meta.labels or {}) or own & now.keys() or not (MARK in labels or own & annotations.keys()):
-        return _class_back(spec, before, named=named)
-    kept = [*OWN_ANNOTATIONS, *(given.still_there(annotations, annotations) if given else ())]
-    lost = {key: annotations[key] for key in kept if key in annotations and key not in now}
-    mark = {key: labels[key] for key in (MARK,) if key in labels}
+    left = MARK in meta.labels or own & now.keys()
+    if left or not (MARK in labels or own & annotations.keys()):
+        answer.patch = _class_back(spec, old.spec, named=named)
+        return
+    copied = given.still_there(annotations, annotations) if given else ()
+    kept = [key for key in (*OWN_ANNOTATIONS, *copied) if key in annotations]
+    lost = {key: annotations[key] for key in kept if key not in now}
+    mark = {MARK: labels[MARK]} if MARK in labels else {}
     answer.warnings.append(f"the pod keeps what giveway gave it: {', '.join((*mark, *lost))}")
-    return [
-        *_class_back(spec, before, named=named or (given is not None and not spec.priority_class_name)),
-        *_set("/metadata/annotations", meta.annotations, lost),
-        *_set("/metadata/labels", meta.labels, mark),
-    ]
+    named = named or (given is not None and not spec.priority_class_name)
+    answer.patch = _class_back(spec, old.spec, named=named)
+    answer.patch += _set("/metadata/annotations", meta.sent_annotations, lost)
+    answer.patch += _set("/metadata/labels", meta.sent_labels, mark)
 
 
 def _moved(context: Context, spec: PodSpecView, before: PodSpecView, given: "Given | None") -> bool:
     """Whether an update names the class of whose twin the pod is: by the policies, or by its record if they changed."""
-    name, twin = spec.priority_class_name or "", before.priority_class_name
+    name, twin = spec.priority_class_name, before.priority_class_name
+    if not name:
+        return False
+    if given is not None and (given.moved_from, given.name) == (name, twin):
+        return True
     managed = context.managed(name)
-    moved = given is not None and (given.moved_from, given.name) == (name, twin)
-    return bool(name) and (moved or (managed is not None and managed.twin is not None and managed.twin == twin))
+    return managed is not None and managed.twin is not None and managed.twin == twin
 
 
 def _class_back(spec: PodSpecView, before: PodSpecView, *, named: bool) -> list[Operation]:
     """Put back the numbers that were left out; with `named` also the class, and whatever policy that class had."""
-    carried, was = _carried(spec), _carried(before)
-    wanted = {key: was[key] if carried[key] is None else carried[key] for key in ("priority", "preemptionPolicy")}
+    now, was = carried(spec), carried(before)
+    wanted = {**now}
+    for field in ("priority", "preemptionPolicy"):
+        wanted[field] = was[field] if now[field] is None else now[field]
     if named:
-        wanted |= {key: was[key] or carried[key] for key in ("priorityClassName", "preemptionPolicy")}
-    return _set("/spec", carried, wanted)
+        for field in ("priorityClassName", "preemptionPolicy"):
+            wanted[field] = was[field] or now[field]
+    return _set("/spec", now, wanted)
 
 
-def _carried(spec: PodSpecView) -> dict[str, Any]:
+def carried(spec: PodSpecView) -> Json:
+    """What a pod says of its priority, by field; None where it says nothing."""
     return {
         "priorityClassName": spec.priority_class_name,
         "priority": spec.priority,
@@ -207,7 +221,7 @@ def _carried(spec: PodSpecView) -> dict[str, Any]:
     }
 
 
-def _priority(resolution: Resolution, spec: PodSpecView) -> dict[str, Any]:
+def _priority(resolution: Resolution, spec: PodSpecView) -> Json:
     return {
         "priorityClassName": resolution.name or spec.priority_class_name,
         "priority": resolution.value,
@@ -221,9 +235,10 @@ def _labels(review: Review, meta: MetadataView, resolution: Resolution, answer: 
     What a client set on a pod with a controller stays, and validation judges it: the controller may select its pods by
     it, would not see a pod without it, and would make the next, without end.
     """
-    marked = MARK in (meta.labels or {})
-    sent = marked and any(f"f:{MARK}" in keys for keys in owned(review, "metadata", "labels"))
-    if (sent or (marked and not review.object["metadata"].get("managedFields"))) and meta.has_controller:
+    marked = MARK in meta.labels
+    sent = marked and written(review, "metadata", "labels", MARK)
+    untold = marked and not review.object["metadata"].get("managedFields")
+    if (sent or untold) and meta.has_controller:
         return {}
     if resolution.managed:
         return {MARK: MANAGED}
@@ -232,19 +247,6 @@ def _labels(review: Review, meta: MetadataView, resolution: Resolution, answer: 
             f"label {MARK} is giveway's own mark, for pods of the PriorityClasses it manages: taken off; leave it out"
         )
     return {MARK: None}
-
-
-def _patch(
-    pod: PodView, resolution: Resolution, annotations: dict[str, str | None], labels: dict[str, str | None]
-) -> list[Operation]:
-    """The patch of a new pod; what it lacks as a whole is made before anything is put into it."""
-    meta, spec = pod.metadata or MetadataView(), pod.spec or PodSpecView()
-    patch = _set("/metadata/annotations", meta.annotations, annotations) + _set("/metadata/labels", meta.labels, labels)
-    lacking = ["/metadata"] if pod.metadata is None and patch else []
-    if resolution.settled:
-        lacking += [] if pod.spec else ["/spec"]
-        patch += _set("/spec", _carried(spec), _priority(resolution, spec))
-    return [{"op": "add", "path": path, "value": {}} for path in lacking] + patch
 
 
 class Given(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -268,11 +270,8 @@ class Given(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def still_there(self, annotations: Mapping[str, str], copyable: Collection[str]) -> set[str]:
         """The keys that were copied and have not been changed since."""
-        return {
-            key
-            for key, value in self.copied.items()
-            if key in copyable and key in annotations and _brief(annotations[key]) == value
-        }
+        there = {key: value for key, value in self.copied.items() if key in copyable}
+        return {key for key, value in there.items() if key in annotations and _brief(annotations[key]) == value}
 
     def as_sent(self, spec: PodSpecView, lookup: Lookup) -> PodSpecView:
         """The spec without the numbers of the class it had, if another class was named since."""
@@ -292,7 +291,8 @@ def _encoded(name: str, moved_from: str, copied: tuple[tuple[str, str], ...]) ->
 
     The pods of one class mostly get the same.
     """
-    return msgspec.json.encode(Given(name, moved_from, {key: _brief(value) for key, value in copied})).decode()
+    brief = {key: _brief(value) for key, value in copied}
+    return msgspec.json.encode(Given(name, moved_from, brief)).decode()
 
 
 def given_earlier(annotations: Mapping[str, str], sent: Review | None = None) -> Given | None:
@@ -300,8 +300,9 @@ def given_earlier(annotations: Mapping[str, str], sent: Review | None = None) ->
     text = annotations.get(GIVEN, "")
     if not text or len(text) > _LONGEST:
         return None
-    by_client = sent is not None and any(f"f:{GIVEN}" in keys for keys in owned(sent, "metadata", "annotations"))
-    return None if by_client else _decoded(text)
+    if sent is not None and written(sent, "metadata", "annotations", GIVEN):
+        return None
+    return _decoded(text)
 
 
 def _decoded(text: str) -> Given | None:

@@ -66,8 +66,9 @@ def read_documents(paths: Iterable[Path], stdin: bytes = b"") -> list[ObjectDocu
         if str(path) == "-":
             documents += _read("standard input", lambda: stdin)
         elif path.is_dir():
-            for file in sorted(file for file in path.rglob("*") if file.suffix in _SUFFIXES and file.is_file()):
-                documents += _read(str(file), file.read_bytes, only_objects=True)
+            for file in sorted(path.rglob("*")):
+                if file.suffix in _SUFFIXES and file.is_file():
+                    documents += _read(str(file), file.read_bytes, only_objects=True)
         else:
             documents += _read(str(path), path.read_bytes)
     if named and not documents:
@@ -95,7 +96,8 @@ def objects_of(documents: Iterable[ObjectDocument]) -> Objects:
     """The PriorityClasses and Namespaces among these, without other kinds. Raises ObjectsError."""
     objects = list(map(typed, documents))
     classes = [obj for obj in objects if isinstance(obj, PriorityClass)]
-    return Objects(classes, [obj for obj in objects if isinstance(obj, Namespace)])
+    namespaces = [obj for obj in objects if isinstance(obj, Namespace)]
+    return Objects(classes, namespaces)
 
 
 def typed(document: ObjectDocument) -> PriorityClass | Namespace | None:
@@ -122,13 +124,13 @@ def documents_in(where: str, value: Any, line: int = 0) -> Iterator[ObjectDocume
     if kind != "List" and not (kind.endswith("List") and isinstance(value.get("items"), list)):
         yield ObjectDocument(where, kind, value, line)
         return
-    version = value.get("apiVersion") if kind != "List" else None
+    # Items of a typed list carry neither kind nor version.
+    head = {"kind": kind.removesuffix("List")}
+    if kind != "List" and value.get("apiVersion"):
+        head["apiVersion"] = value["apiVersion"]
     for item in value.get("items") or ():
-        if isinstance(item, dict):
-            # Items of a typed list carry neither kind nor version.
-            head = {"kind": kind.removesuffix("List"), **({"apiVersion": version} if version else {})}
-            item = {**head, **item}  # noqa: PLW2901 - the item as it would stand alone
-        yield from documents_in(where, item, line)
+        alone = {**head, **item} if isinstance(item, dict) else item
+        yield from documents_in(where, alone, line)
 
 
 def _read(where: str, content_of: Callable[[], bytes], *, only_objects: bool = False) -> Iterator[ObjectDocument]:
@@ -136,16 +138,19 @@ def _read(where: str, content_of: Callable[[], bytes], *, only_objects: bool = F
     try:
         content = content_of()
     except OSError as error:
-        yield ObjectDocument(where, "", {}, problem=f"{where}: cannot be read: {error.strerror or error}")
+        problem = f"{where}: cannot be read: {error.strerror or error}"
+        yield ObjectDocument(where, "", {}, problem=problem)
         return
     hint = "; render a chart first, as with helm template" if b"{{" in content else ""
     for read in read_yaml(content):
         value = read.value
         if read.problem is not None:
             yield ObjectDocument(where, "", {}, read.line, f"{where}:{read.problem}{hint}")
-        is_object = isinstance(value, dict) and isinstance(value.get("kind"), str) and "apiVersion" in value
-        if value is not None and (is_object or not only_objects):
-            warnings = tuple(f"{where}:{warning}" for warning in read.warnings)
-            for document in documents_in(where, value, read.line):
-                yield document._replace(warnings=warnings)
-                warnings = ()
+        fields = value if isinstance(value, dict) else {}
+        is_object = isinstance(fields.get("kind"), str) and "apiVersion" in fields
+        if value is None or (only_objects and not is_object):
+            continue
+        warnings = tuple(f"{where}:{warning}" for warning in read.warnings)
+        for document in documents_in(where, value, read.line):
+            yield document._replace(warnings=warnings)
+            warnings = ()

@@ -5,14 +5,14 @@ import re
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 
 from webhook.admission.context import Context
 from webhook.admission.kubectl_yaml import YamlDocument, read_yaml
-from webhook.admission.objectfiles import ObjectsError, documents_in, objects_of, readable
-from webhook.admission.review import Answer, Operation
+from webhook.admission.objectfiles import ObjectDocument, ObjectsError, documents_in, objects_of, readable
+from webhook.admission.review import Answer, Json, Operation
 from webhook.admission.webhook import Phase, ask, review_of
 from webhook.kube.instants import InstantError, epoch
 from webhook.kube.json_patch import apply_json_patch, escape
@@ -44,8 +44,8 @@ class _Strict(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_field
 class TestRequest(_Strict):
     """Who asks for what."""
 
-    object: dict[str, Any] | None = None
-    old_object: dict[str, Any] | None = None
+    object: Json | None = None
+    old_object: Json | None = None
     operation: Literal["CREATE", "UPDATE", "DELETE"] = "CREATE"
     user: str = "someone"
     groups: tuple[str, ...] = ("system:authenticated",)
@@ -74,7 +74,7 @@ class Case(_Strict):
 class _Spec(_Strict):
     policies: str
     cases: list[Case]
-    objects: list[dict[str, Any]] = []
+    objects: list[Json] = []
     now: str | None = None
 
 
@@ -111,7 +111,9 @@ def find(paths: Iterable[Path]) -> Iterator[FoundTest]:
     for path in paths:
         if not path.exists():
             raise TestFileError(SourcePosition(str(path)), "no such file or directory")
-        files = sorted(file for file in path.rglob("*") if file.suffix in SUFFIXES) if path.is_dir() else [path]
+        files = [path]
+        if path.is_dir():
+            files = sorted(file for file in path.rglob("*") if file.suffix in SUFFIXES)
         for file in files:
             try:
                 documents = list(read_yaml(file.read_bytes()))
@@ -120,7 +122,8 @@ def find(paths: Iterable[Path]) -> Iterator[FoundTest]:
             for document in documents:
                 for line, column, text in (*document.warnings, *filter(None, [document.problem])):
                     raise TestFileError(SourcePosition(str(file), line, column), f"YAML: {text}")
-                if isinstance(document.value, dict) and document.value.get("kind") == "PolicyTest":
+                value = document.value
+                if isinstance(value, dict) and value.get("kind") == "PolicyTest":
                     yield FoundTest(file, document, _test(file, document))
 
 
@@ -130,7 +133,8 @@ def _test(file: Path, document: YamlDocument) -> PolicyTest:
     except msgspec.ValidationError as error:
         # The path that msgspec names, such as `$.spec.cases[0]`; with the unknown field, if it is one
         where = re.search(r"`\$([^`]*)`$", str(error))
-        path: list[str | int] = [name or int(number) for name, number in _STEP.findall(where[1] if where else "")]
+        steps = _STEP.findall(where[1]) if where else ()
+        path: list[str | int] = [name or int(number) for name, number in steps]
         path += re.findall(r"^Object contains unknown field `([^`]+)`", str(error))
         place = SourcePosition(str(file), *document.place(*path))
         raise TestFileError(place, str(error).replace("`$.", "`")) from error
@@ -156,8 +160,10 @@ def run(found_test: FoundTest) -> list[CaseResult]:
     file, test = found_test.file, found_test.test
     try:
         engine = Engine(load_or_raise(file.parent / test.spec.policies))
-        given = [documents_in(f"{file}: spec.objects[{at}]", item) for at, item in enumerate(test.spec.objects)]
-        objects = objects_of(document for documents in given for document in readable([*documents]))
+        given: list[ObjectDocument] = []
+        for at, item in enumerate(test.spec.objects):
+            given += readable([*documents_in(f"{file}: spec.objects[{at}]", item)])
+        objects = objects_of(given)
     except (PolicyError, ObjectsError, OSError) as error:
         raise TestFileError(found_test.place("policies"), str(error)) from error
     try:
@@ -215,12 +221,13 @@ def _failures(policies: Policies, expect: Expect, answers: list[Answer]) -> Iter
         yield f"verdict: expected {expect.verdict}, got {verdict}{': ' if text else ''}{text}"
     if expect.rule is not None:
         # Every rule that had a part: that refused, warned, would have refused, or filled something in
-        rules = {row.id for answer in answers for row in answer.verdicts if row.outcome != "allow"}
-        rules.update(rule for answer in answers for rule in answer.audit.get("applied", "").split(",") if rule)
+        rules: set[str] = set()
+        for answer in answers:
+            rules.update(row.id for row in answer.verdicts if row.outcome != "allow")
+            rules.update(filter(None, answer.audit.get("applied", "").split(",")))
         if expect.rule not in rules:
-            unknown = _unknown_rule(policies, expect.rule)
             got = ", ".join(sorted(rules)) or "none"
-            yield f"rule: expected {expect.rule}, got {got}" + (f"; {unknown}" if unknown else "")
+            yield f"rule: expected {expect.rule}, got {got}{_unknown_rule(policies, expect.rule)}"
     if expect.message is not None and expect.message not in text:
         yield f"message: expected {expect.message!r} in {text!r}"
     if expect.patch is not None:
@@ -239,24 +246,24 @@ def _failures(policies: Policies, expect: Expect, answers: list[Answer]) -> Iter
 
 def _unknown_rule(policies: Policies, rule: str) -> str:
     """Why a test cannot expect this rule: no policy has it. Empty if one has, or it is built in."""
-    known = {f"{policy.name}/{rule.name}" for policy in policies.priority for rule in policy.rules}
-    known |= {f"{policy.name}/{condition.name}" for policy in policies.priority for condition in policy.conditions}
+    known = [f"{policy.name}/{rule.name}" for policy in policies.priority for rule in policy.rules]
+    known += [f"{policy.name}/{row.name}" for policy in policies.priority for row in policy.conditions]
     if rule in known or rule.partition("/")[0] == BUILTIN:
         return ""
     near = difflib.get_close_matches(rule, known, n=1)
-    return f'no policy has a rule "{rule}"' + (f'; did you mean "{near[0]}"?' if near else "")
+    return f'; no policy has a rule "{rule}"' + (f'; did you mean "{near[0]}"?' if near else "")
 
 
 def _without_record(patch: list[Operation]) -> list[Operation]:
     """A patch as authors of policies write it: without the webhook's own records of new pods."""
-    shown = [
-        {**row, "value": {key: text for key, text in row["value"].items() if key not in WEBHOOK_ANNOTATIONS}}
-        if row["path"] == "/metadata/annotations"
-        else row
-        for row in patch
-        if row["path"] not in {f"/metadata/annotations/{escape(key)}" for key in WEBHOOK_ANNOTATIONS}
-    ]
-    return [row for row in shown if row["path"] != "/metadata/annotations" or row["value"]]
+    own = {f"/metadata/annotations/{escape(key)}" for key in WEBHOOK_ANNOTATIONS}
+    shown = []
+    for row in patch:
+        if row["path"] != "/metadata/annotations":
+            shown += [row] if row["path"] not in own else []
+        elif value := {key: text for key, text in row["value"].items() if key not in WEBHOOK_ANNOTATIONS}:
+            shown.append({**row, "value": value})
+    return shown
 
 
 def _json(patch: list[Operation]) -> str:

@@ -3,7 +3,6 @@
 The rules are docs/semantics.md A1 to A5; what the API server does is docs/kubernetes-behaviour.md K1 to K3.
 """
 
-from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -54,19 +53,22 @@ def disagreement(spec: PodSpecView, value: int, preemption_policy: str) -> bool:
     return spec.priority not in (None, value) or spec.preemption_policy not in (None, preemption_policy)
 
 
-def owned(review: Review, *path: str) -> Iterator[dict[str, Any]]:
-    """What each field manager owns below a path of the object, as `FieldsV1`; others are left out.
+def written(review: Review, *path: str) -> bool | None:
+    """Whether a client set the field at this path, by the field managers; None if they own nothing beside it either.
 
     They tell who set which field. The API server computes them from what the client sent, before admission runs. What
     plugins and webhooks add to a new object is nobody's.
     """
+    *above, field = (f"f:{name}" for name in path)
     entries = part(review.object, "metadata").get("managedFields")
+    told = None
     for entry in entries if isinstance(entries, list) else ():
         fields: Any = entry.get("fieldsV1") if isinstance(entry, dict) else None
-        for field in path:
-            fields = fields.get(f"f:{field}") if isinstance(fields, dict) else None
+        for name in above:
+            fields = fields.get(name) if isinstance(fields, dict) else None
         if isinstance(fields, dict):
-            yield fields
+            told = told or field in fields
+    return told
 
 
 def resolve(
@@ -89,14 +91,13 @@ def resolve(
         if disagreement(spec, resolution.value, resolution.preemption_policy):
             resolution.settled = False
             answer.unsure.add((CLASSES, name))
-        elif named.global_default:
-            # If no field manager owns the name, the Priority plugin filled it in: judge the pod as the user sent it.
+        elif named.global_default and sent is not None and written(sent, "spec", "priorityClassName") is False:
+            # No field manager owns the name, so the Priority plugin filled it in: judge the pod as the user sent it.
             # Without managedFields the name counts as the user's choice
-            specs = list(owned(sent, "spec")) if sent is not None else []
-            if specs and not any("f:priorityClassName" in spec for spec in specs):
-                fields = {key: value for key, value in request.object["spec"].items() if key != "priorityClassName"}
-                unnamed = msgspec.structs.replace(request, object={**request.object, "spec": fields})
-                _take_policy_default(context, unnamed, resolution, answer)
+            fields = dict(request.object["spec"])
+            del fields["priorityClassName"]
+            unnamed = msgspec.structs.replace(request, object={**request.object, "spec": fields})
+            _take_policy_default(context, unnamed, resolution, answer)
     else:
         # Without the plugin nobody has named the default to a pod that carries its numbers
         default = global_default(context)

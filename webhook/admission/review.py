@@ -16,6 +16,7 @@ from webhook.policy.evaluation.rules import BUILTIN, Verdict
 from webhook.policy.model.rules import Enforcement
 
 T = TypeVar("T")
+Json = dict[str, Any]
 
 API_VERSION = "admission.k8s.io/v1"
 MOST_VALUES = 300_000
@@ -60,10 +61,20 @@ class MetadataView(ObjectView):
 
     name: str | None = None
     generate_name: str | None = None
-    labels: dict[str, str] | None = None
-    annotations: dict[str, str] | None = None
+    sent_labels: dict[str, str] | None = msgspec.field(default=None, name="labels")
+    sent_annotations: dict[str, str] | None = msgspec.field(default=None, name="annotations")
     deletion_timestamp: str | None = None
     owner_references: list[OwnerView] | None = None
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """Its labels, if it has any."""
+        return self.sent_labels or {}
+
+    @property
+    def annotations(self) -> dict[str, str]:
+        """Its annotations, if it has any."""
+        return self.sent_annotations or {}
 
     @property
     def has_controller(self) -> bool:
@@ -93,8 +104,18 @@ class PodView(ObjectView):
     Rules without expressions are given no more of a pod: a field that a new rule reads is a new field here.
     """
 
-    metadata: MetadataView | None = None
-    spec: PodSpecView | None = None
+    sent_metadata: MetadataView | None = msgspec.field(default=None, name="metadata")
+    sent_spec: PodSpecView | None = msgspec.field(default=None, name="spec")
+
+    @property
+    def metadata(self) -> MetadataView:
+        """Its metadata; empty if it has none."""
+        return self.sent_metadata or MetadataView()
+
+    @property
+    def spec(self) -> PodSpecView:
+        """Its spec; empty if it has none."""
+        return self.sent_spec or PodSpecView()
 
 
 class _Resource(ObjectView):
@@ -171,35 +192,41 @@ class Review:
         if self.name or not self.has_object:
             return self.name
         with suppress(BadReviewError):
-            metadata = self.typed(PodView).metadata or MetadataView()
-            return metadata.name or (f"{metadata.generate_name}*" if metadata.generate_name else "")
+            metadata = self.typed(PodView).metadata
+            prefix = metadata.generate_name
+            return metadata.name or (f"{prefix}*" if prefix else "")
         return ""
 
     @cached_property
-    def object(self) -> dict[str, Any]:
+    def object(self) -> Json:
         """The object as JSON data."""
         return self._whole(self._object, "object")
 
     @cached_property
-    def old_object(self) -> dict[str, Any] | None:
+    def old_object(self) -> Json | None:
         """The object as it was, as JSON data; None at CREATE."""
         return self._whole(self._old, "oldObject") if self.has_old else None
 
     @cached_property
-    def raw(self) -> dict[str, Any]:
+    def raw(self) -> Json:
         """The AdmissionRequest as JSON data, without its objects: as such they can take 25 times their bytes."""
         fields = self._read(_whole, self._body, "body").request
         return {key: self._read(_json, value, key) for key, value in fields.items() if key not in _OBJECTS}
 
     def typed(self, type_: type[T], *, old: bool = False) -> T:
-        """The object, or as it was: a PodView or a PriorityClass. BadReviewError names a field that does not fit."""
+        """The object, or as it was: a PodView or a PriorityClass. BadReviewError names a field that does not fit.
+
+        As it was it is empty, if the review does not say.
+        """
+        if old and not self.has_old:
+            return type_()
         view: T | None = self._views.get((type_, old))
         if view is None:
             raw, field = (self._old, "oldObject") if old else (self._object, "object")
             view = self._views[type_, old] = self._read(_TYPED[type_], raw, field)
         return view
 
-    def as_created(self, obj: dict[str, Any], resource: str) -> "Review":
+    def as_created(self, obj: Json, resource: str) -> "Review":
         """The review of what is made of a template in this one's object. BadReviewError names a field that is wrong."""
         try:
             view = msgspec.convert(obj, PodView)
@@ -209,7 +236,7 @@ class Review:
         vars(made).update(more, operation="CREATE", resource=resource, has_old=False)
         return made
 
-    def _whole(self, raw: msgspec.Raw, field: str) -> dict[str, Any]:
+    def _whole(self, raw: msgspec.Raw, field: str) -> Json:
         decoded = self._read(_json, raw, field)
         if not isinstance(decoded, dict):
             raise BadReviewError(f"request.{field} is not an object", uid=self.uid)
@@ -222,7 +249,7 @@ class Review:
             raise _unreadable(f"request.{field}", error, self.uid) from None
 
 
-def enveloped(request: Any) -> dict[str, Any]:
+def enveloped(request: Any) -> Json:
     """The AdmissionReview of an AdmissionRequest, its keys in the order of an API server."""
     return {"kind": "AdmissionReview", "apiVersion": API_VERSION, "request": request}
 
@@ -272,7 +299,9 @@ def _unreadable(what: str, error: Exception, uid: str) -> BadReviewError:
     return BadReviewError(f"{what}: {bounded(str(error).replace('`$', '`'))}", uid=uid)
 
 
-Operation = dict[str, Any]
+_VIOLATED = ("rule", "warned", "wouldDeny", "excepted")
+"""Those that refuse the request, warn, would refuse it (on trial under `audit`), and have an exception."""
+Operation = Json
 """One operation of a JSON Patch: `op` (add, replace or remove), `path`, and `value` unless it removes."""
 
 
@@ -281,8 +310,7 @@ class Answer(msgspec.Struct, kw_only=True):
 
     `code` other than 200 says that there is no verdict, and `message` why. `unsure` names the objects, as
     (resource, name), that the answer hinges on and that the cache may not know in their newest form: look them up
-    live and review again before this answer is given. The ids of rules that are violated are in one of `rules`
-    (these refuse the request), `warned`, `would_deny` (on trial under `audit`) and `excepted`, each once.
+    live and review again before this answer is given.
     """
 
     code: int = 200
@@ -294,22 +322,20 @@ class Answer(msgspec.Struct, kw_only=True):
     unsure: set[tuple[str, str]] = set()
     refusals: list[str] = []
     """Why the rules refuse the request, for its author."""
-    rules: list[str] = []
-    warned: list[str] = []
-    would_deny: list[str] = []
-    excepted: list[str] = []
+    ids: dict[str, dict[str, None]] = msgspec.field(default_factory=lambda: {field: {} for field in _VIOLATED})
+    """The ids of rules that are violated, by the field of the log line."""
 
     @property
     def allowed(self) -> bool:
         """Whether the request passes."""
-        return self.code == 200 and not self.rules
+        return self.code == 200 and not self.refusals
 
     @property
     def verdict(self) -> str:
         """`allowed`, `patched`, `denied` or `error`, as metrics and logs count it."""
         if self.code != 200:
             return "error"
-        if self.rules:
+        if self.refusals:
             return "denied"
         return "patched" if self.patch else "allowed"
 
@@ -320,17 +346,16 @@ class Answer(msgspec.Struct, kw_only=True):
             self.verdicts.append(verdict)
             if verdict.outcome == "allow":
                 continue
+            how, texts = "wouldDeny", silent
             if verdict.denies:
-                rules, texts = self.rules, self.refusals
-            elif verdict.outcome == "excepted":
-                rules, texts = self.excepted, self.warnings if verdict.warns else []
+                how, texts = "rule", self.refusals
             elif verdict.warns:
-                rules, texts = self.warned, self.warnings
-            else:
-                rules, texts = self.would_deny, silent
-            if verdict.id not in rules:
-                rules.append(verdict.id)
-            texts.append(say(verdict))
+                how, texts = "warned", self.warnings
+            if verdict.outcome == "excepted":
+                how = "excepted"
+            self.ids[how][verdict.id] = None
+            if how != "excepted" or verdict.warns:
+                texts.append(say(verdict))
         if silent:
             self.audit["would-deny"] = "; ".join(silent)
 
@@ -341,4 +366,6 @@ class Answer(msgspec.Struct, kw_only=True):
 
 def say(verdict: Verdict) -> str:
     """The text of a verdict, which names its rule."""
-    return verdict.message if verdict.id in verdict.message else f"rule {verdict.id}: {verdict.message}"
+    if verdict.id in verdict.message:
+        return verdict.message
+    return f"rule {verdict.id}: {verdict.message}"

@@ -15,14 +15,13 @@ from typing import Any
 import msgspec
 
 from webhook.admission.context import CLASSES, LONGEST_NAME, POD_GROUPS, Context
-from webhook.admission.mutating import MIRROR
-from webhook.admission.resolving import NEVER, PREEMPT, disagreement, global_default, owned, policy_of, resolve
-from webhook.admission.review import Answer, MetadataView, PodSpecView, PodView, Review
+from webhook.admission.mutating import MIRROR, carried
+from webhook.admission.resolving import NEVER, PREEMPT, global_default, policy_of, resolve, written
+from webhook.admission.review import Answer, Json, MetadataView, PodSpecView, PodView, Review
 from webhook.kube.bounded import bounded
 from webhook.kube.objects.cluster_scoped import PriorityClass
 from webhook.kube.objects.meta import LabelSelector
-from webhook.kube.pods import template_of
-from webhook.kube.priority_classes import speaking
+from webhook.kube.pods import speaking, template_of
 from webhook.kube.selectors import SelectorError, label_matcher
 from webhook.policy.evaluation.request import CONTROLLER, GROUPS, PolicyRequest, part
 from webhook.policy.evaluation.rules import without_name
@@ -40,6 +39,10 @@ ON_NEW_PODS = {
         "annotation {} is giveway's record of what it gave a pod; a mirror pod gets nothing: leave it out",
     ),
 }
+NEVER_RESOLVED = (
+    "spec.priority and spec.preemptionPolicy were never filled in: the pod passed neither the Priority plugin nor"
+    " giveway's mutating webhook. Try again; if that does not help, check the MutatingWebhookConfiguration"
+)
 OWN_RECORD = "annotation {} is giveway's own record: on a pod that exists only {} changes it; {}"
 MARK_STAYS = f"label {MARK} says that giveway preempts for this pod; it is set at creation and stays as it is"
 UNMARKED = f"no label {MARK}: {MANAGED}, so nothing preempts for this pod"
@@ -56,7 +59,7 @@ def validate_pod(context: Context, review: Review, answer: Answer) -> None:
     until it is gone, they decide about other pods, too.
     """
     pod = review.typed(PodView)
-    going = pod.metadata is not None and bool(pod.metadata.deletion_timestamp)
+    going = bool(pod.metadata.deletion_timestamp)
     if review.operation == "CREATE":
         if not going:
             _validate_new(context, review, pod, answer)
@@ -64,22 +67,22 @@ def validate_pod(context: Context, review: Review, answer: Answer) -> None:
         validate_status(context, review, answer)
     elif review.has_old:
         old = review.typed(PodView, old=True)
-        now, before = pod.spec or PodSpecView(), old.spec or PodSpecView()
-        controlled = pod.metadata is not None and pod.metadata.has_controller
-        for field, value, was in (
-            ("priorityClassName", now.priority_class_name or None, before.priority_class_name or None),
-            ("priority", now.priority, before.priority),
-            ("preemptionPolicy", now.preemption_policy, before.preemption_policy),
-        ):
-            if value != was:
-                shown = tuple("absent" if item is None else bounded(str(item)) for item in (was, value))
-                instead = "change the pod template" if controlled else "make a new pod"
-                answer.deny(
-                    "priority-immutable",
-                    f"spec.{field} of a pod cannot change (now {shown[0]}, requested {shown[1]}); {instead} instead",
-                )
-        _check_changes(context, review, pod.metadata, old.metadata, answer)
-        answer.add(context.engine.judge(_change_request(context, review, pod, old), context.trace))
+        instead = "change the pod template" if pod.metadata.has_controller else "make a new pod"
+        before = carried(old.spec)
+        for field, value in carried(pod.spec).items():
+            was = before[field]
+            if value == was or (field == "priorityClassName" and not (value or was)):
+                continue
+            changes = f"now {_shown(was)}, requested {_shown(value)}"
+            text = f"spec.{field} of a pod cannot change ({changes}); {instead} instead"
+            answer.deny("priority-immutable", text)
+        _check_changes(context, review, pod.metadata, old.sent_metadata, answer)
+        request = _change_request(context, review, pod, old)
+        answer.add(context.engine.judge(request, context.trace))
+
+
+def _shown(value: Any) -> str:
+    return "absent" if value is None else bounded(str(value))
 
 
 def validate_priority(context: Context, review: Review, answer: Answer) -> None:
@@ -93,7 +96,7 @@ def validate_priority(context: Context, review: Review, answer: Answer) -> None:
 
 def check_class(context: Context, review: Review, answer: Answer) -> PriorityClass | None:
     """Refuse a class that does not exist, and a priority that is not that of the class; give the class if it speaks."""
-    spec = review.typed(PodView).spec or PodSpecView()
+    spec = review.typed(PodView).spec
     name = spec.priority_class_name or ""
     named = context.lookup.priority_class(name) if name else None
     if name and named is None:
@@ -102,55 +105,53 @@ def check_class(context: Context, review: Review, answer: Answer) -> PriorityCla
         answer.deny("class-exists", f"{text}; `kubectl get priorityclasses` lists those that exist")
         return None
     expected = named or global_default(context)
-    value, policy = (expected.value, policy_of(expected)) if expected else (0, PREEMPT)
-    if disagreement(spec, value, policy):
-        source = "a pod without a PriorityClass"
+    value, policy, source = 0, PREEMPT, "a pod without a PriorityClass"
+    if expected:
+        value, policy = expected.value, policy_of(expected)
+        source = f"{'' if named else 'the default '}PriorityClass {expected.metadata.name}"
+    for rule, field, now, right in (
+        ("priority-agrees", "priority", spec.priority, value),
+        ("preemption-policy-agrees", "preemptionPolicy", spec.preemption_policy, policy),
+    ):
+        if now is None or now == right:
+            continue
+        instead = f"leave spec.{field} out, it is filled in"
         if expected:
             answer.unsure.add((CLASSES, expected.metadata.name))
-            source = f"{'' if named else 'the default '}PriorityClass {expected.metadata.name}"
-        written = list(owned(review, "spec"))
-        for rule, field, now, right in (
-            ("priority-agrees", "priority", spec.priority, value),
-            ("preemption-policy-agrees", "preemptionPolicy", spec.preemption_policy, policy),
-        ):
-            if now is None or now == right:
-                continue
-            instead = f"leave spec.{field} out, it is filled in"
-            if written and not any(f"f:{field}" in fields for fields in written):
-                instead = "nobody wrote it, so the class was made again at the same time: try again"
-            elif expected is None:
-                instead = f"name a PriorityClass that has it, or {instead}"
-            answer.deny(rule, f"spec.{field} is {bounded(str(now))}, but {source} has {right}; {instead}")
+        else:
+            instead = f"name a PriorityClass that has it, or {instead}"
+        if written(review, "spec", field) is False:
+            instead = "nobody wrote it, so the class was made again at the same time: try again"
+        text = f"spec.{field} is {bounded(str(now))}, but {source} has {right}"
+        answer.deny(rule, f"{text}; {instead}")
     return named if spec.priority is None else speaking(named, spec.priority)
 
 
 def _validate_new(context: Context, review: Review, pod: PodView, answer: Answer) -> None:
     """Judge a new pod: its class, its priority, its mark, and then what the policies say."""
-    meta, spec = pod.metadata or MetadataView(), pod.spec or PodSpecView()
-    mirror, static = MIRROR in (meta.annotations or {}), _shows_static_pod(review)
+    meta, spec = pod.metadata, pod.spec
+    mirror, static = MIRROR in meta.annotations, _shows_static_pod(review)
     name = spec.priority_class_name or ""
     named = None if static else check_class(context, review, answer)
-    if answer.allowed and not mirror and (spec.priority is None or spec.preemption_policy is None):
-        answer.deny(
-            "priority-resolved",
-            "spec.priority and spec.preemptionPolicy were never filled in: the pod passed neither the Priority plugin"
-            " nor giveway's mutating webhook. Try again; if that does not help, check the MutatingWebhookConfiguration",
-        )
+    resolved = spec.priority is not None and spec.preemption_policy is not None
+    if answer.allowed and not mirror and not resolved:
+        answer.deny("priority-resolved", NEVER_RESOLVED)
     if not static:
         check_group(context, review.namespace, spec, spec.priority, answer)
         if any(owner.controller and owner.kind == "Node" for owner in meta.owner_references or ()):
             answer.deny("static-pods", OF_A_NODE)
-    managed = named is not None and named.preemption_policy == NEVER and context.managed(name) is not None
+    managed = False
+    if named is not None and named.preemption_policy == NEVER:
+        managed = context.managed(name) is not None
     _check_mark(answer, meta, name, managed=managed)
-    if managed and MARK not in (meta.labels or {}) and not mirror:
+    if managed and MARK not in meta.labels and not mirror:
         answer.warnings.append(UNMARKED)
     # If mutation was asked, it has taken away what the reconciler writes, and replaced its own but on mirror pods
     for key, text in ON_NEW_PODS.items():
-        if key in (meta.annotations or {}) and (mirror or key in RECONCILER_ANNOTATIONS):
+        if key in meta.annotations and (mirror or key in RECONCILER_ANNOTATIONS):
             answer.deny(_OWN_RULE, text.format(key))
-    if static:
-        return
-    judge(context, context.pod_request(review, pod), spec, named, answer)
+    if not static:
+        judge(context, context.pod_request(review, pod), spec, named, answer)
 
 
 def _shows_static_pod(review: Review) -> bool:
@@ -159,16 +160,13 @@ def _shows_static_pod(review: Review) -> bool:
     Its containers run whether or not the API has the pod, and only a pod in the API is counted on the node.
     """
     pod, user = review.typed(PodView), review.user
-    meta, spec = pod.metadata or MetadataView(), pod.spec or PodSpecView()
     node = user.username.removeprefix(NODE_USER)
-    owner = next((row for row in meta.owner_references or () if row.controller), None)
-    return (
-        MIRROR in (meta.annotations or {})
-        and NODE_GROUP in user.groups
-        and f"{NODE_USER}{node}" == user.username
-        and owner is not None
-        and ("Node", node, node) == (owner.kind, owner.name, spec.node_name)
-    )
+    if MIRROR not in pod.metadata.annotations or NODE_GROUP not in user.groups:
+        return False
+    owner = next((row for row in pod.metadata.owner_references or () if row.controller), None)
+    if owner is None or user.username != f"{NODE_USER}{node}":
+        return False
+    return ("Node", node, node) == (owner.kind, owner.name, pod.spec.node_name)
 
 
 def validate_workload(context: Context, review: Review, answer: Answer) -> None:
@@ -184,7 +182,7 @@ def validate_workload(context: Context, review: Review, answer: Answer) -> None:
         return
     made = review.as_created(template, "pods")
     pod = made.typed(PodView)
-    meta, spec = pod.metadata or MetadataView(), pod.spec or PodSpecView()
+    meta, spec = pod.metadata, pod.spec
     resolution = resolve(context, spec, _by_controller(context.request(made)), made, answer)
     if resolution.settled:
         view = msgspec.structs.replace(spec, preemption_policy=resolution.preemption_policy)
@@ -193,7 +191,7 @@ def validate_workload(context: Context, review: Review, answer: Answer) -> None:
         check_class(context, made, answer)
     _check_mark(answer, meta, resolution.name, managed=resolution.managed)
     if resolution.managed:
-        _check_selector(answer, data, meta.labels or {})
+        _check_selector(answer, data, meta.labels)
     request = context.request(review)
     judge(context, request, spec, resolution.priority_class, answer)
     if answer.allowed:
@@ -204,38 +202,42 @@ def judge(
     context: Context, request: PolicyRequest, spec: PodSpecView, named: PriorityClass | None, answer: Answer
 ) -> None:
     """Add what the policies say of a request with this class, and with its own priority, else that of the class."""
-    request.priority_class = named
-    request.priority = spec.priority if spec.priority is not None else (named.value if named else 0)
+    request.priority_class, request.priority = named, spec.priority
+    if request.priority is None:
+        request.priority = named.value if named else 0
     answer.add(context.engine.judge(request, context.trace))
 
 
 def warn_of_controllers(context: Context, request: PolicyRequest, made: str, answer: Answer) -> None:
     """Tell the author of a template which rule will refuse what controllers make of it."""
-    for verdict in context.engine.judge(_by_controller(request)) if context.engine.asks_who else ():
+    verdicts = context.engine.judge(_by_controller(request)) if context.engine.asks_who else ()
+    for verdict in verdicts:
         if verdict.denies:
-            text = without_name(verdict.id, verdict.message)
-            answer.warnings.append(f"a controller makes the {made}, and rule {verdict.id} will refuse them: {text}")
+            refusal = f"rule {verdict.id} will refuse them: {without_name(verdict.id, verdict.message)}"
+            answer.warnings.append(f"a controller makes the {made}, and {refusal}")
 
 
 def _by_controller(request: PolicyRequest) -> PolicyRequest:
     """The request as a controller makes it: what the pods of a workload will meet, whoever its author is."""
     raw = request.raw
     if raw:
-        raw = {**raw, "userInfo": {"username": CONTROLLER.username, "groups": list(CONTROLLER.groups)}}
+        who = {"username": CONTROLLER.username, "groups": list(CONTROLLER.groups)}
+        raw = {**raw, "userInfo": who}
     return msgspec.structs.replace(request, user=CONTROLLER, raw=raw)
 
 
 def validate_group(context: Context, review: Review, answer: Answer) -> None:
     """Judge a PodGroup as it would be stored. An update is judged in the same way: what it names cannot change."""
-    group = review.typed(PodView)
-    if group.metadata is None or not group.metadata.deletion_timestamp:
+    if not review.typed(PodView).metadata.deletion_timestamp:
         _judge_group(context, review.as_created(review.object, GROUPS), answer)
 
 
 def validate_group_templates(context: Context, review: Review, answer: Answer) -> None:
     """Judge the groups that a Workload describes, so that its author reads the message; they are judged again."""
     metadata = part(review.object, "metadata")
-    for template in () if metadata.get("deletionTimestamp") else _templates(review.object.get("spec")):
+    if metadata.get("deletionTimestamp"):
+        return
+    for template in _templates(review.object.get("spec")):
         group = {"metadata": metadata, "spec": template}
         request = _judge_group(context, review.as_created(group, GROUPS), answer)
         if answer.allowed:
@@ -243,16 +245,18 @@ def validate_group_templates(context: Context, review: Review, answer: Answer) -
 
 
 def _judge_group(context: Context, group: Review, answer: Answer) -> PolicyRequest:
-    spec, request = group.typed(PodView).spec or PodSpecView(), context.request(group)
-    judge(context, request, spec, check_class(context, group, answer), answer)
+    request, named = context.request(group), check_class(context, group, answer)
+    judge(context, request, group.typed(PodView).spec, named, answer)
     return request
 
 
-def _templates(spec: Any) -> Iterator[dict[str, Any]]:
+def _templates(spec: Any) -> Iterator[Json]:
     """Every mapping below that names a class or a priority: where a version keeps its templates is its own affair."""
-    if isinstance(spec, dict) and ("priorityClassName" in spec or "priority" in spec):
-        yield spec
-    for below in spec.values() if isinstance(spec, dict) else spec if isinstance(spec, list) else ():
+    if isinstance(spec, dict):
+        if "priorityClassName" in spec or "priority" in spec:
+            yield spec
+        spec = list(spec.values())
+    for below in spec if isinstance(spec, list) else ():
         yield from _templates(below)
 
 
@@ -267,21 +271,20 @@ def check_group(context: Context, namespace: str, spec: PodSpecView, priority: i
         return
     asked = POD_GROUPS, f"{namespace}/{name}"
     group = context.lookup.pod_group(asked[1])
-    theirs = (group and group.spec) or PodSpecView()
-    class_name = theirs.priority_class_name or ""
-    whose = f"PodGroup {name} has {theirs.priority}" + (f" (PriorityClass {class_name})" if class_name else "")
     if group is None:
         answer.unsure.add(asked)
-    elif theirs.priority is not None and priority not in (None, theirs.priority):
+        return
+    theirs, class_name = group.spec.priority, group.spec.priority_class_name
+    if theirs is None:
+        return
+    whose = f"PodGroup {name} has {theirs}" + (f" (PriorityClass {class_name})" if class_name else "")
+    if priority not in (None, theirs):
         answer.unsure.add(asked)
         text = f"the pod has priority {priority}, but its {whose}, which counts for all pods of the group"
         answer.deny("group-priority", f"{text}; give both the same PriorityClass")
-    elif (
-        theirs.priority is not None
-        and spec.preemption_policy not in (None, NEVER)
-        and context.managed(class_name) is not None
-        and speaking(context.lookup.priority_class(class_name), theirs.priority)
-    ):
+    elif spec.preemption_policy not in (None, NEVER) and context.managed(class_name) is not None:
+        if not speaking(context.lookup.priority_class(class_name), theirs):
+            return
         answer.unsure.add(asked)
         policy = f"a pod of it with preemptionPolicy {spec.preemption_policy}"
         text = f"the {whose}, for which giveway preempts; {policy} would let kube-scheduler preempt for the group"
@@ -293,7 +296,7 @@ def validate_status(context: Context, review: Review, answer: Answer) -> None:
     if review.operation != "UPDATE" or not review.has_old:
         return
     pod, old = review.typed(PodView), review.typed(PodView, old=True)
-    _check_changes(context, review, pod.metadata, old.metadata, answer)
+    _check_changes(context, review, pod.metadata, old.sent_metadata, answer)
     answer.add(context.engine.judge_annotations(_change_request(context, review, pod, old)))
 
 
@@ -304,55 +307,55 @@ def validate_binding(context: Context, review: Review, answer: Answer) -> None:
     """
     if review.operation != "CREATE":
         return
-    binding: PodView = review.typed(PodView)
-    meta = binding.metadata or MetadataView()
+    meta = review.typed(PodView).metadata
     _check_changes(context, review, meta, None, answer)
-    data = {"metadata": {"name": review.name or meta.name, "annotations": meta.annotations}}
-    request = context.request(review, data, {"metadata": {}})
+    named = {"name": review.name or meta.name, "annotations": meta.sent_annotations}
+    request = context.request(review, {"metadata": named}, {"metadata": {}})
     change = msgspec.structs.replace(request, operation="UPDATE", resource="pods", labels_known=False)
     answer.add(context.engine.judge_annotations(change))
 
 
 def _change_request(context: Context, review: Review, pod: PodView, old: PodView) -> PolicyRequest:
     """The request for an UPDATE of a pod: its priority is the one it was created with."""
-    spec = pod.spec or PodSpecView()
-    request = context.pod_request(review, pod, old)
+    spec, request = pod.spec, context.pod_request(review, pod, old)
     if spec.priority_class_name:
-        request.priority_class = speaking(context.lookup.priority_class(spec.priority_class_name), spec.priority)
+        named = context.lookup.priority_class(spec.priority_class_name)
+        request.priority_class = speaking(named, spec.priority)
     request.priority = spec.priority
     return request
 
 
 def _check_changes(
-    context: Context, review: Review, now: MetadataView | None, before: MetadataView | None, answer: Answer
+    context: Context, review: Review, new: MetadataView, before: MetadataView | None, answer: Answer
 ) -> None:
     """Refuse a change of giveway's own annotations or of the mark by anybody but the reconciler."""
     if review.user.username == context.reconciler:
         return
-    new, old, instead = now or MetadataView(), before or MetadataView(), AS_IT_IS[before is not None]
+    old, instead = before or MetadataView(), AS_IT_IS[before is not None]
     for key in OWN_ANNOTATIONS:
-        if (new.annotations or {}).get(key) != (old.annotations or {}).get(key):
+        if new.annotations.get(key) != old.annotations.get(key):
             answer.deny(_OWN_RULE, OWN_RECORD.format(key, context.reconciler, instead))
-    mark, was = (new.labels or {}).get(MARK), (old.labels or {}).get(MARK)
+    mark, was = new.labels.get(MARK), old.labels.get(MARK)
     if mark != was:
         states = f"now {bounded(was or 'absent')}, requested {bounded(mark or 'absent')}"
         answer.deny("mark", f"{MARK_STAYS} ({states}); {instead}")
 
 
 def _check_mark(answer: Answer, meta: MetadataView, name: str, *, managed: bool) -> None:
-    mark = (meta.labels or {}).get(MARK)
+    mark = meta.labels.get(MARK)
     if mark is None or (managed and mark == MANAGED):
         return
+    text = f"label {MARK} is giveway's own mark and no PriorityClass is named: leave the label out"
     if managed:
         only = f"its only value is {MANAGED!r}, and giveway sets it by itself"
         text = f"label {MARK} is {bounded(mark)!r}; {only}: leave it out"
-    else:
-        whose = f"PriorityClass {bounded(name)} is not one that it manages" if name else "no PriorityClass is named"
+    elif name:
+        whose = f"PriorityClass {bounded(name)} is not one that it manages"
         text = f"label {MARK} is giveway's own mark and {whose}: leave the label out"
     answer.deny("mark", text)
 
 
-def _check_selector(answer: Answer, workload: dict[str, Any], labels: dict[str, str]) -> None:
+def _check_selector(answer: Answer, workload: Json, labels: dict[str, str]) -> None:
     """Refuse a selector that loses the pods of the template with the mark: the workload would make them without end."""
     try:
         selects = label_matcher(msgspec.convert(workload["spec"]["selector"], LabelSelector))

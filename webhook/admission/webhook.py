@@ -12,7 +12,7 @@ import msgspec
 
 from webhook.admission import classes, configmaps, mutating, validating
 from webhook.admission.context import NAMESPACES, Context
-from webhook.admission.review import API_VERSION, Answer, BadReviewError, Review, decode, enveloped
+from webhook.admission.review import API_VERSION, Answer, BadReviewError, Json, Review, decode, enveloped
 from webhook.kube.bounded import bounded
 from webhook.kube.pods import WORKLOADS
 from webhook.policy.cel.program import AllowanceError
@@ -53,7 +53,6 @@ RESOURCES: dict[str, tuple[str, str]] = {
     **{workload.kind: resource for resource, workload in WORKLOADS.items()},
 }
 """Kind to group and plural of what the webhook judges."""
-Json = dict[str, Any]
 _REASONS = {
     400: "BadRequest",
     403: "Forbidden",
@@ -83,11 +82,6 @@ class Reviewed(msgspec.Struct, kw_only=True):
     uid: str = ""
     asked: Review | None = None
     error: Exception | None = None
-
-    @property
-    def code(self) -> int:
-        """The HTTP status to answer with."""
-        return self.answer.code
 
 
 def review(context: Context, phase: Phase, body: bytes) -> Reviewed:
@@ -187,9 +181,10 @@ def _dispatch(context: Context, phase: Phase, asked: Review) -> Answer:
 def _reviewed(uid: str, answer: Answer, asked: Review | None = None, error: Exception | None = None) -> Reviewed:
     """The answer with the AdmissionReview to send: JSON, with just the fields that say something."""
     code, message, audit = answer.code, answer.message, answer.audit
-    if answer.rules:
-        code, message, audit = 403, "; ".join(answer.refusals), {**audit, "denied-by": ",".join(answer.rules)}
-    response: dict[str, Any] = {"uid": uid, "allowed": code == 200}
+    if answer.refusals:
+        code, message = 403, "; ".join(answer.refusals)
+        audit = {**audit, "denied-by": ",".join(answer.ids["rule"])}
+    response: Json = {"uid": uid, "allowed": code == 200}
     if code != 200:
         response["status"] = {"code": code, "reason": _REASONS[code], "message": bounded(message, _MESSAGE_LENGTH)}
     elif answer.patch:

@@ -97,7 +97,7 @@ def _answer(files: tuple[Path, ...], policies: Path, objects: tuple[Path, ...], 
         click.echo(msgspec.json.format(reviewed.body, indent=2))
         if trace is not None:
             print_trace(phase, reviewed, trace)
-        codes.append(reviewed.code)
+        codes.append(reviewed.answer.code)
     return UNUSABLE if any(code != 200 for code in codes) else 0
 
 

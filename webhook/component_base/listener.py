@@ -25,9 +25,9 @@ def bind(address: str, port: int, option: str = "") -> socket.socket:
     """
     if address == "::" and not socket.has_dualstack_ipv6():
         address = "0.0.0.0"  # noqa: S104 - every address that there is
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    family, both = socket.AF_INET6 if ":" in address else socket.AF_INET, address == "::"
     try:
-        return socket.create_server((address, port), family=family, dualstack_ipv6=address == "::", backlog=1024)
+        return socket.create_server((address, port), family=family, dualstack_ipv6=both, backlog=1024)
     except OSError as error:
         why = os.strerror(error.errno) if error.errno else str(error)
         other = f"; {option} names another" if option else ""
@@ -52,7 +52,8 @@ class Acceptor:
         while True:
             connection = None
             number += 1
-            if number % _AT_A_TIME == 0:  # accepting does not wait while connections come, so it would never let go
+            # Accepting does not wait while connections come, so it would never let go
+            if number % _AT_A_TIME == 0:
                 await asyncio.sleep(0)
             try:
                 connection, _ = await loop.sock_accept(self.socket)

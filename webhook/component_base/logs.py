@@ -98,10 +98,8 @@ def _bounded(line: Line) -> bytes:
             fields = msgspec.json.decode(encoded)
             for key, value in fields.items():
                 if isinstance(value, str):
-                    fields[key] = bounded(
-                        value,
-                        _LONGEST_ACCOUNT if key in _ACCOUNTS else _LONGEST_TEXT,
-                    )
+                    most = _LONGEST_ACCOUNT if key in _ACCOUNTS else _LONGEST_TEXT
+                    fields[key] = bounded(value, most)
             encoded = _json_line(fields)
         if len(encoded) <= _LONGEST_LINE:
             return encoded
@@ -118,7 +116,9 @@ def _json_line(line: Line) -> bytes:
 
 def visible(text: str) -> str:
     """Without control characters, line ends, direction marks and whatever else moves the cursor: these are escaped."""
-    return text if text.isprintable() else "".join(char if char.isprintable() else _escape(char) for char in text)
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else _escape(char) for char in text)
 
 
 def _escape(char: str) -> str:

@@ -53,10 +53,10 @@ def probes(
         ready = all(check.ok for check in failing)
         if ready and "verbose" not in request.query:
             return web.Response(text="ok\n")
-        lines = [
-            f"[{'+' if row.ok else '-'}]{row.name} {'ok' if row.ok else 'failed'}{row.note and ': '}{row.note}"
-            for row in failing
-        ]
+        lines = []
+        for row in failing:
+            how = f"[+]{row.name} ok" if row.ok else f"[-]{row.name} failed"
+            lines.append(f"{how}: {row.note}" if row.note else how)
         text = "\n".join([*lines, f"readyz check {'passed' if ready else 'failed'}", ""])
         return web.Response(status=200 if ready else 503, text=text)
 
@@ -64,9 +64,8 @@ def probes(
         return web.Response(body=exposition(), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     app = web.Application()
-    app.add_routes(
-        [web.get("/healthz", healthz), web.get("/readyz", readyz), web.get("/metrics", metrics)],
-    )
+    for path, handler in {"/healthz": healthz, "/readyz": readyz, "/metrics": metrics}.items():
+        app.router.add_get(path, handler)
     return app
 
 
@@ -80,10 +79,8 @@ async def plain_port(app: web.Application, address: str, port: int, *, option: s
     await runner.setup()
     try:
         with bind(address, port, option) as sock:
-            listening = await asyncio.get_running_loop().create_server(
-                partial(_connection, runner),
-                sock=sock,
-            )
+            loop, connect = asyncio.get_running_loop(), partial(_connection, runner)
+            listening = await loop.create_server(connect, sock=sock)
             try:
                 yield sock.getsockname()[1]
             finally:

@@ -10,6 +10,7 @@ from webhook.kube.backoff import Backoff
 
 log = logging.getLogger(__name__)
 
+_RETURNED = "it returned, although it is meant to run until the process ends"
 _STEADY = 60.0
 """Seconds after which a task that still runs counts as healthy again; longer than the longest back-off."""
 _TOLERATED = 8
@@ -46,10 +47,7 @@ class Supervisor:
             # A cancellation from within is an end of the work as any
             # other; one of this task is raised
             [end] = await asyncio.gather(work(), return_exceptions=True)
-            returned = RuntimeError(
-                "it returned, although it is meant to run until the process ends",
-            )
-            error = end if isinstance(end, BaseException) else returned
+            error = end if isinstance(end, BaseException) else RuntimeError(_RETURNED)
             task.forgive()
             task.running_since, task.error = math.inf, str(error) or type(error).__name__
             delay = task.next()
@@ -59,13 +57,12 @@ class Supervisor:
 
     def problem(self) -> str:
         """The tasks that cannot be kept running and why, for a liveness probe; empty if there are none."""
-        for task in self._tasks.values():
+        failing = []
+        for name, task in self._tasks.items():
             task.forgive()
-        return "; ".join(
-            f"task {name} ended {task.failures} times in a row: {task.error}"
-            for name, task in self._tasks.items()
-            if task.failures >= _TOLERATED
-        )
+            if task.failures >= _TOLERATED:
+                failing.append(f"task {name} ended {task.failures} times in a row: {task.error}")
+        return "; ".join(failing)
 
 
 async def cancelled(tasks: Collection[asyncio.Task[None]]) -> None:

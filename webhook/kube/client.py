@@ -127,8 +127,9 @@ class Client:
         """
         token, patience = "", _PATIENCE
         while True:
+            asked = {**query, "limit": limit, "continue": token}
             try:
-                page = await self._ask(Chunk, "GET", path, {**query, "limit": limit, "continue": token})
+                page = await self._ask(Chunk, "GET", path, asked)
             except ApiError as error:
                 if not (patience and (error.continue_token or error.status in _BUSY)):
                     raise
@@ -175,8 +176,8 @@ class Client:
         **query: Any,
     ) -> T:
         """PATCH an object; `apply` needs `fieldManager` in the query. The server's warnings are added to `warnings`."""
-        content_type = _PATCH_TYPES[kind]
-        return await self._ask(as_, "PATCH", path, query, body=body, content_type=content_type, warnings=warnings)
+        type_ = _PATCH_TYPES[kind]
+        return await self._ask(as_, "PATCH", path, query, body=body, content_type=type_, warnings=warnings)
 
     async def delete(self, path: str, body: Any = None, **query: Any) -> Json:
         """DELETE an object; `body` is its DeleteOptions (preconditions, gracePeriodSeconds)."""
@@ -189,7 +190,8 @@ class Client:
         try:
             return str(answer["status"]["userInfo"]["username"])
         except (KeyError, TypeError) as error:
-            raise ApiError(200, UNDECODABLE, f"SelfSubjectReview: the answer names no user: {error}") from error
+            text = f"SelfSubjectReview: the answer names no user: {error}"
+            raise ApiError(200, UNDECODABLE, text) from error
 
     async def watch(self, path: str, *, resource_version: str, **query: Any) -> AsyncGenerator[tuple[str, bytes], None]:
         """Follow a collection: (event type, object as raw JSON) until the server ends the stream.
@@ -227,4 +229,5 @@ def _decode(as_: type[T], answer: bytes | msgspec.Raw, method: str, path: str) -
     try:
         return msgspec.json.decode(answer, type=as_)
     except msgspec.DecodeError as error:
-        raise ApiError(200, UNDECODABLE, f"{method} {path}: the answer is not what was asked for: {error}") from error
+        text = f"{method} {path}: the answer is not what was asked for: {error}"
+        raise ApiError(200, UNDECODABLE, text) from error

@@ -23,6 +23,10 @@ log = logging.getLogger(__name__)
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _RENEW_AFTER = 60.0
 """Seconds after which credentials are looked at again, as in the `kubernetes` package."""
+_NO_CLUSTER = (
+    "no cluster is configured: give --kubeconfig FILE, set KUBECONFIG, write ~/.kube/config, or run in a pod with a"
+    " service account"
+)
 
 
 class ConfigError(ValueError):
@@ -54,7 +58,8 @@ class Endpoint:
     renewal: Callable[[bool], Awaitable[Credentials]] | None = None
 
     def __post_init__(self) -> None:
-        self.url, self.proxy = self.url.rstrip("/"), self.proxy or environment_proxy(self.url)
+        self.url = self.url.rstrip("/")
+        self.proxy = self.proxy or environment_proxy(self.url)
         self._renewed_at, self._lock = time.monotonic(), asyncio.Lock()
         self.tls: ssl.SSLContext | None = None
         if not self.url.startswith("https"):
@@ -85,7 +90,8 @@ class Endpoint:
                 try:
                     self.credentials = await self.renewal(force)
                     self._take_files()
-                except Exception as error:  # noqa: BLE001 - many kinds, as in discover; a file may be half written
+                # Many kinds, as in discover; a file may be half written
+                except Exception as error:  # noqa: BLE001
                     log.warning("the credentials for %s could not be read again: %s", self.url, error)
                 self._renewed_at = time.monotonic()
 
@@ -115,15 +121,14 @@ async def discover(kubeconfig: str | None = None) -> Endpoint:
 
 def _kubeconfig_paths(kubeconfig: str | None) -> str:
     """The kubeconfig files to read; empty in a pod that has none. Raises ConfigError."""
-    paths = kubeconfig or os.environ.get("KUBECONFIG") or ""
-    if not paths and (home := Path("~/.kube/config").expanduser()).is_file():
-        paths = str(home)
-    if not paths and not os.environ.get("KUBERNETES_SERVICE_HOST"):
-        raise ConfigError(
-            "no cluster is configured: give --kubeconfig FILE, set KUBECONFIG, write ~/.kube/config,"
-            " or run in a pod with a service account"
-        )
-    if paths and not any(Path(path).expanduser().is_file() for path in paths.split(os.pathsep) if path):
+    home = Path("~/.kube/config").expanduser()
+    paths = kubeconfig or os.environ.get("KUBECONFIG") or (str(home) if home.is_file() else "")
+    if not paths:
+        if not os.environ.get("KUBERNETES_SERVICE_HOST"):
+            raise ConfigError(_NO_CLUSTER)
+        return ""
+    files = (Path(path).expanduser() for path in paths.split(os.pathsep) if path)
+    if not any(file.is_file() for file in files):
         raise ConfigError(f"kubeconfig {paths}: there is no such file")
     return paths
 
@@ -147,16 +152,19 @@ async def _of_kubeconfig(paths: str) -> Endpoint:
         elif getattr(loader, "exec_plugin_expiry", None) is not None:
             await loader.load_from_exec_plugin()
             config.api_key["BearerToken"] = loader.token
-        authorization = (await config.auth_settings()).get("BearerToken", {}).get("value")
-        return Credentials(authorization, config.ssl_ca_cert, config.cert_file, config.key_file)
+        token = (await config.auth_settings()).get("BearerToken", {})
+        files = config.ssl_ca_cert, config.cert_file, config.key_file
+        return Credentials(token.get("value"), *files)
 
     first = await renewal(force=True)
-    return Endpoint(config.host, first, config.tls_server_name, config.proxy, not config.verify_ssl, renewal)
+    name, insecure = config.tls_server_name, not config.verify_ssl
+    return Endpoint(config.host, first, name, config.proxy, insecure, renewal)
 
 
 async def _of_service_account() -> Endpoint:
     """The service account that is mounted into this pod; its token is read again every minute."""
-    host, port = os.environ["KUBERNETES_SERVICE_HOST"], os.environ.get("KUBERNETES_SERVICE_PORT")
+    host = os.environ["KUBERNETES_SERVICE_HOST"]
+    port = os.environ.get("KUBERNETES_SERVICE_PORT")
     if not port:
         raise ConfigError("KUBERNETES_SERVICE_PORT is not set")
 
@@ -167,8 +175,8 @@ async def _of_service_account() -> Endpoint:
             raise ConfigError("its token is empty")
         return Credentials(f"Bearer {token}", str(SERVICE_ACCOUNT / "ca.crt"))
 
-    url = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
-    return Endpoint(url, await renewal(force=False), renewal=renewal)
+    host = f"[{host}]" if ":" in host else host
+    return Endpoint(f"https://{host}:{port}", await renewal(force=False), renewal=renewal)
 
 
 def environment_proxy(url: str) -> str | None:

@@ -164,7 +164,8 @@ class EventRecorder:
         """Whether one more series may wait; for an urgent one the oldest that is not urgent is dropped."""
         if len(self._waiting) < _WAITING:
             return True
-        victim = next((key for key, series in self._waiting.items() if not series.urgent), None) if urgent else None
+        victims = (key for key, series in self._waiting.items() if urgent and not series.urgent)
+        victim = next(victims, None)
         if victim is not None:
             self._drop(self._waiting.pop(victim).said["reason"])
         return victim is not None

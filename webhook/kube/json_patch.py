@@ -5,6 +5,8 @@ from typing import Any
 import jsonpatch
 import msgspec
 
+_REFUSED = (jsonpatch.JsonPatchException, jsonpatch.JsonPointerException, TypeError, AttributeError)
+
 
 class JsonPatchError(ValueError):
     """A patch that is malformed or does not fit the document; the text says why."""
@@ -22,5 +24,5 @@ def apply_json_patch(document: Any, operations: Any) -> Any:
     document, operations = msgspec.json.decode(msgspec.json.encode([document, operations]))
     try:
         return jsonpatch.apply_patch(document, operations, in_place=True)
-    except (jsonpatch.JsonPatchException, jsonpatch.JsonPointerException, TypeError, AttributeError) as error:
+    except _REFUSED as error:
         raise JsonPatchError(str(error)) from error

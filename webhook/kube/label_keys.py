@@ -5,12 +5,13 @@ spread). What stores new pods here (the embedded API server, the simulation) doe
 nothing left to merge.
 """
 
-from collections.abc import Iterable, Mapping
 from typing import Any
 
 Json = dict[str, Any]
 
 _SIDES = ("podAffinity", "podAntiAffinity")
+_KEYS = {"matchLabelKeys": "In", "mismatchLabelKeys": "NotIn"}
+"""A constraint of topology spread has the first only."""
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
@@ -19,20 +20,15 @@ def merge_label_keys(pod: Json) -> None:
     """Add what its label keys stand for to the selectors of a new pod, in place; a term without a selector stays."""
     spec, labels = pod.get("spec") or {}, (pod.get("metadata") or {}).get("labels") or {}
     affinity = spec.get("affinity") or {}
-    for side in filter(None, (affinity.get(name) for name in _SIDES)):
-        preferred = [row.get("podAffinityTerm") or {} for row in side.get(_PREFERRED) or ()]
-        for term in [*preferred, *(side.get(_REQUIRED) or ())]:
-            _merge(term, "In", term.get("matchLabelKeys") or (), labels)
-            _merge(term, "NotIn", term.get("mismatchLabelKeys") or (), labels)
-    for constraint in spec.get("topologySpreadConstraints") or ():
-        _merge(constraint, "In", constraint.get("matchLabelKeys") or (), labels)
-
-
-def _merge(term: Json, operator: str, keys: Iterable[str], labels: Mapping[str, str]) -> None:
-    selector = term.get("labelSelector")
-    rows = [{"key": key, "operator": operator, "values": [labels[key]]} for key in keys if key in labels]
-    if selector is not None and rows:
-        term["labelSelector"] = {
-            **selector,
-            "matchExpressions": [*(selector.get("matchExpressions") or ()), *rows],
-        }
+    terms = list(spec.get("topologySpreadConstraints") or ())
+    for side in filter(None, map(affinity.get, _SIDES)):
+        terms += side.get(_REQUIRED) or ()
+        terms += [row.get("podAffinityTerm") or {} for row in side.get(_PREFERRED) or ()]
+    for term in terms:
+        selector, rows = term.get("labelSelector"), []
+        for field, operator in _KEYS.items():
+            keys = (key for key in term.get(field) or () if key in labels)
+            rows += [{"key": key, "operator": operator, "values": [labels[key]]} for key in keys]
+        if selector is not None and rows:
+            present = selector.get("matchExpressions") or ()
+            term["labelSelector"] = {**selector, "matchExpressions": [*present, *rows]}

@@ -196,8 +196,11 @@ class LeaderElector:
             lease = await unless_absent(self._client.get(self._path, Lease))
         if lease is not None:
             self._observe(lease)
-        # 3. Take it, if it is this candidate's, nobody's, or has lapsed.
-        if not self._is_free():
+        # 3. Take it, if it is this candidate's, nobody's, or has lapsed. One that was deleted stays its holder's until
+        #    it would have lapsed: the holder does not know yet.
+        duration = self._observed.spec.lease_duration_seconds or self._lease_duration
+        lapsed = self._clock() > self._observed_at + duration
+        if self.holder not in {"", self.identity} and not lapsed:
             return False
         await self._write(lease, self.identity)
         return True
@@ -235,14 +238,3 @@ class LeaderElector:
         if lease.spec != self._observed.spec or self._observed_at == _NEVER:
             self._observed_at = self._clock()
         self._observed = lease
-
-    def _is_free(self) -> bool:
-        """Whether the lease as last seen is this candidate's, nobody's, or has lapsed.
-
-        A lease that was deleted stays its holder's until it would
-        have lapsed: the holder does not know yet.
-        """
-        if self.holder in {"", self.identity}:
-            return True
-        duration = self._observed.spec.lease_duration_seconds or self._lease_duration
-        return self._clock() > self._observed_at + duration

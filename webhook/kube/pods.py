@@ -1,14 +1,16 @@
 """Facts about pods and workloads that more than one package asks for. Pure.
 
-Has a pod ended, whose is it, where can it run; which kinds of workloads there are, and where each keeps its template.
+Has a pod ended, whose is it, where can it run, does its PriorityClass speak for it; which kinds of workloads there are,
+and where each keeps its template.
 """
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from webhook.kube.integers import integer
+from webhook.kube.objects.cluster_scoped import PriorityClass
 from webhook.kube.objects.meta import Condition, ObjectMeta, OwnerReference
 from webhook.kube.objects.pod import Pod, PodDisruptionBudgetStatus
+from webhook.kube.selectors import integer
 
 POD_DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 """Kubernetes' annotation of pods: which of them a ReplicaSet removes first, those of the lowest cost."""
@@ -40,8 +42,10 @@ def workload_of(pod: Pod) -> str:
     A ReplicaSet's pods count for the Deployment they carry the
     `pod-template-hash` of, so that a rollout's two ReplicaSets share one rate.
     """
-    owner = controller_of(pod.metadata)
-    return workload_name(owner.kind, owner.name, pod.metadata.namespace, pod.metadata.labels or {}) if owner else ""
+    meta, owner = pod.metadata, controller_of(pod.metadata)
+    if owner is None:
+        return ""
+    return workload_name(owner.kind, owner.name, meta.namespace, meta.labels or {})
 
 
 def workload_name(kind: str, name: str, namespace: str, labels: Mapping[str, str]) -> str:
@@ -57,7 +61,9 @@ def workload_name(kind: str, name: str, namespace: str, labels: Mapping[str, str
 def deletion_cost(annotations: Mapping[str, str]) -> int:
     """As Kubernetes reads it: an int32 without plus, or leading zeros but after a minus; anything else counts as 0."""
     text = annotations.get(POD_DELETION_COST, "0")
-    return (integer(text, 32) if text.startswith(tuple("-123456789")) else None) or 0
+    if text[:1] not in tuple("-123456789"):
+        return 0
+    return integer(text, 32) or 0
 
 
 class WorkloadKind(NamedTuple):
@@ -100,20 +106,41 @@ def resize_pending(pod: Pod) -> str:
 
     The condition's status is not read, as by kube-scheduler (`IsPodResizeInfeasible`).
     """
-    reasons = (condition.reason for condition in pod.status.conditions or () if condition.type == RESIZE_PENDING)
-    return next(reasons, "")
-
-
-def sync_failure(status: PodDisruptionBudgetStatus) -> Condition | None:
-    """The condition that says why a budget's pods cannot be counted, if they cannot; it allows nothing then."""
-    return next(
-        (condition for condition in status.conditions or () if condition.reason == SYNC_FAILED),
-        None,
-    )
+    pending = _resize_condition(pod)
+    return pending.reason if pending else ""
 
 
 def is_deferred(pod: Pod) -> bool:
     """Whether the pod is on a node and wants to grow, for which there is no room now."""
-    pending = (condition for condition in pod.status.conditions or () if condition.type == RESIZE_PENDING)
-    told = next(pending, None) if pod.spec.node_name else None
+    told = _resize_condition(pod) if pod.spec.node_name else None
     return told is not None and told.reason == "Deferred" and told.status != "False"
+
+
+def _resize_condition(pod: Pod) -> Condition | None:
+    conditions = pod.status.conditions or ()
+    return next((row for row in conditions if row.type == RESIZE_PENDING), None)
+
+
+def sync_failure(status: PodDisruptionBudgetStatus) -> Condition | None:
+    """The condition that says why a budget's pods cannot be counted, if they cannot; it allows nothing then."""
+    conditions = status.conditions or ()
+    return next((row for row in conditions if row.reason == SYNC_FAILED), None)
+
+
+def speaking(named: PriorityClass | None, priority: int | None) -> PriorityClass | None:
+    """The class of that name if it speaks for an object of this `spec.priority` (absent: 0), which is its value.
+
+    The name alone says nothing (docs/semantics.md C7): a class can be deleted and made again with another value and
+    other annotations, while its pods keep their priority.
+    """
+    if named is not None and named.value == (priority or 0):
+        return named
+    return None
+
+
+def silence(name: str, named: PriorityClass | None, priority: int | None) -> str:
+    """Why the class of this name, which is not `speaking`, says nothing of an object of this priority."""
+    if named is None:
+        return f"PriorityClass {name} does not exist"
+    values = f"its value is {named.value}, and the priority is {priority or 0}"
+    return f"PriorityClass {name} was made again: {values}"

@@ -46,9 +46,7 @@ class Resource:
         resource or missing for a namespaced object.
         """
         if namespace and not self.namespaced:
-            raise ValueError(
-                f"{self.plural} are cluster-wide; namespace {namespace!r} does not apply",
-            )
+            raise ValueError(f"{self.plural} are cluster-wide; namespace {namespace!r} does not apply")
         if name and self.namespaced and not namespace:
             raise ValueError(f"{self.plural} {name!r} needs a namespace")
         parts = ["apis", self.group, self.version] if self.group else ["api", self.version]
@@ -97,7 +95,7 @@ EVENT = Resource("events.k8s.io", "v1", "events", "Event")
 
 
 def _admission(kind: str) -> Resource:
-    plural = f"{kind.lower().removesuffix('y')}{'ies' if kind.endswith('y') else 's'}"
+    plural = f"{kind.lower()}s".replace("ys", "ies")
     return Resource("admissionregistration.k8s.io", "v1", plural, kind, namespaced=False)
 
 
@@ -112,4 +110,6 @@ VALIDATING_ADMISSION_POLICY_BINDING = _admission("ValidatingAdmissionPolicyBindi
 def minor_of(version: Mapping[str, Any]) -> int | None:
     """The minor version in the answer of `/version`, which some providers write as `32+`; None if there is none."""
     digits = _DIGITS.match(str(version.get("minor", "")))
-    return int(digits[0]) if digits and str(version.get("major", "1")) == "1" else None
+    if digits is None or str(version.get("major", "1")) != "1":
+        return None
+    return int(digits[0])

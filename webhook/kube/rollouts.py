@@ -15,12 +15,9 @@ def unready(deployment: Json, pods: Iterable[Json]) -> str:
     ready = min(status.get("updatedReplicas", 0), status.get("availableReplicas", 0)) if seen else 0
     if ready >= wanted:
         return ""
-    failures = [
-        condition.get("message", "")
-        for condition in status.get("conditions") or ()
-        if condition.get("type") == "ReplicaFailure" and condition.get("status") == "True"
-    ]
-    reasons = dict.fromkeys(filter(None, [*failures, *map(_reason, pods)]))
+    failing = [row for row in status.get("conditions") or () if row.get("type") == "ReplicaFailure"]
+    messages = [row.get("message", "") for row in failing if row.get("status") == "True"]
+    reasons = dict.fromkeys(filter(None, [*messages, *map(_reason, pods)]))
     text = f"{name}: {ready} of {wanted} pods are ready"
     return f"{text} ({'; '.join(reasons)})" if reasons else text
 
@@ -31,15 +28,14 @@ def _reason(pod: Json) -> str:
     for condition in status.get("conditions") or ():
         if condition["type"] == "PodScheduled" and condition["status"] == "False":
             return f"no node takes it: {condition.get('message', '')}"
-    for container in [
-        *(status.get("initContainerStatuses") or ()),
-        *(status.get("containerStatuses") or ()),
-    ]:
+    containers = [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
+    for container in containers:
         state = container.get("state") or {}
         held = state.get("waiting") or {}
-        if held.get("reason") not in (None, "ContainerCreating", "PodInitializing"):
-            return f"container {container['name']}: {held['reason']}: {held.get('message', '')}".rstrip(": ")
+        named, reason = f"container {container['name']}", held.get("reason")
+        if reason not in (None, "ContainerCreating", "PodInitializing"):
+            return f"{named}: {reason}: {held.get('message', '')}".rstrip(": ")
         ended = state.get("terminated") or {}
         if ended.get("exitCode"):
-            return f"container {container['name']} ended with exit code {ended['exitCode']}; see kubectl logs"
+            return f"{named} ended with exit code {ended['exitCode']}; see kubectl logs"
     return ""

@@ -8,7 +8,6 @@ a node selector term without any requirement selects nothing.
 import re
 from collections.abc import Callable, Iterable, Mapping
 
-from webhook.kube.integers import integer
 from webhook.kube.objects.meta import LabelSelector, Requirement
 from webhook.kube.objects.placement import NodeSelector, NodeSelectorTerm, Taint, Toleration
 
@@ -22,6 +21,7 @@ _PART = re.compile(
     r"(?:(?P<op>==|=|!=|>|<)\s*(?P<value>[-A-Za-z0-9_.]*)|(?P<set>\bin\b|\bnotin\b)\s*\((?P<values>[^()]*)\))?",
     re.ASCII,
 )
+_INTEGER = re.compile(r"[+-]?\d{1,63}", re.ASCII)
 _COMMA = re.compile(r",(?![^(]*\))")
 """A comma outside parentheses."""
 _OPERATORS = {"=": "In", "==": "In", "!=": "NotIn", ">": "Gt", "<": "Lt"}
@@ -55,9 +55,7 @@ def label_matcher(selector: LabelSelector | None) -> Matcher:
     rows = [Requirement(key=key, operator="In", values=[value]) for key, value in labels.items()]
     for row in selector.match_expressions or ():
         if row.operator in ("Gt", "Lt"):
-            raise SelectorError(
-                f"operator {row.operator!r} of key {row.key!r} is for node selectors only",
-            )
+            raise SelectorError(f"operator {row.operator!r} of key {row.key!r} is for node selectors only")
         rows.append(row)
     return _all_of([_check(row) for row in rows])
 
@@ -124,22 +122,28 @@ def _check(row: Requirement) -> Matcher:
             if bound is None:
                 raise SelectorError(f"operator {operator} of key {key!r} needs exactly one integer")
             sign = 1 if operator == "Gt" else -1
-            return lambda labels: (number := integer(labels.get(key, ""))) is not None and sign * (number - bound) > 0
-    raise SelectorError(
-        f"operator {operator!r} of key {key!r} is not In, NotIn, Exists, DoesNotExist, Gt or Lt",
-    )
+
+            def beyond(labels: Labels) -> bool:
+                number = integer(labels.get(key, ""))
+                return number is not None and sign * (number - bound) > 0
+
+            return beyond
+    raise SelectorError(f"operator {operator!r} of key {key!r} is not In, NotIn, Exists, DoesNotExist, Gt or Lt")
 
 
 def _term(term: NodeSelectorTerm) -> Callable[[str, Labels], bool]:
     expressions, fields = term.match_expressions or (), term.match_fields or ()
-    parses = all(
-        row.key == "metadata.name" and row.operator in ("In", "NotIn") and len(row.values or ()) == 1 for row in fields
-    ) and all(is_label_value(value) for row in expressions for value in row.values or ())
+    parses = bool(expressions or fields)
+    for row in fields:
+        of_name = row.key == "metadata.name" and row.operator in ("In", "NotIn")
+        parses = parses and of_name and len(row.values or ()) == 1
+    for row in expressions:
+        parses = parses and all(map(is_label_value, row.values or ()))
     try:
         by_labels, by_fields = (_all_of([_check(row) for row in rows]) for rows in (expressions, fields))
     except SelectorError:
         parses = False
-    if not (parses and (expressions or fields)):
+    if not parses:
         return lambda _name, _labels: False
     return lambda name, labels: by_labels(labels) and by_fields({"metadata.name": name})
 
@@ -159,3 +163,11 @@ def keep_off(taints: Iterable[Taint] | None, tolerations: Iterable[Toleration] |
     """Whether one of the taints keeps off who has these tolerations."""
     hard = (taint for taint in taints or () if taint.effect in ("NoSchedule", "NoExecute"))
     return any(not tolerates(tolerations, taint) for taint in hard)
+
+
+def integer(text: str, bits: int = 64) -> int | None:
+    """The number, as `strconv.ParseInt(text, 10, bits)` reads it; None for what is no number or beyond these bits."""
+    if not _INTEGER.fullmatch(text):
+        return None
+    number = int(text)
+    return number if -(2 ** (bits - 1)) <= number < 2 ** (bits - 1) else None

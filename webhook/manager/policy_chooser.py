@@ -136,8 +136,9 @@ class PolicyChooser:
         if self.unready() and not self.problem:
             return self.unready()
         policies = self.engine.policies
-        used = f"{len(policies.priority)} PriorityPolicies and {len(policies.preemption)} PreemptionPolicies in use"
-        return used + (f"; the files are not in use: {self.problem}" if self.problem else "")
+        priority, preemption = len(policies.priority), len(policies.preemption)
+        used = f"{priority} PriorityPolicies and {preemption} PreemptionPolicies in use"
+        return f"{used}; the files are not in use: {self.problem}" if self.problem else used
 
     async def _settle(self) -> None:
         """Use what is to be used now, and keep it."""
@@ -153,8 +154,9 @@ class PolicyChooser:
                     # another set meanwhile, it must be looked at
                     unchanged = in_force is not None and choice.texts == in_force.texts
                     there = unchanged and (self._kept.is_there or not choice.texts)
-                    given_up = removals(in_force.loaded.policies, choice.loaded.policies) if in_force else []
-                    if not there and not await self._kept.write(choice.texts, (removal.id for removal in given_up)):
+                    before = in_force.loaded.policies if in_force else Policies()
+                    given_up = (removal.id for removal in removals(before, choice.loaded.policies))
+                    if not there and not await self._kept.write(choice.texts, given_up):
                         return
                 if choice is self._offered:
                     self._pending = False
@@ -181,9 +183,8 @@ class PolicyChooser:
             if self.settled.is_set():
                 self.changed()
             if choice is self._offered:
-                finding = Finding(
-                    severity=Severity.ERROR, source=SourcePosition(self._source.name), message=_unusable(error)
-                )
+                place = SourcePosition(self._source.name)
+                finding = Finding(severity=Severity.ERROR, source=place, message=_unusable(error))
                 self._offered = _Set(choice.texts, Loaded(Policies(), [finding]))
             else:
                 self._unreadable = choice.texts
@@ -193,14 +194,16 @@ class PolicyChooser:
         """The set that must not shrink: the kept one, or what is in use if nothing is kept, or not any more."""
         if self._kept is None:
             return self._in_use
-        texts, last = await self._kept.read(), self._in_use if self.settled.is_set() else None
+        texts = await self._kept.read()
+        last = self._in_use if self.settled.is_set() else None
         if not texts:
             return last if self._judge else None
         if texts == self._in_use.texts:
             return self._in_use
         if texts == self._unreadable:
             return last
-        kept = _Set(texts, await asyncio.to_thread(load_texts, *texts_of(str(self._kept), texts), uses=USES))
+        source = texts_of(str(self._kept), texts)
+        kept = _Set(texts, await asyncio.to_thread(load_texts, *source, uses=USES))
         if kept.problem:
             log.error("the policies in %s cannot be read by this version: %s", self._kept, kept.problem)
             self._unreadable = texts
@@ -209,20 +212,22 @@ class PolicyChooser:
 
     async def _choose(self, in_force: _Set | None) -> tuple[_Set | None, str]:
         """The set to use, None for the one in use, and why it is not that of the files; in the order of the reasons."""
+        broken, new = self._offered.problem, self._offered.loaded.policies
         if in_force is not None and not (self._judge and self._pending):
-            if in_force is not self._in_use and self.settled.is_set() and (wider := self._widened(in_force)):
+            is_new = in_force is not self._in_use and self.settled.is_set()
+            if is_new and (wider := self._widened(in_force)):
                 log.error("%s gives less protection than %s, and was not written by giveway: %s; %s", *wider)
                 self._metrics.restored.inc()
                 in_force = self._offered if self._judge else self._in_use
-            return in_force, "" if self._judge else self._offered.problem
-        if self._offered.problem:
-            return in_force, f"the files are not in use, the set in force stays:\n{self._offered.problem}"
-        if in_force is not None and in_force.loaded.policies != Policies() == self._offered.loaded.policies:
+            return in_force, "" if self._judge else broken
+        if broken:
+            return in_force, f"the files are not in use, the set in force stays:\n{broken}"
+        if in_force is not None and in_force.loaded.policies != Policies() == new:
             return in_force, f"{self._source.name} holds no policies any more: this is probably a broken mount"
         if in_force is not None and not self._allow_removal:
-            new = self._offered.loaded.policies
-            removed = removals(in_force.loaded.policies, new)
-            allowed = await self._kept.allowed_removals() if removed and self._kept is not None else []
+            removed, allowed = removals(in_force.loaded.policies, new), list[str]()
+            if removed and self._kept is not None:
+                allowed = await self._kept.allowed_removals()
             held = held_back(removed, allowed)
             self._metrics.removals_held.set(len(held))
             if held:

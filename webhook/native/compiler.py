@@ -26,7 +26,7 @@ class Compiled(msgspec.Struct, frozen=True):
     @property
     def lacks(self) -> list[Inexpressible]:
         """What it lacks by the policies; what it lacks by the classes of the cluster keeps nobody from applying it."""
-        return [inexpressible for inexpressible in self.inexpressible if not inexpressible.by_classes]
+        return [lack for lack in self.inexpressible if not lack.by_classes]
 
 
 def compile_policies(
@@ -47,7 +47,9 @@ def compile_policies(
 
 def write(compiled: Compiled, source: Path, to: TextIO) -> None:
     """Every object as a document of its own, for kubectl; expressions of several lines stay as they are."""
-    to.write(f"# Made by `giveway compile {source}`: do not edit, change the policies and make it again.\n")
-    told = (inexpressible.told for inexpressible in compiled.inexpressible)
-    to.writelines(f"# {text[:1].upper()}{text[1:]}\n" for text in told)
+    do = "do not edit, change the policies and make it again"
+    to.write(f"# Made by `giveway compile {source}`: {do}.\n")
+    for inexpressible in compiled.inexpressible:
+        text = inexpressible.told
+        to.write(f"# {text[:1].upper()}{text[1:]}\n")
     write_yaml(compiled.objects, to)

@@ -38,11 +38,14 @@ def drift(applied: Iterable[Object], compiled: Iterable[Object]) -> list[Drift]:
     API server adds makes no difference.
     """
     there, wanted = _by_name(applied), _by_name(compiled)
-    equal = {key for key in there if key in wanted and same(there[key], wanted[key])}
-    different = [key for key in wanted if key not in equal]
-    left_over = sorted(key for key, obj in there.items() if key not in wanted and is_ours(obj))
-    drifts = [Drift(*key, "different" if key in there else "missing") for key in different]
-    return drifts + [Drift(*key, "left-over") for key in left_over]
+    drifts = []
+    for key, obj in wanted.items():
+        if key not in there:
+            drifts.append(Drift(*key, "missing"))
+        elif not same(there[key], obj):
+            drifts.append(Drift(*key, "different"))
+    others = sorted(there.keys() - wanted.keys())
+    return drifts + [Drift(*key, "left-over") for key in others if is_ours(there[key])]
 
 
 def _by_name(objects: Iterable[Object]) -> dict[tuple[str, str], Object]:
@@ -55,14 +58,19 @@ def mode(applied: Iterable[Object], webhooks: Iterable[Object]) -> Mode:
     Entries that only probe enforce nothing. Native policies are a
     backstop if pods pass while no webhook answers.
     """
-    bound = any(is_ours(obj) and obj["kind"] == f"{VALIDATING}Binding" for obj in applied)
-    entries: dict[str, Object] = {}
+    bindings = [obj for obj in applied if obj["kind"] == f"{VALIDATING}Binding"]
+    bound, judges, passing = any(map(is_ours, bindings)), False, True
     for webhook in webhooks:
-        entries.update({entry.get("name", ""): entry for entry in webhook.get("webhooks") or ()})
-    if not any(name.endswith(".validate.giveway.dev") for name in entries.keys() - PROBES):
+        for entry in webhook.get("webhooks") or ():
+            name = entry.get("name", "")
+            judges |= name.endswith(".validate.giveway.dev") and name not in PROBES
+            if name.startswith("pods."):
+                passing &= entry.get("failurePolicy") == "Ignore"
+    if not judges:
         return Mode.NATIVE if bound else Mode.NONE
-    passing = all(row.get("failurePolicy") == "Ignore" for name, row in entries.items() if name.startswith("pods."))
-    return (Mode.BACKSTOP if passing else Mode.BOTH) if bound else Mode.WEBHOOK
+    if not bound:
+        return Mode.WEBHOOK
+    return Mode.BACKSTOP if passing else Mode.BOTH
 
 
 def same(stored: Object, wanted: Object) -> bool:
@@ -73,5 +81,6 @@ def same(stored: Object, wanted: Object) -> bool:
 def is_ours(obj: Object) -> bool:
     """Whether an object was compiled by giveway."""
     labels = obj.get("metadata", {}).get("labels") or {}
-    kind = str(obj.get("kind", ""))
-    return COMPONENT.items() <= labels.items() and kind.startswith((VALIDATING, MUTATING))
+    if not COMPONENT.items() <= labels.items():
+        return False
+    return str(obj.get("kind", "")).startswith((VALIDATING, MUTATING))

@@ -83,7 +83,9 @@ def holds(match: RequestMatch, asked: Asked, *, gives: bool = False) -> str:
 
 def excluded(exclude: RequestMatch | None, asked: Asked) -> str:
     """The request is excluded; no PriorityClass lies in an excluded namespace."""
-    if exclude is None or exclude == RequestMatch() or (asked.kind != PODS and exclude.in_namespaces):
+    if exclude is None or exclude == RequestMatch():
+        return FALSE
+    if asked.kind != PODS and exclude.in_namespaces:
         return FALSE
     return holds(exclude, asked, gives=True)
 
@@ -118,25 +120,35 @@ def by_operation(make: Callable[[Asked], str], *about: Asked) -> str:
 def asks(subjects: Iterable[Subject]) -> str:
     """Who asks is one of these."""
     rows = list(subjects)
-    tests = [name_is(USER, [row.user_pattern for row in rows if row.user_pattern is not None])]
-    groups = [row.name for row in rows if row.kind == "Group"]
-    tests += [f"{quote(name)} in {GROUPS}" for name in groups if WILDCARD not in name]
-    if globs := [name for name in groups if WILDCARD in name]:
+    users = [row.user_pattern for row in rows if row.user_pattern is not None]
+    tests, globs = [name_is(USER, users)], []
+    for row in rows:
+        if row.kind == "Group":
+            if WILDCARD in row.name:
+                globs.append(row.name)
+            else:
+                tests.append(f"{quote(row.name)} in {GROUPS}")
+    if globs:
         tests.append(f"{GROUPS}.exists(group, {name_is('group', globs)})")
     return any_of(tests)
 
 
 def twins_of(policies: Iterable[PreemptionPolicy]) -> dict[str, str]:
     """Every class with its twin. Loading sees to it that a class has one policy, and Kubernetes' own no twin."""
-    return {name: twin for policy in policies for name, twin in policy.preemptors.twins.items()}
+    twins: dict[str, str] = {}
+    for policy in policies:
+        twins.update(policy.preemptors.twins)
+    return twins
 
 
 def managed(policies: Iterable[PreemptionPolicy], name: str) -> str:
     """The class of this name (an expression) is managed (docs/semantics.md A); Kubernetes' own never are."""
     patterns: list[str] = []
-    for preemptors in (policy.preemptors for policy in policies):
-        patterns += [*preemptors.priority_classes, *preemptors.twins, *preemptors.twins.values()]
-    may_be_system = any(intersect(pattern, f"system-{WILDCARD}") for pattern in patterns)
+    for policy in policies:
+        twins = policy.preemptors.twins
+        patterns += [*policy.preemptors.priority_classes, *twins, *twins.values()]
+    system = f"system-{WILDCARD}"
+    may_be_system = any(intersect(pattern, system) for pattern in patterns)
     no_system = f"!{name}.startsWith('system-')" if may_be_system else TRUE
     return all_of([no_system, name_is(name, patterns)])
 
@@ -147,13 +159,15 @@ def managed_if_generated(policies: Iterable[PreemptionPolicy], prefix: str) -> s
     A glob matches some name with the prefix if the prefix begins with
     what stands before the first `*`, or the reverse.
     """
-    patterns = (pattern for policy in policies for pattern in policy.preemptors.priority_classes)
-    globs = [pattern for pattern in patterns if WILDCARD in pattern]
-    may_be = any_of(
-        any_of([f"{prefix}.startsWith({quote(literal)})", f"{quote(literal)}.startsWith({prefix})"])
-        for literal in dict.fromkeys(map(literal_prefix, globs))
-    )
-    return all_of([f"{prefix} != ''", f"!{prefix}.startsWith('system-')", may_be])
+    tests: list[str] = []
+    for policy in policies:
+        for pattern in policy.preemptors.priority_classes:
+            if WILDCARD in pattern:
+                literal = quote(literal_prefix(pattern))
+                tests.append(f"{prefix}.startsWith({literal})")
+                tests.append(f"{literal}.startsWith({prefix})")
+    no_system = f"!{prefix}.startsWith('system-')"
+    return all_of([f"{prefix} != ''", no_system, any_of(tests)])
 
 
 def _tests(match: RequestMatch, asked: Asked, *, gives: bool) -> Iterator[str]:
@@ -174,8 +188,10 @@ def _tests(match: RequestMatch, asked: Asked, *, gives: bool) -> Iterator[str]:
         only = {"CREATE": ["object"], "DELETE": ["oldObject"]}
         states = only.get(asked.operation, ["object", "oldObject"])
         each = [selected(f"{state}.metadata.?labels", match.object_selector) for state in states]
-        known = all_of(each) if gives else any_of(each)
-        yield known if asked.labels_known else FALSE if gives else TRUE
+        if asked.labels_known:
+            yield all_of(each) if gives else any_of(each)
+        else:
+            yield FALSE if gives else TRUE
     if match.namespace_selector is not None and of_pods:
         yield selected("namespaceObject.metadata.?labels", match.namespace_selector)
 
@@ -193,7 +209,10 @@ def _who(match: RequestMatch, subjects: Sequence[Subject], asked: Asked, *, give
         return any_of([SERVICE_ACCOUNT_ASKS, who]) if asked.kind == PODS else who
     if asked != NEW_POD:
         return who
+    if match.by_namespace:
+        return if_else(SERVICE_ACCOUNT_ASKS, TRUE, who)
     exactly = sorted(subject.exact_user for subject in subjects if subject.exact_user)
-    accounts = [name for name in exactly if name.startswith(SERVICE_ACCOUNT) or name == CONTROLLER_MANAGER]
+    accounts = [CONTROLLER_MANAGER] if CONTROLLER_MANAGER in exactly else []
+    accounts += [name for name in exactly if name.startswith(SERVICE_ACCOUNT)]
     itself = all_of([name_is(USER, accounts), negate(_CONTROLLER_ASKS)])
-    return if_else(SERVICE_ACCOUNT_ASKS, TRUE if match.by_namespace else itself, who)
+    return if_else(SERVICE_ACCOUNT_ASKS, itself, who)

@@ -25,6 +25,7 @@ from webhook.native.matching import (
     managed_if_generated,
     twins_of,
 )
+from webhook.native.objects import CompiledCondition
 from webhook.native.record import GIVEN_VARIABLE, RECORD, creation_text, owned, sent
 from webhook.native.rules import applies, bracketed, rules_with
 from webhook.native.sink import Sink, resolved, value_variable
@@ -49,6 +50,10 @@ _MOVED_EARLIER = if_else(f"{RECORD}.startsWith({_TWIN})", f"{RECORD}.substring(s
 _CLASS = "variables.className"
 _ANNOTATIONS = "variables.annotations"
 _NONE = "optional.none()"
+_UNKNOWN = (
+    "what a class says, and which class is the global default that pods without one have by then, is not known: give"
+    " the classes"
+)
 _NOTHING = "{'': ''}"
 """A map of texts without any entry that is looked up."""
 
@@ -61,7 +66,7 @@ class _Giving(NamedTuple):
     """
 
     variables: list[tuple[str, str]]
-    may_be_given: objects.CompiledCondition
+    may_be_given: CompiledCondition
     settled: str
     moved_from: str
 
@@ -87,12 +92,12 @@ def mutating_objects(policies: Policies, sink: Sink) -> Iterator[objects.Object]
         description="Makes managed PriorityClasses `Never`, so that kube-scheduler leaves preemption to giveway.",
         constraints=objects.constraints(sink.settings, [CLASSES], ["CREATE", "UPDATE"]),
         conditions=[
-            objects.CompiledCondition("managed", ours),
-            objects.CompiledCondition(
+            CompiledCondition("managed", ours),
+            CompiledCondition(
                 "not-never",
                 f"object.?preemptionPolicy.orValue('') != {quote(NEVER)}",
             ),
-            objects.CompiledCondition(
+            CompiledCondition(
                 "new-or-never",
                 f"request.operation == 'CREATE' || {was_never}",
             ),
@@ -130,7 +135,8 @@ def _pods(policies: Policies, sink: Sink) -> list[objects.Object]:
     ]
     # The annotations that giveway writes: copies, the record of what
     # was given, and that of what the pod says
-    copied = f"{listing(sorted({*when, POD_SCALE_UP_DELAY}))}.filter(k, k in variables.copied)"
+    keys = sorted({*when, POD_SCALE_UP_DELAY})
+    copied = f"{listing(keys)}.filter(k, k in variables.copied)"
     pairs = f"{copied}.map(k, '\"' + k + '\":\"' + variables.copied[k] + '\"').join(',')"
     record = [
         f"[{_CLASS}].map(c, c == '' ? '' : '\"class\":\"' + c + '\"')[0]",
@@ -139,11 +145,11 @@ def _pods(policies: Policies, sink: Sink) -> list[objects.Object]:
     ]
     note = f"'{{' + [{', '.join(record)}].filter(part, part != '').join(',') + '}}'"
     noted = any_of([_MOVES, "variables.copied.size() > 0", f"{RECORD} != ''"])
-    written = {key: f"variables.copied[?{quote(key)}]" for key in sorted({*when, POD_SCALE_UP_DELAY})}
+    written = {key: f"variables.copied[?{quote(key)}]" for key in keys}
     written[GIVEN] = if_else(noted, f"optional.of({note})", _NONE)
-    keys = labels_recorded(policies.preemption)
-    if keys is not None:
-        written[CREATION] = f"optional.of({creation_text(keys)})"
+    labels = labels_recorded(policies.preemption)
+    if labels is not None:
+        written[CREATION] = f"optional.of({creation_text(labels)})"
     variables.append(("written", _optionals(written)))
     twins = [f"{BUILTIN}/twins"] if twins_of(policies.preemption) else []
     no_mirror = f"!({quote(MIRROR)} in object.metadata.?annotations.orValue({{}}))"
@@ -152,7 +158,7 @@ def _pods(policies: Policies, sink: Sink) -> list[objects.Object]:
         [*rules, *twins, f"{BUILTIN}/mark", f"{BUILTIN}/own-annotations"],
         description="Fills in new pods: default class, twin, copied annotations, and the mark of pods to serve.",
         constraints=objects.constraints(sink.settings, ["pods"], ["CREATE"]),
-        conditions=[objects.CompiledCondition("no-mirror-pod", no_mirror), given.may_be_given],
+        conditions=[CompiledCondition("no-mirror-pod", no_mirror), given.may_be_given],
         variables=variables,
         patch=f"params != null && !{_MOVES}\n? []\n: {bracketed(_patch(list(written)))}",
         classes=sorted({*(name for _, name, _ in cases), *twins_of(policies.preemption).values()}),
@@ -199,7 +205,7 @@ def _manifests_again(policies: Policies, sink: Sink) -> list[objects.Object]:
         [f"{BUILTIN}/twins", f"{BUILTIN}/mark", f"{BUILTIN}/own-annotations"],
         description="Lets the manifest of a pod be applied and replaced again, whatever the pod was given.",
         constraints=objects.constraints(sink.settings, ["pods"], ["UPDATE"]),
-        conditions=[objects.CompiledCondition("leaves-something-out", MANIFEST_AGAIN)],
+        conditions=[CompiledCondition("leaves-something-out", MANIFEST_AGAIN)],
         variables=[
             ("annotations", "object.metadata.?annotations.orValue({})"),
             ("before", "oldObject.metadata.?annotations.orValue({})"),
@@ -220,14 +226,18 @@ def _giving(cases: list[tuple[str, str, str]], policies: Policies, sink: Sink) -
     # A pod names no class if it has none, or if the Priority plugin filled in the global default
     filled_in = [f"{RECORD} == ''", f"{_NAME} in {listing(global_defaults)}", owned(["spec"])]
     filled_in.append(negate(owned(["spec", "priorityClassName"])))
-    names_none = any_of([f"{_NAME} == ''", all_of(filled_in) if global_defaults else FALSE])
+    names_none = f"{_NAME} == ''"
+    if global_defaults:
+        names_none = any_of([names_none, all_of(filled_in)])
     # If a default class is there, what follows from the class that the pod has now is no matter.
     # If it has gone since the table was made, the pod stays in its class, without twin and copies
     there = sorted(defaults.intersection(sink.names()))
     settled = f"!({_DEFAULT} in {listing(there)})" if there else TRUE
     by_default = f"{_DEFAULT} == params.metadata.name" if defaults else FALSE
     # A twin takes pods if it has the value of their class, and is `Never` while that is not
-    is_twin = f"{_twin_of(policies)} == params.metadata.name" if twins_of(policies.preemption) else FALSE
+    is_twin = FALSE
+    if twins_of(policies.preemption):
+        is_twin = f"{_twin_of(policies)} == params.metadata.name"
     usable = [f"{_CLASS_POLICY} == {quote(NEVER)}", f"{_POLICY} != {quote(NEVER)}"]
     usable.append("params.value == object.spec.?priority.orValue(0)")
     moves = all_of(["params != null", any_of([by_default, all_of([is_twin, *usable, settled])])])
@@ -236,7 +246,7 @@ def _giving(cases: list[tuple[str, str, str]], policies: Policies, sink: Sink) -
     is_default = all_of([has_none, name_is("params.metadata.name", sorted(defaults))])
     return _Giving(
         variables=[("default", if_else(names_none, default, quote(""))), ("moves", moves)],
-        may_be_given=objects.CompiledCondition(
+        may_be_given=CompiledCondition(
             "may-be-given",
             any_of(["params == null", is_default, is_twin]),
         ),
@@ -247,15 +257,12 @@ def _giving(cases: list[tuple[str, str, str]], policies: Policies, sink: Sink) -
 
 def _given_by(body: str, policies: Policies, sink: Sink) -> Iterator[tuple[str, Any, str]]:
     """The rules with this body: id, body, and when the policy fills something in for a pod; others are noted."""
-    lacks = (
-        "what a class says, and which class is the global default that pods without one have by then, is not known:"
-        " give the classes"
-    )
     for policy, rule, value in rules_with(body, policies, sink):
+        rule_id = f"{policy.name}/{rule.name}"
         if sink.known:
-            yield f"{policy.name}/{rule.name}", value, applies(policy, NEW_POD, gives=True)
+            yield rule_id, value, applies(policy, NEW_POD, gives=True)
         else:
-            sink.lacks(f"{policy.name}/{rule.name}", lacks)
+            sink.lacks(rule_id, _UNKNOWN)
 
 
 def _twin_of(policies: Policies) -> str:
@@ -279,7 +286,8 @@ def _copied(
     """
     waits = quote("")
     for policy in reversed(policies.preemption):
-        waits = if_else(managed([policy], _CLASS), quote(scale_up_delay(policy.preemptors)), waits)
+        delay = quote(scale_up_delay(policy.preemptors))
+        waits = if_else(managed([policy], _CLASS), delay, waits)
     keys = sorted({*when, POD_SCALE_UP_DELAY})
     ours = f"{RECORD}.contains('\"' + k + '\":\"' + {_ANNOTATIONS}[k] + '\"')"
     copies = dict[str, str]()
@@ -310,10 +318,12 @@ def _patch(keys: Sequence[str]) -> str:
     }
     path = _path("annotations", "k")
     gone = f"({listing(OWN_ANNOTATIONS)} + variables.copiedBefore).filter(k, k in {_ANNOTATIONS}"
+    present = f"{listing(keys)}.filter(k, k in variables.written)"
     # The mark; what a client set on a pod with a controller is left
     # to validation (`webhook.admission.mutating`)
     mark = _path("labels", quote(MARK))
     there = f"{quote(MARK)} in object.metadata.?labels.orValue({{}})"
+    unmark = f"{there}\n? [{_remove(mark)}]\n: []"
     left = all_of([there, HAS_CONTROLLER, bracketed(sent(["metadata", "labels", MARK]))])
     parts = [
         _when(_MOVES, *(_add(quote(f"/spec/{field}"), value) for field, value in values.items())),
@@ -322,12 +332,12 @@ def _patch(keys: Sequence[str]) -> str:
             _add(quote("/metadata/annotations"), "{}"),
         ),
         f"{gone} && !(k in variables.written)).map(k, {_remove(path)})",
-        f"{listing(keys)}.filter(k, k in variables.written).map(k, {_add(path, 'variables.written[k]')})",
+        f"{present}.map(k, {_add(path, 'variables.written[k]')})",
         _when(
             "variables.managed && !has(object.metadata.labels)",
             _add(quote("/metadata/labels"), "{}"),
         ),
-        f"({left}\n? []\n: variables.managed\n? [{_add(mark, quote(MANAGED))}]\n: {there}\n? [{_remove(mark)}]\n: [])",
+        f"({left}\n? []\n: variables.managed\n? [{_add(mark, quote(MANAGED))}]\n: {unmark})",
     ]
     return " +\n".join(parts)
 

@@ -69,7 +69,8 @@ class CompiledCondition(msgspec.Struct, frozen=True):
     def as_data(self) -> Object:
         """As a policy has it among its match conditions."""
         if _NAMESPACE in self.expression:
-            raise ValueError(f"match condition {self.name} reads {_NAMESPACE}, which the API server leaves null there")
+            null = f"reads {_NAMESPACE}, which the API server leaves null there"
+            raise ValueError(f"match condition {self.name} {null}")
         return {"name": self.name, "expression": self.expression}
 
 
@@ -146,9 +147,12 @@ def constraints(
 
 def filled(value: Any) -> Any:
     """Data without what is empty, which the API server adds or leaves out as it likes."""
-    if isinstance(value, dict):
-        return {key: part for key, row in value.items() if (part := filled(row)) not in ({}, [], None, "")}
-    return [filled(item) for item in value] if isinstance(value, list | tuple) else value
+    if isinstance(value, list | tuple):
+        return [filled(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    parts = {key: filled(part) for key, part in value.items()}
+    return {key: part for key, part in parts.items() if part not in ({}, [], None, "")}
 
 
 def validating_policy(
@@ -169,9 +173,9 @@ def validating_policy(
     """
     applies = []
     if any(_NAMESPACE in condition.expression for condition in conditions):
-        moved = [condition for condition in conditions if condition.may_fail or _NAMESPACE in condition.expression]
-        conditions = [condition for condition in conditions if condition not in moved]
-        applies = [(APPLIES, all_of(condition.expression for condition in moved))]
+        moved = [row for row in conditions if row.may_fail or _NAMESPACE in row.expression]
+        conditions = [row for row in conditions if row not in moved]
+        applies = [(APPLIES, all_of(row.expression for row in moved))]
         unless = negate(f"variables.{APPLIES}")
         validations = [row._replace(expression=any_of([unless, row.expression])) for row in validations]
     rows = [validation.as_data() for validation in validations]
@@ -184,7 +188,8 @@ def validating_policy(
     }
     whose = "what holds without any policy" if policy == BUILTIN else f"PriorityPolicy {policy}"
     description = f"Judges {what} by {whose} ({enforcement})."
-    made = _policy(VALIDATING, policy, what, enforcement, description, [row.rule for row in validations], spec)
+    rules = [validation.rule for validation in validations]
+    made = _policy(VALIDATING, policy, what, enforcement, description, rules, spec)
     return [made, _binding(made, {"validationActions": list(_ACTIONS[enforcement])})]
 
 

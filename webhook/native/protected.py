@@ -13,6 +13,7 @@ from webhook.admission.resolving import NEVER
 from webhook.admission.validating import AS_IT_IS, MARK_STAYS, OF_A_NODE, ON_NEW_PODS, OWN_RECORD, UNMARKED
 from webhook.native import matching, objects
 from webhook.native.expressions import FALSE, TRUE, all_of, any_of, if_else, negate, quote
+from webhook.native.objects import CompiledCondition, Validation
 from webhook.native.record import GIVEN_VARIABLE, recorded
 from webhook.native.rules import CLASS_NAME, CLASS_VARIABLE, applies, rules_with, validations
 from webhook.native.sink import Sink, resolved, value_variable
@@ -54,7 +55,7 @@ _PLACES = (
 )
 _ON_TRIAL = "newannotations"
 """What of new pods rules on trial judge; a policy's own rules about pods have the name `pods`."""
-Rows = dict[tuple[str, str], list[objects.Validation]]
+Rows = dict[tuple[str, str], list[Validation]]
 """Validations by policy and enforcement."""
 
 
@@ -71,7 +72,9 @@ class _Shield(NamedTuple):
 
     def allow(self, asked: matching.Asked) -> list[RequestMatch]:
         """The rights that hold there: no PriorityClass lies in a namespace."""
-        return [right for right in self.body.allow if asked.kind == PODS or not right.in_namespaces]
+        if asked.kind == PODS:
+            return list(self.body.allow)
+        return [right for right in self.body.allow if not right.in_namespaces]
 
     def grants(self, asked: matching.Asked) -> str:
         """It applies, and allows the change: the policy's own `match` is part of the right."""
@@ -105,7 +108,7 @@ def protected_objects(policies: Policies, sink: Sink) -> Iterator[objects.Object
                 # it is gone, its keys decide about other pods
                 reconciler = f"{matching.USER} != {quote(sink.settings.reconciler)}"
                 other = any_of(["request.?subResource.orValue('') != 'status'", reconciler])
-                conditions.append(objects.CompiledCondition("not-the-reconciler", other))
+                conditions.append(CompiledCondition("not-the-reconciler", other))
             operation = asked.operation if asked.labels_known else "CREATE"
             yield from objects.validating_policy(
                 policy,
@@ -125,15 +128,17 @@ def _shields(policies: Policies, sink: Sink) -> Iterator[_Shield]:
         if PODS in shield.body.resources and "CREATE" in shield.body.operations:
             if not sink.known:
                 reason = "at CREATE it turns on what the pod's class says: give the classes"
-                sink.lacks(shield.id, reason, enforced=shield.body.operations != ("CREATE",))
+                others = shield.body.operations != ("CREATE",)
+                sink.lacks(shield.id, reason, enforced=others)
             for key in shield.body.keys:
                 sink.differs(shield.id, key)
         yield shield
 
 
-def _builtin(rule: str, expression: str, message: str) -> objects.Validation:
+def _builtin(rule: str, expression: str, message: str) -> Validation:
     """A validation of a built-in rule, which its message names."""
-    return objects.Validation(f"{BUILTIN}/{rule}", expression, f"rule {BUILTIN}/{rule}: {message}")
+    rule_id = f"{BUILTIN}/{rule}"
+    return Validation(rule_id, expression, f"rule {rule_id}: {message}")
 
 
 def _new_pods(policies: Policies, sink: Sink) -> Rows:
@@ -145,7 +150,8 @@ def _new_pods(policies: Policies, sink: Sink) -> Rows:
     served = all_of(
         [managed_class, f"{preemption_policy} == {quote(NEVER)}", negate(matching.STATIC_POD)],
     )
-    of_node = "object.metadata.?ownerReferences.orValue([]).exists(o, o.?controller.orValue(false) && o.kind == 'Node')"
+    by_node = "o.?controller.orValue(false) && o.kind == 'Node'"
+    of_node = f"object.metadata.?ownerReferences.orValue([]).exists(o, {by_node})"
     enforced = []
     for key, text in ON_NEW_PODS.items():
         there = [
@@ -157,8 +163,7 @@ def _new_pods(policies: Policies, sink: Sink) -> Rows:
         _builtin(
             "priority-resolved",
             any_of(["has(object.spec.priority) && has(object.spec.preemptionPolicy)", mirror]),
-            "spec.priority and spec.preemptionPolicy were never filled in: the pod did not pass the API server's"
-            " Priority plugin, without which giveway's policies do not work",
+            _NEVER_RESOLVED,
         ),
         _builtin("static-pods", any_of([f"!{of_node}", matching.STATIC_POD]), OF_A_NODE),
         _builtin(
@@ -166,17 +171,16 @@ def _new_pods(policies: Policies, sink: Sink) -> Rows:
             any_of(
                 [f"!{mark}.hasValue()", all_of([served, f"{mark}.value() == {quote(MANAGED)}"])],
             ),
-            f"label {MARK} is giveway's own mark for pods of the PriorityClasses that it manages, with the one value"
-            f" {MANAGED}: leave it out",
+            _OTHER_MARK,
         ),
     ]
     if managed_class == FALSE:
         return {(BUILTIN, "enforce"): enforced}
     marked = negate(all_of([served, f"!{mark}.hasValue()", f"!{mirror}"]))
     by_itself = all_of([managed_class, f"{preemption_policy} != {quote(NEVER)}"])
-    warned = [objects.Validation(f"{BUILTIN}/twins", negate(by_itself), _NO_TWIN)]
+    warned = [Validation(f"{BUILTIN}/twins", negate(by_itself), _NO_TWIN)]
     if sink.settings.mutates:
-        warned.append(objects.Validation(f"{BUILTIN}/mark", marked, UNMARKED))
+        warned.append(Validation(f"{BUILTIN}/mark", marked, UNMARKED))
     else:
         enforced.append(
             _builtin(
@@ -188,21 +192,30 @@ def _new_pods(policies: Policies, sink: Sink) -> Rows:
     return {(BUILTIN, "enforce"): enforced, (BUILTIN, "warn"): warned}
 
 
+_NEVER_RESOLVED = (
+    "spec.priority and spec.preemptionPolicy were never filled in: the pod did not pass the API server's Priority"
+    " plugin, without which giveway's policies do not work"
+)
+_OTHER_MARK = (
+    f"label {MARK} is giveway's own mark for pods of the PriorityClasses that it manages, with the one value {MANAGED}:"
+    " leave it out"
+)
 _NO_TWIN = (
     "its PriorityClass is managed but has preemptionPolicy PreemptLowerPriority and no usable twin: kube-scheduler"
     " preempts for the pod, giveway does not"
 )
 
 
-def _own_keys(asked: matching.Asked, reconciler: str) -> list[objects.Validation]:
+def _own_keys(asked: matching.Asked, reconciler: str) -> list[Validation]:
     """The keys that only the reconciler writes once a pod exists."""
     writes, instead = f"{matching.USER} == {quote(reconciler)}", AS_IT_IS[asked.labels_known]
-    texts = {key: OWN_RECORD.format(key, reconciler, instead) for key in OWN_ANNOTATIONS}
-    rows = [("own-annotations", "annotations", *row) for row in texts.items()]
-    return [
-        _builtin(rule, any_of([_unchanged(asked, field, key), writes]), text)
-        for rule, field, key, text in (*rows, ("mark", "labels", MARK, f"{MARK_STAYS}; {instead}"))
-    ]
+    rows = []
+    for key in OWN_ANNOTATIONS:
+        test = any_of([_unchanged(asked, "annotations", key), writes])
+        text = OWN_RECORD.format(key, reconciler, instead)
+        rows.append(_builtin("own-annotations", test, text))
+    test = any_of([_unchanged(asked, "labels", MARK), writes])
+    return [*rows, _builtin("mark", test, f"{MARK_STAYS}; {instead}")]
 
 
 def _add_key_rows(  # noqa: PLR0917 - the place and the rules
@@ -219,10 +232,9 @@ def _add_key_rows(  # noqa: PLR0917 - the place and the rules
     rule does. Rules under `warn` and `audit` report, each for itself, and give no rights.
     """
     for key in sorted({*keys, *builtin}):
-        speaking = [
-            shield for shield in shields if key in shield.body.keys and asked.operation in shield.body.operations
-        ]
-        enforced = [shield for shield in speaking if shield.rule.enforcement is Enforcement.ENFORCE]
+        of_key = (shield for shield in shields if key in shield.body.keys)
+        speaking = [shield for shield in of_key if asked.operation in shield.body.operations]
+        enforced = [row for row in speaking if row.rule.enforcement is Enforcement.ENFORCE]
         unchanged = _unchanged(asked, "annotations", key)
         if asked == matching.NEW_POD and speaking:
             # What giveway copied is never held against the pod, however old the table is by now
@@ -239,8 +251,8 @@ def _add_key_rows(  # noqa: PLR0917 - the place and the rules
             granting = enforced if shield in enforced else [shield]
             granted = (granting_shield.grants(asked) for granting_shield in granting)
             # A condition that fails refuses, whatever another rule grants
-            may = if_else(applies(shield.policy, asked), any_of(granted), TRUE)
-            test = any_of([unchanged, may])
+            allowed = if_else(applies(shield.policy, asked), any_of(granted), TRUE)
+            test = any_of([unchanged, allowed])
             rows_of = validations(
                 shield.policy,
                 shield.rule,
@@ -254,9 +266,11 @@ def _add_key_rows(  # noqa: PLR0917 - the place and the rules
                 if validation.expression != TRUE:
                     rows.setdefault((policy, how), []).append(validation)
         if key in builtin:
-            test = any_of([unchanged, *(applies(shield.policy, asked) for shield in enforced)])
+            spoken_of = [applies(shield.policy, asked) for shield in enforced]
+            test = any_of([unchanged, *spoken_of])
             if test != TRUE:
-                shielding = objects.Validation(f"{BUILTIN}/{SHIELD}", test, _text(asked, key, None))
+                text = _text(asked, key, None)
+                shielding = Validation(f"{BUILTIN}/{SHIELD}", test, text)
                 rows.setdefault((BUILTIN, "enforce"), []).append(shielding)
 
 

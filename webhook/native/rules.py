@@ -12,6 +12,7 @@ import msgspec
 from webhook.kube.instants import rfc3339
 from webhook.native import matching, objects, rewriting
 from webhook.native.expressions import FALSE, TRUE, all_of, any_of, name_is, negate, quote
+from webhook.native.objects import CompiledCondition, Validation
 from webhook.native.rewriting import InexpressibleError
 from webhook.native.sink import Sink
 from webhook.policy.cel.program import LONGEST_MESSAGE
@@ -31,10 +32,15 @@ CLASS_NAME, PRIORITY = "variables.className", "variables.priority"
 CLASS_VARIABLE = ("className", "object.spec.?priorityClassName.orValue('')")
 _VARIABLES = [CLASS_VARIABLE, ("priority", "object.spec.?priority.orValue(0)")]
 _OF_BINDING = {"object": "variables.pod", "oldObject": "variables.podBefore"}
+_SHORTENED = f"words.size() > {LONGEST_MESSAGE} ? words.substring(0, {LONGEST_MESSAGE}) : words"
 _CREATE, _UPDATE = frozenset({"CREATE"}), frozenset({"UPDATE"})
 _BOTH = _CREATE | _UPDATE
 _HAVING_PRIORITY = (PODS, GROUPS)
 """What has a class and a value. No template of a Workload is judged natively: the groups made of it are."""
+_NO_CLOCK = (
+    "does not hold for changes: the API server has no clock there, so it would not end; `giveway compile --watch` keeps"
+    " it on time"
+)
 _GOING = "deletions"
 """PriorityClasses that go or are to go; of them the rules about ranges speak, and no expression."""
 _ASKED = {
@@ -59,7 +65,7 @@ class _Row(NamedTuple):
 
 def policy_objects(policy: PriorityPolicy, twins: Twins, sink: Sink) -> Iterator[objects.Object]:
     """The ValidatingAdmissionPolicies and bindings of one policy's rules about priorities and its `validate` rules."""
-    groups: dict[tuple[str, str], list[tuple[_Row, objects.Validation]]] = {}
+    groups: dict[tuple[str, str], list[tuple[_Row, Validation]]] = {}
     for rule in policy.rules:
         try:
             rows = list(_rows(policy, rule, twins))
@@ -92,52 +98,51 @@ def validations(  # noqa: PLR0917 - a rule, and what it says of a request
     message: str,
     sink: Sink,
     words: str = "",
-) -> Iterator[tuple[str, objects.Validation]]:
+) -> Iterator[tuple[str, Validation]]:
     """The validation of a rule, and those by which whoever uses an exception is told, each with its enforcement.
 
     The API server's CEL has no clock. At CREATE the object's creationTimestamp is one, which
     the API server sets itself before it validates (`FillObjectMetaSystemFields`). Elsewhere
     an exception stands in the objects only if somebody compiles again when it ends.
     """
-    rule_id, told, holding = f"{policy.name}/{rule.name}", list[objects.Validation](), list[str]()
+    rule_id, told, holding = f"{policy.name}/{rule.name}", list[Validation](), list[str]()
     for exception in policy.exceptions:
         if rule.name not in exception.rules or exception.until <= sink.now:
             continue
         end = rfc3339(exception.until)
         if not sink.settings.kept and any(asked.operation != "CREATE" for asked in about):
-            reason = (
-                f"its exception until {end} ({exception.owner}) does not hold for changes: the API server has no clock"
-                " there, so it would not end; `giveway compile --watch` keeps it on time"
-            )
+            reason = f"its exception until {end} ({exception.owner}) {_NO_CLOCK}"
             sink.lacks(rule_id, reason, enforced=True)
 
-        def holds(
+        def excepts(
             asked: matching.Asked,
             match: RequestMatch = exception.match,
             end: str = end,
         ) -> str:
-            new = asked.operation == "CREATE" and asked.labels_known
-            clock = f"timestamp(object.metadata.creationTimestamp) < timestamp({quote(end)})" if new else TRUE
-            return all_of([matching.excluded(match, asked), clock]) if new or sink.settings.kept else FALSE
+            outside = matching.excluded(match, asked)
+            if asked.operation == "CREATE" and asked.labels_known:
+                clock = "timestamp(object.metadata.creationTimestamp)"
+                return all_of([outside, f"{clock} < timestamp({quote(end)})"])
+            return outside if sink.settings.kept else FALSE
 
-        excepted = matching.by_operation(holds, *about)
+        excepted = matching.by_operation(excepts, *about)
         if excepted != FALSE:
             unless = any_of([test, negate(excepted)])
             told.append(
-                objects.Validation(rule_id, unless, excepted_text(rule_id, exception, message)),
+                Validation(rule_id, unless, excepted_text(rule_id, exception, message)),
             )
             holding.append(excepted)
-    validation = objects.Validation(rule_id, any_of([test, *holding]), message, words)
+    validation = Validation(rule_id, any_of([test, *holding]), message, words)
     yield rule.enforcement.value, validation
     if rule.enforcement is not Enforcement.AUDIT:
         yield from ((objects.EXCEPTED, row) for row in told)
 
 
-def conditions_of(policy: PriorityPolicy, asked: matching.Asked | None = None) -> list[objects.CompiledCondition]:
+def conditions_of(policy: PriorityPolicy, asked: matching.Asked | None = None) -> list[CompiledCondition]:
     """The policy's own conditions; of a Binding they read the pod that it changes. Raises InexpressibleError."""
     instead = _OF_BINDING if asked is not None and not asked.labels_known else {}
     return [
-        objects.CompiledCondition(
+        CompiledCondition(
             f"condition-{condition.name if len(condition.name) <= 50 else place}",
             bracketed(rewriting.condition(condition.expression, instead)),
             may_fail=True,
@@ -167,7 +172,8 @@ def applies(policy: PriorityPolicy, asked: matching.Asked, *, gives: bool = Fals
         matching.holds(policy.match, asked, gives=gives),
         negate(matching.excluded(policy.exclude, asked)),
     ]
-    return all_of([*tests, *(condition.expression for condition in conditions_of(policy, asked))])
+    tests += [condition.expression for condition in conditions_of(policy, asked)]
+    return all_of(tests)
 
 
 def bracketed(expression: str) -> str:
@@ -181,9 +187,11 @@ def _rows(policy: PriorityPolicy, rule: PriorityRule, twins: Twins) -> Iterator[
     match rule.body:
         case "priority_classes", classes:
             if "CREATE" in operations:
-                message = f"its PriorityClass may not be used in this namespace: rule {rule_id} {classes_text(classes)}"
+                message = "its PriorityClass may not be used in this namespace: "
+                message += f"rule {rule_id} {classes_text(classes)}"
                 test = any_of([f"{CLASS_NAME} == ''", _may_name(classes, twins)])
-                yield from (_Row(rule, kind, _CREATE, test, message) for kind in _HAVING_PRIORITY)
+                for kind in _HAVING_PRIORITY:
+                    yield _Row(rule, kind, _CREATE, test, message)
         case "reserve", reserve:
             yield from _reserve_rows(rule, reserve, rule_id, operations)
         case "validate", body:
@@ -192,9 +200,10 @@ def _rows(policy: PriorityPolicy, rule: PriorityRule, twins: Twins) -> Iterator[
             if body.message_expression:
                 # One that cannot be given natively, or that fails there, is replaced by the message
                 with suppress(InexpressibleError):
-                    shortened = f"words.size() > {LONGEST_MESSAGE} ? words.substring(0, {LONGEST_MESSAGE}) : words"
-                    made = f"[{rewriting.text(body.message_expression)}].map(words, ({shortened}).replace('\\n', ' '))"
-                    words = f"{made}[0] + {quote(f' (rule {rule_id})')}"
+                    made = rewriting.text(body.message_expression)
+                    one_line = f"({_SHORTENED}).replace('\\n', ' ')"
+                    words = f"[{made}].map(words, {one_line})[0]"
+                    words += f" + {quote(f' (rule {rule_id})')}"
             for kind in body.resources:
                 yield _Row(rule, kind, operations, test, f"{message} (rule {rule_id})", words)
         case (("default_priority_class" | "copy_annotations" | "protect_annotations"), _):
@@ -231,9 +240,11 @@ def _reserve_rows(
 
     if "CREATE" in operations:
         right = rights_text(reserve.use)
-        message = f"its priority {lies} for {right}; choose a PriorityClass with a value outside that range"
+        message = f"its priority {lies} for {right}"
+        message += "; choose a PriorityClass with a value outside that range"
         test = unless(PRIORITY, matching.may(reserve.use, matching.NEW_POD))
-        yield from (_Row(rule, kind, _CREATE, test, message) for kind in _HAVING_PRIORITY)
+        for kind in _HAVING_PRIORITY:
+            yield _Row(rule, kind, _CREATE, test, message)
     message = f"its value {lies}: classes there may be defined by {definers_text(reserve.define)}"
     passes = all_of(["request.operation == 'UPDATE'", *map(negate, matching.DEFINITION)])
     test = unless(
@@ -254,7 +265,7 @@ def _group(
     policy: PriorityPolicy,
     kind: str,
     enforcement: str,
-    group: list[tuple[_Row, objects.Validation]],
+    group: list[tuple[_Row, Validation]],
     settings: objects.Settings,
 ) -> list[objects.Object]:
     """The object of the rules of one kind and enforcement, and its binding."""
@@ -262,8 +273,10 @@ def _group(
     operations = frozenset[str]().union(*(row.operations for row in rows))
     made = []
     for row, validation in group:
-        guard = f"request.operation != {quote(min(row.operations))}" if row.operations < operations else FALSE
-        expression = any_of([guard, validation.expression])
+        expression = validation.expression
+        if row.operations < operations:
+            other = f"request.operation != {quote(min(row.operations))}"
+            expression = any_of([other, expression])
         if expression != TRUE:
             made.append(validation._replace(expression=expression))
     if not made:
@@ -272,6 +285,7 @@ def _group(
     labels = None
     if kind in (PODS, GROUPS):
         labels = objects.filled(msgspec.to_builtins(policy.match.namespace_selector))
+    conditions = _conditions(policy, kind, operations, rows)
     return objects.validating_policy(
         policy.name,
         kind,
@@ -283,7 +297,7 @@ def _group(
             labels=labels,
             object_selector=policy.match.object_selector,
         ),
-        conditions=[row for row in _conditions(policy, kind, operations, rows) if row.expression != TRUE],
+        conditions=[row for row in conditions if row.expression != TRUE],
         validations=made,
         variables=_VARIABLES,
     )
@@ -291,33 +305,33 @@ def _group(
 
 def _conditions(
     policy: PriorityPolicy, kind: str, operations: frozenset[str], rows: Sequence[_Row]
-) -> Iterator[objects.CompiledCondition]:
+) -> Iterator[CompiledCondition]:
     """What else must hold for the policy to apply."""
     about = tuple(asked for asked in _ASKED[kind] if asked.operation in operations)
     match = policy.match
     if kind in (PODS, GROUPS) and match.namespaces is not None:
-        yield objects.CompiledCondition(
+        yield CompiledCondition(
             "namespaces",
             name_is("request.namespace", match.namespaces),
         )
     subjects = matching.holds(RequestMatch(subjects=match.subjects), about[0])
-    yield objects.CompiledCondition("subjects", subjects)
+    yield CompiledCondition("subjects", subjects)
     outside = matching.by_operation(
         lambda asked: negate(matching.excluded(policy.exclude, asked)),
         *about,
     )
-    yield objects.CompiledCondition("not-excluded", outside)
+    yield CompiledCondition("not-excluded", outside)
     if kind == _GOING:
-        yield objects.CompiledCondition("goes", matching.GOES)
+        yield CompiledCondition("goes", matching.GOES)
         return
     if kind == PODS and "CREATE" in operations:
         new = [] if operations == _CREATE else ["request.operation != 'CREATE'"]
-        yield objects.CompiledCondition(
+        yield CompiledCondition(
             "no-static-pod",
             any_of([*new, negate(matching.STATIC_POD)]),
         )
     if "UPDATE" in operations:
-        yield objects.CompiledCondition(
+        yield CompiledCondition(
             "not-being-deleted",
             "!has(object.metadata.deletionTimestamp)",
         )
@@ -329,7 +343,7 @@ def _conditions(
         tests = [changed(part) if part == "spec" else changed_metadata(part) for part in parts]
         if "labels" not in reads.parts:
             tests += [changed_key("labels", key) for key in sorted(reads.labels - {MARK})]
-        yield objects.CompiledCondition(
+        yield CompiledCondition(
             "changes-what-is-read",
             any_of(["request.operation == 'CREATE'", *tests]),
         )
@@ -339,5 +353,5 @@ def _conditions(
         # value that no rule here is about.
         value = "object.value" if kind == CLASSES else "object.spec.?priority.orValue(0)"
         inside = (f"({value} >= {reserve.from_} && {value} <= {reserve.to})" for reserve in ranges)
-        yield objects.CompiledCondition("in-a-reserved-range", any_of(inside))
+        yield CompiledCondition("in-a-reserved-range", any_of(inside))
     yield from conditions_of(policy)

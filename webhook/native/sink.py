@@ -54,8 +54,9 @@ class Inexpressible(msgspec.Struct, frozen=True):
     @property
     def told(self) -> str:
         """What people read, with whether the rule is enforced."""
-        how = "enforced natively, with a difference" if self.enforced else "not enforced natively"
-        return f"{how}: {self}"
+        if self.enforced:
+            return f"enforced natively, with a difference: {self}"
+        return f"not enforced natively: {self}"
 
 
 class Sink:
@@ -70,8 +71,8 @@ class Sink:
     ) -> None:
         self.settings, self.now, self.known = settings, now, classes is not None
         self.inexpressible: list[Inexpressible] = []
-        reserves = (rule.reserve for policy in policies.priority for rule in policy.rules)
-        bands = [reserve for reserve in reserves if reserve is not None]
+        rules = [rule for policy in policies.priority for rule in policy.rules]
+        bands = [rule.reserve for rule in rules if rule.reserve is not None]
 
         def importance(class_: PriorityClass) -> tuple[bool, float, str]:
             """Those in a range first, which not everybody may define, then the older ones: more displace nobody's."""
@@ -83,7 +84,8 @@ class Sink:
 
     def names(self, *, default: bool = False) -> list[str]:
         """The classes; with `default` those with `globalDefault: true`, one of which the Priority plugin fills in."""
-        return sorted(class_.metadata.name for class_ in self._classes if class_.global_default or not default)
+        classes = (class_ for class_ in self._classes if class_.global_default or not default)
+        return sorted(class_.metadata.name for class_ in classes)
 
     def annotation(self, key: str) -> tuple[str, list[str]]:
         """The literal of what classes say for an annotation.
@@ -112,17 +114,24 @@ class Sink:
 
     def differs(self, rule: str, key: str) -> None:
         """Note the classes whose annotation the rule does not know natively."""
-        if names := self.annotation(key)[1]:
-            more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-            reason = f"{key} of PriorityClass {', '.join(names[:_NAMED])}{more} is not known here: {NOT_IN_TABLE}"
-            self.inexpressible.append(Inexpressible(rule, reason, enforced=True, by_classes=True))
+        names = self.annotation(key)[1]
+        if not names:
+            return
+        shown = ", ".join(names[:_NAMED])
+        if len(names) > _NAMED:
+            shown += f" and {len(names) - _NAMED} more"
+        reason = f"{key} of PriorityClass {shown} is not known here: {NOT_IN_TABLE}"
+        lack = Inexpressible(rule, reason, enforced=True, by_classes=True)
+        self.inexpressible.append(lack)
 
 
 def resolved(name: str, priority: str, preemption_policy: str) -> str:
     """The key of an entry, as an expression of these: what the Priority plugin resolved a class to."""
-    return f"{name} + '/' + string({priority}) + ({preemption_policy} == {quote(NEVER)} ? {quote(_IF_NEVER)} : '')"
+    never = f"{preemption_policy} == {quote(NEVER)} ? {quote(_IF_NEVER)} : ''"
+    return f"{name} + '/' + string({priority}) + ({never})"
 
 
 def value_variable(key: str, keys: Sequence[str]) -> str:
     """The variable with what each class says for an annotation: `class1_may_go` for the second key, if it ends so."""
-    return f"class{keys.index(key)}_{re.sub('[^A-Za-z0-9]', '_', key.rpartition('/')[2])}"
+    ending = re.sub("[^A-Za-z0-9]", "_", key.rpartition("/")[2])
+    return f"class{keys.index(key)}_{ending}"

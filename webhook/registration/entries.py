@@ -21,7 +21,8 @@ from webhook.policy.evaluation.reads import PRESERVED, Reads, protected_annotati
 from webhook.policy.model.policies import Policies
 from webhook.policy.model.values import MARK, WEBHOOK_ANNOTATIONS
 
-Entry = dict[str, Any]
+Json = dict[str, Any]
+Entry = Json
 """One element of `webhooks`, as JSON data."""
 
 MUTATING, VALIDATING = "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"
@@ -68,14 +69,14 @@ def entries(policies: Policies, target: WebhookTarget) -> dict[str, list[Entry]]
 def _mutating(target: WebhookTarget) -> list[Entry]:
     """Those that fill in: new pods, PriorityClasses, and the probe."""
     entry = partial(_entry, target, MUTATING)
-    completed = [MANIFEST_AGAIN] if target.priority_plugin else [MANIFEST_AGAIN, *map(left_out, _RESOLVED)]
     # A manifest that knows nothing of what the pod was given. It can refuse nothing: if an
     # update stays as it is sent, the API server and validation refuse what may not change
-    update = (
-        entry("pods-update", [_rule("", ["pods"], ["UPDATE"])], {"leaves-something-out": _any_of(completed)}) | _OPEN
-    )
+    completed, everywhere = [MANIFEST_AGAIN], {}
     if not target.priority_plugin:
-        update["namespaceSelector"] = _outside_exempt()
+        completed += map(left_out, _RESOLVED)
+        everywhere = {"namespaceSelector": _outside_exempt()}
+    left = {"leaves-something-out": _any_of(completed)}
+    update = entry("pods-update", [_rule("", ["pods"], ["UPDATE"])], left) | _OPEN | everywhere
     return [
         entry("pods", [_rule("", ["pods"], ["CREATE"])]),
         *_system_pods(target, MUTATING),
@@ -103,18 +104,18 @@ def _validating(policies: Policies, target: WebhookTarget) -> list[Entry]:
         workloads.setdefault(group, []).append(resource)
     # The policies' own ConfigMap. The servers check it again when
     # they load it, so it need not wait for them
-    own_policies = entry(
-        "policies", [_rule("", ["configmaps"], _BOTH)], {"the-policies": f"request.name == '{POLICIES}'"}
-    )
+    named = {"the-policies": f"request.name == '{POLICIES}'"}
+    own_policies = entry("policies", [_rule("", ["configmaps"], _BOTH)], named)
+    on_pods = {"something-to-judge": pod_condition(reads, protected)}
+    new_template = {"new-template": _NEW_TEMPLATE}
     return [
-        entry("pods", [_rule("", ["pods"], _BOTH)], {"something-to-judge": pod_condition(reads, protected)}),
+        entry("pods", [_rule("", ["pods"], _BOTH)], on_pods),
         *_system_pods(target, VALIDATING),
         entry("pods-status", [_rule("", ["pods/status"], ["UPDATE"])], on_status),
         entry("pods-binding", [_rule("", ["pods/binding", "bindings"], ["CREATE"])], on_binding),
         # Templates are judged where their author sees the answer. Their pods are judged again,
         # and so are the groups that are made of templates: nothing is lost if nobody answers
-        entry("workloads", [_rule(*rows, _BOTH) for rows in workloads.items()], {"new-template": _NEW_TEMPLATE})
-        | _OPEN,
+        entry("workloads", [_rule(*rows, _BOTH) for rows in workloads.items()], new_template) | _OPEN,
         entry(
             "priorityclasses",
             [_rule(_SCHEDULING, ["priorityclasses"], [*_BOTH, "DELETE"], scope="Cluster")],
@@ -160,11 +161,12 @@ def pod_condition(reads: Reads, protected: Collection[str]) -> str:
     """
     tests = [changed(f"spec.?{field}") for field in PRESERVED]
     tests = [changed("spec")] if "spec" in reads.parts else tests
-    for part, keys, shown in (("annotations", reads.annotations, protected), ("labels", reads.labels, {MARK})):
+    keys = {"annotations": reads.annotations - set(protected), "labels": reads.labels - {MARK}}
+    for part, read in keys.items():
         if part in reads.parts:
             tests.append(changed_metadata(part))
         else:
-            tests += [changed_key(part, key) for key in sorted(keys - set(shown))]
+            tests += [changed_key(part, key) for key in sorted(read)]
     tests += [changed_metadata(part) for part in ("finalizers", "ownerReferences") if part in reads.parts]
     others = f"!has(object.metadata.deletionTimestamp) && ({_any_of(tests)})"
     return _any_of(["request.operation == 'CREATE'", _of_marks(changed_key, protected), others])
@@ -192,7 +194,7 @@ def _entry(
     target: WebhookTarget,
     kind: str,
     name: str,
-    rules: list[dict[str, Any]],
+    rules: list[Json],
     conditions: dict[str, str] | None = None,
     *,
     phase: str = "",
@@ -202,19 +204,20 @@ def _entry(
     `conditions` are expressions by their names; `phase` is the path, if it is not the kind's own.
     """
     path = f"/{phase or PHASES[kind]}"
-    namespaced = any(rule["scope"] == "Namespaced" for rule in rules)
+    client: Entry = {"service": {"namespace": target.namespace, "name": target.service}}
+    client["service"] |= {"path": path, "port": target.port}
     if target.url is not None:
-        client: dict[str, Any] = {"url": f"{target.url.rstrip('/')}{path}"}
-    else:
-        service = {"namespace": target.namespace, "name": target.service, "path": path, "port": target.port}
-        client = {"service": service}
+        client = {"url": f"{target.url.rstrip('/')}{path}"}
+    outside: Entry = {}
+    if any(rule["scope"] == "Namespaced" for rule in rules):
+        # What the cluster needs to get back on its feet, and the
+        # webhook itself, must not wait for it
+        outside = _outside_exempt(_named("NotIn", "kube-system", target.namespace))
     made: Entry = {
         "name": f"{name}.{PHASES[kind]}.giveway.dev",
         "clientConfig": client,
         "rules": rules,
-        # What the cluster needs to get back on its feet, and the
-        # webhook itself, must not wait for it
-        "namespaceSelector": _outside_exempt(_named("NotIn", "kube-system", target.namespace)) if namespaced else {},
+        "namespaceSelector": outside,
         "objectSelector": {},
         "matchConditions": [{"name": what, "expression": test} for what, test in (conditions or {}).items()],
         "admissionReviewVersions": ["v1"],
@@ -247,22 +250,22 @@ def _own(target: WebhookTarget) -> Entry:
     return {"namespaceSelector": {"matchExpressions": [_named("In", target.namespace)]}}
 
 
-def _outside_exempt(*more: dict[str, Any]) -> dict[str, Any]:
+def _outside_exempt(*more: Json) -> Json:
     return {"matchExpressions": [*more, {"key": EXEMPT, "operator": "DoesNotExist"}]}
 
 
-def _named(operator: str, *names: str) -> dict[str, Any]:
+def _named(operator: str, *names: str) -> Json:
     return {"key": "kubernetes.io/metadata.name", "operator": operator, "values": sorted(set(names))}
 
 
-def _groups(resource: str) -> dict[str, Any]:
+def _groups(resource: str) -> Json:
     """PodGroups and Workloads in every version: the API server takes rules for what it does not serve."""
     return _rule(_SCHEDULING, [resource], _BOTH, version="*")
 
 
 def _rule(
     group: str, resources: list[str], operations: list[str], *, version: str = "v1", scope: str = "Namespaced"
-) -> dict[str, Any]:
+) -> Json:
     return {
         "apiGroups": [group],
         "apiVersions": [version],

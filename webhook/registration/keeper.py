@@ -26,9 +26,9 @@ from webhook.kube.resources import DEPLOYMENT, MUTATING_WEBHOOK_CONFIGURATION, V
 from webhook.policy.evaluation.engine import Engine
 from webhook.policy.model.policies import Policies
 from webhook.registration import stored
-from webhook.registration.entries import MUTATING, PHASES, VALIDATING, Entry, WebhookTarget, entries
+from webhook.registration.entries import MUTATING, PHASES, VALIDATING, Entry, Json, WebhookTarget, entries
 from webhook.registration.probe import hear, silent_phases
-from webhook.registration.stored import Json, Trust
+from webhook.registration.stored import Trust
 
 log = logging.getLogger(__name__)
 
@@ -245,9 +245,8 @@ class Keeper(Component):
         """Whether no other server follows this one, by its Deployment. Raises ApiError."""
         if self._deployment is None:
             return False
-        deployed = await unless_absent(
-            self._api.get(DEPLOYMENT.path(self._target.namespace, self._deployment)),
-        )
+        path = DEPLOYMENT.path(self._target.namespace, self._deployment)
+        deployed = await unless_absent(self._api.get(path))
         if deployed is None or deployed["metadata"].get("deletionTimestamp"):
             return True
         return bool(deployed["spec"].get("replicas", 1) == 0)

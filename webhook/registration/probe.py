@@ -57,8 +57,8 @@ async def send_probe(client: Client, own: str) -> Probe:
     probe, or to create PriorityClasses.
     """
     heard = await unless_absent(hear(client, own)) or []  # without the ConfigMap the fail-closed entry still tells
-    silent, versions = silent_phases(heard), frozenset(match[1] for match in map(_VERSION.match, heard) if match)
-    failed = None
+    silent, failed = silent_phases(heard), None
+    versions = frozenset(match[1] for match in map(_VERSION.match, heard) if match)
     if silent:
         try:
             await client.create(PRIORITY_CLASS.path(), _TRIAL, dryRun="All")

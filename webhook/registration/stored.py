@@ -6,17 +6,15 @@
 import hashlib
 import json
 from collections.abc import Callable, Iterable
-from typing import Any
 
-from webhook.registration.entries import PROBES, Entry
-
-Json = dict[str, Any]
+from webhook.registration.entries import PROBES, Entry, Json
 
 WRITTEN = "giveway.dev/entries"
 """The annotation with the digest of the entries as a replica wrote them: others' changes are told apart by it."""
 Trust = Callable[[str], str]
 """The `caBundle` that an entry is to have, by the one that it has; empty if there is none."""
 
+_GIVEN = ("name", "sideEffects", "admissionReviewVersions")
 _DEFAULTS: Json = {
     "failurePolicy": "Fail",
     "matchConditions": [],
@@ -35,15 +33,12 @@ def digest(entries: Iterable[Entry]) -> str:
     for entry in entries:
         client = entry.get("clientConfig") or {}
         service = client.get("service")
-        means.append(
-            {
-                **{field: entry.get(field) for field in ("name", "sideEffects", "admissionReviewVersions")},
-                **{field: entry.get(field) or default for field, default in _DEFAULTS.items()},
-                "url": client.get("url"),
-                "service": service and {"path": "", "port": 443, **service},
-                "rules": [{"scope": "*", **rule} for rule in entry.get("rules") or ()],
-            }
-        )
+        meant = {field: entry.get(field) for field in _GIVEN}
+        meant |= {field: entry.get(field) or default for field, default in _DEFAULTS.items()}
+        meant["url"] = client.get("url")
+        meant["service"] = service and {"path": "", "port": 443, **service}
+        meant["rules"] = [{"scope": "*", **rule} for rule in entry.get("rules") or ()]
+        means.append(meant)
     return hashlib.sha256(json.dumps(means, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -55,12 +50,15 @@ def is_ours(configuration: Json) -> bool:
 def has_probes(configuration: Json, wanted: Iterable[Entry], trust: Trust) -> bool:
     """Whether the entries by which the server is probed are there, as they are wanted."""
     there = _probes(_entries(configuration))
-    return digest(there) == digest(_probes(wanted)) and not untrusted({"webhooks": there}, trust)
+    if untrusted({"webhooks": there}, trust):
+        return False
+    return digest(there) == digest(_probes(wanted))
 
 
 def trusted(configurations: Iterable[Json]) -> str:
     """A `caBundle` that is in use in one of the configurations; empty if there is none."""
-    return next(filter(None, (bundle for configuration in configurations for bundle in _bundles(configuration))), "")
+    bundles = [bundle for configuration in configurations for bundle in _bundles(configuration)]
+    return next(filter(None, bundles), "")
 
 
 def untrusted(configuration: Json, trust: Trust) -> bool:
@@ -74,12 +72,12 @@ def with_entries(configuration: Json, wanted: Iterable[Entry], trust: Trust) -> 
     merged: list[Entry] = []
     for entry in wanted:
         before = there.get(entry["name"]) or {"clientConfig": {}}
-        bundle = trust(before["clientConfig"].get("caBundle", ""))
-        client = {**entry["clientConfig"], **({"caBundle": bundle} if bundle else {})}
+        client = dict(entry["clientConfig"])
+        if bundle := trust(before["clientConfig"].get("caBundle", "")):
+            client["caBundle"] = bundle
         merged.append({**before, **entry, "clientConfig": client})
-    metadata = dict(configuration["metadata"])
-    metadata["annotations"] = {**_annotations(configuration), WRITTEN: digest(merged)}
-    return {**configuration, "metadata": metadata, "webhooks": merged}
+    annotations = {**_annotations(configuration), WRITTEN: digest(merged)}
+    return _changed(configuration, annotations, merged)
 
 
 def with_probes(configuration: Json, wanted: Iterable[Entry], trust: Trust) -> Json:
@@ -91,8 +89,14 @@ def with_probes(configuration: Json, wanted: Iterable[Entry], trust: Trust) -> J
 
 def emptied(configuration: Json) -> Json:
     """The configuration without entries: nothing is sent to anybody any more."""
-    kept = {key: value for key, value in _annotations(configuration).items() if key != WRITTEN}
-    return {**configuration, "metadata": {**configuration["metadata"], "annotations": kept}, "webhooks": []}
+    kept = dict(_annotations(configuration))
+    kept.pop(WRITTEN, None)
+    return _changed(configuration, kept, [])
+
+
+def _changed(configuration: Json, annotations: Json, entries: list[Entry]) -> Json:
+    metadata = {**configuration["metadata"], "annotations": annotations}
+    return {**configuration, "metadata": metadata, "webhooks": entries}
 
 
 def _probes(entries: Iterable[Entry]) -> list[Entry]:

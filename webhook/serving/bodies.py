@@ -9,6 +9,7 @@ import ctypes
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 
 from aiohttp import StreamReader
 
@@ -47,14 +48,14 @@ class NoRoomError(Exception):
     """The request was ended, because more than BUDGET bytes are under way, most of them from its address."""
 
 
+@dataclass(eq=False, slots=True)
 class Held:
     """What is held of one body until its request is answered."""
 
-    __slots__ = ("address", "bytes", "ended", "timer")
-
-    def __init__(self, address: str, timer: asyncio.Timeout) -> None:
-        self.address, self.timer = address, timer
-        self.bytes, self.ended = 0, False
+    address: str
+    timer: asyncio.Timeout
+    bytes: int = 0
+    ended: bool = False
 
 
 class Bodies:

@@ -51,10 +51,9 @@ class CachedObjects:
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._caches: dict[str, Informer[Any]] = {
-            name: Informer(client, kind.paths(), type_, optional=name == POD_GROUPS)
-            for name, (kind, type_) in _KINDS.items()
-        }
+        self._caches: dict[str, Informer[Any]] = {}
+        for name, (kind, type_) in _KINDS.items():
+            self._caches[name] = Informer(client, kind.paths(), type_, optional=name == POD_GROUPS)
         self._group_version = 0
         """Which version of PodGroups answered last."""
         self._lookups = Lookups(self._get, self._caches, optional=[POD_GROUPS])
@@ -72,9 +71,10 @@ class CachedObjects:
         known = self.lookup.namespace(namespace)
         return known is not None and known.metadata.deletion_timestamp is not None
 
-    def missing(self) -> list[str]:
-        """The resources not heard of yet; the server is not ready while there are any."""
-        return [resource for resource in _NEEDED if not self._caches[resource].synced.is_set()]
+    def unheard(self) -> str:
+        """Which resources were not heard of yet, in words; the server is not ready while there are any."""
+        missing = [resource for resource in _NEEDED if not self._caches[resource].synced.is_set()]
+        return f"nothing heard yet of {', '.join(missing)}" if missing else ""
 
     def ages(self) -> dict[str, float]:
         """Seconds since the API server was last heard from, by resource."""
@@ -99,12 +99,12 @@ class CachedObjects:
         namespace, _, name = key.rpartition("/")
         if namespace and not kind.namespaced:
             return None
-        paths = kind.paths(namespace or None, name)
-        for place in sorted(range(len(paths)), key=lambda place: place != self._group_version):
+        places = list(enumerate(kind.paths(namespace or None, name)))
+        for place, path in places[self._group_version :] + places[: self._group_version]:
             self.looked_up(resource)
-            live: Any = await unless_absent(self._client.get(paths[place], type_))
+            live: Any = await unless_absent(self._client.get(path, type_))
             if live is not None:
-                if resource == POD_GROUPS:
+                if namespace:
                     self._group_version = place
                 return live
         return None
@@ -138,8 +138,7 @@ class Lookups:
         if len(name) > 2 * LONGEST_NAME or not _NAMES.fullmatch(name):
             return None
         key = resource, name
-        known = self._known(key)
-        if known is not None:
+        if known := self._known(key):
             return known[1]
         running = self._running.get((key, asker))
         if running is None or running.task.cancelling():
@@ -182,6 +181,9 @@ class Lookups:
     def _known(self, key: tuple[str, str]) -> tuple[float, Any] | None:
         """When and what was answered, if that still counts."""
         known = self._remembered.get(key)
-        if known is None or not (self._caches[key[0]].watching or (key[0] in self._optional and known[1] is None)):
+        if known is None:
             return None
-        return known if asyncio.get_running_loop().time() - known[0] < _REMEMBERED else None
+        lacks = known[1] is None and key[0] in self._optional
+        counts = lacks or self._caches[key[0]].watching
+        fresh = asyncio.get_running_loop().time() - known[0] < _REMEMBERED
+        return known if counts and fresh else None

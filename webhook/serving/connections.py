@@ -162,7 +162,12 @@ class Connections(web.Server):
         """Serve a connection, after room was made for it. Raises OSError if its client has gone."""
         address = accepted.getpeername()[0]
         while len(self) >= self._most:
-            self.end(self._superfluous(), "room")
+            spared = len(self.new) <= self._most * _NEW_SHARE
+            group = self.idle if self.idle and spared else self.new or self.idle or self.busy
+            of_address = Counter(connection.address for connection in group)
+            most = max(of_address.values())
+            first = next(connection for connection in group if of_address[connection.address] == most)
+            self.end(first, "room")
         self._move(Connection(self, accepted, address), self.new)
 
     def begin(self, connection: Connection) -> None:
@@ -193,13 +198,6 @@ class Connections(web.Server):
             self._abort(connection)
         self.pre_shutdown()
         await self.shutdown(grace / 2)  # aiohttp waits twice: for reviews to be finished, and for them to be given up
-
-    def _superfluous(self) -> Connection:
-        """The connection that gives way to another one."""
-        spared = len(self.new) <= self._most * _NEW_SHARE
-        group = self.idle if self.idle and spared else self.new or self.idle or self.busy
-        of_address = Counter(connection.address for connection in group)
-        return max(group, key=lambda connection: of_address[connection.address])  # the first of these
 
     def _abort(self, connection: Connection) -> None:
         self.forget(connection)

@@ -10,13 +10,13 @@ from contextlib import suppress
 from email.utils import formatdate
 from functools import lru_cache
 from http import HTTPStatus
-from typing import Any, get_args
+from typing import NamedTuple, get_args
 
 from aiohttp import web
 from aiohttp.abc import AbstractStreamWriter
 
 from webhook.admission.context import Context
-from webhook.admission.review import uid_of
+from webhook.admission.review import Json, uid_of
 from webhook.admission.webhook import Phase, Reviewed, deny, refuse, review
 from webhook.component_base.logs import LogWriter
 from webhook.kube.bounded import bounded, bounded_cache
@@ -45,6 +45,18 @@ _JSON = "application/json"
 _PHASES: dict[str, Phase] = {f"/{phase}": phase for phase in get_args(Phase)}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(h|ms|m|s)")
 _UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+_TOO_LARGE = (
+    "giveway refuses it unread; make the object smaller (in a review the characters < > & and control characters take"
+    " six bytes each, and an update carries the object twice)"
+)
+
+
+class Received(NamedTuple):
+    """A review as it came."""
+
+    address: str
+    phase: Phase
+    body: bytes
 
 
 class ReviewHandler:
@@ -67,22 +79,23 @@ class ReviewHandler:
         path, _, query = request.raw_path.partition("?")
         phase, connection, began = _PHASES.get(path), request.protocol, time.perf_counter()
         if phase is None:
-            return web.Response(status=404, text=f"reviews go to {' or '.join(_PHASES)}\n")
+            text = f"reviews go to {' or '.join(_PHASES)}\n"
+            return web.Response(status=404, text=text)
         if request.method != "POST":
-            return web.Response(status=405, text="a review is sent by POST\n", headers={"Allow": "POST"})
+            post = {"Allow": "POST"}
+            return web.Response(status=405, text="a review is sent by POST\n", headers=post)
         assert isinstance(connection, Connection)
         reviewed = await self._answer(request, connection, phase, query)
-        connection.owner.finish(connection, verdict=reviewed.code == 200)
+        connection.owner.finish(connection, verdict=reviewed.answer.code == 200)
         self._tell(phase, reviewed, time.perf_counter() - began)
         stays = request.keep_alive and request.content.is_eof() and not self.draining
-        return JsonResponse(reviewed.body, reviewed.code, stays=stays)
+        return JsonResponse(reviewed.body, reviewed.answer.code, stays=stays)
 
     async def _answer(self, request: web.BaseRequest, connection: Connection, phase: Phase, query: str) -> Reviewed:
         """Answer a review: most have come whole and are answered as they are; for others there is so much time."""
-        missing, context = self._source.missing(), self.context
-        if missing or context is None:
-            reason = f"nothing heard yet of {', '.join(missing)}" if missing else self._unready()
-            return refuse(503, f"giveway is not ready: {reason}")
+        context, reason = self.context, self._source.unheard()
+        if reason or context is None:
+            return refuse(503, f"giveway is not ready: {reason or self._unready()}")
         sent = request.headers.get("Content-Type", "")
         if sent != _JSON and sent.partition(";")[0].strip().lower() != _JSON:
             return refuse(415, f"Content-Type is {sent[:100]!r}; application/json was expected")
@@ -93,28 +106,35 @@ class ReviewHandler:
                 reviewed = _at_once(context, phase, body)
                 if reviewed is not None and not reviewed.answer.unsure:
                     return reviewed
-            address = connection.address
             connection.owner.begin(connection)
-            async with self._bodies.held(address, _budget(query)) as held:
+            async with self._bodies.held(connection.address, _budget(query)) as held:
                 if body is None:
                     body = await self._bodies.read(held, content)
-                    reviewed = await self._review(address, context, phase, body)
+                    came = Received(connection.address, phase, body)
+                    reviewed = await self._review(came, context)
                 else:
                     self._bodies.charge(held, len(body))
-                    reviewed = reviewed or await self._review_dear(address, context, phase, body)
-                return await self._settle(address, context, phase, body, reviewed)
+                    came = Received(connection.address, phase, body)
+                    reviewed = reviewed or await self._review_dear(came, context)
+                return await self._settle(came, context, reviewed)
         except OversizedError as error:
-            return _oversized(error.args[0])
+            # A refusal, not an error: what passes by failurePolicy would pass unjudged by whoever makes it large enough
+            uid, larger = uid_of(error.args[0]), f"larger than {BODY_LIMIT} bytes"
+            if uid:
+                return deny(uid, "size", f"the review of this request is {larger}, so {_TOO_LARGE}")
+            return refuse(413, f"the body is {larger}, and it does not begin with the uid of an AdmissionReview")
         except NoRoomError:
-            return refuse(503, f"more than {BUDGET} bytes of reviews are under way, most of them from this address")
+            taken = f"more than {BUDGET} bytes of reviews are under way"
+            return refuse(503, f"{taken}, most of them from this address")
         except TimeoutError as late:
-            over = f"the review was not finished within {_budget(query):g} s, its share of the timeout"
-            return refuse(504, str(late) or over)
+            over = f"the review was not finished within {_budget(query):g} s"
+            return refuse(504, str(late) or f"{over}, its share of the timeout")
         except (web.RequestPayloadError, ConnectionError) as error:
             error.__traceback__ = None  # the stream keeps the error, and its traceback would keep the body
-            return refuse(400, "the body is not encoded as its header says, or the client has gone before it was whole")
+            gone = "or the client has gone before it was whole"
+            return refuse(400, f"the body is not encoded as its header says, {gone}")
 
-    async def _settle(self, address: str, context: Context, phase: Phase, body: bytes, reviewed: Reviewed) -> Reviewed:
+    async def _settle(self, came: Received, context: Context, reviewed: Reviewed) -> Reviewed:
         """Answer again by what the API server says, if the answer hinges on objects that the cache may lack."""
         unsure = sorted(reviewed.answer.unsure)
         if not unsure:
@@ -122,48 +142,34 @@ class ReviewHandler:
         namespace = reviewed.asked.namespace if reviewed.asked else ""
         reviewed.asked = None  # It has a copy of the object, which nobody needs while the API server is asked
         try:
-            lookup = await self._source.ask(unsure, (address, bounded(namespace)))
+            lookup = await self._source.ask(unsure, (came.address, bounded(namespace)))
         except ApiError as error:
             names = ", ".join(f"{resource}/{bounded(name)}" for resource, name in unsure)
-            return refuse(503, f"the API server did not say whether there is {names}: {error}", reviewed.uid)
-        return await self._review(address, context.changed(lookup=lookup), phase, body)
+            text = f"the API server did not say whether there is {names}: {error}"
+            return refuse(503, text, reviewed.uid)
+        return await self._review(came, context.changed(lookup=lookup))
 
-    async def _review(self, address: str, context: Context, phase: Phase, body: bytes) -> Reviewed:
+    async def _review(self, came: Received, context: Context) -> Reviewed:
         """Answer a review by what is known, when it is its turn."""
-        if len(body) <= _AT_ONCE:
-            await self._ordinary.enter(address)
-            reviewed = _at_once(context, phase, body)
+        if len(came.body) <= _AT_ONCE:
+            await self._ordinary.enter(came.address)
+            reviewed = _at_once(context, came.phase, came.body)
             if reviewed is not None:
                 return reviewed
-        return await self._review_dear(address, context, phase, body)
+        return await self._review_dear(came, context)
 
-    async def _review_dear(self, address: str, context: Context, phase: Phase, body: bytes) -> Reviewed:
+    async def _review_dear(self, came: Received, context: Context) -> Reviewed:
         """Answer a dear review beside the others; policies are the dearest."""
         with suppress(AllowanceError):
-            return await self._beside(self._dear, address, context.changed(allowance=math.inf), phase, body)
-        return await self._beside(self._dearest, address, context.changed(allowance=None), phase, body)
-
-    async def _beside(self, turns: FairTurns, address: str, context: Context, phase: Phase, body: bytes) -> Reviewed:
-        """Answer a review in a thread, one at a time, in fair turns by address.
-
-        A thread cannot be ended: if its review is given up, the next
-        one waits until it has come to its end.
-        """
-        await turns.enter(address)
-        work = asyncio.get_running_loop().run_in_executor(None, review, context, phase, body)
-        work.add_done_callback(lambda _: turns.leave())
-        return await asyncio.shield(work)
+            return await _beside(self._dear, came, context.changed(allowance=math.inf))
+        return await _beside(self._dearest, came, context.changed(allowance=None))
 
     def _tell(self, phase: Phase, reviewed: Reviewed, seconds: float) -> None:
         """Log and count an answer."""
         if reviewed.error is not None:
             log.error("review %s failed", reviewed.uid, exc_info=reviewed.error)
-        asked, answer = reviewed.asked, reviewed.answer
-        namespace = ""  # which only violations are counted by
-        if asked is not None and answer.verdicts and any(verdict.outcome != "allow" for verdict in answer.verdicts):
-            namespace = asked.namespace if self._source.lookup.namespace(asked.namespace) else ""
-        self._metrics.observe(phase, reviewed, answer.verdict, seconds, namespace)
-        self._lines.write(_line(time.time(), phase, reviewed, answer.verdict, seconds * 1000))
+        self._metrics.observe(phase, reviewed, seconds, self._source.lookup.namespace)
+        self._lines.write(_line(phase, reviewed, seconds))
 
 
 class JsonResponse(web.StreamResponse):
@@ -194,9 +200,14 @@ class JsonResponse(web.StreamResponse):
 @lru_cache(64)
 def _head(status: int, stays: bool, second: int) -> bytes:
     """Status line and headers, all but Content-Length; `second` is the time since the epoch."""
-    kept = "keep-alive" if stays else "close"
-    lines = (f"HTTP/1.1 {status} {HTTPStatus(status).phrase}", f"Content-Type: {_JSON}", f"Connection: {kept}")
-    return "\r\n".join((*lines, f"Date: {formatdate(second, usegmt=True)}", "")).encode()
+    lines = (
+        f"HTTP/1.1 {status} {HTTPStatus(status).phrase}",
+        f"Content-Type: {_JSON}",
+        f"Connection: {'keep-alive' if stays else 'close'}",
+        f"Date: {formatdate(second, usegmt=True)}",
+        "",
+    )
+    return "\r\n".join(lines).encode()
 
 
 def _at_once(context: Context, phase: Phase, body: bytes) -> Reviewed | None:
@@ -209,17 +220,17 @@ def _at_once(context: Context, phase: Phase, body: bytes) -> Reviewed | None:
         return None
 
 
-def _oversized(beginning: bytes) -> Reviewed:
-    """A refusal, not an error: what passes by failurePolicy would pass unjudged by whoever makes it large enough."""
-    uid, larger = uid_of(beginning), f"larger than {BODY_LIMIT} bytes"
-    if not uid:
-        return refuse(413, f"the body is {larger}, and it does not begin with the uid of an AdmissionReview")
-    message = (
-        f"the review of this request is {larger}, so giveway refuses it unread; make the object smaller"
-        " (in a review the characters < > & and control characters take six bytes each, and an update carries"
-        " the object twice)"
-    )
-    return deny(uid, "size", message)
+async def _beside(turns: FairTurns, came: Received, context: Context) -> Reviewed:
+    """Answer a review in a thread, one at a time, in fair turns by address.
+
+    A thread cannot be ended: if its review is given up, the next
+    one waits until it has come to its end.
+    """
+    await turns.enter(came.address)
+    loop = asyncio.get_running_loop()
+    work = loop.run_in_executor(None, review, context, came.phase, came.body)
+    work.add_done_callback(lambda _: turns.leave())
+    return await asyncio.shield(work)
 
 
 @bounded_cache(256, 256)
@@ -228,21 +239,23 @@ def _budget(query: str) -> float:
     match = re.search(r"(?:^|&)timeout=([^&]{1,32})", query)
     parts = _DURATION.findall(match[1]) if match else []
     seconds = sum(float(number) * _UNITS[unit] for number, unit in parts)
-    return _SHARE * (min(seconds, _TIMEOUT) if seconds > 0 else _TIMEOUT)
+    return _SHARE * (min(seconds, _TIMEOUT) or _TIMEOUT)
 
 
-def _line(now: float, phase: Phase, reviewed: Reviewed, verdict: str, milliseconds: float) -> dict[str, Any]:
+def _line(phase: Phase, reviewed: Reviewed, seconds: float) -> Json:
     """The line of a review: who asked for what, and what became of it; never the object itself."""
     answer, asked = reviewed.answer, reviewed.asked
-    line = {"time": rfc3339_micro(now), "level": "info", "message": "review", "phase": phase, "uid": reviewed.uid}
-    told: dict[str, Any] = {"verdict": verdict, "ms": round(milliseconds, 3)}
+    line = {"time": rfc3339_micro(time.time()), "level": "info", "message": "review"}
+    line |= {"phase": phase, "uid": reviewed.uid}
+    told: Json = {"verdict": answer.verdict, "ms": round(seconds * 1000, 3)}
     if asked is not None:
-        told |= {"user": asked.user.username, "operation": asked.operation, "dryRun": asked.dry_run}
-        told["resource"] = f"{asked.resource}/{asked.subresource}" if asked.subresource else asked.resource
-        told["object"] = f"{asked.namespace}/{asked.shown_name}" if asked.namespace else asked.shown_name
+        told |= {"user": asked.user.username, "operation": asked.operation}
+        told["dryRun"] = asked.dry_run
+        told["resource"] = "/".join(filter(None, (asked.resource, asked.subresource)))
+        namespace, name = asked.namespace, asked.shown_name
+        told["object"] = f"{namespace}/{name}" if namespace else name
     if answer.code != 200:
         told |= {"code": answer.code, "error": answer.message}
     elif answer.verdicts:
-        told |= {"rule": ",".join(answer.rules), "warned": ",".join(answer.warned)}
-        told |= {"wouldDeny": ",".join(answer.would_deny), "excepted": ",".join(answer.excepted)}
+        told |= {field: ",".join(ids) for field, ids in answer.ids.items()}
     return line | {field: value for field, value in told.items() if value}

@@ -70,7 +70,8 @@ def load_certificate(certificate_file: Path, key_file: Path, client_ca_file: Pat
         raise TlsError(f"{certificate_file} holds no PEM certificate: {error}") from error
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.num_tickets = 0  # an API server begins each connection from nothing, and a ticket outlives its certificate
+    # An API server begins each connection from nothing, and a ticket outlives its certificate
+    context.num_tickets = 0
     context.options |= ssl.OP_NO_RENEGOTIATION
     problem = f"{key_file} is no private key for {certificate_file}"
     try:
@@ -81,9 +82,8 @@ def load_certificate(certificate_file: Path, key_file: Path, client_ca_file: Pat
             context.verify_mode = ssl.CERT_REQUIRED
     except OSError as error:
         raise TlsError(f"{problem}: {getattr(error, 'reason', '') or error}") from error
-    return ServingCertificate(
-        context, certificate.not_valid_after_utc.timestamp(), certificate.subject.rfc4514_string()
-    )
+    expires = certificate.not_valid_after_utc.timestamp()
+    return ServingCertificate(context, expires, certificate.subject.rfc4514_string())
 
 
 class ReviewServer(Component):
@@ -131,9 +131,7 @@ class ReviewServer(Component):
 
     def files(self) -> list[FollowedFiles]:
         """The certificate."""
-        options = self.options
-        files = (options.tls_cert_file, options.tls_private_key_file, options.client_ca_file)
-        return [FollowedFiles(filter(None, files), self.reload_certificate)]
+        return [FollowedFiles(filter(None, self._files()), self.reload_certificate)]
 
     def ages(self) -> dict[str, float]:
         """Those of the objects that reviews are judged by."""
@@ -155,7 +153,8 @@ class ReviewServer(Component):
         """Listen; in the end give reviews in hand their time."""
         options, closed = self.options, self.metrics.connections_closed
         give_back_large_memory()
-        self._connections = Connections(self.handler, self._load().context, lambda reason: closed.labels(reason).inc())
+        context = self._load().context
+        self._connections = Connections(self.handler, context, lambda reason: closed.labels(reason).inc())
         sock = bind(options.bind_address, options.secure_port, "--secure-port")
         self.secure_port = sock.getsockname()[1]
         self._acceptor = Acceptor(sock, self._connections.serve)
@@ -172,23 +171,24 @@ class ReviewServer(Component):
     async def drain(self) -> None:
         """Be not ready any more, and go on serving until nobody is sent here: for the shutdown delay."""
         self.handler.draining = True
-        log.info("stopping: not ready any more; the listener closes in %g s", self.options.shutdown_delay_duration)
-        await asyncio.sleep(self.options.shutdown_delay_duration)
+        delay = self.options.shutdown_delay_duration
+        log.info("stopping: not ready any more; the listener closes in %g s", delay)
+        await asyncio.sleep(delay)
 
     def checks(self) -> list[ReadinessCheck]:
         """Its part of readiness."""
-        missing, certificate, draining = self.source.missing(), self.certificate, self.handler.draining
+        certificate = self.certificate
         valid = certificate is not None and certificate.expires >= time.time()
         note = f"expires {rfc3339(certificate.expires)}" if certificate else "not loaded yet"
         if self._tls_problem:
             note += f"; the files are broken: {self._tls_problem}"
-        listener = self._acceptor.problem() if self._acceptor else "it does not listen yet"
-        return [
-            ReadinessCheck("certificate", valid, note),
-            ReadinessCheck("caches", not missing, f"nothing heard yet of {', '.join(missing)}" if missing else ""),
-            ReadinessCheck("listener", not listener, listener),
-            ReadinessCheck("shutdown", not draining, "the server is stopping" if draining else ""),
-        ]
+        problems = {
+            "caches": self.source.unheard(),
+            "listener": self._acceptor.problem() if self._acceptor else "it does not listen yet",
+            "shutdown": "the server is stopping" if self.handler.draining else "",
+        }
+        others = (ReadinessCheck(name, not why, why) for name, why in problems.items())
+        return [ReadinessCheck("certificate", valid, note), *others]
 
     async def reload_certificate(self) -> bool:
         """Take the certificate files into use as they are now; False if they are broken, and the last ones stay."""
@@ -206,10 +206,13 @@ class ReviewServer(Component):
         self.reloaded()
         return True
 
+    def _files(self) -> tuple[Path, Path, Path | None]:
+        options = self.options
+        return options.tls_cert_file, options.tls_private_key_file, options.client_ca_file
+
     def _load(self) -> ServingCertificate:
         """The certificate as the files are now, which is the one in use from now on. Raises TlsError."""
-        options = self.options
-        fresh = load_certificate(options.tls_cert_file, options.tls_private_key_file, options.client_ca_file)
+        fresh = load_certificate(*self._files())
         fresh.context.sni_callback = self._begin_under_the_newest
         self.certificate = fresh
         self.metrics.certificate_expiry.set(fresh.expires)

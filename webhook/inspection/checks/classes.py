@@ -17,8 +17,7 @@ from webhook.inspection.reading import namespace_labels
 from webhook.kube.objects.cluster_scoped import PriorityClass
 from webhook.kube.objects.meta import KubeObject, ObjectMeta
 from webhook.kube.objects.pod import Pod, PodSpec
-from webhook.kube.pods import controller_of
-from webhook.kube.priority_classes import silence, speaking
+from webhook.kube.pods import controller_of, silence, speaking
 from webhook.policy.evaluation.engine import Engine
 from webhook.policy.evaluation.managed_classes import shielded
 from webhook.policy.model.policies import Policies

@@ -113,10 +113,8 @@ class Pod(KubeObject):
         """Let go of what every running pod repeats in its status, which would double what its containers weigh."""
         status, spec = self.status, self.spec
         status.container_statuses = _resized(spec.containers, status.container_statuses)
-        status.init_container_statuses = _resized(
-            spec.init_containers,
-            status.init_container_statuses,
-        )
+        init = status.init_container_statuses
+        status.init_container_statuses = _resized(spec.init_containers, init)
         if status.resources:
             asked = spec.resources.requests if spec.resources else None
             if not (asked and _differs(status, asked)):
@@ -130,8 +128,8 @@ def _resized(
     reporting = [status for status in statuses or () if status.resources]
     if not reporting:
         return None
-    asked = {container.name: container.resources.requests for container in containers or () if container.resources}
-    return [status for status in reporting if _differs(status, asked.get(status.name) or {})] or None
+    asked = {row.name: row.resources.requests for row in containers or () if row.resources}
+    return [row for row in reporting if _differs(row, asked.get(row.name) or {})] or None
 
 
 def _differs(status: ContainerStatus | PodStatus, asked: dict[str, Quantity]) -> bool:

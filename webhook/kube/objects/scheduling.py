@@ -69,4 +69,5 @@ class PodGroup(KubeObject):
     def topology_keys(self) -> tuple[str, ...]:
         """The labels whose values have to be the same on the nodes of all members."""
         constraints = self.spec.scheduling_constraints
-        return tuple(topology.key for topology in constraints.topology or () if topology.key) if constraints else ()
+        rows = (constraints and constraints.topology) or ()
+        return tuple(row.key for row in rows if row.key)

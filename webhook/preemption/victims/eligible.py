@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from webhook.kube.priority_classes import silence
+from webhook.kube.pods import silence
 from webhook.policy.model.creation import at_creation
 from webhook.preemption.snapshot.columns import Floats, Ints, Mask, Rows, Table
 from webhook.preemption.snapshot.pod_groups import group_of

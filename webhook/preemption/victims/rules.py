@@ -11,11 +11,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from webhook.kube.integers import integer
 from webhook.kube.objects.cluster_scoped import PriorityClass
 from webhook.kube.objects.pod import Pod
-from webhook.kube.priority_classes import silence, speaking
-from webhook.kube.selectors import Labels, SelectorError, label_matcher
+from webhook.kube.pods import silence, speaking
+from webhook.kube.selectors import Labels, SelectorError, integer, label_matcher
 from webhook.policy.model.globs import WILDCARD, name_matcher
 from webhook.policy.model.preemption import BudgetMode, EvictionMode, PreemptionPolicy
 from webhook.policy.model.values import MINIMUM_PREEMPTABLE_PRIORITY, TOLERATION_SECONDS
