@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from webhook.kube.instants import epoch_or
+from webhook.kube.objects.meta import Condition
 from webhook.kube.objects.pod import Pod
 from webhook.kube.pods import RESIZE_PENDING, is_deferred, resize_pending
 from webhook.policy.evaluation.managed_classes import Managed, ManagedClasses
@@ -100,16 +101,21 @@ def lacks_post_filter(pod: Pod) -> bool:
 
     kube-scheduler appends what PostFilter found ("preemption: …") to the message of `PodScheduled`.
     """
-    said = next((condition for condition in pod.status.conditions or () if condition.type == "PodScheduled"), None)
+    said = scheduler_refusal(pod)
     return said is not None and said.reason == "Unschedulable" and "preemption:" not in (said.message or "")
 
 
 def unschedulable_since(pod: Pod) -> float | None:
     """Seconds since the epoch since when the scheduler finds no node, or the kubelet no room to grow; else None."""
+    said = scheduler_refusal(pod)
     if is_deferred(pod):
-        pending = next(condition for condition in pod.status.conditions or () if condition.type == RESIZE_PENDING)
-        return epoch_or(pending.last_transition_time or pod.metadata.creation_timestamp, 0.0)
-    for condition in pod.status.conditions or ():
-        if condition.type == "PodScheduled" and condition.status == "False" and condition.reason == "Unschedulable":
-            return epoch_or(condition.last_transition_time or pod.metadata.creation_timestamp, 0.0)
-    return None
+        said = next(condition for condition in pod.status.conditions or () if condition.type == RESIZE_PENDING)
+    elif said is None or said.reason != "Unschedulable":
+        return None
+    return epoch_or(said.last_transition_time or pod.metadata.creation_timestamp, 0.0)
+
+
+def scheduler_refusal(pod: Pod) -> Condition | None:
+    """What the scheduler said of a pod that it did not bind; None before it has said something."""
+    conditions = pod.status.conditions or ()
+    return next((row for row in conditions if row.type == "PodScheduled" and row.status == "False"), None)

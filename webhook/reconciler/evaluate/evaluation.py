@@ -85,6 +85,10 @@ class Evaluation:
         self._evaluator, self._members, self._policy, self._rules = evaluator, members, policy, rules
         self._attempts, self._extenders, self._left_out, self._promised = attempts, extenders, left_out, promised
         self._at = Now.by(evaluator.clock)
+        known = ((key, evaluator.state.pods.get(key)) for key in promised.planned)
+        there = (key for key, pod in known if pod is not None and not pod.metadata.deletion_timestamp)
+        self._planned = dict.fromkeys(there)
+        """The pods that count as leaving, although the plans that need them have yet to ask them."""
         self._limits = LimitsNow(evaluator, policy, members.ready, self._at)
 
     def outcome(self) -> Outcome:
@@ -181,7 +185,7 @@ class Evaluation:
         """
         limits, snapshot, objection = self._limits, self._evaluator.state.snapshot, None
         # Pods that a plan has yet to ask do not count as leaving: that plan may end because of this gang, and they stay
-        leaving = np.setdiff1d(self._limits.leaving, self._evaluator.staying(self._promised.planned))
+        leaving = np.setdiff1d(self._limits.leaving, snapshot.pod_rows(self._planned))
         decided = partial(
             decide_gang,
             snapshot,
@@ -234,7 +238,7 @@ class Evaluation:
 
         These are victims of both plans: the other one may never ask them.
         """
-        state, planned, most = self._evaluator.state, self._promised.planned, self._limits.limits.attempts_per_preemptor
+        state, planned, most = self._evaluator.state, self._planned, self._limits.limits.attempts_per_preemptor
         keys = [victim.key for victim in victims if victim.key not in state.index.leaving or victim.key in planned]
         waits = all(key in planned for key in keys)
         if not waits and self._attempts >= most:
@@ -272,9 +276,9 @@ class Evaluation:
             return Unschedulable(f"somebody else has nominated it to {foreign}, where room is coming up")
         # 1. Of the pods that a plan has yet to ask those go for it that it needs, and may evict itself. Nobody does if
         #    others have to go, too, that it may not evict: that plan may never ask them.
-        state, snapshot, planned = self._evaluator.state, self._evaluator.state.snapshot, self._promised.planned
+        state, snapshot, planned = self._evaluator.state, self._evaluator.state.snapshot, self._planned
         unasked = snapshot.pod_rows([key for key in planned if decision.may_go(key)])
-        theirs = self._evaluator.staying([key for key in planned if not decision.may_go(key)])
+        theirs = snapshot.pod_rows([key for key in planned if not decision.may_go(key)])
         rest, own = np.setdiff1d(leaving, unasked), dict[str, Rows]()
         for node in nodes:
             among = unasked[snapshot.pods.node[unasked] == snapshot.nodes.find(node)]

@@ -57,12 +57,6 @@ class Evaluator:
         leaving: Rows = rows[(at.wall - _OVERDUE <= ends) & (ends <= at.wall + seconds)]
         return leaving
 
-    def staying(self, keys: Collection[str]) -> Rows:
-        """The rows of those of these pods that are not leaving yet, whatever plans count on."""
-        known = ((key, self.state.pods.get(key)) for key in keys)
-        there = [key for key, pod in known if pod is not None and not pod.metadata.deletion_timestamp]
-        return self.state.snapshot.pod_rows(there)
-
     def has_room(self, pod: Pod, node: str, *, but: Collection[str] = ()) -> bool:
         """Whether the pod fits on the node once every pod that is leaving is gone, and `but` for these pods."""
         snapshot = self.state.snapshot

@@ -6,8 +6,9 @@ import math
 
 from webhook.kube.bounded import Newest
 from webhook.kube.object_cache import Change
-from webhook.kube.objects.meta import Condition, key_of
+from webhook.kube.objects.meta import key_of
 from webhook.kube.objects.pod import Pod
+from webhook.reconciler.preemptors import scheduler_refusal
 
 _GAP = 330.0
 """Seconds without a sign after which a scheduler may have been away; it tries every waiting pod again after 5 min."""
@@ -40,7 +41,7 @@ class SchedulerActivity:
             self._fits_since.pop(change.key, None)
         if old is None or new is None or new.metadata.deletion_timestamp or old.spec.node_name:
             return
-        refused = not new.spec.node_name and _verdict_of(new) not in (None, _verdict_of(old))
+        refused = not new.spec.node_name and scheduler_refusal(new) not in (None, scheduler_refusal(old))
         if refused:
             self._refused[change.key] = now
         if refused or new.spec.node_name:
@@ -71,10 +72,3 @@ class SchedulerActivity:
         self._seen.clear()
         self._refused.clear()
         self._fits_since.clear()
-
-
-def _verdict_of(pod: Pod) -> Condition | None:
-    """What the scheduler said of a pod that it did not bind; None before it has said something."""
-    return next(
-        (row for row in pod.status.conditions or () if row.type == "PodScheduled" and row.status == "False"), None
-    )
