@@ -50,6 +50,7 @@ _SHOWN = 5
 """Nodes that are named."""
 _EXTENDER_PAUSE = 1.0
 """Seconds, at least, before an extender that failed is asked again."""
+_NOT_TAKEN = "a plan timed out there although there was room"
 
 
 class Preempting:
@@ -100,9 +101,9 @@ class Preempting:
         match outcome:
             case Fits(nodes):
                 reason = f"{'its gang' if gang else 'it'} fits without preemption on {len(nodes)} nodes"
-                self._queue.park(entry.key, now, reason=reason, due=now if left else more)
+                self._queue.park(entry, now, reason=reason, due=now if left else more)
             case Unschedulable(reason, due=due, behind=behind):
-                self._queue.park(entry.key, now, reason=reason, due=due, behind=behind)
+                self._queue.park(entry, now, reason=reason, due=due, behind=behind)
             case Asks(question):
                 self._extender_client.ask(question)
             case Waits() | Evicts():
@@ -118,13 +119,13 @@ class Preempting:
         keys = [key_of(member) for member, _ in outcome.places] or [entry.key]
         if entry.key not in keys:
             now = self._evaluator.clock.monotonic()
-            self._queue.park(entry.key, now, reason="other pods of its gang are placed first")
+            self._queue.park(entry, now, reason="other pods of its gang are placed first")
         queued = [known for key in keys if (known := self._queue.entries.get(key)) is not None]
         attempts = max((known.attempts for known in queued), default=0)
         plan = self._manager.begin(pod, policy, outcome, attempts)
-        for key in keys:
-            self._queue.hold(key, attempts)
-        self._queue.took(entry.key, len(plan.record.victims))
+        for known in queued:
+            self._queue.hold(known, attempts)
+        self._queue.took(entry, len(plan.record.victims))
         return plan
 
     def plan_ended(self, plan: Plan, members: Sequence[Member], ending: Ending, because: Member | None) -> None:
@@ -140,15 +141,18 @@ class Preempting:
         )
         for member in members:
             entry, taken = self._queue.entries.get(member.key), row.lost_room and evicted and member is because
-            if entry is not None and (shunned or taken):
-                left = entry.nodes.plan_failed(member.node, now - plan.started, now, taken=not shunned)
+            if entry is None:
+                continue
+            if shunned or taken:
+                why = _NOT_TAKEN if shunned else "another pod took the room that was made there"
+                left = entry.nodes.leave_out(member.node, why, now - plan.started, now)
                 self._reporter.left_out(member.key, left, now)
             if row.ends_preemptor:
                 self._queue.remove(member.key)
                 continue
             in_vain, lost = evicted and row.blames_preemptor, ending is Ending.LOST
             reason = f"its last plan ended: {ending}"
-            self._queue.plan_ended(member.key, now, in_vain=in_vain, lost=lost, at_once=row.at_once, reason=reason)
+            self._queue.plan_ended(entry, now, in_vain=in_vain, lost=lost, at_once=row.at_once, reason=reason)
 
     def evaluate(self, entry: QueuedPreemptor, pod: Pod, policy: PreemptionPolicy, now: float) -> Outcome:
         """What to do for a preemptor; if nothing helps another of its shape, nothing helps this one either."""

@@ -158,7 +158,8 @@ class Reconciler:
             case plan:
                 for member in plan.unplaced:
                     self.event_handlers.offer(member.key, self.state.pods.get(member.key), has_plan=True)
-                    self.queue.hold(member.key, attempts=max(0, plan.record.attempt - 1))
+                    if (entry := self.queue.entries.get(member.key)) is not None:
+                        self.queue.hold(entry, attempts=max(0, plan.record.attempt - 1))
 
     def _is_found(self, key: str, pod: Pod | None) -> bool:
         """Whether a pod carries a plan that is not under way here: an earlier leader wrote it."""
@@ -262,7 +263,7 @@ class Reconciler:
                 self.preempting.preempt(entry)
             except Exception as error:
                 log.exception("%s could not be evaluated", entry.key)
-                self.queue.park(entry.key, self.clock.monotonic(), reason=f"internal error: {error}")
+                self.queue.park(entry, self.clock.monotonic(), reason=f"internal error: {error}")
             if self.clock.stopwatch() > end:
                 self._wake()
                 break
@@ -306,7 +307,7 @@ class Reconciler:
                     if entry is None or entry.uid != uid or key in self.plans:
                         self.extender_client.forget(uid)
                     else:
-                        self.queue.retry(key, self.clock.monotonic(), after=0.0, reason="an extender has answered")
+                        self.queue.retry(entry, self.clock.monotonic(), reason="an extender has answered")
         except Exception:
             log.exception("news could not be taken in: %s", news)
 

@@ -155,7 +155,7 @@ async def test_a_gang_of_which_nobody_waits_long_enough():
     desk = Desk(setting, dry_run=True)
     setting.add(member(0), member(1))
     for number in range(2):
-        desk.reconciler.queue.retry(f"default/gang-{number}", 0.0, after=0.0, reason="")
+        desk.reconciler.queue.retry(desk.reconciler.queue.entries[f"default/gang-{number}"], 0.0)
     desk.reconciler.turn()
     assert {line["reason"] for line in desk.told} == {"it waits for its scheduler to look at it"}
 
@@ -164,7 +164,7 @@ async def test_the_victims_of_a_gang_count_for_its_namespace():
     """A plan of a gang counts for its namespace's turns with every victim once."""
     setting, took = setting_of(), []
     desk = Desk(setting, dry_run=True)
-    desk.reconciler.queue.took = lambda key, victims: took.append((key, victims))
+    desk.reconciler.queue.took = lambda entry, victims: took.append((entry.key, victims))
     setting.add(member(0), member(1))
     await desk.work(10.0)
     assert took == [("default/gang-0", 2)]

@@ -166,6 +166,7 @@ async def test_attempts_are_each_ones_own(monkeypatch: pytest.MonkeyPatch):
     desk = Desk(setting)
     setting.add(preemptor("a", "8"), preemptor("b", "8"))
     desk.reconciler.look_at_all()
-    desk.reconciler.queue.plan_ended("default/a", setting.clock.now, in_vain=True, at_once=True, reason="")
+    queue, now = desk.reconciler.queue, setting.clock.now
+    queue.plan_ended(queue.entries["default/a"], now, in_vain=True, at_once=True, reason="")
     await desk.work(1.0)
     assert [line["preemptor"] for line in desk.lines("decision")] == ["default/b"]

@@ -20,7 +20,7 @@ def test_left_out_for_a_growing_while():
     """Each time in a row a node is left out twice as long, up to four hours; it comes back in between."""
     nodes, now, whiles = NodeBackoff(), 0.0, []
     for _ in range(12):
-        until = nodes.plan_failed("n1", 10.0, now, taken=False).until
+        until = nodes.leave_out("n1", "", 10.0, now).until
         assert [left.node for left in nodes.left_out(until - 0.1)] == ["n1"]
         assert nodes.left_out(until) == []
         whiles.append(until - now)
@@ -31,15 +31,15 @@ def test_left_out_for_a_growing_while():
 
 def test_left_out_for_longer_than_the_plan_took():
     """The next plans have their time elsewhere before the node is tried again."""
-    assert NodeBackoff().plan_failed("n1", 300.0, 0.0, taken=False).until == 600.0
+    assert NodeBackoff().leave_out("n1", "", 300.0, 0.0).until == 600.0
 
 
 def test_forgotten_after_as_long_again():
     """A node that is not refused again for as long as it was left out begins from the start."""
     nodes = NodeBackoff()
-    nodes.plan_failed("n1", 1.0, 0.0, taken=False)
-    assert nodes.plan_failed("n1", 1.0, 119.0, taken=False).times == 2
-    assert nodes.plan_failed("n1", 1.0, 1000.0, taken=False).times == 1
+    nodes.leave_out("n1", "", 1.0, 0.0)
+    assert nodes.leave_out("n1", "", 1.0, 119.0).times == 2
+    assert nodes.leave_out("n1", "", 1.0, 1000.0).times == 1
 
 
 def at_work(since: float, seconds: float) -> float:
@@ -53,9 +53,9 @@ def test_memory_is_bounded():
     """However many nodes fit or are refused, what is remembered for one preemptor is not more."""
     nodes = NodeBackoff()
     for number in range(5000):
-        nodes.plan_failed(f"n{number}", 1.0, 0.0, taken=False)
+        nodes.leave_out(f"n{number}", "", 1.0, 0.0)
     nodes.fitting([f"m{number}" for number in range(5000)], at_work, 0.0)
-    assert len(nodes) == 1100
+    assert sum(map(len, vars(nodes).values())) == 1100
 
 
 BACK = 3600.0 + PATIENCE

@@ -26,13 +26,13 @@ def parked(*keys: str, now: float = 0.0, **more: float) -> Queue:
     """A queue with these pods, for which nothing helped then."""
     queue = filled(*keys)
     for key in drain(queue, now):
-        queue.park(key, now, reason="full", **more)
+        queue.park(queue.entries[key], now, reason="full", **more)
     return queue
 
 
 def in_vain(queue: Queue, now: float) -> None:
     """A plan for pod a has ended after it had evicted."""
-    queue.plan_ended("a", now, in_vain=True, at_once=False, reason="")
+    queue.plan_ended(queue.entries["a"], now, in_vain=True, at_once=False, reason="")
 
 
 def test_higher_priority_then_longest_ago_then_older_first():
@@ -42,7 +42,7 @@ def test_higher_priority_then_longest_ago_then_older_first():
         queue.offer(name, uid="u", priority=1, created=created, now=0.0)
     assert [queue.pop(0.0).key, queue.pop(1.0).key] == ["older", "old"]
     for name in ("old", "older"):
-        queue.retry(name, 2.0, after=0.0, reason="")
+        queue.retry(queue.entries[name], 2.0)
     for name, priority in (("young", 1), ("low", 0)):
         queue.offer(name, uid="u", priority=priority, created=5.0, now=2.0)
     assert drain(queue, 2.0) == ["young", "older", "old", "low"]
@@ -75,7 +75,7 @@ def test_event_lets_a_pod_back_once_its_back_off_is_over():
     queue = parked("a")
     assert (queue.wake(0.01), queue.entries["a"].state) == (1, QueueState.BACKOFF)
     assert [drain(queue, 0.02), drain(queue, 0.25)] == [[], ["a"]]
-    queue.park("a", 0.25, reason="full")
+    queue.park(queue.entries["a"], 0.25, reason="full")
     queue.wake(5.0)
     assert drain(queue, 5.0) == ["a"]
 
@@ -87,7 +87,7 @@ def test_back_off_grows_and_is_bounded():
         now = step / 100
         if queue.pop(now) is not None:
             tries += 1
-            queue.park("a", now, reason="full")
+            queue.park(queue.entries["a"], now, reason="full")
         queue.wake(now)
     assert 6 <= tries <= 15
 
@@ -103,8 +103,8 @@ def test_retry_after_a_plan(after: float, at: float, tried: bool):
     """After a plan that failed the pod is tried again at once, or when its back-off is over, not by events."""
     queue = filled("a")
     drain(queue)
-    queue.retry("a", 0.0, after=after, reason="refused")
-    assert queue.wake(at) == 0
+    queue.retry(queue.entries["a"], 0.0, due=after, reason="refused")
+    assert not queue.wake(at)
     assert (drain(queue, at) == ["a"]) is tried
 
 
@@ -152,20 +152,19 @@ def test_an_event_does_not_put_off_a_pods_own_time():
     for now in range(10, 80, 10):
         queue.wake(now)
         assert drain(queue, now) == ["a"]
-        queue.park("a", now, reason="protected", due=now + 1.0)
+        queue.park(queue.entries["a"], now, reason="protected", due=now + 1.0)
     queue.wake(70.1)
     assert [drain(queue, 70.9), drain(queue, 71.0)] == [[], ["a"]]
 
 
-def test_many_are_woken_bit_by_bit():
-    """An event costs the same however many wait for one, and nobody who waited then is forgotten."""
+def test_all_that_wait_are_woken():
+    """However many they are, nobody who waited when something changed is forgotten, and each is tried once."""
     queue = parked(*map(str, range(1000)))
-    assert queue.wake(20.0) == 1000
-    assert {entry.state for entry in queue.entries.values()} == {QueueState.UNSCHEDULABLE}
+    assert queue.wake(20.0)
     assert queue.next_due() <= 20.0, "there is work"
     woken = []
     while (entry := queue.pop(20.0)) is not None:
         woken.append(entry.key)
-        queue.park(entry.key, 20.0, reason="no room")
+        queue.park(entry, 20.0, reason="no room")
     assert sorted(woken) == sorted(map(str, range(1000)))
     assert queue.next_due() > 20.0

@@ -37,21 +37,22 @@ class EventHandlers:
 
     def changed(self, kind: SnapshotKind, change: Change[Any]) -> bool:
         """An object of another kind than a pod changed, and the state has taken it in."""
-        hint = _HINTS.get(kind, relevant_difference)
-        return hint(change) and self._queue.wake(self._clock.monotonic()) > 0
+        return _HINTS.get(kind, relevant_difference)(change) and self._queue.wake(self._clock.monotonic())
 
     def pod_changed(self, change: Change[Pod], *, has_plan: bool) -> bool:
         """A pod changed, for which a plan is under way or not, and the state has taken it in."""
-        key, new, now = change.key, change.new, self._clock.monotonic()
-        # 1. Who could be helped by the change is tried again.
-        work = frees_room(change) and self._queue.wake(now) > 0
-        if waits_no_more(change):
-            work |= self._queue.wake_those_behind(now) > 0
-        if spec_changed(change):
-            work |= self._queue.wake(now, (key,)) > 0
+        key, old, new, queue, now = change.key, change.old, change.new, self._queue, self._clock.monotonic()
+        # 1. Who could be helped by the change is tried again: by room, or by a pod that goes first and waits no more.
+        work = frees_room(change) and queue.wake(now)
+        waits = new is not None and not new.spec.node_name and not new.metadata.deletion_timestamp
+        if queue.behind and old is not None and not old.spec.node_name and not waits:
+            work |= queue.wake(now, queue.behind)
+        # 2. So is one that asks for something else than before, or that has company.
+        if old is not None and new is not None and _asked_by_pods(old) != _asked_by_pods(new):
+            work |= queue.wake(now, (key,))
         if self._wanting_company and makes_company(change):
-            work |= self._queue.wake(now, self._wanting_company) > 0
-        # 2. It comes to the queue or leaves it.
+            work |= queue.wake(now, self._wanting_company)
+        # 3. It comes to the queue or leaves it.
         return self.offer(key, new, has_plan=has_plan) or work
 
     def offer(self, key: str, pod: Pod | None, *, has_plan: bool) -> bool:
@@ -64,16 +65,15 @@ class EventHandlers:
             return False
         if (known := self._queue.entries.get(key)) is not None and known.uid == pod.metadata.uid:
             return False
-        now, wall = self._clock.monotonic(), self._clock.wall()
-        since, delay = unschedulable_since(pod) or 0.0, policy.preemptors.delay
+        now, wall, delay = self._clock.monotonic(), self._clock.wall(), policy.preemptors.delay
+        since = unschedulable_since(pod) or 0.0
         due = now + delay - min(max(0.0, wall - since), delay)
         entry = self._queue.offer(
             key, uid=pod.metadata.uid, priority=pod.spec.priority or 0, created=since, now=now, due=due
         )
         if pod.spec.affinity is not None and pod.spec.affinity.pod_affinity is not None:
             self._wanting_company[key] = None
-        decision = decision_of(pod)
-        if decision is not None:
+        if (decision := decision_of(pod)) is not None:
             # An attempt of an earlier leader counts if it evicted somebody.
             entry.attempts = max(0, decision.attempt - (not decision.victims and not decision.more_victims))
             entry.attempted = now - max(0.0, wall - epoch_or(decision.at, 0.0))
@@ -97,23 +97,10 @@ def frees_room(change: Change[Pod]) -> bool:
     )
 
 
-def waits_no_more(change: Change[Pod]) -> bool:
-    """Whether a pod that its scheduler had to place was placed, or needs no place any more."""
-    old, new = change.old, change.new
-    waits = new is not None and not new.spec.node_name and not new.metadata.deletion_timestamp
-    return old is not None and not old.spec.node_name and not waits
-
-
 def makes_company(change: Change[Pod]) -> bool:
     """Whether a pod came to a node, which can only help a preemptor with pod affinity."""
     old, new = change.old, change.new
     return new is not None and bool(new.spec.node_name) and (old is None or not old.spec.node_name)
-
-
-def spec_changed(change: Change[Pod]) -> bool:
-    """Whether a pod asks for something else than before."""
-    old, new = change.old, change.new
-    return old is not None and new is not None and (old.spec != new.spec or old.metadata.labels != new.metadata.labels)
 
 
 def node_helps(change: Change[Node]) -> bool:
@@ -135,7 +122,7 @@ def claim_helps(change: Change[ResourceClaim]) -> bool:
     """Whether a claim on devices came, asks for something else, or leaves devices or users behind."""
     old, new = change.old, change.new
     if old is None or new is None:
-        return (new or old) is not None and (new is None or new.status.allocation is None)
+        return new is None or new.status.allocation is None
     if old.status.allocation is not None and old.status.allocation != new.status.allocation:
         return True
     users, left = ({consumer.uid for consumer in claim.status.reserved_for or ()} for claim in (old, new))
@@ -151,6 +138,7 @@ def relevant_difference(change: Change[Any]) -> bool:
 
 
 _read_of_all = attrgetter("metadata.labels", "metadata.annotations")
+_asked_by_pods = attrgetter("spec", "metadata.labels")
 _read_of_pods = attrgetter("metadata.labels", "status.start_time", "spec.containers", "status.container_statuses")
 _read_of_nodes = attrgetter("spec", "metadata.labels", "status.allocatable", "status.declared_features")
 _read_of_budgets = attrgetter("spec.selector", "status.disrupted_pods", "status.observed_generation")

@@ -29,8 +29,8 @@ class LeftOut(NamedTuple):
     because: str
     times: int
     until: float
-    forgotten: float
-    """When it is not even remembered any more."""
+    seconds: float
+    """For how long, and for as long again it is remembered."""
 
 
 class NodeBackoff:
@@ -46,14 +46,6 @@ class NodeBackoff:
     def __init__(self) -> None:
         self._known: Newest[str, LeftOut] = Newest(_MOST_NODES)
         self._fitting: dict[str, float] = {}
-
-    def __len__(self) -> int:
-        return len(self._known) + len(self._fitting)
-
-    def plan_failed(self, node: str, lasted: float, now: float, *, taken: bool) -> LeftOut:
-        """A plan of so many seconds made room on the node, and others took it, or it timed out with the room there."""
-        timed_out = "a plan timed out there although there was room"
-        return self._note(node, "another pod took the room that was made there" if taken else timed_out, lasted, now)
 
     def wherever_it_fits(self, now: float) -> float | None:
         """Until when nodes are left out wherever the pod fits: too many were, so no node is to blame; None if not."""
@@ -77,7 +69,7 @@ class NodeBackoff:
             end = chance(since, PATIENCE) + PATIENCE
             if end <= now:
                 because = f"it fits there, but kube-scheduler has not bound it for {now - since:.0f} s"
-                left.append(self._note(node, because, now - since, now))
+                left.append(self.leave_out(node, because, now - since, now))
             else:
                 self._fitting[node] = since
                 due = min(due, end)
@@ -87,12 +79,15 @@ class NodeBackoff:
         """The nodes to leave out now."""
         return [known for known in self._known.values() if now < known.until]
 
-    def _note(self, node: str, because: str, lasted: float, now: float) -> LeftOut:
+    def leave_out(self, node: str, because: str, lasted: float, now: float) -> LeftOut:
+        """Leave a node out from now on; what it is `because` of has `lasted` so many seconds."""
+        times = 1
         for known in list(self._known.values()):
-            if now >= known.forgotten:
+            if now >= known.until + known.seconds:
                 del self._known[known.node]
-        times = self._known[node].times + 1 if node in self._known else 1
+            elif known.node == node:
+                times += known.times
         first, longest = _NODE_BACK_OFF
         seconds = exponential(times, max(first, 2 * lasted), longest)
-        left = self._known[node] = LeftOut(node, because, times, now + seconds, now + 2 * seconds)
+        left = self._known[node] = LeftOut(node, because, times, now + seconds, seconds)
         return left

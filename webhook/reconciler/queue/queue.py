@@ -3,19 +3,25 @@
 Pure: time is an argument, in monotonic seconds. An entry that failed waits until an event that could help, a time it
 named, or the periodic flush; if it failed a moment ago, an event lets it back only when its back-off is over. So one
 unschedulable pod costs a bounded number of decisions and never holds up another.
+
+The highest priority goes first, and among equals the namespace that has had least. What it has had are victims. A
+namespace that comes back begins where the others are, and nobody is more than ten victims behind, so nobody saves up
+turns. Tries in vain count, too, until all of the namespace that are ready have had theirs: so a namespace with many
+pods for which nothing helps starves no other, and who waited for a limit loses nothing by it.
 """
 
 from __future__ import annotations
 
 import heapq
 import math
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import islice
 
 from webhook.kube.backoff import exponential
-from webhook.reconciler.queue.fair_order import FairOrder, WaitingTurn
+from webhook.kube.bounded import Newest
 from webhook.reconciler.queue.node_backoff import NodeBackoff
 
 FLUSH = 30.0
@@ -30,6 +36,11 @@ _AT_ONCE = 100
 """Entries that are moved in one go."""
 _FORGIVEN = 900.0
 """Seconds after which one attempt counts no more."""
+_VICTIM = 10.0
+"""How many tries a victim counts as."""
+_MOST_BEHIND = 100.0
+"""By how much a namespace may have had less than another one."""
+_MOST_NAMESPACES = 10_000
 
 
 class QueueState(StrEnum):
@@ -42,6 +53,22 @@ class QueueState(StrEnum):
 
 
 @dataclass(slots=True)
+class _Share:
+    """What a namespace has had, counted in tries."""
+
+    had: float = 0.0
+    """Its victims."""
+    tries: int = 0
+    """Those that took nothing, since it was last without anybody ready."""
+    pods: int = 0
+    """How many are in the queue."""
+    ready: int = 0
+    """How many of them are active."""
+    turns: defaultdict[int, list[_Turn]] = field(default_factory=lambda: defaultdict(list))
+    """By priority, a heap of those that wait for their turn."""
+
+
+@dataclass(slots=True)
 class QueuedPreemptor:
     """One preemptor; `created` is seconds since the epoch, `due` and `tried` monotonic seconds."""
 
@@ -49,7 +76,8 @@ class QueuedPreemptor:
     uid: str
     priority: int
     created: float
-    state: QueueState = QueueState.ACTIVE
+    share: _Share
+    state: QueueState = QueueState.BUSY
     due: float = 0.0
     tried: float = -math.inf
     failures: int = 0
@@ -70,11 +98,6 @@ class QueuedPreemptor:
     nodes: NodeBackoff = field(default_factory=NodeBackoff)
     """What was learned of nodes that kube-scheduler does not take."""
 
-    @property
-    def namespace(self) -> str:
-        """The pod's namespace."""
-        return self.key.partition("/")[0]
-
     def decay(self, now: float) -> None:
         """Let attempts that were long ago count no more."""
         forgiven = int(max(0.0, now - self.attempted) // _FORGIVEN)
@@ -86,102 +109,123 @@ class QueuedPreemptor:
         return exponential(self.failures, *_FAILURE_BACK_OFF)
 
 
+_Turn = tuple[float, float, int, QueuedPreemptor]
+"""One that waits for its turn, which was its own at that number: the longest untried first, then the oldest."""
+
+
 class Queue:
-    """At most one entry for each pod, found by its key."""
+    """At most one entry for each pod, found by its key.
+
+    Every move of an entry takes a new turn, which makes what the heaps hold of its old state stale.
+    """
 
     def __init__(self) -> None:
         self.entries: dict[str, QueuedPreemptor] = {}
         """By key, for others to read."""
+        self.behind: dict[str, None] = {}
+        """Keys of those that pods of higher priority keep from a plan until they are placed, for others to read."""
+        self.events = 0
+        """Changes so far that could help anybody."""
         self._waiting: dict[str, QueuedPreemptor] = {}
         """Those that wait for an event, in the order in which they began to."""
-        self._behind: set[str] = set()
-        """Keys of preemptors that pods of higher priority keep from a plan until they are placed."""
-        self._active = FairOrder()
-        self._timers: list[tuple[float, int, str]] = []
+        self._timers: list[tuple[float, int, QueuedPreemptor]] = []
+        self._shares: Newest[str, _Share] = Newest(_MOST_NAMESPACES)
+        """By namespace; what one without pods has had is remembered for a while."""
+        self._order: list[tuple[int, float, _Turn, _Share]] = []
+        """A heap of what namespaces have had, at least, by descending priority, with the first turn of each."""
+        self._last, self._most = 0.0, 0.0
+        """What the namespace whose turn was last has had, and the one that has had most."""
         self._turn = 0
         self._woken = 0
         """Who has waited since this turn or longer is to be moved back: all of them at once would take too long."""
-        self.events = 0
-        """Changes so far that could help anybody."""
 
     def offer(
         self, key: str, *, uid: str, priority: int, created: float, now: float, due: float = 0.0
     ) -> QueuedPreemptor:
         """Take in a preemptor, to be tried at `due` or at once; it takes the place of another pod of its name."""
         self.remove(key)
-        entry = self.entries[key] = QueuedPreemptor(key, uid, priority, created)
-        self._active.join(entry.namespace)
-        self._back_off(entry, due, now)
+        share = self._shares.made(key.partition("/")[0], _Share)
+        share.had = share.had if share.pods else max(share.had, self._last)
+        share.pods += 1
+        entry = self.entries[key] = QueuedPreemptor(key, uid, priority, created, share)
+        self.retry(entry, now, due=due)
         return entry
 
     def clear(self) -> None:
-        """Forget every preemptor."""
-        self._active = FairOrder()
-        for kept in (self.entries, self._waiting, self._behind):
-            kept.clear()
+        """Forget every preemptor, and what namespaces have had."""
+        for key in list(self.entries):
+            self.remove(key)
+        self._shares.clear()
 
     def remove(self, key: str) -> None:
         """Forget a preemptor; what the heaps still hold of it is passed over."""
-        entry = self.entries.pop(key, None)
-        if entry is not None:
-            self._waiting.pop(key, None)
-            self._active.leave(entry.namespace)
+        if (entry := self.entries.pop(key, None)) is not None:
+            self._move(entry, QueueState.BUSY)
+            entry.share.pods -= 1
 
     def pop(self, now: float) -> QueuedPreemptor | None:
         """The next one to try, marked busy; None if nothing is due."""
-        self._move_woken(now)
+        self._move_back(self._woken_next(), now)
         for _ in range(_AT_ONCE):
-            if self._next_timer() > now:
+            if not self._timers or self._timers[0][0] > now:
                 break
-            _, _, key = heapq.heappop(self._timers)
-            self._activate(self.entries[key])
-        while (next_one := self._active.pop()) is not None:
-            entry = self.entries.get(next_one.key)
-            if entry is not None and entry.turn == next_one.turn and entry.state is QueueState.ACTIVE:
-                self._active.tried(entry.namespace)
+            _, turn, entry = heapq.heappop(self._timers)
+            if entry.turn == turn:
+                self._move(entry, QueueState.ACTIVE)
+        while self._order:
+            level, had, first, share = heapq.heappop(self._order)
+            turns, (_, _, turn, entry) = share.turns[-level], first
+            if not turns or turns[0] is not first:
+                continue  # another one of its namespace stands for it
+            is_next = entry.turn == turn and self._so_far(share) <= had
+            if is_next or entry.turn != turn:
+                heapq.heappop(turns)
+            self._stand(share, -level)
+            if is_next:
                 self._move(entry, QueueState.BUSY)
+                self._last = share.had
+                share.tries += 1
                 entry.tried = now
                 entry.decay(now)
                 return entry
         return None
 
-    def took(self, key: str, victims: int) -> None:
-        """A plan was begun for it, by which so many pods go: its namespace has had that much."""
-        self._active.took(key.partition("/")[0], victims)
+    def took(self, entry: QueuedPreemptor, victims: int) -> None:
+        """A plan was begun for it, by which so many pods go: then the try of its namespace was not in vain."""
+        if victims:
+            share = entry.share
+            share.tries -= 1
+            share.had = max(share.had, self._most - _MOST_BEHIND) + _VICTIM * victims
+            self._most = max(self._most, share.had)
 
-    def park(self, key: str, now: float, *, reason: str, due: float | None = None, behind: bool = False) -> None:
+    def park(
+        self, entry: QueuedPreemptor, now: float, *, reason: str, due: float | None = None, behind: bool = False
+    ) -> None:
         """It failed: wait for an event that helps, for `due` if that is earlier than the flush, or the flush.
 
         It is `behind` if pods that are placed first keep it from a plan.
         """
-        entry = self.entries.get(key)
-        if entry is None:
-            return
         entry.failures += 1
         entry.reason = reason
-        if behind:
-            self._behind.add(key)
         flush = now + FLUSH
-        again = flush if due is None else min(flush, max(due, now + _SHORTEST_WAIT))
-        self._set_timer(entry, QueueState.UNSCHEDULABLE, again)
+        self._move(
+            entry, QueueState.UNSCHEDULABLE, flush if due is None else min(flush, max(due, now + _SHORTEST_WAIT))
+        )
+        if behind:
+            self.behind[entry.key] = None
 
-    def retry(self, key: str, now: float, *, after: float, reason: str) -> None:
-        """Try it again `after` seconds from now whatever happens, at once if that is 0."""
-        entry = self.entries.get(key)
-        if entry is None:
-            return
-        entry.reason = reason
-        self._back_off(entry, now + after, now)
+    def retry(self, entry: QueuedPreemptor, now: float, *, due: float = 0.0, reason: str | None = None) -> None:
+        """Try it again at `due` whatever happens, at once if that is past; for another reason than before."""
+        entry.reason = entry.reason if reason is None else reason
+        self._move(entry, QueueState.BACKOFF if due > now else QueueState.ACTIVE, due)
 
-    def hold(self, key: str, attempts: int) -> None:
-        """Mark it busy: a plan of an earlier leader is being carried out for it, after so many attempts."""
-        entry = self.entries.get(key)
-        if entry is not None:
-            self._move(entry, QueueState.BUSY)
-            entry.attempts = attempts
+    def hold(self, entry: QueuedPreemptor, attempts: int) -> None:
+        """Mark it busy: a plan is being carried out for it, after so many attempts."""
+        self._move(entry, QueueState.BUSY)
+        entry.attempts = attempts
 
     def plan_ended(
-        self, key: str, now: float, *, in_vain: bool, at_once: bool, reason: str, lost: bool = False
+        self, entry: QueuedPreemptor, now: float, *, in_vain: bool, at_once: bool, reason: str, lost: bool = False
     ) -> None:
         """Its plan came to nothing: try it again after a while, or at once if another decision may do better.
 
@@ -189,9 +233,6 @@ class Queue:
         somebody else right after another one: two that nominate the same pod must not fight. It is tried `at_once` only
         the first time.
         """
-        entry = self.entries.get(key)
-        if entry is None:
-            return
         entry.losses = entry.losses + 1 if lost else 0
         if entry.losses > 1:
             reason = f"somebody else nominates it, too: {entry.losses} plans in a row have lost their nomination"
@@ -203,75 +244,64 @@ class Queue:
             pause = exponential(entry.attempts, *_ATTEMPT_BACK_OFF)
         else:
             pause = exponential(entry.plan_failures, *_FAILURE_BACK_OFF)
-        self.retry(key, now, after=0.0 if first and at_once else pause, reason=reason)
+        self.retry(entry, now, due=now if first and at_once else now + pause, reason=reason)
 
-    def wake(self, now: float, keys: Iterable[str] | None = None) -> int:
-        """Move back the waiting ones, or those of these keys, that an event could help; how many are concerned.
+    def wake(self, now: float, keys: Iterable[str] | None = None) -> bool:
+        """Move back the waiting ones, or those of these keys, that an event could help; whether there are any.
 
         Nobody is moved before its back-off is over, and nobody's own time is put off. Many are moved bit by bit, by
         `pop`.
         """
         self.events += 1
         if keys is None:
-            count, self._woken = len(self._waiting), self._turn
-            if count <= _AT_ONCE:
-                self._move_woken(now)
-            return count
-        entries = [entry for key in keys if (entry := self._waiting.get(key)) is not None]
-        for entry in entries:
-            self._move_back(entry, now)
-        return len(entries)
-
-    def _move_woken(self, now: float) -> None:
-        for entry in list(islice(self._waiting.values(), _AT_ONCE)):
-            if entry.turn <= self._woken:
-                self._move_back(entry, now)
-
-    def _move_back(self, entry: QueuedPreemptor, now: float) -> None:
-        self._back_off(entry, min(entry.due, entry.tried + entry.back_off()), now)
-
-    def _back_off(self, entry: QueuedPreemptor, due: float, now: float) -> None:
-        if due > now:
-            self._set_timer(entry, QueueState.BACKOFF, due)
+            self._woken = self._turn
+            woken = self._woken_next()
         else:
-            self._activate(entry)
+            woken = [entry for key in keys if (entry := self._waiting.get(key)) is not None]
+        self._move_back(woken, now)
+        return bool(woken)
 
-    def wake_those_behind(self, now: float) -> int:
-        """A pod that is placed first waits no more: move back those that it may have kept from a plan."""
-        behind, self._behind = self._behind, set()
-        return self.wake(now, behind) if behind else 0
+    def _woken_next(self) -> list[QueuedPreemptor]:
+        """Those that wait although they were woken, the first of them."""
+        return [entry for entry in islice(self._waiting.values(), _AT_ONCE) if entry.turn <= self._woken]
+
+    def _move_back(self, entries: Iterable[QueuedPreemptor], now: float) -> None:
+        for entry in entries:
+            self.retry(entry, now, due=min(entry.due, entry.tried + entry.back_off()))
 
     def next_due(self) -> float:
         """When the next timer runs out, the past if there is work left; infinite without timers.
 
         Ones already in `pop`'s reach are not counted.
         """
-        first = next(iter(self._waiting.values()), None)
-        return 0.0 if first is not None and first.turn <= self._woken else self._next_timer()
-
-    def _next_timer(self) -> float:
-        while self._timers:
-            due, turn, key = self._timers[0]
-            entry = self.entries.get(key)
-            if entry is not None and entry.turn == turn:
-                return due
+        if any(entry.turn <= self._woken for entry in islice(self._waiting.values(), 1)):
+            return 0.0
+        while self._timers and self._timers[0][2].turn != self._timers[0][1]:
             heapq.heappop(self._timers)
-        return math.inf
+        return self._timers[0][0] if self._timers else math.inf
 
-    def _activate(self, entry: QueuedPreemptor) -> None:
-        self._move(entry, QueueState.ACTIVE)
-        self._active.push(entry.priority, WaitingTurn(entry.tried, entry.created, entry.turn, entry.key))
-
-    def _set_timer(self, entry: QueuedPreemptor, state: QueueState, due: float) -> None:
-        self._move(entry, state)
-        entry.due = due
-        heapq.heappush(self._timers, (due, entry.turn, entry.key))
-
-    def _move(self, entry: QueuedPreemptor, state: QueueState) -> None:
-        """Every move takes a new turn, which makes what the heaps hold of the old state stale."""
-        self._turn += 1
-        entry.turn = self._turn
+    def _move(self, entry: QueuedPreemptor, state: QueueState, due: float = 0.0) -> None:
+        """Put an entry to others of its state, until it is `due` if that has a timer."""
+        share, before, self._turn = entry.share, entry.state, self._turn + 1
+        entry.turn, entry.state = self._turn, state
         self._waiting.pop(entry.key, None)
-        entry.state = state
+        self.behind.pop(entry.key, None)
+        share.ready -= before is QueueState.ACTIVE
+        if state is QueueState.ACTIVE:
+            share.tries = share.tries if share.ready else 0
+            share.ready += 1
+            heapq.heappush(share.turns[entry.priority], (entry.tried, entry.created, entry.turn, entry))
+            self._stand(share, entry.priority)
+        elif state is not QueueState.BUSY:
+            entry.due = due
+            heapq.heappush(self._timers, (due, entry.turn, entry))
         if state is QueueState.UNSCHEDULABLE:
             self._waiting[entry.key] = entry
+
+    def _stand(self, share: _Share, priority: int) -> None:
+        """The first one of a namespace has its place by what that has had so far."""
+        if turns := share.turns[priority]:
+            heapq.heappush(self._order, (-priority, self._so_far(share), turns[0], share))
+
+    def _so_far(self, share: _Share) -> float:
+        return max(share.had, self._most - _MOST_BEHIND) + share.tries
