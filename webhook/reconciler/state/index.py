@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, KeysView
+from functools import partial
 from typing import Generic, TypeVar
 
 from webhook.kube.objects.pod import Pod
@@ -56,43 +57,32 @@ class PodIndexes:
     def __init__(self) -> None:
         self.leaving: dict[str, Pod] = {}
         """Pods on a node that are terminating."""
-        self.nominated: Index[str, Pod] = Index(_nominated_to)
+        self.nominated: Index[str, Pod] = Index(lambda pod: _known(pod.status.nominated_node_name))
         """By node, the pods without one that are nominated to it."""
-        self.owned: Index[str, Pod] = Index(_owners)
-        """By owner (`kube.pods.workload_of`), its pods on nodes."""
-        self.members: Index[GroupKey, Pod] = Index(_groups)
+        self.members: Index[GroupKey, Pod] = Index(lambda pod: _known(group_of(pod), NO_GROUP))
         """By group, its pods that wait for a node."""
-        self.keeping: Index[str, Pod] = Index(_kept_claims)
+        self.owned: Index[str, Pod] = Index(lambda pod: _known(workload_of(pod)))
+        """By owner (`kube.pods.workload_of`), its pods on nodes."""
+        self.keeping: Index[str, Pod] = Index(partial(device_claims_of, made=False))
         """By claim on devices, `namespace/name`, the pods that keep it in use (`Pending`)."""
 
     def put(self, key: str, pod: Pod | None) -> Collection[str]:
         """Add or update a pod, None takes it away; the claims that other pods keep in use by that."""
-        if pod is not None and pod.spec.node_name and pod.metadata.deletion_timestamp:
-            self.leaving[key] = pod
-        else:
-            self.leaving.pop(key, None)
-        self.nominated.put(key, pod)
-        self.owned.put(key, pod)
-        self.members.put(key, pod)
-        return self.keeping.put(key, pod)
+        placed = pod if pod is not None and pod.spec.node_name else None
+        unplaced = pod if placed is None else None
+        self.leaving.pop(key, None)
+        if placed is not None and placed.metadata.deletion_timestamp:
+            self.leaving[key] = placed
+        self.owned.put(key, placed)
+        self.nominated.put(key, unplaced)
+        waits = unplaced is not None and not unplaced.metadata.deletion_timestamp
+        self.members.put(key, unplaced if waits else None)
+        keeps = unplaced is not None or (placed is not None and controller_of(placed.metadata) is not None)
+        return self.keeping.put(key, pod if keeps else None)
 
 
-def _nominated_to(pod: Pod) -> tuple[str, ...]:
-    node = pod.status.nominated_node_name
-    return (node,) if node and not pod.spec.node_name else ()
-
-
-def _owners(pod: Pod) -> tuple[str, ...]:
-    return (owner,) if pod.spec.node_name and (owner := workload_of(pod)) else ()
-
-
-def _groups(pod: Pod) -> tuple[GroupKey, ...]:
-    waits = not pod.spec.node_name and not pod.metadata.deletion_timestamp
-    return (group,) if waits and (group := group_of(pod)) is not NO_GROUP else ()
-
-
-def _kept_claims(pod: Pod) -> Collection[str]:
-    return device_claims_of(pod, made=False) if not pod.spec.node_name or controller_of(pod.metadata) else ()
+def _known(value: V, none: object = "") -> tuple[V, ...]:
+    return () if value == none else (value,)
 
 
 def device_claims_of(pod: Pod, *, made: bool = True) -> frozenset[str]:

@@ -45,11 +45,10 @@ _FINALIZER = "resource.kubernetes.io/delete-protection"
 class _Victim:
     """A pod that plans expect to leave until `end`; several may count on its room, and it may be asked for any of them.
 
-    `health` is as it was last seen before it was `leaving`. `uncounted` are the budgets that have yet to count it.
+    `uncounted` are the budgets that have yet to count it; once it is `leaving`, all of them will.
     """
 
     uid: str
-    health: int
     uncounted: frozenset[str]
     end: str = ""
     leaving: bool = False
@@ -74,7 +73,6 @@ class Pending:
         self._pods, self._budgets, self._snapshot, self._index, self._take = pods, budgets, snapshot, index, take
         self._victims: dict[str, _Victim] = {}
         """Those that are not seen leaving, or that a budget has yet to count."""
-        self._uncounted: Index[str, _Victim] = Index(lambda victim: victim.uncounted)
         self._holds: dict[str, tuple[str, str]] = {}
         """Pod to the plan and the node for which it counts as nominated."""
         self._clearing: dict[str, dict[str, str]] = {}
@@ -93,13 +91,12 @@ class Pending:
 
     def spending(self, budget: str) -> AbstractSet[str]:
         """The pods, by name, that are expected to use a disruption of the budget."""
-        victims = self._uncounted.get(budget, {}).items()
-        return {key.partition("/")[2] for key, victim in victims if self._spends(victim, budget)}
-
-    def _spends(self, victim: _Victim, budget: str) -> bool:
-        if victim.leaving or victim.health in (HEALTHY, STARTING):
-            return victim.leaving or victim.health == HEALTHY
-        return not is_lenient(self._budgets[budget])
+        yet_to_count = [(key, victim) for key, victim in self._victims.items() if budget in victim.uncounted]
+        return {
+            key.partition("/")[2]
+            for key, victim in yet_to_count
+            if victim.leaving or _spends(self._pods[key], self._budgets[budget])
+        }
 
     def leaves_for(self, key: str) -> AbstractSet[str]:
         """The plans, by id, that count on the pod `namespace/name` to leave, which it does not do yet."""
@@ -126,8 +123,7 @@ class Pending:
             pod, victim = self._pods[key], self._victims.get(key)
             if victim is None and not pod.metadata.deletion_timestamp:
                 uncounted = frozenset(name for name in self.covering(pod) if not _counts(self._budgets[name], key))
-                victim = self._victims[key] = _Victim(pod.metadata.uid, health_of(pod), uncounted)
-                self._uncounted.put(key, victim)
+                victim = self._victims[key] = _Victim(pod.metadata.uid, uncounted)
                 self._take(BUDGETS, uncounted)
             if victim is not None:
                 victim.end = rfc3339(ends[victim.uid])
@@ -151,7 +147,7 @@ class Pending:
         for key in staying:
             self._victims[key].plans.discard(plan)
             if not self._victims[key].plans:
-                self._forget(key)
+                self._take(BUDGETS, self._victims.pop(key).uncounted)
         self._take(PODS, staying + held)
 
     def expect_gone(self, plan: str) -> None:
@@ -171,20 +167,13 @@ class Pending:
 
     def expect_not_cleared(self, plan: str, key: str) -> None:
         """The plan is taken off the pod, or nobody does that any more: it counts as it is shown."""
-        if self.is_clearing(key, plan):
-            take_out(self._clearing, key, plan)
-            self._take(PODS, (key,))
+        take_out(self._clearing, key, plan)
+        self._take(PODS, (key,))
 
-    def expect_deallocated(self, uid: str) -> None:
-        """The pod with this uid is gone, and so are its claims soon."""
-        if uid in self._claims and uid not in self._gone:
-            self._gone.add(uid)
-            self._take(CLAIMS, tuple(self._claims[uid]))
-
-    def expect_allocated(self, uid: str) -> None:
-        """The pod with this uid is there: its claims are as they are shown."""
-        if uid in self._gone:
-            self._gone.remove(uid)
+    def expect_deallocated(self, uid: str, *, gone: bool = True) -> None:
+        """The pod with this uid is `gone`, and so are its claims soon; or it is there, and they are as shown."""
+        if gone is not (uid in self._gone) and uid in self._claims:
+            self._gone ^= {uid}
             self._take(CLAIMS, tuple(self._claims[uid]))
 
     # What the watches show.
@@ -194,19 +183,34 @@ class Pending:
 
         If `currentHealthy` fell, as many others that are seen terminating are counted, too.
         """
-        key, old, new = change.key, change.old, change.new
-        victims = self._uncounted.get(key, {})
-        counted = [pod for pod in victims if new is None or _counts(new, pod)]
+        name, old, new = change.key, change.old, change.new
+        victims = {key: victim for key, victim in self._victims.items() if name in victim.uncounted}
+        counted = [key for key in victims if new is None or _counts(new, key)]
         if old is not None and new is not None:
-            leaving = [pod for pod, victim in victims.items() if victim.leaving and pod not in counted]
+            leaving = [key for key, victim in victims.items() if victim.leaving and key not in counted]
             counted += leaving[: max(0, old.status.current_healthy - new.status.current_healthy)]
-        for pod in counted:
-            self._count(pod, {key})
+        for key in counted:
+            self._count(key, {name})
+
+    def pod_changed(self, change: Change[Pod]) -> None:
+        """What is shown of a pod is no more expected. What it spends is settled by how it was before it is leaving."""
+        key, new, victim = change.key, change.new, self._victims.get(change.key)
+        if new is None:
+            self._holds.pop(key, None)
+            self._clearing.pop(key, None)
+            if victim is not None:
+                self._take(BUDGETS, self._victims.pop(key).uncounted)
+        elif victim is None or victim.leaving:
+            return
+        elif new.metadata.deletion_timestamp:
+            before, victim.leaving = change.old or new, True
+            self._count(key, {name for name in victim.uncounted if not _spends(before, self._budgets[name])})
+        else:
+            self._take(BUDGETS, victim.uncounted)
 
     def expected(self, kind: SnapshotKind, key: str, shown: Any) -> Any:
         """The object, of which this is shown, as decisions are to see it; None if it counts as gone."""
         if kind is PODS:
-            self._pod_seen(key, shown)
             return None if shown is None or is_terminal(shown) else self._pod(key, shown)
         if kind is BUDGETS and shown is not None and (spent := len(self.spending(key))):
             allowed = max(0, shown.status.disruptions_allowed - spent)
@@ -215,24 +219,6 @@ class Pending:
             self._gone.difference_update(uid for uid in self._claims.put(key, shown) if uid not in self._claims)
             return None if shown is None else self._claim(key, shown)
         return shown
-
-    def _pod_seen(self, key: str, pod: Pod | None) -> None:
-        """What is shown of a pod is no more expected."""
-        if pod is None:
-            self._holds.pop(key, None)
-            self._clearing.pop(key, None)
-            self._forget(key)
-            return
-        victim = self._victims.get(key)
-        if victim is None or victim.leaving:
-            return
-        if pod.metadata.deletion_timestamp:
-            free = {budget for budget in victim.uncounted if not self._spends(victim, budget)}
-            victim.leaving = True
-            self._count(key, free)
-        elif victim.health != (health := health_of(pod)):
-            victim.health = health
-            self._take(BUDGETS, victim.uncounted)
 
     def _pod(self, key: str, pod: Pod) -> Pod | None:
         nominated, hold, victim = pod.status.nominated_node_name, self._holds.get(key), self._victims.get(key)
@@ -261,20 +247,13 @@ class Pending:
     def _is_there(self, key: str, uid: str) -> bool:
         return (pod := self._pods.get(key)) is not None and pod.metadata.uid == uid
 
-    def _forget(self, key: str) -> None:
-        """Nothing is expected of a victim any more."""
-        if (victim := self._victims.pop(key, None)) is not None:
-            self._uncounted.put(key, None)
-            self._take(BUDGETS, victim.uncounted)
-
     def _count(self, key: str, budgets: AbstractSet[str]) -> None:
-        """These budgets have counted a victim."""
+        """These budgets have counted a victim, or never will."""
         victim = self._victims[key]
         victim.uncounted -= budgets
-        self._uncounted.put(key, victim)
-        self._take(BUDGETS, budgets)
         if victim.leaving and not victim.uncounted:
-            self._forget(key)
+            del self._victims[key]
+        self._take(BUDGETS, budgets)
 
 
 def _consumers(claim: ResourceClaim) -> tuple[str, ...]:
@@ -284,6 +263,12 @@ def _consumers(claim: ResourceClaim) -> tuple[str, ...]:
 def _counts(budget: PodDisruptionBudget, key: str) -> bool:
     """Whether the budget's status names the pod."""
     return key.partition("/")[2] in (budget.status.disrupted_pods or ())
+
+
+def _spends(pod: Pod, budget: PodDisruptionBudget) -> bool:
+    """Whether a pod that is not leaving uses a disruption of the budget when it is asked to leave."""
+    health = health_of(pod)
+    return health == HEALTHY or (health != STARTING and not is_lenient(budget))
 
 
 def _with_status(item: Any, **fields: Any) -> Any:

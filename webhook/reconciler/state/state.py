@@ -52,7 +52,7 @@ class ServerTime(NamedTuple):
 
     def is_before(self, pod: Pod) -> bool:
         """Whether the pod was made after this moment."""
-        made = _made(pod)
+        made = epoch_or(pod.metadata.creation_timestamp, -math.inf)
         return made > self.made or (made == self.made and self.seen.get(pod.metadata.uid, math.inf) > self.known)
 
 
@@ -65,7 +65,8 @@ class Creations:
 
     def note(self, pod: Pod) -> None:
         """A pod is seen for the first time."""
-        if (made := _made(pod)) > self._made:
+        made = epoch_or(pod.metadata.creation_timestamp, -math.inf)
+        if made > self._made:
             self._made, self._seen = made, {}
         if made == self._made:
             self._seen.setdefault(pod.metadata.uid, len(self._seen) + 1)
@@ -78,10 +79,6 @@ class Creations:
         """The moment of an RFC 3339 instant, which another clock may have given: this moment at the latest."""
         made = epoch_or(instant, math.inf)
         return ServerTime(made) if made < self._made else self.now()
-
-
-def _made(pod: Pod) -> float:
-    return epoch_or(pod.metadata.creation_timestamp, -math.inf)
 
 
 class State:
@@ -188,49 +185,37 @@ class State:
 
     def _changed(self, kind: SnapshotKind, change: Change[Any]) -> None:
         """The watch has shown a change: take it in."""
+        old, new = change.old, change.new
         if kind is BUDGETS:
             self.pending.budget_changed(change)
-        elif kind is PODS and change.new is not None:
-            if change.old is None:
-                self.creations.note(change.new)
-            else:
-                _keep_start(change.old, change.new)
+        elif kind is PODS:
+            if new is not None and old is None:
+                self.creations.note(new)
+            if new is not None and old is not None and old.spec.node_name and old.status.start_time:
+                # What was said first of its start counts: whoever may write it later changes nothing.
+                new.status.start_time = old.status.start_time
+            self.pending.pod_changed(change)
         self._take(kind, (change.key,))
         if kind is not PODS:
             self.confined.changed(change)
             self.waiting.changed(change)
 
     def _take(self, kind: SnapshotKind, keys: Iterable[str]) -> None:
-        """Take objects in, with what is expected of them."""
+        """Take objects in, with what is expected of them; those that cannot be read are left out."""
         for key in keys:
-            expected = self.pending.expected(kind, key, self.caches[kind.resource].get(key))
-            if kind is not PODS:
-                self._put(kind, key, expected)
-                continue
-            gone = self.snapshot.uid_of(*key.split("/", 1)) if expected is None else ""
-            pod = self._put(kind, key, expected)
-            if expected is None:
-                self.pending.expect_deallocated(gone)
-            else:
-                self.pending.expect_allocated(expected.metadata.uid)
-            self._take(CLAIMS, self.index.put(key, pod))
-            self.waiting.put(key, pod)
-            self.confined.put(key, pod)
-
-    def _put(self, kind: SnapshotKind, key: str, item: Any) -> Any:
-        """Hand an object to the snapshot, None takes it away; returns it, None if it cannot be read and is left out."""
-        try:
-            if item is not None:
-                self.snapshot.put(kind, item)
-        except ClusterError as error:
-            log.warning("a %s is ignored: %s", kind.resource.kind, error)
-            item = None
-        if item is None:
-            self.snapshot.remove(kind, key)
-        return item
-
-
-def _keep_start(old: Pod, new: Pod) -> None:
-    """What the status of a pod on a node said first of its start counts: whoever may write it later changes nothing."""
-    if old.spec.node_name and old.status.start_time:
-        new.status.start_time = old.status.start_time
+            item = expected = self.pending.expected(kind, key, self.caches[kind.resource].get(key))
+            before = self.snapshot.uid_of(*key.split("/", 1)) if kind is PODS else ""
+            try:
+                if item is not None:
+                    self.snapshot.put(kind, item)
+            except ClusterError as error:
+                log.warning("a %s is ignored: %s", kind.resource.kind, error)
+                item = None
+            if item is None:
+                self.snapshot.remove(kind, key)
+            if kind is PODS:
+                gone = expected is None
+                self.pending.expect_deallocated(before if gone else expected.metadata.uid, gone=gone)
+                self._take(CLAIMS, self.index.put(key, item))
+                self.waiting.put(key, item)
+                self.confined.put(key, item)
