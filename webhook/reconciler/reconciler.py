@@ -14,13 +14,13 @@ import asyncio
 import logging
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
 from webhook.kube.client import Client
 from webhook.kube.object_cache import Change
 from webhook.kube.objects.meta import key_of
-from webhook.kube.objects.pod import Pod
 from webhook.policy.model.policies import Policies
 from webhook.policy.model.values import PLAN
 from webhook.preemption.snapshot.kinds import PODS, SNAPSHOT_KINDS, SnapshotKind
@@ -49,8 +49,6 @@ News = Performed | Question
 _TURN = 0.005
 """Seconds of work after which watch events and answers get their turn; a decision that has begun is made."""
 _LONGEST_SLEEP = 5.0
-
-
 _EARLIER = 30.0
 """Seconds of a term in which watches may still show what an earlier leader wrote."""
 
@@ -142,11 +140,13 @@ class Reconciler:
     def _look_at(self, key: str) -> None:
         """A preemptor comes to the queue; a plan that an earlier leader wrote on it goes on here, or is taken off."""
         pod = self.state.pods.get(key)
-        if pod is not None and has_notice(pod):
+        if pod is None:
+            return
+        if has_notice(pod):
             self.plan_manager.noticed[key] = None
-        if pod is not None and is_marked(pod):
+        if is_marked(pod):
             self.event_handlers.offer(key, pod, has_plan=key in self.plans)
-        if pod is None or self.plan_manager.dry_run or not self._is_found(key, pod):
+        if self.plan_manager.dry_run or key in self.plans or PLAN not in (pod.metadata.annotations or {}):
             return
         if self.clock.monotonic() > self._began + _EARLIER:
             self.evaluator.log.earlier_plans.clear()
@@ -160,10 +160,6 @@ class Reconciler:
                     self.event_handlers.offer(member.key, self.state.pods.get(member.key), has_plan=True)
                     if (entry := self.queue.entries.get(member.key)) is not None:
                         self.queue.hold(entry, attempts=max(0, plan.record.attempt - 1))
-
-    def _is_found(self, key: str, pod: Pod | None) -> bool:
-        """Whether a pod carries a plan that is not under way here: an earlier leader wrote it."""
-        return pod is not None and PLAN in (pod.metadata.annotations or {}) and key not in self.plans
 
     async def stop(self) -> None:
         """End every plan and task without writing, and forget all that a later term reads off the pods."""
@@ -204,7 +200,8 @@ class Reconciler:
             # 2. Who could be helped by the change is tried again, and the pod comes to the queue or leaves it.
             work |= self.event_handlers.pod_changed(change, has_plan=key in self.plans)
             # 3. An earlier leader may have written a plan on it.
-            self._unseen |= {key: None} if self._is_found(key, change.new) else {}
+            if change.new is not None and PLAN in (change.new.metadata.annotations or ()):
+                self._unseen[key] = None
             # 4. It may have a notice, and leave by itself.
             if (left := self.plan_manager.victim_left(change)) is not None:
                 self.reporter.victim_left(*left)
@@ -219,22 +216,17 @@ class Reconciler:
         while True:
             await self.state.wait_until_whole()
             self.turn()
-            # Wait until there is news, or something is due.
-            if not self._news.empty():
-                await asyncio.sleep(0)
-                continue
+            # Wait until there is news, or something is due; others have their turn in any case.
+            await asyncio.sleep(0)
             now = self.clock.monotonic()
             dues = [
                 now + _LONGEST_SLEEP,
                 self.queue.next_due(),
                 *(min(plan.deadline, plan.wake) for plan in self.plan_manager.index.by_id.values()),
             ]
-            try:
+            with suppress(TimeoutError):
                 async with asyncio.timeout(max(0.0, min(dues) - now)):
-                    first = await self._news.get()
-            except TimeoutError:
-                continue
-            self._take(first)
+                    self._take(await self._news.get())
 
     def turn(self) -> None:
         """One turn of the loop, while no cache is taking in a list."""
@@ -245,29 +237,29 @@ class Reconciler:
         while self._unseen:
             key, _ = self._unseen.popitem()
             self._safely(f"{key} could not be taken up", partial(self._look_at, key))
-            if self.clock.stopwatch() > end:
-                break
+            if self._unseen and self.clock.stopwatch() > end:
+                self._wake()
+                return
         # 3. Do for each plan that is touched or due what is to be done next.
         if self.plan_manager.count_as_gone():
             self.queue.wake(self.clock.monotonic())
-        for plan in self.plan_manager.touched(end) if not self._unseen else ():
+        for plan in self.plan_manager.touched(end):
             self._safely(f"plan {plan.id} for {plan.key} could not be looked at", partial(self._look, plan))
         # 4. Take notices off behind which none of all these plans stands.
-        while not self._unseen and self.plan_manager.noticed and self.clock.stopwatch() <= end:
+        while self.plan_manager.noticed and self.clock.stopwatch() <= end:
             key, _ = self.plan_manager.noticed.popitem()
             if not self.plan_manager.dry_run:
                 self.executor.withdraw(key)
         # 5. Preempt for those whose turn it is, for a moment.
-        while not self._unseen and (entry := self.queue.pop(self.clock.monotonic())) is not None:
+        while (entry := self.queue.pop(self.clock.monotonic())) is not None:
             try:
                 self.preempting.preempt(entry)
             except Exception as error:
                 log.exception("%s could not be evaluated", entry.key)
                 self.queue.park(entry, self.clock.monotonic(), reason=f"internal error: {error}")
             if self.clock.stopwatch() > end:
-                self._wake()
                 break
-        if self._unseen or self.plan_manager.unchecked or self.plan_manager.noticed:
+        if self.plan_manager.unchecked or self.plan_manager.noticed:
             self._wake()
 
     def _safely(self, failure: str, work: Callable[[], None]) -> None:
@@ -321,21 +313,16 @@ class Reconciler:
                 self._end(plan, ending, note, plan.member(key) if key else None)
             case Wait(until, all_asked):
                 plan.wake = math.inf if plan.busy else until
-                if all_asked and not plan.announced:
-                    self._tell_all_asked(plan)
+                told, plan.announced = plan.announced, plan.announced or all_asked
+                for member in plan.unplaced if plan.announced and not told else ():
+                    if (preemptor := self.state.pods.get(member.key)) is not None:
+                        self.reporter.evicted(plan, preemptor)
             case _ if plan.busy:
                 pass
             case step:
                 plan.busy, plan.wake = True, math.inf
                 self.reporter.metrics.recheck_seconds.observe(self.clock.stopwatch() - began)
                 self.executor.perform(plan, step)
-
-    def _tell_all_asked(self, plan: Plan) -> None:
-        """Tell once that all victims of a plan have been asked to leave."""
-        plan.announced = True
-        for member in plan.unplaced:
-            if (preemptor := self.state.pods.get(member.key)) is not None:
-                self.reporter.evicted(plan, preemptor)
 
     def _end(self, plan: Plan, ending: Ending, note: str = "", because: Member | None = None) -> None:
         """End a plan, maybe `because` of one member, or have that leave it: tell, take it off, and decide again."""

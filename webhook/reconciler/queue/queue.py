@@ -18,7 +18,6 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
-from itertools import islice
 
 from webhook.kube.backoff import exponential
 from webhook.kube.bounded import Newest
@@ -32,8 +31,6 @@ _FAILURE_BACK_OFF = (0.25, 10.0)
 """Seconds, at first and at most, before a pod for which nothing helped is tried again."""
 _ATTEMPT_BACK_OFF = (1.0, 300.0)
 """The same after plans that evicted pods for it in vain."""
-_AT_ONCE = 100
-"""Entries that are moved in one go."""
 _FORGIVEN = 900.0
 """Seconds after which one attempt counts no more."""
 _VICTIM = 10.0
@@ -127,7 +124,7 @@ class Queue:
         self.events = 0
         """Changes so far that could help anybody."""
         self._waiting: dict[str, QueuedPreemptor] = {}
-        """Those that wait for an event, in the order in which they began to."""
+        """Those that wait for an event."""
         self._timers: list[tuple[float, int, QueuedPreemptor]] = []
         self._shares: Newest[str, _Share] = Newest(_MOST_NAMESPACES)
         """By namespace; what one without pods has had is remembered for a while."""
@@ -136,8 +133,6 @@ class Queue:
         self._last, self._most = 0.0, 0.0
         """What the namespace whose turn was last has had, and the one that has had most."""
         self._turn = 0
-        self._woken = 0
-        """Who has waited since this turn or longer is to be moved back: all of them at once would take too long."""
 
     def offer(
         self, key: str, *, uid: str, priority: int, created: float, now: float, due: float = 0.0
@@ -165,10 +160,7 @@ class Queue:
 
     def pop(self, now: float) -> QueuedPreemptor | None:
         """The next one to try, marked busy; None if nothing is due."""
-        self._move_back(self._woken_next(), now)
-        for _ in range(_AT_ONCE):
-            if not self._timers or self._timers[0][0] > now:
-                break
+        while self._timers and self._timers[0][0] <= now:
             _, turn, entry = heapq.heappop(self._timers)
             if entry.turn == turn:
                 self._move(entry, QueueState.ACTIVE)
@@ -249,35 +241,21 @@ class Queue:
     def wake(self, now: float, keys: Iterable[str] | None = None) -> bool:
         """Move back the waiting ones, or those of these keys, that an event could help; whether there are any.
 
-        Nobody is moved before its back-off is over, and nobody's own time is put off. Many are moved bit by bit, by
-        `pop`.
+        Nobody is moved before its back-off is over, and nobody's own time is put off.
         """
         self.events += 1
-        if keys is None:
-            self._woken = self._turn
-            woken = self._woken_next()
-        else:
-            woken = [entry for key in keys if (entry := self._waiting.get(key)) is not None]
-        self._move_back(woken, now)
+        keys = self._waiting if keys is None else keys
+        woken = [entry for key in keys if (entry := self._waiting.get(key)) is not None]
+        for entry in woken:
+            self.retry(entry, now, due=min(entry.due, entry.tried + entry.back_off()))
         return bool(woken)
 
-    def _woken_next(self) -> list[QueuedPreemptor]:
-        """Those that wait although they were woken, the first of them."""
-        return [entry for entry in islice(self._waiting.values(), _AT_ONCE) if entry.turn <= self._woken]
-
-    def _move_back(self, entries: Iterable[QueuedPreemptor], now: float) -> None:
-        for entry in entries:
-            self.retry(entry, now, due=min(entry.due, entry.tried + entry.back_off()))
-
     def next_due(self) -> float:
-        """When the next timer runs out, the past if there is work left; infinite without timers.
-
-        Ones already in `pop`'s reach are not counted.
-        """
-        if any(entry.turn <= self._woken for entry in islice(self._waiting.values(), 1)):
-            return 0.0
+        """When the next one is to be tried, the past if somebody waits for its turn; infinite if there is nobody."""
         while self._timers and self._timers[0][2].turn != self._timers[0][1]:
             heapq.heappop(self._timers)
+        if self._order:
+            return 0.0
         return self._timers[0][0] if self._timers else math.inf
 
     def _move(self, entry: QueuedPreemptor, state: QueueState, due: float = 0.0) -> None:

@@ -26,15 +26,17 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any
+from contextlib import suppress
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 
-from webhook.kube.instants import InstantError, epoch, rfc3339
+from webhook.kube.instants import epoch, rfc3339
 from webhook.kube.objects.meta import key_of
 from webhook.kube.objects.pod import Pod
 from webhook.policy.model.values import ANSWERS, DECISION, NOTICE, NOTICE_CONDITION, PLAN, READY, RECONCILER_ANNOTATIONS
 
+R = TypeVar("R")
 _DNS = r"(?=.{1,253}\Z)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
 Name = Annotated[str, msgspec.Meta(pattern=rf"\A{_DNS}\Z")]
 """A DNS subdomain, as Kubernetes names nodes, namespaces and pods."""
@@ -45,7 +47,7 @@ _VERSION = 1
 """Of the plans that are written and understood."""
 _OF_PLANS = frozenset((*RECONCILER_ANNOTATIONS, *ANSWERS))
 _LONGEST = 160 * 1024
-"""Bytes that are read."""
+"""Characters that are read."""
 _ROOM = 32 * 1024
 """Bytes that are written, at most."""
 _ROOM_FOR_UIDS = 128 * 1024
@@ -182,6 +184,9 @@ class DecisionRecord(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
     room: Annotated[str, msgspec.Meta(max_length=4096)] = ""
     """What victims on other nodes go for; empty if there are none."""
 
+    def __post_init__(self) -> None:
+        epoch(self.at)
+
 
 class NoticeRecord(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """The notice of one victim: it is asked to leave `by` then (RFC 3339) at the latest, and not earlier unless ready.
@@ -256,8 +261,7 @@ def plan_of(pod: Pod) -> PlanRecord | None:
 
     Raises UnreadableError if the text is not a plan, or one of another version.
     """
-    plan: PlanRecord | None = _read(pod, PLAN, _PLAN)
-    return plan
+    return _read(pod, PLAN, _PLAN)
 
 
 def plan_id_of(pod: Pod) -> str:
@@ -276,13 +280,9 @@ def plans_growth(pod: Pod) -> bool:
 
 def decision_of(pod: Pod) -> DecisionRecord | None:
     """The last decision written on a pod; None if there is none, or it cannot be read."""
-    try:
-        decision: DecisionRecord | None = _read(pod, DECISION, _DECISION)
-        if decision is not None:
-            epoch(decision.at)
-    except (UnreadableError, InstantError):
-        return None
-    return decision
+    with suppress(UnreadableError):
+        return _read(pod, DECISION, _DECISION)
+    return None
 
 
 def carries(pod: Pod, plan: str) -> bool:
@@ -307,11 +307,9 @@ def has_notice(pod: Pod) -> bool:
 
 def notice_of(pod: Pod) -> NoticeRecord | None:
     """The notice on a pod; None if it has none, or one that giveway would not write."""
-    try:
-        notice: NoticeRecord | None = _read(pod, NOTICE, _NOTICE)
-    except UnreadableError:
-        return None
-    return notice
+    with suppress(UnreadableError):
+        return _read(pod, NOTICE, _NOTICE)
+    return None
 
 
 def is_ready(pod: Pod, plan: str) -> bool:
@@ -334,15 +332,14 @@ def notice_condition(now: float, message: str = "") -> dict[str, Any]:
     }
 
 
-def _read(pod: Pod, key: str, decoder: msgspec.json.Decoder[Any]) -> Any:
+def _read(pod: Pod, key: str, decoder: msgspec.json.Decoder[R]) -> R | None:
     """What an annotation of a pod says; None without it. Raises UnreadableError."""
     text = (pod.metadata.annotations or {}).get(key)
     if text is None:
         return None
+    if len(text) > _LONGEST:
+        raise UnreadableError(f"annotation {key} of {len(text)} characters, more than {_LONGEST}")
     try:
-        size = len(text.encode())
-        if size <= _LONGEST:
-            return decoder.decode(text)
+        return decoder.decode(text)
     except (msgspec.DecodeError, UnicodeError) as error:
         raise UnreadableError(f"annotation {key} does not decode: {error}") from error
-    raise UnreadableError(f"annotation {key} of {size} bytes, more than {_LONGEST}")
