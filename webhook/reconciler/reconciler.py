@@ -22,7 +22,7 @@ from webhook.kube.client import Client
 from webhook.kube.object_cache import Change
 from webhook.kube.objects.meta import key_of
 from webhook.policy.model.policies import Policies
-from webhook.policy.model.values import PLAN
+from webhook.policy.model.values import NOTICE, PLAN
 from webhook.preemption.snapshot.kinds import PODS, SNAPSHOT_KINDS, SnapshotKind
 from webhook.reconciler.clock import MeasuringClock
 from webhook.reconciler.evaluate.evaluator import Evaluator
@@ -40,7 +40,6 @@ from webhook.reconciler.preemptors import PolicySet, is_marked, lacks_post_filte
 from webhook.reconciler.queue.event_handlers import EventHandlers
 from webhook.reconciler.queue.queue import Queue
 from webhook.reconciler.reporting import Reporter
-from webhook.reconciler.state.annotations import has_notice
 from webhook.reconciler.state.state import State
 
 log = logging.getLogger(__name__)
@@ -142,11 +141,12 @@ class Reconciler:
         pod = self.state.pods.get(key)
         if pod is None:
             return
-        if has_notice(pod):
+        written = pod.metadata.annotations or {}
+        if NOTICE in written:
             self.plan_manager.noticed[key] = None
         if is_marked(pod):
             self.event_handlers.offer(key, pod, has_plan=key in self.plans)
-        if self.plan_manager.dry_run or key in self.plans or PLAN not in (pod.metadata.annotations or {}):
+        if self.plan_manager.dry_run or key in self.plans or PLAN not in written:
             return
         if self.clock.monotonic() > self._began + _EARLIER:
             self.evaluator.log.earlier_plans.clear()
@@ -226,7 +226,7 @@ class Reconciler:
             ]
             with suppress(TimeoutError):
                 async with asyncio.timeout(max(0.0, min(dues) - now)):
-                    self._take(await self._news.get())
+                    self._take_news(await self._news.get())
 
     def turn(self) -> None:
         """One turn of the loop, while no cache is taking in a list."""
@@ -274,34 +274,31 @@ class Reconciler:
         if self._news.empty():
             self._news.put_nowait(None)
 
-    def _take_news(self) -> bool:
-        """Follow up all news; whether there was any, so that the loop has to take another turn."""
-        any_news = not self._news.empty()
+    def _take_news(self, *news: News | None) -> bool:
+        """Follow up all news, these first; whether there is any, so that the loop has to take another turn."""
         while not self._news.empty():
-            self._take(self._news.get_nowait())
-        return any_news
-
-    def _take(self, news: News | None) -> None:
-        """Follow up one piece of news."""
-        try:
-            match news:
-                case None:
-                    pass  # it only wakes the loop
-                case Performed(plan, ending):
-                    plan.busy = False
-                    self.plan_manager.unchecked[plan.id] = None
-                    if ending is not None:
-                        self._end(plan, ending)
-                case Question(preemptor=preemptor):
-                    # Decide again, if the preemptor still waits for that.
-                    key, uid = key_of(preemptor), preemptor.metadata.uid
-                    entry = self.queue.entries.get(key)
-                    if entry is None or entry.uid != uid or key in self.plans:
-                        self.extender_client.forget(uid)
-                    else:
-                        self.queue.retry(entry, self.clock.monotonic(), reason="an extender has answered")
-        except Exception:
-            log.exception("news could not be taken in: %s", news)
+            news = *news, self._news.get_nowait()
+        for piece in news:
+            try:
+                match piece:
+                    case None:
+                        pass  # it only wakes the loop
+                    case Performed(plan, ending):
+                        plan.busy = False
+                        self.plan_manager.unchecked[plan.id] = None
+                        if ending is not None:
+                            self._end(plan, ending)
+                    case Question(preemptor=preemptor):
+                        # Decide again, if the preemptor still waits for that.
+                        key, uid = key_of(preemptor), preemptor.metadata.uid
+                        entry = self.queue.entries.get(key)
+                        if entry is None or entry.uid != uid or key in self.plans:
+                            self.extender_client.forget(uid)
+                        else:
+                            self.queue.retry(entry, self.clock.monotonic(), reason="an extender has answered")
+            except Exception:
+                log.exception("news could not be taken in: %s", piece)
+        return bool(news)
 
     # The way of a plan.
 

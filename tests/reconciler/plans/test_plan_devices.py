@@ -48,7 +48,7 @@ async def test_between_the_end_of_the_victims_and_the_deallocation():
     manager = desk.reconciler.plan_manager
     setting.clock.now += 3600.0
     assert isinstance(manager.look(plan), Wait)
-    assert setting.state.pending.awaits_deallocation({victim.uid for victim in plan.record.victims})
+    assert setting.state.pending.awaited == {victim.uid for victim in plan.record.victims}
     assert plan.deadline == float("inf")
     assert isinstance(setting.evaluate(setting.wants("q", 2)), Evicts)
     setting.remove("default/q")

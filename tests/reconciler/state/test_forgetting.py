@@ -98,7 +98,7 @@ def test_nothing_stays_of_objects_that_are_gone(order: int):
         pod = state.pods.get(f"ns{number}/p{number}")
         state.pending.expect("plan", [pod], {pod.metadata.uid: START})
         state.pending.hold("plan", (key_of(pod), pod.metadata.uid), "n1")
-        state.pending.expect_cleared("plan", "n1", pod)
+        state.pending.expect_cleared("plan", pod, "n1")
         assert sum(size for _, size in entries(state, "state", set())) > before + len(known)
         for cache, obj in known:
             cache.take(key_of(obj), None)

@@ -105,12 +105,12 @@ def test_nominations_of_plans_that_are_taken_off(shown: Pod, counts: dict[str, s
     """They hold no room, until nobody takes them off any more."""
     setting = Expecting()
     for plan, on in (("first", "n1"), ("second", "n2")):
-        setting.pending.expect_cleared(plan, on, preemptor())
+        setting.pending.expect_cleared(plan, preemptor(), on)
     setting.add(shown)
     assert setting.nominated() == counts
     for plan in ("first", "second"):
         assert setting.pending.is_clearing(PREEMPTOR, plan)
-        setting.pending.expect_not_cleared(plan, PREEMPTOR)
+        setting.pending.expect_cleared(plan, preemptor(), None)
     assert setting.nominated() == {shown.status.nominated_node_name: {PREEMPTOR}}
     assert len(setting.pending) == 0
 
@@ -219,7 +219,7 @@ class Claimed(Setting):
 
     def waits_for(self) -> set[str]:
         """The pods of which it is to be taken back."""
-        return {name for name in USERS if self.state.pending.awaits_deallocation([f"uid-{name}"])}
+        return {uid.removeprefix("uid-") for uid in self.state.pending.awaited}
 
 
 @table(

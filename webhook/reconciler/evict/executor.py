@@ -91,9 +91,9 @@ class Executor:
 
         For a member for which its plan has just `ended` that is done once its nomination is not on its way any more.
         """
-        self._state.pending.expect_cleared(plan_id, node, pod)
+        self._state.pending.expect_cleared(plan_id, pod, node)
         task = self._start(self._clear(pod, plan_id, node, ended))
-        task.add_done_callback(lambda _: self._state.pending.expect_not_cleared(plan_id, key_of(pod)))
+        task.add_done_callback(lambda _: self._state.pending.expect_cleared(plan_id, pod, None))
 
     def withdraw(self, key: str) -> None:
         """Take the notice off a pod behind which no plan stands, unless that is being done."""

@@ -302,7 +302,7 @@ class PlanManager:
         known = [(row, pod) for row in plan.unplaced if (pod := self._state.pods.get(row.key)) is not None]
         if not known or self.dry_run:
             return
-        awaited = self._state.pending.awaits_deallocation(victim.uid for victim in plan.record.victims)
+        awaited = not self._state.pending.awaited.isdisjoint(victim.uid for victim in plan.record.victims)
         waits = awaited or unasked(plan, self.context) or not all(member.nominated for member, _ in known)
         fits = not waits and all(
             evaluator.fits_on(pod, member.node) or fits_elsewhere(plan, member, pod, evaluator) for member, pod in known

@@ -169,7 +169,8 @@ class Queue:
             turns, (_, _, turn, entry) = share.turns[-level], first
             if not turns or turns[0] is not first:
                 continue  # another one of its namespace stands for it
-            is_next = entry.turn == turn and self._so_far(share) <= had
+            share.had = max(share.had, self._most - _MOST_BEHIND)
+            is_next = entry.turn == turn and share.had + share.tries <= had
             if is_next or entry.turn != turn:
                 heapq.heappop(turns)
             self._stand(share, -level)
@@ -185,10 +186,9 @@ class Queue:
     def took(self, entry: QueuedPreemptor, victims: int) -> None:
         """A plan was begun for it, by which so many pods go: then the try of its namespace was not in vain."""
         if victims:
-            share = entry.share
-            share.tries -= 1
-            share.had = max(share.had, self._most - _MOST_BEHIND) + _VICTIM * victims
-            self._most = max(self._most, share.had)
+            entry.share.tries -= 1
+            entry.share.had += _VICTIM * victims
+            self._most = max(self._most, entry.share.had)
 
     def park(
         self, entry: QueuedPreemptor, now: float, *, reason: str, due: float | None = None, behind: bool = False
@@ -279,7 +279,4 @@ class Queue:
     def _stand(self, share: _Share, priority: int) -> None:
         """The first one of a namespace has its place by what that has had so far."""
         if turns := share.turns[priority]:
-            heapq.heappush(self._order, (-priority, self._so_far(share), turns[0], share))
-
-    def _so_far(self, share: _Share) -> float:
-        return max(share.had, self._most - _MOST_BEHIND) + share.tries
+            heapq.heappush(self._order, (-priority, share.had + share.tries, turns[0], share))

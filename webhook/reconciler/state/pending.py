@@ -79,8 +79,11 @@ class Pending:
         """Pod to the plans that are being taken off it, and their nodes."""
         self._claims: Index[str, ResourceClaim] = Index(_consumers)
         """By the uid of a pod, the claims of which it is shown as a consumer."""
-        self._gone: set[str] = set()
-        """Those of these pods that are gone; one that no watch has shown yet may well be there."""
+        self.awaited: set[str] = set()
+        """Those of these pods that are gone, of whom claims are yet to be taken back, for others to read.
+
+        One that no watch has shown yet may well be there.
+        """
 
     def __len__(self) -> int:
         return len(self._victims) + len(self._holds)
@@ -106,10 +109,6 @@ class Pending:
     def is_clearing(self, key: str, plan: str) -> bool:
         """Whether the plan of that id is being taken off the pod."""
         return plan in self._clearing.get(key, ())
-
-    def awaits_deallocation(self, uids: Iterable[str]) -> bool:
-        """Whether a claim of one of these pods that is gone has yet to be taken back."""
-        return not self._gone.isdisjoint(uids)
 
     # What is done.
 
@@ -158,22 +157,19 @@ class Pending:
             self._count(key, self._victims[key].uncounted)
         self._take(PODS, gone)
 
-    def expect_cleared(self, plan: str, node: str, pod: Pod) -> None:
-        """This plan for that node is being taken off the pod."""
+    def expect_cleared(self, plan: str, pod: Pod, node: str | None) -> None:
+        """This plan for that node is being taken off the pod; None if that is done, or nobody does it any more."""
         key = key_of(pod)
-        if self._is_there(key, pod.metadata.uid):
+        if node is None:
+            take_out(self._clearing, key, plan)
+        elif self._is_there(key, pod.metadata.uid):
             self._clearing.setdefault(key, {})[plan] = node
-            self._take(PODS, (key,))
-
-    def expect_not_cleared(self, plan: str, key: str) -> None:
-        """The plan is taken off the pod, or nobody does that any more: it counts as it is shown."""
-        take_out(self._clearing, key, plan)
         self._take(PODS, (key,))
 
     def expect_deallocated(self, uid: str, *, gone: bool = True) -> None:
         """The pod with this uid is `gone`, and so are its claims soon; or it is there, and they are as shown."""
-        if gone is not (uid in self._gone) and uid in self._claims:
-            self._gone ^= {uid}
+        if gone is not (uid in self.awaited) and uid in self._claims:
+            self.awaited ^= {uid}
             self._take(CLAIMS, tuple(self._claims[uid]))
 
     # What the watches show.
@@ -216,7 +212,7 @@ class Pending:
             allowed = max(0, shown.status.disruptions_allowed - spent)
             return _with_status(shown, disruptions_allowed=allowed)
         if kind is CLAIMS:
-            self._gone.difference_update(uid for uid in self._claims.put(key, shown) if uid not in self._claims)
+            self.awaited.difference_update(uid for uid in self._claims.put(key, shown) if uid not in self._claims)
             return None if shown is None else self._claim(key, shown)
         return shown
 
@@ -236,7 +232,7 @@ class Pending:
     def _claim(self, key: str, claim: ResourceClaim) -> ResourceClaim:
         """Without its finalizer a claim keeps its allocation, and so does one that stays in use."""
         consumers, finalizers = claim.status.reserved_for or [], claim.metadata.finalizers or ()
-        staying = [user for user in consumers if user.uid not in self._gone]
+        staying = [user for user in consumers if user.uid not in self.awaited]
         if len(staying) < len(consumers):
             allocation = claim.status.allocation if staying or _FINALIZER not in finalizers else None
             claim = _with_status(claim, reserved_for=staying or None, allocation=allocation)
