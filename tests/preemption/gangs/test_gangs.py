@@ -2,9 +2,10 @@
 
 import pytest
 
-from tests.cases import table
 from tests.preemption.building import NOW, as_pod, budget, gang_decided, node, pod, pod_group, rules, snapshot_of
+from tests.preemption.costs import dressed
 from webhook.policy.model.preemption import GroupDisruption
+from webhook.policy.model.victims import EvictionCost
 from webhook.preemption.decision import decide
 from webhook.preemption.gangs.gang import is_gang
 
@@ -61,6 +62,9 @@ SMALL = {
     "all go for all, each on a node of its own": (FULL, WAITING, group(), 9, "", ["a", "b"]),
     "nobody goes for one of two": (KEEPER, WAITING, group(), 9, NOBODY, []),
     "a member that is leaving is missing again": ([LEAVING], WAITING[:1], group(), 9, "0 are bound", []),
+    "members are missing": ([], WAITING[:1], group(3), 9, "1 wait, so 2 more have to come", []),
+    "gated ones": ([], [member(0), member(1, **GATED), member(2, **GATED)], group(3), 9, "2 are held back", []),
+    "one is bound": ([member(7, on="n1")], WAITING[:1], group(3), 9, "1 are bound and 1 wait, so 1 more", []),
     "the PodGroup's priority counts": (FULL, ranked(0, 0), group(priority=1000), 9, "", ["a", "b"]),
     "whatever its pods have": (FULL, WAITING, group(priority=5), 9, NOBODY, []),
     "without one that of the lowest member": (FULL, ranked(100, 5), group(), 9, NOBODY, []),
@@ -83,23 +87,6 @@ def test_all_or_nobody(name):
     assert gone(decision) == victims
     assert reason in decision.reason
     assert bool(decision.reason) is bool(reason)
-
-
-@table(
-    "bound, waiting, reason",
-    ("members are missing", [], [member(0)], "1 wait, so 2 more have to come"),
-    ("gated ones", [], [member(0), member(1, **GATED), member(2, **GATED)], "2 are held back"),
-    ("one is bound", [member(7, on="n1")], [member(0)], "1 are bound and 1 wait, so 1 more"),
-    ("those bound count", [member(7, on="n1")], [member(0), member(1)], ""),
-    ("more than needed", [], [member(n) for n in range(4)], ""),
-)
-def test_who_is_waited_for(bound, waiting, reason):
-    """A gang is placed once as many members as its minimum are bound or may be placed."""
-    nodes = [node(f"n{number}") for number in range(1, 5)]
-    decision = decided(nodes, bound, waiting, [group(3)])
-    assert reason in decision.reason
-    assert bool(decision.reason) is bool(reason)
-    assert len(decision.placements) == (0 if reason else 3 - len(bound))
 
 
 ZONES = [node(f"{zone}{n}", labels={"zone": zone}) for zone in ("a", "b", "c") for n in (1, 2)]
@@ -150,22 +137,39 @@ def test_members_bound_to_each_other():
 
 def test_which_pods_are_gangs():
     """A group with a minimum is one, and so is every PodGroup; an ordinary pod is none."""
-    labels = {"metadata": {"name": "x", "namespace": "default", "labels": {"scheduling.x-k8s.io/pod-group": "c"}}}
-    kueue = {
-        "metadata": {
-            "name": "k",
-            "namespace": "default",
-            "labels": {"kueue.x-k8s.io/pod-group-name": "k"},
-            "annotations": {"kueue.x-k8s.io/pod-group-total-count": "3"},
-        }
-    }
+    by_label, of_kueue = pod("x"), pod("k")
+    by_label["metadata"]["labels"] = {"scheduling.x-k8s.io/pod-group": "c"}
+    of_kueue["metadata"]["labels"] = {"kueue.x-k8s.io/pod-group-name": "k"}
+    of_kueue["metadata"]["annotations"] = {"kueue.x-k8s.io/pod-group-total-count": "3"}
     minimum = [{"metadata": {"name": "c", "namespace": "default"}, "spec": {"minMember": 2}}]
-    with_minimum, without = snapshot_of({"coschedulingPodGroups": minimum}), snapshot_of({})
-    assert is_gang(with_minimum, as_pod(labels))
-    assert not is_gang(without, as_pod(labels))
-    assert is_gang(without, as_pod(kueue))
-    assert is_gang(without, as_pod(member(0)))
-    assert not is_gang(without, as_pod(pod("ordinary")))
+    assert is_gang(snapshot_of({"coschedulingPodGroups": minimum}), as_pod(by_label))
+    pods = (by_label, of_kueue, member(0), pod("ordinary"))
+    assert [is_gang(snapshot_of({}), as_pod(one)) for one in pods] == [False, True, True, False]
+
+
+@pytest.mark.parametrize("nodes", [3, 40], ids=["few units", "many units"])
+def test_the_cheapest_units_go(nodes):
+    """Two of three nodes are emptied for two members: those whose pods cost less, though they started earlier."""
+    pods = [
+        dressed(pod("stays-1", on="n0", cpu="4", priority=10, started=100.0), cost=2),
+        *(dressed(pod(f"goes-{n}", on=f"n{n}", cpu="4", priority=10, started=900.0), cost=1) for n in (1, 2)),
+        *(dressed(pod(f"dear-{n}-{m}", on=f"n{n}", cpu="2", priority=10)) for n in range(3, nodes) for m in range(2)),
+    ]
+    hosts = [node(f"n{number}") for number in range(nodes)]
+    by = rules(cost=EvictionCost(deletion_cost=True))
+    assert gone(decided(hosts, pods, WAITING, [group(priority=100)], by)) == ["goes-1", "goes-2"]
+
+
+def test_what_units_cost_together_counts():
+    """Two pods of one group go: each costs as much as the third one, which started last, and both together less."""
+    pods = [
+        pod(name, on=on, cpu="4", priority=10, started=started)
+        for name, on, started in (("a-1", "n0", 900.0), ("a-2", "n1", 500.0), ("b", "n2", 100.0))
+    ]
+    for one in pods:
+        one["metadata"]["labels"]["scheduling.x-k8s.io/pod-group"] = one["metadata"]["name"][0]
+    hosts, by = [node(f"n{number}") for number in range(3)], rules(cost=EvictionCost(group_restarts=True))
+    assert gone(decided(hosts, pods, WAITING, [group(priority=100)], by)) == ["a-1", "a-2"]
 
 
 def state_of(snapshot):
