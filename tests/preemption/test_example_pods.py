@@ -10,11 +10,16 @@ from webhook.policy.files.loading import load_texts
 from webhook.policy.shapes.findings import Severity
 from webhook.preemption.example_pods import example_pod_findings
 
-ON = 'priorityClasses: ["online-*"]'
-OFF = '{priorityClasses: ["offline-*"]}'
-TIER = "{labels: {matchLabels: {tier: batch}}}"
-YES = '"yes"'
-GOLD = "{labels: {matchLabels: {tier: gold}}}"
+ON, OFF = 'priorityClasses: ["online-*"]', 'priorityClasses: ["offline-*"]'
+TIER, GOLD = (f"labels: {{matchLabels: {{tier: {value}}}}}" for value in ("batch", "gold"))
+OUT = "mode: opt-out"
+NAME = "kubernetes.io/metadata.name"
+
+
+def pair(preemptors="", victims=""):
+    """A pair with what these sides say; one that says nothing is left out."""
+    sides = {"preemptors": preemptors, "victims": victims}
+    return f"{{{', '.join(f'{name}: {{{said}}}' for name, said in sides.items() if said)}}}"
 
 
 def policy(*pairs, preemptors=ON, victims="mode: opt-in", name="m"):
@@ -33,7 +38,12 @@ def told(*texts, severity=Severity.WARNING):
 
 def namespaces(selector):
     """A side of a pair by the labels of namespaces."""
-    return f"{{namespaceSelector: {{{selector}}}}}"
+    return f"namespaceSelector: {{{selector}}}"
+
+
+def labels(operator, key="keep", values=""):
+    """A side of a pair by one row of matchExpressions."""
+    return f"labels: {{{expression(operator, key, values)}}}"
 
 
 def expression(operator, key="keep", values=""):
@@ -41,178 +51,152 @@ def expression(operator, key="keep", values=""):
     return f"matchExpressions: [{{key: {key}, operator: {operator}{f', values: [{values}]' if values else ''}}}]"
 
 
+def signals(*said, victims=OUT):
+    """A policy with signals of the annotation e.com/k."""
+    rows = ", ".join(f"{{annotation: e.com/k, {one}}}" for one in said)
+    return policy(victims=f"{victims}, signals: [{rows}]")
+
+
 JOINS = "m lets the author of a pod choose to be a preemptor: a pod of PriorityClass "
 STAYS = "m lets the author of a pod choose to be no victim: "
 NOBODY = "victims.pairs[0] of PreemptionPolicy m lets nobody evict anybody: "
+OTHER_NAMESPACES = (
+    "m lets pods of a namespace that it does not name be preemptors: a pod of PriorityClass online-a in some-"
+)
+URGENT_ONES = "priorityClasses: [urgent]"
+URGENT = policy(pair(URGENT_ONES, OFF))
+LOCAL = "namespaces: [team-a], "
+BY_Q = "priorityClasses: [online-x], " + labels("In", "q", "y, z")
 JOINING = {
-    "a label makes a preemptor": (
+    "a label": ("online-a with the label tier=gold in some-namespace", policy(pair(GOLD))),
+    "a label in one namespace": ("online-a with the label tier=gold in team-a", policy(pair(LOCAL + GOLD))),
+    "a label that is there": (
+        "online-a with the label urgent=x in some-namespace", policy(pair(labels("Exists", "urgent")))
+    ),
+    "a label that is left off": ("online-a in some-namespace", policy(pair(labels("DoesNotExist")))),
+    "a label beside a class": ("online-x with the label q=y in some-namespace", policy(pair(BY_Q))),
+    "a label by the second pair": (
         "online-a with the label tier=gold in some-namespace",
-        policy(f"{{preemptors: {GOLD}}}"),
+        policy(pair("", OFF), pair(GOLD, "priorityClasses: [standard]")),
     ),
-    "a label makes a preemptor in one namespace": (
-        "online-a with the label tier=gold in team-a",
-        policy("{preemptors: {namespaces: [team-a], labels: {matchLabels: {tier: gold}}}}"),
-    ),
-    "a label that is there makes a preemptor": (
-        "online-a with the label urgent=x in some-namespace",
-        policy(f"{{preemptors: {{labels: {{{expression('Exists', 'urgent')}}}}}}}"),
-    ),
-    "a label that is left off makes a preemptor": (
-        "online-a in some-namespace",
-        policy(f"{{preemptors: {{labels: {{{expression('DoesNotExist')}}}}}}}"),
-    ),
-    "a label beside a class makes a preemptor": (
-        "online-x with the label q=y in some-namespace",
-        policy(f"{{preemptors: {{priorityClasses: [online-x], labels: {{{expression('In', 'q', 'y, z')}}}}}}}"),
-    ),
-    "a label makes a preemptor by the second pair": (
-        "online-a with the label tier=gold in some-namespace",
-        policy(f"{{victims: {OFF}}}", f"{{preemptors: {GOLD}, victims: {{priorityClasses: [standard]}}}}"),
-    ),
-}
-"""Policies, and the pod whose author makes it a preemptor."""
+}  # fmt: skip
+"""By what makes a preemptor: the pod whose author makes it one, and the policy."""
 IN_VAIN = {
-    "preemptors of a class that is not managed": policy(
-        f"{{preemptors: {{priorityClasses: [urgent]}}, victims: {OFF}}}"
-    ),
-    "preemptors of a class of another policy": policy(f"{{preemptors: {{priorityClasses: [urgent]}}, victims: {OFF}}}")
-    + "---\n"
-    + policy(preemptors="priorityClasses: [urgent]", name="q"),
-    "a pod of its own class": policy(
-        "{preemptors: {priorityClasses: [online-a]}, victims: {priorityClasses: [online-a]}}"
-    ),
+    "preemptors of a class that is not managed": URGENT,
+    "preemptors of a class of another policy": f"{URGENT}---\n{policy(preemptors=URGENT_ONES, name='q')}",
+    "a pod of its own class": policy(pair(*["priorityClasses: [online-a]"] * 2)),
     "a class and its twin": policy(
-        "{preemptors: {priorityClasses: [high]}, victims: {priorityClasses: [high-never]}}",
-        preemptors="twins: {high: high-never}",
+        pair("priorityClasses: [high]", "priorityClasses: [high-never]"), preemptors="twins: {high: high-never}"
     ),
-    "system classes are no victims": policy('{victims: {priorityClasses: ["system-*"]}}', victims="mode: opt-out"),
-    "a regular expression for namespaces": policy('{victims: {namespaces: ["team-.*"]}}'),
-    "a namespace with a dot": policy("{preemptors: {namespaces: [a.b]}}"),
+    "system classes are no victims": policy(pair("", 'priorityClasses: ["system-*"]'), victims=OUT),
+    "a regular expression for namespaces": policy(pair("", 'namespaces: ["team-.*"]')),
+    "a namespace with a dot": policy(pair("namespaces: [a.b]")),
     "labels that contradict each other": policy(
-        f"{{victims: {{labels: {{matchLabels: {{tier: b}}, {expression('DoesNotExist', 'tier')}}}}}}}"
+        pair("", f"labels: {{matchLabels: {{tier: b}}, {expression('DoesNotExist', 'tier')}}}")
     ),
     "values that contradict each other": policy(
-        f"{{victims: {{labels: {{matchLabels: {{tier: b}}, {expression('In', 'tier', 'a, c')}}}}}}}"
+        pair("", f"labels: {{matchLabels: {{tier: b}}, {expression('In', 'tier', 'a, c')}}}")
     ),
     "labels of namespaces that contradict each other": policy(
-        f"{{preemptors: {namespaces('matchLabels: {a: b}, ' + expression('NotIn', 'a', 'b'))}}}"
+        pair(namespaces("matchLabels: {a: b}, " + expression("NotIn", "a", "b")))
     ),
-    "two names for one namespace": policy(
-        "{victims: {namespaces: [a], namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: b}}}}"
-    ),
+    "two names for one namespace": policy(pair("", f"namespaces: [a], {namespaces(f'matchLabels: {{{NAME}: b}}')}")),
 }
 """Policies of which the first pair lets nobody evict anybody."""
+ALL_OFF = pair("", OFF)
 NEEDLESS = {
     "a class that no glob means": (
-        "preemptors.priorityClasses[1]",
-        policy(preemptors='priorityClasses: ["online-*", "urgent-.*"]'),
+        "preemptors.priorityClasses[1]", policy(preemptors='priorityClasses: ["online-*", "urgent-.*"]')
     ),
     "a class twice": ("preemptors.priorityClasses[1]", policy(preemptors='priorityClasses: ["online-*", online-x]')),
     "pairs that mean everybody": ("victims.pairs[0]", policy("{}")),
     "a pair within another one": (
-        "victims.pairs[1]",
-        policy(f"{{victims: {OFF}}}", "{preemptors: {namespaces: [a]}, victims: {priorityClasses: [offline-x]}}"),
+        "victims.pairs[1]", policy(ALL_OFF, pair("namespaces: [a]", "priorityClasses: [offline-x]"))
     ),
-    "a pair after one for everybody": ("victims.pairs[1]", policy("{}", f"{{victims: {OFF}}}")),
-    "the same pair twice": ("victims.pairs[0]", policy(f"{{victims: {OFF}}}", f"{{victims: {OFF}}}")),
+    "a pair after one for everybody": ("victims.pairs[1]", policy("{}", ALL_OFF)),
+    "the same pair twice": ("victims.pairs[0]", policy(ALL_OFF, ALL_OFF)),
     "any class": (
         "victims.pairs[0].preemptors.priorityClasses",
-        policy('{preemptors: {priorityClasses: ["*"]}, victims: {priorityClasses: [offline]}}'),
+        policy(pair('priorityClasses: ["*"]', "priorityClasses: [offline]")),
     ),
     "any namespace": (
-        "victims.pairs[0].victims.namespaces",
-        policy('{victims: {priorityClasses: [offline], namespaces: ["*"]}}'),
+        "victims.pairs[0].victims.namespaces", policy(pair("", 'priorityClasses: [offline], namespaces: ["*"]'))
     ),
-    "any labels": ("victims.pairs[0].victims.labels", policy("{victims: {priorityClasses: [offline], labels: {}}}")),
+    "any labels": ("victims.pairs[0].victims.labels", policy(pair("", "priorityClasses: [offline], labels: {}"))),
     "any labels of the namespace": (
-        "victims.pairs[0].preemptors.namespaceSelector",
-        policy(f"{{preemptors: {{namespaceSelector: {{}}}}, victims: {OFF}}}"),
+        "victims.pairs[0].preemptors.namespaceSelector", policy(pair(namespaces(""), OFF))
     ),
     "the name of a namespace twice": (
         "victims.pairs[0].victims.namespaces",
-        policy("{victims: {namespaces: [a], namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: a}}}}"),
+        policy(pair("", f"namespaces: [a], {namespaces(f'matchLabels: {{{NAME}: a}}')}")),
     ),
     "one class of a list that is not managed": (
-        "victims.pairs[0].preemptors.priorityClasses[1]",
-        policy(f"{{preemptors: {{priorityClasses: [online-a, urgent]}}, victims: {OFF}}}"),
+        "victims.pairs[0].preemptors.priorityClasses[1]", policy(pair("priorityClasses: [online-a, urgent]", OFF))
     ),
     "one glob of a list that means nothing": (
-        "victims.pairs[0].victims.priorityClasses[1]",
-        policy('{victims: {priorityClasses: [offline, "offline-.*"]}}'),
+        "victims.pairs[0].victims.priorityClasses[1]", policy(pair("", 'priorityClasses: [offline, "offline-.*"]'))
     ),
     "one namespace of a list within another": (
-        "victims.pairs[0].victims.namespaces[1]",
-        policy('{victims: {namespaces: ["team-*", team-x]}}'),
+        "victims.pairs[0].victims.namespaces[1]", policy(pair("", 'namespaces: ["team-*", team-x]'))
     ),
     "a value that protects and permits": (
-        "victims.signals[0].permits[0]",
-        policy(victims="signals: [{annotation: e.com/k, protects: [a, b], permits: [a, c]}]"),
+        "victims.signals[0].permits[0]", signals("protects: [a, b], permits: [a, c]", victims="mode: opt-in")
     ),
     "a signal after another one of its annotation": (
-        "victims.signals[1].permits[0]",
-        policy(victims="signals: [{annotation: e.com/k, protects: [a]}, {annotation: e.com/k, permits: [a]}]"),
+        "victims.signals[1].permits[0]", signals("protects: [a]", "permits: [a]", victims="mode: opt-in")
     ),
     "a value that permits beside any that protects": (
-        "victims.signals[0].permits[0]",
-        policy(victims='mode: opt-out, signals: [{annotation: e.com/k, protects: ["*"], permits: ["no"]}]'),
+        "victims.signals[0].permits[0]", signals('protects: ["*"], permits: ["no"]')
     ),
-}
+}  # fmt: skip
 """Parts that make no difference, and policies that have them."""
+BY_CLASS = "with the class annotation godel.bytedance.com/can-be-preempted=true"
+DEFAULT = "schedulerNames: [default-scheduler]"
 OTHERS = {
     "every namespace but some has preemptors": (
-        "m lets pods of a namespace that it does not name be preemptors: a pod of PriorityClass online-a in some-",
-        policy(f"{{preemptors: {namespaces(expression('DoesNotExist', 'guest'))}}}"),
+        OTHER_NAMESPACES, policy(pair(namespaces(expression("DoesNotExist", "guest"))))
     ),
     "every namespace but one value has preemptors": (
-        "m lets pods of a namespace that it does not name be preemptors: a pod of PriorityClass online-a in some-",
-        policy(f"{{preemptors: {namespaces(expression('NotIn', 'team', 'guests'))}, victims: {OFF}}}"),
+        OTHER_NAMESPACES, policy(pair(namespaces(expression("NotIn", "team", "guests")), OFF))
     ),
     "a label that is left off keeps a pod": (
-        STAYS + "a pod of PriorityClass some-class with the class annotation godel.bytedance.com/can-be-preempted=true",
-        policy(f"{{victims: {TIER}}}"),
+        f"{STAYS}a pod of PriorityClass some-class {BY_CLASS}", policy(pair("", TIER))
     ),
     "a label keeps a pod": (
-        STAYS + "a pod of PriorityClass some-class with the label keep=x in some-namespace, made by anybody",
-        policy(f"{{victims: {{labels: {{{expression('DoesNotExist')}}}}}}}", victims="mode: opt-out"),
+        f"{STAYS}a pod of PriorityClass some-class with the label keep=x in some-namespace, made by anybody",
+        policy(pair("", labels("DoesNotExist")), victims=OUT),
     ),
     "a label of another value keeps a pod": (
-        STAYS + "a pod of PriorityClass some-class with the label keep=yes in some-namespace, made by anybody",
-        policy(f"{{victims: {{labels: {{{expression('NotIn', 'keep', YES)}}}}}}}", victims="mode: opt-out"),
+        f"{STAYS}a pod of PriorityClass some-class with the label keep=yes in some-namespace, made by anybody",
+        policy(pair("", labels("NotIn", "keep", '"yes"')), victims=OUT),
     ),
     "a label keeps a pod of a class": (
-        STAYS + "a pod of PriorityClass offline with the label keep=x in some-namespace, made by anybody",
-        policy(
-            f"{{victims: {{priorityClasses: [offline], labels: {{{expression('DoesNotExist')}}}}}}}",
-            victims="mode: opt-out",
-        ),
+        f"{STAYS}a pod of PriorityClass offline with the label keep=x in some-namespace, made by anybody",
+        policy(pair("", f"priorityClasses: [offline], {labels('DoesNotExist')}"), victims=OUT),
     ),
     "a scheduler keeps a pod": (
-        STAYS + 'a pod of PriorityClass some-class with spec.schedulerName "x" in some-namespace, made by anybody',
-        policy(victims="mode: opt-out, schedulerNames: [default-scheduler]"),
+        f'{STAYS}a pod of PriorityClass some-class with spec.schedulerName "x" in some-namespace, made by anybody',
+        policy(victims=f"{OUT}, {DEFAULT}"),
     ),
     "a scheduler keeps a pod of two": (
-        STAYS + "a pod of PriorityClass offline-a with the class annotation godel.bytedance.com/can-be-preempted=true"
-        ' and spec.schedulerName "x" in some-namespace, made by anybody',
-        policy(f"{{victims: {OFF}}}", victims="schedulerNames: [volcano, default-scheduler]"),
+        f'{STAYS}a pod of PriorityClass offline-a {BY_CLASS} and spec.schedulerName "x" in some-namespace, made by',
+        policy(ALL_OFF, victims="schedulerNames: [volcano, default-scheduler]"),
     ),
     "a regular expression for victims": (
-        "victims.pairs[0] of PreemptionPolicy m lets nobody evict anybody: a pod of PriorityClass online-a in some-",
-        policy('{victims: {priorityClasses: ["offline-.*"]}}'),
+        f"{NOBODY}a pod of PriorityClass online-a in some-", policy(pair("", 'priorityClasses: ["offline-.*"]'))
     ),
     "one pair of two lets nobody evict": (
         "victims.pairs[1] of PreemptionPolicy m lets nobody evict anybody: ",
-        policy(f"{{victims: {OFF}}}", f"{{preemptors: {{priorityClasses: [urgent]}}, victims: {OFF}}}"),
+        policy(ALL_OFF, pair("priorityClasses: [urgent]", OFF)),
     ),
     "every scheduler is no preemptor": (
-        "m lets nobody evict anybody: ",
-        policy(preemptors=f'{ON}, schedulerNames: ["*"]'),
+        "m lets nobody evict anybody: ", policy(preemptors=f'{ON}, schedulerNames: ["*"]')
     ),
     "a regular expression for preemptors": (
-        "m manages no pod; name priorityClasses or twins",
-        policy(preemptors='priorityClasses: ["online-.*"]'),
+        "m manages no pod; name priorityClasses or twins", policy(preemptors='priorityClasses: ["online-.*"]')
     ),
     "no class": ("m manages no pod; name priorityClasses or twins", policy(preemptors="resize: true")),
-}
+}  # fmt: skip
 SURPRISING = {
     **{name: (f"{JOINS}{who}, made by anybody, evicts a", text) for name, (who, text) in JOINING.items()},
     **{name: (NOBODY, text) for name, text in IN_VAIN.items()},
@@ -229,44 +213,36 @@ def test_what_would_surprise_is_shown(name):
     assert any(message.startswith(expected) for message in found), "\n".join(found)
 
 
+ABC = [f"priorityClasses: [{name}]" for name in "abc"]
 UNSURPRISING = {
     "nothing but classes": policy(),
-    "victims by class": policy(f"{{victims: {OFF}}}"),
+    "victims by class": policy(ALL_OFF),
     "victims by class and the namespace's label": policy(
-        '{victims: {priorityClasses: [offline, "offline-*"], namespaceSelector: {matchLabels: {workload: offline}}}}'
+        pair("", f'priorityClasses: [offline, "offline-*"], {namespaces("matchLabels: {workload: offline}")}')
     ),
-    "both by class": policy(f"{{preemptors: {{priorityClasses: [online-a]}}, victims: {OFF}}}"),
-    "preemptors of all classes that are managed": policy(f"{{preemptors: {{{ON}}}, victims: {OFF}}}"),
-    "preemptors by namespace": policy(f'{{preemptors: {{namespaces: ["team-*"]}}, victims: {OFF}}}'),
-    "preemptors by the namespace's label": policy(
-        f"{{preemptors: {namespaces('matchLabels: {urgent: allowed}')}, victims: {OFF}}}"
-    ),
-    "victims of all namespaces but some": policy(f"{{victims: {namespaces(expression('DoesNotExist', 'keep'))}}}"),
+    "both by class": policy(pair("priorityClasses: [online-a]", OFF)),
+    "preemptors of all classes that are managed": policy(pair(ON, OFF)),
+    "preemptors by namespace": policy(pair('namespaces: ["team-*"]', OFF)),
+    "preemptors by the namespace's label": policy(pair(namespaces("matchLabels: {urgent: allowed}"), OFF)),
+    "victims of all namespaces but some": policy(pair("", namespaces(expression("DoesNotExist")))),
     "three classes above each other": policy(
-        "{preemptors: {priorityClasses: [a]}, victims: {priorityClasses: [b, c]}}",
-        "{preemptors: {priorityClasses: [b]}, victims: {priorityClasses: [c]}}",
-        "{preemptors: {priorityClasses: [c]}, victims: {namespaces: [x]}}",
+        pair(ABC[0], "priorityClasses: [b, c]"),
+        pair(ABC[1], ABC[2]),
+        pair(ABC[2], "namespaces: [x]"),
         preemptors="priorityClasses: [a, b, c]",
     ),
-    "a signal of any value": policy(victims='signals: [{annotation: e.com/k, protects: ["*"]}]'),
+    "a signal of any value": signals('protects: ["*"]', victims="mode: opt-in"),
     "two pairs": policy(
-        f"{{preemptors: {{priorityClasses: [online-a]}}, victims: {OFF}}}",
-        "{preemptors: {priorityClasses: [online-b]}, victims: {namespaces: [a]}}",
+        pair("priorityClasses: [online-a]", OFF), pair("priorityClasses: [online-b]", "namespaces: [a]")
     ),
-    "two pairs that overlap": policy(f"{{victims: {OFF}}}", "{victims: {namespaces: [a]}}"),
-    "managed classes among each other": policy(
-        "{preemptors: {priorityClasses: [online-a]}, victims: {priorityClasses: [online-b]}}"
-    ),
-    "a twin": policy(f"{{victims: {OFF}}}", preemptors='priorityClasses: ["online-*"], twins: {high: online-high}'),
-    "a twin alone": policy("{preemptors: {priorityClasses: [high]}}", preemptors="twins: {high: high-never}"),
-    "opt-out": policy(f"{{victims: {OFF}}}", victims="mode: opt-out"),
-    "opt-out of any scheduler": policy(victims='mode: opt-out, schedulerNames: ["*"]'),
-    "signals": policy(
-        victims='signals: [{annotation: e.com/k, protects: ["true"], permits: ["false"], duration: true}]'
-    ),
-    "signals that permit under opt-out": policy(
-        victims="mode: opt-out, signals: [{annotation: e.com/k, protects: [a], permits: [b]}]"
-    ),
+    "two pairs that overlap": policy(ALL_OFF, pair("", "namespaces: [a]")),
+    "managed classes among each other": policy(pair("priorityClasses: [online-a]", "priorityClasses: [online-b]")),
+    "a twin": policy(ALL_OFF, preemptors='priorityClasses: ["online-*"], twins: {high: online-high}'),
+    "a twin alone": policy(pair("priorityClasses: [high]"), preemptors="twins: {high: high-never}"),
+    "opt-out": policy(ALL_OFF, victims=OUT),
+    "opt-out of any scheduler": policy(victims=f'{OUT}, schedulerNames: ["*"]'),
+    "signals": signals('protects: ["true"], permits: ["false"], duration: true', victims="mode: opt-in"),
+    "signals that permit under opt-out": signals("protects: [a], permits: [b]"),
     "another scheduler's preemptors": policy(preemptors=f"{ON}, schedulerNames: [gang-scheduler]"),
 }
 
@@ -279,17 +255,9 @@ def test_what_is_meant_is_let_be(name):
 
 @table(
     "text, guard",
-    ("the label of preemptors", policy(f"{{preemptors: {GOLD}}}"), '!("tier" in object.metadata.labels)'),
-    (
-        "the label that keeps",
-        policy(f"{{victims: {{labels: {{{expression('DoesNotExist')}}}}}}}"),
-        '!("keep" in object.metadata.labels)',
-    ),
-    (
-        "the scheduler",
-        policy(victims="mode: opt-out, schedulerNames: [default-scheduler]"),
-        'object.spec.schedulerName == "default-scheduler"',
-    ),
+    ("the label of preemptors", policy(pair(GOLD)), '!("tier" in object.metadata.labels)'),
+    ("the label that keeps", policy(pair("", labels("DoesNotExist"))), '!("keep" in object.metadata.labels)'),
+    ("the scheduler", policy(victims=f"{OUT}, {DEFAULT}"), 'object.spec.schedulerName == "default-scheduler"'),
 )
 def test_a_rule_that_another_one_makes_safe(text, guard):
     """The set is asked as a whole: nobody chooses what a rule refuses to everybody."""
@@ -299,7 +267,7 @@ def test_a_rule_that_another_one_makes_safe(text, guard):
 
 def test_annotations_by_which_pods_stay():
     """Under opt-out a notice says that the author of a pod may annotate it, unless a rule refuses the annotation."""
-    opt_out = policy(victims="mode: opt-out")
+    opt_out = policy(victims=OUT)
     (notice,) = told(opt_out, severity=Severity.NOTICE)
     assert notice.startswith(
         STAYS
