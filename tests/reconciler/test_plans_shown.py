@@ -10,9 +10,7 @@ from webhook.reconciler.overview.overview import plan_shown, written_plans
 from webhook.reconciler.plans.actions import Ending
 from webhook.reconciler.plans.plan import Member, Plan
 from webhook.reconciler.state.annotations import NoticeRecord, PlanMember, PlanRecord, PlanVictim, encode
-from webhook.reconciler.state.annotations import encode as text_of
 
-GANG = "scheduling.x-k8s.io/pod-group"
 JOB_SET = {"jobset.sigs.k8s.io/jobset-name": "wide"}
 KUEUE = {"kueue.x-k8s.io/pod-group-total-count": "4"}
 
@@ -35,7 +33,7 @@ def shown(setting, plan, *pods):
     pods, nodes = pods or (preemptor(),), {row.uid: row.node for row in plan.members or ()}
     for one in pods:
         own = msgspec.structs.replace(plan, node=nodes.get(one.metadata.uid, plan.node))
-        one.metadata.annotations = {**(one.metadata.annotations or {}), PLAN: text_of(own)}
+        one.metadata.annotations = {**(one.metadata.annotations or {}), PLAN: encode(own)}
         setting.add(one)
     (written,) = written_plans(setting.state, pods, 0.0)
     return plan_shown(setting.state, written, 0.0)
@@ -77,12 +75,8 @@ def test_a_gang_is_one_plan(setting):
 
 def test_a_plan_whose_first_member_has_left_it(setting):
     """The first one that goes on stands for it, with its own priority and node."""
-    first, second = (
-        Member("default/a", "uid-a", 200, "n1", ended=Ending.DELETED),
-        Member("default/b", "uid-b", 100, "n2"),
-    )
-    plan = Plan(record(), [first, second], 0.0, 300.0)
-    row = plan_shown(setting.state, plan, 0.0)
+    first = Member("default/a", "uid-a", 200, "n1", ended=Ending.DELETED)
+    row = plan_shown(setting.state, Plan(record(), [first, Member("default/b", "uid-b", 100, "n2")], 0.0, 300.0), 0.0)
     assert (row.preemptor, row.priority, row.node) == ("default/b", 100, "n2")
 
 
@@ -131,6 +125,6 @@ def test_victims_are_looked_up_for_plans_that_are_shown(setting):
     preemptors = [preemptor(f"p{number}") for number in range(30)]
     for one in preemptors:
         plan = PlanRecord(id=one.metadata.name, node="n1", victims=(PlanVictim(uid="uid-v1"),))
-        one.metadata.annotations = {PLAN: text_of(plan)}
+        one.metadata.annotations = {PLAN: encode(plan)}
     named = [plan.record.victims[0].name for plan in written_plans(setting.state, preemptors, 0.0)]
     assert named == ["v1"] * 20 + [""] * 10
