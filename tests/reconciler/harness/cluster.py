@@ -25,7 +25,8 @@ from tests.reconciler.harness.judge import GangJudge, Judge, NoticeJudge, Record
 from tests.reconciler.harness.outcome_judge import OutcomeJudge
 from tests.reconciler.harness.pods import Json, owner_of
 from tests.reconciler.harness.scheduler import SimulatedScheduler
-from tests.reconciler.harness.virtual_time import SimulatedClock, later, now
+from tests.reconciler.harness.virtual_time import later, now
+from webhook.clusters.simulated.clock import VirtualClock
 from webhook.kube.client import Client
 from webhook.kube.instants import rfc3339
 from webhook.kube.resources import (
@@ -48,14 +49,15 @@ class Process:
     """A reconciler that contends for the Lease until it is killed."""
 
     def __init__(self, cluster: Cluster, ahead: float) -> None:
-        self.clock, self.client, self.registry = SimulatedClock(ahead), ApiClient(cluster), CollectorRegistry()
+        self.ahead, self.client, self.registry = ahead, ApiClient(cluster), CollectorRegistry()
+        loop: Any = asyncio.get_running_loop()
         self.service = ReconcilerService(
             cast("Client", self.client),
             Policies(preemption=(cluster.policy,)),
             _OPTIONS,
             tell=cluster.tell,
             registry=self.registry,
-            clock=self.clock,
+            clock=VirtualClock(loop, START + ahead),
         )
         self.service.state.snapshot.classes.__class__ = ClassesOfPods
         self.work = asyncio.create_task(self.service.run())
@@ -146,7 +148,7 @@ class Cluster:
     @property
     def ahead(self) -> float:
         """By how many seconds the clock of the process that leads is wrong."""
-        return self.process.clock.ahead if self.process else 0.0
+        return self.process.ahead if self.process else 0.0
 
     # How processes come and go.
 
@@ -192,7 +194,7 @@ class Cluster:
             while now() < end:
                 if self.process:
                     for judge in self.judges:
-                        judge.another_leads(ahead - self.process.clock.ahead)
+                        judge.another_leads(ahead - self.process.ahead)
                 self.process = process = Process(self, ahead)
                 try:
                     async with asyncio.timeout_at(None if math.isinf(end) else end):

@@ -72,19 +72,3 @@ def run(work: Coroutine[Any, Any, None]) -> None:
         for name in ("collect", "freeze"):  # of the whole test process it takes long
             patches.enter_context(patch(f"gc.{name}"))
         patches.enter_context(asyncio.Runner(loop_factory=lambda: loop)).run(work)
-
-
-class SimulatedClock:
-    """The loop's time; `ahead` is by how many seconds the wall clock of this process is wrong."""
-
-    def __init__(self, ahead: float = 0.0) -> None:
-        self.ahead = ahead
-
-    def monotonic(self) -> float:
-        return now()
-
-    def wall(self) -> float:
-        return START + self.monotonic() + self.ahead
-
-    def stopwatch(self) -> float:
-        return self.monotonic()
