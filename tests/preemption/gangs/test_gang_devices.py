@@ -72,37 +72,15 @@ def test_decisions_for_devices(start):
     assert seen["best"] >= 0.9 * (seen["best"] + seen["worse"] + seen["missed"]), seen
 
 
-def two_devices(*holders, of=1):
-    """Two nodes, each with two devices of one kind that these pods hold; a member wants `of` them."""
-    cluster = Cluster(random.Random(1))
-    cluster.devices = {"n0": [(KINDS[0], "x")] * 2, "n1": [(KINDS[0], "x")] * 2}
-    cluster.claims = [(host, [place], [name]) for name, host, place, _ in holders]
-    cluster.pods = {name: (host, priority) for name, host, _, priority in holders}
-    cluster.wants, cluster.tied = [(KINDS[0], of)], False
-    return cluster
-
-
-FULL = [("a", "n0", 0, 10), ("b", "n0", 1, 10), ("c", "n1", 0, 50), ("d", "n1", 1, 50)]
-
-
-def test_several_members_get_devices_of_one_node():
-    """Two members take the place of two pods of one node, and of four pods if each wants two devices."""
-    decision, _ = decided(two_devices(*FULL), 2)
-    assert sorted(victim.name for victim in decision.victims) == ["a", "b"]
-    assert {one.node for one in decision.placements} == {"n0"}
-    decision, _ = decided(two_devices(*FULL, of=2), 2)
-    assert sorted(victim.name for victim in decision.victims) == ["a", "b", "c", "d"]
-
-
-def test_nobody_goes_for_a_part():
-    """For more members than there are devices nobody goes."""
-    decision, _ = decided(two_devices(*FULL), 5)
-    assert (decision.victims, decision.placements) == ((), ())
-
-
 def test_members_that_share_a_claim_evict_nobody():
     """Where one claim without devices is for several members, nobody knows where it will be: nobody goes."""
-    decision, _ = decided(two_devices(*FULL), 2, shared=True)
+    cluster = Cluster(random.Random(1))
+    cluster.devices = {"n0": [(KINDS[0], "x")] * 2}
+    cluster.claims = [("n0", [place], [name]) for place, name in enumerate("ab")]
+    cluster.pods = dict.fromkeys("ab", ("n0", 10))
+    cluster.wants, cluster.tied = [(KINDS[0], 1)], False
+    assert len(decided(cluster, 2)[0].victims) == 2
+    decision, _ = decided(cluster, 2, shared=True)
     assert decision.victims == ()
     assert decision.reason == (
         "not eligible: several of its pods share the claim default/wanted, which has no devices yet."
