@@ -1,14 +1,31 @@
-"""Properties that hold for any cluster: protected pods, incremental state, determinism; plans are in `test_oracle`."""
+"""Properties that hold for any cluster: of single pods, of units, and of gangs; plans are in `test_oracle`."""
 
+import copy
 import random
 
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tests.preemption.building import NOW, answer, as_data, as_pod, decided, pod_group, rules, snapshot_of
+from tests.cases import table
+from tests.preemption.building import (
+    NOW,
+    answer,
+    as_data,
+    as_pod,
+    bound,
+    cluster,
+    decided,
+    gang_decided,
+    node,
+    pod,
+    pod_group,
+    rules,
+    snapshot_of,
+    volumes_of,
+)
 from tests.preemption.clusters import FEATURES, plain
 from tests.preemption.oracle_pods import key, selects
 from webhook.policy.model.preemption import GroupDisruption, Protection
@@ -30,10 +47,12 @@ from webhook.preemption.victims.rules import kubernetes_rules
 
 pytestmark = pytest.mark.slow
 
+
 SEEDS = st.integers(0, 10**9)
 GROUPS = POD_GROUPS[POD_GROUP]
-WHOLE = {"groups": GroupDisruption.GROUP}
-POLICIES = [kubernetes_rules(), rules(), rules(**WHOLE), rules(**WHOLE, cost=EvictionCost(deletion_cost=True))]
+WHOLE = rules(groups=GroupDisruption.GROUP)
+COSTLY = rules(groups=GroupDisruption.GROUP, cost=EvictionCost(deletion_cost=True))
+POLICIES = [kubernetes_rules(), rules(), WHOLE, COSTLY]
 STRICT = rules(protection=Protection(default=NOW - 1_767_226_600))
 
 
@@ -54,8 +73,8 @@ def refusals(pods, budgets):
     """Why the API server refuses pods that are evicted one by one, by the rules of its eviction."""
     found = []
     left = [budget["status"]["disruptionsAllowed"] for budget in budgets]
-    for pod in pods:
-        meta = pod["metadata"]
+    for victim in pods:
+        meta = victim["metadata"]
         mine = [
             (place, budget)
             for place, budget in enumerate(budgets)
@@ -63,13 +82,13 @@ def refusals(pods, budgets):
             and selects(budget["spec"]["selector"], meta["labels"])
             and meta["name"] not in budget["status"].get("disruptedPods", {})
         ]
-        if "deletionTimestamp" in meta or pod["status"]["phase"] == "Pending" or not mine:
+        if "deletionTimestamp" in meta or victim["status"]["phase"] == "Pending" or not mine:
             continue
         if len(mine) > 1:
             found.append((meta["name"], "more than one budget"))
             continue
         ((place, budget),) = mine
-        if {"type": "Ready", "status": "True"} not in pod["status"].get("conditions", ()):
+        if {"type": "Ready", "status": "True"} not in victim["status"].get("conditions", ()):
             status = budget["status"]
             if budget["spec"].get("unhealthyPodEvictionPolicy") == "AlwaysAllow":
                 continue
@@ -174,3 +193,192 @@ def test_events_end_where_a_fresh_snapshot_starts(seed, features, by):
                 needed = victims_needed(one, preemptor, name, rows, rules=by)
                 said.append(sorted(one.pods.names[row] for row in needed.tolist()))
         assert found == expected
+
+
+JOBSET = "jobset.sigs.k8s.io/jobset-name"
+REMOVED_TOGETHER = ("pdb", "placement", "ports", "antiaffinity", "nominated", "resize", "sidecars", "volumes")
+"""Features under which more pods never help: there nobody goes who could stay."""
+FIT_WITHOUT = [feature for feature in FEATURES if feature not in ("bigmix", "csilimits", "mixed", "ports", "volumes")]
+"""Features without pods that share on a node what only one of them can have."""
+
+
+def in_groups(seed, features):
+    """A cluster of which many pods are in groups of one to four, and the groups' members by name."""
+    data, dice = plain(seed, *sorted(features)), random.Random(seed)
+    groups = {}
+    for number, made in enumerate(dice.sample(data["pods"], len(data["pods"]) * 2 // 3)):
+        group = f"g{number // dice.choice((2, 3, 4))}"
+        made["metadata"].setdefault("labels", {})[JOBSET] = group
+        namespace = made["metadata"]["namespace"]
+        groups.setdefault((namespace, group), set()).add(f"{namespace}/{made['metadata']['name']}")
+    return data, {member: members for members in groups.values() for member in members}
+
+
+@given(seed=SEEDS, features=st.sets(st.sampled_from(FEATURES)))
+def test_groups_go_whole(seed, features):
+    """With a pod of a group all its members go that are placed and are not on their way out or over."""
+    data, members = in_groups(seed, features)
+    snapshot = snapshot_of(data, WHOLE)
+    stay = {row for row in range(snapshot.pods.rows) if snapshot.pods.terminating[row] or snapshot.pods.node[row] < 0}
+    for candidate in decide(snapshot, as_pod(data["preemptor"]), WHOLE, NOW).candidates:
+        gone = {victim.key for victim in candidate.victims}
+        for one in gone:
+            left = members.get(one, set()) - gone
+            assert {row for name in left for row in snapshot.pod_rows([name]).tolist()} <= stay
+
+
+@given(seed=SEEDS, features=st.sets(st.sampled_from(FIT_WITHOUT)))
+def test_without_the_units_it_fits(seed, features):
+    """Once its victims are gone, on whatever nodes, the preemptor fits on the selected node."""
+    data, _ = in_groups(seed, features)
+    snapshot, preemptor = snapshot_of(data, WHOLE), as_pod(data["preemptor"])
+    selected = decide(snapshot, preemptor, WHOLE, NOW).selected
+    if selected is not None:
+        rows = snapshot.pod_rows([victim.key for victim in selected.victims])
+        assert fits_on(snapshot, preemptor, selected.node, without=rows)
+
+
+AFFINITY = {"labelSelector": {"matchLabels": {"app": "db"}}, "topologyKey": "zone"}
+SPREAD = {
+    "labelSelector": {"matchLabels": {"app": "db"}},
+    "topologyKey": "zone",
+    "maxSkew": 1,
+    "whenUnsatisfiable": "DoNotSchedule",
+}
+LEANING = {
+    "affinity": {"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [AFFINITY]}}},
+    "spread": {"topologySpreadConstraints": [SPREAD]},
+    "nothing": {},
+}
+
+
+@pytest.mark.parametrize("nodes", [1, 40])
+@pytest.mark.parametrize(
+    ("leaning", "zone", "gone"),
+    [("affinity", "a", "costlier"), ("spread", "b", "costlier"), ("nothing", "a", "group")],
+)
+def test_a_member_elsewhere_that_is_needed(leaning, zone, gone, nodes):
+    """A group whose member on another node the preemptor leans on stays, and a pod of higher priority goes."""
+    hosts = [node(f"n{number}", labels={"zone": "a"}) for number in range(nodes)]
+    pods = [pod(f"here-{number}", on=f"n{number}", cpu="4", priority=5) for number in range(nodes)]
+    pods.append(pod("elsewhere", on="other", cpu="1", priority=5))
+    for made in pods:
+        made["metadata"]["labels"] = {JOBSET: "group"}
+    pods[-1]["metadata"]["labels"]["app"] = "db"
+    pods += [pod("filler", on="other", cpu="3", priority=200), pod("costlier", on="z", cpu="4", priority=50)]
+    if leaning == "spread":
+        pods.append(pod("stays", on="z", cpu="1", priority=200))
+        pods[-1]["metadata"]["labels"] = {"app": "db"}
+    hosts += [node("other", labels={"zone": zone}), node("z", "5", labels={"zone": "a"})]
+    preemptor = pod("p", cpu="4", priority=100, **LEANING[leaning])
+    preemptor["metadata"]["labels"] = {"app": "db"} if leaning == "spread" else {}
+    chosen = decide(snapshot_of(cluster(hosts, pods, preemptor), WHOLE), as_pod(preemptor), WHOLE, NOW).selected
+    assert {victim.name for victim in chosen.victims} == (
+        {"costlier"} if gone == "costlier" else {"elsewhere", *(f"here-{number}" for number in range(nodes))}
+    )
+
+
+@given(seed=SEEDS, features=st.sets(st.sampled_from(REMOVED_TOGETHER)))
+def test_putting_back_any_unit_breaks_the_fit(seed, features):
+    """Every unit is needed: with any one of them back the preemptor does not fit on the node."""
+    data, members = in_groups(seed, features)
+    snapshot, preemptor = snapshot_of(data, WHOLE), as_pod(data["preemptor"])
+    for candidate in decide(snapshot, preemptor, WHOLE, NOW).candidates:
+        keys = [victim.key for victim in candidate.victims]
+        for back in keys:
+            others = [key for key in keys if key not in members.get(back, {back})]
+            assert not fits_on(snapshot, preemptor, candidate.node, without=snapshot.pod_rows(others))
+
+
+GROUP_LABEL = "scheduling.x-k8s.io/pod-group"
+
+
+def members_like(preemptor, count):
+    """As many pods like the preemptor as members of one coscheduling PodGroup."""
+    made = [copy.deepcopy(preemptor) for _ in range(count)]
+    for number, member in enumerate(made):
+        member["metadata"] |= {"name": f"m{number}", "uid": f"uid-m{number}"}
+        member["metadata"]["labels"] = {**member["metadata"].get("labels", {}), GROUP_LABEL: "gang"}
+        member["spec"].pop("preemptionPolicy", None)
+        member.setdefault("status", {}).pop("nominatedNodeName", None)
+    return made
+
+
+def group_of(members, minimum):
+    """Their PodGroup."""
+    namespace = members[0]["metadata"]["namespace"]
+    return {"metadata": {"name": "gang", "namespace": namespace}, "spec": {"minMember": minimum}}
+
+
+def carry_out(snapshot, decision):
+    """Bind the members one after the other once the victims are gone; each has to fit beside those before it."""
+    for victim in decision.victims:
+        snapshot.remove(PODS, victim.key)
+    for placed in decision.placements:
+        assert fits_on(snapshot, placed.pod, placed.node)
+        bound = msgspec.structs.replace(placed.pod.spec, node_name=placed.node)
+        snapshot.put(PODS, msgspec.structs.replace(placed.pod, spec=bound))
+
+
+@pytest.mark.slow
+@example(seed=4234, features={"sidecars"}, disruption=GroupDisruption.POD)  # two pods hold one port, and one goes
+@given(
+    seed=st.integers(0, 10**9),
+    features=st.sets(st.sampled_from([feature for feature in FEATURES if feature != "oddities"]), max_size=4),
+    disruption=st.sampled_from([GroupDisruption.POD, GroupDisruption.GROUP]),
+)
+def test_all_members_fit_once_the_victims_are_gone(seed, features, disruption):
+    """Every member fits on its node beside those that are placed before it; the snapshot is as before the decision."""
+    data, dice, by = in_groups(seed, features)[0], random.Random(seed), rules(groups=disruption)
+    minimum = dice.randint(2, 4)
+    members = members_like(data["preemptor"], minimum + dice.choice((0, 0, 1)))
+    data["coschedulingPodGroups"] = [group_of(members, minimum)]
+    snapshot, preemptor = snapshot_of(data, by), as_pod(data["preemptor"])
+    before = as_data(decide(snapshot, preemptor, by, NOW))
+    decision = gang_decided(snapshot, members, by)
+    assert as_data(decide(snapshot, preemptor, by, NOW)) == before
+    carry_out(snapshot, decision)
+
+
+def test_members_that_share_a_claim_of_one_pod():
+    """Nobody goes for members that name the same ReadWriteOncePod claim: only one of them could ever run."""
+    claim, volume = bound("data", "ReadWriteOncePod")
+    members = members_like(pod("p", cpu="4", priority=100, volumes=volumes_of("data")), 2)
+    hosts = ["n1", "n2"]
+    data = {
+        "nodes": [node(host) for host in hosts],
+        "pods": [pod(f"on-{host}", on=host, cpu="4") for host in hosts],
+        "persistentVolumes": [volume],
+        "persistentVolumeClaims": [claim],
+        "coschedulingPodGroups": [group_of(members, 2)],
+    }
+    snapshot = snapshot_of(data, rules())
+    assert gang_decided(snapshot, members, rules()).placements == ()
+    alone = decide(snapshot, as_pod(members[0]), rules(), NOW)
+    assert alone.selected is not None
+
+
+@table(
+    "others",
+    ("few units", 2),
+    ("many units", 70),
+)
+def test_no_victim_that_another_member_has_to_be_with(others):
+    """A member's only companion does not go for the next member: then the first had no room."""
+    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "x"}}}
+    near = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    members = [
+        *members_like(pod("p", cpu="5", priority=100, affinity=near), 1),
+        *members_like(pod("p", cpu="4", priority=100), 2)[1:],
+    ]
+    companion = pod("companion", on="n", cpu="4", priority=1)
+    companion["metadata"]["labels"] = {"app": "x"}
+    data = {
+        "nodes": [node("n", "9"), *(node(f"n{number}") for number in range(others))],
+        "pods": [companion, *(pod(f"p{number}", on=f"n{number}", cpu="4", priority=50) for number in range(others))],
+        "coschedulingPodGroups": [group_of(members, 2)],
+    }
+    snapshot = snapshot_of(data, rules())
+    decision = gang_decided(snapshot, members, rules())
+    assert "companion" not in [victim.name for victim in decision.victims]
+    carry_out(snapshot, decision)

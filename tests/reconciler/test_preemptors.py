@@ -1,16 +1,25 @@
-"""Whom the reconciler acts for: all of mark, managed class, Pending, found unschedulable by a named scheduler."""
+"""Whom the reconciler acts for: all of mark, managed class, Pending, found unschedulable by a named scheduler.
+
+And pods that want to grow in place (docs/reconciler.md#pods-that-want-to-grow).
+"""
+
+from typing import Any
 
 import msgspec
-import pytest
 
-from tests.reconciler.builders import START, pod, policy, preemptor
+from tests.cases import table
+from tests.reconciler.builders import START, Desk, Setting, node, planned, pod, policy, preemptor
 from tests.reconciler.harness.pods import preemptor as waiting
 from tests.reconciler.harness.pods import victim
 from tests.reconciler.harness.scenarios import at, bound, does, lived, scene
+from webhook.kube.instants import rfc3339
 from webhook.kube.objects.pod import Pod
-from webhook.kube.resources import PRIORITY_CLASS
+from webhook.kube.objects.scheduling import PodGroup
+from webhook.kube.resources import COSCHEDULING_POD_GROUP, POD_GROUP, PRIORITY_CLASS
+from webhook.policy.model.policies import Policies
 from webhook.policy.model.preemption import PreemptionPolicy, Preemptors
 from webhook.policy.model.values import MARK
+from webhook.policy.model.victims import VictimMode, Victims
 from webhook.reconciler.preemptors import ineligible_reason, unschedulable_since
 
 
@@ -22,37 +31,6 @@ def for_scheduler(name: str) -> PreemptionPolicy:
 
 UNSEEN = preemptor()
 UNSEEN.status.conditions = None
-
-
-@pytest.mark.parametrize(
-    ("made", "under", "why"),
-    [
-        pytest.param(preemptor(), policy(), "", id="acted for"),
-        pytest.param(
-            preemptor(spec={"schedulerName": "other"}), for_scheduler("other"), "", id="the policy's scheduler"
-        ),
-        pytest.param(pod("p"), policy(), "does not carry the label", id="no mark"),
-        pytest.param(preemptor(labels={MARK: "yes"}), policy(), "does not carry the label", id="another mark"),
-        pytest.param(preemptor(), None, "no PreemptionPolicy manages", id="not managed"),
-        pytest.param(preemptor(spec={"schedulerName": "other"}), policy(), "'other'", id="another scheduler"),
-        *(
-            pytest.param(
-                preemptor(spec={"preemptionPolicy": said}), policy(), "preempts for it by itself", id=str(said)
-            )
-            for said in ("PreemptLowerPriority", None)
-        ),
-        pytest.param(preemptor(deleted="2026-01-01T00:00:00Z"), policy(), "being deleted", id="being deleted"),
-        pytest.param(preemptor(node="n1"), policy(), "bound to node n1", id="bound"),
-        pytest.param(preemptor(phase="Succeeded"), policy(), "Succeeded", id="over"),
-        pytest.param(preemptor(spec={"schedulingGates": [{"name": "quota"}]}), policy(), "gates", id="gated"),
-        pytest.param(UNSEEN, policy(), "has not found it unschedulable", id="no scheduler has looked at it"),
-    ],
-)
-def test_for_whom(made: Pod, under: PreemptionPolicy | None, why: str):
-    """For a marked pod of a managed class that a scheduler of the policy found unschedulable; else it says why not."""
-    reason = ineligible_reason(made, under)
-    assert why in reason
-    assert bool(why) == bool(reason)
 
 
 def test_a_class_that_was_made_again_is_told_until_it_has_its_value():
@@ -68,3 +46,166 @@ def test_a_class_that_was_made_again_is_told_until_it_has_its_value():
 def test_since_when():
     """The time is the condition's; a condition without one counts from the pod's creation."""
     assert unschedulable_since(preemptor()) == START - 10
+
+
+def growing_policy(*, resize: bool = True) -> PreemptionPolicy:
+    """A policy that evicts for pods of class `high` that want to grow, or does not."""
+    made = policy(victims=Victims(mode=VictimMode.OPT_OUT))
+    return msgspec.structs.replace(made, preemptors=Preemptors(priority_classes=("high",), resize=resize))
+
+
+def taken_back(made: Pod) -> Pod:
+    """The pod, of which the kubelet says that no resize is pending."""
+    for condition in made.status.conditions or ():
+        if condition.type == "PodResizePending":
+            condition.status = "False"
+    return made
+
+
+def grows(name: str, wants: str, has: str, *, on: str = "n1", reason: str = "Deferred", **more: Any) -> Pod:
+    """A running pod that wants so much CPU and has so much; the kubelet says why it does not get it."""
+    made = preemptor(name, wants, node=on, **more)
+    since = rfc3339(START - 10)
+    amounts = {"requests": {"cpu": has}}
+    status = {
+        "phase": "Running",
+        "startTime": rfc3339(START - 3600),
+        "containerStatuses": [{"name": "main", "resources": amounts, "allocatedResources": {"cpu": has}}],
+        "conditions": [{"type": "PodScheduled", "status": "True"}],
+    }
+    if reason:
+        pending = {"type": "PodResizePending", "status": "True", "reason": reason, "lastTransitionTime": since}
+        status["conditions"].append(pending)
+    return msgspec.structs.replace(made, status=msgspec.convert(status, type(made.status)))
+
+
+NO_MARK = "does not carry the label"
+UNASKED = growing_policy(resize=False)
+
+
+@table(
+    "made, under, why",
+    ("acted for", preemptor(), policy(), ""),
+    ("the policy's scheduler", preemptor(spec={"schedulerName": "other"}), for_scheduler("other"), ""),
+    ("no mark", pod("p"), policy(), NO_MARK),
+    ("another mark", preemptor(labels={MARK: "yes"}), policy(), NO_MARK),
+    ("not managed", preemptor(), None, "no PreemptionPolicy manages"),
+    ("another scheduler", preemptor(spec={"schedulerName": "other"}), policy(), "'other'"),
+    (
+        "it preempts",
+        preemptor(spec={"preemptionPolicy": "PreemptLowerPriority"}),
+        policy(),
+        "preempts for it by itself",
+    ),
+    ("by default", preemptor(spec={"preemptionPolicy": None}), policy(), "preempts for it by itself"),
+    ("being deleted", preemptor(deleted="2026-01-01T00:00:00Z"), policy(), "being deleted"),
+    ("bound", preemptor(node="n1"), policy(), "bound to node n1"),
+    ("over", preemptor(phase="Succeeded"), policy(), "Succeeded"),
+    ("gated", preemptor(spec={"schedulingGates": [{"name": "quota"}]}), policy(), "gates"),
+    ("no scheduler has looked at it", UNSEEN, policy(), "has not found it unschedulable"),
+    ("growth is deferred", grows("p", "5", "2"), growing_policy(), ""),
+    ("growth, and the policy does not say so", grows("p", "5", "2"), UNASKED, "preemptors.resize"),
+    ("growth is infeasible", grows("p", "99", "2", reason="Infeasible"), growing_policy(), "resize is Infeasible"),
+    ("no growth", grows("p", "5", "5", reason=""), growing_policy(), "it is bound to node n1"),
+    ("growth is taken back", taken_back(grows("p", "5", "2")), growing_policy(), "it is bound to node n1"),
+)
+def test_for_whom(made: Pod, under: PreemptionPolicy | None, why: str):
+    """For a marked pod of a managed class that a scheduler of the policy found unschedulable; else it says why not.
+
+    For a resize only if it is deferred, and only if the policy says so.
+    """
+    reason = ineligible_reason(made, under)
+    assert why in reason
+    assert bool(why) == bool(reason)
+
+
+def led(*more: Pod, cordoned: bool = False, resize: bool = True) -> Desk:
+    """A leader at work on a node of 8 CPU with four victims of 1 CPU on it, another node without any, and more pods."""
+    host = node("n1")
+    host.spec.unschedulable = cordoned
+    setting = Setting(host, node("n2"), under=growing_policy(resize=resize))
+    setting.add(*(pod(f"v{number}", "1", node="n1", priority=10 + number) for number in range(4)), *more)
+    desk = Desk(setting)
+    desk.lead()
+    return desk
+
+
+def victims(desk: Desk) -> set[str]:
+    """Who is to go for pod p."""
+    plan = desk.reconciler.plans.get("default/p")
+    return {victim.name for victim in plan.record.victims} if plan else set()
+
+
+BIG = pod("stays", "2", node="n1", priority=1000)
+CHOOSY = grows("p", "5", "2", spec={"nodeSelector": {"a": "b"}})
+WISHFUL = grows("wishful", "6", "1", priority=1, class_name="")
+
+
+@table(
+    "grown, beside, expected",
+    ("it has room", grows("p", "4", "2"), (), set()),
+    ("one pod", grows("p", "5", "2"), (), {"v0"}),
+    ("two pods", grows("p", "6", "2"), (), {"v0", "v1"}),
+    ("all of them", grows("p", "8", "2"), (), {"v0", "v1", "v2", "v3"}),
+    ("more than the node has", grows("p", "7", "2"), (BIG,), set()),
+    ("beside a wish", grows("p", "4", "2"), (grows("o", "6", "1", priority=1000, class_name=""),), {"v0"}),
+    ("who goes has what it has", grows("p", "4", "2"), (WISHFUL,), {"wishful"}),
+    ("and not what it wants", grows("p", "5", "2"), (WISHFUL,), {"wishful", "v0"}),
+)
+def test_as_many_go_as_the_growth_needs(grown: Pod, beside: tuple[Pod, ...], expected: set[str]):
+    """On its own node, the least important first; room elsewhere is no room, and nobody goes for a neighbour's wish."""
+    assert victims(led(grown, *beside)) == expected
+
+
+def test_taints_and_affinity_do_not_matter():
+    """A pod that is there already may grow on a node that is cordoned, and whatever its other wishes are."""
+    assert victims(led(CHOOSY, cordoned=True)) == {"v0"}
+
+
+@table(
+    "of_gang",
+    ("a PodGroup", {"spec": {"schedulingGroup": {"podGroupName": "g"}}}),
+    ("a PodGroup of coscheduling", {"labels": {"scheduling.x-k8s.io/pod-group": "g"}}),
+)
+async def test_a_member_of_a_gang_grows_by_itself(of_gang: dict[str, Any]):
+    """It is placed already, so it needs none of the others, whether some of them wait or not."""
+    desk = led()
+    for resource, spec in (
+        (POD_GROUP, {"schedulingPolicy": {"gang": {"minCount": 2}}}),
+        (COSCHEDULING_POD_GROUP, {"minMember": 2}),
+    ):
+        group = msgspec.convert({"metadata": {"name": "g", "namespace": "default"}, "spec": spec}, PodGroup)
+        desk.reconciler.state.caches[resource].take("default/g", group)
+    desk.setting.add(grows("p", "5", "2", **of_gang))
+    desk.lead()
+    assert victims(desk) == {"v0"}
+
+
+async def test_a_policy_that_begins_to_allow_growth():
+    """Whoever waits to grow by then is decided for at once, and not at its next event."""
+    desk = led(grows("p", "5", "2"), resize=False)
+    assert "default/p" not in desk.reconciler.queue.entries
+    desk.reconciler.use(Policies(preemption=(growing_policy(),)))
+    desk.reconciler.turn()
+    assert victims(desk) == {"v0"}
+
+
+async def test_its_plan_lasts_until_the_kubelet_has_granted_it():
+    """It needs no nomination, ends as `resized`, and a new leader takes it over."""
+    desk = led(grows("p", "5", "2"))
+    record = desk.reconciler.plans["default/p"].record
+    assert record.resize
+    fresh = led(planned(grows("p", "5", "2"), record))
+    assert fresh.reconciler.plans["default/p"].record == record
+    await fresh.reconciler.stop()
+    desk.setting.add(grows("p", "5", "5", reason=""))
+    assert desk.reconciler.plans == {}
+    assert [line["ending"] for line in desk.lines("plan ended")] == ["resized"]
+
+
+async def test_it_comes_to_the_queue_when_the_kubelet_defers_it():
+    """And leaves it when the resize is taken back."""
+    desk = led(BIG, grows("p", "2", "2", reason=""))
+    for made, waits in ((None, False), (grows("p", "7", "2"), True), (grows("p", "2", "2", reason=""), False)):
+        desk.setting.add(*filter(None, (made,)))
+        assert ("default/p" in desk.reconciler.queue.entries) is waits

@@ -1,5 +1,9 @@
-"""What plans ask of the API server: no request too many, evictions side by side, and nominations that are not kept."""
+"""What plans ask of the API server: no request too many, evictions side by side, and nominations that are not kept.
 
+While a cache takes in a list nobody is evicted, and nothing is learned of schedulers.
+"""
+
+import math
 from collections import Counter
 from typing import Any
 
@@ -7,11 +11,29 @@ import pytest
 
 from tests.cases import table
 from tests.preemption.building import HOST
+from tests.reconciler import builders
+from tests.reconciler.builders import Desk, Setting, node
 from tests.reconciler.harness.cluster import Cluster
 from tests.reconciler.harness.pods import Json, fixed, preemptor, victim, written_on
-from tests.reconciler.harness.scenarios import answering, at, bound, clearing, crowded, does, full, having, lived, scene
+from tests.reconciler.harness.scenarios import (
+    answering,
+    at,
+    bound,
+    clearing,
+    crowded,
+    does,
+    ended,
+    full,
+    having,
+    later,
+    lived,
+    on_request,
+    scene,
+)
 from webhook.kube.errors import ApiError
 from webhook.kube.lease import LeaderElector
+from webhook.kube.objects.meta import Condition
+from webhook.policy.model.preemption import EvictionMode
 from webhook.policy.model.victims import Victims
 from webhook.reconciler.evict import executor
 from webhook.reconciler.overview.overview import Surroundings, overview
@@ -140,3 +162,34 @@ def test_a_plan_that_is_over_is_not_shown_as_under_way():
     broken = answering(ApiError(500, "InternalError", ""), "evict", "get", of="a")
     lived(full(broken, at(2.2, does("withdraw", "p")), at(5.0, show), spare=False), 10.0)
     assert shown == [1, 0]
+
+
+@pytest.mark.parametrize("mode", EvictionMode)
+def test_nobody_is_evicted_on_half_a_list(mode: EvictionMode):
+    """A plan that is under way waits with its next eviction, and then looks at what has become of its node."""
+
+    def list_again(made: Cluster) -> None:
+        whole = made.process.service.state.pods.whole
+        whole.clear()
+        later(1.0, made.put, fixed("newer", "n1", "8", priority=200))
+        later(3.0, whole.set)
+
+    again = on_request(list_again, "patch", of="p", done=True)
+    made = lived(scene("8", victim("low", "n1", "8"), preemptor(cpu="8"), again, eviction=mode))
+    assert made.evicted == [], "somebody else has the room by then"
+    assert ended(made) == ["outdated"]
+
+
+@pytest.mark.parametrize("listed", [True, False])
+async def test_what_a_list_shows_of_a_pod_is_no_sign_of_its_scheduler(listed: bool):
+    """A scheduler may have refused the pod long before: only a watch shows that it does so now."""
+    setting = Setting(node("n1"))
+    setting.add(builders.preemptor())
+    desk, refused = Desk(setting), builders.preemptor()
+    refused.status.conditions = [Condition(type="PodScheduled", status="False", message="another reason")]
+    if listed:
+        setting.state.pods.whole.clear()
+    setting.add(refused)
+    setting.state.pods.whole.set()
+    had_its_chance = desk.reconciler.evaluator.schedulers.chance(refused, 0.0, 60.0) < math.inf
+    assert had_its_chance is not listed

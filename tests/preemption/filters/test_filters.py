@@ -1,0 +1,151 @@
+"""Ports, spread and volumes: what the oracle's clusters have too rarely, and what is counted beside their answers."""
+
+import pytest
+
+from tests.cases import table
+from tests.preemption import oracle
+from tests.preemption.building import NOW, answer, as_pod, cluster, node, pod, rules, snapshot_of, volumes_of
+from webhook.preemption.decision import decide, fits
+from webhook.preemption.filters import volumes as module
+from webhook.preemption.snapshot.amounts import ClusterError
+from webhook.preemption.snapshot.nodes import Nodes
+from webhook.preemption.victims.rules import kubernetes_rules
+
+
+def holding(name, *ports, on="", priority=0):
+    """A pod that takes these ports: numbers on every address, or pairs of address and number."""
+    made = pod(name, on=on, cpu="100m", priority=priority)
+    pairs = [port if isinstance(port, tuple) else ("", port) for port in ports]
+    made["spec"]["containers"][0]["ports"] = [
+        {"containerPort": number, "hostPort": number} | ({"hostIP": address} if address else {})
+        for address, number in pairs
+    ]
+    return made
+
+
+def own_address(number):
+    return f"10.0.{number // 200}.{number % 200}"
+
+
+@pytest.mark.parametrize("count", [62, 63, 64, 70, 200])
+def test_a_port_on_every_nodes_own_address(count):
+    """Each node's pod holds port 80 on the node's address; on the last a higher pod holds it on a second one."""
+    nodes = [node(f"n{number}") for number in range(count)]
+    pods = [holding(f"v{number}", (own_address(number), 80), on=f"n{number}") for number in range(count)]
+    pods.append(holding("high", ("192.168.0.1", 80), on=f"n{count - 1}", priority=200))
+    data = cluster(nodes, pods, holding("preemptor", 80, priority=100))
+    found = answer(data)
+    assert [one["node"] for one in found["candidates"]] == sorted(f"n{number}" for number in range(count - 1))
+    assert found == oracle.decide(data)
+
+
+@pytest.mark.parametrize("count", [62, 63, 64, 130])
+def test_many_ports_on_one_node(count):
+    """A preemptor that wants many ports needs every pod gone that holds one of them, and no other."""
+    pods = [holding(f"v{port}", port, on="n1", priority=port % 3) for port in range(1, 2 * count)]
+    kept = [holding(f"w{port}", port, on="n2", priority=200 if port == count else 0) for port in range(1, count + 1)]
+    nodes = [node("n1", "400", pods="900"), node("n2", "400", pods="900")]
+    data = cluster(nodes, pods + kept, holding("preemptor", *range(1, count + 1), priority=100))
+    found = answer(data)
+    assert [(one["node"], len(one["victims"])) for one in found["candidates"]] == [("n1", count)]
+    assert found == oracle.decide(data)
+
+
+def test_a_nominated_pod_reserves_its_port_beyond_the_first_word_too():
+    """A port that a nominated pod of higher priority will take is taken, whatever its number among the others."""
+    pods = [holding(f"v{number}", (own_address(number), 80), on=f"n{number}") for number in range(100)]
+    waiting = holding("waiting", ("172.16.0.1", 80), priority=300)
+    waiting["status"]["nominatedNodeName"] = "n99"
+    data = cluster([node(f"n{number}") for number in range(100)], [*pods, waiting], holding("p", 80, priority=100))
+    found = answer(data)
+    assert "n99" not in [one["node"] for one in found["candidates"]]
+    assert len(found["candidates"]) == 99
+    assert found == oracle.decide(data)
+
+
+SPREAD = {
+    "labelSelector": {"matchLabels": {"app": "db"}},
+    "topologyKey": "kubernetes.io/hostname",
+    "maxSkew": 1,
+    "whenUnsatisfiable": "DoNotSchedule",
+}
+
+
+def of_db(made, **metadata):
+    """The pod as one of those that the constraint counts."""
+    made["metadata"] |= {"labels": {"app": "db"}, **metadata}
+    return made
+
+
+@table(
+    "by, victims",
+    ("kube-scheduler counts one less for a pod it did not count", kubernetes_rules(), {"leaves", "filler"}),
+    ("under a policy nobody goes in vain", rules(), None),
+)
+def test_a_pod_that_leaves_is_not_taken_away_twice(by, victims):
+    """On a node with one pod too many of the spread, another one that leaves anyway makes no room under a policy."""
+    pods = [
+        of_db(pod("stays", on="full", priority=200)),
+        of_db(pod("leaves", on="full", priority=5), deletionTimestamp="2026-01-01T00:00:00Z"),
+        pod("filler", on="full", cpu="2", priority=5),
+    ]
+    preemptor = of_db(pod("preemptor", cpu="2", priority=100, topologySpreadConstraints=[SPREAD]))
+    nodes = [node("full"), node("empty", unschedulable=True)]
+    selected = decide(snapshot_of(cluster(nodes, pods, preemptor), by), as_pod(preemptor), by, NOW).selected
+    assert (selected and {victim.name for victim in selected.victims}) == victims
+
+
+STATIC = {
+    "metadata": {"name": "local"},
+    "volumeBindingMode": "WaitForFirstConsumer",
+    "provisioner": "kubernetes.io/no-provisioner",
+}
+
+
+def claim(name="data", size="5Gi"):
+    spec = {"storageClassName": "local", "accessModes": ["ReadWriteOnce"]}
+    spec["resources"] = {"requests": {"storage": size}}
+    return {"metadata": {"name": name, "namespace": "default", "uid": f"uid-{name}"}, "spec": spec}
+
+
+def volume(name, on, size="10Gi", storage_class="local"):
+    """A free volume, which only this node reaches."""
+    row = {"key": "kubernetes.io/hostname", "operator": "In", "values": [on]}
+    spec = {"nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [row]}]}}}
+    spec |= {"storageClassName": storage_class, "accessModes": ["ReadWriteOnce"], "capacity": {"storage": size}}
+    return {"metadata": {"name": name, "labels": {}}, "spec": spec, "status": {"phase": "Available"}}
+
+
+def where(volumes, *claims):
+    """Which of three nodes a pod with these claims fits on."""
+    nodes = [node(f"n{number}") for number in range(3)]
+    asking = pod("preemptor", priority=100, cpu="1", volumes=volumes_of(*(one["metadata"]["name"] for one in claims)))
+    objects = {"persistentVolumes": volumes, "persistentVolumeClaims": claims, "storageClasses": [STATIC]}
+    return fits(snapshot_of(cluster(nodes, [], asking, **objects)), as_pod(asking))
+
+
+def test_claims_do_not_share_a_volume():
+    """Two claims need two volumes on one node."""
+    volumes = [volume("a", "n1"), volume("b", "n1"), volume("c", "n2")]
+    assert where(volumes, claim("data"), claim("logs")) == ["n1"]
+
+
+@pytest.mark.parametrize("own", [0, 1000])
+def test_volumes_of_others_are_not_looked_at(monkeypatch, own):
+    """However many volumes the claim's class has, nodes are compared once; without one they are not."""
+    asked = []
+    for owner, name in ((module, "affinity_mask"), (Nodes, "has_label_in")):
+        real = getattr(owner, name)
+        monkeypatch.setattr(owner, name, lambda *args, real=real, **more: asked.append(args) or real(*args, **more))
+    volumes = [volume(f"own-{n}", f"n{n % 3}") for n in range(own)]
+    volumes += [volume(f"other-{n}", f"n{n % 3}", storage_class=f"class-{n % 5}") for n in range(6000 - own)]
+    assert where(volumes, claim()) == (["n0", "n1", "n2"] if own else [])
+    assert len(asked) == (1 if own else 0)
+
+
+def test_a_capacity_that_is_no_quantity_is_an_error_at_once():
+    """A volume or a claim whose size cannot be read is named."""
+    with pytest.raises(ClusterError, match="persistentvolume a: storage: "):
+        where([volume("a", "n1", "huge")], claim())
+    with pytest.raises(ClusterError, match="persistentvolumeclaim data: storage: "):
+        where([volume("a", "n1")], claim(size="huge"))
