@@ -17,8 +17,7 @@ def validate_class(context: Context, review: Review, answer: Answer) -> None:
         # The garbage collector deletes for an owner; a new owner is judged when the reference to it is added
         owners = review.typed(PriorityClass, old=True).metadata.owner_references
         if not (owners and review.user.username in GARBAGE_COLLECTORS):
-            request = context.request(review, review.old_object or {})
-            answer.add(context.engine.judge_going(request))
+            answer.add(context.engine.judge_going(context.request(review, review.old_object or {})))
         return
     priority_class = review.typed(PriorityClass)
     if priority_class.metadata.deletion_timestamp and review.has_old:

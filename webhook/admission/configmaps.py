@@ -55,15 +55,13 @@ def validate_config_map(context: Context, review: Review, answer: Answer) -> Non
     source = texts_of(POLICIES, part(review.object, "data"), part(review.object, "binaryData"))
     loaded = load_texts(*source, uses=context.uses, seconds=_LONGEST)
     if loaded.errors:
-        shown = _few(loaded.errors, "\n")
-        answer.deny("policies", f"the policies have errors:\n{shown}")
+        answer.deny("policies", "the policies have errors:\n" + _few(loaded.errors, "\n"))
         return
     for finding in loaded.findings:
         if finding.severity is Severity.WARNING:
             answer.warnings.append(f"{finding.place}: {finding.message}")
     listed = part(part(review.object, "metadata"), "annotations").get(ALLOW_REMOVAL)
-    text = listed[:_LONGEST_LIST] if isinstance(listed, str) else ""
-    allowed = text.replace(",", " ").split()
+    allowed = listed[:_LONGEST_LIST].replace(",", " ").split() if isinstance(listed, str) else []
     held = held_back(removals(context.engine.policies, loaded.policies), allowed)
     if held:
         answer.deny("policy-removal", mend(held, allowed, loaded.policies))

@@ -22,7 +22,6 @@ from webhook.policy.evaluation.request import PolicyRequest
 from webhook.policy.evaluation.rules import Verdict
 from webhook.policy.files.loading import Uses
 from webhook.policy.model.policies import Policies
-from webhook.policy.model.priority import PriorityPolicy
 
 CLASSES, NAMESPACES, POD_GROUPS = "priorityclasses", "namespaces", "podgroups"
 """The resources an answer can hinge on."""
@@ -64,7 +63,11 @@ class Lookup:
         classes = {**self.classes, **live.get(CLASSES, {})}
         namespaces = ChainMap(dict(live.get(NAMESPACES, {})), self.namespaces)  # type: ignore[arg-type]  # only read
         pod_groups = ChainMap(dict(live.get(POD_GROUPS, {})), self._pod_groups)  # type: ignore[arg-type]
-        return Lookup({name: item for name, item in classes.items() if item is not None}, namespaces, pod_groups)
+        return Lookup(
+            {name: item for name, item in classes.items() if item is not None},
+            namespaces,
+            pod_groups,
+        )
 
 
 class Objects(Lookup):
@@ -112,7 +115,11 @@ class Context:
         self.engine, self.lookup, self.trace = engine, lookup, trace
         self.reconciler, self.namespace, self.uses = reconciler, namespace, uses
         self.allowance, self.clock = allowance, clock
-        self.reads_everything = trace is not None or any(map(_reads_more, engine.policies.priority))
+        policies = engine.policies.priority
+        declared = [rule.declaration for policy in policies for rule in policy.rules]
+        fields = {path[:2] for declaration in declared for path in declaration.fields}
+        expressions = any(policy.conditions for policy in policies) or any(row.expressions for row in declared)
+        self.reads_everything = trace is not None or expressions or not fields <= _SHOWN
         """Whether a rule may read any field of an object, so that objects are decoded in full."""
         self.managed = BoundedCache(engine.managed, 4096, LONGEST_NAME)
         """The policy and twin of a managed class, by its name."""
@@ -152,7 +159,7 @@ class Context:
         """The request for a pod: in full if an expression may read any field, else with what other rules look at."""
         if self.reads_everything:
             return self.request(review)
-        return self.request(review, msgspec.to_builtins(pod), msgspec.to_builtins(old) if old is not None else None)
+        return self.request(review, msgspec.to_builtins(pod), msgspec.to_builtins(old))
 
 
 _SHOWN = {
@@ -161,11 +168,3 @@ _SHOWN = {
     for name in view.__struct_encode_fields__
 } - {("metadata", "ownerReferences"), ("spec", "schedulingGroup")}
 """The fields of a pod that its view has whole."""
-
-
-def _reads_more(policy: PriorityPolicy) -> bool:
-    """Whether a policy may read more than a pod's view has, by what its rules declare."""
-    declared = [rule.declaration for rule in policy.rules]
-    fields = {path[:2] for declaration in declared for path in declaration.fields}
-    expressions = policy.conditions or any(declaration.expressions for declaration in declared)
-    return bool(expressions) or not fields <= _SHOWN

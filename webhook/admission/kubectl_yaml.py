@@ -93,10 +93,14 @@ def read_yaml(content: bytes) -> Iterator[YamlDocument]:
     utf16 = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     text = content.decode("utf-16" if utf16 else "utf-8", "replace").replace("\ufeff", "")
     line, begin = 1, 0
-    for end, document in _json_documents(text):
-        yield document._replace(line=line, source=(text[begin:end], line))
-        line, begin = line + text.count("\n", begin, end), end
-    for start, end in pairwise([begin, *(mark.start() for mark in _MARK.finditer(text, begin)), len(text)]):
+    # First the JSON objects that it begins with; the rest is for the YAML reader
+    with suppress(ValueError, RecursionError):
+        while (word := _WORD.search(text, begin)) and word[0] == "{":
+            value, end = _JSON.raw_decode(text, word.start())
+            yield YamlDocument(line, value, source=(text[begin:end], line))
+            line, begin = line + text.count("\n", begin, end), end
+    marks = [mark.start() for mark in _MARK.finditer(text, begin)]
+    for start, end in pairwise([begin, *marks, len(text)]):
         document = _Reader(text[start:end], line).document()._replace(source=(text[start:end], line))
         if document.value is not None or document.problem is not None:
             yield document
@@ -130,16 +134,6 @@ class _Dumper(yaml.SafeDumper):  # type: ignore[misc]
 
 
 _Dumper.add_representer(str, _Dumper.represent_str)
-
-
-def _json_documents(text: str) -> Iterator[tuple[int, YamlDocument]]:
-    """The JSON objects that a text begins with, and where each ends; the rest is for the YAML reader."""
-    decoder = json.JSONDecoder(object_pairs_hook=_unique, parse_float=lambda number: _integral(float(number)))
-    begin = 0
-    with suppress(ValueError, RecursionError):
-        while (word := _WORD.search(text, begin)) and word[0] == "{":
-            value, begin = decoder.raw_decode(text, word.start())
-            yield begin, YamlDocument(0, value)
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -265,3 +259,6 @@ def _integral(number: float) -> float:
     """A number as JSON has it: without a point if it is whole, with one beyond 64 bits."""
     whole = -(1 << 63) <= number < 1 << 63 and number == int(number)
     return int(number) if whole else float(number)
+
+
+_JSON = json.JSONDecoder(object_pairs_hook=_unique, parse_float=lambda number: _integral(float(number)))

@@ -68,10 +68,9 @@ def mutate_class(context: Context, review: Review, answer: Answer) -> None:
         return
     now = {"preemptionPolicy": priority_class.preemption_policy}
     answer.patch = _set("", now, {"preemptionPolicy": NEVER})
-    is_never = f"{'was made' if created else 'stays'} {NEVER}"
     answer.warnings.append(
-        f"PriorityClass {name or f'{prefix}*'} {is_never}: PreemptionPolicy {managed.policy.name} manages it,"
-        " so giveway preempts for its pods and kube-scheduler does not."
+        f"PriorityClass {name or f'{prefix}*'} {'was made' if created else 'stays'} {NEVER}: PreemptionPolicy"
+        f" {managed.policy.name} manages it, so giveway preempts for its pods and kube-scheduler does not."
         f' Write "preemptionPolicy: {NEVER}" in the manifest'
     )
 
@@ -203,12 +202,9 @@ def _moved(context: Context, spec: PodSpecView, before: PodSpecView, given: "Giv
 def _class_back(spec: PodSpecView, before: PodSpecView, *, named: bool) -> list[Operation]:
     """Put back the numbers that were left out; with `named` also the class, and whatever policy that class had."""
     now, was = carried(spec), carried(before)
-    wanted = {**now}
-    for field in ("priority", "preemptionPolicy"):
-        wanted[field] = was[field] if now[field] is None else now[field]
+    wanted = {key: was[key] if now[key] is None else now[key] for key in ("priority", "preemptionPolicy")}
     if named:
-        for field in ("priorityClassName", "preemptionPolicy"):
-            wanted[field] = was[field] or now[field]
+        wanted |= {key: was[key] or now[key] for key in ("priorityClassName", "preemptionPolicy")}
     return _set("/spec", now, wanted)
 
 
@@ -291,8 +287,7 @@ def _encoded(name: str, moved_from: str, copied: tuple[tuple[str, str], ...]) ->
 
     The pods of one class mostly get the same.
     """
-    brief = {key: _brief(value) for key, value in copied}
-    return msgspec.json.encode(Given(name, moved_from, brief)).decode()
+    return msgspec.json.encode(Given(name, moved_from, {key: _brief(value) for key, value in copied})).decode()
 
 
 def given_earlier(annotations: Mapping[str, str], sent: Review | None = None) -> Given | None:
@@ -300,9 +295,8 @@ def given_earlier(annotations: Mapping[str, str], sent: Review | None = None) ->
     text = annotations.get(GIVEN, "")
     if not text or len(text) > _LONGEST:
         return None
-    if sent is not None and written(sent, "metadata", "annotations", GIVEN):
-        return None
-    return _decoded(text)
+    by_client = sent is not None and written(sent, "metadata", "annotations", GIVEN)
+    return None if by_client else _decoded(text)
 
 
 def _decoded(text: str) -> Given | None:

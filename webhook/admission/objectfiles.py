@@ -96,8 +96,7 @@ def objects_of(documents: Iterable[ObjectDocument]) -> Objects:
     """The PriorityClasses and Namespaces among these, without other kinds. Raises ObjectsError."""
     objects = list(map(typed, documents))
     classes = [obj for obj in objects if isinstance(obj, PriorityClass)]
-    namespaces = [obj for obj in objects if isinstance(obj, Namespace)]
-    return Objects(classes, namespaces)
+    return Objects(classes, [obj for obj in objects if isinstance(obj, Namespace)])
 
 
 def typed(document: ObjectDocument) -> PriorityClass | Namespace | None:
@@ -138,16 +137,14 @@ def _read(where: str, content_of: Callable[[], bytes], *, only_objects: bool = F
     try:
         content = content_of()
     except OSError as error:
-        problem = f"{where}: cannot be read: {error.strerror or error}"
-        yield ObjectDocument(where, "", {}, problem=problem)
+        yield ObjectDocument(where, "", {}, problem=f"{where}: cannot be read: {error.strerror or error}")
         return
     hint = "; render a chart first, as with helm template" if b"{{" in content else ""
     for read in read_yaml(content):
         value = read.value
         if read.problem is not None:
             yield ObjectDocument(where, "", {}, read.line, f"{where}:{read.problem}{hint}")
-        fields = value if isinstance(value, dict) else {}
-        is_object = isinstance(fields.get("kind"), str) and "apiVersion" in fields
+        is_object = isinstance(value, dict) and isinstance(value.get("kind"), str) and "apiVersion" in value
         if value is None or (only_objects and not is_object):
             continue
         warnings = tuple(f"{where}:{warning}" for warning in read.warnings)

@@ -111,9 +111,7 @@ def find(paths: Iterable[Path]) -> Iterator[FoundTest]:
     for path in paths:
         if not path.exists():
             raise TestFileError(SourcePosition(str(path)), "no such file or directory")
-        files = [path]
-        if path.is_dir():
-            files = sorted(file for file in path.rglob("*") if file.suffix in SUFFIXES)
+        files = sorted(file for file in path.rglob("*") if file.suffix in SUFFIXES) if path.is_dir() else [path]
         for file in files:
             try:
                 documents = list(read_yaml(file.read_bytes()))
@@ -122,8 +120,7 @@ def find(paths: Iterable[Path]) -> Iterator[FoundTest]:
             for document in documents:
                 for line, column, text in (*document.warnings, *filter(None, [document.problem])):
                     raise TestFileError(SourcePosition(str(file), line, column), f"YAML: {text}")
-                value = document.value
-                if isinstance(value, dict) and value.get("kind") == "PolicyTest":
+                if isinstance(document.value, dict) and document.value.get("kind") == "PolicyTest":
                     yield FoundTest(file, document, _test(file, document))
 
 
@@ -133,8 +130,7 @@ def _test(file: Path, document: YamlDocument) -> PolicyTest:
     except msgspec.ValidationError as error:
         # The path that msgspec names, such as `$.spec.cases[0]`; with the unknown field, if it is one
         where = re.search(r"`\$([^`]*)`$", str(error))
-        steps = _STEP.findall(where[1]) if where else ()
-        path: list[str | int] = [name or int(number) for name, number in steps]
+        path: list[str | int] = [name or int(number) for name, number in _STEP.findall(where[1] if where else "")]
         path += re.findall(r"^Object contains unknown field `([^`]+)`", str(error))
         place = SourcePosition(str(file), *document.place(*path))
         raise TestFileError(place, str(error).replace("`$.", "`")) from error
@@ -234,7 +230,8 @@ def _failures(policies: Policies, expect: Expect, answers: list[Answer]) -> Iter
         patch = _without_record([operation for answer in answers for operation in answer.patch])
         given, wanted = (sorted(rows, key=lambda row: str(row.get("path"))) for rows in (patch, expect.patch))
         if given != wanted:
-            yield f"patch: expected {_json(expect.patch)}, got {_json(patch)}"
+            shown = [msgspec.json.encode(rows).decode() for rows in (expect.patch, patch)]
+            yield "patch: expected {}, got {}".format(*shown)
     if expect.warnings is not None:
         warnings = [text for answer in answers for text in answer.warnings]
         for words in expect.warnings:
@@ -264,7 +261,3 @@ def _without_record(patch: list[Operation]) -> list[Operation]:
         elif value := {key: text for key, text in row["value"].items() if key not in WEBHOOK_ANNOTATIONS}:
             shown.append({**row, "value": value})
     return shown
-
-
-def _json(patch: list[Operation]) -> str:
-    return msgspec.json.encode(patch).decode()

@@ -214,10 +214,7 @@ class Review:
         return {key: self._read(_json, value, key) for key, value in fields.items() if key not in _OBJECTS}
 
     def typed(self, type_: type[T], *, old: bool = False) -> T:
-        """The object, or as it was: a PodView or a PriorityClass. BadReviewError names a field that does not fit.
-
-        As it was it is empty, if the review does not say.
-        """
+        """The object, or as it was (empty if not): a PodView or a PriorityClass. BadReviewError names a bad field."""
         if old and not self.has_old:
             return type_()
         view: T | None = self._views.get((type_, old))
@@ -366,6 +363,4 @@ class Answer(msgspec.Struct, kw_only=True):
 
 def say(verdict: Verdict) -> str:
     """The text of a verdict, which names its rule."""
-    if verdict.id in verdict.message:
-        return verdict.message
-    return f"rule {verdict.id}: {verdict.message}"
+    return verdict.message if verdict.id in verdict.message else f"rule {verdict.id}: {verdict.message}"

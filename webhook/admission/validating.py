@@ -73,16 +73,11 @@ def validate_pod(context: Context, review: Review, answer: Answer) -> None:
             was = before[field]
             if value == was or (field == "priorityClassName" and not (value or was)):
                 continue
-            changes = f"now {_shown(was)}, requested {_shown(value)}"
-            text = f"spec.{field} of a pod cannot change ({changes}); {instead} instead"
-            answer.deny("priority-immutable", text)
+            shown = ["absent" if item is None else bounded(str(item)) for item in (was, value)]
+            changes = "now {}, requested {}".format(*shown)
+            answer.deny("priority-immutable", f"spec.{field} of a pod cannot change ({changes}); {instead} instead")
         _check_changes(context, review, pod.metadata, old.sent_metadata, answer)
-        request = _change_request(context, review, pod, old)
-        answer.add(context.engine.judge(request, context.trace))
-
-
-def _shown(value: Any) -> str:
-    return "absent" if value is None else bounded(str(value))
+        answer.add(context.engine.judge(_change_request(context, review, pod, old), context.trace))
 
 
 def validate_priority(context: Context, review: Review, answer: Answer) -> None:
@@ -140,9 +135,7 @@ def _validate_new(context: Context, review: Review, pod: PodView, answer: Answer
         check_group(context, review.namespace, spec, spec.priority, answer)
         if any(owner.controller and owner.kind == "Node" for owner in meta.owner_references or ()):
             answer.deny("static-pods", OF_A_NODE)
-    managed = False
-    if named is not None and named.preemption_policy == NEVER:
-        managed = context.managed(name) is not None
+    managed = named is not None and named.preemption_policy == NEVER and context.managed(name) is not None
     _check_mark(answer, meta, name, managed=managed)
     if managed and MARK not in meta.labels and not mirror:
         answer.warnings.append(UNMARKED)
@@ -190,8 +183,9 @@ def validate_workload(context: Context, review: Review, answer: Answer) -> None:
     else:
         check_class(context, made, answer)
     _check_mark(answer, meta, resolution.name, managed=resolution.managed)
-    if resolution.managed:
-        _check_selector(answer, data, meta.labels)
+    if resolution.managed and _loses_the_mark(data, meta.labels):
+        text = f"spec.selector does not select pods with label {MARK}: {MANAGED}, which giveway sets on these"
+        answer.deny("mark", f"{text}; leave that label out of the selector")
     request = context.request(review)
     judge(context, request, spec, resolution.priority_class, answer)
     if answer.allowed:
@@ -210,8 +204,7 @@ def judge(
 
 def warn_of_controllers(context: Context, request: PolicyRequest, made: str, answer: Answer) -> None:
     """Tell the author of a template which rule will refuse what controllers make of it."""
-    verdicts = context.engine.judge(_by_controller(request)) if context.engine.asks_who else ()
-    for verdict in verdicts:
+    for verdict in context.engine.judge(_by_controller(request)) if context.engine.asks_who else ():
         if verdict.denies:
             refusal = f"rule {verdict.id} will refuse them: {without_name(verdict.id, verdict.message)}"
             answer.warnings.append(f"a controller makes the {made}, and {refusal}")
@@ -221,8 +214,7 @@ def _by_controller(request: PolicyRequest) -> PolicyRequest:
     """The request as a controller makes it: what the pods of a workload will meet, whoever its author is."""
     raw = request.raw
     if raw:
-        who = {"username": CONTROLLER.username, "groups": list(CONTROLLER.groups)}
-        raw = {**raw, "userInfo": who}
+        raw = {**raw, "userInfo": {"username": CONTROLLER.username, "groups": list(CONTROLLER.groups)}}
     return msgspec.structs.replace(request, user=CONTROLLER, raw=raw)
 
 
@@ -355,12 +347,10 @@ def _check_mark(answer: Answer, meta: MetadataView, name: str, *, managed: bool)
     answer.deny("mark", text)
 
 
-def _check_selector(answer: Answer, workload: Json, labels: dict[str, str]) -> None:
-    """Refuse a selector that loses the pods of the template with the mark: the workload would make them without end."""
+def _loses_the_mark(workload: Json, labels: dict[str, str]) -> bool:
+    """Whether a selector loses the pods of the template with the mark: the workload would make them without end."""
     try:
         selects = label_matcher(msgspec.convert(workload["spec"]["selector"], LabelSelector))
     except (KeyError, TypeError, msgspec.ValidationError, SelectorError):
-        return
-    if selects(labels) and not selects({**labels, MARK: MANAGED}):
-        text = f"spec.selector does not select pods with label {MARK}: {MANAGED}, which giveway sets on these"
-        answer.deny("mark", f"{text}; leave that label out of the selector")
+        return False
+    return selects(labels) and not selects({**labels, MARK: MANAGED})

@@ -27,6 +27,8 @@ else:
 PatchKind = Literal["merge", "strategic", "json", "apply"]
 
 _JSON = "application/json"
+_DATA: Any = dict
+"""As what an answer comes if no type is asked for."""
 _PATCH_TYPES: dict[PatchKind, str] = {
     "merge": "application/merge-patch+json",
     "strategic": "application/strategic-merge-patch+json",
@@ -104,11 +106,11 @@ class Client:
         """Close the connections."""
         await self._transport.close()
 
-    async def get(self, path: str, as_: type[T] = dict, **query: Any) -> T:  # type: ignore[assignment]
+    async def get(self, path: str, as_: type[T] = _DATA, **query: Any) -> T:
         """Read one object."""
         return await self._ask(as_, "GET", path, query)
 
-    async def list(self, path: str, as_: type[T] = dict, **query: Any) -> tuple[builtins.list[T], str]:  # type: ignore[assignment]
+    async def list(self, path: str, as_: type[T] = _DATA, **query: Any) -> tuple[builtins.list[T], str]:
         """Read a collection: its objects and its resourceVersion."""
         items: builtins.list[T] = []
         version = ""
@@ -157,11 +159,11 @@ class Client:
             else:
                 return
 
-    async def create(self, path: str, body: Any, as_: type[T] = dict, **query: Any) -> T:  # type: ignore[assignment]
+    async def create(self, path: str, body: Any, as_: type[T] = _DATA, **query: Any) -> T:
         """POST an object to its collection or to a sub-resource."""
         return await self._ask(as_, "POST", path, query, body=body)
 
-    async def replace(self, path: str, body: Any, as_: type[T] = dict, **query: Any) -> T:  # type: ignore[assignment]
+    async def replace(self, path: str, body: Any, as_: type[T] = _DATA, **query: Any) -> T:
         """PUT an object; one that carries an outdated `metadata.resourceVersion` conflicts (409)."""
         return await self._ask(as_, "PUT", path, query, body=body)
 
@@ -172,7 +174,7 @@ class Client:
         *,
         kind: PatchKind = "merge",
         warnings: builtins.list[str] | None = None,
-        as_: type[T] = dict,  # type: ignore[assignment]
+        as_: type[T] = _DATA,
         **query: Any,
     ) -> T:
         """PATCH an object; `apply` needs `fieldManager` in the query. The server's warnings are added to `warnings`."""

@@ -183,10 +183,10 @@ class EventRecorder:
             due = [key for key, series in self._waiting.items() if self._closing or series.not_before <= now]
             if not due:
                 # Wait for an occurrence, or for the first series that may be updated again
-                first = min((series.not_before for series in self._waiting.values()), default=None)
+                times = [series.not_before for series in self._waiting.values()]
                 self._more.clear()
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._more.wait(), None if first is None else max(0.0, first - now))
+                    await asyncio.wait_for(self._more.wait(), max(0.0, min(times) - now) if times else None)
                 continue
             # Of the urgent ones, or else of all, the oldest
             key = min(due, key=lambda key: not self._waiting[key].urgent)

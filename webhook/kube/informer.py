@@ -150,13 +150,29 @@ class Informer(ObjectCache[T]):
         return self._lists.next()
 
     async def _list(self) -> None:
-        """Read everything and tell the differences, once all of it has been read."""
+        """Read everything and tell the differences, once all of it has been read.
+
+        An object counts if its version is another one than the known: an older one,
+        too, as after a backup was restored and the cluster has gone on from there.
+        In an older list each counts: of equal versions, too, they may differ.
+        """
         missing, news, version = dict.fromkeys(self._items), dict[str, T](), ""
         async with aclosing(self._client.pages(self._path, limit=_PAGE)) as pages:
             async for page in pages:
-                self._heard_at = time.monotonic()
+                self._heard_at = begun = time.monotonic()
                 version = version or page.metadata.resource_version
-                await self._compare(page.items or [], missing, news, older=_older(version, self.version))
+                older, items = _older(version, self.version), page.items or []
+                items.reverse()  # so that each object can go as soon as it was looked at
+                while items:
+                    begun = await _take_turns(begun)
+                    raw = items.pop()
+                    obj = self._decode(raw)
+                    key = _named(raw)[0] if obj is None else key_of(obj)
+                    missing.pop(key, None)
+                    known = self._items.get(key)
+                    before = known.metadata.resource_version if known is not None else None
+                    if obj is not None and (older or obj.metadata.resource_version != before):
+                        news[key] = self._kept(obj)
         # First who is gone, so that no room seems taken twice, then what is new
         begun = time.monotonic()
         self.whole.clear()
@@ -172,30 +188,6 @@ class Informer(ObjectCache[T]):
         self._backoff.reset()
         self.synced.set()
         self._step = self._watch
-
-    async def _compare(
-        self, items: list[msgspec.Raw], missing: dict[str, None], news: dict[str, T], *, older: bool
-    ) -> None:
-        """Take what a page holds out of `missing`, and what is not known of it into `news`; uses `items` up.
-
-        An object counts if its version is another one than the known: an older one,
-        too, as after a backup was restored and the cluster has gone on from there.
-        In an `older` list each counts: of equal versions, too, they may differ.
-        """
-        begun = time.monotonic()
-        items.reverse()  # so that each object can go as soon as it was looked at
-        while items:
-            begun = await _take_turns(begun)
-            raw = items.pop()
-            obj = self._decode(raw)
-            if obj is None:
-                missing.pop(_named(raw)[0], None)
-                continue
-            key, version = key_of(obj), obj.metadata.resource_version
-            missing.pop(key, None)
-            known = self._items.get(key)
-            if known is None or older or version != known.metadata.resource_version:
-                news[key] = self._kept(obj)
 
     async def _watch(self) -> None:
         """Follow one watch to its end; raises ApiError if it fails, or brought nothing for too long."""

@@ -78,7 +78,8 @@ class LeaderElector:
         self._client = client
         self._name, self._title = name, f"{namespace}/{name}"
         self._collection, self._path = LEASE.path(namespace), LEASE.path(namespace, name)
-        self._lease_duration, self._renew_deadline, self._retry_period = lease_duration, renew_deadline, retry_period
+        self._lease_duration = lease_duration
+        self._renew_deadline, self._retry_period = renew_deadline, retry_period
         self._clock = clock
         self._held_until = _NEVER
         self._in_term = False

@@ -28,8 +28,8 @@ def _reason(pod: Json) -> str:
     for condition in status.get("conditions") or ():
         if condition["type"] == "PodScheduled" and condition["status"] == "False":
             return f"no node takes it: {condition.get('message', '')}"
-    containers = [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
-    for container in containers:
+    containers = list(status.get("initContainerStatuses") or ())
+    for container in containers + list(status.get("containerStatuses") or ()):
         state = container.get("state") or {}
         held = state.get("waiting") or {}
         named, reason = f"container {container['name']}", held.get("reason")

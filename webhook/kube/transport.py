@@ -50,7 +50,11 @@ class Transport:
     def _session(self) -> aiohttp.ClientSession:
         """The pool, which belongs to the event loop of the first request."""
         return aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(ssl=self.endpoint.tls or True, limit=0, socket_factory=_socket),
+            connector=aiohttp.TCPConnector(
+                ssl=self.endpoint.tls or True,
+                limit=0,
+                socket_factory=_socket,
+            ),
             headers={"User-Agent": USER_AGENT, "Accept": "application/json"},
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT),
             proxy=self.endpoint.proxy,
@@ -120,8 +124,8 @@ class Transport:
                 if answer.status < 300:
                     yield answer, limit
                     return
-                retry_after = answer.headers.get("Retry-After")
-                refusal = status_error(await answer.read(), http_status=answer.status, retry_after=retry_after)
+                retry_after, said = answer.headers.get("Retry-After"), await answer.read()
+                refusal = status_error(said, http_status=answer.status, retry_after=retry_after)
         except (aiohttp.ClientError, OSError) as error:
             reason = "Timeout" if isinstance(error, TimeoutError) else "Unreachable"
             raise ApiError(NO_ANSWER, reason, f"{method} {path}: {error or type(error).__name__}") from error

@@ -17,6 +17,7 @@ from webhook.registration.entries import WebhookTarget, entries
 _CLASS = PriorityClass(metadata=ObjectMeta(name="example", annotations={}), value=1)
 _POD = Profile(_CLASS.metadata.name, _CLASS.value, "default-scheduler", ())
 _TARGET = WebhookTarget()
+_SETTINGS = Settings(namespace=_TARGET.namespace, reconciler=_TARGET.reconciler)
 
 
 def use_everywhere(policies: Policies, now: float) -> None:
@@ -32,7 +33,7 @@ def use_everywhere(policies: Policies, now: float) -> None:
         rules.toleration(_POD, classes)
         rules.outside(now)
         rules.protects_until(now)
-    compile_policies(policies, [_CLASS], Settings(namespace=_TARGET.namespace, reconciler=_TARGET.reconciler), now)
+    compile_policies(policies, [_CLASS], _SETTINGS, now)
     entries(policies, _TARGET)
 
 

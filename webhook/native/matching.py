@@ -8,7 +8,17 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import msgspec
 
 from webhook.admission.mutating import MIRROR
-from webhook.native.expressions import FALSE, TRUE, all_of, any_of, if_else, name_is, negate, quote, selected
+from webhook.native.expressions import (
+    FALSE,
+    TRUE,
+    all_of,
+    any_of,
+    if_else,
+    name_is,
+    negate,
+    quote,
+    selected,
+)
 from webhook.policy.evaluation.request import CLASSES, OWNER_FIELDS, PODS
 from webhook.policy.model.globs import WILDCARD, intersect, literal_prefix
 from webhook.policy.model.match import (
@@ -46,7 +56,11 @@ USER, GROUPS = "request.userInfo.username", "request.userInfo.?groups.orValue([]
 SERVICE_ACCOUNT_ASKS = f"{USER}.startsWith('{SERVICE_ACCOUNT}') || {USER} == '{CONTROLLER_MANAGER}'"
 HAS_CONTROLLER = "object.metadata.?ownerReferences.orValue([]).exists(owner, owner.?controller.orValue(false))"
 _CONTROLLER_ASKS = any_of(
-    [f"{USER}.startsWith('{SERVICE_ACCOUNT}kube-system:')", f"{USER} == '{CONTROLLER_MANAGER}'", HAS_CONTROLLER]
+    [
+        f"{USER}.startsWith('{SERVICE_ACCOUNT}kube-system:')",
+        f"{USER} == '{CONTROLLER_MANAGER}'",
+        HAS_CONTROLLER,
+    ]
 )
 
 _OF_ITS_NODE = f"owner.?controller.orValue(false) && owner.kind == 'Node' && '{NODE_USER}' + owner.name == {USER}"

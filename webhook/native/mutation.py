@@ -17,7 +17,18 @@ from typing import Any, NamedTuple
 from webhook.admission.mutating import LONGEST_VALUE, MIRROR
 from webhook.admission.resolving import NEVER, PREEMPT
 from webhook.native import objects
-from webhook.native.expressions import FALSE, TRUE, all_of, any_of, if_else, listing, mapping, name_is, negate, quote
+from webhook.native.expressions import (
+    FALSE,
+    TRUE,
+    all_of,
+    any_of,
+    if_else,
+    listing,
+    mapping,
+    name_is,
+    negate,
+    quote,
+)
 from webhook.native.matching import (
     HAS_CONTROLLER,
     NEW_POD,
@@ -34,7 +45,14 @@ from webhook.policy.evaluation.request import CLASSES
 from webhook.policy.evaluation.rules import BUILTIN
 from webhook.policy.model.creation import labels_recorded
 from webhook.policy.model.policies import Policies
-from webhook.policy.model.values import CREATION, GIVEN, MANAGED, MARK, OWN_ANNOTATIONS, POD_SCALE_UP_DELAY
+from webhook.policy.model.values import (
+    CREATION,
+    GIVEN,
+    MANAGED,
+    MARK,
+    OWN_ANNOTATIONS,
+    POD_SCALE_UP_DELAY,
+)
 from webhook.registration.entries import MANIFEST_AGAIN, NOTHING_LEFT
 
 _NAME = "object.spec.?priorityClassName.orValue('')"
@@ -75,7 +93,10 @@ def mutating_objects(policies: Policies, sink: Sink) -> Iterator[objects.Object]
     """The policy for new pods, and one by which a managed PriorityClass is made `Never`; each with its bindings."""
     yield from _pods(policies, sink)
     yield from _manifests_again(policies, sink)
-    name, prefix = "object.metadata.?name.orValue('')", "object.metadata.?generateName.orValue('')"
+    name, prefix = (
+        "object.metadata.?name.orValue('')",
+        "object.metadata.?generateName.orValue('')",
+    )
     ours = if_else(
         f"{name} != ''",
         managed(policies.preemption, name),

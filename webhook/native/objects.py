@@ -23,7 +23,10 @@ API_VERSION = "admissionregistration.k8s.io/v1"
 VALIDATING, MUTATING = "ValidatingAdmissionPolicy", "MutatingAdmissionPolicy"
 LABEL = "giveway.dev/policy"
 """The label with the name of the policy from which an object is made; `builtin` for what holds without any."""
-COMPONENT = {"app.kubernetes.io/name": "giveway", "app.kubernetes.io/component": "native-policies"}
+COMPONENT = {
+    "app.kubernetes.io/name": "giveway",
+    "app.kubernetes.io/component": "native-policies",
+}
 """The labels of every object that is compiled."""
 RULES = "giveway.dev/rules"
 """The annotation with the rules that an object holds, as `policy/rule`."""
@@ -240,7 +243,13 @@ def _used(variables: Sequence[tuple[str, str]], by: str) -> list[Object]:
 
 
 def _policy(  # noqa: PLR0917 - the fields of an object
-    kind: str, policy: str, what: str, enforcement: str, description: str, rules: Iterable[str], spec: Object
+    kind: str,
+    policy: str,
+    what: str,
+    enforcement: str,
+    description: str,
+    rules: Iterable[str],
+    spec: Object,
 ) -> Object:
     """An object with what it is for, and the rules that it holds; `kubectl describe` shows both."""
     labels = dict(COMPONENT)

@@ -10,7 +10,14 @@ from typing import NamedTuple
 
 from webhook.admission.mutating import MIRROR
 from webhook.admission.resolving import NEVER
-from webhook.admission.validating import AS_IT_IS, MARK_STAYS, OF_A_NODE, ON_NEW_PODS, OWN_RECORD, UNMARKED
+from webhook.admission.validating import (
+    AS_IT_IS,
+    MARK_STAYS,
+    OF_A_NODE,
+    ON_NEW_PODS,
+    OWN_RECORD,
+    UNMARKED,
+)
 from webhook.native import matching, objects
 from webhook.native.expressions import FALSE, TRUE, all_of, any_of, if_else, negate, quote
 from webhook.native.objects import CompiledCondition, Validation
@@ -32,7 +39,10 @@ _OF_BINDING = (
     "dyn({'metadata': {'name': dyn(object.metadata.?name.orValue('')), 'labels': dyn({}),"
     " 'annotations': dyn(object.metadata.?annotations.orValue({}))}})"
 )
-_FROM_BINDING = [("pod", _OF_BINDING), ("podBefore", "dyn({'metadata': {'labels': {}, 'annotations': {}}})")]
+_FROM_BINDING = [
+    ("pod", _OF_BINDING),
+    ("podBefore", "dyn({'metadata': {'labels': {}, 'annotations': {}}})"),
+]
 """What conditions read of the pod that a Binding changes: its own labels are no pod's (`validate_binding`)."""
 _VARIABLES = [*_FROM_BINDING, CLASS_VARIABLE, ("resolved", _RESOLVED), GIVEN_VARIABLE]
 
@@ -169,7 +179,10 @@ def _new_pods(policies: Policies, sink: Sink) -> Rows:
         _builtin(
             "mark",
             any_of(
-                [f"!{mark}.hasValue()", all_of([served, f"{mark}.value() == {quote(MANAGED)}"])],
+                [
+                    f"!{mark}.hasValue()",
+                    all_of([served, f"{mark}.value() == {quote(MANAGED)}"]),
+                ],
             ),
             _OTHER_MARK,
         ),

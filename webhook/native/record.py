@@ -61,7 +61,10 @@ def creation_text(keys: Sequence[str]) -> str:
     is_name = f"k in {annotations} && {annotations}[k].matches({quote(NAME)})"
     named = f"{listing(GROUP_ANNOTATIONS)}.filter(k, {is_name}).map(k, {_pair(annotations)})"
     absent = f"{listing(keys)}.filter(k, !(k in {labels})).map(k, '\"' + k + '\"')"
-    members = [f"'\"labels\":{{' + {had}.join(',')", f"'}},\"annotations\":{{' + {named}.join(',')"]
+    members = [
+        f"'\"labels\":{{' + {had}.join(',')",
+        f"'}},\"annotations\":{{' + {named}.join(',')",
+    ]
     return f"'{{' +\n{members[0]} +\n{members[1]} +\n'}},\"absent\":[' + {absent}.join(',') + ']}}'"
 
 

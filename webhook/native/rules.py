@@ -183,7 +183,10 @@ def bracketed(expression: str) -> str:
 
 def _rows(policy: PriorityPolicy, rule: PriorityRule, twins: Twins) -> Iterator[_Row]:
     """What a rule asks of requests. Raises InexpressibleError, also for a body that nobody has taught this module."""
-    rule_id, operations = f"{policy.name}/{rule.name}", frozenset(policy.match.operations or _BOTH)
+    rule_id, operations = (
+        f"{policy.name}/{rule.name}",
+        frozenset(policy.match.operations or _BOTH),
+    )
     match rule.body:
         case "priority_classes", classes:
             if "CREATE" in operations:

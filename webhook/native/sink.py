@@ -67,7 +67,11 @@ class Sink:
     """
 
     def __init__(
-        self, policies: Policies, classes: Iterable[PriorityClass] | None, settings: Settings, now: float
+        self,
+        policies: Policies,
+        classes: Iterable[PriorityClass] | None,
+        settings: Settings,
+        now: float,
     ) -> None:
         self.settings, self.now, self.known = settings, now, classes is not None
         self.inexpressible: list[Inexpressible] = []

@@ -167,7 +167,7 @@ def pod_condition(reads: Reads, protected: Collection[str]) -> str:
             tests.append(changed_metadata(part))
         else:
             tests += [changed_key(part, key) for key in sorted(read)]
-    tests += [changed_metadata(part) for part in ("finalizers", "ownerReferences") if part in reads.parts]
+    tests += map(changed_metadata, sorted(reads.parts & {"finalizers", "ownerReferences"}))
     others = f"!has(object.metadata.deletionTimestamp) && ({_any_of(tests)})"
     return _any_of(["request.operation == 'CREATE'", _of_marks(changed_key, protected), others])
 

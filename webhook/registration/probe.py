@@ -56,7 +56,7 @@ async def send_probe(client: Client, own: str) -> Probe:
     Raises ApiError for a missing right: to patch the ConfigMap of the
     probe, or to create PriorityClasses.
     """
-    heard = await unless_absent(hear(client, own)) or []  # without the ConfigMap the fail-closed entry still tells
+    heard = await unless_absent(hear(client, own)) or []  # without it the fail-closed entry still tells
     silent, failed = silent_phases(heard), None
     versions = frozenset(match[1] for match in map(_VERSION.match, heard) if match)
     if silent:

@@ -183,7 +183,5 @@ class Lookups:
         known = self._remembered.get(key)
         if known is None:
             return None
-        lacks = known[1] is None and key[0] in self._optional
-        counts = lacks or self._caches[key[0]].watching
-        fresh = asyncio.get_running_loop().time() - known[0] < _REMEMBERED
-        return known if counts and fresh else None
+        counts = self._caches[key[0]].watching or (known[1] is None and key[0] in self._optional)
+        return known if counts and asyncio.get_running_loop().time() - known[0] < _REMEMBERED else None

@@ -165,9 +165,8 @@ class Connections(web.Server):
             spared = len(self.new) <= self._most * _NEW_SHARE
             group = self.idle if self.idle and spared else self.new or self.idle or self.busy
             of_address = Counter(connection.address for connection in group)
-            most = max(of_address.values())
-            first = next(connection for connection in group if of_address[connection.address] == most)
-            self.end(first, "room")
+            # The first of those whose address has most
+            self.end(max(group, key=lambda connection: of_address[connection.address]), "room")
         self._move(Connection(self, accepted, address), self.new)
 
     def begin(self, connection: Connection) -> None:

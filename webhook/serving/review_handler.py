@@ -79,11 +79,9 @@ class ReviewHandler:
         path, _, query = request.raw_path.partition("?")
         phase, connection, began = _PHASES.get(path), request.protocol, time.perf_counter()
         if phase is None:
-            text = f"reviews go to {' or '.join(_PHASES)}\n"
-            return web.Response(status=404, text=text)
+            return web.Response(status=404, text=f"reviews go to {' or '.join(_PHASES)}\n")
         if request.method != "POST":
-            post = {"Allow": "POST"}
-            return web.Response(status=405, text="a review is sent by POST\n", headers=post)
+            return web.Response(status=405, text="a review is sent by POST\n", headers={"Allow": "POST"})
         assert isinstance(connection, Connection)
         reviewed = await self._answer(request, connection, phase, query)
         connection.owner.finish(connection, verdict=reviewed.answer.code == 200)
@@ -124,15 +122,13 @@ class ReviewHandler:
                 return deny(uid, "size", f"the review of this request is {larger}, so {_TOO_LARGE}")
             return refuse(413, f"the body is {larger}, and it does not begin with the uid of an AdmissionReview")
         except NoRoomError:
-            taken = f"more than {BUDGET} bytes of reviews are under way"
-            return refuse(503, f"{taken}, most of them from this address")
+            return refuse(503, f"more than {BUDGET} bytes of reviews are under way, most of them from this address")
         except TimeoutError as late:
             over = f"the review was not finished within {_budget(query):g} s"
             return refuse(504, str(late) or f"{over}, its share of the timeout")
         except (web.RequestPayloadError, ConnectionError) as error:
             error.__traceback__ = None  # the stream keeps the error, and its traceback would keep the body
-            gone = "or the client has gone before it was whole"
-            return refuse(400, f"the body is not encoded as its header says, {gone}")
+            return refuse(400, "the body is not encoded as its header says, or the client has gone before it was whole")
 
     async def _settle(self, came: Received, context: Context, reviewed: Reviewed) -> Reviewed:
         """Answer again by what the API server says, if the answer hinges on objects that the cache may lack."""
@@ -145,8 +141,7 @@ class ReviewHandler:
             lookup = await self._source.ask(unsure, (came.address, bounded(namespace)))
         except ApiError as error:
             names = ", ".join(f"{resource}/{bounded(name)}" for resource, name in unsure)
-            text = f"the API server did not say whether there is {names}: {error}"
-            return refuse(503, text, reviewed.uid)
+            return refuse(503, f"the API server did not say whether there is {names}: {error}", reviewed.uid)
         return await self._review(came, context.changed(lookup=lookup))
 
     async def _review(self, came: Received, context: Context) -> Reviewed:
@@ -227,8 +222,7 @@ async def _beside(turns: FairTurns, came: Received, context: Context) -> Reviewe
     one waits until it has come to its end.
     """
     await turns.enter(came.address)
-    loop = asyncio.get_running_loop()
-    work = loop.run_in_executor(None, review, context, came.phase, came.body)
+    work = asyncio.get_running_loop().run_in_executor(None, review, context, came.phase, came.body)
     work.add_done_callback(lambda _: turns.leave())
     return await asyncio.shield(work)
 
@@ -245,12 +239,10 @@ def _budget(query: str) -> float:
 def _line(phase: Phase, reviewed: Reviewed, seconds: float) -> Json:
     """The line of a review: who asked for what, and what became of it; never the object itself."""
     answer, asked = reviewed.answer, reviewed.asked
-    line = {"time": rfc3339_micro(time.time()), "level": "info", "message": "review"}
-    line |= {"phase": phase, "uid": reviewed.uid}
+    head = {"time": rfc3339_micro(time.time()), "level": "info", "message": "review", "phase": phase}
     told: Json = {"verdict": answer.verdict, "ms": round(seconds * 1000, 3)}
     if asked is not None:
-        told |= {"user": asked.user.username, "operation": asked.operation}
-        told["dryRun"] = asked.dry_run
+        told |= {"user": asked.user.username, "operation": asked.operation, "dryRun": asked.dry_run}
         told["resource"] = "/".join(filter(None, (asked.resource, asked.subresource)))
         namespace, name = asked.namespace, asked.shown_name
         told["object"] = f"{namespace}/{name}" if namespace else name
@@ -258,4 +250,4 @@ def _line(phase: Phase, reviewed: Reviewed, seconds: float) -> Json:
         told |= {"code": answer.code, "error": answer.message}
     elif answer.verdicts:
         told |= {field: ",".join(ids) for field, ids in answer.ids.items()}
-    return line | {field: value for field, value in told.items() if value}
+    return head | {"uid": reviewed.uid} | {field: value for field, value in told.items() if value}

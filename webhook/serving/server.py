@@ -70,8 +70,7 @@ def load_certificate(certificate_file: Path, key_file: Path, client_ca_file: Pat
         raise TlsError(f"{certificate_file} holds no PEM certificate: {error}") from error
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    # An API server begins each connection from nothing, and a ticket outlives its certificate
-    context.num_tickets = 0
+    context.num_tickets = 0  # an API server begins each connection from nothing, and a ticket outlives its certificate
     context.options |= ssl.OP_NO_RENEGOTIATION
     problem = f"{key_file} is no private key for {certificate_file}"
     try:
@@ -82,8 +81,8 @@ def load_certificate(certificate_file: Path, key_file: Path, client_ca_file: Pat
             context.verify_mode = ssl.CERT_REQUIRED
     except OSError as error:
         raise TlsError(f"{problem}: {getattr(error, 'reason', '') or error}") from error
-    expires = certificate.not_valid_after_utc.timestamp()
-    return ServingCertificate(context, expires, certificate.subject.rfc4514_string())
+    expires, subject = certificate.not_valid_after_utc.timestamp(), certificate.subject.rfc4514_string()
+    return ServingCertificate(context, expires, subject)
 
 
 class ReviewServer(Component):
@@ -153,8 +152,7 @@ class ReviewServer(Component):
         """Listen; in the end give reviews in hand their time."""
         options, closed = self.options, self.metrics.connections_closed
         give_back_large_memory()
-        context = self._load().context
-        self._connections = Connections(self.handler, context, lambda reason: closed.labels(reason).inc())
+        self._connections = Connections(self.handler, self._load().context, lambda reason: closed.labels(reason).inc())
         sock = bind(options.bind_address, options.secure_port, "--secure-port")
         self.secure_port = sock.getsockname()[1]
         self._acceptor = Acceptor(sock, self._connections.serve)
@@ -171,9 +169,8 @@ class ReviewServer(Component):
     async def drain(self) -> None:
         """Be not ready any more, and go on serving until nobody is sent here: for the shutdown delay."""
         self.handler.draining = True
-        delay = self.options.shutdown_delay_duration
-        log.info("stopping: not ready any more; the listener closes in %g s", delay)
-        await asyncio.sleep(delay)
+        log.info("stopping: not ready any more; the listener closes in %g s", self.options.shutdown_delay_duration)
+        await asyncio.sleep(self.options.shutdown_delay_duration)
 
     def checks(self) -> list[ReadinessCheck]:
         """Its part of readiness."""

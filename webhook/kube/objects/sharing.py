@@ -67,7 +67,7 @@ class SharedPods:
                 if container.ports:
                     container.ports = [port for port in container.ports if port.host_port] or None
             if spec.volumes:
-                spec.volumes = [volume for volume in spec.volumes if volume != Volume(name=volume.name)] or None
+                spec.volumes = [row for row in spec.volumes if row != Volume(name=row.name)] or None
             if status.conditions:
                 for condition in status.conditions:
                     condition.message = ""
