@@ -1,17 +1,15 @@
 """Tables of columns: what each declares is made, grows, and is emptied when its row is taken back."""
 
-import msgspec
 import numpy as np
 import pytest
 
-from tests.preemption.building import as_pod, budget, pod, volumes_of
-from webhook.kube.objects.pod import PodDisruptionBudget
+from tests.preemption.building import as_pod, pod, volumes_of
 from webhook.preemption.snapshot.columns import Interner, Table
-from webhook.preemption.snapshot.kinds import BUDGETS, PODS
+from webhook.preemption.snapshot.kinds import PODS
 from webhook.preemption.snapshot.slot_orders import SlotOrder
 from webhook.preemption.snapshot.snapshot import Snapshot
 
-TABLES = ["nodes", "pods", "devices", "budgets"]
+TABLES = ["nodes", "pods", "devices"]
 
 
 def columns(table, *, row):
@@ -46,19 +44,6 @@ def test_a_row_that_is_taken_back_is_empty(name):
     held = columns(table, row=row)
     assert {column for column, value in held.items() if value != declared(table)[column]} == kept
     assert table.new_row() == row
-
-
-def test_what_is_left_of_a_budget_is_nothing():
-    """A budget that is gone lets no pods go and disrupts none."""
-    snapshot = Snapshot()
-    made = budget(
-        "web", {"app": "a"}, 3, disruptedPods={"a": "2026-01-01T00:00:00Z"}, currentHealthy=2, desiredHealthy=1
-    )
-    snapshot.put(BUDGETS, msgspec.convert(made, PodDisruptionBudget))
-    full = columns(snapshot.budgets, row=0)
-    snapshot.remove(BUDGETS, "default/web")
-    assert [name for name, value in declared(snapshot.budgets).items() if full[name] == value] == []
-    assert columns(snapshot.budgets, row=0) == declared(snapshot.budgets)
 
 
 FULL = pod(

@@ -42,8 +42,7 @@ class Expecting(Setting):
 
     def left(self, name: str = "web") -> int:
         """How many disruptions a budget has left for decisions."""
-        budgets = self.state.snapshot.budgets
-        return int(budgets._allowed[budgets._index[f"default/{name}"]])
+        return self.state.snapshot.budgets._budgets[f"default/{name}"].allowed
 
 
 def leaving(name: str = "v", **more: Any) -> Pod:

@@ -9,8 +9,6 @@ server, terminating ones.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,7 +18,7 @@ from webhook.kube.objects.meta import LabelSelector, key_of
 from webhook.kube.objects.pod import PodDisruptionBudget
 from webhook.kube.selectors import Labels, Matcher, SelectorError, label_matcher, nothing
 from webhook.preemption.snapshot.amounts import int32
-from webhook.preemption.snapshot.columns import Columns, Interner, Ints, Mask, Rows, Table, array, listed
+from webhook.preemption.snapshot.columns import Ints, Mask, Rows, Table
 from webhook.preemption.snapshot.pod_view import STARTING, UNREADY, Identity
 from webhook.preemption.snapshot.pods import Pods
 
@@ -41,15 +39,20 @@ class Budget(NamedTuple):
     selects: Matcher
     selector: LabelSelector | None
 
-    def covers(self, labels: Labels, *, strict: bool) -> bool:
-        """Whether it counts a pod of its namespace with these labels.
+    @property
+    def granted(self) -> int:
+        """How many disruptions the API server would grant now."""
+        return 0 if self.stale else self.allowed
 
-        `strict` as the Eviction API does (policy/v1), else as kube-scheduler does (`filterPodsWithPDBViolation`).
-        """
-        if strict:
-            return self.selects(labels)
-        some = self.selector is not None and bool(self.selector.match_labels or self.selector.match_expressions)
-        return some and bool(labels) and self.selects(labels)
+    @property
+    def is_used(self) -> bool:
+        """Whether pods have used it already, which its status names."""
+        return bool(self.disrupted)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether kube-scheduler counts by it: its selector is not empty (`filterPodsWithPDBViolation`)."""
+        return self.selector is not None and bool(self.selector.match_labels or self.selector.match_expressions)
 
 
 def is_lenient(budget: PodDisruptionBudget) -> bool:
@@ -78,108 +81,49 @@ def _as_budget(budget: PodDisruptionBudget) -> Budget:
     )
 
 
-class _Coverage:
-    """The budgets of every distinct identity: an index into `sets`, each a tuple of numbers of `budgets`."""
+class DisruptionBudgets:
+    """All budgets, numbered in the order in which they came, and which of them cover a pod.
 
-    def __init__(self, identities: Interner[Any, Identity], budgets: Sequence[Budget | None], *, strict: bool) -> None:
-        self._identities = identities
-        self._budgets = budgets
-        self._strict = strict
-        self.forget()
-
-    def forget(self) -> None:
-        """Look at everything again when asked next: a budget came, went, or selects other pods."""
-        self.sets: list[tuple[int, ...]] = [()]
-        self._set_ids: dict[tuple[int, ...], int] = {(): 0}
-        self._members: Ints = np.full((1, 0), -1, np.int64)
-        self._by_namespace: dict[str, list[tuple[int, Budget]]] | None = None
-        self._table = Table(self._identities, np.int32, self._set_of)
-
-    def column(self) -> NDArray[np.int32]:
-        """The place in `sets` by identity, up to date."""
-        return self._table.column()
-
-    def members(self) -> Ints:
-        """The sets as rows of a matrix, -1 if a set has no more budgets; as of the last call of `column`."""
-        if len(self._members) != len(self.sets):
-            width = max(map(len, self.sets))
-            self._members = np.array([[*mine, *[-1] * (width - len(mine))] for mine in self.sets], np.int64)
-        return self._members
-
-    def of(self, namespace: str, labels: Labels) -> tuple[int, ...]:
-        """The numbers of the budgets that cover such a pod."""
-        if self._by_namespace is None:
-            self._by_namespace = defaultdict(list)
-            for number, budget in enumerate(self._budgets):
-                if budget is not None:
-                    self._by_namespace[budget.namespace].append((number, budget))
-        budgets = self._by_namespace.get(namespace, ())
-        return tuple(number for number, budget in budgets if budget.covers(labels, strict=self._strict))
-
-    def _set_of(self, identity: Identity) -> int:
-        mine = self.of(identity.namespace, identity.labels)
-        known = self._set_ids.setdefault(mine, len(self.sets))
-        if known == len(self.sets):
-            self.sets.append(mine)
-        return known
-
-
-class DisruptionBudgets(Columns):
-    """All budgets by row, and which of them cover a pod.
-
-    Columns by row: `_allowed` disruptions as the status says, `_granted` those that the API server would grant now,
-    whether some pods are `_disrupted` already, and whether it is `_lenient` with pods that are not ready.
+    What covers an identity is a row of `_sets`, which a pod without labels has only to the API server.
     """
 
-    _allowed = array(np.int64)
-    _granted = array(np.int64)
-    _disrupted = array(np.bool_)
-    _lenient = array(np.bool_)
-    _budgets: list[Budget | None] = listed(None)
+    _by_namespace: dict[str, dict[str, int]] | None
 
     def __init__(self, pods: Pods) -> None:
-        super().__init__()
         self._pods = pods
-        self._index: dict[str, int] = {}
-        self._coverage = {strict: _Coverage(pods.identities, self._budgets, strict=strict) for strict in (False, True)}
+        self._budgets: dict[str, Budget] = {}
+        self._look_again()
 
     def __len__(self) -> int:
-        return len(self._index)
+        return len(self._budgets)
 
     def put(self, budget: PodDisruptionBudget) -> None:
-        """Add or update a budget. A change of numbers alone costs nothing. Raises ClusterError for what is no int32."""
-        key = key_of(budget)
-        row = self._index.get(key)
-        before = self._budgets[row] if row is not None else None
-        after = _as_budget(budget)
-        if row is None:
-            row = self._index[key] = self.new_row()
-        self._budgets[row] = after
-        self._allowed[row] = after.allowed
-        self._granted[row] = 0 if after.stale else after.allowed
-        self._disrupted[row] = bool(after.disrupted)
-        self._lenient[row] = after.lenient
+        """Add or update a budget. A change of numbers alone costs little. Raises ClusterError for what is no int32."""
+        key, after = key_of(budget), _as_budget(budget)
+        before = self._budgets.get(key)
+        self._budgets[key] = after
+        self._columns.clear()
         if before is None or before.selector != after.selector:
             self._look_again()
 
     def remove(self, key: str) -> None:
         """Forget the budget `namespace/name`."""
-        row = self._index.pop(key, None)
-        if row is not None:
-            self.free(row)
+        if self._budgets.pop(key, None) is not None:
             self._look_again()
 
-    def covering(self, namespace: str, labels: Labels) -> list[str]:
-        """The budgets, `namespace/name`, in which the Eviction API counts a pod with these labels."""
-        budgets = (self._budgets[number] for number in self._coverage[True].of(namespace, labels))
-        return [f"{budget.namespace}/{budget.name}" for budget in budgets if budget is not None]
+    def covering(self, namespace: str, labels: Labels) -> dict[str, int]:
+        """The budgets, `namespace/name`, that cover such a pod to the Eviction API, each with its number."""
+        if self._by_namespace is None:
+            self._by_namespace = {}
+            for number, (key, budget) in enumerate(self._budgets.items()):
+                self._by_namespace.setdefault(budget.namespace, {})[key] = number
+        known = self._by_namespace.get(namespace, {})
+        return {key: number for key, number in known.items() if self._budgets[key].selects(labels)}
 
     def of(self, row: int, *, strict: bool) -> list[Budget]:
         """The budgets that the pod in this row uses when it goes."""
-        coverage = self._coverage[strict]
-        which = int(self._sets(np.array([row]), strict=strict)[0])  # may make the sets again
-        budgets = [budget for number in coverage.sets[which] if (budget := self._budgets[number])]
-        return [budget for budget in budgets if self._pods.names[row] not in budget.disrupted]
+        budgets = list(self._budgets.values())
+        return [budgets[number] for number in self._uses(np.array([row]), strict=strict)[1].tolist()]
 
     def unguarded(self, rows: Rows) -> Mask:
         """Which of the pods the Eviction API lets go without a look at what budgets have left (`canIgnorePDB`).
@@ -187,9 +131,8 @@ class DisruptionBudgets(Columns):
         Those that are still starting, and those that are not ready, if the one budget that covers them is lenient.
         """
         health = self._pods.health.take(rows)
-        sets = self._coverage[True].column()  # may make the members again
-        members = self._coverage[True].members()
-        lenient = np.append(self._lenient[: self.rows], False)[members].any(axis=1)
+        sets, members = self._coverage.column(), self._members()
+        lenient = np.append(self._column("lenient") > 0, False)[members].any(axis=1)
         spares = lenient & (np.count_nonzero(members >= 0, axis=1) == 1)
         result: Mask = health == STARTING
         if spares.any():
@@ -204,13 +147,13 @@ class DisruptionBudgets(Columns):
         no pod go that more than one budget covers, whatever they have left.
         """
         exhausted = several = rows[:0]
-        if evicts and self._index:
+        if evicts and self._budgets:
             rows = rows[~self.unguarded(rows)]
-            crowded = np.count_nonzero(self._coverage[True].members() >= 0, axis=1) > 1
-            several = rows[crowded[self._sets(rows, strict=True)]]
-        if strict and self._index:
+            sets = self._sets(rows, strict=True)
+            several = rows[np.count_nonzero(self._members()[sets] >= 0, axis=1) > 1]
+        if strict and self._budgets:
             positions, numbers = self._uses(rows, strict=True)
-            exhausted = rows[positions[self._left(strict=True)[numbers] <= 0]]
+            exhausted = rows[positions[self._column("granted")[numbers] <= 0]]
         return exhausted, several
 
     def violating(self, rows: Rows, victims: Mask, *, strict: bool, evicts: bool, from_end: bool = False) -> Mask:
@@ -222,7 +165,7 @@ class DisruptionBudgets(Columns):
         violate nothing.
         """
         result = np.zeros(rows.shape, np.bool_)
-        if not self._index:
+        if not self._budgets:
             return result
         places = np.flatnonzero(victims)
         groups = places % max(1, rows.shape[1])
@@ -236,28 +179,27 @@ class DisruptionBudgets(Columns):
     ) -> Mask:
         """Which of the pods in these rows go beyond a budget, counted pod by pod within each group, as `violating`."""
         result = np.zeros(len(rows), np.bool_)
-        if not self._index:
+        if not self._budgets:
             return result
         strict = strict or evicts  # the Eviction API counts what it would grant now, whatever the policy says
-        covered: Mask = self._coverage[strict].column() != 0
-        places = np.flatnonzero(covered.take(self._pods.identity.take(rows)))
+        places = np.flatnonzero(self._coverage.column().take(self._pods.identity.take(rows)))
         if evicts:
             places = places[~self.unguarded(rows[places])]
         positions, numbers = self._uses(rows[places], strict=strict)
-        users, left = places[positions], self._left(strict=strict)[numbers]
+        users, left = places[positions], self._column("granted" if strict else "allowed")[numbers]
         result[users[left <= 0]] = True
         users, numbers, left = (column[left > 0] for column in (users, numbers, left))
-        rank = _rank_in_group(groups[users].astype(np.intp) * self.rows + numbers, from_end=from_end)
+        rank = _rank_in_group(groups[users].astype(np.intp) * len(self) + numbers, from_end=from_end)
         result[users[rank >= left]] = True
         return result
 
     def spent_by(self, gone: Rows, rows: Rows, *, evicts: bool) -> Mask:
         """Which of the pods in `rows` no strict budget lets go any more once those in the rows `gone` went."""
         result = np.zeros(len(rows), np.bool_)
-        if not self._index or not len(gone) or not len(rows):
+        if not self._budgets or not len(gone) or not len(rows):
             return result
         _, used = self._uses(gone[~self.unguarded(gone)] if evicts else gone, strict=True)
-        left = self._left(strict=True) - np.bincount(used, minlength=self.rows)
+        left = self._column("granted") - np.bincount(used, minlength=len(self))
         positions, numbers = self._uses(rows, strict=True)
         result[positions[left[numbers] <= 0]] = True
         if evicts:
@@ -265,36 +207,52 @@ class DisruptionBudgets(Columns):
         return result
 
     def _look_again(self) -> None:
-        for coverage in self._coverage.values():
-            coverage.forget()
+        """A budget came, went, or selects other pods: what covers an identity is worked out when it is asked for."""
+        self._columns: dict[str, Ints] = {}
+        self._set_of: dict[tuple[int, ...], int] = {(): 0}
+        self._matrix: Ints = np.full((1, 0), -1, np.int64)
+        self._by_namespace = None
+
+        def set_of(identity: Identity) -> int:
+            mine = tuple(self.covering(identity.namespace, identity.labels).values())
+            return self._set_of.setdefault(mine, len(self._set_of))
+
+        self._coverage = Table(self._pods.identities, np.int32, set_of)
+        self._labelled = Table(self._pods.identities, np.bool_, lambda identity: bool(identity.labels))
+
+    def _column(self, field: str) -> Ints:
+        """A number or a truth of every budget."""
+        if field not in self._columns:
+            self._columns[field] = np.array([getattr(row, field) for row in self._budgets.values()], np.int64)
+        return self._columns[field]
+
+    def _members(self) -> Ints:
+        """The sets as rows of a matrix, -1 if a set has no more budgets; as of the last look at the coverage."""
+        if len(self._matrix) != len(self._set_of):
+            width = max(map(len, self._set_of))
+            rows = [[*mine, *[-1] * (width - len(mine))] for mine in self._set_of]
+            self._matrix = np.array(rows, np.int64).reshape(len(rows), width)
+        return self._matrix
 
     def _sets(self, rows: Rows, *, strict: bool) -> NDArray[np.int32]:
-        """The pods' places in the coverage's sets; 0 is the empty one."""
-        sets: NDArray[np.int32] = self._coverage[strict].column().take(self._pods.identity.take(rows))
-        if strict:
-            sets[self._pods.terminating.take(rows)] = 0
-        return sets
-
-    def _left(self, *, strict: bool) -> Ints:
-        """How many more pods each budget lets go."""
-        return (self._granted if strict else self._allowed)[: self.rows]
+        """The pods' places in the sets; 0 is the empty one."""
+        identities = self._pods.identity.take(rows)
+        sets: NDArray[np.int32] = self._coverage.column().take(identities)
+        uses = ~self._pods.terminating.take(rows) if strict else self._labelled.column().take(identities)
+        return sets * uses
 
     def _uses(self, rows: Rows, *, strict: bool) -> tuple[Rows, Ints]:
         """Every (position in `rows`, number of a budget) in which the pod would use the budget, by position."""
-        sets, members = self._sets(rows, strict=strict), self._coverage[strict].members()
-        positions = [np.flatnonzero((member >= 0)[sets]) for member in members.T]
-        at = np.concatenate([*positions, rows[:0]])
-        which = np.concatenate(
-            [*(member[sets[using]] for member, using in zip(members.T, positions, strict=True)), rows[:0]]
-        )
-        if len(positions) > 1:
-            order = np.argsort(at, kind="stable")
-            at, which = at[order], which[order]
-        keep = np.ones(len(at), np.bool_)  # without those that `status.disruptedPods` names
-        for number in np.flatnonzero(self._disrupted).tolist():
-            if (budget := self._budgets[number]) is not None:
-                gone = self._pods.rows_of((budget.namespace, name) for name in budget.disrupted)
-                keep &= ~((which == number) & np.isin(rows[at], gone))
+        sets = self._sets(rows, strict=strict)
+        some = np.flatnonzero(sets)
+        numbers = self._members()[sets[some]]
+        at, place = np.nonzero(numbers >= 0)
+        which, at = numbers[at, place], some[at]
+        keep = np.ones(len(at), np.bool_) if strict else self._column("is_plain")[which] > 0
+        for number in np.flatnonzero(self._column("is_used")).tolist():
+            budget = [*self._budgets.values()][number]
+            gone = self._pods.rows_of((budget.namespace, name) for name in budget.disrupted)
+            keep &= ~((which == number) & np.isin(rows[at], gone))
         return at[keep], which[keep]
 
 

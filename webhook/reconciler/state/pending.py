@@ -90,7 +90,7 @@ class Pending:
 
     def covering(self, pod: Pod) -> list[str]:
         """The budgets that cover the pod."""
-        return self._snapshot.budgets.covering(pod.metadata.namespace, pod.metadata.labels or {})
+        return list(self._snapshot.budgets.covering(pod.metadata.namespace, pod.metadata.labels or {}))
 
     def spending(self, budget: str) -> AbstractSet[str]:
         """The pods, by name, that are expected to use a disruption of the budget."""
