@@ -138,7 +138,7 @@ class Decision:
         """How soon each of these pods goes, among those of its node: the larger the sooner."""
         pods = self._fresh.pods
         nodes = np.unique(pods.node[rows]).astype(np.intp)
-        slots, _ = self._potential.slots_of(nodes)
+        slots = self._potential.slots_of(nodes)
         place = np.zeros(pods.rows)
         place[slots] = np.arange(slots.shape[1])
         return place[rows]

@@ -18,7 +18,7 @@ from webhook.kube.objects.meta import LabelSelector, key_of
 from webhook.kube.objects.pod import PodDisruptionBudget
 from webhook.kube.selectors import Labels, Matcher, SelectorError, label_matcher, nothing
 from webhook.preemption.snapshot.amounts import int32
-from webhook.preemption.snapshot.columns import Ints, Mask, Rows, Table
+from webhook.preemption.snapshot.columns import Ints, Mask, Rows, Table, ranked
 from webhook.preemption.snapshot.pod_view import STARTING, UNREADY, Identity
 from webhook.preemption.snapshot.pods import Pods
 
@@ -156,10 +156,10 @@ class DisruptionBudgets:
             exhausted = rows[positions[self._column("granted")[numbers] <= 0]]
         return exhausted, several
 
-    def violating(self, rows: Rows, victims: Mask, *, strict: bool, evicts: bool, from_end: bool = False) -> Mask:
-        """Which of the `victims` go beyond a budget, counted node by node and pod by pod.
+    def violating(self, rows: Rows, *, strict: bool, evicts: bool, from_end: bool = False) -> Mask:
+        """Which of the pods in these rows, 0 for none, go beyond a budget, counted node by node and pod by pod.
 
-        `rows` has a column a node, its pods in order of importance; the answer has its shape. Kubernetes counts from
+        Along the last axis are the nodes, their pods in order of importance along the others. Kubernetes counts from
         the most important pod (`filterPodsWithPDBViolation`); counting from the least important one, `from_end`, gives
         the budget to those who should go first. If pods go by the Eviction API (`evicts`), those it lets go anyway
         violate nothing.
@@ -167,8 +167,8 @@ class DisruptionBudgets:
         result = np.zeros(rows.shape, np.bool_)
         if not self._budgets:
             return result
-        places = np.flatnonzero(victims)
-        groups = places % max(1, rows.shape[1])
+        places = np.flatnonzero(rows)
+        groups = places % max(1, rows.shape[-1])
         result.ravel()[places] = self.violating_by(
             rows.take(places), groups, strict=strict, evicts=evicts, from_end=from_end
         )
@@ -189,8 +189,8 @@ class DisruptionBudgets:
         users, left = places[positions], self._column("granted" if strict else "allowed")[numbers]
         result[users[left <= 0]] = True
         users, numbers, left = (column[left > 0] for column in (users, numbers, left))
-        rank = _rank_in_group(groups[users].astype(np.intp) * len(self) + numbers, from_end=from_end)
-        result[users[rank >= left]] = True
+        rank, _, size = ranked(groups[users].astype(np.intp) * len(self) + numbers)
+        result[users[(size - 1 - rank if from_end else rank) >= left]] = True
         return result
 
     def spent_by(self, gone: Rows, rows: Rows, *, evicts: bool) -> Mask:
@@ -254,20 +254,3 @@ class DisruptionBudgets:
             gone = self._pods.rows_of((budget.namespace, name) for name in budget.disrupted)
             keep &= ~((which == number) & np.isin(rows[at], gone))
         return at[keep], which[keep]
-
-
-def _rank_in_group(group: Ints, *, from_end: bool) -> Ints:
-    """How many of the same group come before (or after) each one."""
-    bits = len(group).bit_length()
-    keyed = np.sort((group << bits) | np.arange(len(group)))
-    order, ordered = keyed & ((1 << bits) - 1), keyed >> bits
-    first = np.ones(len(group), np.bool_)
-    first[1:] = ordered[1:] != ordered[:-1]
-    starts = np.flatnonzero(first)
-    sizes = np.diff(np.append(starts, len(group)))
-    within = np.arange(len(group)) - np.repeat(starts, sizes)
-    if from_end:
-        within = np.repeat(sizes, sizes) - 1 - within
-    rank = np.empty(len(group), np.int64)
-    rank[order] = within
-    return rank

@@ -37,6 +37,20 @@ def take_out(table: dict[K, Any], key: K, member: Any) -> None:
         del table[key]
 
 
+def ranked(keys: Ints) -> tuple[Ints, Rows, Ints]:
+    """How many equal keys are before each one, the place of the first of them, and how many there are."""
+    bits = len(keys).bit_length()
+    sorted_ = np.sort((keys << bits) | np.arange(len(keys)))
+    order, ordered = sorted_ & ((1 << bits) - 1), sorted_ >> bits
+    starts = np.flatnonzero(np.diff(ordered, prepend=-1))
+    sizes = np.diff(np.append(starts, len(keys)))
+    answers = np.empty((3, len(keys)), np.int64)
+    answers[0, order] = np.arange(len(keys)) - np.repeat(starts, sizes)
+    answers[1, order] = np.repeat(order[starts], sizes)
+    answers[2, order] = np.repeat(sizes, sizes)
+    return answers[0], answers[1], answers[2]
+
+
 class _Column(NamedTuple):
     kind: type[np.generic] | None
     absent: Any

@@ -26,24 +26,16 @@ class SlotOrder:
     def __init__(self, pods: Pods) -> None:
         self._pods = pods
         self._slots: NDArray[np.int32] = np.zeros((0, 0), np.int32)
-        self._leaders: NDArray[np.int16] = np.zeros((0, 0), np.int16)
         self._made = np.zeros(0, np.int64)
         """By node row the count of changes at which its pods were put in order, -1 for never."""
         self._outside: dict[int, Ints] = {}
 
-    def slots_of(
-        self,
-        nodes: Rows,
-        keys: Keys,
-        outside: Sequence[Ints] = (),
-        together: NDArray[np.int32] | None = None,
-    ) -> NDArray[np.int32]:
+    def slots_of(self, nodes: Rows, keys: Keys, outside: Sequence[Ints] = ()) -> NDArray[np.int32]:
         """The pods of the nodes, one row a node, in the order of `keys`; equal ones by importance.
 
         As wide as the fullest of them, 0 for no more pods. Each of the `outside` is a number by pod row that the keys
         look at beside the pod, and nobody changes any more: where it is another one than last time, the node is put in
-        order again. `together` says by pod row which pods go together (`leaders_of`), 0 for none; where it changes, the
-        pod does, or one of the numbers `outside`.
+        order again.
         """
         pods = self._pods
         plain = pods.slots_of(nodes)
@@ -58,22 +50,13 @@ class SlotOrder:
             rows = np.take_along_axis(rows, np.lexsort((*reversed(columns),), axis=-1), axis=-1)
             self._slots[stale] = rows
             self._made[stale] = changes[stale]
-            if together is not None:
-                self._leaders[stale] = first_of_each(together[rows])
         return self._slots[nodes, : plain.shape[1]]
-
-    def leaders_of(self, nodes: Rows, width: int) -> NDArray[np.int16]:
-        """For each of the first slots of these nodes the place of the first pod that goes together with the one there.
-
-        Nodes and `width` are those of the last call of `slots_of`.
-        """
-        return self._leaders[nodes, :width]
 
     def _fit(self, shape: tuple[int, ...]) -> None:
         if self._slots.shape == shape:
             return
         more = [(0, now - before) for now, before in zip(shape, self._slots.shape, strict=True)]
-        self._slots, self._leaders = np.pad(self._slots, more), np.pad(self._leaders, more)
+        self._slots = np.pad(self._slots, more)
         self._made = np.pad(self._made, more[:1], constant_values=-1)
 
     def _compare(self, number: int, values: Ints) -> None:
@@ -85,15 +68,3 @@ class SlotOrder:
         node = node[node >= 0]
         self._made[node[node < len(self._made)]] = -1
         self._outside[number] = values
-
-
-def first_of_each(groups: NDArray[np.int32]) -> Rows:
-    """For each entry of a row the place of the first equal one in that row; of an entry that is 0 its own place."""
-    order = np.argsort(groups, axis=1, kind="stable")
-    ordered = np.take_along_axis(groups, order, axis=1)
-    again = np.zeros(groups.shape, np.bool_)
-    again[:, 1:] = (ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] != 0)
-    first = np.maximum.accumulate(np.where(again, 0, np.arange(groups.shape[1])), axis=1)
-    places = np.zeros(groups.shape, np.intp)
-    np.put_along_axis(places, order, np.take_along_axis(order, first, axis=1), axis=1)
-    return places

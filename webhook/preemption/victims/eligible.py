@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from enum import IntEnum
 from typing import Any, NamedTuple
 
@@ -14,7 +15,6 @@ from webhook.preemption.snapshot.columns import Floats, Ints, Mask, Rows, Table
 from webhook.preemption.snapshot.pod_groups import group_of
 from webhook.preemption.snapshot.pod_info import PodInfo
 from webhook.preemption.snapshot.pod_view import Identity, Profile
-from webhook.preemption.snapshot.slot_orders import first_of_each
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.preemption.victims.costs import VictimCosts, victim_costs
 from webhook.preemption.victims.rules import (
@@ -98,18 +98,17 @@ class PotentialVictims(NamedTuple):
         if self.units is not None:
             _apply(self.code, self.units.kept_by(self.code == Exclusion.BUDGET), Exclusion.GROUP)
 
-    def slots_of(self, nodes: Rows, others: Rows | None = None) -> tuple[NDArray[Any], NDArray[Any] | None]:
+    def slots_of(self, nodes: Rows, others: Rows | None = None) -> NDArray[Any]:
         """The pods of the nodes, one row a node, in the order in which they are put back; 0 for no more pods.
 
         That is by priority, then groups that go whole before single pods, larger groups first, and after single pods
-        those that their groups can spare, the lowest index first; then the costliest first, then by importance. The
-        second array says for each the place of the first one of its group; None if all go by themselves. `others`,
-        a row a node, are pods of other nodes that are put back with them.
+        those that their groups can spare, the lowest index first; then the costliest first, then by importance.
+        `others`, a row a node, are pods of other nodes that are put back with them.
         """
         snapshot, units, costs = self.snapshot, self.units, self.costs
         across = others is not None and others.size > 0
         if units is None and costs is None and not across:
-            return snapshot.pods.slots_of(nodes), None
+            return snapshot.pods.slots_of(nodes)
         pods = snapshot.pods
         first = pods.priority.astype(np.int64) if units is None else units.importance(pods.member_index)
 
@@ -120,15 +119,13 @@ class PotentialVictims(NamedTuple):
             rows = np.concatenate([pods.slots_of(nodes), others], axis=1)
             first[0] = -(2**62)  # no pod is the least important one
             columns = [*(-key for key in keys(rows)), pods.start[rows]]
-            rows = np.take_along_axis(rows, np.lexsort((*reversed(columns),), axis=-1), axis=-1)
-            return rows, None if units is None else first_of_each(units.group[rows])
-        outside = costs.outside if costs is not None else ()
-        known = (costs.cost, costs.grace_period) if costs is not None else ()
-        if units is None:
-            return snapshot.slot_order(known).slots_of(nodes, keys, outside), None
-        order = snapshot.slot_order((units.by_policy, *known))
-        slots = order.slots_of(nodes, keys, (first, *outside), units.group)
-        return slots, order.leaders_of(nodes, slots.shape[1])
+            return np.take_along_axis(rows, np.lexsort((*reversed(columns),), axis=-1), axis=-1)
+        known: list[Hashable] = [] if units is None else [units.by_policy]
+        outside = [] if units is None else [first]
+        if costs is not None:
+            known += [costs.cost, costs.grace_period]
+            outside += costs.outside
+        return snapshot.slot_order(tuple(known)).slots_of(nodes, keys, outside)
 
     def excluded(self, row: int) -> ExcludedPod | None:
         """Why the pod in this row may not go, by its code, with the numbers of now; None if it may."""

@@ -5,8 +5,7 @@ budget first and then the others, most important first, each staying if the pree
 columns of matrices whose k-th row holds the k-th pod of every node, so one step handles a pod of every node.
 Nodes with many pods are handled apart from those with few, so that a few full ones do not make all rows long.
 
-Pods of one node that go together are one step: the place of the first of them, the *leader*, stands for all, and the
-others are its *followers*.
+Pods of one node that go together are one step, that of the first of them; the others are in further *layers* there.
 
 Across nodes (D15) the pods on others that stand in the preemptor's way are put back with those of the node. What that
 finds is not always the cheapest set, so small ones are tried as well.
@@ -19,6 +18,7 @@ from itertools import combinations, islice
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from webhook.preemption.filters.counters import Counter, MeterRoom
 from webhook.preemption.filters.devices import DeviceFilter
@@ -62,7 +62,7 @@ class _Room:
     """
 
     def __init__(self, state: PreFilterState, meters: list[Meter], pods: PodsOfNodes) -> None:
-        gone, self._rooms = pods.in_steps(), list[MeterRoom]()
+        gone, self._rooms = np.moveaxis(pods.rows, 1, 0), list[MeterRoom]()
         here = gone * (state.snapshot.pods.node[gone] == pods.nodes) if pods.across else gone
         for meter in meters:
             if pods.across and isinstance(meter, Counter) and meter.reach is not None:
@@ -112,7 +112,7 @@ def find_victims(state: PreFilterState, victims: PotentialVictims, nodes: Rows, 
     parts = [_NO_VICTIMS]
     for here in (groups == group for group in np.flatnonzero(np.bincount(groups))):
         parts.append(_victims_on(state, victims, meters, _pods_of(victims, nodes[here], elsewhere[here])))  # noqa: PERF401
-    if across and (pods := _pods_of(victims, nodes[:_MOST_NODES], elsewhere[:_MOST_NODES])).may_go.any():
+    if across and (pods := _pods_of(victims, nodes[:_MOST_NODES], elsewhere[:_MOST_NODES])).rows.any():
         parts.append(_small_sets(state, meters, pods))
     on, rows, violating, of = map(np.concatenate, zip(*parts, strict=True))
     candidates = Candidates.on_nodes(state.snapshot, on, rows, violating, units=victims.units, of=of)
@@ -120,11 +120,11 @@ def find_victims(state: PreFilterState, victims: PotentialVictims, nodes: Rows, 
 
 
 def _pods_of(victims: PotentialVictims, nodes: Rows, elsewhere: Rows) -> PodsOfNodes:
-    """The pods of these nodes, and those `elsewhere` that stand in the way there."""
-    slots, leaders = victims.slots_of(nodes, elsewhere)
-    rows = np.ascontiguousarray(slots.T, np.intp)
-    pods = PodsOfNodes(nodes, rows, (victims.code == Exclusion.NONE).take(rows), across=bool(elsewhere.size))
-    return pods if leaders is None or victims.units is None else pods.in_units(leaders, victims.units)
+    """The pods of these nodes that may go, and those `elsewhere` that stand in the way there."""
+    rows = np.ascontiguousarray(victims.slots_of(nodes, elsewhere).T, np.intp)
+    rows[victims.code.take(rows) != Exclusion.NONE] = 0
+    pods = PodsOfNodes(nodes, rows[:, None], across=bool(elsewhere.size))
+    return pods if victims.units is None else pods.in_units(victims.units)
 
 
 def fits_without(state: PreFilterState, leaving: Mask, nodes: Rows) -> Mask:
@@ -132,11 +132,12 @@ def fits_without(state: PreFilterState, leaving: Mask, nodes: Rows) -> Mask:
     failures = run_filters(state)
     fits = np.isin(nodes, failures.fits)
     rows = np.ascontiguousarray(state.snapshot.pods.slots_of(nodes).T, np.intp)
+    rows[~leaving[rows]] = 0
     may_help = fits | np.isin(nodes, nodes_where_preemption_might_help(failures))
-    here = np.flatnonzero(leaving[rows].any(axis=0) & may_help)
+    here = np.flatnonzero(rows.any(axis=0) & may_help)
     if len(here):
-        rows = rows.take(here, axis=1)
-        fits[here] = _Room(state, _meters(state, nodes), PodsOfNodes(nodes[here], rows, leaving[rows])).fits_beside()
+        pods = PodsOfNodes(nodes[here], rows[:, None, here])
+        fits[here] = _Room(state, _meters(state, nodes), pods).fits_beside()
     return fits
 
 
@@ -158,7 +159,7 @@ def _victims_on(state: PreFilterState, victims: PotentialVictims, meters: list[M
     rules, make_room = victims.rules, partial(_Room, state, meters)
     beyond = partial(state.snapshot.budgets.violating, strict=rules.strict_budgets, evicts=rules.evicts)
     # Take away all that may go; only nodes on which the preemptor then fits are left
-    some = pods.may_go.any(axis=0)
+    some = pods.units.any(axis=0)
     if not some.any():
         return _NO_VICTIMS
     if not some.all():
@@ -169,33 +170,29 @@ def _victims_on(state: PreFilterState, victims: PotentialVictims, meters: list[M
         pods = pods.only(np.flatnonzero(fits))
         room = make_room(pods)
     # Put back whom it fits beside; a strict budget belongs to the least important of its pods
-    violating = beyond(pods.rows, pods.may_go, from_end=rules.strict_budgets)
+    violating = beyond(pods.rows, from_end=rules.strict_budgets)
     evicted = _put_back(room, pods, violating, victims.leaving)
-    if rules.strict_budgets and (violating & evicted).any():
+    if rules.strict_budgets and (violating & evicted[:, None]).any():
         # Where that does not make the room it belongs to the most important, as kube-scheduler counts
-        over = np.flatnonzero(beyond(pods.rows, evicted).any(axis=0))
+        over = np.flatnonzero(beyond(pods.of(evicted)).any(axis=(0, 1)))
         there = pods.only(over)
-        evicted[:, over] = _put_back(make_room(there), there, beyond(there.rows, there.may_go), victims.leaving)
+        evicted[:, over] = _put_back(make_room(there), there, beyond(there.rows), victims.leaving)
         # Where that does not either, the node is no candidate
-        evicted[:, over[beyond(there.rows, evicted[:, over]).any(axis=0)]] = False
-    column, step = np.nonzero(evicted.T)
-    counts = violating.any() and not rules.strict_budgets
-    return _Victims(
-        pods.nodes[column],
-        pods.rows[step, column],
-        violating[step, column] if counts else np.zeros(len(column), np.bool_),
-        pods.nodes[column],
-    )
+        evicted[:, over[beyond(there.of(evicted[:, over])).any(axis=(0, 1))]] = False
+    column, step, layer = np.nonzero(np.moveaxis((pods.rows > 0) & evicted[:, None], 2, 0))
+    nodes, counts = pods.nodes[column], violating.any() and not rules.strict_budgets
+    beyond_budget = violating[step, layer, column] if counts else np.zeros(len(column), np.bool_)
+    return _Victims(nodes, pods.rows[step, layer, column], beyond_budget, nodes)
 
 
 def _small_sets(state: PreFilterState, meters: list[Meter], pods: PodsOfNodes) -> _Victims:
     """Small sets of units on these nodes that make the room, as far as the meters tell."""
-    leads, room = pods.of_units(pods.may_go), _Room(state, meters, pods)
+    room = _Room(state, meters, pods)
     # 1. Who has to go in any case: beside whom it does not fit even if everybody else goes
     fits = room.fits_beside()
-    forced = np.stack([fits & ~room.fits_beside(step, fits) for step in range(len(pods.rows))]) & leads
+    forced = np.stack([fits & ~room.fits_beside(step, fits) for step in range(len(pods.rows))]) & pods.units
     # 2. A few more, the small sets first, and the least important units
-    free = [np.flatnonzero(column)[::-1].tolist() for column in (leads & ~forced).T]
+    free = [np.flatnonzero(column)[::-1].tolist() for column in (pods.units & ~forced).T]
     each = (
         (at, some) for size in range(_SMALL + 1) for at in range(len(free)) for some in combinations(free[at], size)
     )
@@ -206,31 +203,30 @@ def _small_sets(state: PreFilterState, meters: list[Meter], pods: PodsOfNodes) -
         going[some, number] = True
     # 3. Those of them that are enough
     sets = pods.only(columns)
-    going = sets.members(going) & sets.may_go
-    enough = _Room(state, meters, sets._replace(may_go=going)).fits_beside()
-    of, step = np.nonzero((going & enough).T)
-    at, nobody = columns[of], np.zeros(len(of), np.bool_)
-    return _Victims(pods.nodes[at], pods.rows[step, at], nobody, state.snapshot.nodes.rows + of)
+    sets = sets._replace(rows=sets.of(going))
+    enough = _Room(state, meters, sets).fits_beside()
+    of, step, layer = np.nonzero(np.moveaxis((sets.rows > 0) & enough, 2, 0))
+    rows, nobody = sets.rows[step, layer, of], np.zeros(len(of), np.bool_)
+    return _Victims(sets.nodes[of], rows, nobody, state.snapshot.nodes.rows + of)
 
 
 def _put_back(room: _Room, pods: PodsOfNodes, violating: Mask, leaving: Mask | None) -> Mask:
-    """Put the pods back, those beyond a budget first, those that go anyway last; returns which of them have to go."""
-    may_go, violating = pods.of_units(pods.may_go), pods.of_units(violating)
-    kept = np.zeros(may_go.shape, np.bool_)
-    turn = (~violating).view(np.int8)
+    """Put the units back, those beyond a budget first, those that go anyway last; returns which of them have to go."""
+    units, kept = pods.units, np.zeros(pods.units.shape, np.bool_)
+    turn: NDArray[np.int8] = np.where(violating.any(axis=1), 0, 1).astype(np.int8)
     if leaving is not None:
-        turn[leaving[pods.rows]] = 2
+        turn[leaving[pods.rows[:, 0]]] = 2
     if pods.core is not None:
         turn = np.maximum(turn, np.take_along_axis(turn, pods.core, axis=0))
-    columns = np.arange(may_go.shape[1])
+    columns = np.arange(units.shape[1])
     for number in range(turn.min(initial=2), turn.max(initial=0) + 1):
-        phase = may_go & (turn == number)
+        phase = units & (turn == number)
         for step in np.flatnonzero(phase.any(axis=1)).tolist():
             back = phase[step]
             if pods.core is not None:  # whom a group can spare stays only if the rest of it does
                 back = back & ((pods.core[step] == step) | kept[pods.core[step], columns])
             kept[step] |= room.put_back(step, back) & back
-    return pods.members(may_go & ~kept)
+    return units & ~kept
 
 
 def in_the_way(state: PreFilterState, victims: PotentialVictims, nodes: Rows) -> tuple[Rows, Rows]:

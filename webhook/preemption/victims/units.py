@@ -9,15 +9,14 @@ group's priority. If the others go, these go, too.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from webhook.policy.model.preemption import GroupDisruption
-from webhook.preemption.snapshot.columns import Ints, Mask, Rows
+from webhook.preemption.snapshot.columns import Ints, Mask, Rows, ranked
 from webhook.preemption.snapshot.pod_groups import NO_GROUP, GroupKey
-from webhook.preemption.snapshot.slot_orders import first_of_each
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.preemption.victims.rules import Rules
 
@@ -25,7 +24,6 @@ _WHOLE, _NEVER = 1, 2
 _LARGEST = 2**28 - 1
 _UNSAID = -(2**31) - 1
 """Stands for a group that has no priority of its own: no int32 is as low."""
-_NOBODY: Rows = np.zeros(0, np.intp)
 
 
 class Units(NamedTuple):
@@ -154,86 +152,48 @@ def _spared(snapshot: Snapshot, leaving: Mask | None) -> Rows:
 
 
 class PodsOfNodes(NamedTuple):
-    """The pods of some nodes: one column a node, most important first; `may_go` are the evictable ones.
+    """The pods of some nodes that may go: a unit a step, the most important first, its pods in layers, a column a node.
 
-    `leaders` has for each the step of the pod that stands for its unit; None if every pod stands for itself. `core` is
-    for a pod that its group can spare the place of the unit that is the rest of the group, if that has a pod on the
-    node, else the pod's own place; None if no group has any to spare. `across` says whether some may be on other nodes.
+    `rows` are those of the pods, 0 for no more. `core` is for a pod that its group can spare the step of the unit that
+    is the rest of the group, if that has a pod on the node, else the pod's own step; None if no group has any to spare.
+    `across` says whether some may be on other nodes.
     """
 
     nodes: Rows
     rows: Rows
-    may_go: Mask
-    leaders: Rows | None = None
     core: Rows | None = None
     across: bool = False
 
+    @property
+    def units(self) -> Mask:
+        """Where there is a unit: steps and nodes."""
+        units: Mask = self.rows[:, 0] > 0
+        return units
+
     def only(self, columns: Rows) -> PodsOfNodes:
         """The same of some of the nodes."""
-        leaders, core = (None if part is None else part.take(columns, axis=1) for part in (self.leaders, self.core))
-        rows, may_go = self.rows.take(columns, axis=1), self.may_go.take(columns, axis=1)
-        return PodsOfNodes(self.nodes[columns], rows, may_go, leaders, core, self.across)
+        core = None if self.core is None else self.core.take(columns, axis=1)
+        return PodsOfNodes(self.nodes[columns], self.rows.take(columns, axis=2), core, self.across)
 
-    def in_steps(self) -> Rows:
-        """The pods that may go, those of a unit at the place of its leader: layers of rows of pods, 0 for no more."""
-        rows, (step, column, to) = np.where(self.may_go, self.rows, 0), self.followers()
-        layers = [rows]
-        if len(step):
-            layers = [rows.copy()]
-            layers[0][step, column] = 0
-        while len(step):
-            _, first = np.unique(to * len(self.nodes) + column, return_index=True)
-            layer = np.zeros_like(self.rows)
-            layer[to[first], column[first]] = rows[step[first], column[first]]
-            layers.append(layer)
-            rest = np.ones(len(step), np.bool_)
-            rest[first] = False
-            step, to, column = step[rest], to[rest], column[rest]
-        return np.stack(layers)
+    def of(self, some: Mask) -> Rows:
+        """The pods of these units, 0 for the others."""
+        return np.where(some[:, None], self.rows, 0)
 
-    def followers(self) -> tuple[Rows, Rows, Rows]:
-        """The pods that go with another one of their node: step and column of each, and the step of its leader."""
-        if self.leaders is None:
-            return _NOBODY, _NOBODY, _NOBODY
-        step, column = np.nonzero(~self.leads())
-        return step, column, self.leaders[step, column]
-
-    def of_units(self, some: Mask) -> Mask:
-        """At the places of the leaders, whether some pod of their unit is among these."""
-        step, column, to = self.followers()
-        gathered = some.copy()
-        np.logical_or.at(gathered, (to, column), some[step, column])
-        gathered[step, column] = False
-        return gathered
-
-    def leads(self) -> Mask:
-        """The pods that stand for their unit."""
-        own = np.arange(len(self.rows))[:, None]
-        leads: Mask = np.ones(self.rows.shape, np.bool_) if self.leaders is None else self.leaders == own
-        return leads
-
-    def members(self, leaders: Mask) -> Mask:
-        """The pods whose unit's leader is among these."""
-        return leaders if self.leaders is None else np.take_along_axis(leaders, self.leaders, axis=0)
-
-    def in_units(self, first: NDArray[Any], units: Units) -> PodsOfNodes:
-        """The same with their units; `first` has for each the step of the first one of its group, a row a node.
-
-        If that may not go, the next one of its unit that may leads.
-        """
-        own = np.broadcast_to(np.arange(len(self.rows))[:, None], self.rows.shape)
-        leaders = np.where(self.may_go, first.T, own)
-        again = np.flatnonzero((self.may_go & ~np.take_along_axis(self.may_go, leaders, axis=0)).any(axis=0))
-        if len(again):
-            some = self.may_go[:, again]
-            leaders[:, again] = first_of_each(np.where(some, units.group[self.rows[:, again]], 0).T).T
-        pods = self if (leaders == own).all() else self._replace(leaders=leaders)
-        above = None if units.above is None else np.where(self.may_go, units.above[self.rows], 0)
+    def in_units(self, units: Units) -> PodsOfNodes:
+        """The same, each pod by itself until now, with what goes together at the step of the first pod."""
+        rows = self.rows[:, 0]
+        group, (step, column) = units.group[rows], np.nonzero(units.group[rows])
+        layer, first, _ = ranked(group[step, column].astype(np.int64) * len(self.nodes) + column)
+        layered = np.zeros((len(rows), 1 + layer.max(initial=0), len(self.nodes)), np.intp)
+        layered[:, 0] = rows
+        layered[step, 0, column] = 0
+        layered[step[first], layer, column] = rows[step, column]
+        above = None if units.above is None else units.above[rows]
         if above is None or not above.any():
-            return pods
-        group, core = np.where(self.may_go, units.group[self.rows], 0), own.copy()
-        for step in (1 + np.flatnonzero(above[1:].any(axis=1))).tolist():
-            same = (group[:step] == above[step]) & (above[step] != 0)
+            return self._replace(rows=layered)
+        core = np.repeat(np.arange(len(rows))[:, None], len(self.nodes), axis=1)
+        for at in (1 + np.flatnonzero(above[1:].any(axis=1))).tolist():
+            same = (group[:at] == above[at]) & (above[at] != 0)
             there = np.flatnonzero(same.any(axis=0))
-            core[step, there] = same[:, there].argmax(axis=0)
-        return pods._replace(core=core)
+            core[at, there] = same[:, there].argmax(axis=0)
+        return self._replace(rows=layered, core=core)
