@@ -167,7 +167,7 @@ class DisruptionBudgets:
         result = np.zeros(rows.shape, np.bool_)
         if not self._budgets:
             return result
-        places = np.flatnonzero(rows)
+        places = np.flatnonzero(rows > 0)
         groups = places % max(1, rows.shape[-1])
         result.ravel()[places] = self.violating_by(
             rows.take(places), groups, strict=strict, evicts=evicts, from_end=from_end
@@ -182,7 +182,8 @@ class DisruptionBudgets:
         if not self._budgets:
             return result
         strict = strict or evicts  # the Eviction API counts what it would grant now, whatever the policy says
-        places = np.flatnonzero(self._coverage.column().take(self._pods.identity.take(rows)))
+        covered: Mask = self._coverage.column() != 0
+        places = np.flatnonzero(covered.take(self._pods.identity.take(rows)))
         if evicts:
             places = places[~self.unguarded(rows[places])]
         positions, numbers = self._uses(rows[places], strict=strict)
@@ -244,10 +245,10 @@ class DisruptionBudgets:
     def _uses(self, rows: Rows, *, strict: bool) -> tuple[Rows, Ints]:
         """Every (position in `rows`, number of a budget) in which the pod would use the budget, by position."""
         sets = self._sets(rows, strict=strict)
-        some = np.flatnonzero(sets)
-        numbers = self._members()[sets[some]]
-        at, place = np.nonzero(numbers >= 0)
-        which, at = numbers[at, place], some[at]
+        some, members = np.flatnonzero(sets > 0), self._members()
+        numbers = members[sets[some]].ravel()
+        used = np.flatnonzero(numbers >= 0)
+        at, which = some[used // max(1, members.shape[1])], numbers[used]
         keep = np.ones(len(at), np.bool_) if strict else self._column("is_plain")[which] > 0
         for number in np.flatnonzero(self._column("is_used")).tolist():
             budget = [*self._budgets.values()][number]

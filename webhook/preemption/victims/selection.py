@@ -18,7 +18,6 @@ from itertools import combinations, islice
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from webhook.preemption.filters.counters import Counter, MeterRoom
 from webhook.preemption.filters.devices import DeviceFilter
@@ -179,10 +178,11 @@ def _victims_on(state: PreFilterState, victims: PotentialVictims, meters: list[M
         evicted[:, over] = _put_back(make_room(there), there, beyond(there.rows), victims.leaving)
         # Where that does not either, the node is no candidate
         evicted[:, over[beyond(there.of(evicted[:, over])).any(axis=(0, 1))]] = False
-    column, step, layer = np.nonzero(np.moveaxis((pods.rows > 0) & evicted[:, None], 2, 0))
-    nodes, counts = pods.nodes[column], violating.any() and not rules.strict_budgets
-    beyond_budget = violating[step, layer, column] if counts else np.zeros(len(column), np.bool_)
-    return _Victims(nodes, pods.rows[step, layer, column], beyond_budget, nodes)
+    column, step = np.nonzero(evicted.T)
+    rows, counts = pods.rows[step, :, column], not rules.strict_budgets
+    is_pod = rows > 0
+    nodes = pods.nodes[np.repeat(column, is_pod.sum(axis=1))]
+    return _Victims(nodes, rows[is_pod], (violating[step, :, column] & counts)[is_pod], nodes)
 
 
 def _small_sets(state: PreFilterState, meters: list[Meter], pods: PodsOfNodes) -> _Victims:
@@ -205,15 +205,18 @@ def _small_sets(state: PreFilterState, meters: list[Meter], pods: PodsOfNodes) -
     sets = pods.only(columns)
     sets = sets._replace(rows=sets.of(going))
     enough = _Room(state, meters, sets).fits_beside()
-    of, step, layer = np.nonzero(np.moveaxis((sets.rows > 0) & enough, 2, 0))
-    rows, nobody = sets.rows[step, layer, of], np.zeros(len(of), np.bool_)
-    return _Victims(sets.nodes[of], rows, nobody, state.snapshot.nodes.rows + of)
+    of, step = np.nonzero((sets.units & enough).T)
+    rows = sets.rows[step, :, of]
+    is_pod = rows > 0
+    of, nobody = np.repeat(of, is_pod.sum(axis=1)), np.zeros(np.count_nonzero(is_pod), np.bool_)
+    return _Victims(sets.nodes[of], rows[is_pod], nobody, state.snapshot.nodes.rows + of)
 
 
 def _put_back(room: _Room, pods: PodsOfNodes, violating: Mask, leaving: Mask | None) -> Mask:
     """Put the units back, those beyond a budget first, those that go anyway last; returns which of them have to go."""
-    units, kept = pods.units, np.zeros(pods.units.shape, np.bool_)
-    turn: NDArray[np.int8] = np.where(violating.any(axis=1), 0, 1).astype(np.int8)
+    units = pods.units
+    kept, beyond = np.zeros(units.shape, np.bool_), np.asarray(violating.any(axis=1))
+    turn = (~beyond).view(np.int8)
     if leaving is not None:
         turn[leaving[pods.rows[:, 0]]] = 2
     if pods.core is not None:
