@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from webhook.preemption.filters.counters import Counter, PortUsage
-from webhook.preemption.filters.filtering import Failures, PreFilterState, run_filters, without_pods
+from webhook.preemption.filters.filtering import Failures, PreFilterState, prefilter, run_filters
 from webhook.preemption.ranking import Ranking, Score
 from webhook.preemption.snapshot.columns import Floats, Mask, Rows
 from webhook.preemption.snapshot.device_index import DeviceId
@@ -84,7 +84,7 @@ class Decision:
 
     def fits_without(self, gone: Rows) -> list[str]:
         """Nodes on which the pod would fit were the pods in these rows, all of them on nodes, gone; sorted."""
-        state = without_pods(self._state, gone)
+        state = prefilter(self._fresh, self._state.incoming, gone)
         return self._names(run_filters(state, self._failures.left_out).fits)
 
     @cached_property

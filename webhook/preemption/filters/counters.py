@@ -14,7 +14,6 @@ once pods are gone. These are given by row in layers of steps, with a column a n
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol
@@ -99,13 +98,6 @@ class Counter:
         """Count these pods as nominated to these nodes."""
         self.beside = self.base.copy()
         np.add.at(self.beside, nodes, self.share(rows, nodes))
-
-    def without(self, rows: Rows, nodes: Rows) -> Counter:
-        """The same once these pods are gone from these nodes."""
-        less = copy(self)
-        less.beside = self.beside.copy()
-        np.subtract.at(less.beside, nodes, self.share(rows, nodes))
-        return less
 
     def fails(self, *, nominated: bool) -> Mask:
         """The nodes on which the preemptor does not fit."""

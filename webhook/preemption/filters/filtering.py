@@ -7,7 +7,7 @@ words. If pods of equal or higher priority are nominated to a node, it must fit 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import reduce
 from typing import NamedTuple
 
@@ -133,16 +133,6 @@ def prefilter(snapshot: Snapshot, incoming: PodInfo, without: Rows = NO_PODS) ->
     if len(nominees):
         _nominate(state, nominees)
     return state
-
-
-def without_pods(state: PreFilterState, gone: Rows) -> PreFilterState:
-    """The same preemptor as if the pods in the rows `gone`, which are on nodes, were not there."""
-    if not state.is_local:
-        return prefilter(state.snapshot, state.incoming, gone)
-    nodes = state.snapshot.pods.node[gone].astype(np.intp)
-    used: list[Usage] = [counter.without(gone, nodes) for counter in state.counters]
-    checks = [check._replace(used=used) if check.used else check for check in state.checks]
-    return replace(state, meters=used, checks=checks)
 
 
 def run_filters(state: PreFilterState, left_out: Rows = NO_PODS) -> Failures:

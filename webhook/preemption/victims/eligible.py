@@ -139,10 +139,8 @@ class PotentialVictims(NamedTuple):
             case Exclusion.CRITICAL:
                 rule, text = "system-critical", f"its priority {int(pods.priority[row])} is that of system pods"
             case Exclusion.STATIC:
-                rule, text = (
-                    "static",
-                    "it is a static pod: its kubelet goes on running it, whatever the API server says",
-                )
+                rule = "static"
+                text = "it is a static pod: its kubelet goes on running it, whatever the API server says"
             case Exclusion.PROFILE:
                 rule, text, _ = self.rules.reason(self._profile(row), self.snapshot.classes)
             case Exclusion.PROTECTED:
@@ -313,8 +311,7 @@ def _exclude_units(code: NDArray[np.int8], units: Units, snapshot: Snapshot, inc
         beyond = rows[snapshot.budgets.violating_by(rows, group[rows], strict=True, evicts=rules.evicts)]
         if units.above is not None:
             # What the group can spare may go by itself; the others may not go with it
-            hit = np.bincount(group[beyond], minlength=len(units.sizes)) > 0
-            beyond = np.flatnonzero(hit[units.group] & (code == Exclusion.NONE) & (units.group > 0))
+            beyond = np.flatnonzero(units.groups_of(group[beyond])[units.group] & (code == Exclusion.NONE))
         code[beyond] = Exclusion.GROUP_BUDGET
     members = units.member_of > 0
     _apply(code, units.kept_by(members & (code != Exclusion.NONE)), Exclusion.GROUP)

@@ -69,18 +69,17 @@ class Units(NamedTuple):
 
     def spread(self, marked: Mask) -> Mask:
         """The marked pods, and all members of each group that goes whole with one of them."""
-        hit = np.bincount(self.group[marked], minlength=len(self.sizes)) > 0
-        hit[0] = False
-        spread: Mask = marked | hit[self.member_of]
-        return spread
+        return marked | self.groups_of(self.group[marked])[self.member_of]
 
     def kept_by(self, staying: Mask) -> Mask:
         """The pods that stay because another member of their group is `staying`, which these are."""
-        if not staying.any():
-            return staying
-        kept = np.bincount(self.member_of[staying], minlength=len(self.sizes)) > 0
-        kept[0] = False
-        return kept[self.group] & ~staying
+        return self.groups_of(self.member_of[staying])[self.group] & ~staying
+
+    def groups_of(self, ids: NDArray[np.int32]) -> Mask:
+        """By id of a group, whether it is among these, 0 never."""
+        there = np.bincount(ids, minlength=len(self.sizes)) > 0
+        there[0] = False
+        return there
 
 
 def group_units(snapshot: Snapshot, rules: Rules, leaving: Mask | None = None) -> Units | None:
