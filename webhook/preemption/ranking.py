@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from webhook.kube.instants import rfc3339
-from webhook.preemption.snapshot.columns import Floats, Ints, Mask
+from webhook.preemption.snapshot.columns import Floats, Mask
 from webhook.preemption.victims.candidates import Candidates
-from webhook.preemption.victims.costs import COST_KEYS, CostKey, VictimCosts, VictimSets, ends_in, seconds
+from webhook.preemption.victims.costs import COST_KEYS, CostKey, VictimCosts, ends_in, seconds
 from webhook.preemption.victims.rules import Rules
 
 PRIORITY_OFFSET = 2**31
@@ -42,14 +42,12 @@ class RankedCandidates(NamedTuple):
     rules: Rules
     now: float
     costs: VictimCosts | None = None
-    victims: VictimSets | None = None
-    """Every victim on whatever node by candidate, if there are costs."""
 
     def cost(self, key: CostKey) -> NDArray[Any] | None:
         """What the victims of each candidate cost by this key; None if the policy does not count it."""
-        if self.costs is None or self.victims is None or not key.counts(self.costs.cost):
+        if self.costs is None or not key.counts(self.costs.cost):
             return None
-        return key.total(self.costs, self.victims)
+        return key.total(self.costs, self.candidates, self.now)
 
 
 class RankingKey(NamedTuple):
@@ -93,12 +91,6 @@ def _earliest_start(of: RankedCandidates) -> Floats:
     return earliest
 
 
-def _raised_sum(of: RankedCandidates) -> Ints:
-    candidates = of.candidates
-    sums: Ints = np.add.reduceat(candidates.priority_of(candidates.pods) + PRIORITY_OFFSET, candidates.starts)
-    return sums
-
-
 def sum_of_priorities(score: Score) -> int:
     """The victims' priorities added up as they are, for people: the key raises each of them."""
     total: int = score.values["priority_sum"] - score.values["victims"] * PRIORITY_OFFSET
@@ -120,13 +112,13 @@ RANKING = (
     ),
     RankingKey(
         name="groups",
-        values=lambda of: of.candidates.groups(),
+        values=lambda of: of.candidates.count_of(of.candidates.group) if of.candidates.group.any() else None,
         heading="groups",
         because="fewer groups of pods go for it",
     ),
     RankingKey(
         name="priority_sum",
-        values=_raised_sum,
+        values=lambda of: of.candidates.summed(of.candidates.priority_of(of.candidates.pods) + PRIORITY_OFFSET),
         heading="sum of priorities",
         because="its victims' priorities add up to less",
     ),
@@ -209,8 +201,7 @@ def rank(candidates: Candidates, rules: Rules, now: float, costs: VictimCosts | 
     """Compare the candidates; `now` is in seconds since the epoch, `costs` is what the rules count of the victims."""
     if not len(candidates.nodes):
         return Ranking(candidates, [])
-    victims = VictimSets(candidates.numbers, candidates.pods, len(candidates.nodes), now) if costs else None
-    compared = RankedCandidates(candidates, rules, now, costs, victims)
+    compared = RankedCandidates(candidates, rules, now, costs)
     columns = [(key, key.values(compared)) for key in RANKING]
     return Ranking(candidates, [(key, values) for key, values in columns if values is not None])
 

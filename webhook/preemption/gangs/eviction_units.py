@@ -16,7 +16,7 @@ import numpy as np
 from webhook.preemption.filters.filtering import PreFilterState
 from webhook.preemption.snapshot.columns import Ints, Mask, Rows
 from webhook.preemption.snapshot.snapshot import Snapshot
-from webhook.preemption.victims.costs import VictimSets
+from webhook.preemption.victims.candidates import Candidates
 from webhook.preemption.victims.eligible import Exclusion, PotentialVictims
 
 
@@ -106,8 +106,9 @@ class EvictionUnits(NamedTuple):
         counted = self.victims.costs
         if counted is None:
             return ()
-        sets = VictimSets(np.zeros(len(rows), np.intp), np.asarray(rows, np.intp), 1, self.victims.now)
-        return tuple(float(column[0]) for column in counted.totals(sets))
+        pods, together = np.asarray(rows, np.intp), np.zeros(len(rows), np.intp)
+        set_ = Candidates.on_nodes(self.snapshot, together, pods, together > 0)
+        return tuple(float(column[0]) for column in counted.totals(set_, self.victims.now))
 
     def beyond_budget(self, rows: Rows) -> Mask:
         """Which of the pods go beyond a budget, as the rules count, if all of these go."""

@@ -185,18 +185,21 @@ class Candidates(NamedTuple):
 
     def elsewhere(self) -> Ints:
         """How many of the victims of each candidate are on other nodes; there is at least one candidate."""
-        return np.bincount(self.numbers[~self.here()], minlength=len(self.nodes)).astype(np.int64)
+        return self.summed((~self.here()).astype(np.int64))
 
     def priority_of(self, rows: Rows) -> Ints:
         """The priorities that count for these pods: that of its group for a pod of one that goes whole."""
         return self.snapshot.pods.priority[rows] if self.units is None else self.units.priority[rows]
 
-    def groups(self) -> Ints | None:
-        """How many groups go whole for each candidate; None if none goes for any."""
-        if not self.group.any():
-            return None
-        pairs = np.unique((self.numbers << 32) | self.group)
-        return np.bincount(pairs[pairs & 0xFFFFFFFF > 0] >> 32, minlength=len(self.nodes)).astype(np.int64)
+    def summed(self, values: NDArray[Any]) -> Ints:
+        """The sum of values by victim for each candidate, of which there is at least one."""
+        sums: Ints = np.add.reduceat(values, self.starts)
+        return sums
+
+    def count_of(self, groups: NDArray[Any]) -> Ints:
+        """How many of the groups with these ids, of each victim one or 0, each candidate has."""
+        pairs = np.unique(((self.numbers << 32) | groups)[groups > 0])
+        return np.bincount(pairs >> 32, minlength=len(self.nodes)).astype(np.int64)
 
     def names(self, numbers: Sequence[int] | Rows) -> list[str]:
         """The nodes of the chosen candidates."""

@@ -18,6 +18,7 @@ from webhook.policy.model.victims import EvictionCost
 from webhook.preemption.snapshot.columns import Floats, Ints, Rows
 from webhook.preemption.snapshot.pod_view import HEALTHY, Profile
 from webhook.preemption.snapshot.snapshot import Snapshot
+from webhook.preemption.victims.candidates import Candidates
 from webhook.preemption.victims.rules import Rules
 
 
@@ -77,35 +78,21 @@ class VictimCosts(NamedTuple):
         """How often the workloads of the pods were evicted recently."""
         return np.zeros(rows.shape, np.int64) if self.evicted is None else self.evicted[rows]
 
-    def totals(self, sets: VictimSets) -> list[Ints | Floats]:
-        """What the sets cost, key by key that the policy counts."""
-        return [key.total(self, sets) for key in COST_KEYS if key.counts(self.cost)]
+    def totals(self, candidates: Candidates, now: float) -> list[Ints | Floats]:
+        """What the victims of each candidate cost if they go at `now`, key by key that the policy counts."""
+        return [key.total(self, candidates, now) for key in COST_KEYS if key.counts(self.cost)]
 
 
-class VictimSets(NamedTuple):
-    """Sets of victims, `length` of them, at the time `now` in seconds: of each victim the set `of` it, and its row."""
-
-    of: Rows
-    rows: Rows
-    length: int
-    now: float
-
-    def summed(self, values: Ints | Floats) -> Ints:
-        """By set the sum of values by victim; of int32 and of seconds it is exact."""
-        return np.bincount(self.of, weights=values, minlength=self.length).astype(np.int64)
-
-
-def _group_restarts(costs: VictimCosts, sets: VictimSets) -> Ints:
+def _group_restarts(costs: VictimCosts, candidates: Candidates, _now: float) -> Ints:
     """How many groups lose a member, whether they go whole or not."""
-    group = costs.snapshot.pods.group[sets.rows].astype(np.int64)
-    pairs = np.unique((sets.of[group > 0] << 32) | group[group > 0])
-    return np.bincount(pairs >> 32, minlength=sets.length).astype(np.int64)
+    return candidates.count_of(costs.snapshot.pods.group[candidates.pods])
 
 
-def _last_end(costs: VictimCosts, sets: VictimSets) -> Floats:
-    latest = np.zeros(sets.length)
-    np.maximum.at(latest, sets.of, ends_in(costs.snapshot, sets.rows, costs.grace_period, sets.now))
-    return latest
+def _last_end(costs: VictimCosts, candidates: Candidates, now: float) -> Floats:
+    ends: Floats = np.maximum.reduceat(
+        ends_in(costs.snapshot, candidates.pods, costs.grace_period, now), candidates.starts
+    )
+    return ends
 
 
 def ends_in(snapshot: Snapshot, rows: Rows, grace_period: int | None, now: float) -> Floats:
@@ -137,12 +124,14 @@ class CostKey(NamedTuple):
     order: Callable[[VictimCosts, Rows], Ints | Floats]
     heading: str
     because: str
-    totals: Callable[[VictimCosts, VictimSets], Ints | Floats] | None = None
+    totals: Callable[[VictimCosts, Candidates, float], Ints | Floats] | None = None
     text: Callable[[Any], str] = str
 
-    def total(self, costs: VictimCosts, sets: VictimSets) -> Ints | Floats:
-        """What the sets cost by this key."""
-        return sets.summed(self.order(costs, sets.rows)) if self.totals is None else self.totals(costs, sets)
+    def total(self, costs: VictimCosts, candidates: Candidates, now: float) -> Ints | Floats:
+        """What the victims of each candidate cost by this key if they go at `now`."""
+        if self.totals is not None:
+            return self.totals(costs, candidates, now)
+        return candidates.summed(self.order(costs, candidates.pods))
 
 
 COST_KEYS = (
@@ -175,7 +164,7 @@ COST_KEYS = (
         text=seconds,
         counts=lambda cost: cost.lost_work is not None,
         order=lambda costs, rows: -costs.saved(rows),
-        totals=lambda costs, sets: sets.summed(costs.lost(sets.rows, sets.now)),
+        totals=lambda costs, candidates, now: candidates.summed(costs.lost(candidates.pods, now)),
     ),
     CostKey(
         name="recent_evictions",
