@@ -28,7 +28,7 @@ from webhook.reconciler.evaluate.outcomes import Evicts, Outcome, Reserves, Unsc
 from webhook.reconciler.plans.actions import Ending
 from webhook.reconciler.plans.plan import Member, Plan
 from webhook.reconciler.preemptors import PolicySet
-from webhook.reconciler.queue.node_backoff import LeftOut
+from webhook.reconciler.queue.queue import LeftOut
 from webhook.reconciler.state.annotations import DecidedVictim, DecisionRecord, NoticeRecord, is_ready, notice_of
 
 log = logging.getLogger(__name__)

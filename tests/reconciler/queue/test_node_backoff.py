@@ -10,8 +10,8 @@ from tests.cases import table
 from tests.reconciler.builders import Desk, Setting, asks, node, pod, preemptor
 from webhook.reconciler.evaluate.outcomes import Evicts, Fits, Unschedulable
 from webhook.reconciler.plans.actions import Verb
-from webhook.reconciler.queue import node_backoff
-from webhook.reconciler.queue.node_backoff import PATIENCE, NodeBackoff
+from webhook.reconciler.queue import queue
+from webhook.reconciler.queue.queue import PATIENCE, NodeBackoff
 
 pytestmark = pytest.mark.skipped_waits
 
@@ -138,7 +138,7 @@ def test_a_pod_that_is_bound_nowhere_fits_nowhere_for_a_while():
 
 async def test_a_pod_that_is_bound_nowhere_is_served_all_the_same(monkeypatch: pytest.MonkeyPatch):
     """More nodes seem to fit than are followed: it is helped elsewhere, and its plan is not ended because of them."""
-    monkeypatch.setattr(node_backoff, "_MOST_FITTING", 2)
+    monkeypatch.setattr(queue, "_MOST_FITTING", 2)
     setting, desk = await rehearsed(6, bindings=4)
     await desk.work(100.0)
     (decision,) = desk.lines("decision")
