@@ -51,12 +51,12 @@ class Reconciliation(Component):
 
     def checks(self) -> list[ReadinessCheck]:
         """Whether its caches are filled; one that waits for the lease is ready."""
-        problem = self.service.problem()
+        problem = "" if self.service.state.synced else "the caches have not been filled yet"
         return [ReadinessCheck("reconciler", not problem, problem)]
 
     def ages(self) -> dict[str, float]:
         """Those of what it watches."""
-        return self.service.ages()
+        return self.service.state.ages()
 
     def use(self, engine: Engine) -> None:
         """Preempt by these policies. Raises ClusterError if one of them cannot be compiled."""

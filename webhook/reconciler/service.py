@@ -138,14 +138,6 @@ class ReconcilerService:
             await self._owners.close()
             await self._recorder.close()
 
-    def problem(self) -> str:
-        """Why this process is not ready; empty if it is. One that waits for the lease is ready."""
-        return "" if self.state.synced else "the caches have not been filled yet"
-
-    def ages(self) -> dict[str, float]:
-        """Seconds since the API server was last heard from, by resource."""
-        return self.state.ages()
-
     def evictions(self) -> EvictionRecord:
         """What is known of evictions; a process that does not write them reads them for who asks the next time."""
         if self.reconciler.leading and not self.options.dry_run:

@@ -37,11 +37,13 @@ class EventHandlers:
 
     def changed(self, kind: SnapshotKind, change: Change[Any]) -> bool:
         """An object of another kind than a pod changed, and the state has taken it in."""
-        return _HINTS.get(kind, relevant_difference)(change) and self._queue.wake(self._clock.monotonic())
+        helps = _HINTS.get(kind, relevant_difference)
+        return helps(change) and self._queue.wake(self._clock.monotonic())
 
     def pod_changed(self, change: Change[Pod], *, has_plan: bool) -> bool:
         """A pod changed, for which a plan is under way or not, and the state has taken it in."""
-        key, old, new, queue, now = change.key, change.old, change.new, self._queue, self._clock.monotonic()
+        key, old, new = change.key, change.old, change.new
+        queue, now = self._queue, self._clock.monotonic()
         # 1. Who could be helped by the change is tried again: by room, or by a pod that goes first and waits no more.
         work = frees_room(change) and queue.wake(now)
         waits = new is not None and not new.spec.node_name and not new.metadata.deletion_timestamp

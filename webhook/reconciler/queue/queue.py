@@ -88,7 +88,7 @@ class LeftOut(NamedTuple):
 
 
 class NodeBackoff:
-    """Nodes that kube-scheduler does not bind one preemptor to although there is room, left out for a growing while.
+    """Nodes that kube-scheduler does not bind a preemptor to though there is room, left out for a growing while.
 
     What keeps kube-scheduler from a node need not show in the objects a decision looks at: a plugin or an extender of
     its own, a filter of a later version. Such a node must neither end every decision with "it fits", nor be emptied
@@ -281,10 +281,10 @@ class Queue:
         """
         entry.failures += 1
         entry.reason = reason
-        flush = now + FLUSH
-        self._move(
-            entry, QueueState.UNSCHEDULABLE, flush if due is None else min(flush, max(due, now + _SHORTEST_WAIT))
-        )
+        again = now + FLUSH
+        if due is not None:
+            again = min(again, max(due, now + _SHORTEST_WAIT))
+        self._move(entry, QueueState.UNSCHEDULABLE, again)
         if behind:
             self.behind[entry.key] = None
 
@@ -321,7 +321,7 @@ class Queue:
         self.retry(entry, now, due=now if first and at_once else now + pause, reason=reason)
 
     def wake(self, now: float, keys: Iterable[str] | None = None) -> bool:
-        """Move back the waiting ones, or those of these keys, that an event could help; whether there are any.
+        """Move back the waiting ones that an event could help, maybe those of these keys; whether there are any.
 
         Nobody is moved before its back-off is over, and nobody's own time is put off.
         """
@@ -333,7 +333,7 @@ class Queue:
         return bool(woken)
 
     def next_due(self) -> float:
-        """When the next one is to be tried, the past if somebody waits for its turn; infinite if there is nobody."""
+        """When the next one is to be tried, the past if somebody waits for its turn; infinite for never."""
         while self._timers and self._timers[0][2].turn != self._timers[0][1]:
             heapq.heappop(self._timers)
         if self._order:

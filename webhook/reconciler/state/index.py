@@ -77,8 +77,9 @@ class PodIndexes:
         self.nominated.put(key, unplaced)
         waits = unplaced is not None and not unplaced.metadata.deletion_timestamp
         self.members.put(key, unplaced if waits else None)
-        keeps = unplaced is not None or (placed is not None and controller_of(placed.metadata) is not None)
-        return self.keeping.put(key, pod if keeps else None)
+        if placed is not None and controller_of(placed.metadata) is None:
+            return self.keeping.put(key, None)
+        return self.keeping.put(key, pod)
 
 
 def _known(value: V, none: object = "") -> tuple[V, ...]:

@@ -94,12 +94,14 @@ class Pending:
 
     def spending(self, budget: str) -> AbstractSet[str]:
         """The pods, by name, that are expected to use a disruption of the budget."""
-        yet_to_count = [(key, victim) for key, victim in self._victims.items() if budget in victim.uncounted]
         return {
             key.partition("/")[2]
-            for key, victim in yet_to_count
+            for key, victim in self._yet_to_count(budget)
             if victim.leaving or _spends(self._pods[key], self._budgets[budget])
         }
+
+    def _yet_to_count(self, budget: str) -> list[tuple[str, _Victim]]:
+        return [(key, victim) for key, victim in self._victims.items() if budget in victim.uncounted]
 
     def leaves_for(self, key: str) -> AbstractSet[str]:
         """The plans, by id, that count on the pod `namespace/name` to leave, which it does not do yet."""
@@ -180,10 +182,10 @@ class Pending:
         If `currentHealthy` fell, as many others that are seen terminating are counted, too.
         """
         name, old, new = change.key, change.old, change.new
-        victims = {key: victim for key, victim in self._victims.items() if name in victim.uncounted}
-        counted = [key for key in victims if new is None or _counts(new, key)]
+        victims = self._yet_to_count(name)
+        counted = [key for key, _ in victims if new is None or _counts(new, key)]
         if old is not None and new is not None:
-            leaving = [key for key, victim in victims.items() if victim.leaving and key not in counted]
+            leaving = [key for key, victim in victims if victim.leaving and key not in counted]
             counted += leaving[: max(0, old.status.current_healthy - new.status.current_healthy)]
         for key in counted:
             self._count(key, {name})
