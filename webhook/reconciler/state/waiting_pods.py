@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Iterable
 from functools import partial
-from operator import attrgetter
 from typing import Any, NamedTuple
 
 from webhook.kube.object_cache import Change
@@ -93,16 +91,11 @@ class WaitingPods:
         """All of them, by `namespace/name`."""
         return self._pods.known
 
-    def groups(self) -> list[WaitingGroup]:
-        """All groups, of all schedulers."""
-        return [WaitingGroup(shape.priority, pods) for shape, pods in self._grouped().items()]
-
-    def ahead_of(self, pod: Pod, most: int) -> list[WaitingGroup]:
-        """The groups that the pod's scheduler tries before it, the most important first; at most so many."""
-        priority, scheduler, groups = pod.spec.priority or 0, pod.spec.scheduler_name, self._grouped().items()
-        ahead = [
-            WaitingGroup(shape.priority, pods)
-            for shape, pods in groups
-            if shape.priority > priority and shape.scheduler == scheduler
-        ]
-        return heapq.nlargest(most, ahead, key=attrgetter("priority"))
+    def groups(self, ahead_of: Pod | None = None) -> list[WaitingGroup]:
+        """All groups, or those that a pod's scheduler tries before it, the most important first."""
+        groups = list(self._grouped().items())
+        if ahead_of is not None:
+            priority, scheduler = ahead_of.spec.priority or 0, ahead_of.spec.scheduler_name
+            groups = [row for row in groups if row[0].priority > priority and row[0].scheduler == scheduler]
+        groups.sort(key=lambda row: -row[0].priority)
+        return [WaitingGroup(shape.priority, pods) for shape, pods in groups]
