@@ -209,9 +209,6 @@ def test_a_candidate_behind_many_others():
         setting.add(holder(f"n11-{number}", on="n11", class_name="", priority=95))
     here = {"key": "kubernetes.io/hostname", "operator": "NotIn", "values": ["n11"]}
     terms = {"nodeSelectorTerms": [{"matchExpressions": [here]}]}
-    for name, known in setting.state.nodes.items().items():
-        known.metadata.labels = {"kubernetes.io/hostname": name}
-        setting.state.nodes.take(name, msgspec.structs.replace(known))
     waits(setting, 1, affinity={"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}})
     outcome = setting.evaluate(setting.wants("p", 2))
     assert isinstance(outcome, Evicts), outcome

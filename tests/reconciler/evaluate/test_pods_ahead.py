@@ -15,7 +15,6 @@ from tests.reconciler.builders import (
     preemptor,
 )
 from webhook.kube.instants import rfc3339
-from webhook.kube.objects.cluster_scoped import Node
 from webhook.kube.objects.storage import PersistentVolume, PersistentVolumeClaim
 from webhook.preemption.snapshot.kinds import VOLUME_CLAIMS, VOLUMES
 from webhook.preemption.snapshot.pod_groups import POD_GROUP
@@ -50,11 +49,6 @@ def test_waits_only_for_room_that_is_left_to_it(leaving: tuple[str, ...], planne
     setting.add(in_front("4"))
     outcome = setting.evaluate(preemptor("p", "4"), promised=asked)
     assert (type(outcome), outcome.behind) == (Unschedulable, True)
-
-
-def zoned(name: str, cpu: str, zone: str):
-    """A node in a zone."""
-    return msgspec.convert(building.node(name, cpu, labels={"zone": zone}), Node)
 
 
 @table(
@@ -117,7 +111,7 @@ def on_port(port: int) -> dict:
     return {"spec": {"containers": [{"resources": {"requests": {"cpu": "1"}}, "ports": ports}]}}
 
 
-TERM = {"labelSelector": {"matchLabels": {"app": "web"}}, "topologyKey": "zone"}
+TERM = {"labelSelector": {"matchLabels": {"app": "web"}}, "topologyKey": building.HOST}
 APART = {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [TERM]}}}
 WEB = {"labels": {"app": "web"}}
 
@@ -148,7 +142,7 @@ def using(claim: str) -> dict:
 )
 def test_nobody_goes_if_the_one_in_front_takes_more_than_room(own: dict, front: dict, goes: bool):
     """Room for both is of no use to the preemptor if it cannot be on one node with the pod that comes first."""
-    setting = Setting(zoned("n1", "8", "a"))
+    setting = Setting(node("n1"))
     setting.add(*(pod(f"v{number}", "2", node="n1") for number in range(4)))
     add_claim(setting, "exclusive", "ReadWriteOncePod")
     add_claim(setting, "common")
@@ -156,22 +150,6 @@ def test_nobody_goes_if_the_one_in_front_takes_more_than_room(own: dict, front: 
     outcome = setting.evaluate(preemptor("p", "1", **own))
     assert isinstance(outcome, Evicts if goes else Unschedulable)
     assert goes or outcome.behind
-
-
-@pytest.mark.parametrize("claims", [False, True])
-def test_everybody_in_front_counts_who_is_like_many_others(claims: bool):
-    """A pod counts as in front though hundreds go before it: those are alike, whatever is each one's own."""
-    setting = Setting(node("n1", "4"))
-    setting.add(pod("v", "4", node="n1"))
-    for number in range(150):
-        labels = {"apps.kubernetes.io/pod-index": str(number), "statefulset.kubernetes.io/pod-name": f"large-{number}"}
-        more = using(f"data-{number}") if claims else {}
-        if claims:
-            add_claim(setting, f"data-{number}")
-        setting.add(preemptor(f"large-{number}", "9", priority=300, class_name="other", labels=labels, **more))
-    setting.add(in_front("4"))
-    outcome = setting.evaluate(preemptor("p", "4"))
-    assert (type(outcome), outcome.behind) == (Unschedulable, True)
 
 
 @pytest.mark.parametrize(("free", "goes"), [("n1", True), ("", False)])

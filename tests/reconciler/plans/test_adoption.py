@@ -24,7 +24,7 @@ from webhook.policy.model.values import DECISION, PLAN
 from webhook.reconciler.plans.actions import End
 from webhook.reconciler.plans.adoption import TakeOff, adopt
 from webhook.reconciler.plans.plan import Plan
-from webhook.reconciler.state.annotations import DecidedVictim, DecisionRecord, PlanRecord, PlanVictim, encode
+from webhook.reconciler.state.annotations import DecidedVictim, PlanRecord, PlanVictim, encode
 
 WEB = "Deployment/default/web"
 GANG = "jobset.sigs.k8s.io/jobset-name"
@@ -82,25 +82,16 @@ def grouped() -> Setting:
     return setting
 
 
-async def test_a_decision_says_where_the_others_of_a_group_are():
-    """A victim on the node of the plan needs no node of its own; both name the group that they go with."""
+async def test_a_plan_names_its_groups_also_after_it_is_taken_over():
+    """A victim elsewhere says its node, and what it goes for; all name the group that they go with."""
     desk = Desk(grouped())
     desk.lead()
     (line,) = desk.lines("decision")
     assert {victim["pod"]: victim.get("node") for victim in line["victims"]} == {"default/a": None, "default/b": "n2"}
     assert [victim["group"] for victim in line["victims"]] == ["JobSet default/train"] * 2
-
-
-async def test_a_plan_names_its_groups_also_after_it_is_taken_over():
-    """By the pods that are there; what victims on other nodes go for by the decision."""
-    desk = Desk(grouped())
-    desk.lead()
     (plan,) = desk.reconciler.plans.values()
-    asks = preemptor("p", "5", nominated="n1")
-    record = DecisionRecord(
-        plan=plan.record.id, at=rfc3339(START), node="n1", policy="test", attempt=1, room="to make room in zone a"
-    )
-    planned(asks, plan.record, record)
+    told = msgspec.structs.replace(DECIDED, plan=plan.id, room="to make room in zone a")
+    asks = planned(preemptor("p", "5", nominated="n1"), plan.record, told)
     taken = Desk(grouped())
     taken.reconciler.state.pods.take("default/p", asks)
     logged(taken.reconciler.evaluator.log, asks)

@@ -16,10 +16,10 @@ def crowded(nodes: int = 3, **fields) -> Setting:
     return setting
 
 
-async def rehearsed(setting: Setting, until: float = 900.0, preemptors: int = 3) -> Desk:
-    """A dry run of so many preemptors, of 8 CPU each, until then."""
+async def rehearsed(setting: Setting, until: float = 900.0, preemptors: int = 3, cpu: str = "8") -> Desk:
+    """A dry run of so many preemptors, which ask for so much each, until then."""
     desk = Desk(setting, dry_run=True)
-    setting.add(*(preemptor(f"p{number}", "8") for number in range(preemptors)))
+    setting.add(*(preemptor(f"p{number}", cpu) for number in range(preemptors)))
     await desk.work(until)
     return desk
 
@@ -39,29 +39,20 @@ async def test_a_grace_period_beyond_the_calendar():
     """A pod that asks for more seconds to end than there are until the year 9999 is a victim like any other."""
     setting = Setting(node("n0"))
     setting.add(pod("v", "8", node="n0", spec={"terminationGracePeriodSeconds": 2**63 - 1}))
-    desk = Desk(setting, dry_run=True)
-    setting.add(preemptor())
-    await desk.work(60.0)
-    assert victims(desk) == ["default/v"]
+    assert victims(await rehearsed(setting, 60.0, 1)) == ["default/v"]
 
 
 async def test_room_is_shared():
     """A second pod that fits beside the first one is shown that it waits for the same victim."""
-    setting = crowded(1)
-    desk = Desk(setting, dry_run=True)
-    setting.add(preemptor("p0"), preemptor("p1"))
-    await desk.work(900.0)
+    desk = await rehearsed(crowded(1), preemptors=2, cpu="3")
     assert [line["node"] for line in desk.lines("decision")] == ["n0", "n0"]
     assert victims(desk) == ["default/v0"]
 
 
 async def test_later_pods_see_the_victims_gone():
     """Long after a victim would have gone, its room is given away like any other: once."""
-    setting = crowded(2)
-    desk = Desk(setting, dry_run=True)
-    setting.add(preemptor("p0", "4"))
-    await desk.work(600.0)
-    setting.add(preemptor("p1", "4"), preemptor("p2", "4"))
+    desk = await rehearsed(crowded(2), 600.0, 1, "4")
+    desk.setting.add(preemptor("p1", "4"), preemptor("p2", "4"))
     await desk.work(900.0)
     assert len(victims(desk)) == 2
 

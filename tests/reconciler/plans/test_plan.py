@@ -18,13 +18,16 @@ from tests.reconciler.builders import (
     planned,
     pod,
     preemptor,
+    under_way,
 )
 from webhook.kube.errors import NO_ANSWER, ApiError
 from webhook.kube.instants import rfc3339
 from webhook.reconciler.plans.actions import ENDINGS, TRIES, Ending, PodRequest, Tries, Verb, Wait
-from webhook.reconciler.plans.room import to_displace
+from webhook.reconciler.plans.room import later_equals, to_displace
 from webhook.reconciler.state.annotations import PlanRecord, PlanVictim
 from webhook.reconciler.state.state import ServerTime
+
+pytestmark = pytest.mark.skipped_waits
 
 
 @table(
@@ -61,6 +64,36 @@ def test_who_goes_with_whom():
     assert bound_to_go == [frozenset(), frozenset(), {"a", "b"}]
 
 
+@pytest.mark.parametrize(("ending", "counted_on"), [(Ending.DELETED, True), (Ending.TIMED_OUT, False)])
+async def test_who_is_still_being_asked_when_a_plan_ends(ending: Ending, counted_on: bool):
+    """Until the answer comes decisions count on it to leave, but not if the plan's time was over: it may stay."""
+    setting, made = Setting(node("n1")), preemptor("p", "8")
+    setting.add(pod("v", "8", node="n1"))
+    manager = Desk(setting).reconciler.plan_manager
+    plan = manager.begin(made, setting.policy, setting.evaluate(made), 0)
+    plan.busy, plan.asking["uid-v"] = True, setting.state.pods.items()["default/v"]
+    manager.end(plan, ending)
+    assert ("default/v" in setting.state.index.leaving) is counted_on
+
+
+async def test_no_plan_is_looked_at_again_at_once():
+    """A plan that waits for a time that is over keeps no processor busy."""
+    setting, made = Setting(node("n1")), preemptor("p", "8")
+    setting.add(pod("v", "8", node="n1"))
+    manager = Desk(setting).reconciler.plan_manager
+    plan = manager.begin(made, setting.policy, setting.evaluate(made), 0)
+    plan.tries["uid-p"] = Tries(due=0.01)
+    assert manager.look(plan) == Wait(0.05)
+
+
+@pytest.mark.parametrize("ids", ["xy", "yx"])
+def test_plans_of_one_moment_have_an_order(ids: str):
+    """Which of them loses room that was taken is said by their preemptors' names, not by what is made at random."""
+    plans = [plan_for(PlanRecord(id=id_, node="n1"), f"default/{name}") for id_, name in zip(ids, "ab", strict=True)]
+    index = under_way(*plans)
+    assert [later_equals(plan, plan.members[0], index) for plan in plans] == [["default/b"], []]
+
+
 @pytest.mark.parametrize("covered", ["a", "ab"])
 async def test_nobody_overtakes_who_is_asked_again(covered: str):
     """While one that a budget covers is to be asked again those that none covers wait, and so does the last one."""
@@ -79,9 +112,6 @@ async def test_nobody_overtakes_who_is_asked_again(covered: str):
     assert manager.look(plan) == Wait(5.0)
     setting.clock.now = 5.0
     assert asks(manager.look(plan)) == first
-
-
-pytestmark = pytest.mark.skipped_waits
 
 
 @table(
@@ -103,18 +133,35 @@ def test_who_is_displaced(requests, displaced: list[str]):
     assert [pod.metadata.name for pod in to_displace(setting.state, plan)] == displaced
 
 
-_NO_ATTEMPT = {
-    Ending.DISPLACED,
-    Ending.GANG,
-    Ending.LOST,
-    Ending.NODE_CHANGED,
-    Ending.NODE_GONE,
-    # Nothing is tried again after these
-    Ending.BOUND,
-    Ending.RESIZED,
-    Ending.DELETED,
-    Ending.DEPOSED,
-}
+async def test_lower_nominations_are_cleared_before_anybody_goes():
+    """Once, if there are any: one that could not be cleared does not hold the plan up."""
+    setting = Setting(node("n1"))
+    setting.add(pod("v", "8", node="n1"), preemptor("low", "8", priority=90, nominated="n1"))
+    made, manager = preemptor("p", "8"), Desk(setting).reconciler.plan_manager
+    plan = manager.begin(made, setting.policy, setting.evaluate(made), 0)
+    are_nominated(plan)
+    assert asks(manager.look(plan)) == {Verb.DISPLACE: ["low"]}
+    plan.displaced = {"uid-low"}
+    assert asks(manager.look(plan)) == {Verb.ASK: ["v"]}
+
+
+async def test_looking_at_plans_gives_way():
+    """However many plans wait and however long a look takes, looking goes on for a moment at a time."""
+    setting, seen, longest = Setting(node("n1")), list[str](), 0
+    manager = Desk(setting).reconciler.plan_manager
+    for number in range(20):
+        manager.index.add(plan_for(PlanRecord(id=f"x{number}", node="n1"), f"default/p{number}"))
+    for _ in range(10):
+        before = len(seen)
+        for plan in manager.touched(setting.clock.now + 0.05):
+            seen.append(plan.id)
+            setting.clock.now += 0.015
+        longest = max(longest, len(seen) - before)
+    assert longest < 6
+    assert len(seen) == len(set(seen)) == 20
+
+
+IN_VAIN = {"space-taken", "devices-taken", "timed-out", "budget-refused", "failed", "outdated"}
 
 
 @pytest.mark.parametrize("ending", Ending)
@@ -125,7 +172,7 @@ async def test_attempts_that_count(ending: Ending):
     plan = plan_for(PlanRecord(id="x", node="n1"), gone={"uid-v"})
     reconciler.plan_manager.index.add(plan)
     reconciler._end(plan, ending)
-    assert entry.attempts == int(ending not in _NO_ATTEMPT)
+    assert entry.attempts == int(ending in IN_VAIN)
 
 
 def test_every_ending_has_a_row_and_is_told_to_people():

@@ -35,6 +35,8 @@ SHRINKING = with_status(
 )
 FREE, HELD, HELD_BY_ONE = claim("c"), claim("c", held=("d0",), by=("a", "b")), claim("c", held=("d0",), by=("a",))
 HERE = Namespace()
+NONE, ONE = (budget("b", allowed, {"a": "b"}) for allowed in (0, 1))
+UPGRADED = with_status(node("n1"), declared_features=["F"])
 
 
 def with_meta(thing: Any, **fields: Any) -> Any:
@@ -71,26 +73,14 @@ def with_meta(thing: Any, **fields: Any) -> Any:
     ("a node came", hints.node_helps, None, node("n1"), True),
     ("a node grew", hints.node_helps, node("n1"), node("n1", "16"), True),
     ("a heartbeat", hints.node_helps, node("n1"), with_status(node("n1"), conditions=[]), False),
-    (
-        "a kubelet was upgraded",
-        hints.node_helps,
-        node("n1"),
-        with_status(node("n1"), declared_features=["F"]),
-        True,
-    ),
+    ("a kubelet was upgraded", hints.node_helps, node("n1"), UPGRADED, True),
     ("a node is gone", hints.node_helps, node("n1"), None, False),
-    ("one more may go", hints.budget_helps, budget("b", 0, {"a": "b"}), budget("b", 1, {"a": "b"}), True),
-    ("one less may go", hints.budget_helps, budget("b", 1, {"a": "b"}), budget("b", 0, {"a": "b"}), False),
-    ("it covers others", hints.budget_helps, budget("b", 0, {"a": "b"}), budget("b", 0, {"a": "c"}), True),
-    (
-        "it was counted again",
-        hints.budget_helps,
-        budget("b", 1, {"a": "b"}),
-        with_status(budget("b", 1, {"a": "b"}), observed_generation=2),
-        True,
-    ),
-    ("it is gone", hints.budget_helps, budget("b", 0, {"a": "b"}), None, True),
-    ("it came", hints.budget_helps, None, budget("b", 0, {"a": "b"}), False),
+    ("one more may go", hints.budget_helps, NONE, ONE, True),
+    ("one less may go", hints.budget_helps, ONE, NONE, False),
+    ("it covers others", hints.budget_helps, NONE, budget("b", 0, {"a": "c"}), True),
+    ("it was counted again", hints.budget_helps, ONE, with_status(ONE, observed_generation=2), True),
+    ("it is gone", hints.budget_helps, NONE, None, True),
+    ("it came", hints.budget_helps, None, NONE, False),
     ("what is not read changed", hints.relevant_difference, HERE, with_meta(HERE, resource_version="9"), False),
     ("a namespace changed", hints.relevant_difference, HERE, with_meta(HERE, labels={"tier": "batch"}), True),
     ("a namespace came", hints.relevant_difference, None, HERE, True),

@@ -5,20 +5,20 @@ from typing import Any
 import msgspec
 
 from tests.cases import table
-from tests.reconciler.builders import Setting, names, node, pod, preemptor
-from tests.reconciler.device_settings import Devices
+from tests.preemption import building
+from tests.reconciler.builders import Setting, names, pod, preemptor
+from tests.reconciler.device_settings import Devices, claim
 from webhook.kube.objects.cluster_scoped import Node
+from webhook.kube.objects.devices import ResourceClaim
 from webhook.kube.objects.storage import PersistentVolume, PersistentVolumeClaim
 from webhook.kube.resources import PERSISTENT_VOLUME, PERSISTENT_VOLUME_CLAIM
 
-HOST, ZONE, POOL = "kubernetes.io/hostname", "topology.kubernetes.io/zone", "pool"
+HOST, ZONE, POOL = building.HOST, building.ZONE, "pool"
 
 
 def host(name: str, zone: str = "a", **labels: str) -> Node:
     """A node with a host name, in a zone."""
-    made = node(name)
-    labels = {HOST: name, ZONE: zone, "kubernetes.io/os": "linux", **labels}
-    return msgspec.structs.replace(made, metadata=msgspec.structs.replace(made.metadata, labels=labels))
+    return msgspec.convert(building.node(name, "8", labels={ZONE: zone, "kubernetes.io/os": "linux", **labels}), Node)
 
 
 def term(key: str, *values: str, fields: bool = False) -> dict[str, Any]:
@@ -31,17 +31,18 @@ def affine(*terms: dict[str, Any]) -> dict[str, Any]:
     return {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}}
 
 
-def volume(setting: Setting, *terms: dict[str, Any], **labels: str) -> dict[str, Any]:
-    """The spec of a pod with a claim that is bound to a volume that can be reached from there."""
-    spec = {"claimRef": {"namespace": "default", "name": "data"}, "capacity": {"storage": "1Gi"}}
-    spec |= {"nodeAffinity": {"required": {"nodeSelectorTerms": list(terms)}}} if terms else {}
-    made = msgspec.convert({"metadata": {"name": "pv", "labels": labels}, "spec": spec}, PersistentVolume)
-    meta = {"name": "data", "namespace": "default", "annotations": {"pv.kubernetes.io/bind-completed": "yes"}}
-    claim = msgspec.convert({"metadata": meta, "spec": {"volumeName": "pv"}}, PersistentVolumeClaim)
+DATA = {"volumes": building.volumes_of("data")}
+"""The spec of a pod with that claim."""
+
+
+def volume(setting: Setting, *terms: dict[str, Any], **labels: str) -> None:
+    """Let the watch show the claim, bound to a volume that can be reached from there."""
+    affinity = {"nodeAffinity": {"required": {"nodeSelectorTerms": list(terms)}}} if terms else {}
+    made, backing = building.bound("data", claimRef={"namespace": "default", "name": "data"}, **affinity)
+    backing["metadata"]["labels"] = labels
     caches = setting.state.caches
-    caches[PERSISTENT_VOLUME].take("pv", made)
-    caches[PERSISTENT_VOLUME_CLAIM].take("default/data", claim)
-    return {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]}
+    caches[PERSISTENT_VOLUME].take("pv-data", msgspec.convert(backing, PersistentVolume))
+    caches[PERSISTENT_VOLUME_CLAIM].take("default/data", msgspec.convert(made, PersistentVolumeClaim))
 
 
 def goes(setting: Setting, spec: dict[str, Any]) -> str:
@@ -88,7 +89,8 @@ def test_who_can_run_on_no_other_node_goes_last(spec: dict[str, Any], others: li
 def test_volumes_keep_a_pod_on_its_node(terms: list, labels: dict[str, str], zones: list[str], gone: str):
     """A pod whose volume only its node reaches goes last: its replacement would use the same claim."""
     setting = Setting(host("n1"), *(host(f"n{number + 2}", zone) for number, zone in enumerate(zones)))
-    assert goes(setting, volume(setting, *terms, **labels)) == gone
+    volume(setting, *terms, **labels)
+    assert goes(setting, DATA) == gone
 
 
 @table(
@@ -100,15 +102,12 @@ def test_volumes_keep_a_pod_on_its_node(terms: list, labels: dict[str, str], zon
 def test_devices_keep_a_pod_on_its_node(more: dict[str, int], shared: bool, pinned: bool):
     """A pod with devices goes last if only its node has such ones, or if it shares a claim that is allocated there."""
     setting = Devices(n1=1, **more)
-    setting.add(pod("n1-0", "1", node="n1", spec={"resourceClaims": [{"name": "r", "resourceClaimName": "c-n1-0"}]}))
     if shared:
         setting.add(pod("other", node="n1"))
-        known = setting.state.snapshot.device_claims.claims["default/c-n1-0"]
-        body = msgspec.to_builtins(known)
-        body["status"]["reservedFor"].append({"resource": "pods", "name": "other", "uid": "uid-other"})
+        body = msgspec.to_builtins(claim("c-n1-0", held=("d0",), by=("n1-0", "other")))
         selector = {"nodeSelectorTerms": [term("metadata.name", "n1", fields=True)]}
         body["status"]["allocation"]["nodeSelector"] = selector
-        setting.claim(msgspec.convert(body, type(known)))
+        setting.claim(msgspec.convert(body, ResourceClaim))
     assert ("default/n1-0" in set(setting.state.confined.on_one_node())) is pinned
 
 
@@ -124,8 +123,7 @@ def test_what_is_known_of_nodes_and_volumes_is_newest():
     assert pinned() == {"default/a"}
     setting.state.nodes.take("n3", host("n3", "a"))
     assert pinned() == set()
-    spec = {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]}
-    setting.add(pod("b", node="n1", spec=spec))
+    setting.add(pod("b", node="n1", spec=DATA))
     assert pinned() == set()
     volume(setting, term(HOST, "n1"))
     assert pinned() == {"default/b"}

@@ -249,3 +249,12 @@ def test_pods_that_come_after_their_claims():
     setting.remove("default/a")
     setting.add(USERS["a"])
     assert setting.shown() == (["a", "b"], True, set())
+
+
+def test_a_claim_without_its_finalizer_keeps_its_devices():
+    """kube-controller-manager does not take such an allocation back, so nobody counts on it."""
+    setting, kept = Claimed(*USERS), claim("c", held=("d0",), by=("a",))
+    kept.metadata.finalizers = None
+    setting.claim(kept)
+    setting.remove("default/a")
+    assert setting.shown() == ([], True, {"a"})

@@ -1,11 +1,13 @@
-"""A plan holds its devices, its victims end together, and what others take is seen (docs/reconciler.md#devices)."""
+"""Devices that a plan holds, victims that end together, and whom lost room is blamed on (docs/reconciler.md)."""
 
+import msgspec
 import pytest
 
 from tests.cases import table
-from tests.reconciler.builders import START, Desk, asks, planned, pod
+from tests.reconciler.builders import START, Desk, Setting, asks, node, planned, pod, preemptor
 from tests.reconciler.device_settings import DRIVER, TEMPLATE, Devices, all_asked, begun, claim, holder, uses
 from webhook.kube.instants import rfc3339
+from webhook.kube.objects.cluster_scoped import Node
 from webhook.kube.objects.pod import Pod
 from webhook.preemption.snapshot.device_index import DeviceId
 from webhook.reconciler.evaluate.outcomes import Evicts, Fits, Unschedulable, Waits
@@ -94,6 +96,15 @@ async def test_an_owner_that_takes_the_devices_again_is_passed_over():
     assert manager.end(plan, action.ending, plan.member(action.member))
     assert action.ending is Ending.DEVICES_TAKEN
     assert list(desk.reconciler.evaluator.log.returning) == ["Job/default/j"]
+
+
+async def test_its_own_scheduler_takes_the_devices():
+    """While the preemptor is being bound its claim holds devices that the plan holds: that is no theft."""
+    setting = Devices(n1=1)
+    desk, plan = begun(setting, setting.wants("p", 1))
+    all_gone(setting, desk, plan)
+    setting.claim(claim("c-p", held=("d0",), by=("p",)))
+    assert isinstance(desk.reconciler.plan_manager.look(plan), Wait)
 
 
 def with_graces(*seconds: int) -> Devices:
@@ -192,3 +203,73 @@ def test_a_user_that_no_watch_has_shown_yet_has_its_devices():
     setting.claim(claim("c-n1-0"))
     setting.claim(claim("c-new", held=("d0",), by=("new",)))
     assert isinstance(setting.evaluate(setting.wants("p", 2)), Unschedulable)
+
+
+def came(cpu: str, of: str = "web", made: float = 1.0) -> Pod:
+    """A pod of this owner that takes so much, and was made so many seconds after the eviction."""
+    owner = ("Job", of) if of else None
+    return pod(f"new-{of}-{cpu}-{made}", cpu, node="n1", created=rfc3339(START + made), owner=owner)
+
+
+@table(
+    "coming, blamed",
+    ("a pod in place of the one that went", [came("4")], ["web"]),
+    ("two in place of one", [came("2"), came("2", made=2.0)], ["web"]),
+    ("one would have to go beside another owner's", [came("3"), came("3", of="other")], []),
+    ("it took free room, another owner's pod the rest", [came("2"), came("4", of="other")], []),
+    ("another victim's owner took free room", [came("4"), came("500m", of="log")], ["web"]),
+    ("two owners of victims took it together", [came("3"), came("3", of="log")], ["log", "web"]),
+    ("it was made before: a rolling update's pod that waited in front", [came("4", made=-60.0)], []),
+    ("so it was, and one in place of the victim is small", [came("4", made=-60.0), came("500m")], []),
+    ("a bare pod", [came("4", of="")], []),
+)
+@pytest.mark.parametrize("ahead", [0.0, 40.0, -40.0], ids=["", "its clock is ahead", "its clock is behind"])
+async def test_an_owner_is_blamed_for_what_the_preemptor_lacks(coming: list[Pod], blamed: list[str], ahead: float):
+    """Blame needs a pod that was made after the eviction and takes room without which the preemptor would fit.
+
+    What was made after it the server's clock says, and what was seen before.
+    """
+    setting = Setting(node("n1", "8"))
+    setting.clock.jump = ahead
+    setting.add(pod("web-0", "4", node="n1", owner=("Job", "web")), pod("log-0", "2", node="n1", owner=("Job", "log")))
+    for made in coming:
+        if made.metadata.creation_timestamp < rfc3339(START):
+            waits = msgspec.structs.replace(made.spec, node_name="")
+            setting.add(msgspec.structs.replace(made, spec=waits))
+    desk, plan = begun(setting, preemptor("p", "7"))
+    all_asked(desk, plan)
+    for name in ("web-0", "log-0"):
+        setting.remove(f"default/{name}")
+    setting.add(*coming)
+    assert ended(desk, plan).ending is Ending.SPACE_TAKEN
+    assert sorted(desk.reconciler.evaluator.log.returning) == [f"Job/default/{owner}" for owner in blamed]
+
+
+def ended(desk: Desk, plan: Plan) -> End:
+    """How the plan ends now."""
+    action = desk.reconciler.plan_manager.look(plan)
+    assert isinstance(action, End)
+    desk.reconciler.plan_manager.end(plan, action.ending, plan.member(action.member) if action.member else None)
+    return action
+
+
+@table(
+    "spec, why",
+    ("cordoned", {"unschedulable": True}, "node(s) were unschedulable"),
+    ("tainted", {"taints": [{"key": "gone", "effect": "NoSchedule"}]}, "node(s) had untolerated taint(s)"),
+)
+async def test_nobody_is_blamed_for_a_node_that_changed(spec: dict, why: str):
+    """A rolling update's pod takes free room and the node is cordoned: the plan ends by that, without back-off."""
+    setting = Setting(node("n1", "8"))
+    setting.add(pod("web-0", "4", node="n1", owner=("Job", "web")))
+    setting.add(pod("rest", "2", node="n1", annotations={}))
+    desk, plan = begun(setting, preemptor("p", "4"))
+    all_asked(desk, plan)
+    setting.add(pod("web-1", "2", node="n1", owner=("Job", "web"), created=rfc3339(START + 1)))
+    setting.remove("default/web-0")
+    assert isinstance(desk.reconciler.plan_manager.look(plan), Wait)
+    body = {"metadata": {"name": "n1"}, "spec": spec, "status": {"allocatable": {"cpu": "8"}}}
+    setting.state.nodes.take("n1", msgspec.convert(body, Node))
+    action = ended(desk, plan)
+    assert (action.ending, why in action.note) == (Ending.NODE_CHANGED, True), action
+    assert not desk.reconciler.evaluator.log.returning
