@@ -105,6 +105,19 @@ def test_waits_for_the_room_that_is_left():
     assert outcome.reason == "wherever room can be made, it is kept for default/front of priority 200, which waits, too"
 
 
+def test_nominations_of_others_keep_room():
+    """One keeps what a pod in front leaves also if it fits no more; one of lower priority keeps none."""
+    setting = full("v2", "v3")
+    low = preemptor("low", "4", priority=90)
+    setting.add(low)
+    assert isinstance(setting.evaluate(preemptor("p", "4"), promised=Promised(held={"n1": [low]})), Waits)
+    setting = full()
+    setting.add(preemptor("nominee", "4", priority=150, class_name="other", nominated="n1"))
+    assert isinstance(setting.evaluate(preemptor("p", "2")), Evicts)
+    setting.add(in_front("4"))
+    assert isinstance(setting.evaluate(preemptor("p", "2")), Unschedulable)
+
+
 def on_port(port: int) -> dict:
     """A pod with that host port."""
     ports = [{"containerPort": 80, "hostPort": port}]

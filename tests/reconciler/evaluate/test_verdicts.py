@@ -148,7 +148,7 @@ async def test_a_thousand_alike_cost_one_decision(monkeypatch: pytest.MonkeyPatc
     assert {line["node"] for line in desk.lines("decision")} == {"n1"}
 
 
-async def test_a_pair_by_labels_is_asked_for_each(monkeypatch: pytest.MonkeyPatch):
+async def test_a_pair_by_labels_is_asked_for_each():
     """If pairs may name the preemptor's labels, pods of other labels are decided for by themselves."""
     own = PodsMatch(labels=LabelSelector(match_labels={"may": "yes"}))
     setting = Setting(node("n1", "8"), under=policy(victims=Victims(pairs=(PreemptionPair(preemptors=own),))))
@@ -159,12 +159,11 @@ async def test_a_pair_by_labels_is_asked_for_each(monkeypatch: pytest.MonkeyPatc
     assert [line["preemptor"] for line in desk.lines("decision")] == ["default/b"]
 
 
-async def test_attempts_are_each_ones_own(monkeypatch: pytest.MonkeyPatch):
+async def test_attempts_are_each_ones_own():
     """That a preemptor has had its attempts says nothing of another of its shape."""
     setting = Setting(node("n1", "8"), under=policy(limits=Limits(attempts_per_preemptor=1)))
     setting.add(pod("low", "8", node="n1"), preemptor("a", "8"), preemptor("b", "8"))
     desk = Desk(setting)
-    setting.add(preemptor("a", "8"), preemptor("b", "8"))
     desk.reconciler.look_at_all()
     queue, now = desk.reconciler.queue, setting.clock.now
     queue.plan_ended(queue.entries["default/a"], now, in_vain=True, at_once=True, reason="")

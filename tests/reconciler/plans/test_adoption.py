@@ -55,6 +55,18 @@ async def test_what_the_leader_before_has_written(annotations: dict[str, str], u
         assert isinstance(found, Plan if believed and first else TakeOff)
 
 
+async def test_a_copy_of_a_plan_under_way():
+    """It is taken off the pod on which somebody has put it, and the next leader believes the plan all the same."""
+    reconciler = Desk(Setting(node("n1"))).reconciler
+    found, known = [], reconciler.evaluator.log
+    for name in "pq":
+        made = planned(preemptor(name, nominated="n1"), RECORD, DECIDED)
+        logged(known, *([made] if name == "p" else []))
+        reconciler.state.pods.take(f"default/{name}", made)
+        found.append((type(adopt(made, reconciler.plan_manager, reconciler.policy_set)), list(known.plans)))
+    assert found == [(Plan, ["uid-p"]), (TakeOff, ["uid-p"])]
+
+
 @pytest.mark.parametrize(("seconds", "believed"), [(29.0, True), (31.0, False)])
 async def test_a_plan_that_the_watch_shows_late(seconds: float, believed: bool):
     """It is taken over for half a minute; after that somebody has put it back."""
@@ -97,6 +109,7 @@ async def test_a_plan_names_its_groups_also_after_it_is_taken_over():
     logged(taken.reconciler.evaluator.log, asks)
     adopted = adopt(asks, taken.reconciler.plan_manager, taken.reconciler.policy_set)
     assert isinstance(adopted, Plan)
+    assert adopted.evicting is not None, "pods that its owners put back are known by that"
     assert adopted.groups == plan.groups == {1: "JobSet default/train"}
     assert adopted.with_all_of({"uid-b"}).endswith(" to make room in zone a")
     await desk.reconciler.stop()

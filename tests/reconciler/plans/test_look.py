@@ -29,7 +29,7 @@ from webhook.policy.model.preemption import GroupDisruption, Groups
 from webhook.policy.model.schedule import Schedule
 from webhook.policy.model.values import CAN_BE_PREEMPTED, NOTICE, READY
 from webhook.policy.model.victims import Victims
-from webhook.reconciler.plans.actions import End, Spare, Tries, Verb, Wait
+from webhook.reconciler.plans.actions import End, Ending, Spare, Tries, Verb, Wait
 from webhook.reconciler.plans.look import PlanContext, askable, unasked
 from webhook.reconciler.plans.plan import Plan
 from webhook.reconciler.plans.plan_manager import PlanManager
@@ -249,7 +249,7 @@ def test_a_victim_that_another_plan_has_asked_is_not_asked_again():
 )
 def test_who_may_be_asked(groups: list[int], until: list[float], ready: set[str], devices: bool):
     """Whoever waits holds back its group, and all of a plan with devices; the next look is at the first end."""
-    setting, told = Setting(node("n1")), encode(NoticeRecord(plan="p1", by=rfc3339(START), uid="u", priority=100))
+    setting, notice = Setting(node("n1")), encode(NoticeRecord(plan="p1", by=rfc3339(START), uid="u", priority=100))
     victims = tuple(
         PlanVictim("default", name, f"uid-{name}", group) for name, group in zip(NAMES, groups, strict=True)
     )
@@ -257,7 +257,7 @@ def test_who_may_be_asked(groups: list[int], until: list[float], ready: set[str]
     plan = plan_for(PlanRecord(id="p1", node="n1", victims=victims, devices=held))
     for name, end in zip(NAMES, until, strict=True):
         answer = {READY: "true"} if name in ready else {}
-        setting.add(pod(name, node="n1", annotations={CAN_BE_PREEMPTED: "true", NOTICE: told, **answer}))
+        setting.add(pod(name, node="n1", annotations={CAN_BE_PREEMPTED: "true", NOTICE: notice, **answer}))
         plan.note_told(f"uid-{name}", end)
     asked, later = askable(setting.state, plan, plan.record.victims, 0.0)
     waits = [name not in ready and end > 0 for name, end in zip(NAMES, until, strict=True)]
@@ -271,6 +271,31 @@ def test_who_may_be_asked(groups: list[int], until: list[float], ready: set[str]
         expected += "" if any(waits[other] for other in with_it) else name
     assert "".join(one.name for one in asked) == expected
     assert later == min((end for end, waiting in zip(until, waits, strict=True) if waiting), default=float("inf"))
+
+
+def told(plan: str = "p1", **more: Any) -> Pod:
+    """Pod a with a notice of this plan."""
+    notice = encode(NoticeRecord(plan=plan, by=rfc3339(START), uid="u", priority=100))
+    return pod("a", node="n1", annotations={CAN_BE_PREEMPTED: "true", NOTICE: notice}, **more)
+
+
+@table(
+    "shown, becomes, stands",
+    ("under way", told(), {}, True),
+    ("not needed", told(), {"unneeded": {"uid-a"}}, False),
+    ("over", told(), {"ended": Ending.OUTDATED}, False),
+    ("over, and being asked", told(), {"ended": Ending.OUTDATED, "asking": {"uid-a": told()}}, True),
+    ("over, and it leaves", told(deleted=rfc3339(START)), {"ended": Ending.OUTDATED}, True),
+    ("of no plan", told("p2"), {}, False),
+)
+def test_behind_which_notice_a_plan_stands(shown: Pod, becomes: dict[str, Any], stands: bool):
+    """One that wants the pod to go, or that may still have it gone."""
+    setting = Setting(node("n1"))
+    manager = PlanManager(setting.evaluator, setting.policy_set)
+    plan = plan_for(PlanRecord(id="p1", node="n1", victims=(PlanVictim("default", "a", "uid-a"),)), **becomes)
+    manager.index.add(plan)
+    plan.note_told("uid-a", 5.0)
+    assert manager.stands(shown) is stands
 
 
 def manager_with(seconds: float) -> tuple[Setting, PlanManager, Plan]:
