@@ -38,8 +38,8 @@ from webhook.preemption.victims.rules import kubernetes_rules
 from webhook.reconciler.clock import SteadyClock
 from webhook.reconciler.evaluate.evaluation import Evaluation
 from webhook.reconciler.evaluate.evaluator import Evaluator, mask_of
-from webhook.reconciler.evaluate.extender_client import ExtenderCache, url_of
-from webhook.reconciler.evaluate.outcomes import Asks, Fits, Members, Unschedulable
+from webhook.reconciler.evaluate.extender_client import ExtenderCache, Question, url_of
+from webhook.reconciler.evaluate.outcomes import Fits, Members, Unschedulable
 from webhook.reconciler.evaluate.victim_exclusions import decide_sparing
 from webhook.reconciler.evictions.log import KEPT_SECONDS, EvictionLog
 from webhook.reconciler.evictions.store import EVICTIONS, NOTHING, EvictionRecord, decode, evictions_lease
@@ -269,7 +269,7 @@ def _now(state: State, pod: Pod, policy: PreemptionPolicy, policy_set: PolicySet
             return f"nothing; {where} (if it does not, the reconciler decides without that node after a while)."
         case Unschedulable():
             return f"nothing would be done: {outcome.text}"
-        case Asks(question):
+        case Question() as question:
             where = names(candidate.node for candidate in question.candidates)
             return f"evicting on {where} would make room; extender {url_of(question.extender)} says where it may."
     where = names(f"{key_of(member)} to {node}" for member, node in outcome.places or ((pod, outcome.node),))

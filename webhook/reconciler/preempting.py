@@ -22,9 +22,8 @@ from webhook.preemption.snapshot.amounts import ClusterError
 from webhook.preemption.snapshot.pod_groups import group_of
 from webhook.reconciler.evaluate.evaluation import Evaluation
 from webhook.reconciler.evaluate.evaluator import Evaluator
-from webhook.reconciler.evaluate.extender_client import ExtenderClient
+from webhook.reconciler.evaluate.extender_client import ExtenderClient, Question
 from webhook.reconciler.evaluate.outcomes import (
-    Asks,
     Evicts,
     Fits,
     Key,
@@ -104,11 +103,11 @@ class Preempting:
                 self._queue.park(entry, now, reason=reason, due=now if left else more)
             case Unschedulable(reason, due=due, behind=behind):
                 self._queue.park(entry, now, reason=reason, due=due, behind=behind)
-            case Asks(question):
-                self._extender_client.ask(question)
+            case Question():
+                self._extender_client.ask(outcome)
             case Waits() | Evicts():
                 plan = self._begin(entry, pod, policy, outcome)
-        if not isinstance(outcome, Asks):
+        if not isinstance(outcome, Question):
             self._extender_client.forget(entry.uid)
         # 5. Report it.
         self._reporter.metrics.decision_seconds.observe(clock.stopwatch() - begun)

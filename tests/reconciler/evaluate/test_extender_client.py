@@ -17,7 +17,7 @@ from webhook.policy.model.preemption import ExtenderConfig
 from webhook.preemption.extenders import ExtenderError
 from webhook.preemption.victims.candidates import Candidate, Victim
 from webhook.reconciler.evaluate.extender_client import ExtenderClient, Question, ask
-from webhook.reconciler.evaluate.outcomes import Asks, Evicts
+from webhook.reconciler.evaluate.outcomes import Evicts
 
 pytestmark = pytest.mark.skipped_waits
 
@@ -130,9 +130,9 @@ class Talk:
         for number in range(5):
             extenders = self.extender_client.extenders(self.setting.policy, self.preemptor)
             outcome = self.setting.evaluate(self.preemptor, extenders=extenders)
-            if not isinstance(outcome, Asks):
+            if not isinstance(outcome, Question):
                 return outcome
-            self.extender_client.ask(outcome.question)
+            self.extender_client.ask(outcome)
             self.setting.add(*() if number else meanwhile)
             await asyncio.wait_for(self.news.get(), 5)
         raise AssertionError("it never stops asking")

@@ -33,7 +33,6 @@ from webhook.reconciler.evaluate.extender_client import UnaskedError
 from webhook.reconciler.evaluate.limits import BEYOND_BUDGET, NOT_NOW, too_large
 from webhook.reconciler.evaluate.outcomes import (
     NOTHING_PROMISED,
-    Asks,
     Evicts,
     Fits,
     Members,
@@ -102,7 +101,7 @@ class Evaluation:
         try:
             decision = limits.decide(unnominated(pod), self._rules, in_front, self._extenders, self._left_out)
         except UnaskedError as unasked:
-            return Asks(unasked.question)
+            return unasked.question
         # 2. If it fits without preemption, nothing is to be done.
         if decision.fits:
             return Fits(tuple(decision.fits))

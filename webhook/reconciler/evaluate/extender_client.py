@@ -13,7 +13,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import aiohttp
 import msgspec
@@ -35,9 +36,11 @@ Answers = Mapping[_Offer, Candidate | None]
 """What became of each offer: the candidate that remains of it, None if it was dropped."""
 
 
-class Question(NamedTuple):
-    """Candidates that an extender has not been asked about yet."""
+@dataclass(frozen=True, slots=True)
+class Question:
+    """Candidates that an extender has to be asked about; it is decided again once the extender has answered."""
 
+    result: ClassVar = "asks"
     extender: ExtenderConfig
     preemptor: Pod
     candidates: list[Candidate]
@@ -145,7 +148,7 @@ class ExtenderClient:
 
 async def ask(session: aiohttp.ClientSession, question: Question) -> list[Candidate]:
     """The candidates that remain. Raises ExtenderError for silence, refusal and answers that make no sense."""
-    extender, preemptor, candidates = question
+    extender, preemptor, candidates = question.extender, question.preemptor, question.candidates
     url = url_of(extender)
     victims = {
         candidate.node: {

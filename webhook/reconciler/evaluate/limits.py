@@ -11,7 +11,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from webhook.kube.objects.pod import PodDisruptionBudget
 from webhook.kube.pods import workload_name
 from webhook.policy.model.limits import Limits
 from webhook.policy.model.preemption import BudgetMode, EvictionMode, PreemptionPolicy
@@ -174,12 +173,8 @@ def beyond_budget(state: State, policy: PreemptionPolicy, victims: Sequence[Plan
             continue
         # A pod that the status names has used its own disruption already.
         needed = names - (budget.status.disrupted_pods or {}).keys()
-        if len(needed) > _left(state, key, budget, names):
+        stale = (budget.status.observed_generation or 0) < (budget.metadata.generation or 0)
+        left = 0 if stale else budget.status.disruptions_allowed - len(state.pending.spending(key) - names)
+        if len(needed) > left:
             return f"disruption budget {key} does not let {', '.join(sorted(names))} go"
     return ""
-
-
-def _left(state: State, key: str, budget: PodDisruptionBudget, names: set[str]) -> int:
-    """How many disruptions the budget has for these pods, without those that others are expected to use."""
-    stale = (budget.status.observed_generation or 0) < (budget.metadata.generation or 0)
-    return 0 if stale else budget.status.disruptions_allowed - len(state.pending.spending(key) - names)

@@ -107,14 +107,6 @@ class Unschedulable:
         return f"{why}. {self.change}" if self.change else f"{why}."
 
 
-@dataclass(frozen=True, slots=True)
-class Asks:
-    """An extender has to say which candidates may stand; it is decided again once the extender has answered."""
-
-    result: ClassVar[str] = "asks"
-    question: Question
-
-
 class Members(NamedTuple):
     """The pods that are placed together: mostly one. Of a gang those that have no node, and the `key` of their group.
 
@@ -140,7 +132,7 @@ class Promised(NamedTuple):
 
 
 NOTHING_PROMISED = Promised()
-Outcome = Fits | Waits | Evicts | Unschedulable | Asks
+Outcome = Fits | Waits | Evicts | Unschedulable | Question
 """What can come of an evaluation; `result` is its name in metrics."""
 
 
