@@ -319,7 +319,7 @@ class Reconciler:
             case step:
                 plan.busy, plan.wake = True, math.inf
                 self.reporter.metrics.recheck_seconds.observe(self.clock.stopwatch() - began)
-                self.executor.perform(plan, step)
+                self.executor.start(self.executor.perform(plan, step))
 
     def _end(self, plan: Plan, ending: Ending, note: str = "", because: Member | None = None) -> None:
         """End a plan, maybe `because` of one member, or have that leave it: tell, take it off, and decide again."""

@@ -177,7 +177,7 @@ async def test_attempts_that_count(ending: Ending):
 
 def test_every_ending_has_a_row_and_is_told_to_people():
     """What an ending means is said in the code, and what happened in the table of the page for operators."""
-    assert list(ENDINGS) == list(Ending)
+    assert ENDINGS.keys() == set(Ending)
     page = (Path(__file__).parents[3] / "docs/operations.md").read_text()
     _, _, table = page.partition("| ending | what happened |\n|---|---|\n")
     rows = itertools.takewhile(lambda line: line.startswith("|"), table.splitlines())

@@ -76,15 +76,11 @@ class Executor:
         self._writer, self._manager, self._reporter = writer, manager, reporter
         self._state, self._clock = manager.evaluator.state, manager.clock
         self._store, self._news = store, news
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
         self._withdrawing: set[str] = set()
         """Pods, by `namespace/name`, whose notice is being taken off."""
         self._alone: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         """Held while the notice of a pod is written or taken off, so that neither undoes the other."""
-
-    def perform(self, plan: Plan, do: Do) -> None:
-        """Do one step of a plan."""
-        self._start(self._perform(plan, do))
 
     def clear(self, pod: Pod, plan_id: str, node: str, ended: tuple[Plan, Member] | None = None) -> None:
         """Take the plan of that id off the pod, and its nomination to that node.
@@ -92,16 +88,23 @@ class Executor:
         For a member for which its plan has just `ended` that is done once its nomination is not on its way any more.
         """
         self._state.pending.expect_cleared(plan_id, pod, node)
-        task = self._start(self._clear(pod, plan_id, node, ended))
+        task = self.start(self._clear(pod, plan_id, node, ended))
         task.add_done_callback(lambda _: self._state.pending.expect_cleared(plan_id, pod, None))
 
     def withdraw(self, key: str) -> None:
-        """Take the notice off a pod behind which no plan stands, unless that is being done."""
+        """Take the notice off a pod as long as no plan stands behind it, unless that is being done."""
+
+        async def write(current: Pod) -> None:
+            if has_notice(current) and not self._manager.stands(current):
+                await self._write_notice("withdraw", current, None, whatever=current is not pod)
+                self._reporter.withdrawn(current)
+
         pod = self._state.pods.get(key)
         if pod is None or key in self._withdrawing or not has_notice(pod) or self._manager.stands(pod):
             return
         self._withdrawing.add(key)
-        task = self._start(self._withdraw(key, pod))
+        alone = self._alone.setdefault(key, asyncio.Lock())
+        task = self.start(self._writer.until_written(pod, write, alone))
         task.add_done_callback(lambda _: self._withdrawing.discard(key))
 
     async def stop(self) -> None:
@@ -111,8 +114,10 @@ class Executor:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        def ended(task: asyncio.Task[None]) -> None:
+    def start(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """Do this in a task of its own."""
+
+        def ended(task: asyncio.Task[Any]) -> None:
             self._tasks.discard(task)
             error = None if task.cancelled() else task.exception()
             if error is not None and not isinstance(error, DeposedError):
@@ -125,7 +130,7 @@ class Executor:
 
     # The steps of a plan.
 
-    async def _perform(self, plan: Plan, do: Do) -> None:
+    async def perform(self, plan: Plan, do: Do) -> None:
         """Do one step of a plan, and tell that it is done: when all of it is, none may write after it.
 
         Nobody is told or asked unless it was sure all the time who leads, and the store has written the plan: else
@@ -167,8 +172,14 @@ class Executor:
         """What the server says to a request. Raises ApiError."""
         (verb, pod), version = request, request.pod.metadata.resource_version
         tries = plan.tries.get(pod.metadata.uid)
-        if verb is Verb.NOMINATE:
-            await self._nominate(plan, plan.member(key_of(pod)), pod)
+        if verb is Verb.NOMINATE:  # the store has it, and the victims, before they are asked
+            member = plan.member(key_of(pod))
+            record = plan.written_on(member)
+            told = encode(member.decision) if member.decision else (pod.metadata.annotations or {}).get(DECISION, "")
+            texts = {PLAN: encode(record)} | ({DECISION: told} if told else {})
+            plan.logged = self._manager.evaluator.log.believe(member.uid, digest_of(pod, texts))
+            self._store.hurry()
+            await self._writer.nominate(pod, record, texts)
             return Effect.DONE
         if verb is Verb.DISPLACE:
             await self._writer.patch_status("displace", pod, CLEARED, version)
@@ -206,15 +217,6 @@ class Executor:
         plan.evicting = plan.evicting or self._state.creations.now()
         plan.asking[pod.metadata.uid] = pod
         return await self._writer.evict(known, grace, "" if whatever else version, delete=delete)
-
-    async def _nominate(self, plan: Plan, member: Member, pod: Pod) -> None:
-        """Write nomination, plan and decision on a member: the store has it, and the victims, before they are asked."""
-        evictions, record = self._manager.evaluator.log, plan.written_on(member)
-        told = encode(member.decision) if member.decision else (pod.metadata.annotations or {}).get(DECISION, "")
-        texts = {PLAN: encode(record)} | ({DECISION: told} if told else {})
-        plan.logged = evictions.believe(member.uid, digest_of(pod, texts))
-        self._store.hurry()
-        await self._writer.nominate(pod, record, texts)
 
     async def _tell(self, plan: Plan, pod: Pod, seconds: float, *, again: bool) -> None:
         """Write on a victim that it is asked to leave in so many seconds.
@@ -279,13 +281,3 @@ class Executor:
         without = await self._writer.clear(known, plan_id, node) if known is not None else None
         if without is not None:
             self._state.pods.written(without)
-
-    async def _withdraw(self, key: str, pod: Pod) -> None:
-        """Take the notice off a pod as long as no plan stands behind it."""
-
-        async def write(current: Pod) -> None:
-            if has_notice(current) and not self._manager.stands(current):
-                await self._write_notice("withdraw", current, None, whatever=current is not pod)
-                self._reporter.withdrawn(current)
-
-        await self._writer.until_written(pod, write, self._alone.setdefault(key, asyncio.Lock()))

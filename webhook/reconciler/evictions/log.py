@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict, deque
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import takewhile
 from typing import Annotated, NamedTuple
 
@@ -196,12 +196,20 @@ class EvictionLog:
         if limits.per_label is not None:
             self._label_keys.add(limits.per_label.label)
 
-    def remaining(self, limits: Limits, now: float) -> Remaining:
-        """What the rates still allow."""
+    def remaining(self, limits: Limits, now: float, *, since: float = -math.inf) -> Remaining:
+        """What the rates still allow, beside what is intended and has happened `since` then."""
         self.remember(limits)
         left, ends, again = dict[str, dict[str, int]](), list[float](), list[float]()
+        intended = [eviction.names for eviction in self.intended().values()]
         for field, kind, rate in rates_of(limits):
-            times = self._times(kind, rate.window, now)
+            # The newest comes first; those that are intended are in an infinite future.
+            times = defaultdict[str, list[float]](list)
+            for names in intended:
+                if kind in names:
+                    times[names[kind]].append(math.inf)
+            for name, past in self._of[kind].items():
+                if recent := [eviction.at for eviction in _within(past, min(rate.window, now - since), now)]:
+                    times[name] += recent
             left[field] = {name: rate.evictions - len(recent) for name, recent in times.items()}
             ends += [recent[-1] + rate.window for recent in times.values()]
             full = (recent for recent in times.values() if len(recent) >= rate.evictions)
@@ -213,30 +221,12 @@ class EvictionLog:
 
         Beside what is intended, evictions count that happened after `since`.
         """
-        intended = self.intended()
+        left, intended = self.remaining(limits, now, since=since).left, self.intended()
         own = [intended[uid].names for uid in uids if uid in intended]
-        for field, kind, rate in rates_of(limits):
-            times = self._times(kind, min(rate.window, now - since), now, {names.get(kind) for names in own})
-            if any(len(recent) > rate.evictions for recent in times.values()):
+        for field, kind, _ in rates_of(limits):
+            if any(left[field].get(names.get(kind, ""), 0) < 0 for names in own):
                 return f"limits.{field} does not allow so many evictions any more"
         return ""
-
-    def _times(
-        self, kind: str, window: float, now: float, among: Collection[str | None] | None = None
-    ) -> dict[str, list[float]]:
-        """When the evictions within the window were, by each name of this kind, or `among` these, in which some count.
-
-        The newest comes first; those that are intended are in an infinite future.
-        """
-        times = defaultdict[str, list[float]](list)
-        for name in (eviction.names.get(kind) for eviction in self.intended().values()):
-            if name is not None and (among is None or name in among):
-                times[name].append(math.inf)
-        past = self._of[kind]
-        for name in past.keys() if among is None else past.keys() & among:
-            if recent := [eviction.at for eviction in _within(past[name], window, now)]:
-                times[name] += recent
-        return times
 
     # What has happened. Names of workloads are `Kind/namespace/name`.
 

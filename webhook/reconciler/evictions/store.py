@@ -199,10 +199,8 @@ class EvictionStore:
         self._lease: Lease | None = None
         """As it was last seen."""
         self._hurried = asyncio.Event()
-        self._written = -1
-        """The version that was written last."""
-        self._refused = False
-        """Whether the server refuses to have it written: then nobody waits for that."""
+        self._written = -1.0
+        """The version that was written last; infinite if the server refuses to have it written: nobody waits then."""
         self._ended = asyncio.Event()
         """Set when the next write has ended."""
 
@@ -237,31 +235,30 @@ class EvictionStore:
             if self._known.version == tried and time() < due:
                 continue
             tried, due = self._known.version, time() + _AGAIN
-            if not await self.write() and not self._refused:
+            await self.write()
+            if self._written < tried:
                 tried = -1
                 await asyncio.sleep(_RETRY)
             await asyncio.sleep(_GAP)
 
-    async def write(self) -> bool:
-        """Write what is known now, if this process may; whether that succeeded. A failure is logged."""
+    async def write(self) -> None:
+        """Write what is known now, if this process may. A failure is logged."""
         if self._place is None or self._fence() <= 0:
-            return False
+            return
         version = self._known.version
         try:
             text = await asyncio.to_thread(encode, record_of(self._known, Now.by(self._clock)))
             await fenced(partial(self._put, *self._place, text), self._fence, _PATIENCE)
         except (ApiError, DeposedError) as error:
-            self._refused = _is_final(error)
+            self._written = math.inf if _is_final(error) else min(self._written, version - 1)
             self._warn(error)
         except Exception:
             log.exception("the evictions cannot be written")
         else:
-            self._written, self._refused = version, False
-            return True
+            self._written = version
         finally:
             self._ended.set()
             self._ended = asyncio.Event()
-        return False
 
     async def wait_until_written(self, version: int) -> bool:
         """Wait until what was known at that version is written, unless the server refuses to have it written.
@@ -269,7 +266,7 @@ class EvictionStore:
         Returns whether that took any time.
         """
         waited = False
-        while self._place is not None and self._written < version and not self._refused:
+        while self._place is not None and self._written < version:
             self.hurry()
             await self._ended.wait()
             waited = True

@@ -69,23 +69,11 @@ _OVERTAKEN = EndingRow(ends_preemptor=False, lost_room=False, blames_preemptor=T
 _IN_VAIN = EndingRow(ends_preemptor=False, lost_room=False, blames_preemptor=True, at_once=False)
 
 ENDINGS: Mapping[Ending, EndingRow] = MappingProxyType(
-    {
-        Ending.BOUND: _DONE,
-        Ending.RESIZED: _DONE,
-        Ending.DELETED: _DONE,
-        Ending.LOST: _BLAMELESS,
-        Ending.NODE_GONE: _BLAMELESS,
-        Ending.NODE_CHANGED: _BLAMELESS,
-        Ending.SPACE_TAKEN: _ROOM_LOST,
-        Ending.DEVICES_TAKEN: _ROOM_LOST,
-        Ending.TIMED_OUT: _IN_VAIN,
-        Ending.REFUSED: _IN_VAIN,
-        Ending.FAILED: _OVERTAKEN,
-        Ending.OUTDATED: _OVERTAKEN,
-        Ending.DISPLACED: _BLAMELESS,
-        Ending.GANG: _BLAMELESS,
-        Ending.DEPOSED: _DONE,
-    }
+    dict.fromkeys((Ending.BOUND, Ending.RESIZED, Ending.DELETED, Ending.DEPOSED), _DONE)
+    | dict.fromkeys((Ending.LOST, Ending.NODE_GONE, Ending.NODE_CHANGED, Ending.DISPLACED, Ending.GANG), _BLAMELESS)
+    | dict.fromkeys((Ending.SPACE_TAKEN, Ending.DEVICES_TAKEN), _ROOM_LOST)
+    | dict.fromkeys((Ending.FAILED, Ending.OUTDATED), _OVERTAKEN)
+    | dict.fromkeys((Ending.TIMED_OUT, Ending.REFUSED), _IN_VAIN)
 )
 
 

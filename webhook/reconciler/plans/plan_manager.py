@@ -276,14 +276,32 @@ class PlanManager:
 
     def look(self, plan: Plan) -> Do | Wait | End:
         """What to do next for a plan, by what there is now; victims that it does not need stay."""
-        for uid, pod in list(plan.asking.items()) if not plan.busy else ():
-            if not stays(self._state.pod_of(key_of(pod), uid)):
-                self.asked(plan, pod)  # it was on its way out
+        state, evaluator, snapshot, at = self._state, self.evaluator, self._state.snapshot, Now.by(self.clock)
+        # 1. Who was on its way out has left, and others may have had to go.
+        for uid, victim in list(plan.asking.items()) if not plan.busy else ():
+            if not stays(state.pod_of(key_of(victim), uid)):
+                self.asked(plan, victim)
         if plan.ended is not None:
             self.settle(plan)
         try:
-            self._observe_room(plan)
-            step = look(plan, self.context, Now.by(self.clock))
+            # 2. Note since when there is room, and until when the plan may go on by that. Others may have to act first:
+            #    kube-controller-manager has yet to take back what a victim held.
+            known = [(row, pod) for row in plan.unplaced if (pod := state.pods.get(row.key)) is not None]
+            awaited = not state.pending.awaited.isdisjoint(row.uid for row in plan.record.victims)
+            waits = awaited or unasked(plan, self.context) or not all(member.nominated for member, _ in known)
+            fits = not waits and all(
+                evaluator.fits_on(pod, row.node) or fits_elsewhere(plan, row, pod, evaluator) for row, pod in known
+            )
+            plan.roomy = min(plan.roomy, at.monotonic) if fits and not self.dry_run else math.inf
+            for member, pod in known:
+                if claims_in_the_way(snapshot, plan, member) and evaluator.has_room(pod, member.node):
+                    self.hold_devices(member, devices_for(snapshot, pod, member.node))
+            policy = policy_for(known[0][1], self.context.policy_set) if known else None
+            if not self.dry_run:
+                timeout = policy.plan_timeout if policy else plan.timeout
+                plan.deadline = math.inf if awaited else time_limit(plan, evaluator, self.index, timeout)
+            # 3. By that it is said what to do.
+            step = look(plan, self.context, at)
         except ClusterError as error:
             step = End(Ending.OUTDATED, str(error))
         if isinstance(step, Spare):
@@ -295,26 +313,6 @@ class PlanManager:
             return self.look(plan)
         plan.waiting = isinstance(step, Wait) and step.all_asked
         return step
-
-    def _observe_room(self, plan: Plan) -> None:
-        """Note since when there is room on a plan's nodes, and until when the plan may go on by that."""
-        evaluator, snapshot, now = self.evaluator, self._state.snapshot, self.clock.monotonic()
-        known = [(row, pod) for row in plan.unplaced if (pod := self._state.pods.get(row.key)) is not None]
-        if not known or self.dry_run:
-            return
-        awaited = not self._state.pending.awaited.isdisjoint(victim.uid for victim in plan.record.victims)
-        waits = awaited or unasked(plan, self.context) or not all(member.nominated for member, _ in known)
-        fits = not waits and all(
-            evaluator.fits_on(pod, member.node) or fits_elsewhere(plan, member, pod, evaluator) for member, pod in known
-        )
-        plan.roomy = min(plan.roomy, now) if fits else math.inf
-        for member, pod in known:
-            if claims_in_the_way(snapshot, plan, member) and evaluator.has_room(pod, member.node):
-                self.hold_devices(member, devices_for(snapshot, pod, member.node))
-        # Others may have to act first: kube-controller-manager has yet to take back what a victim held.
-        policy = policy_for(known[0][1], self.context.policy_set)
-        timeout = policy.plan_timeout if policy else plan.timeout
-        plan.deadline = math.inf if awaited else time_limit(plan, evaluator, self.index, timeout)
 
     def touched(self, end: float) -> Iterator[Plan]:
         """The plans that are to be looked at: those that are due, then, until `end` (stopwatch), those touched.

@@ -11,7 +11,6 @@ import math
 from collections.abc import Iterable, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from webhook.kube.objects.meta import key_of
 from webhook.kube.objects.pod import Pod
@@ -61,8 +60,9 @@ def time_limit(plan: Plan, evaluator: Evaluator, index: PlanIndex, timeout: floa
         chances = [chance(pod, plan.roomy, timeout) for pod in pods if pod is not None]
         return max(chances, default=math.inf) + timeout
     known, rows = state.snapshot.pods, evaluator.leaving_within(math.inf, now)
+    nodes = state.snapshot.nodes.rows_of({member.node for member in plan.unplaced})
     ends = [plan.started, *(until for uid, until in plan.notices.items() if plan.needs(uid))]
-    for row in rows[np.isin(known.node[rows], nodes_of(plan, state))].tolist():
+    for row in rows[np.isin(known.node[rows], nodes)].tolist():
         ends.append(float(known.gone_at[row]) - now.wall + now.monotonic)
         pod = state.pods.get(known.key(row))
         if pod is not None and pod.metadata.deletion_timestamp:
@@ -70,11 +70,6 @@ def time_limit(plan: Plan, evaluator: Evaluator, index: PlanIndex, timeout: floa
             leaving.setdefault(pod.metadata.uid, now.monotonic + (grace_of(pod) if written is None else written))
         ends.append(leaving.get(known.uids[row], -math.inf))
     return max(ends) + timeout
-
-
-def nodes_of(plan: Plan, state: State) -> NDArray[np.intp]:
-    """The nodes of a plan, by row."""
-    return state.snapshot.nodes.rows_of({member.node for member in plan.unplaced})
 
 
 def fits_elsewhere(plan: Plan, member: Member, pod: Pod, evaluator: Evaluator) -> bool:
@@ -104,15 +99,18 @@ def returning_owners(evaluator: Evaluator, plan: Plan, member: Member, index: Pl
     preemptor, snapshot = state.pods.get(member.key), evaluator.state.snapshot
     keys = [known.key for known in state.pods_on(node)]
     keys += [key for owner in plan.owners for key in state.index.owned.get(owner, ())] if plan.room else []
-    there = [pod for key in keys if (pod := state.pods.get(key)) is not None]
     others, evicting = later_equals(plan, member, index), plan.evicting
 
-    def is_put_back(pod: Pod) -> bool:
-        came = evicting is not None and evicting.is_before(pod)
-        return came and pod.metadata.uid not in victims and workload_of(pod) in plan.owners
+    def put_back(keys: Iterable[str]) -> dict[str, Pod]:
+        there = [pod for key in keys if (pod := state.pods.get(key)) is not None and workload_of(pod) in plan.owners]
+        came = [pod for pod in there if evicting is not None and evicting.is_before(pod)]
+        return {key_of(pod): pod for pod in came if pod.metadata.uid not in victims}
 
-    owners = {workload_of(pod) for pod in takers(state, plan, member) if is_put_back(pod)}
-    back = {key_of(pod): pod for pod in there if is_put_back(pod)}
+    # Claims say who has devices before a pod is seen on the node.
+    taken, claims = claims_in_the_way(snapshot, plan, member), snapshot.device_claims.claims
+    users = [(key.partition("/")[0], user) for key, _ in taken for user in claims[key].status.reserved_for or ()]
+    owners = {workload_of(pod) for pod in put_back(f"{namespace}/{user.name}" for namespace, user in users).values()}
+    back = put_back(keys)
     if preemptor is None or not back or not evaluator.has_room(preemptor, node, but=[*others, *back]):
         return owners
     gone = np.union1d(snapshot.pods.leaving(), snapshot.pod_rows(others))
@@ -170,14 +168,3 @@ def taken_text(taken: Sequence[tuple[str, Sequence[DeviceId]]]) -> str:
     shown = [f"{key} ({', '.join(map('/'.join, held[:_SHOWN]))})" for key, held in taken[:_SHOWN]]
     more = f" and {len(taken) - _SHOWN} more claims" if len(taken) > _SHOWN else ""
     return f"devices that it waited for are held by {', '.join(shown)}{more}"
-
-
-def takers(state: State, plan: Plan, member: Member) -> list[Pod]:
-    """The pods that have devices of a member; the claims say so before a pod is seen on the node."""
-    claims = state.snapshot.device_claims.claims
-    return [
-        pod
-        for key, _ in claims_in_the_way(state.snapshot, plan, member)
-        for user in claims[key].status.reserved_for or ()
-        if (pod := state.pod_of(f"{key.partition('/')[0]}/{user.name}", user.uid)) is not None
-    ]
