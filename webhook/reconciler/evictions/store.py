@@ -235,16 +235,15 @@ class EvictionStore:
             if self._known.version == tried and time() < due:
                 continue
             tried, due = self._known.version, time() + _AGAIN
-            await self.write()
-            if self._written < tried:
+            if not await self.write() and self._written < tried:
                 tried = -1
                 await asyncio.sleep(_RETRY)
             await asyncio.sleep(_GAP)
 
-    async def write(self) -> None:
-        """Write what is known now, if this process may. A failure is logged."""
+    async def write(self) -> bool:
+        """Write what is known now, if this process may; whether that succeeded. A failure is logged."""
         if self._place is None or self._fence() <= 0:
-            return
+            return False
         version = self._known.version
         try:
             text = await asyncio.to_thread(encode, record_of(self._known, Now.by(self._clock)))
@@ -256,9 +255,11 @@ class EvictionStore:
             log.exception("the evictions cannot be written")
         else:
             self._written = version
+            return True
         finally:
             self._ended.set()
             self._ended = asyncio.Event()
+        return False
 
     async def wait_until_written(self, version: int) -> bool:
         """Wait until what was known at that version is written, unless the server refuses to have it written.

@@ -82,13 +82,11 @@ def adopt(pod: Pod, manager: PlanManager, policy_set: PolicySet) -> Plan | TakeO
             state.pending.expect_deallocated(victim.uid)
     for member in plan.members:
         manager.hold_devices(member, member.devices)
-        if member.nominated:
-            member.reserved = not was_cleared(plan, state.pods.items()[member.key])
+        member.reserved = not (member.nominated and was_cleared(plan, state.pods.items()[member.key]))
     # 4. A member on which no devices are written gets those that it would get once all victims are gone.
     for member in plan.members if record.members else ():
-        if not member.devices:
-            known = state.pods.items()[member.key]
-            manager.hold_devices(member, devices_for(state.snapshot, known, member.node))
+        held = member.devices or devices_for(state.snapshot, state.pods.items()[member.key], member.node)
+        manager.hold_devices(member, held)
     log.info("plan %s for %s: going on with it, %d victims remain", plan.id, plan.key, len(remaining))
     return plan
 

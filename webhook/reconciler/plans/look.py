@@ -124,9 +124,9 @@ class _Look:
         if policy.victims.notice > plan.record.notice and not (plan.notices or plan.gone or plan.asking):
             return End(Ending.OUTDATED, "the policy gives a longer notice by now")
         notice = min(policy.victims.notice, plan.record.notice)
-        if notice and (untold := [victim for victim in left if victim.uid not in plan.notices]):
+        if notice and (untold := [self.there[row.uid] for row in left if row.uid not in plan.notices]):
             untried = self._untried()
-            return self.ask((Verb.TRY, untried)) if untried else self.ask((Verb.TELL, self._pods_of(untold)))
+            return self.ask((Verb.TRY, untried) if untried else (Verb.TELL, untold))
         return self._evict(policy)
 
     def _kept(self) -> Do | Wait | End | None:
@@ -249,7 +249,7 @@ class _Look:
             asked, later = self._in_step(asked, policy)
         # 5. Ask them: first those of whom the server could not tell, then those that a budget covers, the last one
         #    last. The rest of a group goes at once, and only when no budget can refuse one of it any more.
-        covered = [victim for victim in asked if (pod := state.pods.get(victim.key)) and state.pending.covering(pod)]
+        covered = [victim for victim in asked if state.pending.covering(self.there[victim.uid])]
         if len(grouped := [victim for victim in covered if victim.group]) > 1:
             # If the first one is refused the group is whole yet. Once one on a node of the plan has gone, room may be.
             here = {victim.uid for member in plan.unplaced for victim in state.pods_on(member.node)}
@@ -260,7 +260,7 @@ class _Look:
             whole = {victim.group for victim in first if len(covered) in (0, len(asked))} - {0}
             chosen = [victim for victim in asked if victim in first or victim.group in whole]
         # 6. One that was asked in vain is asked after a pause: nobody goes in its place.
-        return self.ask((Verb.ASK, self._pods_of(chosen))) if chosen else Wait(later)
+        return self.ask((Verb.ASK, [self.there[victim.uid] for victim in chosen])) if chosen else Wait(later)
 
     def _in_step(self, left: Collection[PlanVictim], policy: PreemptionPolicy) -> tuple[list[PlanVictim], float]:
         """Of the victims that are left those to ask now, so that all end together; and when the next is to be asked.
@@ -268,14 +268,13 @@ class _Look:
         The one with the longest grace is asked first. How long others really take nobody knows. Monotonic seconds.
         """
         plan, state, ahead = self.plan, self.state, self.at.wall - self.now
-        known = ((victim.uid, state.pods.get(victim.key)) for victim in left)
-        grace = {uid: grace_under(policy, pod) for uid, pod in known if pod is not None}
+        grace = {victim.uid: grace_under(policy, self.there[victim.uid]) for victim in left}
         ends = [self.now + seconds for seconds in grace.values()]
         for victim in plan.record.victims:
             if victim.uid in plan.gone and (pod := state.pod_of(victim.key, victim.uid)) is not None:
                 had = self.context.plans.leaving.get(victim.uid, -math.inf)
                 ends.append(epoch_or(pod.metadata.deletion_timestamp, had + ahead) - ahead)
-        begin = {victim.uid: max(ends, default=self.now) - grace.get(victim.uid, 0) for victim in left}
+        begin = {uid: max(ends) - seconds for uid, seconds in grace.items()}
         return [victim for victim in left if begin[victim.uid] <= self.now + _EARLY], min(begin.values())
 
     def _untried(self, *, of: int = 1) -> list[Pod]:
@@ -296,9 +295,6 @@ class _Look:
             else:
                 dues.append(tries.due)
         return Do(tuple(ready)) if ready else Wait(min(dues))
-
-    def _pods_of(self, victims: Iterable[PlanVictim]) -> list[Pod]:
-        return [self.there[victim.uid] for victim in victims]
 
 
 def judged_by(context: PlanContext, policy: PreemptionPolicy, now: float) -> tuple[object, ...]:
@@ -379,12 +375,10 @@ def policy_for(pod: Pod, policy_set: PolicySet) -> PreemptionPolicy | None:
 
 def unasked(plan: Plan, context: PlanContext) -> list[PlanVictim]:
     """The victims that are to be asked; not those that another plan has asked, or that an earlier one will ask."""
-    if plan.rehearsed:
-        return []
-
-    def is_anothers(uid: str) -> bool:
-        others = context.plans.naming(uid)
+    left = []
+    for victim in remaining(context.evaluator.state, plan) if not plan.rehearsed else ():
+        others, uid = context.plans.naming(victim.uid), victim.uid
         earlier = [other for other in others if other.ended is None and other.order < plan.order]
-        return any(uid in other.gone for other in others) or any(other.needs(uid) for other in earlier)
-
-    return [victim for victim in remaining(context.evaluator.state, plan) if not is_anothers(victim.uid)]
+        if not any(uid in other.gone for other in others) and not any(other.needs(uid) for other in earlier):
+            left.append(victim)
+    return left
