@@ -331,7 +331,7 @@ class Reconciler:
             lost = self.state.pod_of(because.key, because.uid) if because is not None else None
             self.reporter.ended(plan, ending, self.clock.monotonic() - plan.started, note, lost)
         if ENDINGS[ending].lost_room:
-            self.store.hurry()  # whose pods come back the next leader has to know
+            self.store.hurried.set()  # whose pods come back the next leader has to know
         # What is written is taken off as long as the pod exists and this process leads.
         if ending is not Ending.DEPOSED:
             for member in members:

@@ -281,7 +281,7 @@ async def test_wishes_of_a_moment_share_a_write(awaited: bool, writes: tuple[int
         for _ in range(500):
             leader.evicts(WEB)
             if awaited:
-                leader.store.hurry()
+                leader.store.hurried.set()
             await asyncio.sleep(0.01)
         assert writes[0] <= server.writes <= writes[1]
         await asyncio.sleep(2.0)
@@ -295,7 +295,7 @@ async def test_somebody_begins_to_wait_while_it_is_written():
     async with keeping() as (server, leader):
         server.before = partial(asyncio.sleep, 0.1)
         leader.log.intend("p", {"a": NEXT})
-        leader.store.hurry()
+        leader.store.hurried.set()
         await asyncio.sleep(0.05)
         await leader.store.wait_until_written(leader.log.version)
         assert list(server.record.intended) == ["a"]

@@ -178,7 +178,7 @@ class Executor:
             told = encode(member.decision) if member.decision else (pod.metadata.annotations or {}).get(DECISION, "")
             texts = {PLAN: encode(record)} | ({DECISION: told} if told else {})
             plan.logged = self._manager.evaluator.log.believe(member.uid, digest_of(pod, texts))
-            self._store.hurry()
+            self._store.hurried.set()
             await self._writer.nominate(pod, record, texts)
             return Effect.DONE
         if verb is Verb.DISPLACE:

@@ -198,7 +198,8 @@ class EvictionStore:
         self._client, self._place, self._known, self._clock, self._fence = client, place, known, clock, fence
         self._lease: Lease | None = None
         """As it was last seen."""
-        self._hurried = asyncio.Event()
+        self.hurried = asyncio.Event()
+        """Set if somebody waits for what is new: it is written at once."""
         self._written = -1.0
         """The version that was written last; infinite if the server refuses to have it written: nobody waits then."""
         self._ended = asyncio.Event()
@@ -220,18 +221,14 @@ class EvictionStore:
             await asyncio.sleep(_RETRY)
         return NOTHING
 
-    def hurry(self) -> None:
-        """Somebody waits for what is new: it is written at once."""
-        self._hurried.set()
-
     async def keep(self) -> None:
         """Write what is new within a second, and what there is now and then, until cancelled."""
         tried, due, time = -1, -math.inf, asyncio.get_running_loop().time
         while self._place is not None:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_UNHURRIED):
-                    await self._hurried.wait()
-            self._hurried.clear()
+                    await self.hurried.wait()
+            self.hurried.clear()
             if self._known.version == tried and time() < due:
                 continue
             tried, due = self._known.version, time() + _AGAIN
@@ -268,7 +265,7 @@ class EvictionStore:
         """
         waited = False
         while self._place is not None and self._written < version:
-            self.hurry()
+            self.hurried.set()
             await self._ended.wait()
             waited = True
         return waited

@@ -86,7 +86,8 @@ class _Look:
         self.plan, self.context, self.pods, self.at, self.now = plan, context, pods, at, at.monotonic
         self.evaluator, self.state = context.evaluator, context.evaluator.state
         self.left = unasked(plan, context)
-        self.there = {victim.uid: self.state.pods.items()[victim.key] for victim in remaining(self.state, plan)}
+        known = self.state.pods.items()
+        self.there = {row.uid: known[row.key] for row in remaining(self.state, plan)}
         """The victims that remain, also those that others ask, by uid."""
         self.bound = plan.bound_to_go()
 
@@ -115,11 +116,14 @@ class _Look:
         if policy is None or any(other is not policy for other in others):
             return End(Ending.OUTDATED, "no policy lets the reconciler preempt for it any more")
         judged = judged_by(self.context, policy, self.now)
-        if plan.approved != judged and (objection := self._may_not_go(policy) or self._in_vain(policy)) is not None:
+        if plan.approved != judged:
+            objection = self._may_not_go(policy) or self._in_vain(policy)
             refused = isinstance(objection, End) and objection.ending is Ending.REFUSED
-            goes_on = refused and any(victim.uid in self.bound for victim in left)
-            return Wait(self.now + _MOMENT) if goes_on else objection
-        plan.approved = judged
+            if refused and any(victim.uid in self.bound for victim in left):
+                return Wait(self.now + _MOMENT)
+            if objection is not None:
+                return objection
+            plan.approved = judged
         # 4. Victims are told. Nobody is who would be kept, or for a plan that another victim's refusal would end.
         if policy.victims.notice > plan.record.notice and not (plan.notices or plan.gone or plan.asking):
             return End(Ending.OUTDATED, "the policy gives a longer notice by now")
@@ -191,7 +195,7 @@ class _Look:
         uids = {victim.uid for victim in plan.record.victims}
         rows = snapshot.pod_rows([victim.key for victim in plan.record.victims]).tolist()
         victims = {pods.uids[row]: row for row in rows if pods.uids[row] in uids}  # not a new pod of a victim's name
-        free = frozenset(victim.uid for victim in remaining(self.state, plan)).difference(plan.unclear, self.bound)
+        free = frozenset(self.there).difference(plan.unclear, self.bound)
         among = np.array([row for uid, row in victims.items() if uid in free], np.intp)
         lacking: list[tuple[Member, Pod]] = []
         for member, pod in self.pods:

@@ -254,7 +254,7 @@ class PlanIndex:
     def __init__(self) -> None:
         self.by_preemptor: dict[str, Plan] = {}
         self.by_id: dict[str, Plan] = {}
-        self._of: Index[str, Plan] = Index(
+        self.known: Index[str, Plan] = Index(
             lambda plan: {row.node for row in plan.members} | {victim.uid for victim in plan.record.victims}
         )
         """The plans of a node, and of a victim by its uid."""
@@ -265,18 +265,13 @@ class PlanIndex:
         """The plan has begun."""
         self.by_id[plan.id] = plan
         self.by_preemptor |= {member.key: plan for member in plan.members}
-        self._of.put(plan.id, plan)
-
-    def forget(self, plan: Plan) -> None:
-        """The plan has ended, and it is known of each victim that it asked whether that goes."""
-        if self.by_id.pop(plan.id, None) is not None:
-            self._of.put(plan.id, None)
+        self.known.put(plan.id, plan)
 
     def on_node(self, node: str) -> list[tuple[Plan, Member]]:
         """The plans that hold room on a node, each with the members for which it does."""
-        plans = self._of.get(node, {}).values()
+        plans = self.known.get(node, {}).values()
         return [(plan, member) for plan in plans for member in plan.unplaced if member.node == node]
 
     def naming(self, uid: str) -> list[Plan]:
         """The plans that name this victim, whichever node they hold room on: pods of a group may be on several."""
-        return list(self._of.get(uid, {}).values())
+        return list(self.known.get(uid, {}).values())

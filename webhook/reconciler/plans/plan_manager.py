@@ -130,7 +130,8 @@ class PlanManager:
 
     def take_up(self, plan: Plan, policy: PreemptionPolicy, victims: Collection[Pod]) -> None:
         """Let every later decision count the victims as leaving, the members as nominated, and the rates as used."""
-        now, wall, evictions, ends = self.clock.monotonic(), self.clock.wall(), self.evaluator.log, dict[str, float]()
+        evictions, ends = self.evaluator.log, dict[str, float]()
+        now, wall = self.clock.monotonic(), self.clock.wall()
         self.index.add(plan)
         plan.groups = group_names(self._state, plan.record.victims)
         for pod in victims:
@@ -162,10 +163,11 @@ class PlanManager:
         if plan.ended is not None:
             plan.asking = {uid: pod for uid, pod in plan.asking.items() if uid in plan.unclear}
             leaving = set() if self.dry_run else plan.gone.union(plan.asking)
-            if not plan.asking:
-                self.index.forget(plan)
+            if not plan.asking and self.index.by_id.pop(plan.id, None) is not None:
+                self.index.known.put(plan.id, None)
         self._state.pending.give_up(plan.id, leaving, {member.key for member in plan.unplaced})
-        self.evaluator.log.intend(plan.id, {uid: row for uid, row in plan.evictions.items() if uid in leaving})
+        intended = {uid: row for uid, row in plan.evictions.items() if uid in leaving}
+        self.evaluator.log.intend(plan.id, intended)
 
     def promised(self, pod: Pod) -> Promised:
         """What plans under way mean for a decision for this pod."""
@@ -255,7 +257,8 @@ class PlanManager:
     def asked(self, plan: Plan, victim: Pod) -> None:
         """A victim was asked to leave: it has its time to end from now on, and counts for the rates from now on."""
         uid, now = victim.metadata.uid, self.clock.monotonic()
-        policy = policy_for(self._state.pods.get(plan.member_for(victim).key) or victim, self.context.policy_set)
+        preemptor = self._state.pods.get(plan.member_for(victim).key) or victim
+        policy = policy_for(preemptor, self.context.policy_set)
         grace = grace_under(policy, victim) if policy is not None else grace_of(victim)
         self.index.leaving[uid] = now + grace
         self.evaluator.log.asked(uid, plan.evictions[uid], now)

@@ -102,14 +102,16 @@ def returning_owners(evaluator: Evaluator, plan: Plan, member: Member, index: Pl
     others, evicting = later_equals(plan, member, index), plan.evicting
 
     def put_back(keys: Iterable[str]) -> dict[str, Pod]:
-        there = [pod for key in keys if (pod := state.pods.get(key)) is not None and workload_of(pod) in plan.owners]
+        there = [pod for key in keys if (pod := state.pods.get(key)) is not None]
         came = [pod for pod in there if evicting is not None and evicting.is_before(pod)]
-        return {key_of(pod): pod for pod in came if pod.metadata.uid not in victims}
+        own = [pod for pod in came if workload_of(pod) in plan.owners]
+        return {key_of(pod): pod for pod in own if pod.metadata.uid not in victims}
 
     # Claims say who has devices before a pod is seen on the node.
-    taken, claims = claims_in_the_way(snapshot, plan, member), snapshot.device_claims.claims
-    users = [(key.partition("/")[0], user) for key, _ in taken for user in claims[key].status.reserved_for or ()]
-    owners = {workload_of(pod) for pod in put_back(f"{namespace}/{user.name}" for namespace, user in users).values()}
+    claims = snapshot.device_claims.claims
+    taken = [claims[key] for key, _ in claims_in_the_way(snapshot, plan, member)]
+    users = [(claim.metadata.namespace, user) for claim in taken for user in claim.status.reserved_for or ()]
+    owners = set(map(workload_of, put_back(f"{namespace}/{user.name}" for namespace, user in users).values()))
     back = put_back(keys)
     if preemptor is None or not back or not evaluator.has_room(preemptor, node, but=[*others, *back]):
         return owners
