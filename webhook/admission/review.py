@@ -296,7 +296,7 @@ def _unreadable(what: str, error: Exception, uid: str) -> BadReviewError:
     return BadReviewError(f"{what}: {bounded(str(error).replace('`$', '`'))}", uid=uid)
 
 
-_VIOLATED = ("rule", "warned", "wouldDeny", "excepted")
+VIOLATED = ("rule", "warned", "wouldDeny", "excepted")
 """Those that refuse the request, warn, would refuse it (on trial under `audit`), and have an exception."""
 Operation = Json
 """One operation of a JSON Patch: `op` (add, replace or remove), `path`, and `value` unless it removes."""
@@ -319,8 +319,8 @@ class Answer(msgspec.Struct, kw_only=True):
     unsure: set[tuple[str, str]] = set()
     refusals: list[str] = []
     """Why the rules refuse the request, for its author."""
-    ids: dict[str, dict[str, None]] = msgspec.field(default_factory=lambda: {field: {} for field in _VIOLATED})
-    """The ids of rules that are violated, by the field of the log line."""
+    ids: dict[str, dict[str, None]] = {}
+    """The ids of rules that are violated, by the field of the log line, one of VIOLATED."""
 
     @property
     def allowed(self) -> bool:
@@ -350,7 +350,7 @@ class Answer(msgspec.Struct, kw_only=True):
                 how, texts = "warned", self.warnings
             if verdict.outcome == "excepted":
                 how = "excepted"
-            self.ids[how][verdict.id] = None
+            self.ids.setdefault(how, {})[verdict.id] = None
             if how != "excepted" or verdict.warns:
                 texts.append(say(verdict))
         if silent:

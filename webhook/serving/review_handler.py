@@ -16,7 +16,7 @@ from aiohttp import web
 from aiohttp.abc import AbstractStreamWriter
 
 from webhook.admission.context import Context
-from webhook.admission.review import Json, uid_of
+from webhook.admission.review import VIOLATED, Json, uid_of
 from webhook.admission.webhook import Phase, Reviewed, deny, refuse, review
 from webhook.component_base.logs import LogWriter
 from webhook.kube.bounded import bounded, bounded_cache
@@ -249,5 +249,5 @@ def _line(phase: Phase, reviewed: Reviewed, seconds: float) -> Json:
     if answer.code != 200:
         told |= {"code": answer.code, "error": answer.message}
     elif answer.verdicts:
-        told |= {field: ",".join(ids) for field, ids in answer.ids.items()}
+        told |= {field: ",".join(answer.ids.get(field, ())) for field in VIOLATED}
     return head | {"uid": reviewed.uid} | {field: value for field, value in told.items() if value}

@@ -82,7 +82,7 @@ def show_reviews(console: Console, policies: Path = POLICIES) -> bool:
     group, refusals, well = "", dict[str, str](), True
     for row in recorded():
         answer = ask(context, cast("Phase", row.path.partition("?")[0].strip("/")), row.review)
-        got = Expected(answer.verdict, list(answer.ids["rule"]), answer.patch, answer.warnings)
+        got = Expected(answer.verdict, list(answer.ids.get("rule", ())), answer.patch, answer.warnings)
         well &= got == row.expect
         if len(got.rules) == 1:
             refusals[got.rules[0]] = "; ".join(answer.refusals)
