@@ -123,6 +123,23 @@ def volumes_of(*claims: str) -> list[Json]:
     return [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in claims]
 
 
+def affinity(kind: str, key: str, *others: Json, **labels: str) -> Json:
+    """What a pod's spec says to be in one domain with pods of these labels, or in another; with others as well."""
+    terms = [{"topologyKey": key, "labelSelector": {"matchLabels": one}} for one in (labels, *others)]
+    return {"affinity": {kind: {"requiredDuringSchedulingIgnoredDuringExecution": terms}}}
+
+
+def apart_from(key: str, *others: Json, **labels: str) -> Json:
+    """What a pod's spec says to be in no domain with pods of these labels."""
+    return affinity("podAntiAffinity", key, *others, **labels)
+
+
+def spread(key: str, skew: int = 1, **labels: str) -> Json:
+    """What a pod's spec says to be spread evenly over domains, beside pods of these labels."""
+    hard = {"topologyKey": key, "maxSkew": skew, "whenUnsatisfiable": "DoNotSchedule"}
+    return {"topologySpreadConstraints": [hard | {"labelSelector": {"matchLabels": labels}}]}
+
+
 def priority_class(name: str, value: int = 0, **annotations: str) -> Json:
     """A class of the value that `pod` gives, so that it speaks for its pods."""
     return {"metadata": {"name": name, "annotations": annotations}, "value": value}

@@ -4,6 +4,7 @@ import pytest
 
 from tests.preemption.building import (
     Json,
+    apart_from,
     bound,
     budget,
     cluster,
@@ -14,10 +15,10 @@ from tests.preemption.building import (
     rules,
     volumes_of,
 )
-from tests.preemption.units import ZONE, apart_from
+from tests.preemption.units import ZONE
 
 NODES = [node(name, labels={ZONE: zone}) for name, zone in (("a1", "z1"), ("a2", "z1"), ("b1", "z2"))]
-APART, FROM_P = (apart_from("app", app, ZONE) for app in "xp")
+APART, FROM_P = (apart_from(ZONE, app=app) for app in "xp")
 SKEW = {"topologyKey": ZONE, "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}
 SPREAD = [SKEW | {"labelSelector": {"matchExpressions": [{"key": "app", "operator": "In", "values": ["x", "y"]}]}}]
 CLAIM = volumes_of("data")

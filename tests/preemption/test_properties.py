@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 
 from tests.cases import table
 from tests.preemption.building import (
+    HOST,
     NOW,
+    affinity,
     answer,
     as_data,
     as_pod,
@@ -24,6 +26,7 @@ from tests.preemption.building import (
     pod_group,
     rules,
     snapshot_of,
+    spread,
     volumes_of,
 )
 from tests.preemption.clusters import FEATURES, plain
@@ -238,16 +241,9 @@ def test_without_the_units_it_fits(seed, features):
         assert fits_on(snapshot, preemptor, selected.node, without=rows)
 
 
-AFFINITY = {"labelSelector": {"matchLabels": {"app": "db"}}, "topologyKey": "zone"}
-SPREAD = {
-    "labelSelector": {"matchLabels": {"app": "db"}},
-    "topologyKey": "zone",
-    "maxSkew": 1,
-    "whenUnsatisfiable": "DoNotSchedule",
-}
 LEANING = {
-    "affinity": {"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [AFFINITY]}}},
-    "spread": {"topologySpreadConstraints": [SPREAD]},
+    "affinity": affinity("podAffinity", "zone", app="db"),
+    "spread": spread("zone", app="db"),
     "nothing": {},
 }
 
@@ -365,10 +361,9 @@ def test_members_that_share_a_claim_of_one_pod():
 )
 def test_no_victim_that_another_member_has_to_be_with(others):
     """A member's only companion does not go for the next member: then the first had no room."""
-    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "x"}}}
-    near = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    near = affinity("podAffinity", HOST, app="x")
     members = [
-        *members_like(pod("p", cpu="5", priority=100, affinity=near), 1),
+        *members_like(pod("p", cpu="5", priority=100, **near), 1),
         *members_like(pod("p", cpu="4", priority=100), 2)[1:],
     ]
     companion = pod("companion", on="n", cpu="4", priority=1)

@@ -10,9 +10,9 @@ from itertools import combinations
 from typing import Any, NamedTuple
 
 from tests.preemption import oracle
-from tests.preemption.building import HOST, Json, bound, budget, node, pod, pod_group, volumes_of
+from tests.preemption.building import HOST, Json, apart_from, bound, budget, node, pod, pod_group, volumes_of
 
-ZONE, REQUIRED = "zone", "requiredDuringSchedulingIgnoredDuringExecution"
+ZONE = "zone"
 _MOST_RUNNING = 11
 
 
@@ -225,7 +225,7 @@ def _members(dice: random.Random, need: int, asks: int, priority: int) -> list[J
     gated = dice.choice((0, 0, 0, 0, 1))
     unlike, apart, chosen = dice.random() < 0.25, dice.random() < 0.15, dice.random() < 0.15
     more: Json = {"nodeSelector": {"pool": "a"}} if chosen else {}
-    more |= apart_from("of", "gang", HOST) if apart else {}
+    more |= apart_from(HOST, of="gang") if apart else {}
     made = []
     for number in range(count + gated):
         cpu = max(1, asks - number) if unlike else asks
@@ -235,12 +235,6 @@ def _members(dice: random.Random, need: int, asks: int, priority: int) -> list[J
     return made
 
 
-def apart_from(label: str, value: str, key: str) -> Json:
-    """What a pod's spec says to be in no domain with pods of this label."""
-    term = {"topologyKey": key, "labelSelector": {"matchLabels": {label: value}}}
-    return {"affinity": {"podAntiAffinity": {REQUIRED: [term]}}}
-
-
 def kept_off(seed: int) -> Json:
     """A crowded cluster whose preemptor is kept off by anti-affinity of either side, hard spread, a claim, or room."""
     dice, data = random.Random(f"kept off {seed}"), gang_cluster(seed)
@@ -248,10 +242,10 @@ def kept_off(seed: int) -> Json:
     key = lambda: dice.choice((ZONE, ZONE, HOST))  # noqa: E731
     for one in data["pods"]:
         if against_it and dice.random() < 0.4:
-            one["spec"] |= apart_from("app", "p", key())
+            one["spec"] |= apart_from(key(), app="p")
         if dice.random() < 0.1:
             one["spec"]["volumes"] += volumes_of("data")
-    more: Json = apart_from("app", dice.choice("xyz"), key()) if dice.random() < 0.6 else {}
+    more: Json = apart_from(key(), app=dice.choice("xyz")) if dice.random() < 0.6 else {}
     if dice.random() < 0.5:
         selector = {"matchExpressions": [{"key": "app", "operator": "In", "values": ["p", "x"]}]}
         hard = {"whenUnsatisfiable": "DoNotSchedule", "labelSelector": selector}

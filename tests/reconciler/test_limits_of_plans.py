@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.cases import table
-from tests.preemption.building import node
+from tests.preemption.building import apart_from, node, spread
 from tests.reconciler.builders import START
 from tests.reconciler.harness.cluster import Cluster
 from tests.reconciler.harness.pods import GANG, Json, fixed, group, members, preemptor, victim
@@ -139,10 +139,8 @@ def test_a_gang_of_which_one_plan_cannot_be_begun(broken: int):
 
 
 ZONE = "zone"
-OF_X = {"topologyKey": ZONE, "labelSelector": {"matchLabels": {"app": "x"}}}
 NODES = [node(name, "4", labels={ZONE: name[0]}) for name in ("a1", "a2", "b1")]
-APART = {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [OF_X]}}}
-SPREAD = {"topologySpreadConstraints": [OF_X | {"maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}]}
+APART, SPREAD = apart_from(ZONE, app="x"), spread(ZONE, app="x")
 
 
 def zone_for_two(

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.cases import table
-from tests.preemption.building import ZONE, node
+from tests.preemption.building import ZONE, apart_from, node, spread
 from tests.reconciler.harness.cluster import Cluster
 from tests.reconciler.harness.pods import GANG, Json, fixed, group, preemptor, victim
 from tests.reconciler.harness.scenarios import (
@@ -120,9 +120,7 @@ def opted_out_a_moment_ago(**fields: Any) -> Fault:
     return fault(bound=False)("4", slow, victim("a", "n1"), at(2.0, preemptor()), opts_out, **fields)
 
 
-ALIKE = {"labelSelector": {"matchLabels": {"app": "apart"}}, "topologyKey": ZONE}
-ANTI_AFFINITY = {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [ALIKE]}}}
-SPREAD = {"topologySpreadConstraints": [{**ALIKE, "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}]}
+ANTI_AFFINITY, SPREAD = apart_from(ZONE, app="apart"), spread(ZONE, app="apart")
 
 
 def in_zones(zones: str, *parts: Any, grace: int = 0, evicted: int = 3) -> Fault:

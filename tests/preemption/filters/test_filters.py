@@ -4,7 +4,19 @@ import pytest
 
 from tests.cases import table
 from tests.preemption import oracle
-from tests.preemption.building import NOW, answer, as_pod, cluster, node, pod, rules, snapshot_of, volumes_of
+from tests.preemption.building import (
+    HOST,
+    NOW,
+    answer,
+    as_pod,
+    cluster,
+    node,
+    pod,
+    rules,
+    snapshot_of,
+    spread,
+    volumes_of,
+)
 from webhook.preemption.decision import decide, fits
 from webhook.preemption.filters import volumes as module
 from webhook.preemption.snapshot.amounts import ClusterError
@@ -63,12 +75,7 @@ def test_a_nominated_pod_reserves_its_port_beyond_the_first_word_too():
     assert found == oracle.decide(data)
 
 
-SPREAD = {
-    "labelSelector": {"matchLabels": {"app": "db"}},
-    "topologyKey": "kubernetes.io/hostname",
-    "maxSkew": 1,
-    "whenUnsatisfiable": "DoNotSchedule",
-}
+SPREAD = spread(HOST, app="db")
 
 
 def of_db(made, **metadata):
@@ -89,7 +96,7 @@ def test_a_pod_that_leaves_is_not_taken_away_twice(by, victims):
         of_db(pod("leaves", on="full", priority=5), deletionTimestamp="2026-01-01T00:00:00Z"),
         pod("filler", on="full", cpu="2", priority=5),
     ]
-    preemptor = of_db(pod("preemptor", cpu="2", priority=100, topologySpreadConstraints=[SPREAD]))
+    preemptor = of_db(pod("preemptor", cpu="2", priority=100, **SPREAD))
     nodes = [node("full"), node("empty", unschedulable=True)]
     selected = decide(snapshot_of(cluster(nodes, pods, preemptor), by), as_pod(preemptor), by, NOW).selected
     assert (selected and {victim.name for victim in selected.victims}) == victims

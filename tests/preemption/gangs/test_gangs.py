@@ -2,7 +2,19 @@
 
 import pytest
 
-from tests.preemption.building import NOW, as_pod, budget, gang_decided, node, pod, pod_group, rules, snapshot_of
+from tests.preemption.building import (
+    HOST,
+    NOW,
+    affinity,
+    as_pod,
+    budget,
+    gang_decided,
+    node,
+    pod,
+    pod_group,
+    rules,
+    snapshot_of,
+)
 from tests.preemption.costs import dressed
 from webhook.policy.model.preemption import GroupDisruption
 from webhook.policy.model.victims import EvictionCost
@@ -121,11 +133,8 @@ def test_room_that_is_coming_up_is_waited_for():
 
 def test_members_bound_to_each_other():
     """Members that may not share a node are placed apart, and those that must share a domain together."""
-    apart = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"of": "gang"}}}
-    together = {**apart, "topologyKey": "zone"}
-    for kind, term in (("podAntiAffinity", apart), ("podAffinity", together)):
-        affinity = {"affinity": {kind: {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
-        waiting = [member(number, cpu="2", **affinity) for number in range(2)]
+    for kind, key in (("podAntiAffinity", HOST), ("podAffinity", "zone")):
+        waiting = [member(number, cpu="2", **affinity(kind, key, of="gang")) for number in range(2)]
         for one in waiting:
             one["metadata"]["labels"] = {"of": "gang"}
         decision = decided(ZONES, in_zones(a=10, b=10, c=10), waiting, [group()])

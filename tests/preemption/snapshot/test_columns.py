@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.preemption.building import as_pod, pod, volumes_of
+from tests.preemption.building import apart_from, as_pod, pod, volumes_of
 from webhook.preemption.snapshot.columns import Interner, Table
 from webhook.preemption.snapshot.kinds import PODS
 from webhook.preemption.snapshot.slot_orders import SlotOrder
@@ -55,11 +55,7 @@ FULL = pod(
     schedulerName="other",
     terminationGracePeriodSeconds=5,
     volumes=volumes_of("data"),
-    affinity={
-        "podAntiAffinity": {
-            "requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "zone", "labelSelector": {}}]
-        }
-    },
+    **apart_from("zone", app="a"),
 )
 """A pod that says all that the columns keep."""
 FULL["metadata"] |= {

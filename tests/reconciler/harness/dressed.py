@@ -9,7 +9,7 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from tests.preemption.building import HOST, ZONE, node, owned_by
+from tests.preemption.building import HOST, ZONE, apart_from, node, owned_by, spread
 from tests.reconciler.builders import START
 from tests.reconciler.harness.cluster import Cluster
 from tests.reconciler.harness.pods import Json, cpu_of, request, running
@@ -45,7 +45,7 @@ def bindings(made: Cluster, seed: int) -> None:
             if _free(made, pod, port):
                 pod["spec"]["containers"][0]["ports"] = [port]
         if apart and chance.random() < 0.5 and not pod["spec"].get("nodeName"):
-            pod["spec"]["affinity"] = _apart_from(chance.choice(("a", "b", "c")))
+            pod["spec"] |= apart_from(HOST, app=chance.choice(("a", "b", "c")))
         if tainted and chance.random() < 0.5:
             pod["spec"]["tolerations"] = [{"key": "dedicated", "operator": "Exists"}]
 
@@ -66,15 +66,9 @@ def _far(made: Cluster) -> None:
     made.nodes.append(node("far", "0"))
     pod = running("apart", "far", random.Random(0))
     pod["metadata"] |= {"annotations": {}, "ownerReferences": [], "labels": {_BOUND: "true"}}
-    pod["spec"] |= {"priority": 1000, "affinity": _apart_from("a", "b", "c")}
+    pod["spec"] |= {"priority": 1000, **apart_from(HOST, {"app": "b"}, {"app": "c"}, app="a")}
     request(pod, 0)
     made.put(pod)
-
-
-def _apart_from(*apps: str) -> Json:
-    selector = {"matchExpressions": [{"key": "app", "operator": "In", "values": list(apps)}]}
-    term = {"labelSelector": selector, "topologyKey": HOST}
-    return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
 
 
 def zones(made: Cluster, seed: int) -> None:
@@ -89,11 +83,11 @@ def zones(made: Cluster, seed: int) -> None:
         if MARK in labels:
             labels["app"] = dice.choice(("a", "b", "c", "d"))
             if dice.random() < 0.5:
-                _apart(pod, dice.choice(("a", "b", "c")))
+                pod["spec"] |= apart_from(ZONE, app=dice.choice(("a", "b", "c")))
             elif dice.random() < 0.5:
-                _spread(pod, dice.randint(1, 2))
+                pod["spec"] |= spread(ZONE, dice.randint(1, 2), app=labels["app"])
         elif dice.random() < 0.15:
-            _apart(pod, dice.choice(("a", "d")))
+            pod["spec"] |= apart_from(ZONE, app=dice.choice(("a", "d")))
 
     def came(old: Json | None, new: Json | None) -> None:
         """A nomination keeps nobody out of a zone: whoever is bound may stand in the way, whatever its priority."""
@@ -104,17 +98,6 @@ def zones(made: Cluster, seed: int) -> None:
 
     made.dresses.append(dress)
     made.changes.append(came)
-
-
-def _apart(pod: Json, app: str) -> None:
-    term = {"topologyKey": ZONE, "labelSelector": {"matchLabels": {"app": app}}}
-    pod["spec"]["affinity"] = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
-
-
-def _spread(pod: Json, skew: int) -> None:
-    own = {"labelSelector": {"matchLabels": {"app": pod["metadata"]["labels"]["app"]}}}
-    constraint = {"maxSkew": skew, "topologyKey": ZONE, "whenUnsatisfiable": "DoNotSchedule", **own}
-    pod["spec"]["topologySpreadConstraints"] = [constraint]
 
 
 def _keeps_out(one: Json, other: Json) -> bool:
