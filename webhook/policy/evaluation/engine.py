@@ -13,12 +13,12 @@ from webhook.policy.evaluation import rules
 from webhook.policy.evaluation.managed_classes import ManagedClasses, originals, scale_up_delay, shielded
 from webhook.policy.evaluation.matching import exclusion, parts_of
 from webhook.policy.evaluation.request import CLASSES, GROUPS, PODS, PolicyRequest, RequestAttributes, observe
-from webhook.policy.evaluation.rules import CompiledRule, Shield, Twins, Verdict
+from webhook.policy.evaluation.rules import CompiledRule, Said, Shield, Twins, Verdict
 from webhook.policy.model.creation import creation_record, labels_recorded
 from webhook.policy.model.globs import WILDCARD, name_matcher
 from webhook.policy.model.policies import Policies
-from webhook.policy.model.priority import PriorityPolicy
-from webhook.policy.model.rules import STRICTNESS, Enforcement
+from webhook.policy.model.priority import PolicyException, PriorityPolicy
+from webhook.policy.model.rules import STRICTNESS, Enforcement, PriorityRule
 from webhook.policy.model.values import POD_SCALE_UP_DELAY
 
 Applicability = str | Verdict | None
@@ -42,10 +42,9 @@ class CompiledPolicy:
         exclude = exclusion(policy.exclude)
         self._restricts = parts_of(policy.match) + exclude
         self._gives = parts_of(policy.match, gives=True) + exclude
-        self._strictest = max(
-            (rule.enforcement for rule in policy.rules), key=STRICTNESS.index, default=Enforcement.WARN
-        )
-        self.exceptions = [(exception, exclusion(exception.match)) for exception in policy.exceptions]
+        enforcements = [rule.enforcement for rule in policy.rules]
+        self._strictest = max(enforcements, key=STRICTNESS.index, default=Enforcement.WARN)
+        self._exceptions = [(exception, exclusion(exception.match)) for exception in policy.exceptions]
         self._conditions = [(row.name, compile_bool(row.expression)) for row in policy.conditions]
         self.rows: dict[str, list[Any]] = defaultdict(list)
         """What it has to say on each question: compiled rules, or what is given."""
@@ -58,8 +57,19 @@ class CompiledPolicy:
 
     def matches(self, attributes: RequestAttributes, *, gives: bool = False) -> str | None:
         """None if `match` and `exclude` hold; else the first reason why not."""
-        tests = self._gives if gives else self._restricts
-        return next((reason for test in tests if (reason := test(attributes)) is not None), None)
+        for test in self._gives if gives else self._restricts:
+            reason = test(attributes)
+            if reason is not None:
+                return reason
+        return None
+
+    def exception(self, rule: str, attributes: RequestAttributes) -> PolicyException | None:
+        """The first exception, of those that have not ended, that lets the request in past a rule."""
+        for exception, tests in self._exceptions:
+            open_ = rule in exception.rules and attributes.request.now < exception.until
+            if open_ and any(test(attributes) for test in tests):
+                return exception
+        return None
 
     def applicability(self, attributes: RequestAttributes, *, gives: bool = False) -> Applicability:
         """Whether the policy applies to the request: the first test or condition that does not hold says why not.
@@ -77,7 +87,8 @@ class CompiledPolicy:
                     return f"condition {name} is false"
             except CelRuntimeError as error:
                 text = f"condition {name} of policy {self.name} {rules.failed_text(program, error)}"
-                failed = failed or Verdict(self.name, name, rules.on_error(self._strictest, attributes), "error", text)
+                enforcement = rules.on_error(self._strictest, attributes)
+                failed = failed or Verdict(self.name, name, enforcement, "error", text)
         return failed
 
 
@@ -106,34 +117,34 @@ class RuleEvaluation:
 
         For `--explain`, not for speed.
         """
-        said, attributes = {verdict.id: verdict for verdict in self.verdicts}, self.attributes
-        makes_pod = attributes.kind == PODS and not attributes.template and attributes.operation == "CREATE"
+        said = {verdict.id: verdict for verdict in self.verdicts}
         for policy in policies:
-            applicability = policy.applicability(attributes)
+            applicability = policy.applicability(self.attributes)
             if isinstance(applicability, Verdict):
                 yield applicability
                 applicability = applicability.message
             for rule in policy.policy.rules:
-                had_part, why = False, applicability or "it says nothing of this request"
-                default, own = rule.default_priority_class, attributes.class_name
-                if not applicability and rule.declaration.range is not None:
-                    why = f"{attributes.value} does not lie in {rule.declaration.title}"
-                elif not applicability and makes_pod and default is not None:
-                    had_part, why = (
-                        default == own,
-                        f"the pod has PriorityClass {own or 'none'}; the default is {default}",
-                    )
-                elif not applicability and makes_pod and rule.copy_annotations:
-                    had_part, why = (
-                        True,
-                        f"a new pod takes over {', '.join(rule.copy_annotations)} from its PriorityClass",
-                    )
-                unheard = Verdict(policy.name, rule.name, rule.enforcement, "allow" if had_part else "skip", why)
+                said_nothing: Said = ("skip", applicability) if applicability else self._unheard(rule)
+                unheard = Verdict(policy.name, rule.name, rule.enforcement, *said_nothing)
                 yield said.get(unheard.id, unheard)
         nobody = "no protected annotation changes without the right to it"
-        yield said.get(
-            f"{rules.BUILTIN}/{rules.SHIELD}", Verdict(rules.BUILTIN, rules.SHIELD, Enforcement.ENFORCE, "skip", nobody)
-        )
+        builtin = Verdict(rules.BUILTIN, rules.SHIELD, Enforcement.ENFORCE, "skip", nobody)
+        yield said.get(builtin.id, builtin)
+
+    def _unheard(self, rule: PriorityRule) -> Said:
+        """What a rule without a verdict had to do with the request, and why there is none."""
+        attributes, default = self.attributes, rule.default_priority_class
+        if rule.declaration.range is not None:
+            return "skip", f"{attributes.value} does not lie in {rule.declaration.title}"
+        if attributes.kind == PODS and attributes.operation == "CREATE" and not attributes.template:
+            if default is not None:
+                own = attributes.class_name
+                why = f"the pod has PriorityClass {own or 'none'}; the default is {default}"
+                return "allow" if own == default else "skip", why
+            if rule.copy_annotations:
+                keys = ", ".join(rule.copy_annotations)
+                return "allow", f"a new pod takes over {keys} from its PriorityClass"
+        return "skip", "it says nothing of this request"
 
 
 class Engine:
@@ -151,22 +162,21 @@ class Engine:
         self._ranges = bounded_cache(_KEPT, 256)(partial(_holding, self._compiled))
         self.shielded = shielded(policies.preemption)
         """The annotations that nobody may change on an existing pod without a right by a policy."""
-        shields = [shield for compiled in self._compiled for shield in compiled.rows[rules.PROTECT]]
-        self._protected = {
-            kind: builtin.union(*(shield.keys for shield in shields if shield.kind == kind))
-            for kind, builtin in ((PODS, self.shielded), (CLASSES, frozenset[str]()))
-        }
+        self._builtin = {PODS: self.shielded, CLASSES: frozenset[str]()}
+        self._protected = self._builtin.copy()
+        for _, shield in _all(self._compiled, rules.PROTECT):
+            self._protected[shield.kind] |= shield.keys
         self.asks_who = any(policy.asks_who for policy in policies.priority)
         """Whether any policy may judge a workload's author and the controller that makes its pods differently."""
-        waits = any(scale_up_delay(policy.preemptors) for policy in policies.preemption)
-        self.copied = frozenset(key for compiled in self._compiled for key, _ in compiled.rows[rules.COPY])
-        self.copied |= {POD_SCALE_UP_DELAY} if waits else set()
+        self.copied = {key for _, (key, _) in _all(self._compiled, rules.COPY)}
         """The annotation keys that some policy gives new pods: copies from their classes, or how long nodes wait."""
+        if any(scale_up_delay(policy.preemptors) for policy in policies.preemption):
+            self.copied.add(POD_SCALE_UP_DELAY)
         self._labels_recorded = labels_recorded(policies.preemption)
         classes = ManagedClasses(policies.preemption)
         self.managed = classes.managed
         self.managed_if_generated = classes.managed_if_generated
-        self._exceptions = {compiled.name: compiled.exceptions for compiled in self._compiled if compiled.exceptions}
+        self._excepting = {policy.name: policy for policy in self._compiled if policy.policy.exceptions}
 
     def creation_record(self, labels: Mapping[str, str] | None, annotations: Mapping[str, str] | None) -> str | None:
         """The record of what a new pod says (`webhook.policy.model.creation`), if a policy needs it."""
@@ -198,7 +208,8 @@ class Engine:
         attributes = observe(request)
         if isinstance(attributes, str) or attributes.kind != PODS or attributes.operation != "CREATE":
             return
-        if attributes.names_class if question == rules.DEFAULT else attributes.template:
+        has_it = attributes.names_class if question == rules.DEFAULT else attributes.template
+        if has_it:
             return
         for policy in self._asked(question, attributes.namespace):
             if policy.applicability(attributes, gives=True) is None:
@@ -218,11 +229,10 @@ class Engine:
         for policy in self._asked(attributes.question, attributes.namespace):
             if evaluation.concerns(policy):
                 evaluation.verdicts += [rule.evaluate(attributes) for rule in policy.rows[attributes.question]]
-        if attributes.value is not None:
-            for policy, rule in self._ranges(rules.USE if attributes.kind == PODS else rules.DEFINE, attributes.value):
-                # An owner is as good as a deletion, of which conditions are not asked
-                if evaluation.concerns(policy) or (attributes.gains_owner and policy.matches(attributes) is None):
-                    evaluation.verdicts.append(rule.evaluate(attributes))
+        for policy, rule in self._about_value(attributes):
+            # An owner is as good as a deletion, of which conditions are not asked
+            if evaluation.concerns(policy) or (attributes.gains_owner and policy.matches(attributes) is None):
+                evaluation.verdicts.append(rule.evaluate(attributes))
         if attributes.question in self._protected:
             self._judge_annotations(evaluation)
         verdicts = self._after_exceptions(evaluation)
@@ -241,11 +251,9 @@ class Engine:
 
     def judge_going(self, request: PolicyRequest) -> list[Verdict]:
         """What the rules about who may define and annotate classes, and no expression, say of one that is to go."""
-        evaluation = RuleEvaluation(
-            RequestAttributes(request, CLASSES, request.object, request.old_object),
-        )
-        attributes = evaluation.attributes
-        for policy, rule in self._ranges(rules.DEFINE, attributes.value) if attributes.value is not None else ():
+        attributes = RequestAttributes(request, CLASSES, request.object, request.old_object)
+        evaluation = RuleEvaluation(attributes)
+        for policy, rule in self._about_value(attributes):
             if policy.matches(attributes) is None:
                 evaluation.verdicts.append(rule.evaluate(attributes))
         if request.operation == "UPDATE":
@@ -255,37 +263,48 @@ class Engine:
     def _judge_annotations(self, evaluation: RuleEvaluation) -> None:
         attributes = evaluation.attributes
         changed = attributes.annotation_changes(self._protected[attributes.kind])
-        if changed:
-            shields = [
-                shield
-                for policy in self._asked(rules.PROTECT, attributes.namespace)
-                for shield in policy.rows[rules.PROTECT]
-                if shield.kind == attributes.kind and any(shield.speaks(key, attributes.operation) for key in changed)
-                if evaluation.concerns(policy)
-            ]
-            builtin = self.shielded if attributes.kind == PODS else frozenset[str]()
-            elsewhere = partial(self._shields_elsewhere, attributes)
-            evaluation.verdicts += rules.shield_verdicts(attributes, changed, shields, builtin, elsewhere)
+        if not changed:
+            return
+        shields: list[Shield] = []
+        for policy in self._asked(rules.PROTECT, attributes.namespace):
+            rows = [shield for shield in policy.rows[rules.PROTECT] if shield.speaks(attributes, changed)]
+            shields += rows if rows and evaluation.concerns(policy) else ()
+        elsewhere = partial(self._shields_elsewhere, attributes)
+        builtin = self._builtin[attributes.kind]
+        evaluation.verdicts += rules.shield_verdicts(attributes, changed, shields, builtin, elsewhere)
 
     def _shields_elsewhere(self, attributes: RequestAttributes) -> Iterator[tuple[Shield, str]]:
         """The shields of policies that do not apply, with why not."""
         for policy in self._compiled:
-            if policy.rows[rules.PROTECT] and isinstance(why := policy.applicability(attributes), str):
-                yield from ((shield, why) for shield in policy.rows[rules.PROTECT])
+            shields = policy.rows[rules.PROTECT]
+            why = policy.applicability(attributes) if shields else None
+            if isinstance(why, str):
+                yield from ((shield, why) for shield in shields)
+
+    def _about_value(self, attributes: RequestAttributes) -> list[tuple[CompiledPolicy, CompiledRule]]:
+        """The rules about the use or the definition of the request's value, each with its policy."""
+        if attributes.value is None:
+            return []
+        return self._ranges(rules.USE if attributes.kind == PODS else rules.DEFINE, attributes.value)
 
     def _after_exceptions(self, evaluation: RuleEvaluation) -> list[Verdict]:
         """What the rules say that have something to say, after letting in whom an exception names.
 
         A condition that failed has no rule, so no exception is about it.
         """
-        for place, verdict in enumerate(evaluation.verdicts if self._exceptions else ()):
-            for exception, tests in self._exceptions.get(verdict.policy, ()) if verdict.violated else ():
-                open_ = verdict.rule in exception.rules and evaluation.attributes.request.now < exception.until
-                if open_ and any(test(evaluation.attributes) for test in tests):
+        verdicts = evaluation.verdicts
+        for place, verdict in enumerate(verdicts if self._excepting else ()):
+            if verdict.violated and verdict.policy in self._excepting:
+                exception = self._excepting[verdict.policy].exception(verdict.rule, evaluation.attributes)
+                if exception is not None:
                     text = rules.excepted_text(verdict.id, exception, verdict.message)
-                    evaluation.verdicts[place] = replace(verdict, outcome="excepted", message=text)
-                    break
-        return [verdict for verdict in evaluation.verdicts if verdict.outcome != "skip"]
+                    verdicts[place] = replace(verdict, outcome="excepted", message=text)
+        return [verdict for verdict in verdicts if verdict.outcome != "skip"]
+
+
+def _all(policies: list[CompiledPolicy], question: str) -> Iterator[tuple[CompiledPolicy, Any]]:
+    """What all policies have to say on a question, whatever the request."""
+    return ((policy, row) for policy in policies for row in policy.rows[question])
 
 
 def _of_namespace(policies: list[CompiledPolicy], question: str, namespace: str | None) -> list[CompiledPolicy]:
@@ -296,5 +315,5 @@ def _of_namespace(policies: list[CompiledPolicy], question: str, namespace: str 
 
 def _holding(policies: list[CompiledPolicy], question: str, value: int) -> list[tuple[CompiledPolicy, CompiledRule]]:
     """The rules about the use or definition of a value, each with its policy, by their ranges."""
-    ranges = [(rule.range, policy, rule) for policy in policies for rule in policy.rows[question]]
-    return [row[1:] for row in sorted(ranges, key=lambda row: row[0]) if row[0][0] <= value <= row[0][1]]
+    rows = sorted(_all(policies, question), key=lambda row: row[1].range)
+    return [(policy, rule) for policy, rule in rows if rule.range[0] <= value <= rule.range[1]]

@@ -220,9 +220,11 @@ class Shield:
         self.keys, self._operations = frozenset(body.keys), body.operations
         self._within, self.allowed, self._who = parts_of(policy.match, gives=True), anyone_of(allow), rights_text(allow)
 
-    def speaks(self, key: str, operation: str) -> bool:
-        """Whether it is about changes of this annotation by this operation."""
-        return key in self.keys and operation in self._operations
+    def speaks(self, attributes: RequestAttributes, keys: Iterable[str]) -> bool:
+        """Whether it is about the change of one of these annotations by the request."""
+        if attributes.kind != self.kind or attributes.operation not in self._operations:
+            return False
+        return any(key in self.keys for key in keys)
 
     def leaves(self, attributes: RequestAttributes) -> str:
         """To whom the rule leaves a change that this request may not make; empty if it may.
@@ -254,9 +256,8 @@ def shield_verdicts(
     told of those that would allow the change.
     """
     verdicts: list[Verdict] = []
-    operation = attributes.operation
     for key, change in sorted(changed.items()):
-        speaking = [(shield, shield.leaves(attributes)) for shield in shields if shield.speaks(key, operation)]
+        speaking = [(shield, shield.leaves(attributes)) for shield in shields if shield.speaks(attributes, (key,))]
         binding = [row for row in speaking if row[0].enforcement is Enforcement.ENFORCE]
         granting = [row for row in binding if not row[1]][:1]
         on_trial = [row for row in speaking if row not in binding]
@@ -264,14 +265,12 @@ def shield_verdicts(
             text = _refusal(attributes, key, change, leaves) if leaves else ""
             outcome: Outcome = "deny" if leaves else "allow"
             verdicts.append(Verdict(shield.policy, shield.rule, shield.enforcement, outcome, text))
-        if not binding and key in builtin and operation == "UPDATE":
-            others = [
-                f" (rule {shield.policy}/{shield.rule} gives the right, but not here: {why})"
-                for shield, why in elsewhere()
-                if shield.speaks(key, operation) and shield.enforcement is Enforcement.ENFORCE
-                if shield.kind == attributes.kind and shield.allowed(attributes)
-            ]
-            leaves = f"rule {BUILTIN}/{SHIELD} leaves that to nobody once the pod exists{''.join(others)}"
+        if not binding and key in builtin and attributes.operation == "UPDATE":
+            leaves = f"rule {BUILTIN}/{SHIELD} leaves that to nobody once the pod exists"
+            for shield, why in elsewhere():
+                enforced = shield.enforcement is Enforcement.ENFORCE and shield.speaks(attributes, (key,))
+                if enforced and shield.allowed(attributes):
+                    leaves += f" (rule {shield.policy}/{shield.rule} gives the right, but not here: {why})"
             text = _refusal(attributes, key, change, leaves)
             verdicts.append(Verdict(BUILTIN, SHIELD, Enforcement.ENFORCE, "deny", text))
     return verdicts
