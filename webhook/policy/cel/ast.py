@@ -96,10 +96,15 @@ def _tree(node: _Fields, scalars: set[int]) -> Tree:
     body = _message(node, kind)
     match kind:
         case 3:
-            raw = next((body[field][0] for field in (6, 7) if field in body), None)
-            if not isinstance(raw, bytes):
-                return Constant(_literal(body), _NUMBER_SIZE)
-            return Constant(raw.decode() if 6 in body else None, len(raw))
+            for field, values in body.items():
+                raw, number = values[0], _number(body, field)
+                if isinstance(raw, bytes):
+                    return Constant(raw.decode() if field == 6 else None, len(raw))
+                if field == 2:
+                    return Constant(bool(number), _NUMBER_SIZE)
+                if field == 3:  # what is negative is written as it is modulo 2⁶⁴
+                    return Constant(number if number < 1 << 63 else number - (1 << 64), _NUMBER_SIZE)
+            return Constant(None, _NUMBER_SIZE)
         case 4:
             return Identifier(_text(body, 1))
         case 5:
@@ -111,19 +116,13 @@ def _tree(node: _Fields, scalars: set[int]) -> Tree:
         case 7:
             return FunctionCall(LIST, tuple(_tree(element, scalars) for element in _messages(body, 1)))
         case 8:
-            parts = [part for entry in _messages(body, 2) for field in (3, 4) for part in _messages(entry, field)]
+            parts = []
+            for entry in _messages(body, 2):
+                parts += [*_messages(entry, 3), *_messages(entry, 4)]
             return FunctionCall(_text(body, 1) or LIST, tuple(_tree(part, scalars) for part in parts))
         case _:
             loop = [_tree(_message(body, field), scalars) for field in (2, 4, 5, 6, 7)]
             return Comprehension(_text(body, 1), loop[0], _text(body, 3), *loop[1:])
-
-
-def _literal(body: _Fields) -> int | None:
-    """The value of a bool or int literal, which is negative from 2⁶³ on; None for any other."""
-    if 2 in body:
-        return bool(_number(body, 2))
-    number = _number(body, 3)
-    return (number if number < 1 << 63 else number - (1 << 64)) if 3 in body else None
 
 
 def _fields(data: bytes) -> _Fields:

@@ -96,10 +96,13 @@ def unknown_fields(text: str, tree: Tree, about: Collection[str]) -> list[Unknow
     `about` are the kinds of objects that it judges: `pods`,
     `priorityclasses` or both. With both, a field of one of them is known.
     """
-    walk = _Walk(tree, about)
-    unknown = {(name, struct): known for name, struct, known in walk.absent}
-    rows = [UnknownField(*lacking, known, _offset(text, lacking[0])) for lacking, known in unknown.items()]
-    return sorted(rows, key=lambda row: row.offset)
+    absent = {(name, struct): known for name, struct, known in _Walk(tree, about).absent}
+    unknown = []
+    for (name, struct), known in absent.items():
+        # It stands first after a dot or in brackets
+        match = re.search(rf"""(?:\.\s*\??\s*|\[\s*\??\s*["']){re.escape(name)}\b""", text)
+        unknown.append(UnknownField(name, struct, known, match.end() - len(name) if match else 0))
+    return sorted(unknown, key=lambda row: row.offset)
 
 
 def fields_read(tree: Tree, about: Collection[str]) -> dict[Path, str]:
@@ -182,21 +185,18 @@ class _Walk:
     def _field(self, value: _Value, field: str) -> _Value:
         """A field of a value. It is noted if it is sure that nothing has it."""
         structs, path = _data().structs, (*value.path, field) if value.path else ()
-        known_types: set[str] = set()
+        types: set[str] = set()
         for type_ in value.types:
             if type_ in structs and field in structs[type_]:
-                known_types.add(structs[type_][field])
+                types.add(structs[type_][field])
             elif type_.startswith("{"):
-                known_types.add(type_[1:-1])
+                types.add(type_[1:-1])
             elif type_ not in structs:
                 return _Value(path=path)
-        if known_types or not value.types:
-            return _Value(frozenset(known_types) or _ANYTHING, path)
-        lacking = min(value.types)
-        self.absent.append(
-            (field, lacking, {name for type_ in value.types for name in structs[type_]}),
-        )
-        return _Value(path=path)
+        if value.types and not types:
+            known = set[str]().union(*(structs[type_] for type_ in value.types))
+            self.absent.append((field, min(value.types), known))
+        return _Value(frozenset(types) or _ANYTHING, path)
 
     def _comprehension(self, loop: Comprehension, scope: Scope) -> _Value:
         """A macro: its variable is an element of the range; that of `cel.bind` is empty."""
@@ -214,9 +214,3 @@ def _elements(value: _Value) -> _Value:
     if all(type_.startswith("[") for type_ in value.types):
         return _Value(frozenset(type_[1:-1] for type_ in value.types), (*value.path, ELEMENT) if value.path else ())
     return _Value()
-
-
-def _offset(text: str, field: str) -> int:
-    """Where the field stands first after a dot or in brackets."""
-    match = re.search(rf"""(?:\.\s*\??\s*|\[\s*\??\s*["']){re.escape(field)}\b""", text)
-    return match.end() - len(field) if match else 0

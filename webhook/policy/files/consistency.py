@@ -9,7 +9,6 @@ from webhook.policy.cel.program import MOST_IN_ALL, compile_bool
 from webhook.policy.evaluation.rules import BUILTIN
 from webhook.policy.model.globs import WILDCARD, intersect, name_matcher
 from webhook.policy.model.policies import Policies
-from webhook.policy.model.preemption import PreemptionPolicy
 from webhook.policy.model.values import KNOWN_ANNOTATIONS
 from webhook.policy.shapes.findings import Finding, Reader, Severity
 from webhook.policy.shapes.yaml_nodes import SourcePosition
@@ -20,6 +19,11 @@ _Clashes = Iterator[tuple[Severity, SourcePosition, str, *tuple[tuple[SourcePosi
 
 _ALMOST = 0.9
 """How alike two annotation keys are that probably mean the same."""
+_NO_DEFAULT = "pods that name no class are denied; allow it there, or choose another default"
+_TOO_DEAR = (
+    f"on an object of {ORDINARY_SIZE // 1024} KiB whose lists have {ORDINARY_ELEMENTS} elements; at most"
+    f" {MOST_IN_ALL / 1e6:.0f} ms are allowed: use fewer expressions with loops, or split the policy by what it matches"
+)
 
 
 def check_together(policies: Policies, readers: Readers, known_classes: Collection[str] | None = None) -> None:
@@ -64,79 +68,75 @@ def _names(policies: Policies) -> _Clashes:
 def _costs(policies: Policies) -> _Clashes:
     """The rule with which the expressions of a policy could take too long on an ordinary object."""
     for policy in policies.priority:
-        spent = sum(compile_bool(condition.expression).cost.ordinary for condition in policy.conditions)
+        spent, conditions = 0.0, [condition.expression for condition in policy.conditions]
         for rule in policy.rules:
-            spent += sum(compile_bool(expression).cost.ordinary for expression in rule.declaration.expressions)
+            for expression in (*conditions, *rule.declaration.expressions):
+                spent += compile_bool(expression).cost.ordinary
+            conditions = []
             if spent > MOST_IN_ALL:
                 text = (
                     f"with rule {policy.name}/{rule.name} the expressions of this policy may take {spent / 1e6:.0f} ms"
-                    f" on an object of {ORDINARY_SIZE // 1024} KiB whose lists have {ORDINARY_ELEMENTS} elements; at"
-                    f" most {MOST_IN_ALL / 1e6:.0f} ms are allowed: use fewer expressions with loops, or split the"
-                    " policy by what it matches"
                 )
-                yield Severity.ERROR, rule.source, text
+                yield Severity.ERROR, rule.source, f"{text} {_TOO_DEAR}"
                 break
 
 
 def _ranges(policies: Policies) -> _Clashes:
     """Each range that overlaps one before it, against the one that reaches furthest."""
-    rules = [(policy, rule) for policy in policies.priority for rule in policy.rules]
-    ranges = [(rule.declaration.range, f"{policy.name}/{rule.name}", rule.source) for policy, rule in rules]
-    rows = [(*reserved, name, source) for reserved, name, source in ranges if reserved is not None]
-    furthest = None
-    for row in sorted(rows, key=lambda row: row[:2]):
-        start, end, name, source = row
-        if furthest is not None and start <= furthest[1]:
-            other_start, other_end, other, other_source = furthest
+    ranges = []
+    for policy in policies.priority:
+        for rule in policy.rules:
+            if rule.declaration.range is not None:
+                row = rule.declaration.range, f"{policy.name}/{rule.name}", rule.source
+                ranges.append(row)
+    ranges.sort(key=lambda row: row[0])
+    furthest = ranges[:1]
+    for (start, end), name, source in ranges[1:]:
+        (other_start, other_end), other, other_source = furthest[0]
+        if start <= other_end:
             text = f"the range of {name} overlaps that of {other} in {start} to {min(end, other_end)}"
             instead = "a value can be reserved once, so end one of them before the other begins"
             there = f"{other} reserves {other_start} to {other_end}"
             yield Severity.ERROR, source, f"{text}; {instead}", (other_source, there)
-        if furthest is None or end > furthest[1]:
-            furthest = row
+        if end > other_end:
+            furthest = [((start, end), name, source)]
 
 
 def _defaults(policies: Policies) -> _Clashes:
     """Defaults that a rule of the same policy refuses."""
     for policy in policies.priority:
-        listing = [
-            (rule, name_matcher(body.deny), name_matcher((WILDCARD,) if body.allow is None else body.allow))
-            for rule in policy.rules
-            if (body := rule.priority_classes) is not None
-        ]
-        for rule, (refusing, denied, allowed) in product(policy.rules, listing):
+        listing = []
+        for rule in policy.rules:
+            body = rule.priority_classes
+            if body is not None:
+                allowed = (WILDCARD,) if body.allow is None else body.allow
+                listing.append((rule, name_matcher(body.deny), name_matcher(allowed)))
+        for rule, (refusing, denies, allows) in product(policy.rules, listing):
             default = rule.default_priority_class
-            if default is not None and (denied(default) or not allowed(default)):
-                text = (
-                    f'the default "{default}" is refused by {policy.name}/{refusing.name}: pods that name no class are'
-                    " denied; allow it there, or choose another default"
-                )
+            if default is not None and (denies(default) or not allows(default)):
+                text = f'the default "{default}" is refused by {policy.name}/{refusing.name}: {_NO_DEFAULT}'
                 yield Severity.ERROR, rule.source, text, (refusing.source, "the rule that refuses it")
 
 
 def _managed(policies: Policies) -> _Clashes:
     """Classes that two PreemptionPolicies manage, or may manage by their globs."""
-    rows = [(policy, [(name, name_matcher((name,))) for name in _classes(policy)]) for policy in policies.preemption]
-    for (policy, managed), (other, names) in combinations(rows, 2):
-        for name, means in names:
-            for rival, fits in managed:
+    rows = []
+    for policy in policies.preemption:
+        twins = policy.preemptors.twins
+        names = dict.fromkeys((*policy.preemptors.priority_classes, *twins, *twins.values()))
+        rows.append((policy, {name: name_matcher((name,)) for name in names}))
+    for (policy, managed), (other, own) in combinations(rows, 2):
+        for name, means in own.items():
+            for rival, fits in managed.items():
                 globs = WILDCARD in name and WILDCARD in rival
-                if intersect(name, rival) if globs else means(rival) or fits(name):
-                    sure = not globs or name == rival
-                    may_be = f'"{name}" and "{rival}" may mean the same class'
-                    text = f'"{name}" is managed by {policy.name} already' if sure else may_be
-                    yield (
-                        Severity.ERROR if sure else Severity.WARNING,
-                        other.source,
-                        f"PreemptionPolicy {other.name}: {text}; a class has one policy, so name it in one of them",
-                        (policy.source, f'{policy.name} manages "{rival}"'),
-                    )
-                    break
-
-
-def _classes(policy: PreemptionPolicy) -> list[str]:
-    twins = policy.preemptors.twins
-    return list(dict.fromkeys((*policy.preemptors.priority_classes, *twins, *twins.values())))
+                if not (intersect(name, rival) if globs else means(rival) or fits(name)):
+                    continue
+                severity, text = Severity.ERROR, f'"{name}" is managed by {policy.name} already'
+                if globs and name != rival:
+                    severity, text = Severity.WARNING, f'"{name}" and "{rival}" may mean the same class'
+                text = f"PreemptionPolicy {other.name}: {text}; a class has one policy, so name it in one of them"
+                yield severity, other.source, text, (policy.source, f'{policy.name} manages "{rival}"')
+                break
 
 
 def _annotations(readers: Readers) -> None:

@@ -13,15 +13,14 @@ def name_matcher(patterns: Iterable[str]) -> Callable[[str], bool]:
     literals = frozenset(pattern for pattern in patterns if WILDCARD not in pattern)
     if literals.issuperset(patterns):
         return literals.__contains__
-    globs = "|".join(_expression(pattern) for pattern in patterns if WILDCARD in pattern)
-    fits = re.compile(globs, re.DOTALL).fullmatch
+    globs = []
+    for glob in sorted({*patterns} - literals):
+        # The leftmost place of each piece is good enough, so none is tried again
+        first, *middle, last = map(re.escape, glob.split(WILDCARD))
+        pieces = [f"(?>.*?{piece})" for piece in middle if piece]
+        globs.append("".join((first, *pieces, ".*", last)))
+    fits = re.compile("|".join(globs), re.DOTALL).fullmatch
     return lambda name: name in literals or fits(name) is not None
-
-
-def _expression(glob: str) -> str:
-    """A glob as a regular expression. The leftmost place of each piece is good enough, so none is tried again."""
-    first, *middle, last = map(re.escape, glob.split(WILDCARD))
-    return first + "".join(f"(?>.*?{piece})" for piece in filter(None, middle)) + f".*{last}"
 
 
 def literal_prefix(pattern: str) -> str:
