@@ -13,7 +13,6 @@ import msgspec
 from webhook.policy.evaluation.managed_classes import shielded
 from webhook.policy.evaluation.request import PODS
 from webhook.policy.model.policies import Policies
-from webhook.policy.model.rules import Declaration
 from webhook.policy.model.values import MARK, OWN_ANNOTATIONS
 
 PRESERVED = ("preemptionPolicy", "priority", "priorityClassName")
@@ -49,6 +48,7 @@ def reads_on_update(policies: Policies) -> Reads:
     the conditions of its policy, and the labels by which the policy selects.
     """
     parts, labels, annotations = set[str](), {MARK}, set(protected_annotations(policies))
+    preserved = [(field,) for field in PRESERVED]
     for policy in policies.priority:
         if policy.match.operations is not None and "UPDATE" not in policy.match.operations:
             continue
@@ -60,27 +60,21 @@ def reads_on_update(policies: Policies) -> Reads:
         selectors = [match.object_selector for match in matches if match is not None and match.object_selector]
         selecting = {row.key for selector in selectors for row in selector.match_expressions or ()}
         selecting.update(*(selector.match_labels or () for selector in selectors))
-        for own, keys in map(_declared, asked):
-            parts, annotations = parts | own, annotations | keys
-            labels |= selecting if own or keys else set()
+        for declaration in asked:
+            fields = {path for path in declaration.fields if path[1:] not in preserved or path[0] != "spec"}
+            for expression in declaration.expressions:
+                parts |= _parts_read(expression)
+            for path in fields:
+                match path:
+                    case ("metadata", "annotations", key):
+                        annotations.add(key)
+                    case ("spec", *_):
+                        parts.add("spec")
+                    case _:  # a field that names no part stands for all of them
+                        parts.update(PARTS)
+            if fields or declaration.expressions:
+                labels |= selecting
     return Reads(frozenset(parts), frozenset(labels), frozenset(annotations))
-
-
-def _declared(declaration: Declaration) -> tuple[set[str], set[str]]:
-    """The parts that a rule reads by its declaration, of those that an UPDATE can change, and the annotations by key.
-
-    A field that names no part stands for all of them.
-    """
-    parts, keys = set[str]().union(*map(_parts_read, declaration.expressions)), set[str]()
-    for path in declaration.fields:
-        match path:
-            case ("metadata", "annotations", key):
-                keys.add(key)
-            case ("spec", *below):
-                parts |= set() if len(below) == 1 and below[0] in PRESERVED else {"spec"}
-            case _:
-                parts.update(PARTS)
-    return parts, keys
 
 
 def protected_annotations(policies: Policies) -> frozenset[str]:

@@ -10,7 +10,7 @@ report, and give nothing.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -44,7 +44,7 @@ Outcome = Literal["allow", "deny", "error", "excepted", "skip"]
 and an exception of its policy lets the request in. `skip` appears in traces alone."""
 Said = tuple[Outcome, str]
 """What a rule says of a request, and the reason, which is empty if it allows it."""
-Rows = Iterator[tuple[str, Any]]
+Rows = Iterable[tuple[str, Any]]
 """What a rule is compiled to, each with the question that it answers."""
 
 
@@ -86,6 +86,7 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 _ALLOW: Said = "allow", ""
+_BY_NAMESPACE = " (pods that service accounts and controllers make have a right by namespace, whoever wrote them)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,21 +116,13 @@ def on_error(enforcement: Enforcement, attributes: RequestAttributes) -> Enforce
     return Enforcement.WARN if attributes.template and attributes.question != GROUPS else enforcement
 
 
-def _default(policy: PriorityPolicy, rule: PriorityRule, class_name: str, _: Twins) -> Rows:
-    yield DEFAULT, (class_name, f"{policy.name}/{rule.name}")
-
-
-def _copied(policy: PriorityPolicy, rule: PriorityRule, keys: tuple[str, ...], _: Twins) -> Rows:
-    for key in keys:
-        yield COPY, (key, f"{policy.name}/{rule.name}")
-
-
 def _classes(policy: PriorityPolicy, rule: PriorityRule, body: PriorityClasses, twins: Twins) -> Rows:
     """Which PriorityClasses pods may name.
 
     A twin counts as the class whose pods it takes: the webhook moved the pod, not its author.
     """
-    denied, what = name_matcher(body.deny), f"rule {policy.name}/{rule.name} {classes_text(body)}"
+    what = f"rule {policy.name}/{rule.name} {classes_text(body)}"
+    denied = name_matcher(body.deny)
     allowed = name_matcher(body.allow) if body.allow is not None else None
 
     def run(attributes: RequestAttributes) -> Said:
@@ -140,11 +133,15 @@ def _classes(policy: PriorityPolicy, rule: PriorityRule, body: PriorityClasses, 
         names = (name, *originals)
         if not any(map(denied, names)) and (allowed is None or any(map(allowed, names))):
             return _ALLOW
-        where = f" in namespace {attributes.request.namespace}" if attributes.request.namespace else ""
-        twin = f" (the twin of {' or '.join(originals)})" if originals else ""
-        return "deny", f'PriorityClass "{bounded(name)}"{twin} may not be used{where}: {what}'
+        text = f'PriorityClass "{bounded(name)}"'
+        if originals:
+            text += f" (the twin of {' or '.join(originals)})"
+        text += " may not be used"
+        if attributes.request.namespace:
+            text += f" in namespace {attributes.request.namespace}"
+        return "deny", f"{text}: {what}"
 
-    yield PODS, CompiledRule(policy, rule, run)
+    return [(PODS, CompiledRule(policy, rule, run))]
 
 
 def _reserved(policy: PriorityPolicy, rule: PriorityRule, body: Reserve, _: Twins) -> Rows:
@@ -159,13 +156,13 @@ def _reserved(policy: PriorityPolicy, rule: PriorityRule, body: Reserve, _: Twin
             return "skip", "the priority does not change"
         if may_use(attributes):
             return _ALLOW
-        hint = ""
+        text = f"priority {attributes.value}"
+        if attributes.class_name:
+            text += f' (PriorityClass "{bounded(attributes.class_name)}")'
+        text += f" {lies} for {users}{may_use.missing(attributes)}"
         if by_subject and attributes.by_service_account:
-            hint = " (pods that service accounts and controllers make have a right by namespace, whoever wrote them)"
-        by = f' (PriorityClass "{bounded(attributes.class_name)}")' if attributes.class_name else ""
-        who = f"{users}{may_use.missing(attributes)}{hint}"
-        instead = "choose a PriorityClass with a value outside that range"
-        return "deny", f"priority {attributes.value}{by} {lies} for {who}; {instead}"
+            text += _BY_NAMESPACE
+        return "deny", f"{text}; choose a PriorityClass with a value outside that range"
 
     def define(attributes: RequestAttributes) -> Said:
         if not attributes.definition_changed:
@@ -176,9 +173,9 @@ def _reserved(policy: PriorityPolicy, rule: PriorityRule, body: Reserve, _: Twin
         who = f"classes there may be defined by {defining}{may_define.missing(attributes)}"
         return "deny", f"{what} {lies}: {who}; {DEFINE_INSTEAD[attributes.request.operation]}"
 
-    range_ = (body.from_, body.to)
-    yield USE, CompiledRule(policy, rule, use, range_)
-    yield DEFINE, CompiledRule(policy, rule, define, range_)
+    reserved = body.from_, body.to
+    rows = (USE, use), (DEFINE, define)
+    return [(question, CompiledRule(policy, rule, run, reserved)) for question, run in rows]
 
 
 def _validated(policy: PriorityPolicy, rule: PriorityRule, body: Validate, _: Twins) -> Rows:
@@ -201,8 +198,7 @@ def _validated(policy: PriorityPolicy, rule: PriorityRule, body: Validate, _: Tw
                 message = words.words(attributes.inputs)
         return "deny", f"{message} (rule {rule_id})"
 
-    for kind in body.resources:
-        yield kind, CompiledRule(policy, rule, run)
+    return [(kind, CompiledRule(policy, rule, run)) for kind in body.resources]
 
 
 def failed_text(program: Program, error: CelRuntimeError) -> str:
@@ -216,9 +212,11 @@ class Shield:
 
     def __init__(self, kind: str, policy: PriorityPolicy, rule: PriorityRule, body: ProtectAnnotations) -> None:
         allow = [right for right in body.allow if kind == PODS or not right.in_namespaces]
-        self.kind, self.policy, self.rule, self.enforcement = kind, policy.name, rule.name, rule.enforcement
+        self.kind, self.policy, self.rule = kind, policy.name, rule.name
+        self.enforcement = rule.enforcement
         self.keys, self._operations = frozenset(body.keys), body.operations
-        self._within, self.allowed, self._who = parts_of(policy.match, gives=True), anyone_of(allow), rights_text(allow)
+        self.allowed, self._who = anyone_of(allow), rights_text(allow)
+        self._within = parts_of(policy.match, gives=True)
 
     def speaks(self, attributes: RequestAttributes, keys: Iterable[str]) -> bool:
         """Whether it is about the change of one of these annotations by the request."""
@@ -234,13 +232,10 @@ class Shield:
         outside = [reason for part in self._within if (reason := part(attributes)) is not None]
         if not outside and self.allowed(attributes):
             return ""
-        within = f" (the policy's own match gives no right: {' and '.join(outside)})" if outside else ""
-        return f"rule {self.policy}/{self.rule} leaves that to {self._who}{self.allowed.missing(attributes)}{within}"
-
-
-def _shields(policy: PriorityPolicy, rule: PriorityRule, body: ProtectAnnotations, _: Twins) -> Rows:
-    for kind in body.resources:
-        yield PROTECT, Shield(kind, policy, rule, body)
+        text = f"rule {self.policy}/{self.rule} leaves that to {self._who}{self.allowed.missing(attributes)}"
+        if outside:
+            text += f" (the policy's own match gives no right: {' and '.join(outside)})"
+        return text
 
 
 def shield_verdicts(
@@ -284,15 +279,15 @@ def _refusal(attributes: RequestAttributes, key: str, change: AnnotationChange, 
         done = f'removed (it is "{before}")'
     else:
         done = f'changed from "{before}" to "{after}"'
-    where = "in the pod template" if attributes.has_controller else "in the manifest of a new pod"
     if attributes.operation == "CREATE" or not attributes.request.labels_known:
         instead = "leave it out"
     elif attributes.kind == CLASSES:
         instead = "leave it as it is"
-    elif after is None:
-        instead = f"take it away {where} and from the PriorityClass, where that holds for new pods"
     else:
+        where = "in the pod template" if attributes.has_controller else "in the manifest of a new pod"
         instead = f"set it {where} or on the PriorityClass, where it holds for new pods"
+        if after is None:
+            instead = f"take it away {where} and from the PriorityClass, where that holds for new pods"
     return f"annotation {key} may not be {done}: {leaves}; {instead}"
 
 
@@ -320,11 +315,13 @@ def without_name(rule_id: str, text: str) -> str:
 
 
 KINDS: dict[str, Callable[[PriorityPolicy, PriorityRule, Any, Twins], Rows]] = {
-    "default_priority_class": _default,
+    "default_priority_class": lambda policy, rule, name, _: [(DEFAULT, (name, f"{policy.name}/{rule.name}"))],
     "priority_classes": _classes,
     "reserve": _reserved,
-    "copy_annotations": _copied,
-    "protect_annotations": _shields,
+    "copy_annotations": lambda policy, rule, keys, _: [(COPY, (key, f"{policy.name}/{rule.name}")) for key in keys],
+    "protect_annotations": lambda policy, rule, body, _: [
+        (PROTECT, Shield(kind, policy, rule, body)) for kind in body.resources
+    ],
     "validate": _validated,
 }
 """What compiles each kind of rule, by the field of `PriorityRule` that holds its body.
