@@ -10,7 +10,6 @@ by their ids, and compared by their kind and their enforcement. What else change
 """
 
 import math
-from collections.abc import Iterator
 
 import msgspec
 
@@ -19,7 +18,7 @@ from webhook.policy.evaluation.matching import definers_text, rights_text
 from webhook.policy.model.match import RequestMatch
 from webhook.policy.model.policies import Policies
 from webhook.policy.model.priority import PriorityPolicy
-from webhook.policy.model.rules import DEFINE, STRICTNESS, PriorityRule
+from webhook.policy.model.rules import DEFINE, STRICTNESS
 from webhook.policy.shapes.findings import Finding, Severity
 from webhook.policy.shapes.yaml_nodes import SourcePosition
 
@@ -44,19 +43,20 @@ class RightRow(msgspec.Struct, frozen=True, rename="camel"):
 
 def rights_of(policies: Policies) -> list[RightRow]:
     """Every right of a policy set, ranges by their value first, then what other rules give."""
-    rules = [(policy, rule) for policy in policies.priority for rule in policy.rules]
-    rules.sort(key=lambda row: (row[1].declaration.range or (math.inf,))[0])
-    return [right for policy, rule in rules for right in _rows(policy, rule)]
-
-
-def _rows(policy: PriorityPolicy, rule: PriorityRule) -> Iterator[RightRow]:
-    """The rights that a rule declares."""
-    rule_id, about, enforcement = f"{policy.name}/{rule.name}", rule.declaration.title, rule.enforcement.value
-    for right, alternatives in rule.declaration.rights.items():
-        people, controllers = (definers_text if right == DEFINE else rights_text)(alternatives), SAME
-        if right != DEFINE and "CREATE" in rule.declaration.operations:
-            controllers = ", or ".join(map(_by_controllers, alternatives)) or "nobody"
-        yield RightRow(rule_id, about, right, people, controllers, _holds(policy), enforcement)
+    rows: list[tuple[float, RightRow]] = []
+    for policy in policies.priority:
+        holds = _holds(policy)
+        for rule in policy.rules:
+            declared = rule.declaration
+            rule_id, lowest = f"{policy.name}/{rule.name}", declared.range[0] if declared.range else math.inf
+            for right, alternatives in declared.rights.items():
+                words = definers_text if right == DEFINE else rights_text
+                people, controllers = words(alternatives), SAME
+                if right != DEFINE and "CREATE" in declared.operations:
+                    controllers = ", or ".join(map(_by_controllers, alternatives)) or "nobody"
+                row = RightRow(rule_id, declared.title, right, people, controllers, holds, rule.enforcement.value)
+                rows.append((lowest, row))
+    return [row for _, row in sorted(rows, key=lambda row: row[0])]
 
 
 def _by_controllers(right: RequestMatch) -> str:
@@ -116,16 +116,13 @@ def exceptions(policies: Policies, now: float) -> list[ExceptionState]:
 
 def ended_findings(policies: Policies, now: float) -> list[Finding]:
     """A warning for each exception that has ended: its rules hold for everybody again, and it can be taken out."""
-    return [
-        Finding(
-            Severity.WARNING,
-            exception.source,
-            f"the exception of {exception.who} from {', '.join(exception.rules)} ended {exception.until}; "
-            f"take it out, or ask its owner for another end ({exception.owner}: {exception.reason})",
-        )
-        for exception in exceptions(policies, now)
-        if exception.ended
-    ]
+    findings = []
+    for exception in exceptions(policies, now):
+        if exception.ended:
+            text = f"the exception of {exception.who} from {', '.join(exception.rules)} ended {exception.until}"
+            instead = f"take it out, or ask its owner for another end ({exception.owner}: {exception.reason})"
+            findings.append(Finding(Severity.WARNING, exception.source, f"{text}; {instead}"))
+    return findings
 
 
 def next_end(policies: Policies, now: float) -> float | None:
@@ -153,8 +150,10 @@ def removals(old: Policies, new: Policies) -> list[Removal]:
     removed: list[Removal] = []
     there = {policy.name: policy for policy in new.priority}
     for policy in old.priority:
-        if (now := there.get(policy.name)) is None:
-            removed.append(Removal(policy.name, f"the PriorityPolicy with its {len(policy.rules)} rules is gone"))
+        now = there.get(policy.name)
+        if now is None:
+            what = f"the PriorityPolicy with its {len(policy.rules)} rules is gone"
+            removed.append(Removal(policy.name, what))
             continue
         rules = {rule.name: rule for rule in now.rules}
         for rule in policy.rules:

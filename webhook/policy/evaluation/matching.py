@@ -22,6 +22,7 @@ _UNSELECTED = {
     "CREATE": "objectSelector does not select the object's labels",
     "UPDATE": "objectSelector does not select the object's labels both before and after this change",
     "BINDING": "objectSelector asks for labels, and a Binding tells none of its pod",
+    "namespace": "namespaceSelector does not select the namespace's labels",
 }
 """Why labels give nothing, by the operation; what gives must hold before and after an UPDATE."""
 
@@ -53,25 +54,27 @@ def parts_of(match: RequestMatch, *, gives: bool = False) -> list[Test]:
     nothing about a PriorityClass, which lies in none: there those parts always hold.
     """
     tests: list[Test] = []
-    if match.operations is not None:
-        operations, operation = match.operations, f"the operation is not {' or '.join(match.operations)}"
-        tests.append(lambda attributes: None if attributes.operation in operations else operation)
-    if match.namespaces is not None:
-        named, namespace = name_matcher(match.namespaces), f"the namespace is not one of {', '.join(match.namespaces)}"
-        tests.append(
-            lambda attributes: None if attributes.kind != PODS or named(attributes.request.namespace) else namespace
-        )
+    operations, names = match.operations, match.namespaces
+    if operations is not None:
+        reason = f"the operation is not {' or '.join(operations)}"
+        tests.append(_unless(lambda attributes: attributes.operation in operations, reason))
+    if names is not None:
+        named, reason = name_matcher(names), f"the namespace is not one of {', '.join(names)}"
+        tests.append(_unless(lambda attributes: attributes.namespace is None or named(attributes.namespace), reason))
     if match.subjects is not None:
         tests.append(_asked_by(match.subjects, gives=gives, by_namespace=match.by_namespace))
     if match.object_selector is not None:
         tests.append(_labelled(match.object_selector, gives=gives))
     if match.namespace_selector is not None:
-        selected = label_matcher(match.namespace_selector)
-        labels = "namespaceSelector does not select the namespace's labels"
+        selected, reason = label_matcher(match.namespace_selector), _UNSELECTED["namespace"]
         tests.append(
-            lambda attributes: None if attributes.kind != PODS or selected(attributes.namespace_labels) else labels
+            _unless(lambda attributes: attributes.kind != PODS or selected(attributes.namespace_labels), reason)
         )
     return tests
+
+
+def _unless(meant: Callable[[RequestAttributes], bool], reason: str) -> Test:
+    return lambda attributes: None if meant(attributes) else reason
 
 
 def _asked_by(subjects: tuple[Subject, ...], *, gives: bool, by_namespace: bool) -> Test:
@@ -140,10 +143,10 @@ def definers(alternatives: Iterable[Definers]) -> Rights:
     def parts(definer: Definers) -> Iterator[Test]:
         if definer.names is not None:
             named, reason = name_matcher(definer.names), f"the name is not one of {', '.join(definer.names)}"
-            yield lambda attributes: None if named(attributes.name) else reason
+            yield _unless(lambda attributes: named(attributes.name), reason)
         if definer.subjects is not None:
-            asked, unknown = _asking(definer.subjects)
-            yield lambda attributes: None if asked(attributes.request.user) else unknown
+            asked, reason = _asking(definer.subjects)
+            yield _unless(lambda attributes: asked(attributes.request.user), reason)
 
     return Rights(map(list, map(parts, alternatives)))
 
@@ -158,8 +161,8 @@ def _asking(subjects: tuple[Subject, ...]) -> tuple[Callable[[UserInfo], bool], 
 
 _IN_WORDS: dict[str, Callable[[Any], str]] = {
     "namespaces": lambda names: f"namespace {_either(names)}",
-    "namespace_selector": lambda selector: f"namespaces labelled {_selector_text(selector)}",
-    "object_selector": lambda selector: f"pods labelled {_selector_text(selector)}",
+    "namespace_selector": lambda selector: f"namespaces labelled {_labels(selector)}",
+    "object_selector": lambda selector: f"pods labelled {_labels(selector)}",
     "subjects": lambda subjects: _either(map(str, subjects)),
     "operations": lambda operations: f"operation {_either(operations)}",
 }
@@ -168,9 +171,12 @@ _IN_WORDS: dict[str, Callable[[Any], str]] = {
 
 def rights_text(alternatives: Iterable[RequestMatch]) -> str:
     """`pods in namespace a, or Group b`; `nobody` without alternatives."""
-    rows = [[(words, getattr(match, field)) for field, words in _IN_WORDS.items()] for match in alternatives]
-    texts = (" with ".join(words(part) for words, part in row if part is not None) for row in rows)
-    return ", or ".join(text or "everyone" for text in texts) or "nobody"
+    texts = []
+    for match in alternatives:
+        parts = [(words, getattr(match, field)) for field, words in _IN_WORDS.items()]
+        named = [words(part) for words, part in parts if part is not None]
+        texts.append(" with ".join(named) or "everyone")
+    return ", or ".join(texts) or "nobody"
 
 
 def definers_text(alternatives: Iterable[Definers]) -> str:
@@ -182,7 +188,7 @@ def definers_text(alternatives: Iterable[Definers]) -> str:
     return ", or ".join(texts) or "nobody"
 
 
-def _selector_text(selector: LabelSelector) -> str:
+def _labels(selector: LabelSelector) -> str:
     parts = [f"{key}={value}" for key, value in (selector.match_labels or {}).items()]
     rows = selector.match_expressions or ()
     parts += [f"{row.key} {row.operator} {','.join(row.values or ())}".strip() for row in rows]

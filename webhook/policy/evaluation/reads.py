@@ -12,6 +12,7 @@ import msgspec
 
 from webhook.policy.evaluation.managed_classes import shielded
 from webhook.policy.evaluation.request import PODS
+from webhook.policy.model.match import keys_of
 from webhook.policy.model.policies import Policies
 from webhook.policy.model.values import MARK, OWN_ANNOTATIONS
 
@@ -57,9 +58,7 @@ def reads_on_update(policies: Policies) -> Reads:
         for condition in policy.conditions if asked else ():
             parts |= _parts_read(condition.expression)
         matches = (policy.match, policy.exclude, *(exception.match for exception in policy.exceptions))
-        selectors = [match.object_selector for match in matches if match is not None and match.object_selector]
-        selecting = {row.key for selector in selectors for row in selector.match_expressions or ()}
-        selecting.update(*(selector.match_labels or () for selector in selectors))
+        selecting = set[str]().union(*(keys_of(match.object_selector) for match in matches if match is not None))
         for declaration in asked:
             fields = {path for path in declaration.fields if path[1:] not in preserved or path[0] != "spec"}
             for expression in declaration.expressions:

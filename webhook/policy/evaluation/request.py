@@ -10,7 +10,7 @@ import msgspec
 from webhook.kube.objects.cluster_scoped import Namespace, PriorityClass
 from webhook.kube.objects.meta import ObjectMeta
 from webhook.kube.pods import WORKLOADS, template_of
-from webhook.policy.cel.program import Inputs
+from webhook.policy.cel.program import VARIABLES, Inputs
 from webhook.policy.model.match import CONTROLLER_GROUPS, CONTROLLER_MANAGER, KUBE_SYSTEM_ACCOUNT, SERVICE_ACCOUNT
 
 PODS, CLASSES, GROUPS = "pods", "priorityclasses", "podgroups"
@@ -115,11 +115,14 @@ class RequestAttributes:
         named = spec.get("priorityClassName")
         self.names_class = bool(named)
         """Whether the pod itself says which PriorityClass it has."""
-        self.class_name = named if isinstance(named, str) and named else class_.metadata.name if class_ else ""
+        self.class_name = class_.metadata.name if class_ else ""
         """The PriorityClass of the pod: the one it names, or the one it is given by default."""
-        resolved = spec.get("priority") if request.priority is None else request.priority
-        value = new.get("value") if kind == CLASSES else resolved
-        self.value = value if isinstance(value, int) and not isinstance(value, bool) else None
+        if isinstance(named, str) and named:
+            self.class_name = named
+        value = new.get("value") if kind == CLASSES else request.priority
+        if value is None and kind != CLASSES:
+            value = spec.get("priority")
+        self.value: int | None = value if type(value) is int else None
         """The priority in effect; for a PriorityClass its value; None if nobody resolved it."""
         before = part(old, "spec")
         self.priority_changed = (
@@ -158,9 +161,8 @@ class RequestAttributes:
     @property
     def namespace_labels(self) -> Mapping[str, str]:
         """The namespace's labels; its name's own label is always among them."""
-        known = self.request.namespace_object
-        labels = (known.metadata.labels if known else None) or {}
-        return {"kubernetes.io/metadata.name": self.request.namespace, **labels}
+        labels, known = {"kubernetes.io/metadata.name": self.request.namespace}, self.request.namespace_object
+        return labels | (known.metadata.labels or {}) if known else labels
 
     @property
     def name(self) -> str:
@@ -176,8 +178,9 @@ class RequestAttributes:
         """
         new = strings(self.new, "annotations")
         if self.operation == "CREATE":
-            given = self.request.priority_class if self.kind == PODS else None
-            copied: Mapping[str, str] = (given.metadata.annotations if given else None) or {}
+            copied, given = dict[str, str](), self.request.priority_class
+            if self.kind == PODS and given is not None:
+                copied = given.metadata.annotations or {}
             return {key: (None, new[key]) for key in keys if key in new and copied.get(key) != new[key]}
         old = strings(self.old, "annotations")
         return {key: (old.get(key), new.get(key)) for key in keys if old.get(key) != new.get(key)}
@@ -192,11 +195,11 @@ class RequestAttributes:
         """Whether the request changes what a PriorityClass says, bookkeeping aside."""
         if self.old is None or self.gains_owner:
             return True
-        new, old = (
-            {**data, "metadata": {k: v for k, v in part(data, "metadata").items() if k not in _BOOKKEEPING}}
-            for data in (self.new, self.old)
-        )
-        return new != old
+        said = []
+        for data in (self.new, self.old):
+            metadata = part(data, "metadata").items()
+            said.append({**data, "metadata": {key: value for key, value in metadata if key not in _BOOKKEEPING}})
+        return said[0] != said[1]
 
     def _variables(self) -> dict[str, Any]:
         """The variables of expressions, by the names of `webhook.policy.cel.program.VARIABLES`."""
@@ -209,29 +212,36 @@ class RequestAttributes:
                 spec["preemptionPolicy"] = class_.preemption_policy or "PreemptLowerPriority"
             new["metadata"].setdefault("namespace", request.namespace)
             new = {"apiVersion": "v1", "kind": "Pod", **new, "spec": {**spec, **part(self.new, "spec")}}
-        user = {"username": request.user.username, "groups": list(request.user.groups), "uid": request.user.uid}
-        return {
-            "object": new,
-            "oldObject": None if self.old is None or self.template else _for_cel(self.old),
-            "request": {
-                "operation": request.operation,
-                "namespace": request.namespace,
-                "name": request.name,
-                "dryRun": request.dry_run,
-                **{key: value for key, value in request.raw.items() if key not in ("object", "oldObject", "userInfo")},
-                "userInfo": {**user, **part(request.raw, "userInfo")},
+        variables: dict[str, Any] = dict.fromkeys(VARIABLES)
+        variables["object"] = new
+        if self.old is not None and not self.template:
+            variables["oldObject"] = _for_cel(self.old)
+        variables["request"] = {
+            "operation": request.operation,
+            "namespace": request.namespace,
+            "name": request.name,
+            "dryRun": request.dry_run,
+            **request.raw,
+            "userInfo": {
+                "username": request.user.username,
+                "groups": list(request.user.groups),
+                "uid": request.user.uid,
+                **part(request.raw, "userInfo"),
             },
-            "namespaceObject": None if namespace is None else {"metadata": _metadata_for_cel(namespace.metadata)},
-            "priorityClass": None
-            if class_ is None
-            else {
+        }
+        for objects in ("object", "oldObject"):
+            variables["request"].pop(objects, None)
+        if namespace is not None:
+            variables["namespaceObject"] = {"metadata": _metadata_for_cel(namespace.metadata)}
+        if class_ is not None:
+            variables["priorityClass"] = {
                 "metadata": _metadata_for_cel(class_.metadata),
                 "value": class_.value,
                 "globalDefault": class_.global_default,
                 "preemptionPolicy": class_.preemption_policy or "PreemptLowerPriority",
                 "description": class_.description,
-            },
-        }
+            }
+        return variables
 
 
 def part(of: Mapping[str, Any] | None, key: str) -> dict[str, Any]:
@@ -260,8 +270,10 @@ def _for_cel(of: dict[str, Any]) -> dict[str, Any]:
 
     `managedFields` are left out: they are often most of an object, and nobody's policy.
     """
-    known = {key: value for key, value in part(of, "metadata").items() if value is not None and key != "managedFields"}
-    return {**of, "metadata": {"labels": {}, "annotations": {}, **known}}
+    known = {key: value for key, value in part(of, "metadata").items() if value is not None}
+    metadata = {"labels": {}, "annotations": {}, **known}
+    metadata.pop("managedFields", None)
+    return {**of, "metadata": metadata}
 
 
 def _metadata_for_cel(metadata: ObjectMeta) -> dict[str, Any]:

@@ -84,6 +84,13 @@ class _LabelSelector(msgspec.Struct, frozen=True):
 SELECTOR = shape_of(_LabelSelector)
 
 
+def keys_of(selector: LabelSelector | None) -> set[str]:
+    """The labels by which a selector selects."""
+    if selector is None:
+        return set()
+    return {*(selector.match_labels or ()), *(row.key for row in selector.match_expressions or ())}
+
+
 _SUBJECT = one_of(
     "a kind of subject", {"User": "by user name", "Group": "by group", "ServiceAccount": "by namespace and name"}
 )
@@ -100,11 +107,11 @@ class Subject(msgspec.Struct, frozen=True):
     @staticmethod
     def check(values: Values, nodes: Nodes, reader: Reader) -> None:
         """A ServiceAccount has a namespace, and nothing else has."""
-        account = values.get("kind") == "ServiceAccount"
-        if account and "namespace" not in values and "kind" in nodes:
+        kind = values.get("kind")
+        if kind == "ServiceAccount" and "namespace" not in values:
             reader.error(nodes["kind"], 'a ServiceAccount needs "namespace"; "*" is any')
-        if not account and "namespace" in nodes and "kind" in values:
-            reader.error(nodes["namespace"], f'a {values["kind"]} has no "namespace"; only ServiceAccounts do')
+        elif kind not in (None, "ServiceAccount") and "namespace" in nodes:
+            reader.error(nodes["namespace"], f'a {kind} has no "namespace"; only ServiceAccounts do')
 
     def __str__(self) -> str:
         """`Group a`, or `ServiceAccount kube-system/b`."""
@@ -129,7 +136,8 @@ class Subject(msgspec.Struct, frozen=True):
         pattern = self.user_pattern
         if pattern is None:
             return any(map(name_matcher((self.name,)), CONTROLLER_GROUPS))
-        if pattern.startswith(KUBE_SYSTEM_ACCOUNT) and WILDCARD not in pattern and pattern.endswith("-controller"):
+        account = self.exact_user or ""
+        if account.startswith(KUBE_SYSTEM_ACCOUNT) and account.endswith("-controller"):
             return True
         return any(map(name_matcher((pattern,)), _CONTROLLERS))
 
@@ -170,9 +178,10 @@ class RequestMatch(msgspec.Struct, frozen=True, kw_only=True):
         So `*`, an empty selector and one that only leaves some namespaces out do not count.
         """
         names, selector = self.namespaces, self.namespace_selector
-        named = names is not None and not name_matcher(names)(_NO_NAMESPACE)
+        if names is not None and not name_matcher(names)(_NO_NAMESPACE):
+            return True
         unlabelled = {"kubernetes.io/metadata.name": _NO_NAMESPACE}
-        return named or (selector is not None and not label_matcher(selector)(unlabelled))
+        return selector is not None and not label_matcher(selector)(unlabelled)
 
 
 RIGHT = replace(
@@ -188,6 +197,10 @@ Rights = Annotated[tuple[RequestMatch, ...], ListOf(RIGHT, or_one=True)]
 
 MEND = 'add "namespaces" or "namespaceSelector" (not "*", {} or all but some: a new namespace must not be meant)'
 """What to do about a right or a match that would mean the controllers, which make pods for everybody."""
+_EVERYBODYS = (
+    "means the controllers, which make pods for whoever makes a workload: the right would be everybody's; leave this"
+    " subject out and say for which pods the right is"
+)
 
 
 def check_rights(rights: tuple[RequestMatch, ...], node: YamlNode, reader: Reader) -> None:
@@ -200,8 +213,5 @@ def check_rights(rights: tuple[RequestMatch, ...], node: YamlNode, reader: Reade
         subjects = () if right.by_namespace else right.subjects or ()
         controllers = [str(subject) for subject in subjects if subject.covers_controllers]
         if controllers:
-            reader.error(
-                places[number] if len(places) == len(rights) else node,  # else some could not be read
-                f"{' or '.join(controllers)} means the controllers, which make pods for whoever makes a workload: the"
-                f" right would be everybody's; leave this subject out and say for which pods the right is: {MEND}",
-            )
+            place = places[number] if len(places) == len(rights) else node  # else some could not be read
+            reader.error(place, f"{' or '.join(controllers)} {_EVERYBODYS}: {MEND}")

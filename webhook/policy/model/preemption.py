@@ -9,6 +9,7 @@ import msgspec
 
 from webhook.policy.model.globs import WILDCARD
 from webhook.policy.model.limits import MANY, Limits
+from webhook.policy.model.match import keys_of
 from webhook.policy.model.schedule import Schedule, ever_together
 from webhook.policy.model.values import CLASS_NAME, ClassGlob
 from webhook.policy.model.victims import PodsMatch, Schedulers, Victims
@@ -20,6 +21,7 @@ from webhook.policy.shapes.yaml_nodes import SourcePosition
 _ADDRESS = string("an address such as http://extender.kube-system.svc/scheduler", r"^https?://[^\s/?#]+[^\s?#]*$")
 _PATH = string("a path below urlPrefix", r"^[A-Za-z0-9._/-]+$")
 _RESOURCE = string("the name of a resource")
+_NEVER = "Kubernetes' own classes are never managed"
 _TIMEOUT = duration_that(lambda longest: 0 < longest <= 60, "more than 0s and at most 60s, for the preemptor waits")
 
 
@@ -85,17 +87,16 @@ class Preemptors(msgspec.Struct, frozen=True, kw_only=True):
         """No class of Kubernetes' own is named, and a twin is another class that has none."""
         for name in values.get("priority_classes", ()):
             if name.startswith("system-"):
-                text = f'"{name}": Kubernetes\' own classes are never managed; leave it out'
-                reader.error(nodes["priority_classes"], text)
-        for original, twin in values.get("twins", {}).items():
-            if original == twin:
-                text = f'"{original}" is its own twin; name the class of the same value with Never'
-                reader.error(nodes["twins"], text)
-            elif twin in values["twins"]:
+                reader.error(nodes["priority_classes"], f'"{name}": {_NEVER}; leave it out')
+        twins = values.get("twins", {})
+        for original, twin in twins.items():
+            text = f'"{original}" is its own twin; name the class of the same value with Never'
+            if original != twin:
                 text = f'"{twin}" is the twin of "{original}" and has a twin itself; leave one of them out'
+            if twin in twins:
                 reader.error(nodes["twins"], text)
             if "system-" in (original[:7], twin[:7]):
-                reader.error(nodes["twins"], "Kubernetes' own classes are never managed; leave them out")
+                reader.error(nodes["twins"], f"{_NEVER}; leave them out")
 
 
 @mapping("protection")
@@ -183,16 +184,18 @@ class PreemptionPolicy(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def class_globs(self) -> list[str]:
         """The globs by which the policy means classes that need not exist yet; of its pairs not one for every class."""
-        named = [name for side in self._sides for name in side.priority_classes or () if name != WILDCARD]
-        return [name for name in dict.fromkeys((*self.preemptors.priority_classes, *named)) if WILDCARD in name]
+        names = dict.fromkeys(self.preemptors.priority_classes)
+        for side in self._sides:
+            names |= {name: None for name in side.priority_classes or () if name != WILDCARD}
+        return [name for name in names if WILDCARD in name]
 
     @property
     def labels_read(self) -> frozenset[str]:
         """The labels of pods by which the policy selects them, or counts their evictions."""
-        selectors = [side.labels for side in self._sides if side.labels is not None]
-        keys = {row.key for selector in selectors for row in selector.match_expressions or ()}
-        keys.update(*(selector.match_labels or () for selector in selectors))
-        return frozenset(keys | ({self.limits.per_label.label} if self.limits.per_label else set()))
+        keys = set[str]().union(*(keys_of(side.labels) for side in self._sides))
+        if self.limits.per_label is not None:
+            keys.add(self.limits.per_label.label)
+        return frozenset(keys)
 
     @property
     def reads_groups(self) -> bool:
@@ -202,11 +205,14 @@ class PreemptionPolicy(msgspec.Struct, frozen=True, kw_only=True):
     @staticmethod
     def check(values: Values, nodes: Nodes, reader: Reader) -> None:
         """What has a schedule of its own holds at some time at which the policy does."""
-        limits, protection = values.get("limits", Limits()), values.get("protection", Protection())
-        parts = [("limits", yaml_name(field), rate.schedule) for field, rate in limits.rates.items()]
-        for attribute, name, schedule in [*parts, ("protection", "protection", protection.schedule)]:
-            own = values.get("schedule")
-            if own is not None and schedule is not None and not ever_together(own, schedule, reader.moments):
-                reader.warn(
-                    nodes[attribute], f"{name} never holds: its schedule and the policy's have no time in common"
-                )
+        own: Schedule | None = values.get("schedule")
+        if own is None:
+            return
+        rates = values.get("limits", Limits()).rates
+        parts = [("limits", yaml_name(field), rate.schedule) for field, rate in rates.items()]
+        protection = values.get("protection", Protection())
+        parts.append(("protection", "protection", protection.schedule))
+        for field, name, schedule in parts:
+            if schedule is not None and not ever_together(own, schedule, reader.moments):
+                text = f"{name} never holds: its schedule and the policy's have no time in common"
+                reader.warn(nodes[field], text)

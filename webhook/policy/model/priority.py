@@ -13,6 +13,13 @@ from webhook.policy.shapes.object_shape import FILLED, REQUIRED, Nodes, Values, 
 from webhook.policy.shapes.shapes import INSTANT, string
 from webhook.policy.shapes.yaml_nodes import SourcePosition
 
+_EVERYBODYS = (
+    "the rules also hold for pods that controllers and service accounts make in every namespace, so they would refuse"
+    f" the pods of everybody's Deployments and Jobs; {MEND}; or"
+    ' "operations: [UPDATE]" if only changes are meant; or, if the pods of controllers are meant as well, add'
+    " {kind: Group, name: system:serviceaccounts} to the subjects"
+)
+
 
 @mapping("condition", f"A CEL expression that must be true for the policy to apply, over {', '.join(VARIABLES)}.")
 class MatchCondition(msgspec.Struct, frozen=True):
@@ -68,17 +75,20 @@ class PriorityPolicy(msgspec.Struct, frozen=True, kw_only=True):
         Rules and conditions share the names by which `policy/name` is found in
         messages. The rules are made here, where their enforcement is known.
         """
-        enforcement, seen = values.get("enforcement", Enforcement.ENFORCE), dict[str, int]()
-        rules = tuple(PriorityRule(**{"enforcement": enforcement, **rule}) for rule in values.get("rules", ()))
-        values |= {"rules": rules} if "rules" in values else {}
+        inherited = {"enforcement": values.get("enforcement", Enforcement.ENFORCE)}
+        rules = tuple(PriorityRule(**{**inherited, **rule}) for rule in values.get("rules", ()))
+        seen: dict[str, int] = {}
         for row in (*rules, *values.get("conditions", ())):
             if row.name in seen:
                 text = f'name "{row.name}" is there twice in this policy; the other one is on line {seen[row.name]}'
                 reader.at(Severity.ERROR, row.source, text)
             seen.setdefault(row.name, row.source.line)
         _check_requesters(values.get("match") or RequestMatch(), rules, nodes, reader)
+        if "rules" not in values:
+            return
+        values["rules"] = rules
         refusing = {rule.name: rule.declaration.refuses for rule in rules}
-        for exception in values.get("exceptions", ()) if "rules" in values else ():
+        for exception in values.get("exceptions", ()):
             for name in exception.rules:
                 if name not in refusing:
                     near = reader.nearest(name, refusing)
@@ -91,12 +101,13 @@ class PriorityPolicy(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def asks_who(self) -> bool:
         """Whether who asks makes a difference to what the policy says of a pod: by `subjects` or by an expression."""
-        matches = [self.match, self.exclude or RequestMatch(), *(exception.match for exception in self.exceptions)]
-        return (
-            any(match.subjects is not None for match in matches)
-            or any(reads_user(condition.expression) for condition in self.conditions)
-            or any(rule.declaration.asks_who for rule in self.rules)
-        )
+        matches = [self.match, *(exception.match for exception in self.exceptions)]
+        matches += [self.exclude] if self.exclude else []
+        if any(match.subjects is not None for match in matches):
+            return True
+        if any(reads_user(condition.expression) for condition in self.conditions):
+            return True
+        return any(rule.declaration.asks_who for rule in self.rules)
 
 
 def _check_requesters(match: RequestMatch, rules: tuple[PriorityRule, ...], nodes: Nodes, reader: Reader) -> None:
@@ -107,14 +118,9 @@ def _check_requesters(match: RequestMatch, rules: tuple[PriorityRule, ...], node
     """
     if match.subjects is None or match.by_namespace or "CREATE" not in (match.operations or ("CREATE",)):
         return
-    enforced = [rule for rule in rules if rule.enforcement is Enforcement.ENFORCE and rule.declaration.refuses]
+    if any(row.covers_controllers for row in match.subjects):
+        return
+    enforced = any(rule.declaration.refuses for rule in rules if rule.enforcement is Enforcement.ENFORCE)
     declared = [rule.declaration for rule in rules]
-    of_new_pods = any("pods" in row.about and "CREATE" in row.operations for row in declared)
-    if enforced and of_new_pods and not any(row.covers_controllers for row in match.subjects):
-        reader.error(
-            nodes["match"],
-            "the rules also hold for pods that controllers and service accounts make in every namespace, so they would"
-            f" refuse the pods of everybody's Deployments and Jobs; {MEND}; or"
-            ' "operations: [UPDATE]" if only changes are meant; or, if the pods of controllers are meant as well, add'
-            " {kind: Group, name: system:serviceaccounts} to the subjects",
-        )
+    if enforced and any("pods" in row.about and "CREATE" in row.operations for row in declared):
+        reader.error(nodes["match"], _EVERYBODYS)
