@@ -8,7 +8,7 @@ fields, no schema compiler and no further dependency.
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import msgspec
 
@@ -68,6 +68,7 @@ Tree: TypeAlias = Constant | Identifier | Select | FunctionCall | Comprehension
 LIST = "[]"
 EMPTY = FunctionCall(LIST, ())
 
+_Value = TypeVar("_Value", int, bytes)
 _Fields: TypeAlias = dict[int, list[int | bytes]]
 _FIXED = (protobuf_wire.FIXED32, protobuf_wire.FIXED64)
 _SCALAR_PRIMITIVES = frozenset((1, 2, 3, 4))
@@ -83,8 +84,8 @@ def parse(serialized: bytes) -> Tree:
     scalars: set[int] = set()
     for entry in _messages(checked, 3):
         type_ = _message(entry, 2)
-        if _number(type_, 3) in _SCALAR_PRIMITIVES or _number(type_, 5) in _INSTANTS:
-            scalars.add(_number(entry, 1))
+        if _last(type_, 3, 0) in _SCALAR_PRIMITIVES or _last(type_, 5, 0) in _INSTANTS:
+            scalars.add(_last(entry, 1, 0))
     return _tree(_message(checked, 4), scalars)
 
 
@@ -94,10 +95,14 @@ def _tree(node: _Fields, scalars: set[int]) -> Tree:
     if kind is None:
         raise ValueError("an expression without a kind")
     body = _message(node, kind)
+
+    def trees(of: _Fields, *numbers: int) -> tuple[Tree, ...]:
+        return tuple(_tree(part, scalars) for number in numbers for part in _messages(of, number))
+
     match kind:
         case 3:
             for field, values in body.items():
-                raw, number = values[0], _number(body, field)
+                raw, number = values[0], _last(body, field, 0)
                 if isinstance(raw, bytes):
                     return Constant(raw.decode() if field == 6 else None, len(raw))
                 if field == 2:
@@ -108,21 +113,20 @@ def _tree(node: _Fields, scalars: set[int]) -> Tree:
         case 4:
             return Identifier(_text(body, 1))
         case 5:
-            return Select(_tree(_message(body, 1), scalars), _text(body, 2), bool(_number(body, 3)))
+            (operand,) = trees(body, 1)
+            return Select(operand, _text(body, 2), bool(_last(body, 3, 0)))
         case 6:
-            operands = [*_messages(body, 1), *_messages(body, 3)]
-            arguments = tuple(_tree(operand, scalars) for operand in operands)
-            return FunctionCall(plain(_text(body, 2)), arguments, _number(node, 2) in scalars)
+            return FunctionCall(plain(_text(body, 2)), trees(body, 1, 3), _last(node, 2, 0) in scalars)
         case 7:
-            return FunctionCall(LIST, tuple(_tree(element, scalars) for element in _messages(body, 1)))
+            return FunctionCall(LIST, trees(body, 1))
         case 8:
-            parts = []
+            parts: list[Tree] = []
             for entry in _messages(body, 2):
-                parts += [*_messages(entry, 3), *_messages(entry, 4)]
-            return FunctionCall(_text(body, 1) or LIST, tuple(_tree(part, scalars) for part in parts))
+                parts += trees(entry, 3, 4)
+            return FunctionCall(_text(body, 1) or LIST, tuple(parts))
         case _:
-            loop = [_tree(_message(body, field), scalars) for field in (2, 4, 5, 6, 7)]
-            return Comprehension(_text(body, 1), loop[0], _text(body, 3), *loop[1:])
+            range_, *others = trees(body, 2, 4, 5, 6, 7)
+            return Comprehension(_text(body, 1), range_, _text(body, 3), *others)
 
 
 def _fields(data: bytes) -> _Fields:
@@ -138,16 +142,14 @@ def _messages(fields: _Fields, number: int) -> list[_Fields]:
 
 
 def _message(fields: _Fields, number: int) -> _Fields:
-    """The last message of that number, as protobuf reads a field given twice; empty without one."""
-    messages = _messages(fields, number)
-    return messages[-1] if messages else {}
+    return _fields(_last(fields, number, b""))
 
 
-def _number(fields: _Fields, number: int) -> int:
+def _last(fields: _Fields, number: int, absent: _Value) -> _Value:
+    """The last value of that number, as protobuf reads a field given twice; `absent` without one of its type."""
     values = fields.get(number, ())
-    return values[-1] if values and isinstance(values[-1], int) else 0
+    return values[-1] if values and isinstance(values[-1], type(absent)) else absent
 
 
 def _text(fields: _Fields, number: int) -> str:
-    values = fields.get(number, ())
-    return values[-1].decode() if values and isinstance(values[-1], bytes) else ""
+    return _last(fields, number, b"").decode()

@@ -99,8 +99,11 @@ def problem_of(error: MarkedYAMLError) -> tuple[int, int, str]:
     problem = " ".join(str(error.problem or error.context or "not YAML").split())
     if error.context and error.context != problem:
         problem = f"{problem} ({error.context})"
-    known = (match.expand(words) for pattern, words in _MESSAGES if (match := re.fullmatch(pattern, problem)))
-    problem = next(known, problem)
+    for pattern, words in _MESSAGES:
+        match = re.fullmatch(pattern, problem)
+        if match:
+            problem = match.expand(words)
+            break
     return (1, 1, problem) if mark is None else (mark.line + 1, mark.column + 1, problem)
 
 
@@ -150,7 +153,8 @@ class _Composer:
         elif depth >= DEEPEST:
             raise YamlError(line, column, f"nested more than {DEEPEST} levels deep; no policy needs that")
         else:
-            node = (YamlSequence if isinstance(event, events.SequenceStartEvent) else YamlMap)(line, column, path)
+            made = YamlSequence if isinstance(event, events.SequenceStartEvent) else YamlMap
+            node = made(line, column, path)
             self._fill(node, depth + 1)
         if event.anchor:  # an alias may mean it from here on, so that nothing holds itself
             self._anchors[event.anchor] = (node, self._repeated - before)
@@ -160,9 +164,8 @@ class _Composer:
         """Read what is in a list or mapping."""
         while not isinstance(event := next(self._events), events.SequenceEndEvent | events.MappingEndEvent):
             if isinstance(node, YamlSequence):
-                node.items.append(
-                    self._node(event, f"{node.path}[{len(node.items)}]"[:_LONGEST_PATH], depth),
-                )
+                path = f"{node.path}[{len(node.items)}]"[:_LONGEST_PATH]
+                node.items.append(self._node(event, path, depth))
                 continue
             key = self._node(event, "", depth)
             name = key.text if isinstance(key, YamlScalar) else "?"

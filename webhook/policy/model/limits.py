@@ -11,7 +11,6 @@ from webhook.policy.shapes.shapes import DURATION, duration_up_to, integer
 
 MANY = 1_000_000
 """The most that a count in a policy may be."""
-_RATES = ("per_owner", "per_node", "per_namespace", "per_label", "per_cluster")
 _WHEN = "When it holds; always if absent. It counts evictions always."
 _EVICTIONS = integer("a number of evictions", 1, MANY)
 _MONTH = duration_up_to(30 * 86_400.0)
@@ -82,10 +81,13 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def rates(self) -> dict[str, Rate | LabelRate]:
         """The rates that are set, by their field."""
-        rates = {field: getattr(self, field) for field in _RATES}
-        return {field: rate for field, rate in rates.items() if rate is not None}
+        limits = {field: getattr(self, field) for field in self.__struct_fields__}
+        return {field: limit for field, limit in limits.items() if isinstance(limit, Rate | LabelRate)}
 
     def at(self, now: float) -> "Limits":
         """The limits without the rates that do not hold `now`, in seconds since the epoch."""
-        off = {field: None for field, rate in self.rates.items() if rate.schedule and not rate.schedule.holds(now)}
+        off: dict[str, None] = {}
+        for field, rate in self.rates.items():
+            if rate.schedule is not None and not rate.schedule.holds(now):
+                off[field] = None
         return msgspec.structs.replace(self, **off) if off else self
