@@ -15,7 +15,7 @@ from webhook.admission.review import Answer, Json, MetadataView, Operation, PodS
 from webhook.kube.bounded import bounded_cache
 from webhook.kube.json_patch import escape
 from webhook.kube.objects.cluster_scoped import PriorityClass
-from webhook.policy.evaluation.managed_classes import scale_up_delay
+from webhook.policy.evaluation.engine import scale_up_delay
 from webhook.policy.model.values import (
     CREATION,
     GIVEN,

@@ -13,7 +13,7 @@ from webhook.native.objects import Object, Settings
 from webhook.native.protected import protected_objects
 from webhook.native.rules import policy_objects
 from webhook.native.sink import Inexpressible, Sink
-from webhook.policy.evaluation.managed_classes import originals
+from webhook.policy.evaluation.engine import originals
 from webhook.policy.model.policies import Policies
 
 

@@ -40,7 +40,7 @@ from webhook.native.objects import CompiledCondition
 from webhook.native.record import GIVEN_VARIABLE, RECORD, creation_text, owned, sent
 from webhook.native.rules import applies, bracketed, rules_with
 from webhook.native.sink import Sink, resolved, value_variable
-from webhook.policy.evaluation.managed_classes import scale_up_delay
+from webhook.policy.evaluation.engine import scale_up_delay
 from webhook.policy.evaluation.request import CLASSES
 from webhook.policy.evaluation.rules import BUILTIN
 from webhook.policy.model.creation import labels_recorded

@@ -24,7 +24,7 @@ from webhook.native.objects import CompiledCondition, Validation
 from webhook.native.record import GIVEN_VARIABLE, recorded
 from webhook.native.rules import CLASS_NAME, CLASS_VARIABLE, applies, rules_with, validations
 from webhook.native.sink import Sink, resolved, value_variable
-from webhook.policy.evaluation.managed_classes import shielded
+from webhook.policy.evaluation.engine import shielded
 from webhook.policy.evaluation.matching import rights_text
 from webhook.policy.evaluation.request import CLASSES, PODS
 from webhook.policy.evaluation.rules import BUILTIN, SHIELD

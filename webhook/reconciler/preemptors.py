@@ -12,7 +12,7 @@ from webhook.kube.instants import epoch_or
 from webhook.kube.objects.meta import Condition
 from webhook.kube.objects.pod import Pod
 from webhook.kube.pods import RESIZE_PENDING, is_deferred, resize_pending
-from webhook.policy.evaluation.managed_classes import Managed, ManagedClasses
+from webhook.policy.evaluation.engine import Managed, ManagedClasses
 from webhook.policy.model.policies import Policies
 from webhook.policy.model.preemption import PreemptionPolicy
 from webhook.policy.model.values import MANAGED, MARK

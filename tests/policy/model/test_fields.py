@@ -11,7 +11,7 @@ import pytest
 
 from tests.manifests.objects import ROOT
 from tests.policy.builders import document, element, mappings, policies
-from webhook.policy.evaluation.managed_classes import shielded
+from webhook.policy.evaluation.engine import shielded
 from webhook.policy.evaluation.rules import KINDS
 from webhook.policy.model.preemption import PreemptionPolicy
 from webhook.policy.model.priority import PriorityPolicy

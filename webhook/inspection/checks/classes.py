@@ -18,8 +18,7 @@ from webhook.kube.objects.cluster_scoped import PriorityClass
 from webhook.kube.objects.meta import KubeObject, ObjectMeta
 from webhook.kube.objects.pod import Pod, PodSpec
 from webhook.kube.pods import controller_of, silence, speaking
-from webhook.policy.evaluation.engine import Engine
-from webhook.policy.evaluation.managed_classes import shielded
+from webhook.policy.evaluation.engine import Engine, shielded
 from webhook.policy.model.policies import Policies
 from webhook.policy.model.priority import PriorityPolicy
 from webhook.policy.model.rules import Reserve

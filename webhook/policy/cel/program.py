@@ -65,11 +65,6 @@ def _types() -> Any:
     return cel.Type
 
 
-@cache
-def _env() -> Any:
-    return environment(VARIABLES)
-
-
 def environment(variables: Iterable[str], functions: Iterable[Any] = ()) -> Any:
     """An environment of the library with these variables of any type and, besides its own, these functions."""
     from cel_expr_python import cel  # noqa: PLC0415 - see _types
@@ -80,6 +75,9 @@ def environment(variables: Iterable[str], functions: Iterable[Any] = ()) -> Any:
         extensions=[ext_strings.ExtStrings(), ext_optional.ExtOptional(), ext_bindings.ExtBindings()],
         functions=[*functions, *declared(cel)],
     )
+
+
+_env = cache(lambda: environment(VARIABLES))
 
 
 class CelProblem(msgspec.Struct, frozen=True):

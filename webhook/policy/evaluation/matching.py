@@ -5,7 +5,7 @@ may make a pod for someone else, so `subjects` say nothing of it: what restricts
 An UPDATE has the labels before and after: what restricts holds when either are selected, what gives when both are.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from webhook.kube.objects.meta import LabelSelector
@@ -30,8 +30,11 @@ _UNSELECTED = {
 class Rights:
     """The alternatives of a right, compiled: whoever meets all parts of one has it; nobody without alternatives."""
 
-    def __init__(self, alternatives: Iterable[list[Test]]) -> None:
-        self._alternatives = list(alternatives)
+    def __init__(self, alternatives: Iterable[RequestMatch | Definers]) -> None:
+        self._alternatives: list[list[Test]] = []
+        for match in alternatives:
+            parts = _defining(match) if isinstance(match, Definers) else parts_of(match, gives=True)
+            self._alternatives.append(parts)
 
     def __call__(self, attributes: RequestAttributes) -> bool:
         """Whether one of the alternatives holds."""
@@ -132,23 +135,16 @@ def exclusion(exclude: RequestMatch | None) -> list[Test]:
     return [excluded]
 
 
-def anyone_of(alternatives: Iterable[RequestMatch]) -> Rights:
-    """Compile `use` or `allow`."""
-    return Rights(parts_of(match, gives=True) for match in alternatives)
-
-
-def definers(alternatives: Iterable[Definers]) -> Rights:
+def _defining(definer: Definers) -> list[Test]:
     """Compile who may define: by the class's name, by who asks, or by both if both are named."""
-
-    def parts(definer: Definers) -> Iterator[Test]:
-        if definer.names is not None:
-            named, reason = name_matcher(definer.names), f"the name is not one of {', '.join(definer.names)}"
-            yield _unless(lambda attributes: named(attributes.name), reason)
-        if definer.subjects is not None:
-            asked, reason = _asking(definer.subjects)
-            yield _unless(lambda attributes: asked(attributes.request.user), reason)
-
-    return Rights(map(list, map(parts, alternatives)))
+    tests: list[Test] = []
+    if definer.names is not None:
+        named, reason = name_matcher(definer.names), f"the name is not one of {', '.join(definer.names)}"
+        tests.append(_unless(lambda attributes: named(attributes.name), reason))
+    if definer.subjects is not None:
+        asked, reason = _asking(definer.subjects)
+        tests.append(_unless(lambda attributes: asked(attributes.request.user), reason))
+    return tests
 
 
 def _asking(subjects: tuple[Subject, ...]) -> tuple[Callable[[UserInfo], bool], str]:

@@ -10,7 +10,7 @@ import re
 
 import msgspec
 
-from webhook.policy.evaluation.managed_classes import shielded
+from webhook.policy.evaluation.engine import shielded
 from webhook.policy.evaluation.request import PODS
 from webhook.policy.model.match import keys_of
 from webhook.policy.model.policies import Policies

@@ -20,7 +20,7 @@ import msgspec
 from webhook.kube.bounded import bounded
 from webhook.kube.instants import rfc3339
 from webhook.policy.cel.program import CelRuntimeError, Program, compile_bool, compile_text
-from webhook.policy.evaluation.matching import anyone_of, definers, definers_text, parts_of, rights_text
+from webhook.policy.evaluation.matching import Rights, definers_text, parts_of, rights_text
 from webhook.policy.evaluation.request import CLASSES, GROUPS, PODS, AnnotationChange, RequestAttributes
 from webhook.policy.model.globs import name_matcher
 from webhook.policy.model.priority import PolicyException, PriorityPolicy
@@ -146,8 +146,8 @@ def _classes(policy: PriorityPolicy, rule: PriorityRule, body: PriorityClasses, 
 
 def _reserved(policy: PriorityPolicy, rule: PriorityRule, body: Reserve, _: Twins) -> Rows:
     """Who may use a reserved range, and define classes in it: to be run on what has a value that lies in it."""
-    users, may_use = rights_text(body.use), anyone_of(body.use)
-    defining, may_define = definers_text(body.define), definers(body.define)
+    users, may_use = rights_text(body.use), Rights(body.use)
+    defining, may_define = definers_text(body.define), Rights(body.define)
     lies = f"lies in the range {body.from_} to {body.to}, which rule {policy.name}/{rule.name} reserves"
     by_subject = any(right.subjects for right in body.use)
 
@@ -215,7 +215,7 @@ class Shield:
         self.kind, self.policy, self.rule = kind, policy.name, rule.name
         self.enforcement = rule.enforcement
         self.keys, self._operations = frozenset(body.keys), body.operations
-        self.allowed, self._who = anyone_of(allow), rights_text(allow)
+        self.allowed, self._who = Rights(allow), rights_text(allow)
         self._within = parts_of(policy.match, gives=True)
 
     def speaks(self, attributes: RequestAttributes, keys: Iterable[str]) -> bool:

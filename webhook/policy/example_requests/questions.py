@@ -18,6 +18,8 @@ from webhook.policy.model.values import CAN_BE_PREEMPTED
 Parts = list[list[Settings]]
 SYSTEM = {2_000_001_000: "system-node-critical", 2_000_000_000: "system-cluster-critical"}
 """The values above one billion that there are, with their classes (docs/kubernetes-behaviour.md K4)."""
+OPENED = ((*CHANGE, CAN_BE_PREEMPTED), "true")
+"""The change that opens the pods of a class to eviction."""
 UNNAMED = "some-namespace"
 """A namespace without labels that no policy means, unless it means all."""
 _SYSTEM = "system-"
@@ -59,24 +61,25 @@ class RuleQuestion(NamedTuple):
 
 def near(parts: Parts, request: Sequence[Settings]) -> Iterator[list[Settings]]:
     """Requests, part by part, that differ from one in nothing, one part, two parts and so on."""
-    for places in chain.from_iterable(combinations(range(len(parts)), count) for count in range(len(parts) + 1)):
-        for values in product(
-            *([row for row in parts[at] if row is not request[at]] for at in places),
-        ):
-            changed = dict(zip(places, values, strict=True))
-            yield [changed.get(at, settings) for at, settings in enumerate(request)]
+    others = [[row for row in part if row is not own] for part, own in zip(parts, request, strict=True)]
+    for count in range(len(parts) + 1):
+        for places in combinations(range(len(parts)), count):
+            for values in product(*(others[at] for at in places)):
+                changed = [*request]
+                for at, settings in zip(places, values, strict=True):
+                    changed[at] = settings
+                yield changed
 
 
 def samples(patterns: Iterable[str], *, dots: bool = True) -> list[str]:
     """Names for each glob that can match any; `dots`: a PriorityClass, whose name may have them, and no namespace."""
     names: dict[str, None] = {}
     for pattern in patterns:
-        rows = [pattern.replace(WILDCARD, fill) for fill in ("a", "other", "", "1")]
-        fitting = [
-            name
-            for name in rows
-            if _NAME.fullmatch(name) and not name.startswith(_SYSTEM) and (dots or "." not in name)
-        ]
+        fitting = []
+        for fill in ("a", "other", "", "1"):
+            name = pattern.replace(WILDCARD, fill)
+            if _NAME.fullmatch(name) and not name.startswith(_SYSTEM) and (dots or "." not in name):
+                fitting.append(name)
         names |= dict.fromkeys(fitting[:2])
     return list(names)
 
@@ -97,41 +100,53 @@ def _question(
 ) -> RuleQuestion:
     own = _read(declared.expressions, resource)
     read = _read([condition.expression for condition in policy.conditions], resource)
-    names, users = [*own.get(NAMESPACE, ()), *read.get(NAMESPACE, ())], [ANYBODY, CONTROLLER]
-    users += (UserInfo(text, ("system:authenticated", text)) for text in (*own.get(USER, ()), *read.get(USER, ())))
+    names = [*own.get(NAMESPACE, ()), *read.get(NAMESPACE, ())]
+    called = [(text, text) for text in (*own.get(USER, ()), *read.get(USER, ()))]
     free: Parts = []
     places: Parts = []
     for path, values in {**read, **own}.items():
         may_differ = _OF_REQUEST if path[0] == "request" else _OF_OBJECT
         if path[1] in may_differ and path not in (NAME, VALUE, NAMESPACE):
-            settings: list[Settings] = [(), *(((path, value),) for value in values)]
-            (free if path[0] == "object" and path not in own else places).append(settings)
-    rights = [right for given in declared.rights.values() for right in given]
-    for match in (policy.match, policy.exclude, *(row.match for row in policy.exceptions), *rights):
+            part = free if path[0] == "object" and path not in own else places
+            part.append([(), *_each(path, values)])
+    matches = [policy.match, policy.exclude, *(row.match for row in policy.exceptions)]
+    for match in (*matches, *chain.from_iterable(declared.rights.values())):
         names += getattr(match, "namespaces", None) or ()
         free += label_settings(getattr(match, "object_selector", None), "object")
         places += label_settings(getattr(match, "namespace_selector", None), "namespaceObject")
         for subject in getattr(match, "subjects", None) or ():
             name = (subject.user_pattern or subject.name).replace(WILDCARD, "a")
-            called = name if subject.user_pattern else f"a member of {name}"
-            users.append(UserInfo(called, ("system:authenticated", name)))
-    spaces: list[Settings] = [((NAMESPACE, name),) for name in (UNNAMED, *samples(names, dots=False))]
-    asking: list[Settings] = [((USER, user),) for user in users]
-    both = own | read
-    decided = list(
-        _decided(declared, about, resource, both | {NAME: [*both.get(NAME, ()), *listed]}),
-    )
-    return RuleQuestion(about, resource, [decided, spaces if resource == PODS else [()], *places, asking], free)
+            called.append((name if subject.user_pattern else f"a member of {name}", name))
+    users = [UserInfo(text, ("system:authenticated", name)) for text, name in called]
+    asking = _each(USER, [ANYBODY, CONTROLLER, *users])
+    spaces: list[Settings] = [()]
+    if resource == PODS:
+        spaces = _each(NAMESPACE, [UNNAMED, *samples(names, dots=False)])
+    known = own | read
+    known[NAME] = [*known.get(NAME, ()), *listed]
+    decided = [*_decided(declared, about, resource, known)]
+    return RuleQuestion(about, resource, [decided, spaces, *places, asking], free)
+
+
+def _each(path: Path, values: Iterable[Any]) -> list[Settings]:
+    """A field with each of these values."""
+    return [((path, value),) for value in values]
 
 
 def label_settings(selector: LabelSelector | None, variable: str) -> Parts:
     """The labels that a selector reads: all as it wants them, and each alone with its values and with another one."""
-    rows = [(key, "In", [value]) for key, value in ((selector and selector.match_labels) or {}).items()]
-    rows += [(row.key, row.operator, list(row.values or ())) for row in (selector and selector.match_expressions) or ()]
-    paths = [(variable, "metadata", "labels", key) for key, _, _ in rows]
-    tries = [(_ALIASES.get(path, path), [*row[2], "x"], row[1]) for path, row in zip(paths, rows, strict=True)]
-    selected = tuple((path, values[0]) for path, values, wanted in tries if wanted in ("In", "Exists"))
-    return [[(), selected, *(((path, value),) for path, values, _ in tries for value in values)]] if rows else []
+    if selector is None:
+        return []
+    rows = [(key, "In", [value]) for key, value in (selector.match_labels or {}).items()]
+    rows += [(row.key, row.operator, list(row.values or ())) for row in selector.match_expressions or ()]
+    selected: Settings = ()
+    alone: list[Settings] = []
+    for key, operator, values in rows:
+        path = (variable, "metadata", "labels", key)
+        alone += _each(_ALIASES.get(path, path), [*values, "x"])
+        if operator in ("In", "Exists"):
+            selected += alone[-1 - len(values)]
+    return [[(), selected, *alone]] if rows else []
 
 
 def _read(expressions: Iterable[str], kind: str) -> dict[Path, list[Any]]:
@@ -142,15 +157,26 @@ def _read(expressions: Iterable[str], kind: str) -> dict[Path, list[Any]]:
         for path, type_ in fields_read(tree, (kind,)).items():
             values = _values(type_, literals(tree))
             place = _ALIASES.get(path, path)
-            place = NAME if place == _OWN_NAME and kind == CLASSES else place
-            wanted = int if place == VALUE else str if place in (NAME, NAMESPACE, USER) else object
-            tries.setdefault(place, []).extend(value for value in values if isinstance(value, wanted) and value != "")
+            if place == _OWN_NAME and kind == CLASSES:
+                place = NAME
+            wanted: type = object
+            if place == VALUE:
+                wanted = int
+            elif place in (NAME, NAMESPACE, USER):
+                wanted = str
+            fitting = [value for value in values if isinstance(value, wanted) and value != ""]
+            tries.setdefault(place, []).extend(fitting)
     return tries
 
 
 def _values(type_: str, compared: Sequence[str | int]) -> list[Any]:
-    texts = [f"{text}a" if text[-1:] in ("-", "/", ".") else text for text in compared if isinstance(text, str)]
-    numbers = [near for number in compared if type(number) is int for near in (number, number - 1, number + 1)]
+    texts: list[str] = []
+    numbers: list[int] = []
+    for value in compared:
+        if isinstance(value, str):
+            texts.append(f"{value}a" if value.endswith(("-", "/", ".")) else value)
+        elif type(value) is int:
+            numbers += (value, value - 1, value + 1)
     if type_ == "boolean":
         return [True, False]
     if type_ == "integer":
@@ -161,10 +187,11 @@ def _values(type_: str, compared: Sequence[str | int]) -> list[Any]:
     if type_.startswith("{"):
         return [dict.fromkeys(texts, "x"), *({key: "x"} for key in (*texts, "x"))]
     if type_ in ("string", "quantity", "*"):
-        matching = (
-            (plain, f"{plain}a") for text in map(str, compared) if (plain := _SYNTAX.sub(_member, text)) != text
-        )
-        return list(dict.fromkeys((*texts, *map(str, numbers), *chain.from_iterable(matching), "x", "1", "")))
+        tries = [*texts, *map(str, numbers)]
+        for text in map(str, compared):
+            plain = _SYNTAX.sub(_member, text)
+            tries += (plain, f"{plain}a") if plain != text else ()
+        return list(dict.fromkeys((*tries, "x", "1", "")))
     return [{"name": "a"}]
 
 
@@ -184,16 +211,20 @@ def _decided(declared: Declaration, about: str, kind: str, read: dict[Path, list
         operations = [row for row in operations if ("UPDATE" if row else "CREATE") in declared.operations]
         yield from ((*row, ((*CHANGE, key), "true")) for key in declared.keys for row in operations)
         return
-    names, values = ["c", *read.get(NAME, ()), *(declared.classes or ())], [1000, *read.get(VALUE, ())]
-    names += [name for right in declared.rights.get(about, ()) for name in getattr(right, "names", None) or ()]
+    values = [1000, *read.get(VALUE, ())]
+    names = ["c", *read.get(NAME, ()), *(declared.classes or ())]
+    for right in declared.rights.get(about, ()):
+        names += getattr(right, "names", None) or ()
     start, end = declared.range or (-(2**31), 2**31 - 1)
     values += declared.range or ()
     if declared.range is not None or declared.classes is not None:
         values += SYSTEM if kind == PODS else ()
-        operations = [made] if kind == PODS else [made, (*changed, ((*CHANGE, CAN_BE_PREEMPTED), "true"))]
+        operations = [made] if kind == PODS else [made, (*changed, OPENED)]
     elif kind == PODS:
         yield from operations
-    possible = [value for value in values if start <= value <= end and (value <= 10**9 or value in SYSTEM)]
-    classes = [(SYSTEM.get(value, name), value) for value in possible for name in samples(names)]
-    for (name, value), operation in product(dict.fromkeys(classes), operations):
+    classes: dict[tuple[str, int], None] = {}
+    for value, name in product(values, samples(names)):
+        if start <= value <= end and (value <= 10**9 or value in SYSTEM):
+            classes[SYSTEM.get(value, name), value] = None
+    for (name, value), operation in product(classes, operations):
         yield (*operation, (NAME, name), (VALUE, value))

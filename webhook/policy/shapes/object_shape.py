@@ -18,7 +18,6 @@ A field without a default is required. What must hold between the fields says a 
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import partial
 from types import NoneType, UnionType
 from typing import Annotated, Any, Final, TypeVar, Union, get_args, get_origin
 
@@ -92,7 +91,7 @@ class ObjectShape:
     title: str
     doc: str
     fields: tuple[Property, ...]
-    build: Build
+    build: Build | None
     alternatives: tuple[str, ...] = ()
     model: type[msgspec.Struct] | None = None
 
@@ -119,7 +118,14 @@ class ObjectShape:
         if check := getattr(self.model, "check", None):
             check(values, nodes, reader)
         complete = all(field.attribute in values for field in self.fields if field.required)
-        return self.build(values, reader.source(node)) if complete and reader.errors == errors else INVALID
+        if not complete or reader.errors != errors:
+            return INVALID
+        source = reader.source(node)
+        if self.build is not None:
+            return self.build(values, source)
+        assert self.model is not None
+        place = {"source": source} if "source" in self.model.__struct_fields__ else {}
+        return self.model(**values, **place)
 
     def _keys(self, node: YamlMap, reader: Reader) -> dict[str, tuple[YamlNode, YamlNode]]:
         """The known fields that are there; the first of two of one name counts."""
@@ -167,15 +173,10 @@ def mapping(
                 optional += [name] if NoneType in get_args(field.type.__origin__) else []
         text = doc or (model.__doc__ or "").partition("\n")[0]
         others = tuple(optional) if alternatives else ()
-        _SHAPES[model] = ObjectShape(title, text, tuple(fields), build or partial(_made, model), others, model)
+        _SHAPES[model] = ObjectShape(title, text, tuple(fields), build, others, model)
         return model
 
     return derive
-
-
-def _made(model: type[Model], values: Values, source: SourcePosition) -> Model:
-    place = {"source": source} if "source" in model.__struct_fields__ else {}
-    return model(**values, **place)
 
 
 def shape_of(model: type) -> ObjectShape:
