@@ -178,10 +178,8 @@ def load_texts(
         elif own > LARGEST_FILE:
             wrong = _too_large(own)
         elif size > LARGEST_SET:
-            wrong = (
-                f"with this file the policies have {size} bytes; a set has at most {LARGEST_SET}, because it is kept in"
-                " a ConfigMap: shorten comments, or take policies out"
-            )
+            most = f"a set has at most {LARGEST_SET}, because it is kept in a ConfigMap"
+            wrong = f"with this file the policies have {size} bytes; {most}: shorten comments, or take policies out"
         elif len(readers) >= MOST_FILES:
             wrong = f"a set has at most {MOST_FILES} policy files: join some"
         else:
@@ -248,7 +246,11 @@ def use_once(policies: Policies, readers: dict[str, Reader], now: float, uses: U
     whole = _failure(policies, now, uses) if parts else None
     if whole is None:
         return policies
-    failed = [(source, error) for part, source in parts if (error := _failure(part, now, uses)) is not None]
+    failed = []
+    for part, source in parts:
+        error = _failure(part, now, uses)
+        if error is not None:
+            failed.append((source, error))
     for source, error in failed or [(parts[-1][1], whole)]:
         text = f"this cannot be used: {type(error).__name__}: {error}; {INSTEAD}"
         readers[source.file].at(Severity.ERROR, source, text)
@@ -292,8 +294,9 @@ def _use(policies: Policies, now: float) -> None:
         excepted_text("", exception, "")
     for policy in policies.preemption:
         policy.limits.at(now)
-        own = (policy.schedule, policy.protection.schedule, *(rate.schedule for rate in policy.limits.rates.values()))
-        for schedule in filter(None, own):  # at `now`, and at the beginning and the end of the window next to it
+        rates = [rate.schedule for rate in policy.limits.rates.values()]
+        for schedule in filter(None, (policy.schedule, policy.protection.schedule, *rates)):
+            # At `now`, and at the beginning and the end of the window next to it
             for at in filter(None, (now, schedule.begins(now), schedule.ends(now))):
                 schedule.ends(at)
                 schedule.when(at, now)

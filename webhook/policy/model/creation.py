@@ -80,9 +80,8 @@ def creation_record(labels: Mapping[str, str], annotations: Mapping[str, str], k
     """
     had = {key: labels[key] for key in (*GROUP_LABELS, *keys) if key in labels}
     named = {key: annotations[key] for key in GROUP_ANNOTATIONS if _is_name(annotations.get(key, ""))}
-    return msgspec.json.encode(
-        _Creation(had, named, tuple(key for key in keys if key not in labels)),
-    ).decode()
+    absent = tuple(key for key in keys if key not in labels)
+    return msgspec.json.encode(_Creation(had, named, absent)).decode()
 
 
 def at_creation(meta: ObjectMeta) -> ObjectMeta:
@@ -91,11 +90,12 @@ def at_creation(meta: ObjectMeta) -> ObjectMeta:
     if made is None:
         return meta
     now = meta.labels or {}
-    labels = {**{key: text for key, text in now.items() if key not in made.tells_of}, **made.labels}
-    others = {key: text for key, text in (meta.annotations or {}).items() if key not in GROUP_ANNOTATIONS}
-    return msgspec.structs.replace(
-        meta, labels=now if labels == now else labels, annotations={**others, **made.annotations}
-    )
+    labels = {key: text for key, text in now.items() if key not in made.tells_of} | made.labels
+    annotations = dict(meta.annotations or {})
+    for key in GROUP_ANNOTATIONS:
+        annotations.pop(key, None)
+    labels = now if labels == now else labels
+    return msgspec.structs.replace(meta, labels=labels, annotations=annotations | made.annotations)
 
 
 def renamed(record: str, label: Callable[[str], str], annotation: Callable[[str], str]) -> str:

@@ -65,8 +65,10 @@ class Declaration(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def asks_who(self) -> bool:
         """Whether who asks makes a difference to what the body says of pods."""
-        rights = [right for field, given in self.rights.items() if field != DEFINE for right in given]
-        return any(right.subjects is not None for right in rights) or any(map(reads_user, self.expressions))
+        for field, rights in self.rights.items():
+            if field != DEFINE and any(right.subjects is not None for right in rights):
+                return True
+        return any(map(reads_user, self.expressions))
 
     @property
     def judges_groups(self) -> bool:
@@ -133,8 +135,9 @@ class Reserve(msgspec.Struct, frozen=True, kw_only=True):
     @staticmethod
     def check(values: Values, nodes: Nodes, reader: Reader) -> None:
         """The range begins before it ends, and its rights mean whom they name."""
-        if "from_" in values and "to" in values and values["from_"] > values["to"]:
-            reader.error(nodes["from_"], f"the range ends at {values['to']}, before it begins; swap from and to")
+        start, end = values.get("from_"), values.get("to")
+        if start is not None and end is not None and start > end:
+            reader.error(nodes["from_"], f"the range ends at {end}, before it begins; swap from and to")
         if values.get("use"):
             check_rights(values["use"], nodes["use"], reader)
 
@@ -201,10 +204,9 @@ class Validate(msgspec.Struct, frozen=True, kw_only=True):
         for field, compiled in (("expression", compile_bool), ("message_expression", compile_text)):
             if values.get(field):
                 warn_of(compiled(values[field]), nodes[field], reader, about)
-        if "expression" in values and "message" not in nodes and "message_expression" not in nodes:
-            reader.warn(
-                nodes["expression"], 'without "message" the author is told the expression; say what would be right'
-            )
+        if "expression" in values and not {"message", "message_expression"} & nodes.keys():
+            text = 'without "message" the author is told the expression; say what would be right'
+            reader.warn(nodes["expression"], text)
 
     @property
     def declaration(self) -> Declaration:
@@ -247,5 +249,8 @@ class PriorityRule(msgspec.Struct, frozen=True, kw_only=True):
     def body(self) -> tuple[str, Any]:
         """The field that holds the rule's body, and the body; an empty name without one."""
         shape = shape_of(type(self))
-        names = [field.attribute for field in shape.fields if field.name in shape.alternatives]
-        return next(((name, getattr(self, name)) for name in names if getattr(self, name) is not None), ("", None))
+        for field in shape.fields:
+            body = getattr(self, field.attribute)
+            if field.name in shape.alternatives and body is not None:
+                return field.attribute, body
+        return "", None

@@ -87,8 +87,9 @@ class Signal(msgspec.Struct, frozen=True, kw_only=True):
     @staticmethod
     def check(values: Values, nodes: Nodes, reader: Reader) -> None:
         """It means something."""
-        wrong = {"protects", "permits", "duration"} & (nodes.keys() - values.keys())
-        if not wrong and not (values.get("protects") or values.get("permits") or values.get("duration")):
+        meanings = {"protects", "permits", "duration"}
+        wrong = meanings & (nodes.keys() - values.keys())
+        if not wrong and not any(values.get(field) for field in meanings):
             node = next(iter(nodes.values()))
             reader.error(node, "the signal says nothing: give it protects, permits or duration")
 
@@ -129,8 +130,8 @@ class EvictionCost(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def annotations_read(self) -> frozenset[str]:
         """Every annotation of pods that says what they cost."""
-        checkpoints = self.lost_work.checkpoints if self.lost_work else ()
-        return frozenset((*checkpoints, *((POD_DELETION_COST,) if self.deletion_cost else ())))
+        keys = frozenset(self.lost_work.checkpoints if self.lost_work else ())
+        return keys | {POD_DELETION_COST} if self.deletion_cost else keys
 
 
 @mapping("victims")
@@ -182,11 +183,8 @@ class Victims(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def annotations_read(self) -> frozenset[str]:
         """Every annotation of pods and PriorityClasses that says something of a victim."""
-        signals = [signal.annotation for signal in self.signals]
-        of_class = (MINIMUM_PREEMPTABLE_PRIORITY, TOLERATION_SECONDS) if self.preemption_toleration else ()
-        return (
-            frozenset(
-                (*self.annotations.preemptible, *self.annotations.protection, *signals, *of_class),
-            )
-            | self.cost.annotations_read
-        )
+        keys = {*self.annotations.preemptible, *self.annotations.protection}
+        keys.update(signal.annotation for signal in self.signals)
+        if self.preemption_toleration:
+            keys |= {MINIMUM_PREEMPTABLE_PRIORITY, TOLERATION_SECONDS}
+        return self.cost.annotations_read | keys

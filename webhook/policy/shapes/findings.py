@@ -56,7 +56,8 @@ class Finding(msgspec.Struct, frozen=True):
     def __str__(self) -> str:
         """`file:line:column: severity: message (field)`, the excerpt, and the related places."""
         lines: list[str] = []
-        for severity, finding in ((self.severity.value, self), *(("note", other) for other in self.related)):
+        for finding in (self, *self.related):
+            severity = self.severity.value if finding is self else "note"
             where = f" ({finding.field})" if finding.field else ""
             lines.append(f"{finding.source}: {severity}: {finding.message}{where}")
             lines += [finding.excerpt] if finding.excerpt else []
@@ -129,13 +130,14 @@ class Reader:
         by_fold = {option.casefold(): option for option in options}
         folded, sorted_folds = word[:64].casefold(), sorted(by_fold)
         place = bisect(sorted_folds, folded)
-        neighbours = sorted_folds[max(0, place - _MOST_COMPARED // 2) : place + _MOST_COMPARED // 2]
+        start, end = max(0, place - _MOST_COMPARED // 2), place + _MOST_COMPARED // 2
+        neighbours = sorted_folds[start:end]
         close = difflib.get_close_matches(folded, neighbours, n=1, cutoff=0.6)
         if close:
             return f'; did you mean "{by_fold[close[0]]}"?'
-        if 0 < len(options) <= 12:
-            return f"; there are {', '.join(options)}" if len(options) > 1 else f'; there is only "{options[0]}"'
-        return ""
+        if len(options) == 1:
+            return f'; there is only "{options[0]}"'
+        return f"; there are {', '.join(options)}" if 1 < len(options) <= 12 else ""
 
     def excerpt(self, source: SourcePosition) -> str:
         """The line of a place in this file, numbered, and a caret below the place.
@@ -146,7 +148,8 @@ class Reader:
         text = self.line(source.line)
         column = min(source.column, len(text) + 1)
         start = max(0, column - 1 - _LEAD) if len(text) > _WIDEST else 0
-        shown = "".join(character if character.isprintable() else " " for character in text[start : start + _WIDEST])
+        cut = text[start : start + _WIDEST]
+        shown = "".join(character if character.isprintable() else " " for character in cut)
         return f"{source.line:>5} | {shown.rstrip()}\n{'':>5} | {' ' * (column - 1 - start)}^"
 
     def line(self, number: int) -> str:

@@ -108,7 +108,8 @@ class ObjectShape:
                     reader.error(node, f'{self.title} needs "{field.name}": {field.doc}')
             elif not _absent(nodes[field.attribute]):
                 value = field.shape.read(nodes[field.attribute], reader)
-                values |= {} if value is INVALID else {field.attribute: value}
+                if value is not INVALID:
+                    values[field.attribute] = value
         errors = reader.errors
         there = [name for name in self.alternatives if name in keys]
         if self.alternatives and not there:

@@ -43,10 +43,8 @@ class Scalar:
         if not isinstance(node, YamlScalar):
             return reader.error(node, f"expected {self.what}, found {kind(node)}")
         if node.meaning == "null":
-            return reader.error(
-                node,
-                f"expected {self.what}, found nothing; give a value, or leave the field out",
-            )
+            text = f"expected {self.what}, found nothing; give a value, or leave the field out"
+            return reader.error(node, text)
         try:
             return self.convert(node, reader)
         except ShapeError as error:
@@ -83,8 +81,12 @@ def string(
             check(text, scalar, reader)
         return text
 
-    least = {} if may_be_empty else {"minLength": 1}
-    return Scalar(what, {"type": "string", **least, **({"pattern": pattern} if pattern else {}), **described}, convert)
+    schema: dict[str, Any] = {"type": "string"}
+    if not may_be_empty:
+        schema["minLength"] = 1
+    if pattern:
+        schema["pattern"] = pattern
+    return Scalar(what, schema | described, convert)
 
 
 def one_of(what: str, options: Mapping[str, str], build: Callable[[str], Any] = str) -> Scalar:
@@ -92,9 +94,8 @@ def one_of(what: str, options: Mapping[str, str], build: Callable[[str], Any] = 
 
     def convert(scalar: YamlScalar, reader: Reader) -> Any:
         if scalar.text not in options:
-            raise ShapeError(
-                f'"{scalar.text[:80]}" is not {what}{reader.nearest(scalar.text, options)}',
-            )
+            near = reader.nearest(scalar.text, options)
+            raise ShapeError(f'"{scalar.text[:80]}" is not {what}{near}')
         return build(scalar.text)
 
     described = "\n".join(f"- `{name}`: {text}" for name, text in options.items())
