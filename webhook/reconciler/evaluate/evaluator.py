@@ -60,7 +60,8 @@ class Evaluator:
     def has_room(self, pod: Pod, node: str, *, but: Collection[str] = ()) -> bool:
         """Whether the pod fits on the node once every pod that is leaving is gone, and `but` for these pods."""
         snapshot = self.state.snapshot
-        return self.fits_on(pod, node, np.union1d(snapshot.pods.leaving(), snapshot.pod_rows(but)))
+        gone, later = snapshot.pods.leaving(), snapshot.pod_rows(but)
+        return self.fits_on(pod, node, np.union1d(gone, later) if len(later) else gone)
 
     def fits_on(self, pod: Pod, node: str, without: Rows = NO_PODS) -> bool:
         """Whether the pod fits without the pods in these rows: worked out once between two events, for the same pod."""

@@ -200,8 +200,9 @@ class EvictionLog:
         """What the rates still allow, beside what is intended and has happened `since` then."""
         self.remember(limits)
         left, ends, again = dict[str, dict[str, int]](), list[float](), list[float]()
-        intended = [eviction.names for eviction in self.intended().values()]
-        for field, kind, rate in rates_of(limits):
+        rates = list(rates_of(limits))
+        intended = [eviction.names for eviction in self.intended().values()] if rates else []
+        for field, kind, rate in rates:
             # The newest comes first; those that are intended are in an infinite future.
             times = defaultdict[str, list[float]](list)
             for names in intended:
@@ -221,7 +222,8 @@ class EvictionLog:
 
         Beside what is intended, evictions count that happened after `since`.
         """
-        left, intended = self.remaining(limits, now, since=since).left, self.intended()
+        left = self.remaining(limits, now, since=since).left
+        intended = self.intended() if left else {}
         own = [intended[uid].names for uid in uids if uid in intended]
         for field, kind, _ in rates_of(limits):
             if any(left[field].get(names.get(kind, ""), 0) < 0 for names in own):
