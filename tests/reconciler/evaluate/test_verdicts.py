@@ -162,8 +162,9 @@ async def test_a_pair_by_labels_is_asked_for_each():
 async def test_attempts_are_each_ones_own():
     """That a preemptor has had its attempts says nothing of another of its shape."""
     setting = Setting(node("n1", "8"), under=policy(limits=Limits(attempts_per_preemptor=1)))
-    setting.add(pod("low", "8", node="n1"), preemptor("a", "8"), preemptor("b", "8"))
+    setting.add(pod("low", "8", node="n1"))
     desk = Desk(setting)
+    setting.add(preemptor("a", "8"), preemptor("b", "8"))
     desk.reconciler.look_at_all()
     queue, now = desk.reconciler.queue, setting.clock.now
     queue.plan_ended(queue.entries["default/a"], now, in_vain=True, at_once=True, reason="")
