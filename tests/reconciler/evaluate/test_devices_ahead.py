@@ -94,10 +94,11 @@ def test_what_was_emptied_for_a_pod_of_lower_priority(wanted: int):
         assert "it is kept for default/lower of priority 100" in outcome.reason
 
 
-def test_the_room_beside_a_claim_goes_to_a_pod_in_front():
-    """Nobody is evicted for room that a pod in front takes with the devices there."""
+@pytest.mark.parametrize("owner", [None, ("Job", "j")], ids=["alone", "its controller puts another one in its place"])
+def test_the_room_beside_a_claim_goes_to_a_pod_in_front(owner: tuple[str, str] | None):
+    """Nobody is evicted for room that a pod in front takes with the devices there, or may take."""
     setting = Devices(n1=1)
-    setting.add(holder("n1-0", "5"))
+    setting.add(holder("n1-0", "5", owner=owner))
     setting.claim(claim("c-first"))
     setting.add(pod("first", "5", priority=200, spec=uses("c-first")))
     assert isinstance(setting.evaluate(preemptor("p", "6")), Unschedulable)

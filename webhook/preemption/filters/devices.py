@@ -276,6 +276,13 @@ def needs_devices(snapshot: Snapshot, incoming: PodInfo) -> bool:
     return bool(incoming.pod.spec.resource_claims) or any(name in served for name in incoming.amounts)
 
 
+def without_devices(snapshot: Snapshot, incoming: PodInfo) -> PodInfo:
+    """The pod as if it asked for no devices."""
+    spec = msgspec.structs.replace(incoming.pod.spec, resource_claims=None)
+    amounts = {name: n for name, n in incoming.amounts.items() if name not in snapshot.devices.class_of_resource}
+    return incoming._replace(pod=msgspec.structs.replace(incoming.pod, spec=spec), amounts=amounts)
+
+
 def nodes_served(snapshot: Snapshot, resource: str) -> Mask:
     """The nodes on which devices have to serve an extended resource: those that list none of it as allocatable."""
     nodes = snapshot.nodes

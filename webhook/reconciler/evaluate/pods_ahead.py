@@ -25,7 +25,7 @@ from webhook.kube.objects.meta import key_of
 from webhook.kube.objects.pod import Pod
 from webhook.policy.model.preemption import PreemptionPolicy
 from webhook.preemption.decision import fits, fits_on, victims_needed
-from webhook.preemption.filters.devices import DeviceFilter, needs_devices
+from webhook.preemption.filters.devices import DeviceFilter, needs_devices, without_devices
 from webhook.preemption.filters.filtering import NO_PODS, prefilter, reserving
 from webhook.preemption.gangs.gang import form_gang
 from webhook.preemption.result import Decision
@@ -187,7 +187,15 @@ class PodsAhead:
             if node_of(example):
                 count = np.minimum(count, count_on(candidates, map(node_of, alike)))
             if count.any():
-                count = np.where(fits_without(prefilter(snapshot, pod, gone), going, candidates.nodes), count, 0)
+                fits_there = fits_without(prefilter(snapshot, pod, gone), going, candidates.nodes)
+                if needs_devices(snapshot, pod):
+                    # Where claims with a name may stay in use, or come free for others, it may get its devices.
+                    users = snapshot.pod_rows(self._state.index.keeping.known)
+                    users = np.intersect1d(users, np.append(candidates.pods, gone))
+                    bare = prefilter(snapshot, without_devices(snapshot, pod), gone)
+                    unsure = np.isin(candidates.nodes, pods.node[users])
+                    fits_there |= unsure & fits_without(bare, going, candidates.nodes)
+                count = np.where(fits_there, count, 0)
             if example.spec.scheduling_group:
                 missing = form_gang(snapshot, self._state.waiting_members(group_of(example))).missing
                 count = np.where(count < missing, np.minimum(count, there), count)
