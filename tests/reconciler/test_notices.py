@@ -50,6 +50,10 @@ WIDE_GROUP = partial(scene, "8", "8", *WIDE, preemptor(cpu="5"), victims=TOLD, g
 """A group that goes whole, on two nodes."""
 SHARING = partial(scene, "8", victim("v", "n1", "8"), preemptor("p"), preemptor("q"), victims=TOLD)
 """Two preemptors that share the room of one victim."""
+TOLD_TWICE = partial(
+    scene, "8", victim("v", "n1", "8"), preemptor("q"), at(1.0, preemptor("p")), led(5.0), victims=TOLD
+)
+"""Two preemptors that share the room of one victim; for the next leader the plan of the other one comes first."""
 
 
 def notice_in(verb: str, body: Json) -> Any:
@@ -185,6 +189,9 @@ CASES = {
         SHARING(hearing(told_while_it_is_read), at(8.0, P_GOES)), {"v": NO_TIME}, None, 1, 2
     ),
     "the second of two plans for one pod ends": Case(SHARING(at(8.0, Q_GOES)), {"v": IN_TIME}),
+    "of two plans that told one pod, under one leader each, the later one ends": Case(
+        TOLD_TWICE(at(22.0, P_GOES)), {"v": (22.0 + SECONDS, 60.0)}, None, 1, 3
+    ),
 }
 
 

@@ -96,6 +96,7 @@ class Executor:
 
         async def write(current: Pod) -> None:
             if has_notice(current) and not self._manager.stands(current):
+                self._manager.index.untold(current.metadata.uid)
                 await self._write_notice("withdraw", current, None, whatever=current is not pod)
                 self._reporter.withdrawn(current)
 
@@ -246,6 +247,7 @@ class Executor:
                     raise
                 log.warning("plan %s: only an Event tells %s: %s", plan.id, key_of(pod), error)
         self._reporter.told(plan, pod, record)
+        self._manager.index.untold(uid)
         plan.note_told(uid, until + clock.monotonic() - clock.wall())
 
     async def _write_notice(

@@ -275,3 +275,8 @@ class PlanIndex:
     def naming(self, uid: str) -> list[Plan]:
         """The plans that name this victim, whichever node they hold room on: pods of a group may be on several."""
         return list(self.known.get(uid, {}).values())
+
+    def untold(self, uid: str) -> None:
+        """What plans told this victim holds no more, since another tells it or its notice is taken off."""
+        for plan in self.naming(uid):
+            plan.notices.pop(uid, None)
