@@ -290,3 +290,11 @@ def test_what_is_no_review_is_not_repeated(field):
     """The answer shows the beginning of what it does not know."""
     sent = {**make_review(make_pod()), field: LONG}
     assert len(review(JUDGING, "validate", json.dumps(sent).encode()).body) < 1000
+
+
+@pytest.mark.parametrize("old", [None, "0", [[]], {}])
+def test_the_old_object_of_what_is_made_is_not_read(old):
+    """An API server sends none at CREATE: whatever stands there instead, the class is judged by itself."""
+    body = make_review({"kind": "PriorityClass", "metadata": {"name": "new"}, "value": 5})
+    body["request"]["oldObject"] = old
+    assert response(ask(CONTEXT, "mutate", body))["allowed"]

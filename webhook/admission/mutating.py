@@ -59,9 +59,8 @@ def mutate_class(context: Context, review: Review, answer: Answer) -> None:
     so a manifest without `Never` can be applied again.
     """
     priority_class, created = review.typed(PriorityClass), review.operation == "CREATE"
-    if priority_class.preemption_policy == NEVER:
-        return
-    if not created and review.typed(PriorityClass, old=True).preemption_policy != NEVER:
+    kept = created or review.typed(PriorityClass, old=True).preemption_policy == NEVER
+    if priority_class.preemption_policy == NEVER or not kept:
         return
     name, prefix = priority_class.metadata.name, priority_class.metadata.generate_name
     managed = context.managed(name) if name else context.engine.managed_if_generated(prefix)
