@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.cases import cases
+from tests.cases import table
 from tests.e2e.installing import Installation, Making, Service
 from tests.e2e.software import CONFIGURATIONS, SYSTEM, Software
 from tests.manifests.objects import ROOT
@@ -130,15 +130,13 @@ async def changed(installation, before) -> bool:
     return await installation.entries() != before
 
 
-@pytest.mark.parametrize(
+@table(
     "order",
-    cases(
-        ("deployments-first", GROUPS[::-1]),
-        ("namespace-first", GROUPS),
-        ("rights-first", ("rights", "deployments", "rest", "namespace", "configurations")),
-        ("configurations-first", ("configurations", "rights", "namespace", "deployments", "rest")),
-        ("services-first", ("rest", "deployments", "rights", "configurations", "namespace")),
-    ),
+    ("deployments-first", GROUPS[::-1]),
+    ("namespace-first", GROUPS),
+    ("rights-first", ("rights", "deployments", "rest", "namespace", "configurations")),
+    ("configurations-first", ("configurations", "rights", "namespace", "deployments", "rest")),
+    ("services-first", ("rest", "deployments", "rights", "configurations", "namespace")),
 )
 async def test_removal_in_any_order_refuses_for_seconds_at_most(installation, making, order):
     """Whatever goes first, pods are refused for some seconds at most, and in the end nothing is left that asks."""

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from tests.cases import cases
+from tests.cases import table
 from tests.e2e.conftest import PLAYED
 from tests.e2e.software import policies
 from tests.killing import STEPS
@@ -102,16 +102,14 @@ async def test_who_stays_in_a_cycle(sandbox, giveway, keep):
         assert "a1" in await sandbox.here()
 
 
-@pytest.mark.parametrize(
-    ("of_pod", "of_class", "victims"),
-    cases(
-        ("a duration", {KARPENTER: "12s"}, {}, {"signals": [{"annotation": KARPENTER, "duration": True}]}),
-        (
-            "a toleration",
-            {},
-            {f"{TOLERATES}/minimum-preemptable-priority": "101", f"{TOLERATES}/toleration-seconds": "12"},
-            {"preemptionToleration": True},
-        ),
+@table(
+    "of_pod, of_class, victims",
+    ("a duration", {KARPENTER: "12s"}, {}, {"signals": [{"annotation": KARPENTER, "duration": True}]}),
+    (
+        "a toleration",
+        {},
+        {f"{TOLERATES}/minimum-preemptable-priority": "101", f"{TOLERATES}/toleration-seconds": "12"},
+        {"preemptionToleration": True},
     ),
 )
 async def test_a_signal_with_an_end(sandbox, giveway, of_pod, of_class, victims):
