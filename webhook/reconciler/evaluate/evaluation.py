@@ -184,7 +184,7 @@ class Evaluation:
         """
         limits, snapshot, objection = self._limits, self._evaluator.state.snapshot, None
         # Pods that a plan has yet to ask do not count as leaving: that plan may end because of this gang, and they stay
-        leaving = np.setdiff1d(self._limits.leaving, snapshot.pod_rows(self._planned))
+        leaving = np.setdiff1d(self._limits.leaving, snapshot.pod_rows(self._planned), assume_unique=True)
         decided = partial(
             decide_gang,
             snapshot,

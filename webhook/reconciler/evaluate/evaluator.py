@@ -47,7 +47,7 @@ class Evaluator:
     def room_within(self, seconds: float, at: Now) -> Rows:
         """Rows of pods whose room comes up by then. An owner that puts its pods back takes their room at once."""
         rows, (_, owners) = self.leaving_within(seconds, at), self.log.excluded(at.monotonic)
-        return np.setdiff1d(rows, self.owned(owners)) if len(rows) else rows
+        return np.setdiff1d(rows, self.owned(owners), assume_unique=True) if len(rows) else rows
 
     def leaving_within(self, seconds: float, at: Now) -> Rows:
         """The rows of the pods that will be gone from their nodes by then; a long overdue pod is not counted on."""

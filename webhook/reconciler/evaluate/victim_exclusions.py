@@ -76,7 +76,7 @@ class LimitsNow:
         self._kept = np.append(state.snapshot.pod_rows(bare), evaluator.owned(stay))
         self.leaving = evaluator.room_within(min(policy.wait_for_terminating, policy.plan_timeout), at)
         """The rows of the pods that leave so soon that decisions count on them and evict no others."""
-        late = np.setdiff1d(state.snapshot.pods.leaving(), self.leaving)
+        late = np.setdiff1d(state.snapshot.pods.leaving(), self.leaving, assume_unique=True)
         self.excluded = evaluator.exclusions(now) | mask_of(state, np.append(self._kept, late))
         """The pods, by row, that may not go now: in vain, to close no cycle, by a used-up rate, or as they leave."""
         if self.left.again is not None:
