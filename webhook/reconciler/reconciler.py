@@ -219,11 +219,8 @@ class Reconciler:
             # Wait until there is news, or something is due; others have their turn in any case.
             await asyncio.sleep(0)
             now = self.clock.monotonic()
-            dues = [
-                now + _LONGEST_SLEEP,
-                self.queue.next_due(),
-                *(min(plan.deadline, plan.wake) for plan in self.plan_manager.index.by_id.values()),
-            ]
+            plans = self.plan_manager.index.by_id.values() if self._news.empty() else ()
+            dues = [now + _LONGEST_SLEEP, self.queue.next_due(), *(min(plan.deadline, plan.wake) for plan in plans)]
             with suppress(TimeoutError):
                 async with asyncio.timeout(max(0.0, min(dues) - now)):
                     self._take_news(await self._news.get())

@@ -84,9 +84,8 @@ class Evaluation:
         self._evaluator, self._members, self._policy, self._rules = evaluator, members, policy, rules
         self._attempts, self._extenders, self._left_out, self._promised = attempts, extenders, left_out, promised
         self._at = Now.by(evaluator.clock)
-        pods = evaluator.state.pods.items()
-        there = [key for key in promised.planned if key in pods and not pods[key].metadata.deletion_timestamp]
-        self._planned = dict.fromkeys(there)
+        known = zip(promised.planned, map(evaluator.state.pods.items().get, promised.planned), strict=True)
+        self._planned = {key: None for key, pod in known if pod and not pod.metadata.deletion_timestamp}
         """The pods that count as leaving, although the plans that need them have yet to ask them."""
         self._limits = LimitsNow(evaluator, policy, members.ready, self._at)
 

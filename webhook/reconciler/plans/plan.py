@@ -242,6 +242,13 @@ def stays(pod: Pod | None) -> bool:
     return pod is not None and not pod.metadata.deletion_timestamp and not is_terminal(pod)
 
 
+def nodes_of(pod: Pod | None) -> set[str]:
+    """The node that a pod takes room on, and the one that it is nominated to; none if it is gone or has ended."""
+    if pod is None or is_terminal(pod):
+        return set()
+    return {pod.spec.node_name, pod.status.nominated_node_name}
+
+
 def remaining(state: State, plan: Plan) -> list[PlanVictim]:
     """The victims that have yet to be asked, and are not leaving for another reason either."""
     needed = [victim for victim in plan.record.victims if plan.needs(victim.uid)]

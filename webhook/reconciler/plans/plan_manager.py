@@ -40,7 +40,7 @@ from webhook.reconciler.plans.actions import (
     Wait,
 )
 from webhook.reconciler.plans.look import PlanContext, judged_by, look, over, policy_for, unasked, was_cleared
-from webhook.reconciler.plans.plan import Member, Plan, PlanIndex, group_names, stays
+from webhook.reconciler.plans.plan import Member, Plan, PlanIndex, group_names, nodes_of, stays
 from webhook.reconciler.plans.room import (
     claims_in_the_way,
     devices_for,
@@ -172,10 +172,10 @@ class PlanManager:
     def promised(self, pod: Pod) -> Promised:
         """What plans under way mean for a decision for this pod."""
         held: dict[str, list[Pod]] = {}
-        planned: dict[str, None] = {}
-        for plan in self.index.by_id.values():
-            if not plan.waiting:
-                planned |= {victim.key: None for victim in plan.record.victims if plan.needs(victim.uid)}
+        plans = self.index.by_id.values()
+        victims = ((plan, victim) for plan in plans if not plan.waiting for victim in plan.record.victims)
+        planned = dict.fromkeys(victim.key for plan, victim in victims if plan.needs(victim.uid))
+        for plan in plans:
             for member in plan.unplaced if plan.gone else ():
                 below = self._state.pods.get(member.key)
                 if below is None or member.priority >= priority_of(pod):
@@ -199,26 +199,28 @@ class PlanManager:
             self._touch([plan for plan in devices if plan.devices])
             self._touch(plan for plan, _ in self.index.on_node(key if kind is NODES else ""))
             return None
-        # 1. Its nodes have room, or less, its plan may go on, and so may those that want it to leave.
-        here, before = ({pod.spec.node_name, pod.status.nominated_node_name} if pod else set() for pod in (new, old))
-        concerned = [plan for node in here | before for plan, _ in self.index.on_node(node)]
-        self._touch([*concerned, *self.index.naming((new or old or Pod()).metadata.uid)])
+        # 1. It came to a node or left it, so there is less room or more; or plans want it to go and have yet to ask it.
+        here, before = nodes_of(new), nodes_of(old)
+        uid, own = (new or old or Pod()).metadata.uid, self.plans.get(key)
+        self._touch(plan for node in here ^ before for plan, _ in self.index.on_node(node) if plan is not own)
+        self._touch(plan for plan in self.index.naming(uid) if not here or uid not in plan.gone)
         if new is not None and has_notice(new):
             self.noticed[key] = None
         # 2. Who came last to a node is told if its room is taken.
-        if (plan := self.plans.get(key)) is None:
+        if own is None:
             if new is not None and stays(new):
                 for other in (other for node in here - before for other, _ in self.index.on_node(node)):
                     other.newcomer = f"{key} of priority {priority_of(new)}"
             return None
-        # 3. It may be over for a preemptor.
-        member = plan.member(key)
-        if new is not None and new.status.nominated_node_name == member.node and carries(new, plan.id):
+        # 3. It may be over for a preemptor, or it may be nominated by what it is now.
+        member = own.member(key)
+        if new is not None and new.status.nominated_node_name == member.node and carries(new, own.id):
             member.seen = member.nominated = True
-        ending = over(plan, member, new)
-        member.reserved = new is None or not member.seen or not was_cleared(plan, new)
-        self._touch([plan])
-        return ending
+        reserved = new is None or not member.seen or not was_cleared(own, new)
+        if not member.nominated or member.reserved != reserved:
+            self._touch([own])
+        member.reserved = reserved
+        return over(own, member, new)
 
     def _touch(self, plans: Iterable[Plan]) -> None:
         """These plans are to be looked at."""
