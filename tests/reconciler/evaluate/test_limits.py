@@ -63,6 +63,23 @@ def test_a_rate_holds_evictions_back(field, allowed, needs, due, says):
 
 
 @pytest.mark.parametrize("field", RATES)
+def test_time_helps_if_fewer_others_would_do(field):
+    """The cheapest victims are more than a rate ever allows, and two others more than it leaves now: these go later."""
+    setting = Setting(node("n1"), under=policy(limits=only(field, 3)))
+    setting.clock.now, log = 3600.0, setting.evaluator.log
+    log.remember(setting.policy.limits)
+    alike = {"node": "n1", "owner": ("Job", "a"), "labels": {"team": "a"}}
+    setting.add(*(pod(name, "1", priority=1, **alike) for name in "stuv"))
+    setting.add(*(pod(name, "2", priority=2, **alike) for name in "ab"))
+    for gone in ("gone", "gone-too"):
+        log.asked(gone, log.eviction_of(victim(gone), "API"), 3590.0)
+    outcome = setting.evaluate(preemptor(cpu="4"))
+    assert isinstance(outcome, Unschedulable)
+    assert "ever allows" not in outcome.text
+    assert outcome.due == pytest.approx(3650.0)
+
+
+@pytest.mark.parametrize("field", RATES)
 def test_a_rate_that_got_smaller_ends_a_plan(field):
     """A plan that was made under a larger rate is told by which it is too large now."""
     log, uids = Setting().evaluator.log, ["uid-v", "uid-w"]

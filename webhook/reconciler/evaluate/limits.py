@@ -83,11 +83,13 @@ class Rates:
         mask[self.beyond(rows, np.isin(rows, chosen).astype(np.float64), together=True)] = True
         return mask
 
-    def beyond(self, rows: Rows, preference: NDArray[np.float64], *, together: bool = False) -> Rows:
+    def beyond(
+        self, rows: Rows, preference: NDArray[np.float64], *, at_once: bool = False, together: bool = False
+    ) -> Rows:
         """Of these pods those that stay if as many go on each node as the rates leave now. The preferred ones go first.
 
-        With `together` as many go on all nodes together; `perCluster` is left out then, since other pods would be no
-        fewer.
+        With `at_once` as many go as the rates ever allow. With `together` as many go on all nodes together;
+        `perCluster` is left out then, since other pods would be no fewer.
         """
         pods = self._state.snapshot.pods
         kept = rows[~pods.terminating[rows]]
@@ -100,7 +102,7 @@ class Rates:
             of_row = np.full(pods.rows, -1, np.intp)
             of_row[rows] = counted.group
             left = np.zeros(pods.rows, np.int64)
-            left[rows] = counted.left
+            left[rows] = counted.rate.evictions if at_once else counted.left
             place = _places(one_place[kept].astype(np.intp), of_row[kept])
             kept = kept[(of_row[kept] < 0) | (place < left[kept])]
         return np.setdiff1d(asked, kept)

@@ -27,7 +27,7 @@ from webhook.preemption.victims.candidates import CandidateFilter, Candidates
 from webhook.preemption.victims.rules import Rules
 from webhook.reconciler.clock import Now
 from webhook.reconciler.evaluate.evaluator import Evaluator, mask_of
-from webhook.reconciler.evaluate.limits import BEYOND_BUDGET, Rates
+from webhook.reconciler.evaluate.limits import BEYOND_BUDGET, NOT_NOW, Rates
 from webhook.reconciler.evaluate.outcomes import Unschedulable
 from webhook.reconciler.evictions.log import BARE
 from webhook.reconciler.state.state import State
@@ -150,8 +150,11 @@ class LimitsNow:
         if rates is None or decision.selected is not None or not Rates.CODES & decision.rejections:
             return decision
         rows = decision.may_go_rows()
-        for preference in (decision.cheapness(rows), decision.relief(rows)):
-            beyond = rates.beyond(rows, preference)
+        relief = decision.relief(rows)
+        for preference, at_once in ((decision.cheapness(rows), False), (relief, False), (relief, True)):
+            if at_once and (NOT_NOW in decision.rejections or rates.left.until is None):
+                break  # it is known already whether waiting for the rates helps
+            beyond = rates.beyond(rows, preference, at_once=at_once)
             narrowed = decide_sparing(state, decided, self.excluded | mask_of(state, beyond))
             narrowed.rejections |= decision.rejections
             if narrowed.selected is not None:
