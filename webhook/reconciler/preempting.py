@@ -35,7 +35,7 @@ from webhook.reconciler.evaluate.outcomes import (
     Verdicts,
     Waits,
 )
-from webhook.reconciler.plans.actions import ENDINGS, Ending
+from webhook.reconciler.plans.actions import ENDS_PREEMPTOR, HOPELESS, IN_VAIN, LOST_ROOM, Ending
 from webhook.reconciler.plans.look import planned_nodes, plans_of, too_few
 from webhook.reconciler.plans.plan import Member, Plan
 from webhook.reconciler.plans.plan_manager import PlanManager
@@ -132,26 +132,28 @@ class Preempting:
 
         A node that kube-scheduler did not take in time, or whose room others took, would not do the next time.
         """
-        now, row, evicted = self._evaluator.clock.monotonic(), ENDINGS[ending], bool(plan.gone)
+        now, evicted = self._evaluator.clock.monotonic(), bool(plan.gone)
         there = [self._state.pod_of(member.key, member.uid) for member in members]
         shunned = ending is Ending.TIMED_OUT and all(
             pod is not None and self._evaluator.fits_on(pod, member.node)
             for pod, member in zip(there, members, strict=True)
         )
         for member in members:
-            entry, taken = self._queue.entries.get(member.key), row.lost_room and evicted and member is because
+            entry, taken = self._queue.entries.get(member.key), ending in LOST_ROOM and evicted and member is because
             if entry is None:
                 continue
             if shunned or taken:
                 why = _NOT_TAKEN if shunned else "another pod took the room that was made there"
                 left = entry.nodes.leave_out(member.node, why, now - plan.started, now)
                 self._reporter.left_out(member.key, left, now)
-            if row.ends_preemptor:
+            if ending in ENDS_PREEMPTOR:
                 self._queue.remove(member.key)
                 continue
-            in_vain, lost = evicted and row.blames_preemptor, ending is Ending.LOST
+            in_vain, lost = evicted and ending in IN_VAIN, ending is Ending.LOST
             reason = f"its last plan ended: {ending}"
-            self._queue.plan_ended(entry, now, in_vain=in_vain, lost=lost, at_once=row.at_once, reason=reason)
+            self._queue.plan_ended(
+                entry, now, in_vain=in_vain, lost=lost, at_once=ending not in HOPELESS, reason=reason
+            )
 
     def evaluate(self, entry: QueuedPreemptor, pod: Pod, policy: PreemptionPolicy, now: float) -> Outcome:
         """What to do for a preemptor; if nothing helps another of its shape, nothing helps this one either."""

@@ -31,7 +31,7 @@ from webhook.reconciler.evict.executor import Executor, Performed
 from webhook.reconciler.evict.writer import Writer
 from webhook.reconciler.evictions.log import EvictionLog
 from webhook.reconciler.evictions.store import NOTHING, EvictionStore
-from webhook.reconciler.plans.actions import ENDINGS, End, Ending, Wait
+from webhook.reconciler.plans.actions import LOST_ROOM, End, Ending, Wait
 from webhook.reconciler.plans.adoption import TakeOff, adopt, recall_evictions
 from webhook.reconciler.plans.plan import Member, Plan
 from webhook.reconciler.plans.plan_manager import PlanManager
@@ -327,7 +327,7 @@ class Reconciler:
         else:
             lost = self.state.pod_of(because.key, because.uid) if because is not None else None
             self.reporter.ended(plan, ending, self.clock.monotonic() - plan.started, note, lost)
-        if ENDINGS[ending].lost_room:
+        if ending in LOST_ROOM:
             self.store.hurried.set()  # whose pods come back the next leader has to know
         # What is written is taken off as long as the pod exists and this process leads.
         if ending is not Ending.DEPOSED:

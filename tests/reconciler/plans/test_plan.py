@@ -22,7 +22,7 @@ from tests.reconciler.builders import (
 )
 from webhook.kube.errors import NO_ANSWER, ApiError
 from webhook.kube.instants import rfc3339
-from webhook.reconciler.plans.actions import ENDINGS, TRIES, Ending, PodRequest, Tries, Verb, Wait
+from webhook.reconciler.plans.actions import TRIES, Ending, PodRequest, Tries, Verb, Wait
 from webhook.reconciler.plans.room import later_equals, to_displace
 from webhook.reconciler.state.annotations import PlanRecord, PlanVictim
 from webhook.reconciler.state.state import ServerTime
@@ -175,9 +175,8 @@ async def test_attempts_that_count(ending: Ending):
     assert entry.attempts == int(ending in IN_VAIN)
 
 
-def test_every_ending_has_a_row_and_is_told_to_people():
-    """What an ending means is said in the code, and what happened in the table of the page for operators."""
-    assert ENDINGS.keys() == set(Ending)
+def test_every_ending_is_told_to_people():
+    """What happened is said in the table of the page for operators."""
     page = (Path(__file__).parents[3] / "docs/operations.md").read_text()
     _, _, table = page.partition("| ending | what happened |\n|---|---|\n")
     rows = itertools.takewhile(lambda line: line.startswith("|"), table.splitlines())
@@ -203,6 +202,7 @@ REFUSED = ApiError(429, "TooManyRequests", "not today", details={"name": "v"})
 MIGRATING = ApiError(429, "TooManyRequests", "Evacuation in progress", details={"name": "v"})
 BROKEN = ApiError(500, "InternalError", "")
 HUNG = ApiError(NO_ANSWER, "Timeout", "no answer within 12 s")
+CHANGED = ApiError(409, "Conflict", "the object has been modified")
 DENIED = ApiError(403, "Forbidden", "a webhook denies it")
 
 
@@ -234,7 +234,7 @@ def test_nobody_keeps_a_pod_by_changing_it():
         for _ in range(TRIES - 1):
             tries.failed(BROKEN, 0.0)
             assert not tries.over
-        tries.changed(float(number))
+        tries.failed(CHANGED, float(number))
         assert tries.due > number
     assert tries.whatever
 

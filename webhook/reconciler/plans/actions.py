@@ -7,10 +7,8 @@ a pause (docs/reconciler.md). docs/operations.md has the table of endings for pe
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from types import MappingProxyType
 from typing import NamedTuple
 
 from webhook.kube.errors import NO_ANSWER, ApiError
@@ -27,7 +25,7 @@ _ON_ITS_WAY = ("in progress", "eviction triggered evacuation")
 
 
 class Ending(StrEnum):
-    """Why a plan is over; `ENDINGS` says what is done then."""
+    """Why a plan is over; what is done then say the sets that it is in."""
 
     BOUND = "bound"
     RESIZED = "resized"
@@ -46,35 +44,16 @@ class Ending(StrEnum):
     DEPOSED = "deposed"
 
 
-class EndingRow(NamedTuple):
-    """What an ending means.
-
-    `ends_preemptor`: there is nothing left to do for the preemptor, or not for this process. `lost_room`: others took
-    what was freed. `blames_preemptor`: evicting did not help this preemptor, so it uses up one of its attempts.
-    `at_once`: another decision, made at once, may do better: the first time it need not wait.
-    """
-
-    ends_preemptor: bool
-    lost_room: bool
-    blames_preemptor: bool
-    at_once: bool
-
-
 LEAVES = frozenset({Ending.BOUND, Ending.RESIZED, Ending.DELETED, Ending.LOST, Ending.DISPLACED})
 """By these a member of a gang leaves the plan, which goes on for the others as long as they are enough."""
-_DONE = EndingRow(ends_preemptor=True, lost_room=False, blames_preemptor=False, at_once=False)
-_BLAMELESS = EndingRow(ends_preemptor=False, lost_room=False, blames_preemptor=False, at_once=True)
-_ROOM_LOST = EndingRow(ends_preemptor=False, lost_room=True, blames_preemptor=True, at_once=True)
-_OVERTAKEN = EndingRow(ends_preemptor=False, lost_room=False, blames_preemptor=True, at_once=True)
-_IN_VAIN = EndingRow(ends_preemptor=False, lost_room=False, blames_preemptor=True, at_once=False)
-
-ENDINGS: Mapping[Ending, EndingRow] = MappingProxyType(
-    dict.fromkeys((Ending.BOUND, Ending.RESIZED, Ending.DELETED, Ending.DEPOSED), _DONE)
-    | dict.fromkeys((Ending.LOST, Ending.NODE_GONE, Ending.NODE_CHANGED, Ending.DISPLACED, Ending.GANG), _BLAMELESS)
-    | dict.fromkeys((Ending.SPACE_TAKEN, Ending.DEVICES_TAKEN), _ROOM_LOST)
-    | dict.fromkeys((Ending.FAILED, Ending.OUTDATED), _OVERTAKEN)
-    | dict.fromkeys((Ending.TIMED_OUT, Ending.REFUSED), _IN_VAIN)
-)
+ENDS_PREEMPTOR = frozenset({Ending.BOUND, Ending.RESIZED, Ending.DELETED, Ending.DEPOSED})
+"""After these there is nothing left to do for the preemptor, or not for this process."""
+LOST_ROOM = frozenset({Ending.SPACE_TAKEN, Ending.DEVICES_TAKEN})
+"""Others took what was freed."""
+HOPELESS = frozenset({Ending.TIMED_OUT, Ending.REFUSED})
+"""Another decision, made at once, would do no better: after all others the preemptor need not wait the first time."""
+IN_VAIN = LOST_ROOM | HOPELESS | {Ending.FAILED, Ending.OUTDATED}
+"""Evicting did not help this preemptor, so it uses up one of its attempts."""
 
 
 class Verb(StrEnum):
@@ -149,31 +128,27 @@ class Tries:
         """Whether it is asked as it is, however it has changed: nobody keeps a pod by changing it all the time."""
         return self.conflicts >= TRIES
 
-    def changed(self, now: float) -> None:
-        """The pod is not as it was seen: it is judged again, by what the watch shows by then."""
-        self._wait(FIRST_PAUSE * 3**self.conflicts, None, now)
-        self.conflicts, self.failures = self.conflicts + 1, 0
+    def failed(self, error: ApiError | None, now: float) -> None:
+        """It came to this error, or without one the pod takes its time: it is asked again after a pause, or it is over.
 
-    def failed(self, error: ApiError, now: float) -> None:
-        """It came to this error: it is asked again after a pause, or it is over."""
-        self.unclear |= error.status == NO_ANSWER or error.status >= 500
-        self.begun |= is_on_its_way(error)
-        if is_on_its_way(error) or error.throttled or error.reason == "Unreachable":
-            self.rest(now, error)
-            return
-        self.failures += 1
-        self._wait(FIRST_PAUSE * 3 ** (self.failures - 1), error, now)
-        self.over = not may_pass(error) or error.reason == "Timeout" or self.failures >= TRIES
-
-    def rest(self, now: float, error: ApiError | None = None) -> None:
-        """The pod takes its time, or the server has none: it is asked after longer and longer pauses."""
-        self.failures = 0
-        self._wait(max(_AWAY_PAUSE, 2 * self.pause), error, now)
-
-    def _wait(self, pause: float, error: ApiError | None, now: float) -> None:
+        A pod that is not as it was seen is judged again, by what the watch shows by then.
+        """
+        pause = max(_AWAY_PAUSE, 2 * self.pause)  # the server has no time either, if it throttles or is away
+        if error is not None and error.status in {404, 409}:
+            pause = FIRST_PAUSE * 3**self.conflicts
+            self.conflicts, self.failures = self.conflicts + 1, 0
+        elif error is None or is_on_its_way(error) or error.throttled or error.reason == "Unreachable":
+            self.failures = 0
+        else:
+            pause = FIRST_PAUSE * 3**self.failures
+            self.failures += 1
+            self.over = not may_pass(error) or error.reason == "Timeout" or self.failures >= TRIES
+        if error is not None:
+            self.unclear |= error.status == NO_ANSWER or error.status >= 500
+            self.begun |= is_on_its_way(error)
         self.pause = min(LONGEST_PAUSE, pause)
-        asked = error.retry_after or 0.0 if error is not None else 0.0
-        self.due = now + min(LONGEST_PAUSE, max(self.pause, asked))
+        asked = error.retry_after if error is not None else None
+        self.due = now + min(LONGEST_PAUSE, max(self.pause, asked or 0.0))
 
 
 class Do(NamedTuple):

@@ -199,22 +199,20 @@ class Plan:
         if not isinstance(said, ApiError):
             self.asking.pop(uid, None)
             if tries.refused:
-                tries.rest(now)
+                tries.failed(None, now)
             elif request.verb is Verb.READ:
                 tries.unclear = False
             else:
                 del self.tries[uid]
             return tries
         if request.verb is Verb.READ:
+            tries.failed(None, now)
             tries.unclear = may_pass(said)
-            tries.rest(now)
-        elif said.status in {404, 409}:
-            tries.changed(now)
-            if request.verb is Verb.NOMINATE:
-                tries.conflicting = request.pod.metadata.resource_version
         else:
             tries.failed(said, now)
             tries.unclear &= uid in self.asking
+            if said.status in {404, 409} and request.verb is Verb.NOMINATE:
+                tries.conflicting = request.pod.metadata.resource_version
         if not (tries.begun or tries.unclear):
             self.asking.pop(uid, None)
         return tries
