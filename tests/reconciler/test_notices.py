@@ -31,6 +31,7 @@ from tests.reconciler.harness.scenarios import (
     scene,
     two_victims,
 )
+from tests.reconciler.harness.virtual_time import later
 from webhook.kube.errors import ApiError
 from webhook.kube.resources import PRIORITY_CLASS
 from webhook.policy.model.preemption import EvictionMode
@@ -88,6 +89,18 @@ async def told_while_it_is_read(made: Cluster, verb: str, name: str, body: Json)
         annotated("v", {"changed": "yes"})(made)
     elif (verb, name) == ("get", "v") or notice:
         await asyncio.sleep(1.0)
+
+
+def shown_at_once(made: Cluster) -> None:
+    """The watch of pods is never late."""
+    made.collection.lag = lambda: 0.0
+
+
+def goes_as_an_answer_is_lost(made: Cluster, verb: str, name: str, body: Json) -> None:
+    """The preemptor goes just after a victim was told, and the answer is lost."""
+    if name == "a" and notice_in(verb, body):
+        later(0.05, P_GOES, made)
+        raise ApiError(500, "", "the answer is lost")
 
 
 class Trouble:
@@ -163,6 +176,9 @@ CASES = {
     "it fits elsewhere": spared(two_victims(KEPT, nodes=2), does("leave", "kept"), "n2"),
     "it fits without them": spared(WITH_ROOM_TO_COME, does("leave", "kept"), "n1"),
     "the preemptor is deleted": spared(two_victims(), P_GOES, None),
+    "the preemptor is deleted as the answer to a notice is lost": Case(
+        two_victims(shown_at_once, hearing(goes_as_an_answer_is_lost, done=True)), {}, None, 2
+    ),
     "its class was made again": spared(two_victims(), made_again, ""),
     "its class is managed no more": spared(two_victims(), manage_another, ""),
     "a budget keeps one of them": spared(two_victims(TWO_OF_A_BUDGET), does("allow", "v", 1), ""),
@@ -277,8 +293,8 @@ def test_a_victim_that_changes_all_the_time(notice: float, mode: EvictionMode, b
 def put_off(made: Cluster, verb: str, name: str, body: Json) -> None:
     """The victim writes a later end into its first notice, and the answer is lost."""
     if name == "a" and (text := notice_in(verb, body)) and len(made.notices.times.get("uid-a", ())) == 1:
-        later = msgspec.json.encode({**msgspec.json.decode(text), "by": "2127-01-01T00:00:00Z"}).decode()
-        annotated("a", {NOTICE: later})(made)
+        further = msgspec.json.encode({**msgspec.json.decode(text), "by": "2127-01-01T00:00:00Z"}).decode()
+        annotated("a", {NOTICE: further})(made)
         raise ApiError(500, "", "the answer is lost")
 
 

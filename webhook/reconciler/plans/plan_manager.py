@@ -158,7 +158,7 @@ class PlanManager:
 
         Once it has ended only asked victims leave, and those of whom it is not clear whether they do.
         """
-        self.noticed |= {victim.key: None for victim in plan.record.victims if victim.uid in plan.notices}
+        self.noticed |= {victim.key: None for victim in plan.record.victims if plan.record.notice}
         leaving = {victim.uid for victim in plan.record.victims} - plan.unneeded
         if plan.ended is not None:
             plan.asking = {uid: pod for uid, pod in plan.asking.items() if uid in plan.unclear}
