@@ -118,10 +118,10 @@ def test_nominations_of_others_keep_room():
     assert isinstance(setting.evaluate(preemptor("p", "2")), Unschedulable)
 
 
-def on_port(port: int) -> dict:
+def on_port(port: int, cpu: str = "1") -> dict:
     """A pod with that host port."""
     ports = [{"containerPort": 80, "hostPort": port}]
-    return {"spec": {"containers": [{"resources": {"requests": {"cpu": "1"}}, "ports": ports}]}}
+    return {"spec": {"containers": [{"resources": {"requests": {"cpu": cpu}}, "ports": ports}]}}
 
 
 TERM = {"labelSelector": {"matchLabels": {"app": "web"}}, "topologyKey": building.HOST}
@@ -197,3 +197,14 @@ def test_room_made_for_a_lower_pod_goes_to_nobody_between(between: str | None, g
     assert isinstance(outcome, Evicts if goes else Unschedulable)
     if not goes:
         assert "it is kept for default/low of priority 80" in outcome.reason
+
+
+@pytest.mark.parametrize("port", [8080, 9090])
+def test_room_made_for_a_lower_pod_with_whom_it_shares_no_node(port: int):
+    """A pod of higher priority does not evict where others went for one that has its host port."""
+    setting = full("v3")
+    low = preemptor("low", "500m", priority=80, nominated="n1", **on_port(8080, "500m"))
+    p = preemptor("p", "5", **on_port(port, "5"))
+    setting.add(low, p)
+    outcome = setting.evaluate(p, promised=Promised(held={"n1": [low]}))
+    assert isinstance(outcome, Unschedulable if port == 8080 else Evicts)

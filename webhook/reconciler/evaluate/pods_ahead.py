@@ -132,7 +132,10 @@ class PodsAhead:
             if lower := [pod for pod in held.get(node, ()) if key_of(pod) not in self._served]:
                 last = min(lower, key=priority_of)
                 both = PodsAhead(self._evaluator, (last, *self._pods), self._at, own=self._plans)
-                if both._lost(candidates.only(np.arange(len(lost)) == place), crowded=True).any():
+                here = candidates.only(np.arange(len(lost)) == place)
+                pairs = product((pod for pod, _ in self._own), lower)
+                apart = any(share_no_node(self._state.snapshot, pod, low, here.nodes).any() for pod, low in pairs)
+                if apart or both._lost(here, crowded=True).any():
                     lost[place], self.blocking = True, self.blocking or _kept_for(last)
         return np.where(lost, AHEAD, 0).astype(np.int8)
 
