@@ -167,7 +167,7 @@ class Preempting:
             shape = policy.name, repr((members.key, ready, gated, members.secured)).encode()
             entries = [queued for key in ready if (queued := self._queue.entries.get(key)) is not None]
         else:  # what holds for it holds for others like it, if nothing was learned about it
-            there, alike = pod.spec.node_name or pod.status.nominated_node_name, self._state.waiting.shape(entry.key)
+            there, alike = pod.spec.node_name or pod.status.nominated_node_name, self._state.index.shape(entry.key)
             evictors = self._evaluator.log.of(workload_of(pod), now)  # which it may not evict
             learned = entry.attempts or entry.nodes.left_out(now) or evictors
             if alike and not (there or learned or policy.extenders or self._state.has_devices(pod)):

@@ -127,7 +127,7 @@ class Reconciler:
         self.preempting.verdicts.clear()
         if self.leading:
             pods = self.state.snapshot.pods
-            self._unseen |= dict.fromkeys(self.state.waiting.keys())
+            self._unseen |= dict.fromkeys(self.state.index.waiting.known)
             self._unseen |= {f"{pods.namespaces[row]}/{pods.names[row]}": None for row in pods.wishes}
             self.queue.wake(self.clock.monotonic())
             self._wake()

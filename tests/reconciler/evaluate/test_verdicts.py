@@ -11,7 +11,7 @@ from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.reconciler import preempting
 from webhook.reconciler.evaluate import evaluation
 from webhook.reconciler.evaluate.outcomes import Fits, Moment, Unschedulable, Verdicts
-from webhook.reconciler.state.waiting_pods import WaitingPods
+from webhook.reconciler.state.pod_indexes import PodIndexes
 
 CLAIM = {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "c"}}]}
 EPHEMERAL = {"volumes": [{"name": "data", "ephemeral": {"volumeClaimTemplate": {}}}]}
@@ -45,7 +45,7 @@ POD_NAME = "statefulset.kubernetes.io/pod-name"
 )
 def test_who_is_of_one_shape(one, other, same: bool):
     """What filters read decides: all that the pod asks for, and labels that some pod reads; not its name."""
-    waiting = WaitingPods(Snapshot())
+    waiting = PodIndexes(Snapshot())
     for key, made in (("d/one", one), ("d/other", other), ("d/running", pod("r", node="n1", spec=apart("app")))):
         waiting.put(key, made)
     assert (waiting.shape("d/one") == waiting.shape("d/other")) is same
@@ -61,7 +61,7 @@ def test_who_is_of_one_shape(one, other, same: bool):
 )
 def test_labels_tell_pods_apart_once_they_are_read(reader):
     """Pods that were alike are so no more when a pod comes that reads a label in which they differ."""
-    waiting = WaitingPods(Snapshot())
+    waiting = PodIndexes(Snapshot())
     for name in ("a", "b"):
         waiting.put(name, preemptor(name, labels={"app": name}))
     assert waiting.shape("a") == waiting.shape("b")
@@ -75,7 +75,7 @@ def test_labels_tell_pods_apart_once_they_are_read(reader):
 
 def test_keys_that_tenants_choose_are_bounded():
     """Affinities with ever new keys cost bounded memory; beyond it every label tells pods apart."""
-    waiting = WaitingPods(Snapshot())
+    waiting = PodIndexes(Snapshot())
     for number in range(1100):
         waiting.put("r", pod("r", node="n1", spec=apart(f"key-{number}")))
     for name in ("a", "b"):

@@ -108,14 +108,14 @@ def test_devices_keep_a_pod_on_its_node(more: dict[str, int], shared: bool, pinn
         selector = {"nodeSelectorTerms": [term("metadata.name", "n1", fields=True)]}
         body["status"]["allocation"]["nodeSelector"] = selector
         setting.claim(msgspec.convert(body, ResourceClaim))
-    assert ("default/n1-0" in set(setting.state.confined.on_one_node())) is pinned
+    assert ("default/n1-0" in set(setting.state.index.on_one_node())) is pinned
 
 
 def test_what_is_known_of_nodes_and_volumes_is_newest():
     """Another node, another label of it, and a volume that is known only now change the answer."""
     setting = Setting(host("n1"), host("n2", "b"))
     setting.add(pod("a", node="n1", spec={"nodeSelector": {ZONE: "a"}}))
-    pinned = lambda: set(setting.state.confined.on_one_node())  # noqa: E731
+    pinned = lambda: set(setting.state.index.on_one_node())  # noqa: E731
     assert pinned() == {"default/a"}
     setting.state.nodes.take("n2", host("n2", "a"))
     assert pinned() == set()
@@ -130,4 +130,4 @@ def test_what_is_known_of_nodes_and_volumes_is_newest():
     for key in ("default/a", "default/b"):
         setting.remove(key)
     assert pinned() == set()
-    assert not setting.state.confined._pods
+    assert not setting.state.index._confined

@@ -12,13 +12,14 @@ from tests.reconciler.builders import START, pod, preemptor
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects.meta import key_of
 from webhook.preemption.snapshot.kinds import SNAPSHOT_KINDS
-from webhook.reconciler.state.index import PodIndexes
+from webhook.preemption.snapshot.snapshot import Snapshot
+from webhook.reconciler.state.pod_indexes import PodIndexes
 from webhook.reconciler.state.state import Creations, State
 
 
 def test_pod_from_nomination_to_its_end():
     """A pod is found by the node it is nominated to, then by its owner, then among those leaving, then nowhere."""
-    indexes, owner = PodIndexes(), ("Job", "j")
+    indexes, owner = PodIndexes(Snapshot()), ("Job", "j")
     for node in ("n1", "n2"):
         indexes.put("default/p", shown := preemptor(nominated=node, owner=owner))
         assert indexes.nominated == {node: {"default/p": shown}}
@@ -27,7 +28,7 @@ def test_pod_from_nomination_to_its_end():
     indexes.put("default/p", leaving := pod("p", node="n2", owner=owner, deleted=rfc3339(START)))
     assert indexes.leaving == {"default/p": leaving}
     indexes.put("default/p", None)
-    assert not any(vars(indexes).values())
+    assert not any((indexes.leaving, indexes.owned, indexes.nominated, indexes.members, indexes.waiting))
 
 
 def test_the_first_start_of_a_pod_counts():

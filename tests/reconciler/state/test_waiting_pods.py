@@ -103,7 +103,7 @@ def test_claims_count_by_what_they_allow(first: str, there: list, same: bool, ki
     show(setting, *there)
     if first == "the claims":
         setting.add(*pods)
-    waiting = setting.state.waiting
+    waiting = setting.state.index
     assert (waiting.shape("default/one") == waiting.shape("default/other")) is same
 
 
@@ -113,7 +113,7 @@ def test_a_claim_that_was_not_made_for_the_pod():
     for name, of in (("one", owned("one")), ("other", {})):
         show(setting, claim(f"{name}-data", meta=of))
         setting.add(preemptor(name, spec={"volumes": [{"name": "data", "ephemeral": {}}]}))
-    waiting = setting.state.waiting
+    waiting = setting.state.index
     assert waiting.shape("default/one") != waiting.shape("default/other")
 
 
@@ -122,7 +122,7 @@ def test_pods_that_are_made_for_nodes_are_one_group():
     setting = Setting()
     setting.add(preemptor("one", spec=only_on("n1")), preemptor("other", spec=only_on("n2")), preemptor("any"))
     setting.add(preemptor("more", spec=only_on("n3", matchExpressions=[{"key": "zone", "operator": "Exists"}])))
-    waiting = setting.state.waiting
+    waiting = setting.state.index
     groups = sorted(sorted(key.partition("/")[2] for key in group.pods) for group in waiting.groups())
     assert groups == [["any"], ["more"], ["one", "other"]]
     assert waiting.shape("default/one") != waiting.shape("default/other")

@@ -11,8 +11,8 @@ from webhook.preemption.decision import fits_on
 from webhook.preemption.filters.filtering import NO_PODS
 from webhook.preemption.snapshot.columns import Mask, Rows
 from webhook.reconciler.clock import MeasuringClock, Now
-from webhook.reconciler.evaluate.scheduler_activity import SchedulerActivity
 from webhook.reconciler.evictions.log import EvictionLog
+from webhook.reconciler.preemptors import SchedulerActivity
 from webhook.reconciler.state.state import State
 
 _OVERDUE = 60.0

@@ -95,7 +95,7 @@ class PodsAhead:
         known = [(pod, needed_by(self._state.snapshot, pod)) for pod in map(compile_pod, self._pods)]
         self._own = [(pod, need) for pod, need in known if need is not None]
         """What each of those that are placed needs, the least important first; those for which some node has that."""
-        self.groups = self._state.waiting.groups(ahead_of=self._pods[0])[:_GROUPS]
+        self.groups = self._state.index.groups(ahead_of=self._pods[0])[:_GROUPS]
         """The pods of higher priority that wait, the most important first."""
         self._leaving = evaluator.leaving_within(math.inf, at)
         """The rows of the pods that leave anyway: how long they take is not known, at most their grace period."""
@@ -301,7 +301,7 @@ class PodsAhead:
                 devices = [device for key in claims.used_by(uid) for device in devices_of(claims.claims[key])]
                 yield f"the pod that {owner.kind} {owner.name} puts in place of a victim", devices
         counted = self._served.union(*(group.pods for group in self.groups))
-        groups = self._state.waiting.groups()
+        groups = self._state.index.groups()
         asking = [group for group in groups if self._device_needs(group.example) is not None]
         for group in asking[:_DEVICE_GROUPS]:
             others = (other for key, other in group.pods.items() if key not in counted)

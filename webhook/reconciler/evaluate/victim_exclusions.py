@@ -42,7 +42,7 @@ def last_resort(state: State) -> Mask:
     pods = snapshot.pods
     daemons = snapshot.table(("reconciler", "daemons"), pods.owners, np.bool_, lambda owner: owner.kind == "DaemonSet")
     mask: Mask = daemons[pods.owner[: pods.rows]].copy()
-    mask[snapshot.pod_rows(state.confined.on_one_node())] = True
+    mask[snapshot.pod_rows(state.index.on_one_node())] = True
     return mask
 
 

@@ -18,7 +18,7 @@ from webhook.preemption.victims.rules import VictimReason
 from webhook.reconciler.evictions.log import PodEviction
 from webhook.reconciler.plans.actions import Effect, Ending, PodRequest, Tries, Verb, may_pass
 from webhook.reconciler.state.annotations import DecisionRecord, PlanDevice, PlanRecord, PlanVictim
-from webhook.reconciler.state.index import Index
+from webhook.reconciler.state.pod_indexes import Index
 from webhook.reconciler.state.state import ServerTime, State
 
 _MOST_LEAVING = 10_000

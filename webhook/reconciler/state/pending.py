@@ -36,7 +36,7 @@ from webhook.preemption.snapshot.kinds import BUDGETS, CLAIMS, PODS, SnapshotKin
 from webhook.preemption.snapshot.pod_view import HEALTHY, STARTING, health_of
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.reconciler.state.annotations import carries
-from webhook.reconciler.state.index import Index, PodIndexes
+from webhook.reconciler.state.pod_indexes import Index, PodIndexes
 
 _FINALIZER = "resource.kubernetes.io/delete-protection"
 

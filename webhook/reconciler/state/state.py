@@ -32,10 +32,8 @@ from webhook.preemption.snapshot.kinds import BUDGETS, CLAIMS, NODES, PODS, SNAP
 from webhook.preemption.snapshot.pod_groups import GroupKey
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.reconciler.state.annotations import PlanVictim
-from webhook.reconciler.state.confined_pods import ConfinedPods
-from webhook.reconciler.state.index import PodIndexes, device_claims_of
 from webhook.reconciler.state.pending import Pending
-from webhook.reconciler.state.waiting_pods import WaitingPods
+from webhook.reconciler.state.pod_indexes import PodIndexes, device_claims_of
 
 log = logging.getLogger(__name__)
 
@@ -89,9 +87,7 @@ class State:
 
     def __init__(self, client: Client, annotations: Collection[str]) -> None:
         self.snapshot = Snapshot(annotations, under_policy=True)
-        self.index = PodIndexes()
-        self.waiting = WaitingPods(self.snapshot)
-        self.confined = ConfinedPods(self.snapshot)
+        self.index = PodIndexes(self.snapshot)
         self.creations = Creations()
         self.caches: dict[Resource, Informer[Any]] = {}
         for kind in SNAPSHOT_KINDS:
@@ -197,8 +193,7 @@ class State:
             self.pending.pod_changed(change)
         self._take(kind, (change.key,))
         if kind is not PODS:
-            self.confined.changed(change)
-            self.waiting.changed(change)
+            self.index.changed(change)
 
     def _take(self, kind: SnapshotKind, keys: Iterable[str]) -> None:
         """Take objects in, with what is expected of them; those that cannot be read are left out."""
@@ -217,5 +212,3 @@ class State:
                 gone = expected is None
                 self.pending.expect_deallocated(before if gone else expected.metadata.uid, gone=gone)
                 self._take(CLAIMS, self.index.put(key, item))
-                self.waiting.put(key, item)
-                self.confined.put(key, item)

@@ -5,7 +5,7 @@ import pytest
 
 from tests.reconciler.builders import pod, preemptor
 from webhook.kube.object_cache import Change
-from webhook.reconciler.evaluate.scheduler_activity import SchedulerActivity
+from webhook.reconciler.preemptors import SchedulerActivity
 
 
 def at_work() -> SchedulerActivity:

@@ -1,0 +1,277 @@
+"""Pods by what they have in common: a node, an owner, a group, claims, what their scheduler sees, where they run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from functools import partial
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import msgspec
+import numpy as np
+
+from webhook.kube.object_cache import Change
+from webhook.kube.objects.cluster_scoped import Node
+from webhook.kube.objects.devices import ResourceClaim, ResourceSlice
+from webhook.kube.objects.pod import Pod
+from webhook.kube.objects.storage import PersistentVolume, PersistentVolumeClaim
+from webhook.kube.pods import controller_of, workload_of
+from webhook.preemption.filters.placement import affinity_mask, required_affinity, required_mask
+from webhook.preemption.filters.volumes import wrong_zones
+from webhook.preemption.snapshot.claim_index import devices_of
+from webhook.preemption.snapshot.columns import Mask, take_out
+from webhook.preemption.snapshot.pod_groups import NO_GROUP, GroupKey, group_of
+from webhook.preemption.snapshot.pod_info import claims_of, label_keys_read, node_of, shape_of
+from webhook.preemption.snapshot.snapshot import Snapshot
+from webhook.preemption.snapshot.volume_index import claim_key, claim_shape
+
+V = TypeVar("V")
+T = TypeVar("T")
+_MOST_KEYS = 1000
+"""Keys of labels that are remembered as read, at most; with more of them every label counts as read."""
+
+
+class Index(dict[V, dict[str, T]], Generic[V, T]):
+    """By each of the values that `values_of` has for them, the objects by key; values without objects are forgotten."""
+
+    def __init__(self, values_of: Callable[[T], Collection[V]]) -> None:
+        super().__init__()
+        self._values_of = values_of
+        self.known: dict[str, Collection[V]] = {}
+        """The values of the objects that have some, by key."""
+
+    def put(self, key: str, item: T | None) -> Collection[V]:
+        """Add or update an object, None takes it away; the values under which it has come or is no longer."""
+        old, new = self.known.get(key, ()), () if item is None else self._values_of(item)
+        changed: Collection[V] = ()
+        if not (old or new):  # so it is with most pods
+            return changed
+        if old != new:
+            changed = {*old, *new}
+            for value in old:
+                take_out(self, value, key)
+            self.known.pop(key, None)
+            if new:
+                self.known[key] = new
+        if item is not None:
+            for value in new:
+                self.setdefault(value, {})[key] = item
+        return changed
+
+
+class _Shape(NamedTuple):
+    scheduler: str
+    priority: int
+    read: bytes
+    """What filters read of the pod."""
+
+
+class WaitingGroup(NamedTuple):
+    """Pods of one priority that are alike to the scheduler, by `namespace/name`; never empty."""
+
+    priority: int
+    pods: dict[str, Pod]
+
+    @property
+    def example(self) -> Pod:
+        """One of them."""
+        return next(iter(self.pods.values()))
+
+
+class _Confinement(NamedTuple):
+    """What pods that can run on the same nodes have in common, by `namespace/name` of claims on volumes and devices."""
+
+    placement: bytes
+    volumes: frozenset[str]
+    devices: frozenset[str]
+
+
+class PodIndexes:
+    """Pods, taken with what is expected of them, by `namespace/name`.
+
+    **Waiting** are pods without a node that their scheduler may place at any moment, whoever preempts for them. They
+    are grouped by what the scheduler sees. Of labels only those tell them apart that an affinity or a spread constraint
+    of some pod reads, or once read, and of claims what they allow (`claim_shape`).
+
+    **Confined** are pods on nodes that cannot run everywhere. Those that could run on no other node go last.
+    """
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.leaving: dict[str, Pod] = {}
+        """Pods on a node that are terminating."""
+        self.nominated: Index[str, Pod] = Index(
+            lambda pod: () if pod.spec.node_name else _known(pod.status.nominated_node_name)
+        )
+        """By node, the pods without one that are nominated to it."""
+        self.members: Index[GroupKey, Pod] = Index(
+            lambda pod: () if pod.spec.node_name or pod.metadata.deletion_timestamp else _known(group_of(pod), NO_GROUP)
+        )
+        """By group, its pods that wait for a node."""
+        self.owned: Index[str, Pod] = Index(lambda pod: _known(workload_of(pod)) if pod.spec.node_name else ())
+        """By owner (`kube.pods.workload_of`), its pods on nodes."""
+        self.keeping: Index[str, Pod] = Index(_claims_kept)
+        """By claim on devices, `namespace/name`, the pods that keep it in use (`Pending`)."""
+        self._snapshot = snapshot
+        self._claim_shape = partial(claim_shape, snapshot.claims, snapshot.volumes)
+        self._users: Index[str, Pod] = Index(lambda pod: device_claims_of(pod).union(*(claims_of(pod) or ())))
+        """By claim on volumes or devices, the pods that name it or for which it is made."""
+        self.waiting: Index[_Shape, Pod] = Index(self._shapes)
+        self._read: set[str] = set()
+        self._grouped_by: frozenset[str] = frozenset()
+        """The keys of labels by which the waiting pods are grouped now."""
+        self._confined: Index[_Confinement, Pod] = Index(_confinements)
+        self._only_node: dict[_Confinement, str] = {}
+        """The one known node on which such pods can run, empty for none, of those that can run on no more."""
+        self._unjudged: set[_Confinement] = set()
+        """Those of which that is to be worked out."""
+        self._drivers: dict[str, Mask] = {}
+        """The nodes that have devices of each driver."""
+
+    def put(self, key: str, pod: Pod | None) -> Collection[str]:
+        """Add or update a pod, None takes it away; the claims that other pods keep in use by that."""
+        self.leaving.pop(key, None)
+        if pod is not None:
+            if pod.spec.node_name and pod.metadata.deletion_timestamp:
+                self.leaving[key] = pod
+            if len(self._read) <= _MOST_KEYS:
+                self._read |= label_keys_read(pod)
+        for index in (self.nominated, self.members, self.owned, self._users, self.waiting):
+            index.put(key, pod)
+        for group in self._confined.put(key, pod):
+            if group not in self._confined:
+                self._only_node.pop(group, None)
+                self._unjudged.discard(group)
+            elif len(self._confined[group]) == 1:
+                self._unjudged.add(group)
+        return self.keeping.put(key, pod)
+
+    def changed(self, change: Change[Any]) -> None:
+        """A node, volume, claim or device has changed: what was worked out by it is worked out again."""
+        old, new = change.old, change.new
+        match new or old:
+            case Node():
+                if old is None or new is None or old.metadata.labels != new.metadata.labels:
+                    self._drivers.clear()
+                    self._unjudged.update(self._confined)
+            case ResourceSlice():
+                self._drivers.clear()
+                self._unjudged.update(group for group in self._confined if group.devices)
+            case PersistentVolume() | PersistentVolumeClaim() | ResourceClaim():
+                for claim in {change.key, claim_key(old), claim_key(new)}:
+                    for key, pod in self._users.get(claim, {}).items():
+                        self.waiting.put(key, pod)
+                        self._unjudged.update(self._confined.known.get(key, ()))
+            case _:
+                pass
+
+    # The pods that wait for a node.
+
+    def shape(self, key: str) -> tuple[str, int, bytes] | None:
+        """The pod's scheduler, its priority and what filters read of it; None if it does not wait."""
+        groups = self._grouped()
+        for shape in groups.known.get(key, ()):
+            return shape.scheduler, shape.priority, shape.read + node_of(groups[shape][key]).encode()
+        return None
+
+    def groups(self, ahead_of: Pod | None = None) -> list[WaitingGroup]:
+        """All groups, or those that a pod's scheduler tries before it, the most important first."""
+        groups = list(self._grouped().items())
+        if ahead_of is not None:
+            priority, scheduler = ahead_of.spec.priority or 0, ahead_of.spec.scheduler_name
+            groups = [row for row in groups if row[0].priority > priority and row[0].scheduler == scheduler]
+        groups.sort(key=lambda row: -row[0].priority)
+        return [WaitingGroup(shape.priority, pods) for shape, pods in groups]
+
+    def _shapes(self, pod: Pod) -> Collection[_Shape]:
+        spec = pod.spec
+        if spec.node_name or spec.scheduling_gates or pod.metadata.deletion_timestamp:
+            return ()
+        read = self._grouped_by if len(self._grouped_by) <= _MOST_KEYS else (pod.metadata.labels or {}).keys()
+        return (_Shape(spec.scheduler_name, spec.priority or 0, shape_of(pod, read, self._claim_shape)),)
+
+    def _grouped(self) -> Index[_Shape, Pod]:
+        """The pods by their shape; first those are grouped again that have labels which are read only now."""
+        if len(self._read) > len(self._grouped_by):
+            new, self._grouped_by = self._read - self._grouped_by, frozenset(self._read)
+            for key, pod in [item for pods in self.waiting.values() for item in pods.items()]:
+                if len(self._read) > _MOST_KEYS or not new.isdisjoint(pod.metadata.labels or ()):
+                    self.waiting.put(key, pod)
+        return self.waiting
+
+    # The pods that can run on one node only.
+
+    def on_one_node(self) -> list[str]:
+        """The pods, by `namespace/name`, that could run on no other node than theirs."""
+        for group in self._unjudged:
+            node = self._node_of(group, next(iter(self._confined[group].values())))
+            if node is None:
+                self._only_node.pop(group, None)
+            else:
+                self._only_node[group] = node
+        self._unjudged.clear()
+        pods = ((node, item) for group, node in self._only_node.items() for item in self._confined[group].items())
+        return [key for node, (key, pod) in pods if node in ("", pod.spec.node_name)]
+
+    def _node_of(self, group: _Confinement, pod: Pod) -> str | None:
+        snapshot, nodes = self._snapshot, self._snapshot.nodes
+        known = nodes.valid[: nodes.rows]
+        if np.count_nonzero(known) <= 1:
+            return None  # of one node nobody can say what another one would be like
+        mask, bound = known & required_mask(nodes, pod), []
+        for claim in filter(None, map(snapshot.claims.get, group.volumes)):
+            if (volume := snapshot.volumes.get(claim.spec.volume_name)) is not None:
+                bound.append(claim)
+                if volume.spec.node_affinity:
+                    mask &= affinity_mask(nodes, volume.spec.node_affinity.required, fields=False)
+        mask &= ~wrong_zones(snapshot, bound)
+        for used in filter(None, map(snapshot.device_claims.claims.get, group.devices)):
+            for driver in {device.driver for device in devices_of(used)}:
+                if len(self._drivers.get(driver, ())) != nodes.rows:
+                    self._drivers[driver] = self._of_driver(driver)
+                mask &= self._drivers[driver]
+            if used.status.allocation and len(used.status.reserved_for or ()) > 1:  # it stays allocated for the others
+                mask &= affinity_mask(nodes, used.status.allocation.node_selector)
+        rows = np.flatnonzero(mask)
+        return None if len(rows) > 1 else "".join(nodes.names[row] for row in rows.tolist())
+
+    def _of_driver(self, driver: str) -> Mask:
+        nodes, mask = self._snapshot.nodes, np.zeros(self._snapshot.nodes.rows, np.bool_)
+        for spec in (published.slice.spec for published in self._snapshot.devices.slices.values()):
+            if spec.driver != driver or not spec.devices:
+                continue
+            if spec.node_name:
+                if (row := nodes.find(spec.node_name)) is not None:
+                    mask[row] = True
+            else:
+                mask |= affinity_mask(nodes, None if spec.all_nodes else spec.node_selector)
+        return mask
+
+
+def _known(value: V, none: object = "") -> tuple[V, ...]:
+    return () if value == none else (value,)
+
+
+def device_claims_of(pod: Pod, *, made: bool = True) -> frozenset[str]:
+    """The claims on devices, `namespace/name`, that a pod names, and those that were `made` for it by its templates."""
+    if not pod.spec.resource_claims:
+        return frozenset()
+    rows = [*pod.spec.resource_claims, *((pod.status.resource_claim_statuses or ()) if made else ())]
+    names = (row.get("resourceClaimName") for row in rows)
+    return frozenset(f"{pod.metadata.namespace}/{name}" for name in names if name)
+
+
+def _claims_kept(pod: Pod) -> frozenset[str]:
+    if not pod.spec.resource_claims or (pod.spec.node_name and controller_of(pod.metadata) is None):
+        return frozenset()
+    return device_claims_of(pod, made=False)
+
+
+def _confinements(pod: Pod) -> tuple[_Confinement, ...]:
+    spec = pod.spec
+    if not spec.node_name:
+        return ()
+    claims, required, devices = claims_of(pod), required_affinity(pod), device_claims_of(pod)
+    volumes = claims.named if claims else frozenset()
+    if not (spec.node_selector or required or volumes or devices):
+        return ()
+    placement = msgspec.json.encode((spec.node_selector, required), order="deterministic")
+    return (_Confinement(placement, volumes, devices),)
