@@ -25,13 +25,14 @@ from webhook.policy.shapes.yaml_nodes import SourcePosition
 from webhook.preemption.ranking import how_compared
 from webhook.preemption.snapshot.kinds import PRIORITY_CLASSES
 from webhook.reconciler.clock import Now
-from webhook.reconciler.decision_history import DecisionHistory, Known
 from webhook.reconciler.evictions.log import EvictionLog
 from webhook.reconciler.evictions.store import record_of
 from webhook.reconciler.overview import overview as model
 from webhook.reconciler.overview.priorities import ladder
+from webhook.reconciler.plans.actions import Ending
+from webhook.reconciler.plans.plan import Member, Plan
 from webhook.reconciler.preemptors import PolicySet
-from webhook.reconciler.state.annotations import Alternative, DecidedVictim, DecisionRecord, encode
+from webhook.reconciler.state.annotations import Alternative, DecidedVictim, DecisionRecord, PlanRecord, encode
 
 MAY = {CAN_BE_PREEMPTED: "true"}
 
@@ -41,73 +42,65 @@ def decision(plan="0123456789abcdef", at=START, victim="default/v", owner="Deplo
     return DecisionRecord(plan=plan, at=rfc3339(at), node="n1", policy="test", attempt=1, victims=victims)
 
 
-def told(record, preemptor="default/p"):
-    """The log line of a decision."""
-    return {"message": "decision", "preemptor": preemptor, "priority": 100} | msgspec.to_builtins(record)
-
-
 FIRST, SECOND = "0123456789abcdef", "fedcba9876543210"
 
 
-def remembered(*heard):
-    """What is remembered of these lines of the log, and of pods on which decisions are written."""
-    history, pods = DecisionHistory(), {key_of(known): known for known in heard if not isinstance(known, dict)}
-    for known in heard:
-        if isinstance(known, dict):
-            history.told(known)
-    return history.decisions(pods, START)
+def decided(record, **endings):
+    """The plan of that decision, made by this process, for members with these endings."""
+    members = [
+        Member(f"default/{name}", name, 100, "n1", decision=record, ended=ending) for name, ending in endings.items()
+    ]
+    return Plan(PlanRecord(id=record.plan, node="n1", begun=record.at, deadline=record.at), members, 0.0, 0.0)
 
 
-def written(record, name="p"):
+def written(record, name="p", **fields):
     """A preemptor with a decision."""
-    made = preemptor(name)
+    made = preemptor(name, **fields)
     made.metadata.annotations = {DECISION: encode(record)}
     return made
 
 
-def ended(message, preemptor, ending):
-    """The log line of an end."""
-    return {"message": message, "plan": FIRST, "preemptor": preemptor, "ending": ending}
-
-
-GANG = (told(decision(), "default/p"), told(decision(), "default/q"))
+def remembered(*known):
+    """What is shown of these plans, and of pods on which decisions are written."""
+    pods = {key_of(pod): pod for pod in known if not isinstance(pod, Plan)}
+    return model.decisions([plan for plan in known if isinstance(plan, Plan)], pods, START)
 
 
 @table(
-    "heard, expected",
+    "known, expected",
     (
         "a decision and its end, the newest first",
-        [told(decision()), told(decision(SECOND, START + 5)), ended("plan ended", "default/p", "bound")],
+        [decided(decision(), p=Ending.BOUND), decided(decision(SECOND, START + 5), p=None)],
         [("default/p", SECOND, ""), ("default/p", FIRST, "bound")],
     ),
     (
-        "a member that leaves has its own end",
-        [*GANG, ended("member left", "default/q", "bound"), ended("plan ended", "default/p", "timed-out")],
+        "each member has its own end",
+        [decided(decision(), p=Ending.TIMED_OUT, q=Ending.BOUND)],
         [("default/p", FIRST, "timed-out"), ("default/q", FIRST, "bound")],
     ),
-    ("what is heard twice counts once", [written(decision()), told(decision())], [("default/p", FIRST, "")]),
-    ("an odd owner", [told(decision(owner="My_Kind/default/My name"))], [("default/p", FIRST, "")]),
-    ("what nobody could read again costs no line of the log", [told(decision(owner="Kind/default/\n"))], []),
+    ("what is known twice counts once", [written(decision()), decided(decision(), p=None)], [("default/p", FIRST, "")]),
+    ("a bound pod tells it by itself", [written(decision(), node="n1")], [("default/p", FIRST, "bound")]),
+    ("an odd owner", [decided(decision(owner="My_Kind/default/My name"), p=None)], [("default/p", FIRST, "")]),
+    ("what nobody can read", [written(decision(owner="Kind/default/\n"))], []),
 )
-def test_what_is_remembered_of_decisions(heard, expected):
-    """The leader hears what it decided, and how plans ended; a follower, and a new leader, read it off the pods."""
-    known = [(known.preemptor, known.record.plan, known.ending) for known in remembered(*heard)]
-    assert sorted(known, key=lambda row: (row[1] == FIRST, row)) == expected
+def test_what_is_remembered_of_decisions(known, expected):
+    """The leader knows what it decided, and how plans ended; a follower, and a new leader, read it off the pods."""
+    assert [(row.preemptor, row.plan, row.ending) for row in remembered(*known)] == expected
 
 
 def test_forged_decisions_push_out_none_of_this_process():
     """Who can annotate pods that the webhook does not see can neither hide decisions nor date them ahead."""
     forged = [decision(f"forged-{number}", START + (10_000_000 if number % 2 else 60)) for number in range(100)]
-    known = remembered(told(decision()), *(written(record, f"f{number}") for number, record in enumerate(forged)))
-    assert FIRST in [row.record.plan for row in known]
-    assert max(epoch(row.record.at) for row in known) == START + 60
+    pods = (written(record, f"f{number}") for number, record in enumerate(forged))
+    shown = remembered(decided(decision(), p=None), *pods)
+    assert FIRST in [row.plan for row in shown]
+    assert max(epoch(row.at) for row in shown) == START + 60
 
 
 def test_what_is_remembered_is_bounded():
-    """Thousands of decisions leave the last ones."""
-    many = [told(decision(f"plan-{number}", START + number, victim=f"default/v{number}")) for number in range(2000)]
-    known = remembered(*many)
-    assert ([row.record.plan for row in known][:2], len(known)) == (["plan-1999", "plan-1998"], 30)
+    """Of many decisions the last ones are shown."""
+    many = [decided(decision(f"plan-{number}", START + number), p=None) for number in range(2000)]
+    assert [row.plan for row in remembered(*many)] == [f"plan-{number}" for number in range(1999, 1979, -1)]
 
 
 @pytest.mark.parametrize(
@@ -248,7 +241,7 @@ def test_who_goes_together_in_a_decision(victim, headings, cells):
     """The page has a column for groups if a victim goes with one, and one for nodes if a victim is elsewhere."""
     victims = (DecidedVictim(pod="default/a", priority=80, **victim),)
     record = msgspec.structs.replace(decision(), victims=victims)
-    shown = model._decision(Known(record, "default/p"))
+    shown = model._decision(record, "default/p", "")
     markup = str(sections(Page(leadership=Leadership(identity="me", role="leads"), decisions=(shown,)))["decisions"])
     table = markup.partition("<caption>Victims</caption>")[2]
     assert re.findall(r'scope="col"[^>]*>([^<]*)</th>', table)[5:] == headings
@@ -258,7 +251,7 @@ def test_who_goes_together_in_a_decision(victim, headings, cells):
 def test_a_decision_says_how_nodes_are_compared():
     """By the keys that its record has."""
     made = Alternative(node="n1", compared={"victims": "1", "sum of priorities": "80", "earliest start": "not started"})
-    shown = model._decision(Known(msgspec.structs.replace(decision(), selected=made), "default/p"))
+    shown = model._decision(msgspec.structs.replace(decision(), selected=made), "default/p", "")
     assert shown.how_compared == how_compared(made.compared)
     assert "for earliest start, later is better" in shown.how_compared
 

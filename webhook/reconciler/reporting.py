@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
@@ -59,7 +60,7 @@ _WAITS_AGAIN, _WAITS_ON = 60.0, 1800.0
 """Seconds, at least, between two Events that say why one pod waits: if the reason has changed, and if it has not."""
 _MOST_WAITING = 20_000
 """Waiting pods of which is remembered what was said last."""
-
+_DECIDED = 30
 
 _DECISION_SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5)
 _WRITE_SECONDS = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
@@ -123,7 +124,7 @@ class ReconcilerMetrics(Collector):
 
 
 class Reporter:
-    """Everything the reconciler says; `history` gets the lines before `tell`.
+    """Everything the reconciler says.
 
     A recorder of None records no Events (`--dry-run`); `owners` records those on the victims' workloads. `policy_set`
     says whether Events on victims name preemptors of other namespaces.
@@ -137,10 +138,11 @@ class Reporter:
         *,
         owners: OwnerEvents | None = None,
         policy_set: PolicySet | None = None,
-        history: Tell | None = None,
     ) -> None:
         self.metrics = metrics
-        self._tells = (tell,) if history is None else (history, tell)
+        self._lines = tell
+        self.decided: deque[Plan] = deque(maxlen=_DECIDED)
+        """The plans that were decided last, the oldest first."""
         self._recorder, self._owners, self._policy_set = recorder, owners, policy_set
         self._waits: Newest[str, tuple[str, float]] = Newest(_MOST_WAITING)
         """uid of a waiting pod to what was said of it last, and when, in seconds since the epoch; the oldest first."""
@@ -171,6 +173,7 @@ class Reporter:
             told = "; ".join(" evicted ".join(cycle) for cycle in outcome.cycles[:_SHOWN])
             note = f"Evicts pods in turn: {told}; limits.cycles of the policy says who stays"
             self._event(pod, "PreemptionCycle", note)
+        self.decided.append(plan)
         victims: dict[str, list[Pod]] = {}
         for victim in outcome.victims if isinstance(outcome, Evicts) else ():
             victims.setdefault(plan.member_for(victim).node, []).append(victim)
@@ -308,8 +311,7 @@ class Reporter:
         self._event(pod, "PreemptionWaits", note, distinct=True)
 
     def _tell(self, message: str, **fields: Any) -> None:
-        for tell in self._tells:
-            tell({"message": message, **fields})
+        self._lines({"message": message, **fields})
 
     def _event(self, pod: Pod, reason: str, note: str, *, urgent: bool = False, distinct: bool = False) -> None:
         if self._recorder is not None:

@@ -20,7 +20,6 @@ from webhook.kube.lease import LeaderElector
 from webhook.kube.owner_events import OwnerEvents
 from webhook.policy.model.policies import Policies
 from webhook.reconciler.clock import MeasuringClock, Now, SteadyClock
-from webhook.reconciler.decision_history import DecisionHistory
 from webhook.reconciler.evictions.store import NOTHING, EvictionRecord, evictions_lease, record_of
 from webhook.reconciler.preemptors import PolicySet
 from webhook.reconciler.queue.queue import QueueState
@@ -68,7 +67,6 @@ class ReconcilerService:
         self.clock = clock or SteadyClock()
         self.policies_since = self.clock.wall()
         """When the policies were taken into use, in seconds since the epoch."""
-        self.history = DecisionHistory()
         place = options.lease_namespace, evictions_lease(options.lease_name)
         self._evictions = NOTHING
         self._reading: asyncio.Task[EvictionRecord] | None = None
@@ -88,9 +86,7 @@ class ReconcilerService:
                 clock=self.clock.monotonic,
             )
         recorder, owners = (None, None) if options.dry_run else (self._recorder, self._owners)
-        reporter = Reporter(
-            self.metrics, tell, recorder, owners=owners, policy_set=policy_set, history=self.history.told
-        )
+        reporter = Reporter(self.metrics, tell, recorder, owners=owners, policy_set=policy_set)
         self.reconciler = Reconciler(
             client,
             self.state,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from itertools import chain
 
 import msgspec
 
-from webhook.kube.instants import epoch_or
+from webhook.kube.instants import epoch, epoch_or
 from webhook.kube.objects.meta import key_of
 from webhook.kube.objects.pod import Pod
 from webhook.kube.pods import is_terminal
@@ -30,26 +30,39 @@ from webhook.page.model import (
     WaitingPod,
 )
 from webhook.policy.model.policies import Policies
+from webhook.policy.model.values import DECISION
 from webhook.preemption.gangs.gang import form_gang
 from webhook.preemption.ranking import how_compared
 from webhook.preemption.snapshot.device_index import DeviceId
 from webhook.preemption.snapshot.pod_groups import group_of
-from webhook.reconciler.decision_history import Known
 from webhook.reconciler.evictions.log import BARE
 from webhook.reconciler.evictions.store import EvictionRecord
 from webhook.reconciler.overview.priorities import ladder
+from webhook.reconciler.plans.actions import Ending
 from webhook.reconciler.plans.plan import Member, Plan, group_names, remaining
 from webhook.reconciler.preemptors import is_marked, unschedulable_since
 from webhook.reconciler.queue.queue import QueueState
 from webhook.reconciler.reconciler import Reconciler
 from webhook.reconciler.service import ReconcilerService
-from webhook.reconciler.state.annotations import PlanVictim, UnreadableError, is_ready, notice_of, plan_of, with_names
+from webhook.reconciler.state.annotations import (
+    DecisionRecord,
+    PlanVictim,
+    UnreadableError,
+    carries,
+    decision_of,
+    is_ready,
+    notice_of,
+    plan_of,
+    with_names,
+)
 from webhook.reconciler.state.state import State
 
 _WAITING, _PLANS, _VICTIMS, _DECISIONS, _POLICIES, _OWNERS = 50, 20, 12, 20, 50, 12
 _MEMBERS, _DEVICES, _HOLDERS = 24, 16, 3
 """How many of each are shown."""
 _HOUR, _QUARTERS = 3600.0, 4
+_AHEAD = 300.0
+"""Seconds by which another process's clock may be ahead; a decision from later than that is not believed."""
 
 
 class Surroundings(msgspec.Struct, frozen=True):
@@ -87,7 +100,7 @@ def overview(service: ReconcilerService, port: int, surroundings: Surroundings) 
         waiting_total=len(waiting),
         plans=tuple(plan_shown(state, plan, ahead) for plan in plans[:_PLANS]),
         plans_total=len(plans),
-        decisions=tuple(map(_decision, service.history.decisions(state.pods.items(), wall)[:_DECISIONS])),
+        decisions=tuple(decisions(service.reconciler.reporter.decided, state.pods.items(), wall)),
         evictions=_evictions(service.evictions(), wall),
         policies=_policies(policy_set.policies, service.policies_since, surroundings),
         certificates=surroundings.certificates,
@@ -233,9 +246,42 @@ def _evictions(record: EvictionRecord, wall: float) -> Evictions:
     return Evictions(total=total, owners=shown, more_owners=max(0, len(most) - _OWNERS))
 
 
-def _decision(known: Known) -> DecisionShown:
+class _Dated(msgspec.Struct):
+    at: str
+
+
+def decisions(plans: Iterable[Plan], pods: Mapping[str, Pod], wall: float) -> list[DecisionShown]:
+    """The last decisions, the newest first; `wall` is now, in seconds since the epoch.
+
+    They are those of the plans that this process decided, and those written on pods, by which a follower and a new
+    leader know them, too. The latter may be forged in namespaces that the webhook leaves out: they push out none of
+    this process.
+    """
+    members = {(plan.id, member.key): member for plan in plans for member in plan.members}
+    own = {name: member.decision for name, member in members.items() if member.decision is not None}
+    known = dict(list(own.items())[-_DECISIONS:])
+    written: list[tuple[float, str]] = []
+    for key, pod in pods.items():
+        if text := (pod.metadata.annotations or {}).get(DECISION):
+            with suppress(msgspec.DecodeError):
+                written.append((epoch_or(msgspec.json.decode(text, type=_Dated).at, math.inf), key))
+    for at, key in sorted(written, reverse=True):
+        if at < wall + _AHEAD and len(known) < _DECISIONS and (record := decision_of(pods[key])):
+            known.setdefault((record.plan, key), record)
+    shown = []
+    for (plan, key), record in known.items():
+        preemptor, ending = pods.get(key), ""
+        if (member := members.get((plan, key))) is not None:
+            ending = member.ended or ""
+        if not ending and preemptor and preemptor.spec.node_name == record.node and not carries(preemptor, plan):
+            ending = Ending.BOUND
+        shown.append(_decision(record, key, ending))
+    return sorted(shown, key=lambda row: epoch(row.at), reverse=True)
+
+
+def _decision(record: DecisionRecord, preemptor: str, ending: str) -> DecisionShown:
     """What a decision tells, cut to the first rows, and what became of it."""
-    told = {**msgspec.to_builtins(known.record), "preemptor": known.preemptor, "ending": known.ending}
+    told = {**msgspec.to_builtins(record), "preemptor": preemptor, "ending": str(ending)}
     shown = msgspec.convert(told, DecisionShown)
     return msgspec.structs.replace(
         shown,
