@@ -149,7 +149,7 @@ async def read_evictions(client: Client, namespace: str) -> EvictionRecord:
 
 def print_workload(namespace: str, name: str, record: EvictionRecord, policies: Policies) -> None:
     """Print how often a workload was evicted, for whom, and what the policies' limits leave; `name` is `KIND/NAME`."""
-    now, past = time.time(), dict.fromkeys(row.workload for row in record.evictions if row.owner)
+    now, past = time.time(), dict.fromkeys(row.workload for row in record.evictions if "owner" in row.names)
     asked = name.replace("/", f"/{namespace}/")
     workload = next((known for known in past if known.lower() == asked.lower()), asked)
     rows = [(record.when(row), row.preemptor) for row in record.evictions if row.workload == workload]

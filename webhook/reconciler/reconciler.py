@@ -123,6 +123,7 @@ class Reconciler:
         Raises ClusterError if one of the policies is wrong.
         """
         self.policy_set.use(policies)
+        self.evaluator.log.remember(policy.limits for policy in policies.preemption)
         self.state.keep(self.policy_set.annotations())
         self.preempting.verdicts.clear()
         if self.leading:

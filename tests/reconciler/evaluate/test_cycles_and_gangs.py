@@ -88,7 +88,7 @@ def test_what_was_evicted_before_counts():
     """A rate that one eviction has left nothing of keeps the gang until that leaves the window."""
     setting = setting_of(limits=Limits(per_cluster=Rate(2, 60.0)))
     setting.clock.now = 100.0
-    setting.evaluator.log.remember(setting.policy.limits)
+    setting.evaluator.log.remember([setting.policy.limits])
     evicted(setting.evaluator.log, "Job/default/other", 90.0)
     outcome = decided(setting)
     assert (outcome.limited, outcome.due) == (True, 150.0)

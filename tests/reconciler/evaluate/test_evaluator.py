@@ -199,7 +199,7 @@ def test_outside_its_schedule_a_policy_evicts_nobody(schedule: Schedule, due: fl
 def test_a_rate_holds_by_its_schedule():
     """Before it begins evictions are counted and not held back; within it they count."""
     setting = full(limits=Limits(per_node=Rate(1, 4 * 3600.0, daily(10, 1))))
-    setting.evaluator.log.remember(setting.policy.limits)
+    setting.evaluator.log.remember([setting.policy.limits])
     evicted(setting.evaluator.log, "", 0.0)
     assert told(setting.evaluate(preemptor(cpu="2"))) == "v3 on n1"
     setting.clock.now = 2 * 3600.0

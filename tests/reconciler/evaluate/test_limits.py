@@ -50,7 +50,7 @@ def test_a_rate_holds_evictions_back(field, allowed, needs, due, says):
     """It alone keeps the pods, says so, and no longer once the eviction of 10 s ago has left its window."""
     setting = Setting(node("n1"), under=policy(limits=only(field, allowed)))
     setting.clock.now, log = 3600.0, setting.evaluator.log
-    log.remember(setting.policy.limits)
+    log.remember([setting.policy.limits])
     setting.add(victim("v"), victim("w"))
     if due:
         log.asked("gone", log.eviction_of(victim("gone"), "API"), 3590.0)
@@ -67,7 +67,7 @@ def test_time_helps_if_fewer_others_would_do(field):
     """The cheapest victims are more than a rate ever allows, and two others more than it leaves now: these go later."""
     setting = Setting(node("n1"), under=policy(limits=only(field, 3)))
     setting.clock.now, log = 3600.0, setting.evaluator.log
-    log.remember(setting.policy.limits)
+    log.remember([setting.policy.limits])
     alike = {"node": "n1", "owner": ("Job", "a"), "labels": {"team": "a"}}
     setting.add(*(pod(name, "1", priority=1, **alike) for name in "stuv"))
     setting.add(*(pod(name, "2", priority=2, **alike) for name in "ab"))
@@ -83,7 +83,7 @@ def test_time_helps_if_fewer_others_would_do(field):
 def test_a_rate_that_got_smaller_ends_a_plan(field):
     """A plan that was made under a larger rate is told by which it is too large now."""
     log, uids = Setting().evaluator.log, ["uid-v", "uid-w"]
-    log.remember(only(field))
+    log.remember([only(field)])
     log.intend("plan", {f"uid-{name}": log.eviction_of(victim(name)) for name in "vw"})
     assert log.overdrawn(only(field, 2), uids, 0.0) == ""
     told = f"limits.{yaml_name(field)} does not allow so many evictions any more"
@@ -158,7 +158,7 @@ def setting_of(limits, nodes, pods, evicted):
     """The cluster, and a log of what was evicted from it."""
     setting = Setting(*(node(name, str(room)) for name, room in nodes.items()), under=policy(limits=limits))
     setting.clock.now, log = 3 * HOUR, setting.evaluator.log
-    log.remember(limits)
+    log.remember([limits])
     made = {}
     for one in pods:
         labels, owner = {"team": one["team"]} if one["team"] else {}, ("StatefulSet", one["of"]) if one["of"] else None

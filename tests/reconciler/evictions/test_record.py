@@ -65,7 +65,7 @@ def long_names() -> tuple[EvictionLog, float]:
 def owners_that_return() -> tuple[EvictionLog, float]:
     """5000 owners of random names that rates count, and as many that put their pods back."""
     dice, log = random.Random(2), EvictionLog()
-    log.remember(Limits(per_owner=Rate(evictions=2, window=3600.0)))
+    log.remember([Limits(per_owner=Rate(evictions=2, window=3600.0))])
     for at in range(5000):
         owner = f"Job/default/{dice.randbytes(100).hex()}"
         evicted(log, owner, at / 10)
@@ -101,7 +101,7 @@ def many_plans() -> tuple[EvictionLog, float]:
 def one_workload() -> tuple[EvictionLog, float]:
     """One workload has been evicted again and again for most of a day."""
     log = EvictionLog()
-    log.remember(Limits(per_cluster=Rate(evictions=10**6, window=86_400.0)))
+    log.remember([Limits(per_cluster=Rate(evictions=10**6, window=86_400.0))])
     for number in range(120_000):
         evicted(log, WEB, number / 2)
     return log, 60_000.0
@@ -146,7 +146,7 @@ def test_it_is_bounded_and_leaves_out_what_is_oldest(make, evictions, intended, 
 def test_a_forged_label_leaves_room_for_the_others():
     """Who may write a pod's annotations says what labels it had, at any length: the record keeps the beginning."""
     log, dice = EvictionLog(), random.Random(4)
-    log.remember(Limits(per_label=LabelRate("team", 9, 3600.0)))
+    log.remember([Limits(per_label=LabelRate("team", 9, 3600.0))])
     victim = pod("forged", node="n1")
     said = {"labels": {"team": dice.randbytes(120_000).hex()}}
     victim.metadata.annotations = {CREATION: msgspec.json.encode(said).decode()}

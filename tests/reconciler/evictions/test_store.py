@@ -186,7 +186,7 @@ async def test_what_a_plan_intended(there: list[Pod], charged: int):
     """A victim that went counts for its team, whoever deleted the preemptor: once, also for the leader after that."""
     server = OneLease()
     first = Leader(server)
-    first.log.remember(LIMITS)
+    first.log.remember([LIMITS])
     victim = pod("a", node="n1", labels={"team": "x"})
     first.log.asked("uid-b", first.log.eviction_of(pod("b", node="n1", labels={"team": "x"})), 0.0)
     first.log.intend("p", {"uid-a": first.log.eviction_of(victim)})

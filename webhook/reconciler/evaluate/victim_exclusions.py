@@ -56,7 +56,6 @@ class LimitsNow:
 
     def __init__(self, evaluator: Evaluator, policy: PreemptionPolicy, pods: Iterable[Pod], at: Now) -> None:
         log, state, now = evaluator.log, evaluator.state, at.monotonic
-        log.remember(policy.limits)
         self._state, self._policy, self._at = state, policy, at
         self.limits = policy.limits.at(at.wall)
         self.left = log.remaining(self.limits, now)

@@ -54,15 +54,10 @@ class PodEviction(NamedTuple):
     unled: float = 0.0
 
     @property
-    def owner(self) -> str | None:
-        """The workload; None for a pod without an owner."""
-        return None if self.workload.startswith(BARE) else self.workload
-
-    @property
     def names(self) -> dict[str, str]:
-        """In what it counts, by kind of names (`rates_of`)."""
+        """In what it counts, by kind of names (`rates_of`): a pod without an owner in no owner's."""
         labels = {label(key): value for key, value in self.labels}
-        owner = {} if self.owner is None else {"owner": self.owner}
+        owner = {} if self.workload.startswith(BARE) else {"owner": self.workload}
         return {"cluster": "", "namespace": self.namespace, "node": self.node, **labels, **owner}
 
 
@@ -110,12 +105,12 @@ class EvictionLog:
     def clear(self) -> None:
         """Forget everything."""
         self.version += 1
-        self._past: deque[PodEviction] = deque()
+        self.past: deque[PodEviction] = deque()
         """What has happened, the oldest first."""
-        self._of: defaultdict[str, dict[str, deque[PodEviction]]] = defaultdict(dict)
+        self._of = defaultdict[str, dict[str, deque[PodEviction]]](dict, cluster={"": self.past})
         """The same by kind and name."""
         self._intended: dict[str, dict[str, PodEviction]] = {}
-        """By the plan's id and the uid of the pod."""
+        """What plans have yet to ask for, by the uid of the pod and the plan's id."""
         self._uids: Newest[str, None] = Newest(_MOST_UIDS)
         """Pods that were asked to leave."""
         self._refused: dict[str, float] = {}
@@ -138,24 +133,27 @@ class EvictionLog:
         return PodEviction(math.inf, name_of(pod), pod.spec.node_name, pod.metadata.namespace, labels, preemptor)
 
     def intend(self, plan: str, evictions: Mapping[str, PodEviction]) -> None:
-        """What a plan is going to evict by now, by uid: until that happens it counts in every window."""
-        self._intended[plan] = {uid: row for uid, row in evictions.items() if uid not in self._uids}
-        if not self._intended[plan]:
-            del self._intended[plan]
+        """What a plan is going to evict, by uid: until that happens it counts in every window."""
+        for uid, eviction in evictions.items():
+            if uid not in self._uids:
+                self._intended.setdefault(uid, {})[plan] = eviction
+        self.version += 1
+
+    def give_back(self, plan: str, uids: Iterable[str]) -> None:
+        """A plan does not intend to evict these pods any more."""
+        for uid in uids:
+            by_plan = self._intended.get(uid, {})
+            if by_plan.pop(plan, None) is not None and not by_plan:
+                del self._intended[uid]
         self.version += 1
 
     def intended(self) -> dict[str, PodEviction]:
         """What plans have yet to ask for, by the uid of the pod; of several plans it is as the first one has it."""
-        intended: dict[str, PodEviction] = {}
-        for evictions in self._intended.values():
-            for uid, eviction in evictions.items():
-                intended.setdefault(uid, eviction)
-        return intended
+        return {uid: next(iter(by_plan.values())) for uid, by_plan in self._intended.items()}
 
     def asked(self, uid: str, eviction: PodEviction, now: float) -> None:
         """A pod was asked to leave; what was intended of it is known better than what is seen now."""
-        for evictions in reversed(self._intended.values()):
-            eviction = evictions.pop(uid, eviction)
+        eviction = next(iter(self._intended.pop(uid, {}).values()), eviction)
         if uid not in self._uids:
             self._uids[uid] = None
             self.note(eviction._replace(at=now))
@@ -164,11 +162,10 @@ class EvictionLog:
         """An eviction has happened; the time is taken to the millisecond, and no earlier."""
         eviction = eviction._replace(at=math.ceil(eviction.at * 1000) / 1000)
         self.version += 1
-        self._past.append(eviction)
         for kind, name in eviction.names.items():
             self._of[kind].setdefault(name, deque()).append(eviction)
-        while len(self._past) > MOST_KEPT and self._past[0].at + self._horizon <= eviction.at:
-            for kind, name in self._past.popleft().names.items():
+        while len(self.past) > MOST_KEPT and self.past[0].at + self._horizon <= eviction.at:
+            for kind, name in self.past[0].names.items():
                 self._of[kind][name].popleft()
                 if not self._of[kind][name]:
                     del self._of[kind][name]
@@ -189,16 +186,16 @@ class EvictionLog:
 
     # What the rates leave.
 
-    def remember(self, limits: Limits) -> None:
-        """Keep evictions for as long as these limits ask for them."""
-        windows = (rate.window for _, _, rate in rates_of(limits))
-        self._horizon = max(self._horizon, limits.cycles.window, *windows)
-        if limits.per_label is not None:
-            self._label_keys.add(limits.per_label.label)
+    def remember(self, known: Iterable[Limits]) -> None:
+        """Keep of evictions what these limits ask for, as long as they do."""
+        for limits in known:
+            windows = (rate.window for _, _, rate in rates_of(limits))
+            self._horizon = max(self._horizon, limits.cycles.window, *windows)
+            if limits.per_label is not None:
+                self._label_keys.add(limits.per_label.label)
 
     def remaining(self, limits: Limits, now: float, *, since: float = -math.inf) -> Remaining:
         """What the rates still allow, beside what is intended and has happened `since` then."""
-        self.remember(limits)
         left, ends, again = dict[str, dict[str, int]](), list[float](), list[float]()
         rates = list(rates_of(limits))
         intended = [eviction.names for eviction in self.intended().values()] if rates else []
@@ -231,10 +228,6 @@ class EvictionLog:
         return ""
 
     # What has happened. Names of workloads are `Kind/namespace/name`.
-
-    def past(self, now: float, window: float = math.inf) -> Iterator[PodEviction]:
-        """The evictions within the window, the newest first."""
-        return _within(self._past, window, now)
 
     def of(self, workload: str, now: float, window: float = KEPT_SECONDS) -> list[PodEviction]:
         """The evictions of a workload within the window, the oldest first; none of a pod without an owner."""

@@ -86,7 +86,7 @@ def record_of(log: EvictionLog, at: Now) -> EvictionRecord:
         at.wall,
         at.monotonic,
         {uid: eviction._replace(at=at.monotonic) for uid, eviction in log.intended().items()},
-        tuple(islice(log.past(at.monotonic), MOST_KEPT)),
+        tuple(islice(reversed(log.past), MOST_KEPT)),
         {**log.earlier_plans, **log.plans},
         dict(returning),
     )
@@ -115,21 +115,19 @@ def encode(record: EvictionRecord) -> str:
     """
     if not (record.intended or record.evictions or record.plans or record.returning):
         return ""
-    rest = 0
-    while len(text := _packed(record)) > _ROOM and (record.evictions or record.intended):
-        rest = rest or len(_packed(msgspec.structs.replace(record, evictions=())))
-        if count := len(record.evictions):
-            kept = count * max(0, _AIM - rest) // max(1, len(text) - rest)
-            record = msgspec.structs.replace(record, evictions=record.evictions[:kept])
-        else:
-            count = len(record.intended)
-            left = islice(record.intended.items(), count - count * _AIM // len(text), None)
-            record = msgspec.structs.replace(record, intended=dict(left))
+    packed = partial(_packed, record)
+    intended, evictions, rest = record.intended, record.evictions, 0
+    while len(text := packed(intended, evictions)) > _ROOM and (count := len(intended) + len(evictions)):
+        rest = rest or len(packed({}, ()))
+        count = count * max(0, _AIM - rest) // max(1, len(text) - rest)
+        intended = dict(islice(intended.items(), max(0, len(intended) - count), None))
+        evictions = evictions[: count - len(intended)]
     return text
 
 
-def _packed(record: EvictionRecord) -> str:
-    return base64.b64encode(zlib.compress(msgspec.json.encode(record))).decode()
+def _packed(record: EvictionRecord, intended: dict[str, PodEviction], evictions: tuple[PodEviction, ...]) -> str:
+    written = msgspec.structs.replace(record, intended=intended, evictions=evictions)
+    return base64.b64encode(zlib.compress(msgspec.json.encode(written))).decode()
 
 
 def decode(text: str) -> EvictionRecord:
@@ -223,19 +221,15 @@ class EvictionStore:
 
     async def keep(self) -> None:
         """Write what is new within a second, and what there is now and then, until cancelled."""
-        tried, due, time = -1, -math.inf, asyncio.get_running_loop().time
+        due, time = -math.inf, asyncio.get_running_loop().time
         while self._place is not None:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_UNHURRIED):
                     await self.hurried.wait()
             self.hurried.clear()
-            if self._known.version == tried and time() < due:
-                continue
-            tried, due = self._known.version, time() + _AGAIN
-            if not await self.write() and self._written < tried:
-                tried = -1
-                await asyncio.sleep(_RETRY)
-            await asyncio.sleep(_GAP)
+            if self._known.version > self._written or time() >= due:
+                due = time() + _AGAIN
+                await asyncio.sleep(_GAP if await self.write() else _RETRY)
 
     async def write(self) -> bool:
         """Write what is known now, if this process may; whether that succeeded. A failure is logged."""

@@ -146,8 +146,7 @@ def _plan(
 
 def recall_evictions(evaluator: Evaluator, policy_set: PolicySet, record: EvictionRecord) -> None:
     """Count the evictions of earlier leaders for the rates and the history. Returning owners are excluded again."""
-    for policy in policy_set.policies.preemption:
-        evaluator.log.remember(policy.limits)
+    evaluator.log.remember(policy.limits for policy in policy_set.policies.preemption)
     pods = evaluator.state.pods.items().values()
     there = {pod.metadata.uid for pod in pods if not pod.metadata.deletion_timestamp}
     recall(record, evaluator.log, Now.by(evaluator.clock), there)

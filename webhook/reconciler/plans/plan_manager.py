@@ -166,8 +166,7 @@ class PlanManager:
             if not plan.asking and self.index.by_id.pop(plan.id, None) is not None:
                 self.index.known.put(plan.id, None)
         self._state.pending.give_up(plan.id, leaving, {member.key for member in plan.unplaced})
-        intended = {uid: row for uid, row in plan.evictions.items() if uid in leaving}
-        self.evaluator.log.intend(plan.id, intended)
+        self.evaluator.log.give_back(plan.id, plan.evictions.keys() - leaving)
 
     def promised(self, pod: Pod) -> Promised:
         """What plans under way mean for a decision for this pod."""
