@@ -12,7 +12,7 @@ import msgspec
 from webhook.clusters.simulated.objects import ClusterObjects
 from webhook.kube.objects.cluster_scoped import PriorityClass
 from webhook.kube.objects.pod import Pod
-from webhook.policy.cel.fields import ELEMENT, fields_read, wholly_read
+from webhook.policy.cel.fields import ELEMENT, fields_read
 from webhook.policy.cel.program import Program, compile_bool, compile_text
 from webhook.policy.model.policies import Policies
 from webhook.policy.model.preemption import PreemptionPolicy
@@ -121,7 +121,7 @@ def _lacking(program: Program, objects: ClusterObjects) -> str:
             return "it reads annotations whatever their keys are, and the snapshot has only some"
         if keys := sorted(_annotations_in(program) - objects.annotations):
             return f"it reads the annotation {', '.join(keys)}, which the snapshot does not have"
-    if not wholly_read(program.tree).isdisjoint({"object", "oldObject"}):
+    if ("object",) in paths or ("oldObject",) in paths:
         return "it reads an object as a whole, and the snapshot has only what decides of it"
     fields = {field for path in paths for above, field in pairwise(path) if above not in _MAPS and field != ELEMENT}
     unknown = sorted(fields - _KNOWN)

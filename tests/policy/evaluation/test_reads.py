@@ -31,12 +31,14 @@ def validate(expression, resources="[pods]"):
         "operation-alone": ("request.operation == 'CREATE'", ANY),
         "who-asks": ("request.userInfo.username == 'bob' && has(object.spec.x)", ANY),
         "namespace": ("namespaceObject.metadata.name == 'x' || has(object.spec.x)", ANY),
-        "class": ("priorityClass == null || has(object.spec.x)", ANY),
+        "class": ("priorityClass.value > 5 || has(object.spec.x)", ANY),
         "the-object-as-a-whole": ("object == oldObject", set(PARTS)),
-        "by-index": ("object['spec'].x == 1", set(PARTS)),
+        "by-index": ("object['spec'].x == 1", {"spec"}),
         "metadata-as-a-whole": ("object.metadata == oldObject.metadata", set(PARTS)),
-        "by-another-name": ("cel.bind(o, object, o.spec.x == 1)", set(PARTS)),
-        "metadata-by-index": ("object.metadata['labels'].a == 'b'", set(PARTS)),
+        "by-another-name": ("cel.bind(o, object, o.spec.x == 1)", {"spec"}),
+        "metadata-by-index": ("object.metadata['labels'].a == 'b'", {"labels"}),
+        "by-an-index-that-is-made": ("object[request.name].x == 1", set(PARTS)),
+        "whether-a-part-is-there": ("'finalizers' in object.metadata", set(PARTS)),
     },
 )
 def test_what_an_expression_reads(expression, parts):

@@ -106,18 +106,16 @@ def unknown_fields(text: str, tree: Tree, about: Collection[str]) -> list[Unknow
 
 
 def fields_read(tree: Tree, about: Collection[str]) -> dict[Path, str]:
-    """The fields below variables that the expression reads, with their types; `about` is as in `unknown_fields`."""
-    return {path: min(types) for types, path in reversed(_Walk(tree, about).read) if len(path) > 1}
+    """The fields below variables that the expression reads, and variables that it reads as a whole, with their types.
+
+    `about` is as in `unknown_fields`.
+    """
+    return {path: min(types) for types, path in reversed(_Walk(tree, about).read) if path}
 
 
 def literals(tree: Tree) -> list[str | int]:
     """The texts and numbers in the expression, but for those that are keys."""
     return list(dict.fromkeys(_Walk(tree, _KINDS).literals))
-
-
-def wholly_read(tree: Tree) -> frozenset[str]:
-    """The variables that the expression reads as a whole, as `size(object)` does."""
-    return frozenset(value.path[0] for value in _Walk(tree, _KINDS).read if len(value.path) == 1)
 
 
 class _Walk:
@@ -162,6 +160,8 @@ class _Walk:
                 if any(type_.startswith("{") for type_ in value.types):
                     return self._field(value, field)
                 self.literals.append(field)
+                if not any(type_.startswith("[") for type_ in value.types):
+                    self.read.append(value)
                 return _elements(value)
             case FunctionCall(name, parts):
                 return self._call(name, parts, scope)

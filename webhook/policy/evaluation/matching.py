@@ -10,7 +10,7 @@ from typing import Any
 
 from webhook.kube.objects.meta import LabelSelector
 from webhook.kube.selectors import label_matcher
-from webhook.policy.evaluation.request import PODS, RequestAttributes, UserInfo, strings
+from webhook.policy.evaluation.request import RequestAttributes, strings
 from webhook.policy.model.globs import name_matcher
 from webhook.policy.model.match import RequestMatch, Subject
 from webhook.policy.model.rules import Definers
@@ -57,7 +57,7 @@ def parts_of(match: RequestMatch, *, gives: bool = False) -> list[Test]:
     nothing about a PriorityClass, which lies in none: there those parts always hold.
     """
     tests: list[Test] = []
-    operations, names = match.operations, match.namespaces
+    operations, names, selector = match.operations, match.namespaces, match.namespace_selector
     if operations is not None:
         reason = f"the operation is not {' or '.join(operations)}"
         tests.append(_unless(lambda attributes: attributes.operation in operations, reason))
@@ -68,10 +68,10 @@ def parts_of(match: RequestMatch, *, gives: bool = False) -> list[Test]:
         tests.append(_asked_by(match.subjects, gives=gives, by_namespace=match.by_namespace))
     if match.object_selector is not None:
         tests.append(_labelled(match.object_selector, gives=gives))
-    if match.namespace_selector is not None:
-        selected, reason = label_matcher(match.namespace_selector), _UNSELECTED["namespace"]
+    if selector is not None:
+        selected, reason = label_matcher(selector), _UNSELECTED["namespace"]
         tests.append(
-            _unless(lambda attributes: attributes.kind != PODS or selected(attributes.namespace_labels), reason)
+            _unless(lambda attributes: attributes.namespace is None or selected(attributes.namespace_labels), reason)
         )
     return tests
 
@@ -82,17 +82,19 @@ def _unless(meant: Callable[[RequestAttributes], bool], reason: str) -> Test:
 
 def _asked_by(subjects: tuple[Subject, ...], *, gives: bool, by_namespace: bool) -> Test:
     """Whether one of the subjects asks; of service accounts, which may act for someone else, that says little."""
-    asked, reason = _asking(subjects)
+    user = name_matcher(pattern for row in subjects if (pattern := row.user_pattern) is not None)
+    group = name_matcher(row.name for row in subjects if row.kind == "Group")
+    reason = f"who asks is not one of {', '.join(f'{row.kind} {row.name}' for row in subjects)}"
     exactly = {subject.exact_user for subject in subjects}
     silent = None if by_namespace else "who asks may make the pod for someone else, and no namespace is named"
 
     def test(attributes: RequestAttributes) -> str | None:
-        user = attributes.request.user
+        asking = attributes.request.user
         if attributes.by_service_account and not gives:
             return None
         if attributes.by_service_account and attributes.operation == "CREATE":
-            return None if user.username in exactly and not attributes.by_controller else silent
-        return None if asked(user) else reason
+            return None if asking.username in exactly and not attributes.by_controller else silent
+        return None if user(asking.username) or any(map(group, asking.groups)) else reason
 
     return test
 
@@ -128,7 +130,7 @@ def exclusion(exclude: RequestMatch | None) -> list[Test]:
     parts = parts_of(exclude, gives=True)
 
     def excluded(attributes: RequestAttributes) -> str | None:
-        if exclude.in_namespaces and attributes.kind != PODS:
+        if exclude.in_namespaces and attributes.namespace is None:
             return None
         return "exclude holds" if all(part(attributes) is None for part in parts) else None
 
@@ -142,17 +144,8 @@ def _defining(definer: Definers) -> list[Test]:
         named, reason = name_matcher(definer.names), f"the name is not one of {', '.join(definer.names)}"
         tests.append(_unless(lambda attributes: named(attributes.name), reason))
     if definer.subjects is not None:
-        asked, reason = _asking(definer.subjects)
-        tests.append(_unless(lambda attributes: asked(attributes.request.user), reason))
+        tests.append(_asked_by(definer.subjects, gives=True, by_namespace=False))
     return tests
-
-
-def _asking(subjects: tuple[Subject, ...]) -> tuple[Callable[[UserInfo], bool], str]:
-    """Compile Users, Groups and ServiceAccounts to a test of who asks, and the reason if it is none of them."""
-    user = name_matcher(pattern for row in subjects if (pattern := row.user_pattern) is not None)
-    group = name_matcher(row.name for row in subjects if row.kind == "Group")
-    reason = f"who asks is not one of {', '.join(f'{row.kind} {row.name}' for row in subjects)}"
-    return lambda info: user(info.username) or any(map(group, info.groups)), reason
 
 
 _IN_WORDS: dict[str, Callable[[Any], str]] = {

@@ -1,15 +1,15 @@
 """What of a pod the policies read when it is updated, so that no other UPDATE needs to be judged.
 
 The answer may be too much, never too little. Rules say what they read by their declarations
-(`webhook.policy.model.rules`); of a rule that does not say it, every part counts. Expressions are not evaluated
-for it: only paths that start with `object` or `oldObject` and name a known part are told apart, and everything else
-counts as reading whatever people can change.
+(`webhook.policy.model.rules`); of a rule that does not say it, every part counts. Of expressions the fields of
+`object` and `oldObject` that they read are told apart (`webhook.policy.cel.fields`); everything else counts as reading
+whatever people can change.
 """
-
-import re
 
 import msgspec
 
+from webhook.policy.cel.fields import fields_read
+from webhook.policy.cel.program import compile_bool
 from webhook.policy.evaluation.engine import shielded
 from webhook.policy.evaluation.request import PODS
 from webhook.policy.model.match import keys_of
@@ -28,9 +28,6 @@ _FIXED = frozenset({"creationTimestamp", "deletionTimestamp", "generateName", "n
 """Metadata that no UPDATE changes, or that ends judging altogether."""
 _OF_REQUEST = frozenset({"dryRun", "kind", "name", "namespace", "operation", "resource", "subResource"})
 """What of `request` tells nothing of who asks."""
-
-_IS_NULL = re.compile(r"\b(?:object|oldObject)\s*[!=]=\s*null\b")
-_PATH = re.compile(r"\b(object|oldObject|request|namespaceObject|priorityClass)\b((?:\s*\.\s*\??\s*[A-Za-z_]\w*)*)")
 
 
 class Reads(msgspec.Struct, frozen=True):
@@ -79,17 +76,16 @@ def reads_on_update(policies: Policies) -> Reads:
 def protected_annotations(policies: Policies) -> frozenset[str]:
     """The pod annotations that not everyone may change: giveway's own, and those that are shielded."""
     keys = {*OWN_ANNOTATIONS, *shielded(policies.preemption)}
-    for policy in policies.priority:
-        for rule in policy.rules:
-            keys.update(rule.declaration.keys if PODS in rule.declaration.about else ())
+    for _, _, rule in policies.rules:
+        keys.update(rule.declaration.keys if PODS in rule.declaration.about else ())
     return frozenset(keys)
 
 
 def _parts_read(expression: str) -> frozenset[str]:
     """The parts that an expression reads. One that names none of the pod can turn on anything, such as who asks."""
     parts: frozenset[str] = frozenset()
-    for variable, path in _PATH.findall(_IS_NULL.sub("", expression)):
-        first, second, *_ = [*re.findall(r"\w+", path), "", ""]
+    for variable, *below in fields_read(compile_bool(expression).tree, (PODS,)):
+        first, second, *_ = [*below, "", ""]
         if variable not in ("object", "oldObject"):
             parts |= frozenset() if variable == "request" and first in _OF_REQUEST else _ANY
         elif first == "spec":

@@ -155,6 +155,8 @@ def _read(expressions: Iterable[str], kind: str) -> dict[Path, list[Any]]:
     for expression in expressions:
         tree = compile_bool(expression).tree
         for path, type_ in fields_read(tree, (kind,)).items():
+            if len(path) == 1:
+                continue
             values = _values(type_, literals(tree))
             place = _ALIASES.get(path, path)
             if place == _OWN_NAME and kind == CLASSES:

@@ -7,7 +7,7 @@ import msgspec
 from webhook.policy.model.schedule import Schedule
 from webhook.policy.model.values import LABEL_KEY
 from webhook.policy.shapes.object_shape import Choice, mapping
-from webhook.policy.shapes.shapes import DURATION, duration_up_to, integer
+from webhook.policy.shapes.shapes import Duration, duration_up_to, integer
 
 MANY = 1_000_000
 """The most that a count in a policy may be."""
@@ -22,7 +22,7 @@ class Rate(msgspec.Struct, frozen=True):
     """At most so many evictions within a window."""
 
     evictions: Annotated[int, _EVICTIONS, "How many."]
-    window: Annotated[float, DURATION, "Within which time."] = 60.0
+    window: Annotated[Duration, "Within which time."] = 60.0
     schedule: Annotated[Schedule | None, _WHEN] = None
 
 
@@ -32,7 +32,7 @@ class LabelRate(msgspec.Struct, frozen=True):
 
     label: Annotated[str, LABEL_KEY, "The label's key, such as team; pods without it do not count."]
     evictions: Annotated[int, _EVICTIONS, "How many."]
-    window: Annotated[float, DURATION, "Within which time."] = 60.0
+    window: Annotated[Duration, "Within which time."] = 60.0
     schedule: Annotated[Schedule | None, _WHEN] = None
 
 

@@ -81,7 +81,7 @@ class _LabelSelector(msgspec.Struct, frozen=True):
     match_expressions: Annotated[tuple[_LabelRequirement, ...], "Further requirements on labels."] = ()
 
 
-SELECTOR = shape_of(_LabelSelector)
+Selector = Annotated[LabelSelector, shape_of(_LabelSelector)]
 
 
 def keys_of(selector: LabelSelector | None) -> set[str]:
@@ -154,13 +154,10 @@ class RequestMatch(msgspec.Struct, frozen=True, kw_only=True):
         "The object's namespace is one of these; * stands for any characters. Says nothing about PriorityClasses.",
     ] = None
     namespace_selector: Annotated[
-        LabelSelector | None,
-        SELECTOR,
-        "The labels of the object's namespace are selected. Says nothing about PriorityClasses.",
+        Selector | None, "The labels of the object's namespace are selected. Says nothing about PriorityClasses."
     ] = None
     object_selector: Annotated[
-        LabelSelector | None,
-        SELECTOR,
+        Selector | None,
         "The labels of the pod, the pod template or the PriorityClass are selected, before or after an update.",
     ] = None
     subjects: Annotated[Subjects | None, "Who asks is one of these."] = None

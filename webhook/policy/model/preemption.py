@@ -15,7 +15,7 @@ from webhook.policy.model.values import CLASS_NAME, ClassGlob
 from webhook.policy.model.victims import PodsMatch, Schedulers, Victims
 from webhook.policy.shapes.findings import Reader
 from webhook.policy.shapes.object_shape import FILLED, REQUIRED, Choice, Nodes, Values, mapping, yaml_name
-from webhook.policy.shapes.shapes import DURATION, MapOf, duration_that, integer, string
+from webhook.policy.shapes.shapes import Duration, MapOf, duration_that, integer, string
 from webhook.policy.shapes.yaml_nodes import SourcePosition
 
 _ADDRESS = string("an address such as http://extender.kube-system.svc/scheduler", r"^https?://[^\s/?#]+[^\s?#]*$")
@@ -69,10 +69,9 @@ class Preemptors(msgspec.Struct, frozen=True, kw_only=True):
         " its new pods are moved.",
     ] = msgspec.field(default_factory=dict)
     scheduler_names: Annotated[Schedulers, "Only pods of these schedulers."] = ("default-scheduler",)
-    delay: Annotated[float, DURATION, "How long a pod stays unschedulable before it is acted for."] = 0.0
+    delay: Annotated[Duration, "How long a pod stays unschedulable before it is acted for."] = 0.0
     scale_up_delay: Annotated[
-        float | None,
-        DURATION,
+        Duration | None,
         "How long cluster-autoscaler waits before it adds a node for a marked pod, written as an annotation on new"
         " pods; 5s if absent and the delay is shorter, not written if 0s.",
     ] = None
@@ -103,8 +102,8 @@ class Preemptors(msgspec.Struct, frozen=True, kw_only=True):
 class Protection(msgspec.Struct, frozen=True, kw_only=True):
     """For how long after its start a pod is no victim."""
 
-    default: Annotated[float, DURATION, "How long a pod is protected if no annotation says so."] = 0.0
-    maximum: Annotated[float | None, DURATION, "The most that an annotation may ask for; unlimited if absent."] = None
+    default: Annotated[Duration, "How long a pod is protected if no annotation says so."] = 0.0
+    maximum: Annotated[Duration | None, "The most that an annotation may ask for; unlimited if absent."] = None
     schedule: Annotated[
         Schedule | None, "When pods are protected at all, by default or by annotation; always if absent."
     ] = None
@@ -165,11 +164,9 @@ class PreemptionPolicy(msgspec.Struct, frozen=True, kw_only=True):
         integer("seconds", 1, MANY, "0 is a force delete, which removes a pod while its containers may still run"),
         "Seconds that victims get to end; their own terminationGracePeriodSeconds if absent.",
     ] = None
-    plan_timeout: Annotated[float, DURATION, "When a plan that gets nowhere is given up."] = 300.0
+    plan_timeout: Annotated[Duration, "When a plan that gets nowhere is given up."] = 300.0
     wait_for_terminating: Annotated[
-        float,
-        DURATION,
-        "How long already terminating pods that make room are waited for before others are evicted.",
+        Duration, "How long already terminating pods that make room are waited for before others are evicted."
     ] = 60.0
     name_preemptor: Annotated[PreemptorNaming, "When the Event on a victim names the preemptor."] = (
         PreemptorNaming.SAME_NAMESPACE

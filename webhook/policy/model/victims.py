@@ -5,9 +5,8 @@ from typing import Annotated
 
 import msgspec
 
-from webhook.kube.objects.meta import LabelSelector
 from webhook.kube.pods import POD_DELETION_COST
-from webhook.policy.model.match import SELECTOR
+from webhook.policy.model.match import Selector
 from webhook.policy.model.values import (
     CAN_BE_PREEMPTED,
     MINIMUM_PREEMPTABLE_PRIORITY,
@@ -20,7 +19,7 @@ from webhook.policy.model.values import (
 )
 from webhook.policy.shapes.findings import Reader
 from webhook.policy.shapes.object_shape import FILLED, Choice, Nodes, Values, mapping
-from webhook.policy.shapes.shapes import DURATION, duration_up_to, string
+from webhook.policy.shapes.shapes import Duration, duration_up_to, string
 
 Schedulers = Annotated[tuple[Annotated[str, string("the name of a scheduler")], ...], FILLED]
 ANY = "*"
@@ -44,8 +43,8 @@ class PodsMatch(msgspec.Struct, frozen=True, kw_only=True):
 
     priority_classes: Annotated[tuple[ClassGlob, ...] | None, FILLED, "Their PriorityClass is one of these."] = None
     namespaces: Annotated[Namespaces | None, "Their namespace is one of these; * stands for any characters."] = None
-    namespace_selector: Annotated[LabelSelector | None, SELECTOR, "The labels of their namespace are selected."] = None
-    labels: Annotated[LabelSelector | None, SELECTOR, "Their labels are selected."] = None
+    namespace_selector: Annotated[Selector | None, "The labels of their namespace are selected."] = None
+    labels: Annotated[Selector | None, "Their labels are selected."] = None
 
 
 @mapping("pair")
@@ -123,7 +122,7 @@ class EvictionCost(msgspec.Struct, frozen=True, kw_only=True):
     ] = False
     lost_work: Annotated[LostWork | None, "The least work lost, in whole seconds."] = None
     recent_evictions: Annotated[
-        float | None, DURATION, "Workloads that were evicted least often within this time go first."
+        Duration | None, "Workloads that were evicted least often within this time go first."
     ] = None
     grace_period: Annotated[bool, "The shortest grace period."] = False
 

@@ -8,7 +8,7 @@ fields. Its shape follows from the type, unless the annotation names one:
         "At most so many evictions within a window."
 
         evictions: Annotated[int, integer("a number of evictions", 1, 1000), "How many."]
-        window: Annotated[float, DURATION, "Within which time."] = 60.0
+        window: Annotated[Duration, "Within which time."] = 60.0
         schedule: Annotated[Schedule | None, "When it holds; always if absent."] = None
 
 A field without a default is required. What must hold between the fields says a static method of the struct,

@@ -6,7 +6,7 @@ A shape that finds something wrong notes it and returns INVALID; the rest of the
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
 
 import msgspec
 
@@ -139,7 +139,8 @@ def duration_up_to(longest: float) -> Scalar:
     return duration_that(longest.__ge__, f'"{{text}}" is longer than {duration(longest)}')
 
 
-DURATION = duration_that(lambda _: True, "")
+Duration = Annotated[float, duration_that(lambda _: True, "")]
+"""In seconds."""
 
 
 def _boolean(scalar: YamlScalar, _: Reader) -> bool:
