@@ -115,11 +115,12 @@ class Context:
         self.engine, self.lookup, self.trace = engine, lookup, trace
         self.reconciler, self.namespace, self.uses = reconciler, namespace, uses
         self.allowance, self.clock = allowance, clock
-        policies = engine.policies.priority
-        declared = [rule.declaration for policy in policies for rule in policy.rules]
-        fields = {path[:2] for declaration in declared for path in declaration.fields}
-        expressions = any(policy.conditions for policy in policies) or any(row.expressions for row in declared)
-        self.reads_everything = trace is not None or expressions or not fields <= _SHOWN
+        reads = trace is not None
+        for _, policy, rule in engine.policies.rules:
+            declared = rule.declaration
+            reads |= bool(policy.conditions or declared.expressions)
+            reads |= not _SHOWN.issuperset(path[:2] for path in declared.fields)
+        self.reads_everything = reads
         """Whether a rule may read any field of an object, so that objects are decoded in full."""
         self.managed = BoundedCache(engine.managed, 4096, LONGEST_NAME)
         """The policy and twin of a managed class, by its name."""

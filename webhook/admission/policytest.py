@@ -243,7 +243,7 @@ def _failures(policies: Policies, expect: Expect, answers: list[Answer]) -> Iter
 
 def _unknown_rule(policies: Policies, rule: str) -> str:
     """Why a test cannot expect this rule: no policy has it. Empty if one has, or it is built in."""
-    known = [f"{policy.name}/{rule.name}" for policy in policies.priority for rule in policy.rules]
+    known = [rule_id for rule_id, _, _ in policies.rules]
     known += [f"{policy.name}/{row.name}" for policy in policies.priority for row in policy.conditions]
     if rule in known or rule.partition("/")[0] == BUILTIN:
         return ""

@@ -43,20 +43,16 @@ class RightRow(msgspec.Struct, frozen=True, rename="camel"):
 
 def rights_of(policies: Policies) -> list[RightRow]:
     """Every right of a policy set, ranges by their value first, then what other rules give."""
-    rows: list[tuple[float, RightRow]] = []
-    for policy in policies.priority:
-        holds = _holds(policy)
-        for rule in policy.rules:
-            declared = rule.declaration
-            rule_id, lowest = f"{policy.name}/{rule.name}", declared.range[0] if declared.range else math.inf
-            for right, alternatives in declared.rights.items():
-                words = definers_text if right == DEFINE else rights_text
-                people, controllers = words(alternatives), SAME
-                if right != DEFINE and "CREATE" in declared.operations:
-                    controllers = ", or ".join(map(_by_controllers, alternatives)) or "nobody"
-                row = RightRow(rule_id, declared.title, right, people, controllers, holds, rule.enforcement.value)
-                rows.append((lowest, row))
-    return [row for _, row in sorted(rows, key=lambda row: row[0])]
+    rows: list[RightRow] = []
+    for rule_id, policy, rule in sorted(policies.rules, key=lambda row: row[2].declaration.range or (math.inf, 0)):
+        declared, holds = rule.declaration, _holds(policy)
+        for right, alternatives in declared.rights.items():
+            words = definers_text if right == DEFINE else rights_text
+            people, controllers = words(alternatives), SAME
+            if right != DEFINE and "CREATE" in declared.operations:
+                controllers = ", or ".join(map(_by_controllers, alternatives)) or "nobody"
+            rows.append(RightRow(rule_id, declared.title, right, people, controllers, holds, rule.enforcement.value))
+    return rows
 
 
 def _by_controllers(right: RequestMatch) -> str:
@@ -147,25 +143,21 @@ class Removal(msgspec.Struct, frozen=True):
 
 def removals(old: Policies, new: Policies) -> list[Removal]:
     """What `new` lacks of `old`, in the order of `old`; empty if every policy and rule is there and no softer."""
-    removed: list[Removal] = []
-    there = {policy.name: policy for policy in new.priority}
-    for policy in old.priority:
-        now = there.get(policy.name)
-        if now is None:
+    removed: dict[Removal, None] = {}
+    there, names = {rule_id: rule for rule_id, _, rule in new.rules}, {policy.name for policy in new.priority}
+    for rule_id, policy, rule in old.rules:
+        now = there.get(rule_id)
+        if policy.name not in names:
             what = f"the PriorityPolicy with its {len(policy.rules)} rules is gone"
-            removed.append(Removal(policy.name, what))
-            continue
-        rules = {rule.name: rule for rule in now.rules}
-        for rule in policy.rules:
-            rule_id, new_rule = f"{policy.name}/{rule.name}", rules.get(rule.name)
-            if new_rule is None:
-                removed.append(Removal(rule_id, "the rule is gone"))
-                continue
-            if STRICTNESS.index(new_rule.enforcement) < STRICTNESS.index(rule.enforcement):
-                what = f"enforcement {rule.enforcement.value} becomes {new_rule.enforcement.value}"
-                removed.append(Removal(rule_id, what))
-            if new_rule.body[0] != rule.body[0]:
-                removed.append(Removal(rule_id, "it is a rule of another kind now"))
+            removed[Removal(policy.name, what)] = None
+        elif now is None:
+            removed[Removal(rule_id, "the rule is gone")] = None
+        else:
+            if STRICTNESS.index(now.enforcement) < STRICTNESS.index(rule.enforcement):
+                what = f"enforcement {rule.enforcement.value} becomes {now.enforcement.value}"
+                removed[Removal(rule_id, what)] = None
+            if now.body[0] != rule.body[0]:
+                removed[Removal(rule_id, "it is a rule of another kind now")] = None
     names = {policy.name for policy in new.preemption}
     gone = "the PreemptionPolicy is gone: nothing preempts for pods of its classes"
-    return removed + [Removal(policy.name, gone) for policy in old.preemption if policy.name not in names]
+    return [*removed, *(Removal(policy.name, gone) for policy in old.preemption if policy.name not in names)]

@@ -84,11 +84,9 @@ def _costs(policies: Policies) -> _Clashes:
 def _ranges(policies: Policies) -> _Clashes:
     """Each range that overlaps one before it, against the one that reaches furthest."""
     ranges = []
-    for policy in policies.priority:
-        for rule in policy.rules:
-            if rule.declaration.range is not None:
-                row = rule.declaration.range, f"{policy.name}/{rule.name}", rule.source
-                ranges.append(row)
+    for rule_id, _, rule in policies.rules:
+        if rule.declaration.range is not None:
+            ranges.append((rule.declaration.range, rule_id, rule.source))
     ranges.sort(key=lambda row: row[0])
     furthest = ranges[:1]
     for (start, end), name, source in ranges[1:]:
