@@ -12,7 +12,7 @@ import pytest
 from tests.processor_time import within
 from webhook.policy.evaluation.engine import Engine
 from webhook.policy.example_requests.findings import example_findings
-from webhook.policy.files.loading import load, load_texts
+from webhook.policy.files.loading import load_texts, texts_in
 from webhook.policy.shapes.findings import Severity
 from webhook.preemption.example_pods import example_pod_findings
 
@@ -23,7 +23,7 @@ SETS = [POLICIES, *sorted((POLICIES / "examples").iterdir())]
 @pytest.mark.parametrize("path", SETS, ids=lambda path: path.name)
 def test_nothing_is_wrong_with_what_is_shipped(path):
     """Every set loads without error or warning, and has policies and tests."""
-    found = load(path)
+    found = load_texts(*texts_in(path))
     assert found.findings == []
     assert found.policies.priority
     assert found.policies.preemption
@@ -32,7 +32,7 @@ def test_nothing_is_wrong_with_what_is_shipped(path):
 
 def test_nothing_shipped_surprises():
     """No example request shows anything but what no rule can settle, and all sets together cost less than 2 s."""
-    sets = [load(path).policies for path in SETS]
+    sets = [load_texts(*texts_in(path)).policies for path in SETS]
     with within(2.0):
         found = [finding for policies in sets for finding in example_findings(policies, time.time(), "policies")]
         found += [finding for policies in sets for finding in example_pod_findings(policies, time.time())]
@@ -41,7 +41,7 @@ def test_nothing_shipped_surprises():
 
 def test_no_existing_class_is_managed_by_surprise():
     """Only classes whose names begin with giveway- are managed."""
-    managed = Engine(load(POLICIES).policies).managed
+    managed = Engine(load_texts(*texts_in(POLICIES)).policies).managed
     assert managed("giveway-online") is not None
     names = ("online", "high-priority", "system-node-critical", "default", "my-giveway-class")
     assert [name for name in names if managed(name)] == []

@@ -19,7 +19,7 @@ from webhook.cli.output import people_console, print_rows, warn
 from webhook.cli.verdicts import COLOURS, FailOn, fail_on_option
 from webhook.manager.policy_uses import USES
 from webhook.policy.example_requests.findings import example_findings
-from webhook.policy.files.loading import Loaded, load
+from webhook.policy.files.loading import Loaded, load_texts, texts_in
 from webhook.policy.model.policies import Policies
 from webhook.policy.reports import ended_findings, exceptions, rights_of
 from webhook.policy.shapes.findings import Finding, Severity
@@ -93,7 +93,7 @@ def _known_classes(objects: tuple[Path, ...], known: tuple[str, ...]) -> set[str
 
 def _checked(path: Path, classes: set[str] | None, now: float) -> Loaded:
     """A policy set with all that is wrong in it: in its files, with its exceptions."""
-    loaded = load(path, classes, USES)
+    loaded = load_texts(*texts_in(path), known_classes=classes, uses=USES)
     findings = [*loaded.findings, *ended_findings(loaded.policies, now)]
     if loaded.policies == Policies() and not loaded.errors:
         text = "there is no policy here; sub-folders are not read, name the directory that holds the files"
@@ -153,7 +153,7 @@ def _as_json(finding: Finding) -> dict[str, Any]:
 def _said(finding: Finding) -> dict[str, Any]:
     source = finding.source
     row = {"file": source.file, "line": source.line, "column": source.column, "message": finding.message}
-    return {**row, "field": finding.field} if finding.field else row
+    return {**row, "field": finding.source.field} if finding.source.field else row
 
 
 def _escaped(text: str, more: str = "") -> str:

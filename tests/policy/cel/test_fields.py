@@ -17,7 +17,9 @@ def found(text, about=PODS_ONLY):
     """What is found, each as `Struct.field` with the part of the text that it points at."""
     rows = unknown_fields(text, compile_bool(text).tree, about)
     assert all(text[row.offset :].startswith(row.name) for row in rows)
-    return [f"{row.struct}.{row.name}" for row in rows]
+    words = [row.text.split() for row in rows]
+    structs = [row[-1] if row[0] == "there" else row[0] for row in words]
+    return [f"{struct}.{row.name}" for struct, row in zip(structs, rows, strict=True)]
 
 
 @table(
@@ -82,7 +84,7 @@ def test_a_text_that_occurs_before_the_field():
     text = "request.name == 'priorty' || object.spec.priorty == 1"
     (row,) = unknown_fields(text, compile_bool(text).tree, PODS_ONLY)
     assert row.offset == text.rindex("priorty")
-    assert str(row).startswith('PodSpec has no field "priorty" in Kubernetes 1.')
+    assert row.text.startswith('PodSpec has no field "priorty" in Kubernetes 1.')
 
 
 @table(

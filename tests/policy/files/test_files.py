@@ -7,7 +7,7 @@ import pytest
 
 from tests.policy.builders import document, rules, table
 from tests.processor_time import within
-from webhook.policy.files.loading import load, load_or_raise, load_texts
+from webhook.policy.files.loading import load_or_raise, load_texts, texts_in
 from webhook.policy.files.yamltree import LARGEST_FILE
 from webhook.policy.shapes.findings import PolicyError
 
@@ -28,7 +28,7 @@ def write(directory: Path, name: str, text: str | bytes) -> Path:
 
 def messages(directory):
     """What is found, as one text each."""
-    return [str(one) for one in load(directory).findings]
+    return [str(one) for one in load_texts(*texts_in(directory)).findings]
 
 
 def test_only_yaml_directly_in_the_directory_is_read(tmp_path):
@@ -37,7 +37,7 @@ def test_only_yaml_directly_in_the_directory_is_read(tmp_path):
     (tmp_path / "odd.yaml").mkdir()
     for name in ("b.yaml", "a.yml", "tests/c.yaml", ".d.yaml", "e.json", "f.yaml~"):
         write(tmp_path, name, POLICY % (name[0].strip(".") or "x", name[0].strip(".")))
-    loaded = load(tmp_path)
+    loaded = load_texts(*texts_in(tmp_path))
     assert [policy.name for policy in loaded.policies.priority] == ["a", "b"]
     assert [Path(policy.source.file).name for policy in loaded.policies.priority] == ["a.yml", "b.yaml"]
 
@@ -49,7 +49,7 @@ def test_config_map_mount(tmp_path):
     write(real, "a.yaml", POLICY % ("a", ""))
     (tmp_path / "..data").symlink_to(real.name)
     (tmp_path / "a.yaml").symlink_to("..data/a.yaml")
-    loaded = load(tmp_path)
+    loaded = load_texts(*texts_in(tmp_path))
     assert loaded.findings == []
     assert [policy.name for policy in loaded.policies.priority] == ["a"]
 
@@ -60,7 +60,7 @@ def test_dangling_link(tmp_path):
     write(tmp_path, "b.yaml", POLICY % ("b", ""))
     (text,) = messages(tmp_path)
     assert text == f"{tmp_path}/a.yaml: error: cannot be read: No such file or directory"
-    assert len(load(tmp_path).policies.priority) == 1
+    assert len(load_texts(*texts_in(tmp_path)).policies.priority) == 1
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads every file")
@@ -95,7 +95,7 @@ def test_what_is_read(tmp_path, files, given, expected):
     """A directory or a file; the place of the first byte that is no UTF-8 is told, and an error is raised on demand."""
     for name, data in files.items():
         write(tmp_path, name, data)
-    found = load(tmp_path / given)
+    found = load_texts(*texts_in(tmp_path / given))
     texts = [str(one).replace(str(tmp_path), "").removeprefix("/" if given else "") for one in found.findings]
     assert len(texts) == len(expected)
     assert all(text.startswith(words) for text, words in zip(texts, expected, strict=True))
@@ -143,7 +143,7 @@ def test_hostile_files_are_refused_quickly(tmp_path, text, words):
     """Whatever is in a file, it is refused within a second."""
     write(tmp_path, "a.yaml", text)
     with within(1):
-        errors = load(tmp_path).errors
+        errors = load_texts(*texts_in(tmp_path)).errors
     assert any(words in one.message for one in errors)
     assert all(len(str(one)) < 1000 for one in errors)
 
@@ -151,7 +151,7 @@ def test_hostile_files_are_refused_quickly(tmp_path, text, words):
 def test_findings_are_not_endless(tmp_path):
     """A file full of mistakes shows the first ones and how many there are besides."""
     write(tmp_path, "a.yaml", "".join(f"---\nkind: k{n}\n" for n in range(1000)))
-    found = load(tmp_path).findings
+    found = load_texts(*texts_in(tmp_path)).findings
     assert len(found) == 201
     assert found[-1].message == "800 more findings in this file are not shown"
 

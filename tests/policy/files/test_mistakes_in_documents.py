@@ -135,8 +135,8 @@ def test_excerpts_of_odd_lines():
 def test_the_field_of_a_finding(text, fields):
     """As kubectl names it."""
     found = load_texts([("p.yaml", HEAD.removesuffix("spec:\n") + text)]).findings
-    assert [one.field for one in found] == fields
-    assert all(f"({one.field})" in str(one) for one in found if one.field)
+    assert [one.source.field for one in found] == fields
+    assert all(f"({one.source.field})" in str(one) for one in found if one.source.field)
 
 
 def test_the_other_place():

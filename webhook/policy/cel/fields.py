@@ -59,24 +59,6 @@ class _Value(NamedTuple):
 Scope = Mapping[str, _Value]
 
 
-class UnknownField(NamedTuple):
-    """A field that is read and does not exist: its name, the struct that lacks it, the names that there are.
-
-    `offset` is where it stands in the expression, in characters.
-    """
-
-    name: str
-    struct: str
-    known: Collection[str]
-    offset: int
-
-    def __str__(self) -> str:
-        """`PodSpec has no field "priorty" in Kubernetes 1.36`."""
-        if self.struct in _OWN:
-            return f'there is no field "{self.name}" in {self.struct}'
-        return f'{self.struct} has no field "{self.name}" in Kubernetes {_data().release}'
-
-
 class _Fields(msgspec.Struct):
     """The file: the release of Kubernetes, and the fields of each struct with their types."""
 
@@ -90,19 +72,33 @@ def _data() -> _Fields:
     return msgspec.structs.replace(fields, structs={**fields.structs, **_OWN})
 
 
+class UnknownField(NamedTuple):
+    """A field that is read and does not exist: where it stands in the expression, in characters, and its name.
+
+    `text` says which struct lacks it, and `known` are the names that there are.
+    """
+
+    offset: int
+    name: str
+    text: str
+    known: Collection[str]
+
+
 def unknown_fields(text: str, tree: Tree, about: Collection[str]) -> list[UnknownField]:
     """What the expression reads that does not exist, in the order of the text, each once.
 
     `about` are the kinds of objects that it judges: `pods`,
     `priorityclasses` or both. With both, a field of one of them is known.
     """
-    absent = {(name, struct): known for name, struct, known in _Walk(tree, about).absent}
-    unknown = []
-    for (name, struct), known in absent.items():
+    unknown = {}
+    for name, struct, known in _Walk(tree, about).absent:
         # It stands first after a dot or in brackets
         match = re.search(rf"""(?:\.\s*\??\s*|\[\s*\??\s*["']){re.escape(name)}\b""", text)
-        unknown.append(UnknownField(name, struct, known, match.end() - len(name) if match else 0))
-    return sorted(unknown, key=lambda row: row.offset)
+        lacks = f'{struct} has no field "{name}" in Kubernetes {_data().release}'
+        if struct in _OWN:
+            lacks = f'there is no field "{name}" in {struct}'
+        unknown[name, struct] = UnknownField(match.end() - len(name) if match else 0, name, lacks, known)
+    return sorted(unknown.values(), key=lambda row: row.offset)
 
 
 def fields_read(tree: Tree, about: Collection[str]) -> dict[Path, str]:

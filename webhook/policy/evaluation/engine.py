@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from webhook.kube.bounded import bounded_cache
 from webhook.policy.cel.program import CelRuntimeError, compile_bool
 from webhook.policy.evaluation import rules
-from webhook.policy.evaluation.matching import exclusion, parts_of
+from webhook.policy.evaluation.matching import Test, exclusion, parts_of
 from webhook.policy.evaluation.request import CLASSES, GROUPS, PODS, PolicyRequest, RequestAttributes, observe
 from webhook.policy.evaluation.rules import CompiledRule, Said, Shield, Twins, Verdict
 from webhook.policy.model.creation import creation_record, labels_recorded
@@ -45,7 +45,6 @@ class CompiledPolicy:
         self._gives = parts_of(policy.match, gives=True) + exclude
         enforcements = [rule.enforcement for rule in policy.rules]
         self._strictest = max(enforcements, key=STRICTNESS.index, default=Enforcement.WARN)
-        self._exceptions = [(exception, exclusion(exception.match)) for exception in policy.exceptions]
         self._conditions = [(row.name, compile_bool(row.expression)) for row in policy.conditions]
         self.rows: dict[str, list[Any]] = defaultdict(list)
         """What it has to say on each question: compiled rules, or what is given."""
@@ -62,14 +61,6 @@ class CompiledPolicy:
             reason = test(attributes)
             if reason is not None:
                 return reason
-        return None
-
-    def exception(self, rule: str, attributes: RequestAttributes) -> PolicyException | None:
-        """The first exception, of those that have not ended, that lets the request in past a rule."""
-        for exception, tests in self._exceptions:
-            open_ = rule in exception.rules and attributes.request.now < exception.until
-            if open_ and any(test(attributes) for test in tests):
-                return exception
         return None
 
     def applicability(self, attributes: RequestAttributes, *, gives: bool = False) -> Applicability:
@@ -177,7 +168,12 @@ class Engine:
         classes = ManagedClasses(policies.preemption)
         self.managed = classes.managed
         self.managed_if_generated = classes.managed_if_generated
-        self._excepting = {policy.name: policy for policy in self._compiled if policy.policy.exceptions}
+        self._exceptions: dict[str, list[tuple[PolicyException, list[Test]]]] = defaultdict(list)
+        """Whom each rule lets in, by its id."""
+        for policy in policies.priority:
+            for exception in policy.exceptions:
+                for rule in exception.rules:
+                    self._exceptions[f"{policy.name}/{rule}"].append((exception, exclusion(exception.match)))
 
     def creation_record(self, labels: Mapping[str, str] | None, annotations: Mapping[str, str] | None) -> str | None:
         """The record of what a new pod says (`webhook.policy.model.creation`), if a policy needs it."""
@@ -293,13 +289,13 @@ class Engine:
 
         A condition that failed has no rule, so no exception is about it.
         """
-        verdicts = evaluation.verdicts
-        for place, verdict in enumerate(verdicts if self._excepting else ()):
-            if verdict.violated and verdict.policy in self._excepting:
-                exception = self._excepting[verdict.policy].exception(verdict.rule, evaluation.attributes)
-                if exception is not None:
+        verdicts, attributes = evaluation.verdicts, evaluation.attributes
+        for place, verdict in enumerate(verdicts if self._exceptions else ()):
+            for exception, tests in self._exceptions.get(verdict.id, ()) if verdict.violated else ():
+                if attributes.request.now < exception.until and any(test(attributes) for test in tests):
                     text = rules.excepted_text(verdict.id, exception, verdict.message)
                     verdicts[place] = replace(verdict, outcome="excepted", message=text)
+                    break
         return [verdict for verdict in verdicts if verdict.outcome != "skip"]
 
 
@@ -377,8 +373,9 @@ class ManagedClasses:
 def originals(policies: Iterable[PreemptionPolicy]) -> dict[str, tuple[str, ...]]:
     """The classes whose pods are moved to a twin, by the twin's name."""
     originals: dict[str, tuple[str, ...]] = {}
-    for original, twin in (pair for policy in policies for pair in policy.preemptors.twins.items()):
-        originals[twin] = (*originals.get(twin, ()), original)
+    for policy in policies:
+        for original, twin in policy.preemptors.twins.items():
+            originals[twin] = (*originals.get(twin, ()), original)
     return originals
 
 

@@ -132,19 +132,9 @@ class Loaded(msgspec.Struct, frozen=True):
         return [finding for finding in self.findings if finding.severity is Severity.ERROR]
 
 
-def load(directory: Path, known_classes: Collection[str] | None = None, uses: Uses = ()) -> Loaded:
-    """Read the policy files of a directory, or one file (`texts_in`).
-
-    With `known_classes`, names or globs, PriorityClasses that are not among
-    them are found, too. `uses` as in `use_once`. Nothing is raised for what
-    is in them or for files that cannot be read: that is in the findings.
-    """
-    return load_texts(*texts_in(directory), known_classes=known_classes, uses=uses)
-
-
 def load_or_raise(directory: Path) -> Policies:
     """A directory's policies. Raises PolicyError with everything found when there is any error."""
-    loaded = load(directory)
+    loaded = load_texts(*texts_in(directory))
     if loaded.errors:
         raise PolicyError(loaded.findings)
     return loaded.policies
@@ -161,7 +151,8 @@ def load_texts(
 ) -> Loaded:
     """Read policy files given as pairs of name and text, as a source gives them with what it found (`PolicyTexts`).
 
-    `known_classes` and `uses` are as in `load`.
+    With `known_classes`, names or globs, PriorityClasses that are not among them are found, too. `uses` is as in
+    `use_once`. Nothing is raised for what is in the files, or keeps them from being read: that is in the findings.
 
     All of it is used once, as of `now` (seconds since the epoch; the clock's
     time if None). No file is begun after so many `seconds` of this thread.
@@ -286,16 +277,15 @@ def _use(policies: Policies, now: float) -> None:
         engine.judge(replace(asked, operation="UPDATE", old_object=_EXAMPLE))
     reads_on_update(policies)
     rights_of(policies)
-    excepting = [exception for policy in policies.priority for exception in policy.exceptions]
-    for at in (now, *(exception.until for exception in (*excepting[:1], *excepting[-1:]))):
-        exceptions(policies, at)
-        next_end(policies, at)
-    for exception in excepting:
-        excepted_text("", exception, "")
-    for policy in policies.preemption:
-        policy.limits.at(now)
-        rates = [rate.schedule for rate in policy.limits.rates.values()]
-        for schedule in filter(None, (policy.schedule, policy.protection.schedule, *rates)):
+    exceptions(policies, now)
+    next_end(policies, now)
+    for policy in policies.priority:
+        for exception in policy.exceptions:
+            excepted_text("", exception, "")
+    for other in policies.preemption:
+        other.limits.at(now)
+        rates = [rate.schedule for rate in other.limits.rates.values()]
+        for schedule in filter(None, (other.schedule, other.protection.schedule, *rates)):
             # At `now`, and at the beginning and the end of the window next to it
             for at in filter(None, (now, schedule.begins(now), schedule.ends(now))):
                 schedule.ends(at)

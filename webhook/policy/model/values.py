@@ -147,7 +147,7 @@ def warn_of(program: Program, node: YamlNode, reader: Reader, about: Collection[
         near = reader.nearest(unknown.name, unknown.known)
         before = program.text[: unknown.offset]
         problem = CelProblem(before.count("\n") + 1, unknown.offset - before.rfind("\n"), "")
-        reader.at(Severity.WARNING, _place(node, problem, reader), f"CEL: {unknown}{near}")
+        reader.at(Severity.WARNING, _place(node, problem, reader), f"CEL: {unknown.text}{near}")
 
 
 def _place(node: YamlNode, problem: CelProblem, reader: Reader) -> SourcePosition:

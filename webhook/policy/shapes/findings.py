@@ -44,21 +44,16 @@ class Finding(msgspec.Struct, frozen=True):
     """Other places that belong to it, such as the range another one overlaps."""
 
     @property
-    def field(self) -> str:
-        """The path of the field at that place, such as `spec.rules[0].reserve`; empty if it is about no field."""
-        return self.source.field
-
-    @property
     def place(self) -> str:
         """`file:line:column (field)`, for where one line has to do and its end may be cut."""
-        return f"{self.source} ({self.field})" if self.field else str(self.source)
+        return f"{self.source} ({self.source.field})" if self.source.field else str(self.source)
 
     def __str__(self) -> str:
         """`file:line:column: severity: message (field)`, the excerpt, and the related places."""
         lines: list[str] = []
         for finding in (self, *self.related):
             severity = self.severity.value if finding is self else "note"
-            where = f" ({finding.field})" if finding.field else ""
+            where = f" ({finding.source.field})" if finding.source.field else ""
             lines.append(f"{finding.source}: {severity}: {finding.message}{where}")
             lines += [finding.excerpt] if finding.excerpt else []
         return "\n".join(lines)
