@@ -39,7 +39,7 @@ def mutate_config_map(context: Context, review: Review, answer: Answer) -> None:
 
 
 def validate_config_map(context: Context, review: Review, answer: Answer) -> None:
-    """Answer the probe, and judge the policies; another namespace's ConfigMaps of these names are nobody's policies.
+    """Answer the probe, and judge the policies, in giveway's own namespace only.
 
     Files with errors are refused, and files that give up rules in force unless the ConfigMap says that they may.
     Raises AllowanceError if the review has no time for that: reading and compiling takes long.
@@ -68,7 +68,7 @@ def validate_config_map(context: Context, review: Review, answer: Answer) -> Non
 
 
 def answers(phase: str) -> str:
-    """The warning by which a replica of this version is known to have answered in this phase."""
+    """The warning that says that a replica of this version answered in this phase."""
     return f"giveway {version('giveway')} answers ({phase})"
 
 
@@ -85,7 +85,7 @@ def held_back(removals: Iterable[Removal], allowed: Iterable[str]) -> list[Remov
 
 
 def mend(held: list[Removal], allowed: Collection[str], new: Policies) -> str:
-    """What `new` gives up, and how to say that it is meant, beside what is `allowed` already."""
+    """What `new` gives up, and how to allow it beside what is `allowed` already."""
     ids = " ".join(dict.fromkeys(removal.id for removal in held))
     say = f"annotate the ConfigMap {POLICIES} with {ALLOW_REMOVAL}"
     if allowed:

@@ -59,7 +59,7 @@ class Lookup:
         return [item for item in classes if item.global_default]
 
     def corrected(self, live: Mapping[str, Mapping[str, Any]]) -> "Lookup":
-        """The same with what was just read live, by resource; None is an object that is not there."""
+        """The same with what was just read live, by resource; None where nothing is."""
         classes = {**self.classes, **live.get(CLASSES, {})}
         namespaces = ChainMap(dict(live.get(NAMESPACES, {})), self.namespaces)  # type: ignore[arg-type]  # only read
         pod_groups = ChainMap(dict(live.get(POD_GROUPS, {})), self._pod_groups)  # type: ignore[arg-type]
@@ -136,7 +136,7 @@ class Context:
         return changed
 
     def request(self, review: Review, data: Json | None = None, old: Json | None = None) -> PolicyRequest:
-        """The request to judge, without its priority, which admission fills in once it is resolved.
+        """The request to judge; its priority is filled in once it is resolved.
 
         `data` and `old` stand for the object as it would be and as it is, if rules are to see something else.
         """
@@ -157,7 +157,7 @@ class Context:
         )
 
     def pod_request(self, review: Review, pod: PodView, old: PodView | None = None) -> PolicyRequest:
-        """The request for a pod: in full if an expression may read any field, else with what other rules look at."""
+        """The request for a pod: in full if an expression may read it, else with what rules look at."""
         if self.reads_everything:
             return self.request(review)
         return self.request(review, msgspec.to_builtins(pod), msgspec.to_builtins(old))

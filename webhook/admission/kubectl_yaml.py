@@ -65,9 +65,9 @@ class YamlDocument(NamedTuple):
     source: tuple[str, int] = ("", 1)
 
     def place(self, *path: str | int) -> tuple[int, int]:
-        """Line and column of what stands at this path of keys and indices; of the nearest part that is there.
+        """Line and column of the nearest part that is there of a path of keys and indices.
 
-        JSON has escapes and characters that YAML has not: then they are those of the beginning.
+        JSON may have what YAML has not: then they are those of the beginning.
         """
         text, line = self.source
         node = _nodes(text)
@@ -137,7 +137,7 @@ _Dumper.add_representer(str, _Dumper.represent_str)
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object's members. Raises ValueError if one stands twice: the YAML reader says where."""
+    """A JSON object's members. Raises ValueError if one stands twice."""
     made = dict(pairs)
     if len(made) < len(pairs):
         raise ValueError(pairs)

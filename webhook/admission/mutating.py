@@ -36,7 +36,7 @@ LONGEST_VALUE = 64
 
 
 def mutate_pod(context: Context, review: Review, answer: Answer) -> None:
-    """Patch a pod: at CREATE what it resolves to, at UPDATE what its own manifest leaves out of what it was given."""
+    """Patch a pod: what it resolves to, or what an UPDATE leaves out of what it was given."""
     pod = review.typed(PodView)
     if MIRROR in pod.metadata.annotations:
         return
@@ -47,7 +47,7 @@ def mutate_pod(context: Context, review: Review, answer: Answer) -> None:
 
 
 def mutate_priority(context: Context, review: Review, answer: Answer) -> None:
-    """Patch a new pod as the Priority plugin does, and by no policy: where pods of the system are made without it."""
+    """Patch a new pod as the Priority plugin does, where pods are made without it, and by no policy."""
     mutate_pod(context.without_policies(), review, answer)
 
 
@@ -76,7 +76,7 @@ def mutate_class(context: Context, review: Review, answer: Answer) -> None:
 
 
 def mutate_group(context: Context, review: Review, answer: Answer) -> None:
-    """Patch a new PodGroup with what a pod in its place would get: class, value, and Never if its class is managed.
+    """Patch a new PodGroup as a pod in its place: class, value, and Never if it is managed.
 
     An API server that does not know `preemptionPolicy` of a PodGroup drops it (docs/kubernetes-behaviour.md K28).
     """
@@ -105,7 +105,7 @@ def mutate_group(context: Context, review: Review, answer: Answer) -> None:
 
 
 def _create(context: Context, review: Review, pod: PodView, answer: Answer) -> None:
-    """Patch a new pod: its class and priority, copied annotations, the mark, and the note of what was given."""
+    """Patch a new pod: class, priority, copied annotations, mark, and what was given."""
     spec, meta = pod.spec, pod.metadata
     present = meta.annotations
     earlier = given_earlier(present, review)
@@ -163,7 +163,7 @@ def _create(context: Context, review: Review, pod: PodView, answer: Answer) -> N
 
 
 def _put_back(context: Context, review: Review, pod: PodView, answer: Answer) -> None:
-    """What an update leaves out of what the pod was given, so that a manifest without it can be sent again.
+    """Put back what an update leaves out, so that a manifest can be sent again.
 
     A value that the update changes is left for validation. Keys are put back if the mark and the records are all gone.
     """
@@ -189,7 +189,7 @@ def _put_back(context: Context, review: Review, pod: PodView, answer: Answer) ->
 
 
 def _moved(context: Context, spec: PodSpecView, before: PodSpecView, given: "Given | None") -> bool:
-    """Whether an update names the class of whose twin the pod is: by the policies, or by its record if they changed."""
+    """Whether an update names the class of whose twin the pod is, by policies or its record."""
     name, twin = spec.priority_class_name, before.priority_class_name
     if not name:
         return False
@@ -200,7 +200,7 @@ def _moved(context: Context, spec: PodSpecView, before: PodSpecView, given: "Giv
 
 
 def _class_back(spec: PodSpecView, before: PodSpecView, *, named: bool) -> list[Operation]:
-    """Put back the numbers that were left out; with `named` also the class, and whatever policy that class had."""
+    """Put back the numbers that were left out; with `named` also class and policy."""
     now, was = carried(spec), carried(before)
     wanted = {key: was[key] if now[key] is None else now[key] for key in ("priority", "preemptionPolicy")}
     if named:
@@ -270,7 +270,7 @@ class Given(msgspec.Struct, frozen=True, omit_defaults=True):
         return {key for key, value in there.items() if key in annotations and _brief(annotations[key]) == value}
 
     def as_sent(self, spec: PodSpecView, lookup: Lookup) -> PodSpecView:
-        """The spec without the numbers of the class it had, if another class was named since."""
+        """The spec without the numbers of its class, if another was named since."""
         before, named = lookup.priority_class(self.name), spec.priority_class_name
         numbers = spec.priority, spec.preemption_policy
         if (named or "") == self.name or before is None or numbers != (before.value, policy_of(before)):
@@ -283,7 +283,7 @@ _decoder = msgspec.json.Decoder(Given)
 
 @bounded_cache(1024, 4096)
 def _encoded(name: str, moved_from: str, copied: tuple[tuple[str, str], ...]) -> str:
-    """The annotation's text, compact JSON: the class that the pod has now, and what was copied to it.
+    """The annotation's text, compact JSON: the pod's class now, and what was copied.
 
     The pods of one class mostly get the same.
     """
@@ -291,7 +291,7 @@ def _encoded(name: str, moved_from: str, copied: tuple[tuple[str, str], ...]) ->
 
 
 def given_earlier(annotations: Mapping[str, str], sent: Review | None = None) -> Given | None:
-    """What an earlier call gave this pod; None in the first call, whatever a client wrote in the review of the pod."""
+    """What an earlier call gave this pod; None in the first call, whatever a client wrote."""
     text = annotations.get(GIVEN, "")
     if not text or len(text) > _LONGEST:
         return None
@@ -313,7 +313,7 @@ def _brief(value: str) -> str:
 
 
 def _set(parent: str, present: Mapping[str, Any] | None, wanted: Mapping[str, Any]) -> list[Operation]:
-    """Set members of what is at `parent`, made if `present` is None; a value of None is absent."""
+    """Set members of `parent`, made if `present` is None; a value of None is absent."""
     if present is None:
         made = {key: value for key, value in wanted.items() if value is not None}
         return [{"op": "add", "path": parent, "value": made}] if made else []

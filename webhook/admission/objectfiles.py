@@ -78,7 +78,7 @@ def read_documents(paths: Iterable[Path], stdin: bytes = b"") -> list[ObjectDocu
 
 
 def readable(documents: list[ObjectDocument], tell: Callable[[str], None] = lambda _: None) -> list[ObjectDocument]:
-    """These documents if all of them can be read; `tell` gets the warnings. Raises ObjectsError with all problems."""
+    """These documents; `tell` gets their warnings. Raises ObjectsError with all problems."""
     for document in documents:
         for warning in document.warnings:
             tell(warning)
@@ -88,12 +88,12 @@ def readable(documents: list[ObjectDocument], tell: Callable[[str], None] = lamb
 
 
 def read_objects(files: Iterable[Path], tell: Callable[[str], None]) -> Objects:
-    """The PriorityClasses and Namespaces of these files, as `readable` and `objects_of` say. Raises ObjectsError."""
+    """The PriorityClasses and Namespaces of these files. Raises ObjectsError."""
     return objects_of(readable(read_documents(files), tell))
 
 
 def objects_of(documents: Iterable[ObjectDocument]) -> Objects:
-    """The PriorityClasses and Namespaces among these, without other kinds. Raises ObjectsError."""
+    """The PriorityClasses and Namespaces among these. Raises ObjectsError."""
     objects = list(map(typed, documents))
     classes = [obj for obj in objects if isinstance(obj, PriorityClass)]
     return Objects(classes, [obj for obj in objects if isinstance(obj, Namespace)])
@@ -133,7 +133,7 @@ def documents_in(where: str, value: Any, line: int = 0) -> Iterator[ObjectDocume
 
 
 def _read(where: str, content_of: Callable[[], bytes], *, only_objects: bool = False) -> Iterator[ObjectDocument]:
-    """The documents of a file; with `only_objects` what is read and is no object is passed over."""
+    """The documents of a file; `only_objects` passes over what is none."""
     try:
         content = content_of()
     except OSError as error:

@@ -104,9 +104,9 @@ class FoundTest(NamedTuple):
 
 
 def find(paths: Iterable[Path]) -> Iterator[FoundTest]:
-    """All PolicyTests in these files and, at any depth, below these directories, read as kubectl reads manifests.
+    """All PolicyTests in these files and below these directories, read as kubectl reads them.
 
-    Raises TestFileError, with the place, at the first that cannot be read, or says something twice.
+    Raises TestFileError at the first that cannot be read, or says something twice.
     """
     for path in paths:
         if not path.exists():
@@ -193,7 +193,7 @@ def _run_case(context: Context, found_test: FoundTest, number: int) -> CaseResul
 
 
 def _ask(context: Context, phase: Phase, request: TestRequest) -> Answer:
-    """The answer to the request of a case, sent as the review that an API server makes of it."""
+    """The answer to the request of a case, as an API server would ask."""
     shown = request.object or request.old_object or {}
     meta = part(shown, "metadata")
     body = review_of(
@@ -210,7 +210,7 @@ def _ask(context: Context, phase: Phase, request: TestRequest) -> Answer:
 
 
 def _failures(policies: Policies, expect: Expect, answers: list[Answer]) -> Iterator[str]:
-    """Where the answers differ from what is expected, one sentence each; the last one decides."""
+    """Where the answers differ from what is expected; the last one decides."""
     verdict = "allow" if answers[-1].allowed else "deny"
     text = answers[-1].message or "; ".join(answers[-1].refusals)
     if verdict != expect.verdict:
@@ -242,7 +242,7 @@ def _failures(policies: Policies, expect: Expect, answers: list[Answer]) -> Iter
 
 
 def _unknown_rule(policies: Policies, rule: str) -> str:
-    """Why a test cannot expect this rule: no policy has it. Empty if one has, or it is built in."""
+    """That no policy has this rule; empty if one has, or it is built in."""
     known = [rule_id for rule_id, _, _ in policies.rules]
     known += [f"{policy.name}/{row.name}" for policy in policies.priority for row in policy.conditions]
     if rule in known or rule.partition("/")[0] == BUILTIN:
@@ -252,7 +252,7 @@ def _unknown_rule(policies: Policies, rule: str) -> str:
 
 
 def _without_record(patch: list[Operation]) -> list[Operation]:
-    """A patch as authors of policies write it: without the webhook's own records of new pods."""
+    """A patch without the webhook's own records, as authors of policies write it."""
     own = {f"/metadata/annotations/{escape(key)}" for key in WEBHOOK_ANNOTATIONS}
     shown = []
     for row in patch:

@@ -43,18 +43,18 @@ def policy_of(priority_class: PriorityClass) -> str:
 
 
 def global_default(context: Context) -> PriorityClass | None:
-    """The global default; of several, created at once, the lowest value, then the first name."""
+    """The global default; of several the lowest value, then the first name."""
     defaults = context.lookup.default_priority_classes()
     return min(defaults, key=lambda item: (item.value, item.metadata.name), default=None)
 
 
 def disagreement(spec: PodSpecView, value: int, preemption_policy: str) -> bool:
-    """Whether a pod carries another value or policy than it resolves to; absent fields agree."""
+    """Whether a pod carries another value or policy; absent fields agree."""
     return spec.priority not in (None, value) or spec.preemption_policy not in (None, preemption_policy)
 
 
 def written(review: Review, *path: str) -> bool | None:
-    """Whether a client set the field at this path, by the field managers; None if they own nothing beside it either.
+    """Whether a client set the field, by its managers; None if they own nothing beside it either.
 
     They tell who set which field. The API server computes them from what the client sent, before admission runs. What
     plugins and webhooks add to a new object is nobody's.
@@ -74,7 +74,7 @@ def written(review: Review, *path: str) -> bool | None:
 def resolve(
     context: Context, spec: PodSpecView, request: PolicyRequest, sent: Review | None, answer: Answer
 ) -> Resolution:
-    """Resolve a new pod or a template: named class, else policy default, else global default, then its twin.
+    """Resolve a new pod or a template: named class, policy or global default, then its twin.
 
     `sent` is the review of the pod, in the first call. The answer gets warnings, and the classes whose newest state
     would settle it.
@@ -115,7 +115,7 @@ def resolve(
 
 
 def _take_policy_default(context: Context, request: PolicyRequest, resolution: Resolution, answer: Answer) -> bool:
-    """Resolve to the class a policy gives to pods without one; it replaces what the Priority plugin filled in."""
+    """Resolve to the class a policy gives; it replaces what the Priority plugin filled in."""
     chosen = context.engine.default_priority_class(request)
     if chosen is None:
         return False
@@ -132,7 +132,7 @@ def _take_policy_default(context: Context, request: PolicyRequest, resolution: R
 
 
 def _apply_management(context: Context, resolution: Resolution, own: PriorityClass, answer: Answer) -> None:
-    """Move a managed class's pod to the twin, if there is one; say whether the reconciler takes it."""
+    """Move a managed class's pod to its twin; say whether the reconciler takes it."""
     name = resolution.name
     managed = context.managed(name)
     if managed is None or resolution.preemption_policy == NEVER:

@@ -188,7 +188,7 @@ class Review:
 
     @property
     def shown_name(self) -> str:
-        """The object's name for people: `PREFIX*` as long as the API server has made none of `generateName`."""
+        """The object's name for people: `PREFIX*` as long as `generateName` made none."""
         if self.name or not self.has_object:
             return self.name
         with suppress(BadReviewError):
@@ -209,12 +209,12 @@ class Review:
 
     @cached_property
     def raw(self) -> Json:
-        """The AdmissionRequest as JSON data, without its objects: as such they can take 25 times their bytes."""
+        """The AdmissionRequest as JSON data, without its objects, which take 25 times their bytes."""
         fields = self._read(_whole, self._body, "body").request
         return {key: self._read(_json, value, key) for key, value in fields.items() if key not in _OBJECTS}
 
     def typed(self, type_: type[T], *, old: bool = False) -> T:
-        """The object, or as it was (empty if not): a PodView or a PriorityClass. BadReviewError names a bad field."""
+        """The object, now or before (empty if none). BadReviewError names a bad field."""
         if old and not self.has_old:
             return type_()
         view: T | None = self._views.get((type_, old))
@@ -224,7 +224,7 @@ class Review:
         return view
 
     def as_created(self, obj: Json, resource: str) -> "Review":
-        """The review of what is made of a template in this one's object. BadReviewError names a field that is wrong."""
+        """The review of what a template in this one makes. BadReviewError names a bad field."""
         try:
             view = msgspec.convert(obj, PodView)
         except msgspec.ValidationError as error:
@@ -252,7 +252,7 @@ def enveloped(request: Any) -> Json:
 
 
 def decode(body: bytes) -> Review:
-    """Read an AdmissionReview. Raises BadReviewError with what is wrong and, if it can be read, the uid.
+    """Read an AdmissionReview. Raises BadReviewError, with the uid if it can be read.
 
     Nothing is decoded of a review with more than MOST_VALUES values: a small one takes 50 times its bytes in memory.
     """
@@ -275,7 +275,7 @@ def decode(body: bytes) -> Review:
 
 
 def values(body: bytes) -> int:
-    """How many values a body has, at most; without those in texts only if it would be too many."""
+    """How many values a body has, at most; those in texts count unless it would be too many."""
     number = sum(map(body.count, (b",", b"{", b"[")))
     texts = (body.count(b'"') - body.count(b'\\"')) // 2
     if number > MOST_VALUES and texts <= 2 * MOST_VALUES:  # at least every second one is a value, too
@@ -284,13 +284,13 @@ def values(body: bytes) -> int:
 
 
 def uid_of(body: bytes) -> str:
-    """The uid of a review that is not read as a whole, by its usual place; empty without one there."""
+    """The uid of a review by its usual place; empty without one there."""
     match = _USUAL_PLACE.search(body, 0, _BEGINNING)
     return match[1].decode() if match else ""
 
 
 def _unreadable(what: str, error: Exception, uid: str) -> BadReviewError:
-    """Why it is not read. An API server takes objects nested 10 000 deep, ten times as deep as is read here."""
+    """Why it is not read. An API server takes objects nested ten times as deep as here."""
     if isinstance(error, RecursionError):
         return BadReviewError(f"{what}: it is nested too deeply", uid=uid, rule="depth")
     return BadReviewError(f"{what}: {bounded(str(error).replace('`$', '`'))}", uid=uid)
@@ -337,7 +337,7 @@ class Answer(msgspec.Struct, kw_only=True):
         return "patched" if self.patch else "allowed"
 
     def add(self, verdicts: Iterable[Verdict]) -> None:
-        """Add what rules say. A rule under `warn` becomes a warning, one under `audit` an audit annotation."""
+        """Add what rules say: refusals, warnings under `warn`, audit annotations under `audit`."""
         silent: list[str] = []
         for verdict in verdicts:
             self.verdicts.append(verdict)

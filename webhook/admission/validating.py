@@ -81,7 +81,7 @@ def validate_pod(context: Context, review: Review, answer: Answer) -> None:
 
 
 def validate_priority(context: Context, review: Review, answer: Answer) -> None:
-    """Judge a new pod as the Priority plugin does, and by no policy: where pods of the system are made without it.
+    """Judge a new pod as the Priority plugin does, where pods are made without it, and by no policy.
 
     A priority that nobody filled in is no fault of the pod, so it is let in.
     """
@@ -90,7 +90,7 @@ def validate_priority(context: Context, review: Review, answer: Answer) -> None:
 
 
 def check_class(context: Context, review: Review, answer: Answer) -> PriorityClass | None:
-    """Refuse a class that does not exist, and a priority that is not that of the class; give the class if it speaks."""
+    """Refuse a class that is not there and numbers that are not its own; give it if it speaks."""
     spec = review.typed(PodView).spec
     name = spec.priority_class_name or ""
     named = context.lookup.priority_class(name) if name else None
@@ -163,7 +163,7 @@ def _shows_static_pod(review: Review) -> bool:
 
 
 def validate_workload(context: Context, review: Review, answer: Answer) -> None:
-    """Judge the pods a workload is about to make, so that its author reads the message and not only a controller.
+    """Judge the pods that a workload will make, so that its author reads the message.
 
     A template that an UPDATE leaves alone is not judged: scaling or deleting what exists always works.
     """
@@ -195,7 +195,7 @@ def validate_workload(context: Context, review: Review, answer: Answer) -> None:
 def judge(
     context: Context, request: PolicyRequest, spec: PodSpecView, named: PriorityClass | None, answer: Answer
 ) -> None:
-    """Add what the policies say of a request with this class, and with its own priority, else that of the class."""
+    """Add what policies say of a request with this class, and its own priority or the class's."""
     request.priority_class, request.priority = named, spec.priority
     if request.priority is None:
         request.priority = named.value if named else 0
@@ -211,7 +211,7 @@ def warn_of_controllers(context: Context, request: PolicyRequest, made: str, ans
 
 
 def _by_controller(request: PolicyRequest) -> PolicyRequest:
-    """The request as a controller makes it: what the pods of a workload will meet, whoever its author is."""
+    """The request as a controller makes it, whoever the workload's author is."""
     raw = request.raw
     if raw:
         raw = {**raw, "userInfo": {"username": CONTROLLER.username, "groups": list(CONTROLLER.groups)}}
@@ -219,13 +219,13 @@ def _by_controller(request: PolicyRequest) -> PolicyRequest:
 
 
 def validate_group(context: Context, review: Review, answer: Answer) -> None:
-    """Judge a PodGroup as it would be stored. An update is judged in the same way: what it names cannot change."""
+    """Judge a PodGroup as it would be stored, also at an update: what it names cannot change."""
     if not review.typed(PodView).metadata.deletion_timestamp:
         _judge_group(context, review.as_created(review.object, GROUPS), answer)
 
 
 def validate_group_templates(context: Context, review: Review, answer: Answer) -> None:
-    """Judge the groups that a Workload describes, so that its author reads the message; they are judged again."""
+    """Judge the groups of a Workload, so that its author reads it; they are judged again."""
     metadata = part(review.object, "metadata")
     if metadata.get("deletionTimestamp"):
         return
@@ -243,7 +243,7 @@ def _judge_group(context: Context, group: Review, answer: Answer) -> PolicyReque
 
 
 def _templates(spec: Any) -> Iterator[Json]:
-    """Every mapping below that names a class or a priority: where a version keeps its templates is its own affair."""
+    """Every mapping below that names a class or a priority, wherever a version keeps templates."""
     if isinstance(spec, dict):
         if "priorityClassName" in spec or "priority" in spec:
             yield spec
@@ -284,7 +284,7 @@ def check_group(context: Context, namespace: str, spec: PodSpecView, priority: i
 
 
 def validate_status(context: Context, review: Review, answer: Answer) -> None:
-    """Judge what an update of `pods/status` does to protected keys; the status is nobody's policy."""
+    """Judge what an update of `pods/status` does to protected keys."""
     if review.operation != "UPDATE" or not review.has_old:
         return
     pod, old = review.typed(PodView), review.typed(PodView, old=True)
@@ -293,7 +293,7 @@ def validate_status(context: Context, review: Review, answer: Answer) -> None:
 
 
 def validate_binding(context: Context, review: Review, answer: Answer) -> None:
-    """Judge a Binding as an update that sets its annotations and labels on the pod; what the pod had is not known.
+    """Judge a Binding as an update of its pod, of which nothing is known.
 
     Its own labels give no rights: whoever binds chooses them. So those of the pod are not known here.
     """
@@ -320,7 +320,7 @@ def _change_request(context: Context, review: Review, pod: PodView, old: PodView
 def _check_changes(
     context: Context, review: Review, new: MetadataView, before: MetadataView | None, answer: Answer
 ) -> None:
-    """Refuse a change of giveway's own annotations or of the mark by anybody but the reconciler."""
+    """Refuse others than the reconciler that change giveway's annotations or the mark."""
     if review.user.username == context.reconciler:
         return
     old, instead = before or MetadataView(), AS_IT_IS[before is not None]
@@ -348,7 +348,7 @@ def _check_mark(answer: Answer, meta: MetadataView, name: str, *, managed: bool)
 
 
 def _loses_the_mark(workload: Json, labels: dict[str, str]) -> bool:
-    """Whether a selector loses the pods of the template with the mark: the workload would make them without end."""
+    """Whether a selector loses pods with the mark: the workload would make them without end."""
     try:
         selects = label_matcher(msgspec.convert(workload["spec"]["selector"], LabelSelector))
     except (KeyError, TypeError, msgspec.ValidationError, SelectorError):

@@ -147,19 +147,19 @@ def ask(context: Context, phase: Phase, body: Json) -> Answer:
 
 
 def refuse(code: int, message: str, uid: str = "") -> Reviewed:
-    """The answer to what was not looked at: too large, of the wrong type, too late, not ready."""
+    """The answer to what was not looked at."""
     return _reviewed(uid, Answer(code=code, message=message))
 
 
 def deny(uid: str, rule: str, message: str, asked: Review | None = None) -> Reviewed:
-    """A refusal by a built-in rule of a review that was not read, of which mostly no more than its uid is known."""
+    """A refusal by a built-in rule of a review that was not read."""
     answer = Answer()
     answer.deny(rule, message)
     return _reviewed(uid, answer, asked)
 
 
 def _dispatch(context: Context, phase: Phase, asked: Review) -> Answer:
-    """Let the handler of this phase and resource answer; of what no rule is about it says nothing."""
+    """Let the handler of this phase and resource answer, if there is one."""
     answer = Answer()
     handler, operation = HANDLERS.get((phase, *asked.kind, asked.subresource)), asked.operation
     if handler is None:
@@ -179,7 +179,7 @@ def _dispatch(context: Context, phase: Phase, asked: Review) -> Answer:
 
 
 def _reviewed(uid: str, answer: Answer, asked: Review | None = None, error: Exception | None = None) -> Reviewed:
-    """The answer with the AdmissionReview to send: JSON, with just the fields that say something."""
+    """The answer with the AdmissionReview to send, without empty fields."""
     code, message, audit = answer.code, answer.message, answer.audit
     if answer.refusals:
         code, message = 403, "; ".join(answer.refusals)

@@ -93,7 +93,7 @@ class ExceptionState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def exceptions(policies: Policies, now: float) -> list[ExceptionState]:
-    """Every exception of a policy set as of `now` (seconds since the epoch), in the order in which they end."""
+    """Every exception as of `now` (seconds since the epoch), as they end."""
     rows = [(policy.name, exception) for policy in policies.priority for exception in policy.exceptions]
     rows.sort(key=lambda row: row[1].until)
     return [
@@ -111,7 +111,7 @@ def exceptions(policies: Policies, now: float) -> list[ExceptionState]:
 
 
 def ended_findings(policies: Policies, now: float) -> list[Finding]:
-    """A warning for each exception that has ended: its rules hold for everybody again, and it can be taken out."""
+    """A warning for each exception that has ended: it can be taken out."""
     findings = []
     for exception in exceptions(policies, now):
         if exception.ended:
@@ -142,7 +142,7 @@ class Removal(msgspec.Struct, frozen=True):
 
 
 def removals(old: Policies, new: Policies) -> list[Removal]:
-    """What `new` lacks of `old`, in the order of `old`; empty if every policy and rule is there and no softer."""
+    """What `new` lacks of `old`, in the order of `old`, or has softer."""
     removed: dict[Removal, None] = {}
     there, names = {rule_id: rule for rule_id, _, rule in new.rules}, {policy.name for policy in new.priority}
     for rule_id, policy, rule in old.rules:

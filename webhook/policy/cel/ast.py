@@ -90,7 +90,7 @@ def parse(serialized: bytes) -> Tree:
 
 
 def _tree(node: _Fields, scalars: set[int]) -> Tree:
-    """The tree of a serialized `cel.expr.Expr`; `scalars` are ids of numbers, bools and instants."""
+    """The tree of a `cel.expr.Expr`; `scalars` are ids of numbers, bools and instants."""
     kind = next((field for field in range(3, 10) if field in node), None)
     if kind is None:
         raise ValueError("an expression without a kind")
@@ -146,7 +146,7 @@ def _message(fields: _Fields, number: int) -> _Fields:
 
 
 def _last(fields: _Fields, number: int, absent: _Value) -> _Value:
-    """The last value of that number, as protobuf reads a field given twice; `absent` without one of its type."""
+    """The last value of that number, as protobuf reads it; `absent` without one of its type."""
     values = fields.get(number, ())
     return values[-1] if values and isinstance(values[-1], type(absent)) else absent
 

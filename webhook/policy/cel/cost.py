@@ -127,11 +127,11 @@ class Cost:
             )
 
     def estimate(self, size: int, elements: int) -> float:
-        """The nanoseconds it takes at most on inputs of `size` bytes with at most `elements` in a list or map."""
+        """At most so many nanoseconds on `size` bytes with `elements` in a list or map."""
         return _Estimate(self._tree, size, elements).total
 
     def bound(self, size: int, elements: int) -> float:
-        """As `estimate`, for the next powers of two, so that it is mostly known already; exact if that is much."""
+        """As `estimate`, for the next powers of two, so that it is known; exact if that is much."""
         rough = self._rounded(
             *(1 << (number - 1).bit_length() if number else 0 for number in (size, elements)),
         )
@@ -168,7 +168,7 @@ class _Estimate:
                 return self._comprehension(tree, scope)
 
     def _call(self, call: FunctionCall, values: list[_Value]) -> _Value:
-        """The value of a function or operator; its result is as long as its arguments together unless known better."""
+        """The value of a function or operator, as long as its arguments unless known better."""
         name, sizes = call.function, [value.size for value in values]
         if name == LIST:
             most = max([float(len(values)), *(value.elements for value in values)])
@@ -235,12 +235,12 @@ class _Estimate:
         return self._value(loop.result, {**scope, loop.accumulator: made})
 
     def _charge(self, size: _Sums, rate: float = 1.0) -> None:
-        """Add what one repetition costs, over all repetitions, of which there are no more than the library's own."""
+        """Add what one repetition costs, over all, at most the library's own number."""
         here = self._here(size)
         self.total += rate * min(here[0], _ITERATIONS * here[-1])
 
     def _here(self, size: _Sums) -> _Sums:
-        """The sums over all loops that are looked at, of a value that the inner ones of them may leave as it is."""
+        """The sums over all loops of a value that the inner ones may leave as it is."""
         last = len(size) - 1
         inner = self._repeated[last]
         return (*(sum_ * inner for sum_ in size), *(size[last] * count for count in self._repeated[last + 1 :]))
@@ -251,7 +251,7 @@ class _Estimate:
         return tuple(map(math.fsum, zip(*rows, strict=True))) if rows else (0.0,)
 
     def _product(self, size: _Sums, other: _Sums) -> _Sums:
-        """At most the one's sum with the other at its most, and of one that inner loops do not change, sum by sum."""
+        """At most the one's sum with the other at its most; sum by sum if inner loops change none."""
         first, second = sorted((size, other), key=len)
         here, there, last = self._here(first), self._here(second), len(first) - 1
         least = [min(row[0] * there[-1], row[1] * here[-1], _MUCH) for row in zip(here, there, strict=True)]

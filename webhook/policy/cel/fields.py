@@ -166,7 +166,7 @@ class _Walk:
         return _Value()
 
     def _call(self, name: str, parts: tuple[Tree, ...], scope: Scope) -> _Value:
-        """What a function gives: a part, if it takes one out of an optional; else nobody knows."""
+        """What a function gives: what it takes out of an optional; else nobody knows."""
         if name in _UNWRAPPING and parts:
             values = [self._value(parts[0], scope), *(self._whole(part, scope) for part in parts[1:])]
         elif name in _COMPARING and _NULL in parts:

@@ -59,14 +59,14 @@ _UNDECLARED = re.compile(r"undeclared reference to '(.+)'")
 
 @cache
 def _types() -> Any:
-    """The library's types. It is loaded with the first expression: it takes 15 MB, and many policies have none."""
+    """The library's types. It is loaded with the first expression, because it takes 15 MB."""
     from cel_expr_python import cel  # noqa: PLC0415 - see above
 
     return cel.Type
 
 
 def environment(variables: Iterable[str], functions: Iterable[Any] = ()) -> Any:
-    """An environment of the library with these variables of any type and, besides its own, these functions."""
+    """An environment with these variables of any type and, besides its own, these functions."""
     from cel_expr_python import cel  # noqa: PLC0415 - see _types
     from cel_expr_python.ext import ext_bindings, ext_optional, ext_strings  # noqa: PLC0415
 
@@ -121,13 +121,13 @@ class Inputs:
         self._elements: dict[str, int] = {}
 
     def activation(self) -> Any:
-        """The activation. It keeps what expressions allocate, so it is built again after those that may take much."""
+        """The activation; built again after dear expressions, because it keeps what they allocate."""
         if self._activation is None:
             self._activation = _env().Activation(self._values())
         return self._activation
 
     def size(self, names: Iterable[str]) -> tuple[int, int]:
-        """The bytes of these variables as JSON, and the most elements of a list or map in them."""
+        """The bytes of these variables as JSON, and at most how long a list or map is."""
         data = self._values()
         for name in names:
             if name not in self._sizes:
@@ -154,7 +154,7 @@ class Inputs:
         return max((self._elements[name] for name in names), default=0)
 
     def spend(self, estimate: float) -> None:
-        """Count an expression's estimate. Raises AllowanceError, and CelRuntimeError if it is too much in all."""
+        """Count an estimate. Raises AllowanceError, and CelRuntimeError if it is too much in all."""
         self._spent += estimate
         if self._spent > MOST_IN_ALL:
             raise CelRuntimeError(
@@ -181,7 +181,7 @@ class Program(msgspec.Struct, frozen=True):
     tree: Tree
 
     def run(self, inputs: Inputs) -> Any:
-        """The value. Raises CelRuntimeError, also for objects so large that it could take too long; AllowanceError."""
+        """The value. Raises CelRuntimeError, also if it could take too long; AllowanceError."""
         read = self.cost.variables
         size, elements = inputs.size(read)
         if size > LARGEST:

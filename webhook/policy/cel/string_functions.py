@@ -25,7 +25,7 @@ _PLAIN = {made: name for name, made in _NAMES.items()}
 
 
 def renamed(text: str) -> str:
-    """The expression with calls of these functions under the names by which they are declared."""
+    """The expression with calls of these functions under their declared names."""
     words = [token[0] for token in TOKEN.finditer(text)]
     solid = [place for place, word in enumerate(words) if not word.isspace() and not word.startswith("//")]
     for before, place, after in zip(solid, solid[1:], solid[2:], strict=False):

@@ -64,7 +64,7 @@ class CompiledPolicy:
         return None
 
     def applicability(self, attributes: RequestAttributes, *, gives: bool = False) -> Applicability:
-        """Whether the policy applies to the request: the first test or condition that does not hold says why not.
+        """Whether the policy applies: the first test or condition that does not hold says why not.
 
         A condition that is false decides before one that cannot be
         evaluated (`matchconditions/matcher.go`).
@@ -96,7 +96,7 @@ class RuleEvaluation:
         self._applicabilities: dict[str, Applicability] = {}
 
     def concerns(self, policy: CompiledPolicy) -> bool:
-        """Whether the policy applies; a condition that cannot be evaluated is a verdict, once."""
+        """Whether the policy applies; a condition that fails is a verdict, once."""
         if policy.name not in self._applicabilities:
             applicability = policy.applicability(self.attributes)
             self._applicabilities[policy.name] = applicability
@@ -105,7 +105,7 @@ class RuleEvaluation:
         return self._applicabilities[policy.name] is None
 
     def explain(self, policies: Iterable[CompiledPolicy]) -> Iterator[Verdict]:
-        """What every rule says, in the order of the files, or why it was not asked; the built-in one last.
+        """What every rule says, or why it was not asked; the built-in one last.
 
         For `--explain`, not for speed.
         """
@@ -176,21 +176,21 @@ class Engine:
                     self._exceptions[f"{policy.name}/{rule}"].append((exception, exclusion(exception.match)))
 
     def creation_record(self, labels: Mapping[str, str] | None, annotations: Mapping[str, str] | None) -> str | None:
-        """The record of what a new pod says (`webhook.policy.model.creation`), if a policy needs it."""
+        """The record of a new pod (`webhook.policy.model.creation`), if a policy needs it."""
         keys = self._labels_recorded
         return None if keys is None else creation_record(labels or {}, annotations or {}, keys)
 
     def default_priority_class(self, request: PolicyRequest) -> tuple[str, str] | None:
-        """The class for a new pod, or one that a template describes, that names none, and the id of the rule.
+        """The class for a new pod or template that names none, and the id of the rule.
 
         The first rule wins.
         """
         return next(self._given(rules.DEFAULT, request), None)
 
     def annotations_to_copy(self, request: PolicyRequest) -> list[tuple[str, str]]:
-        """The annotations a new pod takes over from its PriorityClass if it has none, each with its rule's id.
+        """The annotations a new pod takes over from its PriorityClass, with the rules' ids.
 
-        What the pod itself says is left to the caller, as is whether the class has the annotation.
+        The caller knows whether the pod or the class has the annotation.
         """
         copied: dict[str, str] = {}
         for key, rule in self._given(rules.COPY, request):
@@ -198,7 +198,7 @@ class Engine:
         return list(copied.items())
 
     def _given(self, question: str, request: PolicyRequest) -> Iterator[tuple[str, str]]:
-        """What policies fill in for a new pod; a condition that cannot be evaluated counts as not met.
+        """What policies fill in for a new pod; a condition that fails counts as not met.
 
         What gives is part of what applies, so `match` need not be asked as well.
         """
@@ -213,7 +213,7 @@ class Engine:
                 yield from policy.rows[question]
 
     def judge(self, request: PolicyRequest, trace: list[Verdict] | None = None) -> list[Verdict]:
-        """What every rule that applies says of the request; `trace` takes all rules with why and why not.
+        """What every rule that applies says; `trace` takes all, with why and why not.
 
         Raises AllowanceError if the expressions may take longer than the request allows.
         """
@@ -238,7 +238,7 @@ class Engine:
         return verdicts
 
     def judge_annotations(self, request: PolicyRequest) -> list[Verdict]:
-        """What the rules about protected annotations, and no others, say of an update, of a pod that goes as well."""
+        """What the rules about protected annotations alone say of an update, also of a pod that goes."""
         attributes = observe(request, until_gone=True)
         if isinstance(attributes, str):
             return []
@@ -247,7 +247,7 @@ class Engine:
         return self._after_exceptions(evaluation)
 
     def judge_going(self, request: PolicyRequest) -> list[Verdict]:
-        """What the rules about who may define and annotate classes, and no expression, say of one that is to go."""
+        """What the rules about who may define and annotate classes say of one that is to go."""
         attributes = RequestAttributes(request, CLASSES, request.object, request.old_object)
         evaluation = RuleEvaluation(attributes)
         for policy, rule in self._about_value(attributes):
@@ -279,13 +279,13 @@ class Engine:
                 yield from ((shield, why) for shield in shields)
 
     def _about_value(self, attributes: RequestAttributes) -> list[tuple[CompiledPolicy, CompiledRule]]:
-        """The rules about the use or the definition of the request's value, each with its policy."""
+        """The rules about the use or definition of the value, with their policies."""
         if attributes.value is None:
             return []
         return self._ranges(rules.USE if attributes.kind == PODS else rules.DEFINE, attributes.value)
 
     def _after_exceptions(self, evaluation: RuleEvaluation) -> list[Verdict]:
-        """What the rules say that have something to say, after letting in whom an exception names.
+        """What the rules have to say, after letting in whom an exception names.
 
         A condition that failed has no rule, so no exception is about it.
         """
@@ -305,13 +305,13 @@ def _all(policies: list[CompiledPolicy], question: str) -> Iterator[tuple[Compil
 
 
 def _of_namespace(policies: list[CompiledPolicy], question: str, namespace: str | None) -> list[CompiledPolicy]:
-    """The policies that a question about a namespace concerns, or about a class, which is in none."""
+    """The policies that a question about a namespace, or a class, concerns."""
     rows = [policy for policy in policies if policy.rows[question]]
     return rows if namespace is None else [policy for policy in rows if policy.named(namespace)]
 
 
 def _holding(policies: list[CompiledPolicy], question: str, value: int) -> list[tuple[CompiledPolicy, CompiledRule]]:
-    """The rules about the use or definition of a value, each with its policy, by their ranges."""
+    """The rules about the use or definition of a value, with their policies."""
     rows = sorted(_all(policies, question), key=lambda row: row[1].range)
     return [(policy, rule) for policy, rule in rows if rule.range[0] <= value <= rule.range[1]]
 
@@ -328,7 +328,7 @@ _NODES_WAIT = 5.0
 
 
 def scale_up_delay(preemptors: Preemptors) -> str:
-    """The POD_SCALE_UP_DELAY of new pods, as Go writes a duration; empty if none is written."""
+    """The POD_SCALE_UP_DELAY of new pods as Go writes it; empty if there is none."""
     seconds = preemptors.scale_up_delay
     if seconds is None:
         seconds = _NODES_WAIT if preemptors.delay < _NODES_WAIT else 0.0
@@ -344,7 +344,7 @@ class ManagedClasses:
         self._policies = [(policy, name_matcher(policy.preemptors.priority_classes)) for policy in policies]
 
     def managed(self, priority_class_name: str) -> Managed | None:
-        """The policy that manages pods of this class, and their twin class; Kubernetes' own classes never are."""
+        """The policy of this class's pods, and their twin class; none of Kubernetes' own."""
         if not priority_class_name or priority_class_name.startswith("system-"):
             return None
         for policy, named in self._policies:
@@ -356,7 +356,7 @@ class ManagedClasses:
         return None
 
     def managed_if_generated(self, prefix: str) -> Managed | None:
-        """The policy that may manage a PriorityClass whose name the API server makes of this `generateName`.
+        """The policy that may manage a PriorityClass made with this `generateName`.
 
         A glob that matches any name with this prefix counts; a name without `*`
         does not, because the API server chooses the rest of the name at random.

@@ -41,7 +41,7 @@ class Rights:
         return any(all(part(attributes) is None for part in parts) for parts in self._alternatives)
 
     def missing(self, attributes: RequestAttributes) -> str:
-        """What the request lacks of the alternatives that it meets in part, for a refusal; empty if it meets none."""
+        """What the request lacks of alternatives that it meets in part; empty if it meets none."""
         texts = []
         for parts in self._alternatives:
             reasons = [reason for part in parts if (reason := part(attributes)) is not None]
@@ -51,7 +51,7 @@ class Rights:
 
 
 def parts_of(match: RequestMatch, *, gives: bool = False) -> list[Test]:
-    """Compile a `match`: one test for each part that is named, the cheap ones first, and all must hold.
+    """Compile a `match`: a test for each part named, cheap ones first; all must hold.
 
     `gives` says that something is given or let off, not restricted. Namespaces say
     nothing about a PriorityClass, which lies in none: there those parts always hold.
@@ -81,7 +81,7 @@ def _unless(meant: Callable[[RequestAttributes], bool], reason: str) -> Test:
 
 
 def _asked_by(subjects: tuple[Subject, ...], *, gives: bool, by_namespace: bool) -> Test:
-    """Whether one of the subjects asks; of service accounts, which may act for someone else, that says little."""
+    """Whether one of the subjects asks, as far as that says something of service accounts."""
     user = name_matcher(pattern for row in subjects if (pattern := row.user_pattern) is not None)
     group = name_matcher(row.name for row in subjects if row.kind == "Group")
     reason = f"who asks is not one of {', '.join(f'{row.kind} {row.name}' for row in subjects)}"
@@ -100,7 +100,7 @@ def _asked_by(subjects: tuple[Subject, ...], *, gives: bool, by_namespace: bool)
 
 
 def _labelled(selector: LabelSelector, *, gives: bool) -> Test:
-    """Whether the labels are selected: those before or after an update, or both if something is given.
+    """Whether labels are selected, before or after an update; both if something is given.
 
     Nobody escapes a restriction by taking a label off, or gains a right by putting one on.
     Labels that are not known are taken for those that give no right and lift no restriction.
@@ -120,7 +120,7 @@ def _labelled(selector: LabelSelector, *, gives: bool) -> Test:
 
 
 def exclusion(exclude: RequestMatch | None) -> list[Test]:
-    """Compile an `exclude`: a test that gives the reason if the request is excluded; none if nothing is.
+    """Compile an `exclude`: a test that gives the reason, or none if nothing is excluded.
 
     Everything named must hold for a request to be excluded; no
     PriorityClass lies in an excluded namespace.
@@ -138,7 +138,7 @@ def exclusion(exclude: RequestMatch | None) -> list[Test]:
 
 
 def _defining(definer: Definers) -> list[Test]:
-    """Compile who may define: by the class's name, by who asks, or by both if both are named."""
+    """Compile who may define: by the class's name, by who asks, or both."""
     tests: list[Test] = []
     if definer.names is not None:
         named, reason = name_matcher(definer.names), f"the name is not one of {', '.join(definer.names)}"

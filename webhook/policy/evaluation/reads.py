@@ -74,7 +74,7 @@ def reads_on_update(policies: Policies) -> Reads:
 
 
 def protected_annotations(policies: Policies) -> frozenset[str]:
-    """The pod annotations that not everyone may change: giveway's own, and those that are shielded."""
+    """The pod annotations that not everyone may change: giveway's own and shielded ones."""
     keys = {*OWN_ANNOTATIONS, *shielded(policies.preemption)}
     for _, _, rule in policies.rules:
         keys.update(rule.declaration.keys if PODS in rule.declaration.about else ())
@@ -82,7 +82,7 @@ def protected_annotations(policies: Policies) -> frozenset[str]:
 
 
 def _parts_read(expression: str) -> frozenset[str]:
-    """The parts that an expression reads. One that names none of the pod can turn on anything, such as who asks."""
+    """The parts that an expression reads; all that people change if it names none."""
     parts: frozenset[str] = frozenset()
     for variable, *below in fields_read(compile_bool(expression).tree, (PODS,)):
         first, second, *_ = [*below, "", ""]

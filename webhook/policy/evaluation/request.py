@@ -187,7 +187,7 @@ class RequestAttributes:
 
     @property
     def gains_owner(self) -> bool:
-        """Whether a PriorityClass gets an owner: if that does not exist, the garbage collector deletes the class."""
+        """Whether a PriorityClass gets an owner, without whom the garbage collector deletes it."""
         return self.kind == CLASSES and self.old is not None and not _owners(self.new) <= _owners(self.old)
 
     @property
@@ -202,7 +202,7 @@ class RequestAttributes:
         return said[0] != said[1]
 
     def _variables(self) -> dict[str, Any]:
-        """The variables of expressions, by the names of `webhook.policy.cel.program.VARIABLES`."""
+        """The VARIABLES of expressions."""
         request, class_, namespace = self.request, self.request.priority_class, self.request.namespace_object
         new = _for_cel(self.new)
         if self.template:
@@ -245,7 +245,7 @@ class RequestAttributes:
 
 
 def part(of: Mapping[str, Any] | None, key: str) -> dict[str, Any]:
-    """A mapping in JSON data; empty if it is absent or none, which is the API server's to refuse."""
+    """A mapping in JSON data; empty if it is absent or something else."""
     value = of.get(key) if of else None
     return value if isinstance(value, dict) else {}
 
@@ -266,7 +266,7 @@ def strings(of: Mapping[str, Any] | None, key: str) -> Mapping[str, str]:
 
 
 def _for_cel(of: dict[str, Any]) -> dict[str, Any]:
-    """The object with labels and annotations never absent, so that `'a' in object.metadata.labels` always works.
+    """The object with labels and annotations, so that `'a' in object.metadata.labels` works.
 
     `managedFields` are left out: they are often most of an object, and nobody's policy.
     """

@@ -77,7 +77,7 @@ class Verdict(msgspec.Struct, frozen=True):
 
     @property
     def warns(self) -> bool:
-        """Whether the author is warned: of a violation under `warn`, an error under `warn` or `audit`, an exception."""
+        """Whether the author is warned: by `warn`, of an error not under `enforce`, of an exception."""
         if self.outcome == "excepted":
             return self.enforcement is not Enforcement.AUDIT
         if self.outcome == "deny":
@@ -109,7 +109,7 @@ class CompiledRule:
 
 
 def on_error(enforcement: Enforcement, attributes: RequestAttributes) -> Enforcement:
-    """What an expression that fails leads to: a template lacks what defaulting gives its pods, so it is not refused.
+    """What a failing expression leads to: a template lacks what defaulting gives, so it passes.
 
     The pods themselves are judged again when they are created. A PodGroup is not.
     """
@@ -145,7 +145,7 @@ def _classes(policy: PriorityPolicy, rule: PriorityRule, body: PriorityClasses, 
 
 
 def _reserved(policy: PriorityPolicy, rule: PriorityRule, body: Reserve, _: Twins) -> Rows:
-    """Who may use a reserved range, and define classes in it: to be run on what has a value that lies in it."""
+    """Who may use a reserved range, and define classes in it; asked of values in it."""
     users, may_use = rights_text(body.use), Rights(body.use)
     defining, may_define = definers_text(body.define), Rights(body.define)
     lies = f"lies in the range {body.from_} to {body.to}, which rule {policy.name}/{rule.name} reserves"
@@ -302,7 +302,7 @@ def classes_text(body: PriorityClasses) -> str:
 
 
 def excepted_text(rule_id: str, exception: PolicyException, violation: str) -> str:
-    """What the author of an excepted request is told, the end first, since long warnings are cut."""
+    """What an excepted author is told, the end first, since long warnings are cut."""
     until = rfc3339(exception.until)
     account = f"{exception.owner}: {exception.reason}"
     text = without_name(rule_id, violation)
@@ -310,7 +310,7 @@ def excepted_text(rule_id: str, exception: PolicyException, violation: str) -> s
 
 
 def without_name(rule_id: str, text: str) -> str:
-    """A text that says `this rule` instead of the rule's name, for a line that has named it."""
+    """A text with `this rule` for the rule's name, for a line that has named it."""
     return re.sub(rf"\brule {re.escape(rule_id)}(?![\w/-])", "this rule", text.removesuffix(f" (rule {rule_id})"))
 
 

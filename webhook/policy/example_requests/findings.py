@@ -119,7 +119,7 @@ class _Asked:
         return _Answer(example, said | {verdict.id: verdict for verdict in self._engine.judge(request)})
 
     def of_policy(self, policy: PriorityPolicy) -> Told:
-        """What is surprising about its rules; if nothing is, which part of it makes no difference."""
+        """What surprises in its rules; if nothing, which part makes no difference."""
         surprised, answers = False, [self.ask(*example) for example in _OF_KUBERNETES]
         own, listed = answers[:], [*chain.from_iterable(self.lists.values())]
         for rule in policy.rules:

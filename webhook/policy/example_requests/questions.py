@@ -60,7 +60,7 @@ class RuleQuestion(NamedTuple):
 
 
 def near(parts: Parts, request: Sequence[Settings]) -> Iterator[list[Settings]]:
-    """Requests, part by part, that differ from one in nothing, one part, two parts and so on."""
+    """Requests that differ from one in no part, one part, two parts and so on."""
     others = [[row for row in part if row is not own] for part, own in zip(parts, request, strict=True)]
     for count in range(len(parts) + 1):
         for places in combinations(range(len(parts)), count):
@@ -72,7 +72,7 @@ def near(parts: Parts, request: Sequence[Settings]) -> Iterator[list[Settings]]:
 
 
 def samples(patterns: Iterable[str], *, dots: bool = True) -> list[str]:
-    """Names for each glob that can match any; `dots`: a PriorityClass, whose name may have them, and no namespace."""
+    """Names that each glob matches; `dots`: of PriorityClasses, not of namespaces."""
     names: dict[str, None] = {}
     for pattern in patterns:
         fitting = []
@@ -85,7 +85,7 @@ def samples(patterns: Iterable[str], *, dots: bool = True) -> list[str]:
 
 
 def questions(policy: PriorityPolicy, rule: PriorityRule, listed: Iterable[str]) -> Iterator[RuleQuestion]:
-    """What a rule decides about pods and PriorityClasses; `listed` are the classes that rules list."""
+    """What a rule decides; `listed` are the classes that rules list."""
     declared = rule.declaration
     if declared.range is not None:
         yield _question(policy, declared, "use", PODS)
@@ -134,7 +134,7 @@ def _each(path: Path, values: Iterable[Any]) -> list[Settings]:
 
 
 def label_settings(selector: LabelSelector | None, variable: str) -> Parts:
-    """The labels that a selector reads: all as it wants them, and each alone with its values and with another one."""
+    """The labels a selector reads: all as it wants them, and each alone with several values."""
     if selector is None:
         return []
     rows = [(key, "In", [value]) for key, value in (selector.match_labels or {}).items()]
@@ -150,7 +150,7 @@ def label_settings(selector: LabelSelector | None, variable: str) -> Parts:
 
 
 def _read(expressions: Iterable[str], kind: str) -> dict[Path, list[Any]]:
-    """The fields that expressions read, each with values by its type and what it is compared with."""
+    """The fields that expressions read, with values by type and comparisons."""
     tries: dict[Path, list[Any]] = {}
     for expression in expressions:
         tree = compile_bool(expression).tree

@@ -42,7 +42,7 @@ def check_together(policies: Policies, readers: Readers, known_classes: Collecti
 
 
 def _known(readers: Readers, known: Collection[str]) -> None:
-    """Warn of classes that nobody has, often misspelt ones. A glob may mean classes that come later."""
+    """Warn of classes that nobody has. A glob may mean classes that come later."""
     is_known = name_matcher(known)
     for reader in readers.values():
         for name, node in reader.classes:
@@ -66,7 +66,7 @@ def _names(policies: Policies) -> _Clashes:
 
 
 def _costs(policies: Policies) -> _Clashes:
-    """The rule with which the expressions of a policy could take too long on an ordinary object."""
+    """The rule with which a policy could take too long on an ordinary object."""
     for policy in policies.priority:
         spent, conditions = 0.0, [condition.expression for condition in policy.conditions]
         for rule in policy.rules:
@@ -138,7 +138,7 @@ def _managed(policies: Policies) -> _Clashes:
 
 
 def _annotations(readers: Readers) -> None:
-    """Warn of keys that nothing reads; a key that a PreemptionPolicy names is known, unless it looks misspelt."""
+    """Warn of keys that nothing reads; a PreemptionPolicy's are known, unless misspelt."""
     named = [(reader, *row) for reader in readers.values() for row in reader.annotations]
     known = {*KNOWN_ANNOTATIONS, *(key for _, key, _, recognises in named if recognises)}
     for reader, key, node, recognises in named:

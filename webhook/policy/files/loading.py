@@ -58,7 +58,7 @@ class PolicySource(NamedTuple):
 
 
 def texts_in(directory: Path) -> PolicyTexts:
-    """The `*.yaml` and `*.yml` files directly in a directory, in the order of their names, or one file, by their paths.
+    """The `*.yaml` and `*.yml` files of a directory in the order of names, or one file.
 
     Files are regular ones, also through links as in a ConfigMap
     mount, whose own `..data` entries are hidden by their dot.
@@ -83,7 +83,7 @@ def texts_in(directory: Path) -> PolicyTexts:
 
 
 def texts_of(name: str, data: Mapping[str, Any], binary: Iterable[str] = ()) -> PolicyTexts:
-    """The policy files in the data of a ConfigMap that messages call by this name, in the order of their keys.
+    """The policy files of a ConfigMap of this name, in the order of their keys.
 
     Whatever else is in the data is no policy file, also what no API server has checked yet.
     `binary` are the keys of `binaryData`, in which kubectl puts a file that is not UTF-8.
@@ -133,7 +133,7 @@ class Loaded(msgspec.Struct, frozen=True):
 
 
 def load_or_raise(directory: Path) -> Policies:
-    """A directory's policies. Raises PolicyError with everything found when there is any error."""
+    """A directory's policies. Raises PolicyError with everything found on any error."""
     loaded = load_texts(*texts_in(directory))
     if loaded.errors:
         raise PolicyError(loaded.findings)
@@ -149,7 +149,7 @@ def load_texts(
     uses: Uses = (),
     seconds: float = math.inf,
 ) -> Loaded:
-    """Read policy files given as pairs of name and text, as a source gives them with what it found (`PolicyTexts`).
+    """Read policy files as a source gives them, with what it found (`PolicyTexts`).
 
     With `known_classes`, names or globs, PriorityClasses that are not among them are found, too. `uses` is as in
     `use_once`. Nothing is raised for what is in the files, or keeps them from being read: that is in the findings.
@@ -228,7 +228,7 @@ def _document(root: YamlNode, reader: Reader) -> Any:
 
 
 def use_once(policies: Policies, readers: dict[str, Reader], now: float, uses: Uses = ()) -> Policies:
-    """The policies, if all that they say can be used at `now` (seconds since the epoch) and at the ends they name.
+    """The policies, if all of them can be used at `now`, in seconds since the epoch.
 
     `uses` is what is made of them elsewhere; each is called with the policies and `now`.
     Of others there are none: each part that raises is noted as an error at its place.
@@ -249,7 +249,7 @@ def use_once(policies: Policies, readers: dict[str, Reader], now: float, uses: U
 
 
 def _parts(policies: Policies) -> Iterator[tuple[Policies, SourcePosition]]:
-    """The exceptions, rules and PreemptionPolicies, each as a set by itself, and where it stands."""
+    """Exceptions, rules and PreemptionPolicies, each as a set with its place."""
     for policy in policies.priority:
         for exception in policy.exceptions:
             yield Policies(priority=(replace(policy, rules=(), exceptions=(exception,)),)), exception.source

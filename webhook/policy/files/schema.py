@@ -58,7 +58,7 @@ DOCUMENTS = {
 
 
 def described(shape: Shape, definitions: Definitions) -> dict[str, Any]:
-    """The JSON schema (draft 7) of what a shape reads; those of mappings go to the `definitions` that it refers to."""
+    """The JSON schema (draft 7) of a shape; those of mappings go to the `definitions`."""
     match shape:
         case Scalar():
             return dict(shape.json_schema)
@@ -94,7 +94,7 @@ def _name(shape: ObjectShape) -> str:
 
 
 def _default(field: Property) -> Any:
-    """What holds if the field is absent, as it is written; None if nothing in particular does."""
+    """What holds if the field is absent, as written; None if nothing does."""
     if field.default in (None, msgspec.NODEFAULT, (), "") or isinstance(field.default, msgspec.Struct):
         return None
     return field.shape.shown(field.default) if isinstance(field.shape, Scalar) else list(field.default)

@@ -65,7 +65,7 @@ _decoder = msgspec.json.Decoder(_Creation)
 
 
 def labels_recorded(policies: Iterable[PreemptionPolicy]) -> tuple[str, ...] | None:
-    """The labels of new pods that are recorded beside those of groups, sorted; None if no policy needs a record."""
+    """The labels recorded beside those of groups, sorted; None if no policy needs a record."""
     known = list(policies)
     if not any(policy.labels_read or policy.reads_groups for policy in known):
         return None
@@ -109,7 +109,7 @@ def renamed(record: str, label: Callable[[str], str], annotation: Callable[[str]
 
 
 def not_recorded(annotations: Mapping[str, str], keys: Collection[str]) -> frozenset[str]:
-    """Which of these labels are read as they are now, because the record among the annotations does not tell of them.
+    """Which of these labels are read as they are now, since the record does not tell them.
 
     Without a record that is all of them.
     """

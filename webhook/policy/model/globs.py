@@ -29,7 +29,7 @@ def literal_prefix(pattern: str) -> str:
 
 
 def intersect(glob: str, other: str) -> bool:
-    """Whether any name matches both. Of two globs the ends decide: what they have between them may stand in turn."""
+    """Whether any name matches both. Of two globs the ends decide."""
     if WILDCARD not in glob or WILDCARD not in other:
         return name_matcher((glob,))(other) or name_matcher((other,))(glob)
     head, other_head = literal_prefix(glob), literal_prefix(other)

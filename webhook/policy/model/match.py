@@ -119,7 +119,7 @@ class Subject(msgspec.Struct, frozen=True):
 
     @property
     def user_pattern(self) -> str | None:
-        """The user names that a User or ServiceAccount means, a name or glob; None for a Group."""
+        """The user names that it means, a name or glob; None for a Group."""
         if self.kind == "ServiceAccount":
             return f"{SERVICE_ACCOUNT}{self.namespace}:{self.name}"
         return self.name if self.kind == "User" else None
@@ -132,7 +132,7 @@ class Subject(msgspec.Struct, frozen=True):
 
     @property
     def covers_controllers(self) -> bool:
-        """Whether it means a controller that makes everybody's pods: by name, glob or group."""
+        """Whether it means a controller of everybody's pods: by name, glob or group."""
         pattern = self.user_pattern
         if pattern is None:
             return any(map(name_matcher((self.name,)), CONTROLLER_GROUPS))
@@ -165,7 +165,7 @@ class RequestMatch(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def in_namespaces(self) -> bool:
-        """Whether it means objects in namespaces, or in all of them; a PriorityClass is in none."""
+        """Whether it means objects in namespaces, which no PriorityClass is."""
         return self.namespaces is not None or self.namespace_selector is not None
 
     @property
@@ -201,7 +201,7 @@ _EVERYBODYS = (
 
 
 def check_rights(rights: tuple[RequestMatch, ...], node: YamlNode, reader: Reader) -> None:
-    """Refuse the alternatives of a right to new pods, which stand at `node`, that controllers would open to everybody.
+    """Refuse alternatives at `node` of a right to new pods that controllers open to everybody.
 
     See docs/policies.md, "Who asks".
     """

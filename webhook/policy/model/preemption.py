@@ -180,7 +180,7 @@ class PreemptionPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def class_globs(self) -> list[str]:
-        """The globs by which the policy means classes that need not exist yet; of its pairs not one for every class."""
+        """The globs of classes that need not exist yet; in pairs not the one for every class."""
         names = dict.fromkeys(self.preemptors.priority_classes)
         for side in self._sides:
             names |= {name: None for name in side.priority_classes or () if name != WILDCARD}

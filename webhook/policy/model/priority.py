@@ -70,7 +70,7 @@ class PriorityPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
     @staticmethod
     def check(values: Values, nodes: Nodes, reader: Reader) -> None:
-        """Names are there once, an exception is from rules that refuse, and `match` does not hit everybody's pods.
+        """Names are there once, exceptions are from rules that refuse, and `match` is for somebody.
 
         Rules and conditions share the names by which `policy/name` is found in
         messages. The rules are made here, where their enforcement is known.
@@ -100,7 +100,7 @@ class PriorityPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def asks_who(self) -> bool:
-        """Whether who asks makes a difference to what the policy says of a pod: by `subjects` or by an expression."""
+        """Whether it makes a difference to pods who asks: by `subjects` or an expression."""
         matches = [self.match, *(exception.match for exception in self.exceptions)]
         matches += [self.exclude] if self.exclude else []
         if any(match.subjects is not None for match in matches):

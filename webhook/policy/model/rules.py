@@ -35,7 +35,7 @@ _Resources = Annotated[tuple[Annotated[str, _RESOURCE], ...], FILLED]
 
 
 def reads_user(expression: str) -> bool:
-    """Whether a CEL expression may read who asks: `request.userInfo`, however it is written."""
+    """Whether a CEL expression may read who asks."""
     return "userInfo" in expression
 
 
@@ -237,7 +237,7 @@ class PriorityRule(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def declaration(self) -> Declaration:
-        """What the rule's body says of itself; of one that was not readable all that one may say."""
+        """What the rule's body says of itself; all that one may if it was not readable."""
         if self.default_priority_class is not None:
             return _FILLS_IN
         if self.copy_annotations is not None:

@@ -85,7 +85,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
         return self.ends(now) is not None
 
     def ends(self, now: float) -> float | None:
-        """When the window that is open now ends; None if none is. For one that lasts very long, some time within it."""
+        """When the open window ends, or some time within a very long one; None if none is open."""
         return _end(self, int(now // _MINUTE))
 
     def begins(self, now: float) -> float | None:
@@ -93,7 +93,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
         return next((begins for begins, _ in _windows(self, now)), None)
 
     def when(self, instant: float, now: float) -> str:
-        """An instant by the clocks of the time zone: `06:00 Europe/Berlin`, with the day if it is not within a day."""
+        """An instant by the zone's clocks: `06:00 Europe/Berlin`; with the day if it is far."""
         local = _local(instant, ZoneInfo(self.time_zone))
         return f"{local:%H:%M}" + ("" if instant - now < _DAY else f" on {local:%a %Y-%m-%d}") + f" {self.time_zone}"
 
@@ -104,7 +104,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def ever_together(first: Schedule, second: Schedule, moments: Iterable[int]) -> bool:
-    """Whether both ever hold at the same time; True if that takes too long, or more than these `moments`, to tell."""
+    """Whether both ever hold together; True if it takes more than these `moments` to tell."""
     now = _BEGIN
     for _ in islice(moments, 2 * _STEPS):
         closed = [schedule for schedule in (first, second) if not schedule.holds(now)]
@@ -117,7 +117,7 @@ def ever_together(first: Schedule, second: Schedule, moments: Iterable[int]) -> 
 
 
 def _local(instant: float, zone: ZoneInfo) -> datetime:
-    """An instant by the clocks of a zone. On the first and the last day that there are, a clock may show no date."""
+    """An instant by the clocks of a zone, but on the first and last day that there are."""
     return datetime.fromtimestamp(min(max(instant, FIRST_SECOND + _DAY), LAST_SECOND - _DAY), zone)
 
 

@@ -121,7 +121,7 @@ Namespaces = Annotated[tuple[NamespaceGlob, ...], FILLED]
 
 
 def expression(compile_: Callable[[str], Program], about: Collection[str] = ()) -> Scalar:
-    """A CEL expression that `compile_` accepts, and what it is about, if that is not said beside it (`warn_of`)."""
+    """A CEL expression that `compile_` accepts; `about` unless it is said beside it (`warn_of`)."""
     plain = string("a CEL expression", longest=100_000)
 
     def convert(scalar: YamlScalar, reader: Reader) -> Any:
@@ -142,7 +142,7 @@ def expression(compile_: Callable[[str], Program], about: Collection[str] = ()) 
 
 
 def warn_of(program: Program, node: YamlNode, reader: Reader, about: Collection[str]) -> None:
-    """Point out what an expression that stands at `node` reads and no object of these kinds has."""
+    """Point out what an expression at `node` reads and no such object has."""
     for unknown in unknown_fields(program.text, program.tree, about):
         near = reader.nearest(unknown.name, unknown.known)
         before = program.text[: unknown.offset]
@@ -151,7 +151,7 @@ def warn_of(program: Program, node: YamlNode, reader: Reader, about: Collection[
 
 
 def _place(node: YamlNode, problem: CelProblem, reader: Reader) -> SourcePosition:
-    """Where a place in the expression stands in the file; its beginning, where YAML folded or escaped the text."""
+    """Where a place in the expression stands; its beginning, where YAML folded the text."""
     assert isinstance(node, YamlScalar)
     source = reader.source(node)
     if node.style == "|":

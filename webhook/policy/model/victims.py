@@ -93,7 +93,7 @@ class Signal(msgspec.Struct, frozen=True, kw_only=True):
             reader.error(node, "the signal says nothing: give it protects, permits or duration")
 
     def says(self, values: tuple[str, ...], annotations: Mapping[str, str]) -> str | None:
-        """What the annotation says, if it is one of these values; else, or without it, None."""
+        """What the annotation says, if it is one of these values; else None."""
         value = annotations.get(self.annotation)
         return value if value is not None and (value in values or ANY in values) else None
 

@@ -114,7 +114,7 @@ class Reader:
         self._findings[Finding(severity, source, message, self.excerpt(source), related)] = None
 
     def nearest(self, word: str, options: Iterable[str]) -> str:
-        """`; did you mean "x"?` if an option is near, else the options when they are few, else nothing.
+        """`; did you mean "x"?` if an option is near; else the options if they are few.
 
         The work is bounded: of many options those are looked at that stand next to
         the word in the alphabet, and none for a finding that is not shown any more.

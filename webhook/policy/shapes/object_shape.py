@@ -155,7 +155,7 @@ class ObjectShape:
 def mapping(
     title: str, doc: str = "", *, build: Build | None = None, alternatives: bool = False
 ) -> Callable[[type[Model]], type[Model]]:
-    """A struct of the model as a mapping of the policy files. `doc` is the first line of its docstring if absent.
+    """A struct as a mapping of policy files; `doc` is else its docstring's first line.
 
     With `alternatives`, exactly one of the fields that may be None must be there.
     """

@@ -60,7 +60,7 @@ def string(
     check: Callable[[str, YamlScalar, Reader], object] | None = None,
     **described: Any,
 ) -> Scalar:
-    """A text, as which numbers and the like must be quoted, so that every reader takes them for it.
+    """A text; numbers and the like must be quoted, so that every reader agrees.
 
     `check` looks at one that is right otherwise. `described` is more for the schema.
     """
@@ -90,7 +90,7 @@ def string(
 
 
 def one_of(what: str, options: Mapping[str, str], build: Callable[[str], Any] = str) -> Scalar:
-    """One of these values, each with its meaning; `build` makes it a member of an enumeration."""
+    """One of these values, with their meanings; `build` makes it an enumeration's member."""
 
     def convert(scalar: YamlScalar, reader: Reader) -> Any:
         if scalar.text not in options:
@@ -103,7 +103,7 @@ def one_of(what: str, options: Mapping[str, str], build: Callable[[str], Any] = 
 
 
 def integer(what: str, least: int, most: int, why: str = "") -> Scalar:
-    """A whole number in the one spelling that all readers share; `why` is what is wrong with others."""
+    """A whole number as all readers spell it; `why` is what is wrong with others."""
 
     def convert(scalar: YamlScalar, _: Reader) -> int:
         text, whole = scalar.text[:40], WHOLE.fullmatch(scalar.text[:40])
@@ -119,7 +119,7 @@ def integer(what: str, least: int, most: int, why: str = "") -> Scalar:
 
 
 def duration_that(fits: Callable[[float], bool], otherwise: str) -> Scalar:
-    """A length of time in seconds that `fits`; `otherwise` says what is wrong with the {text}, or with its {amount}."""
+    """A length of time in seconds that `fits`; `otherwise` is what is wrong with {text} or {amount}."""
 
     def convert(scalar: YamlScalar, _: Reader) -> float:
         amount = None if scalar.plain and scalar.yaml11 else seconds(scalar.text)

@@ -37,7 +37,7 @@ class SourcePosition(msgspec.Struct, frozen=True):
     field: str = ""
 
     def __str__(self) -> str:
-        """`file:line:column`, as compilers write it; the file alone if it is meant as a whole."""
+        """`file:line:column`, or the file alone if it is meant as a whole."""
         return f"{self.file}:{self.line}:{self.column}" if self.line else self.file
 
 
@@ -74,7 +74,7 @@ class YamlScalar(YamlNode):
 
     @property
     def yaml11(self) -> str:
-        """What a YAML 1.1 reader such as kubectl takes it for, if that is something else than here; else nothing."""
+        """What a YAML 1.1 reader such as kubectl takes it for, if that differs."""
         if not self.plain or len(self.text) > _LONGEST:
             return ""
         if self.text in TRUE11:
@@ -106,7 +106,7 @@ def kind(node: YamlNode) -> str:
 
 
 def seconds(text: str) -> float | None:
-    """Seconds of `0s`, `30s`, `1h`, `1h30m`, `500ms` or of whole seconds; None for anything else or above ten years."""
+    """Seconds of `30s`, `1h30m`, `500ms` or whole seconds; None for others or above ten years."""
     if len(text) > _LONGEST:
         return None
     if text.isascii() and text.isdigit():
