@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from webhook.preemption.filters.counters import Counter, PortUsage
+from webhook.preemption.filters.counters import Counter
 from webhook.preemption.filters.filtering import Failures, PreFilterState, prefilter, run_filters
 from webhook.preemption.ranking import Ranking, Score
 from webhook.preemption.snapshot.columns import Floats, Mask, Rows
@@ -148,9 +148,9 @@ class Decision:
         state, nodes = self._state, self._fresh.pods.node[rows].astype(np.intp)
         relief = np.zeros(len(rows))
         for meter in state.meters:
-            if isinstance(meter, PortUsage):
-                relief += (meter.bits(rows) != 0).any(axis=0)
-            elif isinstance(meter, Counter) and meter.again is None:
+            if not isinstance(meter, Counter):
+                relief += meter.pairs_at[rows].any(axis=1) if meter.stage == "ports" else 0
+            elif meter.again is None:
                 lacks = np.maximum(meter.beside - meter.limit, 0)[nodes].astype(np.float64)
                 given = np.minimum(meter.share(rows, nodes), lacks)
                 relief += np.divide(given, lacks, out=np.zeros(len(rows)), where=lacks > 0)

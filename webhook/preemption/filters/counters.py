@@ -4,16 +4,16 @@ Whether the preemptor fits depends on the pods of a node only through numbers th
 bytes, the number of pods, pods that match a term in the node's topology domain, and so on. So every counter is a
 row of `base` (its value on every node now), a row of `limit` (the most at which the preemptor still fits) and
 `share(pods)` (what each pod adds on its node). Taking pods away and putting them back is then arithmetic on whole
-rows. Taken host ports are no counter but a set of bits per node (as in kube-scheduler, where removing one of two pods
-with the same port frees it). Required affinity must have at least one match: it counts what is missing to that.
+rows. Required affinity must have at least one match: it counts what is missing to that. Volumes and taken host ports
+count once however many pods use them, so their users are counted.
 
-Counters, ports, the limits of volumes, and devices are *meters*. The `rooms` of each are what is left on some nodes
+Counters, things in use, and devices are *meters*. The `rooms` of each are what is left on some nodes
 once pods are gone. These are given by row in layers of steps, with a column a node, 0 for none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol
@@ -23,13 +23,13 @@ from numpy.typing import NDArray
 
 from webhook.preemption.snapshot.amounts import Amounts
 from webhook.preemption.snapshot.columns import Ints, Mask, Rows
-from webhook.preemption.snapshot.pod_info import HostPort, PodInfo, conflicts
+from webhook.preemption.snapshot.pod_info import PodInfo, conflicts
 from webhook.preemption.snapshot.snapshot import Snapshot
 
 UNBOUNDED = 2**62
 """A limit that nothing reaches."""
-_WORD = 63
-"""Bits of an int64 that can stand for a port."""
+Thing = tuple[int, Hashable]
+"""The number of a kind, and what tells apart the things of that kind."""
 
 
 class MeterRoom(Protocol):
@@ -67,6 +67,11 @@ class PlacedPods:
         """The rows of the nodes they are on."""
         pods, placed = self._snapshot.pods, self.rows[: len(self.rows) - len(self._coming)]
         return np.append(pods.node[placed], pods.nominated[self._coming]).astype(np.intp)
+
+    def and_nominated(self) -> tuple[Rows, Rows]:
+        """The rows and nodes of these pods, and after them of all that are nominated to a node."""
+        pods, nominees = self._snapshot.pods, self._snapshot.pods.nominees()
+        return np.append(self.rows, nominees), np.append(self.nodes, pods.nominated[nominees]).astype(np.intp)
 
 
 Reach = tuple[str, NDArray[Any]]
@@ -139,48 +144,117 @@ class _Slack:
 
 
 @dataclass(eq=False)
-class PortUsage:
-    """Taken host ports that conflict with the preemptor's, as bits of one or more words; the words are the first axis.
+class ThingsInUse:
+    """Things that count once on a node however many pods use them: taken host ports, attached volumes.
 
-    `base` has those of every node, `reserved` those that nominated pods will take, `bits` gives those of pods by row.
+    They are of kinds: `limit` has a row a kind and a column a node, `own` how many of each the preemptor uses. A *pair*
+    is a thing on a node; pair 0 stands for none. `users` is the number of pods on the node that use the thing, `beside`
+    the same with the nominated pods. `pairs_at` has the pairs of each pod by row, as wide as the most of a pod. What
+    `forgets` counts as free once one of its users is gone.
     """
 
-    stage = "ports"
-    base: Ints
-    bits: Callable[[Rows], Ints]
-    reserved: Ints = field(init=False)
+    stage: str
+    limit: Ints
+    own: Ints
+    node: Rows
+    kind: Rows
+    is_own: Mask
+    users: Ints
+    pairs_at: Rows
+    forgets: bool = False
+    beside: Ints = field(init=False)
 
     def __post_init__(self) -> None:
-        self.reserved = np.zeros_like(self.base)
+        self.beside = self.users
 
-    def nominate(self, rows: Rows, nodes: Rows) -> None:
-        """Count these pods as nominated to these nodes."""
-        for word, bits in zip(self.reserved, self.bits(rows), strict=True):
-            np.bitwise_or.at(word, nodes, bits)
+    def nominate(self, rows: Rows, _nodes: Rows) -> None:
+        """Count these pods as nominated to their nodes."""
+        self.beside = self.users + np.bincount(self.pairs_at[rows].ravel(), minlength=len(self.users))
+
+    def fits(self, users: Ints) -> Mask:
+        """The nodes that take the preemptor's things beside those with users."""
+        used, shape = users > 0, self.limit.shape
+        used[0] = False
+        cells = self.kind * shape[1] + self.node
+        there = np.bincount(cells[used], minlength=self.limit.size).reshape(shape)
+        present = np.bincount(cells[used & self.is_own], minlength=self.limit.size).reshape(shape)
+        more = self.own[:, None] - present
+        fits: Mask = ((more == 0) | (there + more <= self.limit)).all(axis=0)
+        return fits
 
     def fails(self, *, nominated: bool) -> Mask:
-        """The nodes on which a port is taken."""
-        taken = self.base | self.reserved if nominated else self.base
-        failing: Mask = np.bitwise_or.reduce(taken) != 0
-        return failing
+        """The nodes on which a thing is one too many."""
+        return ~self.fits(self.beside if nominated else self.users)
 
-    def rooms(self, nodes: Rows, gone: Rows) -> list[_Ports]:
-        """The ports that stay taken."""
-        return [_Ports(self, nodes, np.bitwise_or.reduce(self.bits(gone), axis=1))]
+    def rooms(self, nodes: Rows, gone: Rows) -> list[_Unused]:
+        """What stays in use, beside the nominated pods and without them: they may go elsewhere."""
+        pairs = np.concatenate(np.moveaxis(self.pairs_at[gone], -1, 0))
+        coming = self.beside - self.users
+        return [_Unused(self, nodes, pairs, some) for some in ((coming, 0 * coming) if coming.any() else (coming,))]
+
+    def removed(self, users: Ints, pairs: Rows) -> Ints:
+        """The users without those in these pairs."""
+        fewer = np.bincount(pairs.ravel(), minlength=len(users))
+        return np.where(fewer > 0, 0, users) if self.forgets else users - fewer
 
 
-class _Ports:
-    def __init__(self, ports: PortUsage, nodes: Rows, bits: Ints) -> None:
-        self._bits = bits
-        self._taken = ports.base[:, nodes] & ~np.bitwise_or.reduce(bits, axis=1)
-        self._reserved = ports.reserved[:, nodes]
+class _Unused:
+    """What is in use on some nodes beside nominated pods, of which as many are `coming` for each pair.
+
+    The `pairs` of the pods that are gone have a layer a thing, a row a step and a column a node.
+    """
+
+    def __init__(self, things: ThingsInUse, nodes: Rows, pairs: Rows, coming: Ints) -> None:
+        self._things, self._nodes, self._pairs, self._coming = things, nodes, pairs, coming
+        self._users = things.removed(things.users, pairs)
 
     def fits_beside(self, step: int, back: Mask, fits: Mask) -> None:
-        self._more = self._bits[:, step] * back
-        fits &= ~(self._taken | self._reserved | self._more).any(axis=0)
+        self._more = self._pairs[:, step] * back
+        self._with_more = self._users + np.bincount(self._more.ravel(), minlength=len(self._users))
+        fits &= self._things.fits(self._with_more + self._coming)[self._nodes]
 
     def put_back(self, stays: Mask) -> None:
-        self._taken = np.where(stays, self._taken | self._more, self._taken & ~self._more)
+        self._users = self._things.removed(self._with_more, self._more * ~stays)
+
+
+def things_in_use(
+    stage: str,
+    placed: PlacedPods,
+    ids: NDArray[np.int32],
+    things: Mapping[int, Sequence[Thing]],
+    own: Collection[Thing],
+    *,
+    limit: Ints,
+) -> ThingsInUse:
+    """What placed and nominated pods use where there is a limit; of each pod the `things` of its id in `ids`.
+
+    `own` are those of the preemptor.
+    """
+    numbers: dict[Thing, int] = {}
+    width = max([1, *map(len, things.values())])
+    table = np.full((ids.max() + 1, width), -1)
+    for id_, some in things.items():
+        table[id_, : len(some)] = [numbers.setdefault(thing, len(numbers)) for thing in some]
+    rows, nodes = placed.and_nominated()
+    bounded = np.asarray((limit < UNBOUNDED).any(axis=0))
+    users = np.flatnonzero((table[:, 0] >= 0)[ids[rows]] & bounded[nodes])
+    used = table[ids[rows[users]]]
+    codes = np.where(used < 0, -1, nodes[users][:, None] * len(numbers) + used)
+    known, pairs = np.unique(np.append(-1, codes), return_inverse=True)
+    pairs = pairs.ravel()[1:].reshape(len(users), width)
+    pairs_at = np.zeros((len(ids), width), np.intp)
+    pairs_at[rows[users]] = pairs
+    node, thing = known // max(1, len(numbers)), known % max(1, len(numbers))
+    return ThingsInUse(
+        stage=stage,
+        limit=limit,
+        own=np.bincount([kind for kind, _ in own], minlength=len(limit)),
+        node=node,
+        kind=np.array([*(kind for kind, _ in numbers), 0])[thing],
+        is_own=np.array([*(known in own for known in numbers), False])[thing],
+        users=np.bincount(pairs[users < len(placed.rows)].ravel(), minlength=len(known)),
+        pairs_at=pairs_at,
+    )
 
 
 def resource_counters(
@@ -241,26 +315,16 @@ def growth_counters(snapshot: Snapshot, incoming: PodInfo, without: Rows) -> lis
     return counters
 
 
-def port_bits(snapshot: Snapshot, incoming: PodInfo, live: PlacedPods) -> PortUsage:
-    """The taken ports that conflict with the preemptor's."""
-    pods = snapshot.pods
-    of_set = {
-        identity: conflicting
-        for identity, taken in pods.ports.used()
-        if (conflicting := [port for port in taken if any(conflicts(own, port) for own in incoming.ports)])
+def port_use(snapshot: Snapshot, incoming: PodInfo, live: PlacedPods) -> ThingsInUse:
+    """The taken ports that conflict with the preemptor's: none of them may be on its node.
+
+    To kube-scheduler taking away one of two pods with the same port frees it.
+    """
+    taken = {
+        id_: [(0, port) for port in ports if any(conflicts(own, port) for own in incoming.ports)]
+        for id_, ports in snapshot.pods.ports.used()
     }
-    bit_of: dict[HostPort, int] = {}
-    for port in (port for conflicting in of_set.values() for port in conflicting):
-        bit_of.setdefault(port, len(bit_of))
-    masks = np.zeros((1 + len(bit_of) // _WORD, len(pods.ports.values)), np.int64)
-    for identity, conflicting in of_set.items():
-        for port in conflicting:
-            word, bit = divmod(bit_of[port], _WORD)
-            masks[word, identity] |= 1 << bit
-    in_conflict: Mask = np.bitwise_or.reduce(masks) != 0
-    users = np.flatnonzero(in_conflict[pods.port_set[live.rows]])
-    sets, nodes = pods.port_set[live.rows[users]], live.nodes[users]
-    base = np.zeros((len(masks), snapshot.nodes.rows), np.int64)
-    for row, mask in zip(base, masks, strict=True):
-        np.bitwise_or.at(row, nodes, mask[sets])
-    return PortUsage(base, lambda rows: masks[:, pods.port_set[rows]])
+    at_most = np.ones((1, snapshot.nodes.rows), np.int64)
+    use = things_in_use("ports", live, snapshot.pods.port_set, taken, [(0, None)], limit=at_most)
+    use.forgets = True
+    return use

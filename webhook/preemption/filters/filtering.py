@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from webhook.preemption.devices.requests import ClaimRefusal, DemandError, NotModelledError
 from webhook.preemption.filters import counters, topology, volumes
-from webhook.preemption.filters.counters import UNBOUNDED, Counter, PlacedPods, PortUsage
+from webhook.preemption.filters.counters import UNBOUNDED, Counter, PlacedPods, ThingsInUse
 from webhook.preemption.filters.devices import REASONS, DeviceFilter, device_filter
 from webhook.preemption.filters.placement import WRONG_NAME, declaring_mask, elsewhere, placement_masks
-from webhook.preemption.filters.volume_limits import EXCEEDED, AttachLimits
+from webhook.preemption.filters.volume_limits import EXCEEDED
 from webhook.preemption.snapshot.columns import Mask, Rows
 from webhook.preemption.snapshot.pod_info import PodInfo, claims_of
 from webhook.preemption.snapshot.snapshot import Snapshot
@@ -28,7 +28,7 @@ NO_PODS = np.zeros(0, np.intp)
 """Rows of no pods."""
 
 
-Usage = Counter | PortUsage | AttachLimits
+Usage = Counter | ThingsInUse
 
 
 class FilterCheck(NamedTuple):
@@ -123,7 +123,7 @@ def prefilter(snapshot: Snapshot, incoming: PodInfo, without: Rows = NO_PODS) ->
             if (served := devices.delegated.get(counter.name)) is not None:
                 counter.limit = np.where(served, UNBOUNDED, counter.limit)  # it counts where it is listed
     meters: list[Usage] = [*resources, *storage.counters, *spread, *affinity]
-    meters += [counters.port_bits(snapshot, incoming, live)] if incoming.ports else []
+    meters += [counters.port_use(snapshot, incoming, live)] if incoming.ports else []
     meters += [storage.limits] if storage.limits else []
     state = PreFilterState(snapshot, incoming, meters, devices, error)
     checks = _checks(state, storage.masks, refusal)

@@ -19,9 +19,9 @@ from webhook.kube.objects.placement import NodeSelector, NodeSelectorTerm
 from webhook.kube.objects.pod import Pod, Volume
 from webhook.kube.objects.storage import PersistentVolumeClaim
 from webhook.kube.selectors import SelectorError, label_matcher
-from webhook.preemption.filters.counters import Counter, PlacedPods
+from webhook.preemption.filters.counters import Counter, PlacedPods, ThingsInUse
 from webhook.preemption.filters.placement import affinity_mask
-from webhook.preemption.filters.volume_limits import AttachLimits, attach_limits
+from webhook.preemption.filters.volume_limits import attach_limits
 from webhook.preemption.snapshot.columns import Mask
 from webhook.preemption.snapshot.nodes import Nodes
 from webhook.preemption.snapshot.pod_info import PodInfo, claim_name
@@ -51,7 +51,7 @@ class Storage(NamedTuple):
     refusal: str
     masks: list[tuple[str, Mask]]
     counters: list[Counter]
-    limits: AttachLimits | None = None
+    limits: ThingsInUse | None = None
 
 
 NO_STORAGE = Storage("", [], [])
