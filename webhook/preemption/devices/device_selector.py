@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from functools import cache, cached_property, partial
-from hashlib import blake2b
-from typing import Any, NamedTuple, TypeVar
+from functools import cache, partial
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -32,7 +31,8 @@ from webhook.policy.cel.program import (
 )
 from webhook.preemption.snapshot.device_index import DeviceShape
 
-T = TypeVar("T")
+Facts = dict[str, Any]
+"""A device as an expression sees it."""
 AttributeValue = tuple[str, object]
 """The type of an attribute's value, and the value."""
 _MARK = "\ue000" * 22  # 66 bytes: an attribute has at most 64
@@ -182,22 +182,12 @@ FUNCTIONS = (
 
 LONGEST_SELECTOR = 10 * 1024
 """Characters, as in Kubernetes."""
-_MOST_REMEMBERED = 8192
-_DIGEST = 16
-
-_TEXT = r"(?:\"[^\"\\]*\"|'[^'\\]*')"
-_OWN_DOMAIN = r"device\s*\.\s*driver\b"
-_MAP = rf"\bdevice\s*\.\s*(attributes|capacity)\s*\[\s*({_TEXT}|{_OWN_DOMAIN})\s*\]"
 _TOKEN = re.compile(
     r"[rR]?(?:\"{3}.*?\"{3}|'{3}.*?'{3})|[rR](?:\"[^\"]*\"|'[^']*')|\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'"
     r"|(?P<domain>\bdevice\s*\.\s*(?:attributes|capacity)\s*\[(?!\s*\?))|[\[\]]",
     re.DOTALL,
 )
 """Texts, so that nothing is found in them, and brackets."""
-_READ = re.compile(rf"{_MAP}\s*(?:\.\s*([A-Za-z_]\w*)\b(?!\s*\()|\[\s*({_TEXT})\s*\])")
-_DOMAIN = re.compile(rf"({_TEXT})\s+in\s+device\s*\.\s*(attributes|capacity)\b(?!\s*[\[.])")
-_OWN = re.compile(r"\bdevice\s*\.\s*(driver|allowMultipleAllocations)\b")
-_DEVICE = re.compile(r"\bdevice\b")
 
 
 def value_of(attribute: DeviceAttribute) -> AttributeValue:
@@ -211,40 +201,32 @@ def value_of(attribute: DeviceAttribute) -> AttributeValue:
     return ("version", attribute.version) if attribute.version is not None else ("", None)
 
 
-class ShapeFacts:
-    """What expressions see of a device. Raises CelRuntimeError for an attribute of a type that is not known."""
+def facts_of(shape: DeviceShape) -> Facts:
+    """What expressions see of a device; names without a domain are the driver's.
 
-    def __init__(self, shape: DeviceShape) -> None:
-        self.driver, self._device = shape
-        self.allow_multiple_allocations = self._device.allow_multiple_allocations
-        for name, attribute in (self._device.attributes or {}).items():
-            if not value_of(attribute)[0]:
-                raise CelRuntimeError(f"attribute {name}: unsupported attribute value")
-
-    @cached_property
-    def attributes(self) -> dict[str, dict[str, Any]]:
-        """The attributes' values by domain and name. Raises CelRuntimeError for what is no semantic version."""
-        return self._by_domain("attribute", self._device.attributes or {}, _attribute_value)
-
-    @cached_property
-    def capacity(self) -> dict[str, dict[str, Any]]:
-        """The capacities as quantities. Raises CelRuntimeError for what is none."""
-        return self._by_domain("capacity", self._device.capacity or {}, lambda some: quantity_value(str(some.value)))
-
-    def _by_domain(self, kind: str, values: Mapping[str, T], read: Callable[[T], Any]) -> dict[str, dict[str, Any]]:
-        """The values by their domains and own names; one without a domain is the driver's."""
-        by_domain: dict[str, dict[str, Any]] = {}
-        for name, value in values.items():
+    Raises CelRuntimeError for an attribute of a type that is not known, and for what is no version or quantity.
+    """
+    driver, device = shape
+    attributes, capacity = dict[str, Any](), dict[str, Any]()
+    parts: tuple[tuple[str, Facts, Mapping[str, Any] | None, Callable[[Any], Any]], ...] = (
+        ("attribute", attributes, device.attributes, _attribute_value),
+        ("capacity", capacity, device.capacity, lambda some: quantity_value(str(some.value))),
+    )
+    for kind, by_domain, values, read in parts:
+        for name, value in (values or {}).items():
             domain, slash, own = name.partition("/")
             try:
-                by_domain.setdefault(domain if slash else self.driver, {})[own if slash else name] = read(value)
+                by_domain.setdefault(domain if slash else driver, {})[own if slash else name] = read(value)
             except OpaqueError as error:
                 raise CelRuntimeError(f"{kind} {name}: {error}") from error
-        return by_domain
+    several = device.allow_multiple_allocations
+    return {"driver": driver, "allowMultipleAllocations": several, "attributes": attributes, "capacity": capacity}
 
 
 def _attribute_value(attribute: DeviceAttribute) -> object:
     kind, value = value_of(attribute)
+    if not kind:
+        raise OpaqueError("unsupported attribute value")
     try:
         return version_value(str(value)) if kind == "version" else value
     except OpaqueError as error:
@@ -252,53 +234,22 @@ def _attribute_value(attribute: DeviceAttribute) -> object:
 
 
 class SelectorProgram:
-    """A compiled selector. What it says of a device is remembered by what it reads of it."""
+    """A compiled selector."""
 
     def __init__(self, text: str, program: Program) -> None:
         self.text = text
         self._program = program
-        self._reads = _reads(text)
-        self._known: dict[tuple[Any, ...], bool | str] = {}
 
-    def matches(self, device: ShapeFacts) -> bool:
+    def matches(self, device: Facts) -> bool:
         """Whether the device is meant. Raises CelRuntimeError, also for a value that is no bool."""
-        key = self._projection(device)
-        answer = self._known.get(key)
-        if answer is None:
-            if len(self._known) >= _MOST_REMEMBERED:
-                self._known.clear()
-            answer = self._known[key] = self._evaluate(device)
-        if isinstance(answer, str):
-            raise CelRuntimeError(answer)
-        return answer
-
-    def _projection(self, device: ShapeFacts) -> tuple[Any, ...]:
-        if self._reads is None:
-            read = (device.driver, device.allow_multiple_allocations, device.attributes, device.capacity)
-            return (blake2b(msgspec.json.encode(read), digest_size=_DIGEST).digest(),)
-        parts: list[Any] = [device.driver, device.allow_multiple_allocations]
-        for kind, domain, name in self._reads:
-            values = (device.attributes if kind == "attributes" else device.capacity).get(domain or device.driver)
-            value = None if values is None else values.get(name) if name else True
-            parts.append((type(value), value))  # true is not 1
-        return tuple(parts)
-
-    def _evaluate(self, device: ShapeFacts) -> bool | str:
-        """The answer, or why there is none."""
-        data: dict[str, Any] = {
-            "driver": device.driver,
-            "allowMultipleAllocations": device.allow_multiple_allocations,
-            "attributes": {domain: dict(values) for domain, values in device.attributes.items()},
-            "capacity": {domain: dict(values) for domain, values in device.capacity.items()},
-        }
-        elements = max(map(len, (data["attributes"], data["capacity"], *device.attributes.values())), default=0)
-        if self._program.cost.bound(len(msgspec.json.encode(data)), elements) > BUDGET:
-            return f"it could take more than {BUDGET / 1e6:.0f} ms"
-        try:
-            given = evaluated(self._program.expression, _env().Activation({"device": data}))
-        except CelRuntimeError as error:
-            return str(error)
-        return given if isinstance(given, bool) else "it gave no bool"
+        maps = (device["attributes"], device["capacity"], *device["attributes"].values())
+        elements = max(map(len, maps), default=0)
+        if self._program.cost.bound(len(msgspec.json.encode(device)), elements) > BUDGET:
+            raise CelRuntimeError(f"it could take more than {BUDGET / 1e6:.0f} ms")
+        given = evaluated(self._program.expression, _env().Activation({"device": device}))
+        if not isinstance(given, bool):
+            raise CelRuntimeError("it gave no bool")
+        return given
 
 
 @bounded_cache(256, LONGEST_SELECTOR)
@@ -321,24 +272,6 @@ def _with_empty_domains(text: str) -> str:
         else:
             made.append(closing.pop() if token[0] == "]" and closing else token[0])
     return "".join([*made, text[begin:]])
-
-
-def _reads(text: str) -> tuple[tuple[str, str, str], ...] | None:
-    """What the expression reads beside the driver: kind, domain and name, which is empty for the domain itself.
-
-    The domain is empty if it is the driver. None if what is read cannot be told.
-    """
-    reads = {
-        (kind, "" if re.fullmatch(_OWN_DOMAIN, key) else _unquoted(key), name or _unquoted(quoted))
-        for kind, key, name, quoted in _READ.findall(text)
-    }
-    reads |= {(kind, _unquoted(domain), "") for domain, kind in _DOMAIN.findall(text)}
-    rest = _OWN.sub("", _DOMAIN.sub("", _READ.sub("", text)))
-    return None if _DEVICE.search(rest) else tuple(sorted(reads))
-
-
-def _unquoted(text: str) -> str:
-    return text[1:-1]
 
 
 @cache

@@ -20,7 +20,7 @@ from webhook.kube.objects.meta import key_of
 from webhook.kube.quantity import QuantityError, nanos
 from webhook.kube.selectors import keep_off
 from webhook.policy.cel.program import CelError, CelRuntimeError
-from webhook.preemption.devices.device_selector import SelectorProgram, ShapeFacts, device_selector
+from webhook.preemption.devices.device_selector import SelectorProgram, device_selector, facts_of
 from webhook.preemption.snapshot.columns import Mask
 from webhook.preemption.snapshot.device_index import DeviceShape
 from webhook.preemption.snapshot.snapshot import Snapshot
@@ -68,7 +68,7 @@ class Request(NamedTuple):
         """The error that the selectors end in on such a device."""
         for place, program in self.selectors:
             try:
-                if not program.matches(ShapeFacts(shape)):
+                if not program.matches(facts_of(shape)):
                     break
             except CelRuntimeError as error:
                 return DemandError(f"{place}: CEL runtime error: {error}")
@@ -161,7 +161,7 @@ def _selectors(
 
 def _judge(selectors: tuple[tuple[str, SelectorProgram], ...], shape: DeviceShape) -> int:
     try:
-        facts = ShapeFacts(shape) if selectors else None
+        facts = facts_of(shape) if selectors else None
         return MATCHES if facts is None or all(program.matches(facts) for _, program in selectors) else 0
     except CelRuntimeError:
         return ERROR
