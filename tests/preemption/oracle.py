@@ -5,13 +5,18 @@ step by step, with the places where it remembers instead of counting: taken host
 change by one per pod, and inter-pod affinity is skipped where it had nothing to say before any pod was nominated.
 """
 
+from __future__ import annotations
+
 import copy
 from collections.abc import Callable
 from decimal import Decimal
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple, Protocol
 
 from tests.preemption import oracle_volumes
+from tests.preemption.oracle_budgets import beyond, refused
 from tests.preemption.oracle_pods import (
+    end,
     holds,
     importance,
     key,
@@ -37,9 +42,25 @@ class Failure(Exception):  # noqa: N818  # a filter's answer, not an error of th
         self.text, self.resolvable = text, resolvable
 
 
-def decide(cluster: Json, may_go: MayGo | None = None) -> Json:
-    """The decision under plain Kubernetes rules; `may_go` narrows the victims further."""
-    return _Cluster(cluster, may_go or (lambda _pod: True)).decide()
+class Costs(Protocol):
+    """What a policy counts of a pod and of several, key by key: the more the dearer."""
+
+    def of_pod(self, pod: Json) -> list[Any]: ...
+
+    def of_pods(self, pods: list[Json]) -> list[Any]: ...
+
+
+class Policy(NamedTuple):
+    """A PreemptionPolicy in the oracle's words: whether budgets are strict, and victims are evicted."""
+
+    strict: bool = True
+    evicts: bool = True
+    costs: Costs | None = None
+
+
+def decide(cluster: Json, may_go: MayGo | None = None, policy: Policy | None = None) -> Json:
+    """The decision under plain Kubernetes rules if no policy is given; `may_go` narrows the victims further."""
+    return _Cluster(cluster, may_go or (lambda _pod: True), policy).decide()
 
 
 class State:
@@ -49,6 +70,11 @@ class State:
         self.node, self.pods = node, list(pods)
         self.ports = {port for pod in pods for port in ports(pod)}
         self.moved: list[tuple[Json, int]] = []
+
+    def copy(self) -> State:
+        made = copy.copy(self)
+        made.pods, made.ports, made.moved = list(self.pods), set(self.ports), list(self.moved)
+        return made
 
     def remove(self, pod: Json) -> None:
         self.pods = [other for other in self.pods if other is not pod]
@@ -62,8 +88,9 @@ class State:
 
 
 class _Cluster:
-    def __init__(self, cluster: Json, may_go: MayGo) -> None:
-        self.cluster, self.pod, self.may_go = cluster, cluster["preemptor"], may_go
+    def __init__(self, cluster: Json, may_go: MayGo, policy: Policy | None) -> None:
+        self.cluster, self.pod, self.may_go, self.policy = cluster, cluster["preemptor"], may_go, policy
+        self.budgets = cluster.get("podDisruptionBudgets", [])
         self.nodes = {node["metadata"]["name"]: node for node in cluster["nodes"]}
         self.labels = {n["metadata"]["name"]: n["metadata"]["labels"] for n in cluster.get("namespaces", ())}
         pods = [pod for pod in cluster["pods"] if pod["status"]["phase"] not in ("Succeeded", "Failed")]
@@ -100,7 +127,7 @@ class _Cluster:
     def why_not_eligible(self, failures: dict[str, Failure | None]) -> str:
         if not any(failures.values()):
             return ""
-        if self.pod["spec"].get("preemptionPolicy") == "Never":
+        if not self.policy and self.pod["spec"].get("preemptionPolicy") == "Never":
             return "not eligible due to preemptionPolicy=Never."
         nominated = self.pod["status"].get("nominatedNodeName")
         failure = failures.get(nominated)
@@ -115,8 +142,7 @@ class _Cluster:
 
     def failure(self, state: State) -> Failure | None:
         """The filters, first with the pods nominated to the node and then without them."""
-        crowded = copy.copy(state)
-        crowded.pods, crowded.ports, crowded.moved = list(state.pods), set(state.ports), list(state.moved)
+        crowded = state.copy()
         for pod in self.waiting:
             here = pod["status"].get("nominatedNodeName") == state.node["metadata"]["name"]
             schedulers = {of["spec"].get("schedulerName", "default-scheduler") for of in (pod, self.pod)}
@@ -239,7 +265,10 @@ class _Cluster:
                 domain = node["metadata"]["labels"][topology]
                 counts[domain] = counts.get(domain, 0) + (len(here) if any(selector.values()) else 0)
             if self.included(state.node, constraint, constraints):
-                counts[labels[topology]] += sum(step for pod, step in state.moved if self.counts(pod, selector))
+                moved = [(pod, step) for pod, step in state.moved if self.counts(pod, selector)]
+                if self.policy:  # a pod that leaves was not counted, and is not taken away twice
+                    moved = [row for row in moved if "deletionTimestamp" not in row[0]["metadata"]]
+                counts[labels[topology]] += sum(step for _, step in moved)
             fewest = min(counts.values(), default=0) if len(counts) >= constraint.get("minDomains", 1) else 0
             if counts.get(labels[topology], 0) + selects(selector, own) - fewest > constraint["maxSkew"]:
                 raise Failure("node(s) didn't match pod topology spread constraints", resolvable=True)
@@ -304,42 +333,42 @@ class _Cluster:
 
     def candidate(self, name: str) -> tuple[str, list[Json], int] | None:
         state = State(self.nodes[name], self.on[name])
+        strict, evicts = (self.policy.strict, self.policy.evicts) if self.policy else (False, False)
         potential = [pod for pod in state.pods if priority(pod) < priority(self.pod) and self.may_go(pod)]
+        if self.policy:
+            potential = [pod for pod in potential if not refused(self.budgets, pod, strict=strict, evicts=evicts)]
         for pod in potential:
             state.remove(pod)
         if not potential or self.failure(state) is not None:
             return None
-        potential.sort(key=importance)
-        violating = self.violating(potential)
+        potential.sort(key=self.order)
+        reading = partial(beyond, self.budgets, api=strict or evicts, evicts=evicts)
+        for first in (potential[::-1], potential) if strict else (potential,):  # whom the budget belongs to
+            violating = reading(first)
+            victims = self.needed(state.copy(), potential, violating)
+            broken = sum(pod["metadata"]["uid"] in violating for pod in victims)
+            if victims and not strict:
+                return name, victims, broken
+            if victims and not reading(victims):
+                return name, victims, 0
+        return None
+
+    def needed(self, state: State, potential: list[Json], violating: list[str]) -> list[Json]:
+        """Whom the node has no room for when all come back, those beyond a budget first."""
         victims = []
-        for pod in violating + [pod for pod in potential if pod not in violating]:
+        for pod in sorted(potential, key=lambda pod: pod["metadata"]["uid"] not in violating):
             state.add(pod)
             if self.failure(state) is not None:
                 state.remove(pod)
                 victims.append(pod)
-        broken = sum(pod in violating for pod in victims)
-        victims.sort(key=lambda pod: importance(pod)[:2])
-        return (name, victims, broken) if victims else None
+        return sorted(victims, key=lambda pod: importance(pod)[:2])
 
-    def violating(self, potential: list[Json]) -> list[Json]:
-        budgets = self.cluster.get("podDisruptionBudgets", ())
-        left = [budget["status"]["disruptionsAllowed"] for budget in budgets]
-        beyond = []
-        for pod in potential:
-            meta, violated = pod["metadata"], False
-            for place, budget in enumerate(budgets):
-                selector = budget["spec"].get("selector") or {}
-                if budget["metadata"]["namespace"] != meta["namespace"] or not any(selector.values()):
-                    continue
-                if not meta["labels"] or not selects(selector, meta["labels"]):
-                    continue
-                if meta["name"] in budget["status"].get("disruptedPods", {}):
-                    continue
-                left[place] -= 1
-                violated = violated or left[place] < 0
-            if violated:
-                beyond.append(pod)
-        return beyond
+    def order(self, pod: Json) -> tuple[Any, ...]:
+        """The more important and the dearer come first."""
+        rank, *others = importance(pod)
+        costs = self.policy and self.policy.costs
+        dear = [-amount for amount in costs.of_pod(pod)] if costs else []
+        return (rank, *dear, *others)
 
     def best(self, candidates: list[tuple[str, list[Json], int]]) -> list[str]:
         """All nodes that are equally good, sorted."""
@@ -349,7 +378,11 @@ class _Cluster:
             priorities = [priority(pod) for pod in victims]
             top = [pod["status"].get("startTime", "9999") for pod in victims if priority(pod) == max(priorities)]
             later_first = tuple(-ord(letter) for letter in min(top))
-            return (violations, max(priorities), sum(p + 2**31 for p in priorities), len(victims), later_first)
+            costs = self.policy and self.policy.costs
+            cost = costs.of_pods(victims) if costs else []
+            last = max(map(end, victims)) if self.policy else 0
+            sums = (sum(p + 2**31 for p in priorities), len(victims))
+            return (violations, max(priorities), *sums, cost, later_first, last)
 
         lowest = min(map(score, candidates), default=None)
         return sorted(candidate[0] for candidate in candidates if score(candidate) == lowest)

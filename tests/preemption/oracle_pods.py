@@ -92,6 +92,16 @@ def priority(pod: Json) -> int:
     return pod["spec"].get("priority", 0)
 
 
+def grace(pod: Json) -> int:
+    seconds: int = pod["spec"].get("terminationGracePeriodSeconds", 30)
+    return seconds
+
+
+def end(pod: Json) -> int:
+    """In how many seconds the pod is gone if it is asked now; whoever was asked before should be gone."""
+    return 0 if "deletionTimestamp" in pod["metadata"] else grace(pod)
+
+
 def key(pod: Json) -> str:
     return f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
 

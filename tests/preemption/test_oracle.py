@@ -7,9 +7,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.preemption import oracle
-from tests.preemption.building import answer
+from tests.preemption.building import answer, rules
 from tests.preemption.clusters import FEATURES, plain
 from tests.preemption.dense import dense
+from webhook.policy.model.preemption import BudgetMode, EvictionMode
+from webhook.preemption.victims.rules import kubernetes_rules
 
 pytestmark = pytest.mark.slow
 
@@ -24,13 +26,32 @@ def test_decision_equals_the_oracles(features):
         assert answer(cluster) == oracle.decide(cluster)
 
 
+BY = {
+    "kubernetes": (kubernetes_rules(), None),
+    "strict": (rules(), oracle.Policy()),
+    "strict, by deletion": (rules(eviction=EvictionMode.DELETE), oracle.Policy(evicts=False)),
+    "best effort": (rules(budgets=BudgetMode.BEST_EFFORT), oracle.Policy(strict=False)),
+}
+"""Rules, and the same in the oracle's words: what differs is how budgets are read, and what decides last."""
+MIXTURES = {"seed": st.integers(0, 10**9), "features": st.sets(st.sampled_from(FEATURES), min_size=2, max_size=6)}
+
+
 @settings(max_examples=250)
-@example(seed=2088, features={"affinity", "antiaffinity", "bigmix", "mixed"})  # a nominee of another scheduler
-@given(seed=st.integers(0, 10**9), features=st.sets(st.sampled_from(FEATURES), min_size=2, max_size=6))
-def test_decision_equals_the_oracles_for_any_mixture(seed, features):
-    """Any mixture of features agrees too."""
-    cluster = plain(seed, *sorted(features))
-    assert answer(cluster) == oracle.decide(cluster)
+@example(seed=2088, features={"affinity", "antiaffinity", "bigmix", "mixed"}, by="kubernetes")  # of another scheduler
+@given(**MIXTURES, by=st.sampled_from([*BY]))
+def test_decision_equals_the_oracles_for_any_mixture(seed, features, by):
+    """Any mixture of features agrees too, under plain Kubernetes rules and under policies."""
+    cluster, (ours, theirs) = plain(seed, *sorted(features)), BY[by]
+    assert answer(cluster, ours) == oracle.decide(cluster, policy=theirs)
+
+
+@pytest.mark.parametrize("by", [name for name in BY if name != "kubernetes"])
+def test_budgets_are_those_of_the_oracle(by):
+    """Whatever budgets have left, nobody goes beyond a strict one, and nobody whom the Eviction API refuses."""
+    ours, theirs = BY[by]
+    for seed in range(60):
+        cluster = plain(seed, "pdb", *(["oddities"] if seed % 2 else []))
+        assert answer(cluster, ours) == oracle.decide(cluster, policy=theirs)
 
 
 def test_clusters_for_the_oracle_have_candidates():

@@ -19,7 +19,6 @@ from tests.preemption.building import (
     as_pod,
     bound,
     cluster,
-    decided,
     gang_decided,
     node,
     pod,
@@ -30,8 +29,7 @@ from tests.preemption.building import (
     volumes_of,
 )
 from tests.preemption.clusters import FEATURES, plain
-from tests.preemption.oracle_pods import key, selects
-from webhook.policy.model.preemption import GroupDisruption, Protection
+from webhook.policy.model.preemption import GroupDisruption
 from webhook.policy.model.victims import EvictionCost
 from webhook.preemption.decision import decide, fits, fits_on, victims_needed
 from webhook.preemption.snapshot.kinds import (
@@ -56,7 +54,6 @@ GROUPS = POD_GROUPS[POD_GROUP]
 WHOLE = rules(groups=GroupDisruption.GROUP)
 COSTLY = rules(groups=GroupDisruption.GROUP, cost=EvictionCost(deletion_cost=True))
 POLICIES = [kubernetes_rules(), rules(), WHOLE, COSTLY]
-STRICT = rules(protection=Protection(default=NOW - 1_767_226_600))
 
 
 @given(seed=SEEDS, features=st.sets(st.sampled_from(FEATURES)), share=st.floats(0, 1))
@@ -70,55 +67,6 @@ def test_where_it_fits_once_pods_are_gone(seed, features, share):
     assert decide(snapshot, preemptor, kubernetes_rules(), NOW).fits_without(gone) == everywhere
     for name in [*snapshot.node_names(), "gone"]:
         assert fits_on(snapshot, preemptor, name, without=gone) is (name in everywhere)
-
-
-def refusals(pods, budgets):
-    """Why the API server refuses pods that are evicted one by one, by the rules of its eviction."""
-    found = []
-    left = [budget["status"]["disruptionsAllowed"] for budget in budgets]
-    for victim in pods:
-        meta = victim["metadata"]
-        mine = [
-            (place, budget)
-            for place, budget in enumerate(budgets)
-            if budget["metadata"]["namespace"] == meta["namespace"]
-            and selects(budget["spec"]["selector"], meta["labels"])
-            and meta["name"] not in budget["status"].get("disruptedPods", {})
-        ]
-        if "deletionTimestamp" in meta or victim["status"]["phase"] == "Pending" or not mine:
-            continue
-        if len(mine) > 1:
-            found.append((meta["name"], "more than one budget"))
-            continue
-        ((place, budget),) = mine
-        if {"type": "Ready", "status": "True"} not in victim["status"].get("conditions", ()):
-            status = budget["status"]
-            if budget["spec"].get("unhealthyPodEvictionPolicy") == "AlwaysAllow":
-                continue
-            if status["currentHealthy"] >= status["desiredHealthy"] > 0:
-                continue
-        if budget["metadata"].get("generation", 0) > budget["status"].get("observedGeneration", 0):
-            found.append((meta["name"], "not counted"))
-        left[place] -= 1
-        if left[place] < 0:
-            found.append((meta["name"], "used up"))
-    return found
-
-
-@given(seed=SEEDS, features=st.sets(st.sampled_from(FEATURES)))
-def test_a_strict_plan_can_be_carried_out(seed, features):
-    """No plan of a strict policy holds a pod of equal priority or a protected one.
-
-    Nor does one ask for an eviction that a budget refuses, however the API server reads budgets.
-    """
-    cluster = plain(seed, *sorted(features | {"pdb"}))
-    pods, highest = {key(pod): pod for pod in cluster["pods"]}, cluster["preemptor"]["spec"].get("priority", 0)
-    decision = decided(cluster, STRICT)
-    for candidate in decision.candidates:
-        victims = [victim.key for victim in candidate.victims]
-        assert {one.pod for one in decision.excluded(candidate.node)}.isdisjoint(victims)
-        assert all(victim.priority < highest for victim in candidate.victims)
-        assert refusals([pods[name] for name in victims], cluster["podDisruptionBudgets"]) == []
 
 
 @given(seed=SEEDS, features=st.sets(st.sampled_from(FEATURES)))

@@ -5,14 +5,14 @@ Nobody goes in vain, no unit in part, and mostly the cheapest.
 
 import random
 from collections import Counter
-from datetime import datetime
-from functools import partial
 from typing import NamedTuple
 
 import pytest
+from msgspec import structs
 
 from tests.preemption.building import NOW, Json, as_pod, gang_decided, pod, rules, snapshot_of
-from tests.preemption.costs import EVERY, SAVED, counts, dressed
+from tests.preemption.costs import EVERY, Counted, counts, dressed
+from tests.preemption.oracle_pods import key
 from tests.preemption.units import (
     Price,
     cheapest,
@@ -20,7 +20,6 @@ from tests.preemption.units import (
     cost_of,
     fits,
     gang_cluster,
-    group_name,
     kept_off,
     names_of,
     price_on,
@@ -28,7 +27,6 @@ from tests.preemption.units import (
     violations,
     where_it_fits,
 )
-from webhook.kube.pods import POD_DELETION_COST
 from webhook.policy.model.preemption import BudgetMode, GroupDisruption
 from webhook.preemption.decision import decide, fits_on
 
@@ -74,40 +72,18 @@ def for_a_gang(seed, data=None, by=WHOLE, evicted=None, price=cost_of):
 def for_a_gang_by_cost(seed):
     """Every pod costs something, by all keys; there are no budgets."""
     dice, data = random.Random(-seed), gang_cluster(seed) | {"podDisruptionBudgets": []}
-    pods = {
-        one["metadata"]["name"]: dressed(
-            one,
-            ready=dice.random() < 0.6,
-            cost=dice.randint(0, 2),
-            saved=dice.choice((0, 100, 5000)),
-            grace=dice.choice((5, 30)),
-        )
-        for one in data["pods"]
-    }
-    evicted = {name: dice.choice((0, 0, 1, 2)) for name in pods}
-    return for_a_gang(seed, data, COSTLY, evicted, partial(totals, pods=pods, evicted=evicted))
+    for one in data["pods"]:
+        ready, saved = dice.random() < 0.6, dice.choice((0, 100, 5000))
+        dressed(one, ready=ready, cost=dice.randint(0, 2), saved=saved, grace=dice.choice((5, 30)))
+    evicted = {key(one): dice.choice((0, 0, 1, 2)) for one in data["pods"]}
+    costs = Counted(evicted, structs.asdict(EVERY))
 
+    def price(chosen):
+        gone = [one for one in data["pods"] if one["metadata"]["name"] in names_of(chosen)]
+        priorities = sum(piece.priority * len(piece.pods) for piece in chosen)
+        return (*cost_of(chosen), priorities, *costs.of_pods(gone))
 
-def totals(chosen, pods, evicted):
-    """What a set costs by all documented keys, in their order."""
-    gone = [pods[name] for piece in chosen for name in piece.pods]
-    saved = [
-        max(
-            datetime.fromisoformat(one["status"]["startTime"]).timestamp(),
-            datetime.fromisoformat(one["metadata"]["annotations"][SAVED]).timestamp(),
-        )
-        for one in gone
-    ]
-    return (
-        *cost_of(chosen),
-        sum(piece.priority * len(piece.pods) for piece in chosen),
-        sum(bool(one["status"]["conditions"]) for one in gone),
-        len({group_name(one) for one in gone if group_name(one)}),
-        sum(int(one["metadata"]["annotations"][POD_DELETION_COST]) for one in gone),
-        sum(int(max(NOW - at, 0)) for at in saved),
-        sum(evicted[one["metadata"]["name"]] for one in gone),
-        max(one["spec"]["terminationGracePeriodSeconds"] for one in gone),
-    )
+    return for_a_gang(seed, data, COSTLY, evicted, price)
 
 
 @pytest.mark.slow
