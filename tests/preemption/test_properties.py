@@ -2,6 +2,7 @@
 
 import copy
 import random
+from functools import partial
 
 import msgspec
 import numpy as np
@@ -165,28 +166,27 @@ def in_groups(seed, features):
     return data, {member: members for members in groups.values() for member in members}
 
 
-@given(seed=SEEDS, features=st.sets(st.sampled_from(FEATURES)))
-def test_groups_go_whole(seed, features):
-    """With a pod of a group all its members go that are placed and are not on their way out or over."""
+@settings(max_examples=200)
+@given(
+    seed=SEEDS, features=st.one_of(*(st.sets(st.sampled_from(of)) for of in (FEATURES, FIT_WITHOUT, REMOVED_TOGETHER)))
+)
+def test_groups_go_whole_and_for_a_fit(seed, features):
+    """With a pod of a group all its members go that are placed and are not on their way out or over.
+
+    Once they are gone, on whatever nodes, the preemptor fits; with any unit put back it does not.
+    """
     data, members = in_groups(seed, features)
-    snapshot = snapshot_of(data, WHOLE)
-    stay = {row for row in range(snapshot.pods.rows) if snapshot.pods.terminating[row] or snapshot.pods.node[row] < 0}
-    for candidate in decide(snapshot, as_pod(data["preemptor"]), WHOLE, NOW).candidates:
-        gone = {victim.key for victim in candidate.victims}
-        for one in gone:
-            left = members.get(one, set()) - gone
-            assert {row for name in left for row in snapshot.pod_rows([name]).tolist()} <= stay
-
-
-@given(seed=SEEDS, features=st.sets(st.sampled_from(FIT_WITHOUT)))
-def test_without_the_units_it_fits(seed, features):
-    """Once its victims are gone, on whatever nodes, the preemptor fits on the selected node."""
-    data, _ = in_groups(seed, features)
     snapshot, preemptor = snapshot_of(data, WHOLE), as_pod(data["preemptor"])
-    selected = decide(snapshot, preemptor, WHOLE, NOW).selected
-    if selected is not None:
-        rows = snapshot.pod_rows([victim.key for victim in selected.victims])
-        assert fits_on(snapshot, preemptor, selected.node, without=rows)
+    stay = {row for row in range(snapshot.pods.rows) if snapshot.pods.terminating[row] or snapshot.pods.node[row] < 0}
+    for candidate in decide(snapshot, preemptor, WHOLE, NOW).candidates:
+        fits_without = partial(fits_on, snapshot, preemptor, candidate.node)
+        gone = {victim.key for victim in candidate.victims}
+        assert features - {*FIT_WITHOUT} or fits_without(without=snapshot.pod_rows(gone))
+        for back in gone:
+            unit = members.get(back, {back})
+            assert set(snapshot.pod_rows(unit - gone).tolist()) <= stay
+            if features <= {*REMOVED_TOGETHER}:
+                assert not fits_without(without=snapshot.pod_rows(gone - unit))
 
 
 LEANING = {
@@ -220,18 +220,6 @@ def test_a_member_elsewhere_that_is_needed(leaning, zone, gone, nodes):
     assert {victim.name for victim in chosen.victims} == (
         {"costlier"} if gone == "costlier" else {"elsewhere", *(f"here-{number}" for number in range(nodes))}
     )
-
-
-@given(seed=SEEDS, features=st.sets(st.sampled_from(REMOVED_TOGETHER)))
-def test_putting_back_any_unit_breaks_the_fit(seed, features):
-    """Every unit is needed: with any one of them back the preemptor does not fit on the node."""
-    data, members = in_groups(seed, features)
-    snapshot, preemptor = snapshot_of(data, WHOLE), as_pod(data["preemptor"])
-    for candidate in decide(snapshot, preemptor, WHOLE, NOW).candidates:
-        keys = [victim.key for victim in candidate.victims]
-        for back in keys:
-            others = [key for key in keys if key not in members.get(back, {back})]
-            assert not fits_on(snapshot, preemptor, candidate.node, without=snapshot.pod_rows(others))
 
 
 GROUP_LABEL = "scheduling.x-k8s.io/pod-group"

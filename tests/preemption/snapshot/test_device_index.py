@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from tests.preemption.building import as_pod, node, pod
-from tests.preemption.devices.building import DRIVER, claim, resource_slice
+from tests.preemption.devices.building import claim, resource_slice
 from webhook.kube.objects.cluster_scoped import Node
 from webhook.kube.objects.devices import DeviceClass
 from webhook.preemption.snapshot.amounts import ClusterError
@@ -37,34 +37,6 @@ def holding(snapshot):
         ]
         for id_, rows in sorted(devices.rows_of.items())
     }
-
-
-def test_a_device_is_freed_by_the_pod_that_uses_its_claim():
-    """Whichever of slice, claim and pod comes first; without the finalizer nobody frees it."""
-    parts = [
-        lambda s: s.put(SLICES, numbered("s", "n1", 1)),
-        lambda s: s.put(CLAIMS, held("c", "n1", ["s-0"], ["a"])),
-        lambda s: s.put(PODS, as_pod(pod("a", on="n1"))),
-    ]
-    for order in ((0, 1, 2), (0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0)):
-        snapshot = Snapshot()
-        for number in order:
-            parts[number](snapshot)
-        assert holding(snapshot) == {f"{DRIVER}/n1/s-0": [(1, "a")]}
-    snapshot.put(CLAIMS, held("c", "n1", ["s-0"], ["a"], finalizer=False))
-    assert holding(snapshot) == {f"{DRIVER}/n1/s-0": [(1, "")]}
-
-
-def test_a_pod_of_the_same_name_is_somebody_else():
-    """The consumer is matched by uid; a pod that replaces it frees nothing."""
-    snapshot = Snapshot()
-    snapshot.put(SLICES, numbered("s", "n1", 1))
-    snapshot.put(CLAIMS, held("c", "n1", ["s-0"], ["a"]))
-    snapshot.put(PODS, as_pod(pod("a", on="n1")))
-    other = pod("a", on="n1")
-    other["metadata"]["uid"] = "another"
-    snapshot.put(PODS, as_pod(other))
-    assert holding(snapshot) == {f"{DRIVER}/n1/s-0": [(1, "")]}
 
 
 def test_an_amount_that_is_none_is_refused():

@@ -7,14 +7,12 @@ import pytest
 from tests.kube.server import Server, answer
 from webhook.clusters.embedded.protocol.api_resources import RESOURCES
 from webhook.clusters.simulated.objects import KINDS
-from webhook.inspection import observed
 from webhook.inspection.reading import items_of
-from webhook.kube import resources
 from webhook.kube.client import Client
 from webhook.kube.errors import ApiError
 from webhook.kube.objects.scheduling import PodGroup
 from webhook.kube.resources import POD_GROUP
-from webhook.preemption.snapshot.kinds import POD_GROUPS, PODS, SNAPSHOT_KINDS, SnapshotKind
+from webhook.preemption.snapshot.kinds import SNAPSHOT_KINDS
 
 
 def test_the_simulation_goes_by_the_table():
@@ -31,43 +29,10 @@ def test_every_kind_has_a_name_of_its_own():
     assert names == Counter(set(names))
 
 
-UNREAD = {
-    resources.PERSISTENT_VOLUME,
-    resources.PERSISTENT_VOLUME_CLAIM,
-    resources.CSI_NODE,
-    resources.STORAGE_CLASS,
-    resources.RESOURCE_SLICE,
-    resources.RESOURCE_CLAIM,
-}
-"""Whether members of a group have room is worked out without volumes and claims."""
-
-
-def test_the_doctor_reads_every_kind():
-    """`giveway doctor` reads each kind that decides, but for those that no check looks at."""
-    apart = {kind.resource for kind in (PODS, *POD_GROUPS.values())}
-    read = {kind.resource for kind in observed._DECODED} | apart
-    assert {kind.resource for kind in SNAPSHOT_KINDS} - read == UNREAD
-
-
 def test_the_embedded_server_serves_every_kind_that_is_not_optional():
     """Without such a kind a reconciler would never lead there."""
     served = {row.kind for row in RESOURCES}
     assert {kind.resource.kind for kind in SNAPSHOT_KINDS if not kind.optional} - served == set()
-
-
-@pytest.mark.parametrize(
-    ("resource", "field"),
-    [
-        (resources.POD, "pods"),
-        (resources.CSI_NODE, "csiNodes"),
-        (resources.PRIORITY_CLASS, "priorityClasses"),
-        (resources.POD_DISRUPTION_BUDGET, "podDisruptionBudgets"),
-        (resources.PERSISTENT_VOLUME_CLAIM, "persistentVolumeClaims"),
-    ],
-)
-def test_a_kind_has_a_name_in_json(resource, field):
-    """A list of a kind is called as Kubernetes' own fields are."""
-    assert SnapshotKind(resource, object).field == field
 
 
 GROUP = {"spec": {"schedulingPolicy": {"gang": {"minCount": 3}}}}
