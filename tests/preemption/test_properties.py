@@ -19,14 +19,12 @@ from tests.preemption.building import (
     as_data,
     as_pod,
     bound,
-    cluster,
     gang_decided,
     node,
     pod,
     pod_group,
     rules,
     snapshot_of,
-    spread,
     volumes_of,
 )
 from tests.preemption.clusters import FEATURES, plain
@@ -187,39 +185,6 @@ def test_groups_go_whole_and_for_a_fit(seed, features):
             assert set(snapshot.pod_rows(unit - gone).tolist()) <= stay
             if features <= {*REMOVED_TOGETHER}:
                 assert not fits_without(without=snapshot.pod_rows(gone - unit))
-
-
-LEANING = {
-    "affinity": affinity("podAffinity", "zone", app="db"),
-    "spread": spread("zone", app="db"),
-    "nothing": {},
-}
-
-
-@pytest.mark.parametrize("nodes", [1, 40])
-@pytest.mark.parametrize(
-    ("leaning", "zone", "gone"),
-    [("affinity", "a", "costlier"), ("spread", "b", "costlier"), ("nothing", "a", "group")],
-)
-def test_a_member_elsewhere_that_is_needed(leaning, zone, gone, nodes):
-    """A group whose member on another node the preemptor leans on stays, and a pod of higher priority goes."""
-    hosts = [node(f"n{number}", labels={"zone": "a"}) for number in range(nodes)]
-    pods = [pod(f"here-{number}", on=f"n{number}", cpu="4", priority=5) for number in range(nodes)]
-    pods.append(pod("elsewhere", on="other", cpu="1", priority=5))
-    for made in pods:
-        made["metadata"]["labels"] = {JOBSET: "group"}
-    pods[-1]["metadata"]["labels"]["app"] = "db"
-    pods += [pod("filler", on="other", cpu="3", priority=200), pod("costlier", on="z", cpu="4", priority=50)]
-    if leaning == "spread":
-        pods.append(pod("stays", on="z", cpu="1", priority=200))
-        pods[-1]["metadata"]["labels"] = {"app": "db"}
-    hosts += [node("other", labels={"zone": zone}), node("z", "5", labels={"zone": "a"})]
-    preemptor = pod("p", cpu="4", priority=100, **LEANING[leaning])
-    preemptor["metadata"]["labels"] = {"app": "db"} if leaning == "spread" else {}
-    chosen = decide(snapshot_of(cluster(hosts, pods, preemptor), WHOLE), as_pod(preemptor), WHOLE, NOW).selected
-    assert {victim.name for victim in chosen.victims} == (
-        {"costlier"} if gone == "costlier" else {"elsewhere", *(f"here-{number}" for number in range(nodes))}
-    )
 
 
 GROUP_LABEL = "scheduling.x-k8s.io/pod-group"

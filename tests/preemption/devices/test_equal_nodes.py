@@ -57,15 +57,6 @@ def searched(monkeypatch):
     return searches
 
 
-def test_nodes_that_differ_in_what_matters_are_searched_apart():
-    """A ring of one device more or less is another node."""
-    snapshot = snapshot_of({"n1": "aabb", "n2": "abab", "n3": "abcd"})
-    snapshot.put(CLAIMS, wanted(2, RING))
-    decision = decided(snapshot)
-    found = {one.node: [victim.name for victim in one.victims] for one in decision.candidates}
-    assert found == {"n1": ["n1-p1", "n1-p0"], "n2": ["n2-p2", "n2-p0"]}
-
-
 def partitioned(hosts):
     """Nodes with one device of three partitions, each held by a pod of its own."""
     snapshot = Snapshot()
@@ -111,17 +102,6 @@ def test_equal_nodes_are_searched_once(nodes, made, tied, searched):
     assert decision.candidate_count == nodes
     assert [victim.name for victim in decision.selected.victims] == ["n00-p1", "n00-p0"]
     assert len(searched) == 5
-
-
-def test_counters_that_differ_are_searched_apart():
-    """A node of which the counters allow less is another node."""
-    snapshot = partitioned(["n1", "n2"])
-    less = slices_of("n2")[0]
-    less.spec.shared_counters[0].counters["parts"].value = "2"
-    snapshot.put(SLICES, less)
-    snapshot.put(CLAIMS, wanted(3))
-    decision = decided(snapshot)
-    assert [one.node for one in decision.candidates] == ["n1"]
 
 
 def test_a_pool_of_another_node_matters_only_while_it_is_incomplete():

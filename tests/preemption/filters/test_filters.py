@@ -1,13 +1,11 @@
-"""Ports, spread and volumes: what the oracle's clusters have too rarely, and what is counted beside their answers."""
+"""Spread and volumes: what the oracle's clusters have too rarely, and what is counted beside their answers."""
 
 import pytest
 
 from tests.cases import table
-from tests.preemption import oracle
 from tests.preemption.building import (
     HOST,
     NOW,
-    answer,
     as_pod,
     cluster,
     node,
@@ -22,26 +20,6 @@ from webhook.preemption.filters import volumes as module
 from webhook.preemption.snapshot.amounts import ClusterError
 from webhook.preemption.snapshot.nodes import Nodes
 from webhook.preemption.victims.rules import kubernetes_rules
-
-
-def holding(name, *ports, on="", priority=0):
-    """A pod that takes these ports on every address."""
-    made = pod(name, on=on, cpu="100m", priority=priority)
-    made["spec"]["containers"][0]["ports"] = [{"containerPort": port, "hostPort": port} for port in ports]
-    return made
-
-
-@pytest.mark.parametrize("count", [62, 63, 64, 130])
-def test_many_ports_on_one_node(count):
-    """A preemptor that wants many ports needs every pod gone that holds one of them, and no other."""
-    pods = [holding(f"v{port}", port, on="n1", priority=port % 3) for port in range(1, 2 * count)]
-    kept = [holding(f"w{port}", port, on="n2", priority=200 if port == count else 0) for port in range(1, count + 1)]
-    nodes = [node("n1", "400", pods="900"), node("n2", "400", pods="900")]
-    data = cluster(nodes, pods + kept, holding("preemptor", *range(1, count + 1), priority=100))
-    found = answer(data)
-    assert [(one["node"], len(one["victims"])) for one in found["candidates"]] == [("n1", count)]
-    assert found == oracle.decide(data)
-
 
 SPREAD = spread(HOST, app="db")
 

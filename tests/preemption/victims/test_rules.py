@@ -7,10 +7,8 @@ import msgspec
 import pytest
 
 from tests.cases import table
-from tests.preemption import oracle
 from tests.preemption.building import (
     NOW,
-    answer,
     as_pod,
     cluster,
     decided,
@@ -185,14 +183,6 @@ def test_a_selector_that_cannot_be_parsed_is_an_error_at_once():
         rules(pairs=(PreemptionPair(victims=broken),))
 
 
-def test_never_is_by_design_under_a_policy():
-    """A pod of preemptionPolicy Never is eligible for a policy, and not under plain Kubernetes rules."""
-    data = alone(pod("preemptor", priority=100, cpu="4", preemptionPolicy="Never"))
-    plain = decided(data)
-    assert (plain.eligible, plain.reason) == (False, "not eligible due to preemptionPolicy=Never.")
-    assert decided(data, rules()).selected.node == "n1"
-
-
 @pytest.mark.parametrize(
     ("reason", "eligible_by_policy"), [("PreemptionByScheduler", False), ("EvictionByEvictionAPI", False), (None, True)]
 )
@@ -232,29 +222,6 @@ def test_what_no_filter_knows_evicts_nobody(spec, why):
         assert why in decision.reason
         assert decision.unresolvable == ["n1"]
         assert why in decision.node_reasons["n1"]
-
-
-VERSION_1 = {"matchExpressions": [{"key": "version", "operator": "In", "values": ["1"]}]}
-
-
-@table(
-    "selector, refused",
-    ("merged at creation, from a label that has changed since", VERSION_1, True),
-    ("the label came later: the selector has nothing of it", {}, True),
-)
-@pytest.mark.parametrize("whose", ["existing", "incoming"])
-def test_label_keys_of_stored_terms_are_not_merged_again(selector, refused, whose):
-    """The API server merges matchLabelKeys of (anti-)affinity when a pod is made, and kube-scheduler never does."""
-    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": selector, "matchLabelKeys": ["version"]}
-    spec = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
-    one, other = {"version": "2"}, {"version": "1"}
-    there = pod("there", on="n1", cpu="1", priority=200, **({"affinity": spec} if whose == "existing" else {}))
-    asking = pod("preemptor", priority=100, cpu="1", **({"affinity": spec} if whose == "incoming" else {}))
-    there["metadata"]["labels"], asking["metadata"]["labels"] = (one, other) if whose == "existing" else (other, one)
-    data = cluster([node("n1")], [there, asking], asking)
-    decision = decided(data)
-    assert (decision.fits == []) is refused
-    assert answer(data) == oracle.decide(data)
 
 
 GONE = "PriorityClass low does not exist"
