@@ -1,5 +1,7 @@
 """Gangs in the control loop: all members are nominated before anybody goes, whatever happens in between."""
 
+from typing import Any
+
 import pytest
 
 from tests.cases import table
@@ -7,9 +9,11 @@ from tests.preemption.building import node
 from tests.reconciler.harness.cluster import Cluster
 from tests.reconciler.harness.gangs import remove_group, set_minimum
 from tests.reconciler.harness.judge import say_ready
-from tests.reconciler.harness.pods import fixed, group, members, victim
+from tests.reconciler.harness.pods import GANG, fixed, group, members, preemptor, victim
 from tests.reconciler.harness.scenarios import (
+    WHOLE,
     Happens,
+    Scene,
     at,
     bound,
     does,
@@ -43,7 +47,7 @@ def test_killed_at_every_step(whole):
         assert (len(made.evicted), bound(made, "gang"), made.remembered()) == (3, ALL, []), step
         assert len({name[-1] for name in made.evicted}) == 1 or not whole, f"{step}: a group is broken"
         counted = [samples["giveway_preemption_gangs_total", "together"], samples["giveway_gangs_ended_total", "bound"]]
-        assert step > 0 or (counted, made.gang_judge.for_gangs >= 3) == ([1, 1], True)
+        assert step > 0 or (counted, made.record.for_gangs >= 3) == ([1, 1], True)
     assert step >= 12
 
 
@@ -133,3 +137,49 @@ def test_who_is_left_stays_if_others_take_the_room_of_a_member_that_fits_elsewhe
     happens = (at(5.0, lambda made: say_ready(made, "a")), at(7.0, does("leave", "c")), at(12.0, fixed("d", "n2")))
     made = lived(scene(*"888", group("gang", 2), slow, *pods, *happens, victims=Victims(notice=20.0)))
     assert (made.evicted, bound(made, "gang")) == (["a"], ["gang-0", "gang-1"])
+
+
+def a_group_of_two(*covered: str, used_up: str = "b") -> Scene:
+    """A group that goes whole; the budget of one member is used up when the first one is asked, for 100 seconds."""
+    pods = [victim(name, on, cpu, app=name, **{GANG: "g"}) for name, on, cpu in (("a", "n1", "8"), ("b", "n2", "4"))]
+
+    def use_up(made: Cluster) -> None:
+        made.allow(used_up, 0)
+        later(100.0, made.allow, used_up, 1)
+
+    budgets = [does("cover", name, 1) for name in covered]
+    return scene("8", "4", *budgets, *pods, preemptor(cpu="8"), on_request(use_up, "evict"), groups=WHOLE)
+
+
+WIDE = [victim(f"v-{number}", f"n{number}", "8", **{GANG: "wide"}) for number in range(1, 5)]
+
+
+@table(
+    "make, group_of",
+    ("one budget keeps the second", a_group_of_two("b"), 2),
+    ("a budget keeps the first", a_group_of_two("a", "b", used_up="a"), 2),
+    ("a budget keeps the second", a_group_of_two("a", "b", used_up="b"), 2),
+    ("on four nodes", scene(*"8888", *WIDE, preemptor(cpu="5"), groups=WHOLE), 4),
+)
+def test_no_half_of_a_group_goes_whichever_step_is_the_last_of_a_process(make: Scene, group_of: int):
+    """The next leader knows that a group has begun to go, and asks a member that a budget keeps until it goes."""
+    for step, made in killed_at_each_step(make):
+        assert (len(made.evicted), len(set(made.evicted)), bound(made, "p")) == (group_of, group_of, ["p"]), step
+
+
+MORE = {"requests": {"cpu": "3"}}
+
+
+@table(
+    "needs",
+    ("containers", {"containers": [{"name": "c", "resources": MORE}]}),
+    ("overhead", {"overhead": {"cpu": "2"}}),
+    ("init containers", {"initContainers": [{"name": "i", "resources": MORE}]}),
+    ("pod-level resources", {"resources": MORE}),
+)
+def test_all_that_a_gang_needs_counts_beside_pods_in_front(needs: dict[str, Any]):
+    """No plan is made for a gang that would not have room beside a pod in front, whatever its members need it for."""
+    gang = [{**member, "spec": {**member["spec"], **needs}} for member in members("gang", 2, 1)]
+    in_front = preemptor("front", "3", priority=1000, managed=False)
+    made = lived(scene("8", group("gang", 2), in_front, victim("v", "n1", "8"), *gang), 60.0)
+    assert {line["message"] for line in made.told} == {"no preemption"}

@@ -1,22 +1,25 @@
-"""What holds whoever writes on pods, whoever leads, and whatever a server refuses: rates, whole groups, whole gangs.
+"""Rates hold whoever writes on pods, leads or refuses, and whichever step is the last of a leader.
 
-So do plans whose victims are on several nodes.
+What was evicted counts whatever becomes of its record. Plans whose victims are on several nodes are killed at each
+step, too.
 """
 
+import asyncio
 import json
+import math
 from typing import Any
 
 import pytest
 
 from tests.cases import table
 from tests.preemption.building import apart_from, node, spread
-from tests.reconciler.builders import START
+from tests.reconciler.builders import START, policy
 from tests.reconciler.harness.cluster import Cluster
-from tests.reconciler.harness.pods import GANG, Json, fixed, group, members, preemptor, victim
+from tests.reconciler.harness.pods import Json, fixed, preemptor, victim
 from tests.reconciler.harness.scenarios import (
-    WHOLE,
     Happens,
     Scene,
+    answering,
     at,
     bound,
     does,
@@ -29,15 +32,19 @@ from tests.reconciler.harness.scenarios import (
     plain_gang,
     scene,
 )
+from webhook.kube.errors import ApiError
 from webhook.kube.instants import rfc3339
-from webhook.policy.model.limits import Limits, Rate
+from webhook.kube.resources import LEASE
+from webhook.policy.model.limits import LabelRate, Limits, Rate
 from webhook.policy.model.values import PLAN
 from webhook.policy.model.victims import Victims
 
 pytestmark = pytest.mark.slow
 
-
-ONCE_AN_HOUR = Rate(1, 3600.0)
+ONE, TWO = (Limits(per_cluster=Rate(count, 3600.0)) for count in (1, 2))
+NO_LIMITS = Limits()
+RECORD = "evictions"
+"""How the name of the Lease with the record ends."""
 
 
 def forged(*names: str) -> Json:
@@ -59,7 +66,7 @@ def test_a_plan_that_somebody_else_wrote_chooses_nobody(comes: float, used_up: b
     pods = [
         victim(name, on, "8", priority=rank) for name, on, rank in (("a", "n1", 10), ("b", "n2", 50), ("c", "n3", 5))
     ]
-    limits = Limits(per_cluster=ONCE_AN_HOUR if used_up else None)
+    limits = ONE if used_up else NO_LIMITS
     made = lived(scene(*"888", *pods, preemptor("first", "8"), at(comes, forged(*names)), limits=limits), 120.0)
     assert made.evicted == (["c"] if used_up else ["c", "a"])
 
@@ -75,52 +82,6 @@ def test_the_next_ones_go_when_a_window_has_passed(ends: list[float], field: str
         "8", "8", *pods, at(55.0, lambda made: seen.append(len(made.evicted))), limits=Limits(**{field: Rate(1, 60.0)})
     )
     assert (seen, bound(lived(made, 200.0), "p")) == ([1], ["p1", "p2"])
-
-
-def a_group_of_two(*covered: str, used_up: str = "b") -> Scene:
-    """A group that goes whole; the budget of one member is used up when the first one is asked, for 100 seconds."""
-    pods = [victim(name, on, cpu, app=name, **{GANG: "g"}) for name, on, cpu in (("a", "n1", "8"), ("b", "n2", "4"))]
-
-    def use_up(made: Cluster) -> None:
-        made.allow(used_up, 0)
-        later(100.0, made.allow, used_up, 1)
-
-    budgets = [does("cover", name, 1) for name in covered]
-    return scene("8", "4", *budgets, *pods, preemptor(cpu="8"), on_request(use_up, "evict"), groups=WHOLE)
-
-
-WIDE = [victim(f"v-{number}", f"n{number}", "8", **{GANG: "wide"}) for number in range(1, 5)]
-
-
-@table(
-    "make, group_of",
-    ("one budget keeps the second", a_group_of_two("b"), 2),
-    ("a budget keeps the first", a_group_of_two("a", "b", used_up="a"), 2),
-    ("a budget keeps the second", a_group_of_two("a", "b", used_up="b"), 2),
-    ("on four nodes", scene(*"8888", *WIDE, preemptor(cpu="5"), groups=WHOLE), 4),
-)
-def test_no_half_of_a_group_goes_whichever_step_is_the_last_of_a_process(make: Scene, group_of: int):
-    """The next leader knows that a group has begun to go, and asks a member that a budget keeps until it goes."""
-    for step, made in killed_at_each_step(make):
-        assert (len(made.evicted), len(set(made.evicted)), bound(made, "p")) == (group_of, group_of, ["p"]), step
-
-
-MORE = {"requests": {"cpu": "3"}}
-
-
-@table(
-    "needs",
-    ("containers", {"containers": [{"name": "c", "resources": MORE}]}),
-    ("overhead", {"overhead": {"cpu": "2"}}),
-    ("init containers", {"initContainers": [{"name": "i", "resources": MORE}]}),
-    ("pod-level resources", {"resources": MORE}),
-)
-def test_all_that_a_gang_needs_counts_beside_pods_in_front(needs: dict[str, Any]):
-    """No plan is made for a gang that would not have room beside a pod in front, whatever its members need it for."""
-    gang = [{**member, "spec": {**member["spec"], **needs}} for member in members("gang", 2, 1)]
-    in_front = preemptor("front", "3", priority=1000, managed=False)
-    made = lived(scene("8", group("gang", 2), in_front, victim("v", "n1", "8"), *gang), 60.0)
-    assert {line["message"] for line in made.told} == {"no preemption"}
 
 
 @pytest.mark.parametrize("broken", [1, 2, 3])
@@ -192,3 +153,147 @@ def test_who_goes(make: Scene, expected: tuple[str, list[str]]):
 def test_owners_that_put_their_pods_back():
     """A controller that puts its pods back into the zone is left alone: two evictions in a round, few rounds."""
     assert len(lived(zone_for_two(having(replacing={"o": "anywhere"}), owner="o"), 600.0).evicted) <= 8
+
+
+def two_nodes(*parts: Any, limits: Limits = ONE, second_at: float = 40.0, **fields: Any) -> Scene:
+    """A victim on each of two nodes, a preemptor p now and a preemptor q later; the rate lets one go."""
+    victims = [victim(f"v{number}", f"n{number}", "8", priority=5 * number, team="x") for number in (1, 2)]
+    later_one = at(second_at, preemptor("q", "8", since=second_at))
+    pods = (*victims, having(ends_after={"v1": 0.0, "v2": 0.0}), preemptor("p", "8"), later_one)
+    return scene("8", "8", *pods, *parts, limits=limits, **fields)
+
+
+def gone_for_a_filler(made: Cluster) -> None:
+    """The preemptor p is deleted, and a pod that may not go takes the room that was made for it."""
+    made.withdraw("p")
+    later(5.0, made.put, fixed("filler", "n1", "8"))
+
+
+def slow(*verbs: str, seconds: float = 4.0, **which: Any) -> Happens:
+    """Such requests take so long until they are done, or are done at once and answered so late."""
+    return on_request(lambda _: asyncio.sleep(seconds), *verbs, times=math.inf, **which)
+
+
+def while_it_is_asked(*ends: float, done: bool) -> Scene:
+    """The preemptor goes while the server takes its time."""
+    goes = on_request(at(2.0, gone_for_a_filler), "evict")
+    return two_nodes(led(*ends, gap=1.0), goes, slow("evict", done=done), second_at=60.0)
+
+
+LOST = having(answers_lost=1)
+LOST_AT_ONCE = two_nodes(
+    LOST, lambda made: setattr(made.collection, "lag", lambda: 0.0), on_request(gone_for_a_filler, "evict", done=True)
+)
+LATE_ANSWER = slow("evict", done=True)
+LOST_LATE = two_nodes(LATE_ANSWER, LOST, on_request(at(2.0, gone_for_a_filler), "evict", done=True))
+"""The plan has ended by then, and the watch may show that the pod is gone."""
+READS_FAIL = answering(ApiError(503, "ServiceUnavailable", "away"), "get", of="v1", until=20.0)
+
+
+@table(
+    "make",
+    ("done late, 1 leader", while_it_is_asked(done=False)),
+    ("answered late, 1 leader", while_it_is_asked(done=True)),
+    ("done late, 2 leaders", while_it_is_asked(50.0, done=False)),
+    ("answered late, 2 leaders", while_it_is_asked(50.0, done=True)),
+    ("the server evicts and answers with an error, and p goes before the next try", LOST_AT_ONCE),
+    ("the answer is lost late", LOST_LATE),
+    ("the answer is lost late, and reads fail", LOST_LATE.but(at(0.5, does("hold_watch", 8.0)), READS_FAIL)),
+    ("the process is stopped before the answer", two_nodes(LATE_ANSWER, led(3.0, gap=1.0), having(kills=False))),
+    (
+        "answers about the record take as long as a renewal may",
+        two_nodes(slow("read", seconds=6.0, of=RECORD), limits=NO_LIMITS, second_at=1000.0),
+    ),
+)
+def test_an_eviction_of_which_is_heard_late(make: Scene):
+    """It counts, also if its plan has ended by then, and for the next leader."""
+    assert lived(make, 200.0, is_judged=False).evicted == ["v1"]
+
+
+def goes_while_nobody_leads(made: Cluster) -> None:
+    """The preemptor goes between two leaders."""
+    ends = made.api.free_the_lease
+    made.api.free_the_lease = lambda: (gone_for_a_filler(made), ends())
+
+
+@table(
+    "make",
+    ("perCluster", two_nodes()),
+    ("perNamespace", two_nodes(limits=Limits(per_namespace=Rate(1, 3600.0)))),
+    ("perLabel", two_nodes(limits=Limits(per_label=LabelRate("team", 1, 3600.0)))),
+    ("the preemptor goes while nobody leads", two_nodes(goes_while_nobody_leads)),
+)
+def test_whichever_step_is_the_last_of_a_process(make: Scene):
+    """A rate holds if the victim is gone before the record was written; neither a deletion nor a new leader ends it."""
+    steps = killed_at_each_step(make, 100.0)
+    assert [(step, made.evicted) for step, made in steps if len(made.evicted) > 1] == []
+
+
+def gap(made: Cluster) -> float:
+    """Seconds between the two evictions; infinite if only one was asked."""
+    asked = made.record.asked_at
+    return asked["uid-v2"] - asked["uid-v1"] if len(asked) > 1 else math.inf
+
+
+def test_an_eviction_after_a_long_notice():
+    """The next leader counts an eviction of a moment ago as that, however long its victim had been told before."""
+    limits = Limits(per_cluster=Rate(1, 300.0))
+    # q would wait for its own notice anyway: a policy without notice for q shows the gap
+    hurries = at(604.0, does("use", policy(limits=limits)))
+    make = two_nodes(hurries, limits=limits, second_at=605.0, victims=Victims(notice=600.0))
+    for step, made in killed_at_each_step(make, 800.0, is_judged=False):
+        assert gap(made) >= 295.0, step
+
+
+@pytest.mark.parametrize("ahead", [60.0, 300.0, -300.0])
+def test_a_rate_holds_whatever_the_next_leaders_clock_says(ahead: float):
+    """The window of a rate is no shorter if the next leader's clock is ahead."""
+    limits = Limits(per_cluster=Rate(1, 300.0))
+    assert gap(lived(two_nodes(led(10.0, gap=1.0, ahead=ahead), limits=limits, second_at=20.0), 700.0)) >= 299.0
+
+
+def with_a_lease(uid: str) -> Happens:
+    """The Lease is another object of that name."""
+
+    def put(made: Cluster) -> None:
+        leases, name = made.api.collections[LEASE.path()], "giveway-reconciler"
+        known = leases.objects.get(name, {"spec": {}, "apiVersion": LEASE.api_version, "kind": LEASE.kind})
+        leases.put(name, {**known, "metadata": {"name": name, "uid": uid}})
+
+    return put
+
+
+def test_the_lease_is_deleted_and_made_again_while_a_plan_is_under_way():
+    """What was evicted for it is counted by the next leader, and the plan goes on."""
+    parts = (victim("w1", "n1", "0", priority=5), having(ends_after={"v1": 250.0}, away_until=400.0))
+    leases = (with_a_lease("one"), at(50.0, with_a_lease("two")), led(200.0, gap=1.0))
+    made = lived(two_nodes(*parts, *leases, limits=TWO, second_at=1000.0, plan_timeout=600.0), 500.0)
+    over = [(line["plan"], line["ending"]) for line in made.told if line["message"] == "plan ended"]
+    plan = over[0][0]
+    assert (made.evicted, over) == (["v1"], [(plan, "deposed"), (plan, "bound")])
+
+
+def test_the_record_can_be_written_again_after_a_while():
+    """The server was in trouble for a minute and is well: nobody is asked before that can be written."""
+    trouble = answering(ApiError(503, "x", "not now"), "write", of=RECORD, until=65.0)
+    third = (victim("v3", "n3", "8", priority=15), having(ends_after={"v3": 0.0}))
+    comes = at(66.0, preemptor("later", "8", since=66.0))
+    make = two_nodes("8", *third, comes, trouble, led(100.0, gap=1.0), limits=TWO, second_at=110.0)
+    asked = lived(make, 200.0).record.asked_at
+    assert list(asked) == ["uid-v1", "uid-v2"]
+    assert asked["uid-v1"] > 65.0
+
+
+def test_a_record_that_nobody_may_write():
+    """Without the right to write it the next plan for a pod is not held up."""
+    seen: list[float] = []
+
+    def patched(verb: str, name: str, body: dict[str, Any]) -> None:
+        if (verb, name) == ("patch", "p") and body["status"].get("nominatedNodeName"):
+            seen.append(asyncio.get_running_loop().time())
+
+    forbidden = answering(ApiError(403, "x", "not now"), "write", of=RECORD)
+    drops = on_request(at(1.0, does("drop_node", "n1")), "evict", done=True)
+    parts = (forbidden, having(ends_after={"v1": 30.0}), lambda made: made.answered.append(patched), drops)
+    lived(two_nodes(*parts, limits=NO_LIMITS, second_at=1000.0), 100.0)
+    assert seen[1] - seen[0] < 5.0, seen

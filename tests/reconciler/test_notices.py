@@ -85,7 +85,7 @@ def gives(seconds: float) -> Happens:
 async def told_while_it_is_read(made: Cluster, verb: str, name: str, body: Json) -> None:
     """A victim changes as its notice is taken off, and is read for a second then; so long takes each notice."""
     notice = notice_in(verb, body)
-    if notice is None and not made.notices.withdrawn and "changed" not in made.pods["v"]["metadata"]["annotations"]:
+    if notice is None and not made.record.withdrawn and "changed" not in made.pods["v"]["metadata"]["annotations"]:
         annotated("v", {"changed": "yes"})(made)
     elif (verb, name) == ("get", "v") or notice:
         await asyncio.sleep(1.0)
@@ -216,11 +216,11 @@ def test_what_comes_of_notices(name: str):
     """Who goes is told once for each plan, and has the time that was promised; who stays has the notice taken off."""
     case = CASES[name]
     made = lived(case.make)
-    asked = {uid.removeprefix("uid-"): at for uid, at in made.notices.asked_at.items()}
+    asked = {uid.removeprefix("uid-"): at for uid, at in made.record.asked_at.items()}
     assert asked.keys() == set(made.evicted) == set(case.asked)
     assert [name for name, (earliest, latest) in case.asked.items() if not earliest <= asked[name] < latest] == []
-    assert {len(times) for times in made.notices.times.values()} == {case.told}
-    assert made.notices.withdrawn == case.withdrawn
+    assert {len(times) for times in made.record.notices.values()} == {case.told}
+    assert made.record.withdrawn == case.withdrawn
     assert (made.pods["p"]["spec"].get("nodeName", "") if "p" in made.pods else None) == case.on
     assert bound(made, "q") == [name for name in ("q",) if name in made.pods]
     assert not hasattr(made, "trouble") or made.trouble.left == 0
@@ -247,7 +247,7 @@ def test_killed_at_every_step(happens: list[Happens], gone: list[str]):
     """
     for step, made in killed_at_each_step(two_victims(*happens)):
         assert (sorted(made.evicted), bound(made, "p")) == (gone, ["p"] if gone else []), step
-        assert max(made.notices.asked_at.values(), default=0.0) < SECONDS + 4, f"{step}: somebody had the time twice"
+        assert max(made.record.asked_at.values(), default=0.0) < SECONDS + 4, f"{step}: somebody had the time twice"
         assert not any({NOTICE, READY} & pod["metadata"]["annotations"].keys() for pod in made.pods.values()), step
         assert made.remembered() == []
     assert step >= 8
@@ -258,7 +258,7 @@ def test_a_gang_killed_at_every_step(whole: bool):
     """Each victim of a gang's plans has its notice once, and all members are bound."""
     for step, made in killed_at_each_step(plain_gang(whole=whole, victims=TOLD)):
         assert len(made.evicted) == len(bound(made, "gang")) == 3, step
-        assert max(made.notices.asked_at.values()) < SECONDS + 8, step
+        assert max(made.record.asked_at.values()) < SECONDS + 8, step
 
 
 @pytest.mark.parametrize("ahead", [-6.0, 0.0, 6.0])
@@ -267,7 +267,7 @@ def test_another_leader_with_another_clock(end: float, ahead: float):
     """What a victim was told holds, as well as clocks agree; nobody has the whole time again."""
     made = lived(two_victims(led(end, gap=0.5, ahead=ahead)))
     assert (sorted(made.evicted), made.pods["p"]["spec"]["nodeName"]) == (["a", "b"], "n1")
-    assert max(made.notices.asked_at.values()) < SECONDS + abs(ahead) + 4
+    assert max(made.record.asked_at.values()) < SECONDS + abs(ahead) + 4
 
 
 def test_a_victim_that_is_gone_before_the_watch_shows_it():
@@ -292,7 +292,7 @@ def test_a_victim_that_changes_all_the_time(notice: float, mode: EvictionMode, b
 
 def put_off(made: Cluster, verb: str, name: str, body: Json) -> None:
     """The victim writes a later end into its first notice, and the answer is lost."""
-    if name == "a" and (text := notice_in(verb, body)) and len(made.notices.times.get("uid-a", ())) == 1:
+    if name == "a" and (text := notice_in(verb, body)) and len(made.record.notices.get("uid-a", ())) == 1:
         further = msgspec.json.encode({**msgspec.json.decode(text), "by": "2127-01-01T00:00:00Z"}).decode()
         annotated("a", {NOTICE: further})(made)
         raise ApiError(500, "", "the answer is lost")
@@ -313,6 +313,6 @@ def test_a_victim_makes_its_time_neither_longer_nor_shorter(hear: Any, done: boo
     """Whatever it writes on itself, it has the same time as others."""
     made = lived(two_victims(hearing(hear, done=done)), is_judged=False)
     assert (sorted(made.evicted), bound(made, "p")) == (["a", "b"], ["p"])
-    assert min(made.notices.asked_at.values()) >= SECONDS
-    assert max(made.notices.asked_at.values()) < SECONDS + 8
+    assert min(made.record.asked_at.values()) >= SECONDS
+    assert max(made.record.asked_at.values()) < SECONDS + 8
     assert sorted(line["victim"] for line in made.told if line["message"] == "notice") == ["default/a", "default/b"]

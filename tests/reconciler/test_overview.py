@@ -1,4 +1,7 @@
-"""What the page's model says of a reconciler: its queue, its plans, what it decided, and the ladder of priorities."""
+"""What the page's model says of a reconciler: its queue, its plans, what it decided, and the ladder of priorities.
+
+The plan of a gang is shown as one, and victims that go as one group together.
+"""
 
 import re
 
@@ -8,7 +11,7 @@ import pytest
 from tests.cases import table
 from tests.processor_time import within
 from tests.reconciler.acting import playing
-from tests.reconciler.builders import START, Setting, evicted, node, pod, policy, preemptor
+from tests.reconciler.builders import START, Setting, evicted, node, plan_for, pod, policy, preemptor
 from tests.reconciler.device_settings import DRIVER, Devices, begun
 from tests.workloads import eventually
 from webhook.kube.instants import epoch, rfc3339
@@ -19,7 +22,7 @@ from webhook.page.model import Leadership, OwnerEvictions, Page
 from webhook.policy.model.policies import Policies
 from webhook.policy.model.priority import PriorityPolicy
 from webhook.policy.model.rules import PriorityRule, Reserve
-from webhook.policy.model.values import CAN_BE_PREEMPTED, DECISION, PLAN, PROTECTION_DURATION
+from webhook.policy.model.values import CAN_BE_PREEMPTED, DECISION, NOTICE, PLAN, PROTECTION_DURATION, READY
 from webhook.policy.model.victims import PodsMatch, PreemptionPair, Victims
 from webhook.policy.shapes.yaml_nodes import SourcePosition
 from webhook.preemption.ranking import how_compared
@@ -32,17 +35,26 @@ from webhook.reconciler.overview.priorities import ladder
 from webhook.reconciler.plans.actions import Ending
 from webhook.reconciler.plans.plan import Member, Plan
 from webhook.reconciler.preemptors import PolicySet
-from webhook.reconciler.state.annotations import Alternative, DecidedVictim, DecisionRecord, PlanRecord, encode
+from webhook.reconciler.state.annotations import (
+    Alternative,
+    DecidedVictim,
+    DecisionRecord,
+    NoticeRecord,
+    PlanMember,
+    PlanRecord,
+    PlanVictim,
+    encode,
+)
 
 MAY = {CAN_BE_PREEMPTED: "true"}
 
 
-def decision(plan="0123456789abcdef", at=START, victim="default/v", owner="Deployment/default/v"):
+FIRST, SECOND = "0123456789abcdef", "fedcba9876543210"
+
+
+def decision(plan=FIRST, at=START, victim="default/v", owner="Deployment/default/v"):
     victims = (DecidedVictim(pod=victim, priority=80, owner=owner, rule="test/opt-in"),)
     return DecisionRecord(plan=plan, at=rfc3339(at), node="n1", policy="test", attempt=1, victims=victims)
-
-
-FIRST, SECOND = "0123456789abcdef", "fedcba9876543210"
 
 
 def decided(record, **endings):
@@ -89,7 +101,7 @@ def test_what_is_remembered_of_decisions(known, expected):
 
 
 def test_forged_decisions_push_out_none_of_this_process():
-    """Who can annotate pods that the webhook does not see can neither hide decisions nor date them ahead."""
+    """A follower, and a new leader, read them off the pods: who writes there can neither hide one nor date it ahead."""
     forged = [decision(f"forged-{number}", START + (10_000_000 if number % 2 else 60)) for number in range(100)]
     pods = (written(record, f"f{number}") for number, record in enumerate(forged))
     shown = remembered(decided(decision(), p=None), *pods)
@@ -198,44 +210,133 @@ def test_a_large_cluster_takes_little_time():
     assert [rung.preemptible for rung in rungs if rung.name == "low"] == [20_000]
 
 
+JOB_SET = {"jobset.sigs.k8s.io/jobset-name": "wide"}
+WIDE = "JobSet default/wide"
+KUEUE = {"kueue.x-k8s.io/pod-group-total-count": "4"}
+
+
+def record(*victims, members=()):
+    """A plan for n1, or for members on the nodes of their numbers; victims are names with their groups."""
+    named = tuple(PlanVictim("default", name, f"uid-{name}", group) for name, group in victims)
+    plan = PlanRecord(id="id", node="n1", victims=named, begun=rfc3339(START + 4.0), deadline=rfc3339(START + 64.0))
+    own = tuple(PlanMember(f"g-{number}", f"uid-g-{number}", f"n{number}") for number in members)
+    return msgspec.structs.replace(plan, members=own) if own else plan
+
+
+def member(number, **more):
+    labels = {"kueue.x-k8s.io/pod-group-name": "g"}
+    return pod(f"g-{number}", priority=100, labels=labels, annotations=KUEUE, **more)
+
+
+def shown(setting, plan, *pods):
+    """What is shown of a plan that is written on these pods, by default on one."""
+    pods, nodes = pods or (preemptor(),), {row.uid: row.node for row in plan.members or ()}
+    for one in pods:
+        own = msgspec.structs.replace(plan, node=nodes.get(one.metadata.uid, plan.node))
+        one.metadata.annotations = {**(one.metadata.annotations or {}), PLAN: encode(own)}
+        setting.add(one)
+    (written,) = model.written_plans(setting.state, pods, 0.0)
+    return model.plan_shown(setting.state, written, 0.0)
+
+
+@pytest.fixture
+def setting():
+    made = Setting(*(node(f"n{number}") for number in range(4)))
+    made.add(pod("v1", node="n1", labels=JOB_SET), pod("v2", node="n2"), pod("v3", node="n2", labels=JOB_SET))
+    made.add(member(0, node="n0"))
+    return made
+
+
+def test_a_gang_is_one_plan(setting):
+    """Its members are bound, nominated or neither; what is missing to the minimum is said."""
+    whole = record(("v2", 0), ("v3", 2), ("gone", 0), ("v1", 2), members=(1, 2))
+    assert shown(setting, record(), preemptor("alone")).gang is None
+    plan = shown(setting, whole, member(1, nominated="n1"), member(2))
+    assert (plan.step, plan.begun, plan.until, plan.reserved) == (2, START + 4.0, START + 64.0, False)
+    gang, states = plan.gang, ("bound", "nominated", "to be nominated")
+    assert (gang.name, gang.minimum) == ("Kueue pod group default/g", 4)
+    assert (gang.bound, gang.nominated, gang.missing) == (1, 1, 2)
+    rows = [(row.pod, row.node, row.state) for row in gang.members]
+    assert rows == [(f"default/g-{number}", f"n{number}", state) for number, state in enumerate(states)]
+    groups = [(row.pod.removeprefix("default/"), row.group) for row in plan.victims]
+    assert groups == [("v2", ""), ("v3", WIDE), ("v1", WIDE), ("gone", "")]
+
+
+def test_a_plan_whose_first_member_has_left_it(setting):
+    """The first one that goes on stands for it, with its own priority and node."""
+    first = Member("default/a", "uid-a", 200, "n1", ended=Ending.DELETED)
+    members = [first, Member("default/b", "uid-b", 100, "n2")]
+    row = model.plan_shown(setting.state, Plan(record(), members, 0.0, 300.0), 0.0)
+    assert (row.preemptor, row.priority, row.node) == ("default/b", 100, "n2")
+
+
+def test_victims_of_one_group_stand_together(setting):
+    """Also if others are between them, and if one of them is gone; many are cut."""
+    names = [("v1", 1), ("v2", 0), ("gone", 1), *((f"w{number}", 0) for number in range(11))]
+    plan = shown(setting, record(*names))
+    rows = [(row.pod.removeprefix("default/"), row.state, row.group) for row in plan.victims[:3]]
+    assert rows == [("v1", "to be asked", WIDE), ("gone", "gone", WIDE), ("v2", "to be asked", "")]
+    assert (len(plan.victims), plan.more_victims) == (12, 2)
+
+
+def test_victims_that_the_record_does_not_name(setting):
+    """Those that are there have their names, those that are gone are counted."""
+    victims = (PlanVictim("", "", "uid-v2"), PlanVictim("", "", "of-one-that-is-gone"))
+    row = shown(setting, msgspec.structs.replace(record(), victims=victims))
+    assert ([one.pod for one in row.victims], row.more_victims) == (["default/v2"], 1)
+
+
+def test_by_when_a_victim_goes(setting):
+    """A victim that was told says by when it is asked, or that it is ready; a notice of another plan says nothing."""
+    by = "2027-01-15T08:00:00Z"
+    for name, plan, answer in (("v1", "id", {}), ("v2", "id", {READY: "true"}), ("v3", "id-2", {})):
+        told = encode(NoticeRecord(plan=plan, by=by, uid="u", priority=100))
+        setting.add(pod(name, node="n1", annotations={NOTICE: told, **answer}))
+    plan = shown(setting, record(("v1", 0), ("v2", 0), ("v3", 0)))
+    assert [one.state for one in plan.victims] == [f"to be asked by {by}", "told, and ready", "to be asked"]
+    assert plan.step == 2
+
+
+def test_how_far_a_leader_is_with_a_victim(setting):
+    """Also before the watch shows it."""
+    plan = plan_for(record(("v1", 0), ("v2", 0), ("v3", 0), ("gone", 0)))
+    plan.gone, plan.asking, plan.unneeded = {"uid-v1"}, {"uid-v2": pod("v2")}, {"uid-v3"}
+    states = [one.state for one in model.plan_shown(setting.state, plan, 0.0).victims]
+    assert states == ["asked", "being asked", "stays", "gone"]
+
+
+def test_victims_are_looked_up_for_plans_that_are_shown(setting):
+    """Those without names are found among all pods: whoever may write annotations need not have that done for each."""
+    preemptors = [preemptor(f"p{number}") for number in range(30)]
+    for one in preemptors:
+        plan = PlanRecord(id=one.metadata.name, node="n1", victims=(PlanVictim(uid="uid-v1"),))
+        one.metadata.annotations = {PLAN: encode(plan)}
+    named = [plan.record.victims[0].name for plan in model.written_plans(setting.state, preemptors, 0.0)]
+    assert named == ["v1"] * 20 + [""] * 10
+
+
 async def test_the_devices_of_a_plan():
-    """Those that the plan holds, and the claims that have them: known to a leader, and written for all others."""
-    setting = Devices(n1=2)
-    made = setting.wants("p", 2, nominated="n1")
+    """The first sixteen, and the claims that have them: known to a leader, and written for all others."""
+    setting = Devices(n1=20)
+    made = setting.wants("p", 20, nominated="n1")
     _, plan = begun(setting, made)
     made.metadata.annotations = {**(made.metadata.annotations or {}), PLAN: encode(plan.written_on(plan.members[0]))}
-
-    def shown():
+    for gone in ("", "0"):
+        if gone:
+            setting.ends("n1-0")
+            setting.deallocated("c-n1-0")
         for known in (plan, *model.written_plans(setting.state, [made], 0.0)):
-            yield {one.device: one.held_by for one in model.plan_shown(setting.state, known, 0.0).devices}
-
-    names = [f"{DRIVER}/n1/d{number}" for number in range(2)]
-    for devices in shown():
-        assert devices == {name: (f"default/c-n1-{number}",) for number, name in enumerate(names)}
-    setting.ends("n1-0")
-    setting.deallocated("c-n1-0")
-    for devices in shown():
-        assert devices == {names[0]: (), names[1]: ("default/c-n1-1",)}
-
-
-async def test_many_devices_of_a_plan():
-    """The first sixteen are shown, and how many more there are."""
-    setting = Devices(n1=20)
-    _, plan = begun(setting, setting.wants("p", 20))
-    row = model.plan_shown(setting.state, plan, 0.0)
-    assert (len(row.devices), row.more_devices) == (16, 4)
+            row = model.plan_shown(setting.state, known, 0.0)
+            held = {device.device.removeprefix(f"{DRIVER}/n1/d"): device.held_by for device in row.devices}
+            assert held == {number: () if number == gone else (f"default/c-n1-{number}",) for number in held}
+            assert ("0" in held, len(held), row.more_devices) == (True, 16, 4)
 
 
 @table(
     "victim, headings, cells",
     ("by itself", {}, [], []),
-    ("with a group", {"group": "JobSet default/t"}, ["goes with all of"], ["JobSet default/t"]),
-    (
-        "elsewhere",
-        {"group": "JobSet default/t", "node": "n2"},
-        ["node", "goes with all of"],
-        ["n2", "JobSet default/t"],
-    ),
+    ("with a group", {"group": WIDE}, ["goes with all of"], [WIDE]),
+    ("elsewhere", {"group": WIDE, "node": "n2"}, ["node", "goes with all of"], ["n2", WIDE]),
 )
 def test_who_goes_together_in_a_decision(victim, headings, cells):
     """The page has a column for groups if a victim goes with one, and one for nodes if a victim is elsewhere."""

@@ -21,7 +21,7 @@ from tests.preemption.building import budget
 from tests.reconciler.builders import START, ClassesOfPods
 from tests.reconciler.harness.api_server import ApiClient, ApiServer, StoredObjects
 from tests.reconciler.harness.devices import EXTENDED, SimulatedDevices
-from tests.reconciler.harness.judge import GangJudge, Judge, NoticeJudge, Record, RuleJudge, untold
+from tests.reconciler.harness.judge import Judge, Record, untold
 from tests.reconciler.harness.outcome_judge import OutcomeJudge
 from tests.reconciler.harness.pods import Json, owner_of
 from tests.reconciler.harness.scheduler import SimulatedScheduler
@@ -131,14 +131,16 @@ class Cluster:
         self.arriving: list[Callable[[str, str, Json], object]] = []
         self.answered: list[Callable[[str, str, Json], object]] = []
         self._killed = asyncio.Event()
-        record = Record(self)
-        self.outcomes, self.gang_judge = OutcomeJudge(self, record), GangJudge(self, record)
-        self.notices, self.record = NoticeJudge(self, record), record
-        self.judges: list[Judge] = [record, self.outcomes, RuleJudge(self), self.gang_judge, self.notices]
+        self.record, self.outcomes = Record(self), OutcomeJudge(self)
+        self.judges: list[Judge] = [self.record, self.outcomes]
 
     def faults(self, settled: float = 0.0) -> list[str]:
         """What was wrong by the end; what began before `settled`, in seconds, has to be over."""
         return [wrong for judge in self.judges for wrong in judge.faults(settled)]
+
+    def _tell_judges(self, what: str, *news: Any) -> None:
+        for judge in self.judges:
+            getattr(judge, what)(*news)
 
     @property
     def seen(self) -> dict[str, Json]:
@@ -193,8 +195,7 @@ class Cluster:
             await asyncio.sleep(max(0.0, begin - now()))
             while now() < end:
                 if self.process:
-                    for judge in self.judges:
-                        judge.another_leads(ahead - self.process.ahead)
+                    self._tell_judges("another_leads", ahead - self.process.ahead)
                 self.process = process = Process(self, ahead)
                 try:
                     async with asyncio.timeout_at(None if math.isinf(end) else end):
@@ -209,8 +210,7 @@ class Cluster:
     def tell(self, line: Json) -> None:
         """A reconciler logs something."""
         self.told.append(line)
-        for judge in self.judges:
-            judge.told(line)
+        self._tell_judges("told", line)
         for hear in self.heard:
             hear(line)
 
@@ -228,8 +228,7 @@ class Cluster:
     def tell_asked(self, name: str, uid: str) -> None:
         """Somebody is to be evicted; another pod of that name is not asked."""
         if self.pods.get(name, {"metadata": {"uid": ""}})["metadata"]["uid"] == uid:
-            for judge in self.judges:
-                judge.asked(name)
+            self._tell_judges("asked", name)
 
     # What the server has.
 
@@ -245,15 +244,9 @@ class Cluster:
         self.scheduler.woken.set()
 
     def _tell_changed(self, old: Json | None, new: Json | None) -> None:
-        for judge in self.judges:
-            judge.changed(old, new)
+        self._tell_judges("changed", old, new)
         for told in tuple(self.changes):
             told(old, new)
-
-    def add(self, *pods: Json) -> None:
-        """Put several pods, one after the other."""
-        for pod in pods:
-            self.put(pod)
 
     def cover(self, app: str, allowed: int, **status: Any) -> None:
         """Let a budget cover the pods of an app, with so many disruptions left."""
@@ -278,18 +271,17 @@ class Cluster:
     def _replace(self, gone: Json) -> None:
         if (how := self.replacing.get(owner_of(gone))) is None:
             return
-        new, base = copy.deepcopy(gone), gone["metadata"]["name"].partition("-r")[0]
-        version = self.collection.version
-        new["metadata"] |= {"uid": f"uid-{base}-r{version}", "annotations": untold(gone)}
+        new, base, came = copy.deepcopy(gone), gone["metadata"]["name"].partition("-r")[0], rfc3339(START + now())
+        name = f"{base}-r{self.collection.version}"
+        new["metadata"] |= {"uid": f"uid-{name}", "annotations": untold(gone), "creationTimestamp": came}
         if how != "same":
-            new["metadata"]["name"] = f"{base}-r{version}"
+            new["metadata"]["name"] = name
         new["metadata"].pop("deletionTimestamp", None)
-        new["metadata"]["creationTimestamp"] = rfc3339(START + now())
         if how != "here":
             new["spec"].pop("nodeName", None)
             new["status"] = {"phase": "Pending"}
         else:
-            new["status"] = {"phase": "Running", "startTime": rfc3339(START + now())}
+            new["status"] = {"phase": "Running", "startTime": came}
             new["spec"].pop("resourceClaims", None)  # a kubelet starts no pod without its devices
             new["spec"]["containers"][0]["resources"]["requests"].pop(EXTENDED, None)
         later(0.0 if how == "here" else 0.05, self.put, new)
@@ -309,8 +301,8 @@ class Cluster:
 
     def cpus(self, node: str) -> int:
         """How many CPUs a node has; none if it is gone."""
-        rooms = [known["status"]["allocatable"]["cpu"] for known in self.nodes if known["metadata"]["name"] == node]
-        return int(rooms[0]) if rooms else 0
+        rooms = {known["metadata"]["name"]: known["status"]["allocatable"]["cpu"] for known in self.nodes}
+        return int(rooms.get(node, 0))
 
     def end(self, pod: Json, *, evicted: bool = True) -> None:
         """Let a pod go, which mostly is `evicted`: it is there until its grace period is over, or it has ended."""
@@ -319,8 +311,7 @@ class Cluster:
         meta["deletionTimestamp"] = rfc3339(START + now() + grace)
         if evicted:
             self.evicted.append(meta["name"])
-            for judge in self.judges:
-                judge.evicted(pod)
+            self._tell_judges("evicted", pod)
         self.put(pod)
         seconds = self.ends_after.get(meta["name"], min(grace, self.dice.choice((0.0, 1.0, 30.0))))
         later(seconds, self.remove, meta["name"], meta["uid"])

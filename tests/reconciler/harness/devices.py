@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import copy
 import random
-from collections.abc import Callable, Collection
-from functools import partial
-from itertools import islice
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from tests.preemption.devices import oracle
@@ -32,22 +30,22 @@ _LATE = (0.0, 0.02, 0.02, 0.3)
 
 
 class SimulatedDevices:
-    """Devices by node and claims by name; `demands` are the oracle's, by claim."""
+    """Devices by node and claims by name. A pod uses one claim at most, and devices by the extended resource."""
 
     def __init__(self, cluster: Cluster, dice: random.Random) -> None:
         self.cluster, self.dice = cluster, dice
         self.devices: dict[str, dict[str, Json]] = {
-            one["metadata"]["name"]: {f"d{n}": _device(dice) for n in range(dice.randint(1, 5))}
-            for one in cluster.nodes
+            host["metadata"]["name"]: {
+                f"d{number}": device(attributes={"kind": dice.choice("aab"), "ring": dice.choice("xy")})
+                for number in range(dice.randint(1, 5))
+            }
+            for host in cluster.nodes
         }
         self.collection = StoredObjects(lambda: self.dice.choice((0.0, 0.0, 0.01, 0.2)))
         cluster.api.collections[RESOURCE_CLAIM.path()] = self.collection
         self.claims = self.collection.objects
         self.demands: dict[str, Json] = {}
-        self.templates: dict[str, Json] = {}
-        """By the name of a ResourceClaimTemplate, the demand of its claims."""
-        self.dress: Callable[[Json], None] = lambda _: None
-        """What gives a new pod its wishes for devices."""
+        """The oracle's, by the name of a claim or of a ResourceClaimTemplate."""
         self._known: set[str] = set()
         self._made = 0
 
@@ -67,58 +65,51 @@ class SimulatedDevices:
 
     # What pods ask for, and what kube-controller-manager makes of it.
 
-    def claim(self, name: str, demand: Json, *, owner: Json | None = None, extended: bool = False) -> Json:
-        """A claim for this demand, which is not there yet."""
+    def _claim(self, name: str, demand: Json, owner: Json | None = None, **annotations: str) -> Json:
+        """A claim for this demand, of a pod if it was made for one, which is not there yet."""
         self._made += 1
         meta: Json = {"name": name, "namespace": "default", "uid": f"uid-claim-{name}-{self._made}"}
         if owner is not None:
             ref = {"apiVersion": "v1", "kind": "Pod", "name": owner["metadata"]["name"], "controller": True}
             meta["ownerReferences"] = [{**ref, "uid": owner["metadata"]["uid"]}]
-        if extended:
-            meta["annotations"] = {_EXTENDED_CLAIM: "true"}
         self.demands[name] = {**demand, "name": name}
-        return {"metadata": meta, "spec": {"devices": demanded(demand, "gpu")}, "status": {}}
-
-    def name_claim(self, name: str, demand: Json) -> None:
-        """Somebody makes a claim with a name of its own."""
-        self._write(name, self.claim(name, demand))
+        spec = {"devices": demanded(demand, "gpu")}
+        return {"metadata": {**meta, "annotations": annotations}, "spec": spec, "status": {}}
 
     def came(self, pod: Json) -> None:
-        """A pod is about to be there, for the first time or again under its name; its claims are made a while later."""
+        """A pod is about to be there, for the first time or again under its name; its claim is made a while later."""
         base = pod["metadata"]["name"].partition("-r")[0]
         if base not in self._known:
             self._known.add(base)
-            self.dress(pod)
+            self._dress(pod)
         else:
             pod["status"].pop("resourceClaimStatuses", None)
             pod["status"].pop("extendedResourceClaimStatus", None)
-        if not pod["spec"].get("nodeName") and any("resourceClaimTemplateName" in one for one in _uses(pod)):
+        if not pod["spec"].get("nodeName") and "resourceClaimTemplateName" in _use(pod):
             later(self.dice.choice(_LATE), self._make, pod["metadata"]["uid"])
 
     def _make(self, uid: str) -> None:
-        pod = next((one for one in self.cluster.pods.values() if one["metadata"]["uid"] == uid), None)
-        if pod is not None and not pod["status"].get("resourceClaimStatuses"):
-            made = copy.deepcopy(pod)
-            self.make_claims(made)
-            self.cluster.put(made)
+        for pod in self.cluster.pods.values():
+            if pod["metadata"]["uid"] == uid and not pod["status"].get("resourceClaimStatuses"):
+                made = copy.deepcopy(pod)
+                self._make_claim(made)
+                self.cluster.put(made)
+                return
 
-    def make_claims(self, pod: Json) -> None:
-        """Make the claims of the pod's templates, and name them in its status."""
-        made = []
-        for one in _uses(pod):
-            if template := one.get("resourceClaimTemplateName"):
-                name = f"{pod['metadata']['name']}-{one['name']}-{self._made}"
-                self._write(name, self.claim(name, self.templates[template], owner=pod))
-                made.append({"name": one["name"], "resourceClaimName": name})
-        pod["status"]["resourceClaimStatuses"] = made
+    def _make_claim(self, pod: Json) -> str:
+        """Make the claim of the pod's template, and name it in its status."""
+        name = f"{pod['metadata']['name']}-r-{self._made}"
+        self._write(name, self._claim(name, self.demands[_use(pod)["resourceClaimTemplateName"]], pod))
+        pod["status"]["resourceClaimStatuses"] = [{"name": "r", "resourceClaimName": name}]
+        return name
 
     def gone(self, pod: Json) -> None:
         """A pod is gone: its claims are taken back a while later."""
-        for name in [name for name, one in self.claims.items() if pod["metadata"]["uid"] in _users(one)]:
-            later(self.dice.choice(_LATE), self._take_back, name, pod["metadata"]["uid"])
-        for name, one in list(self.claims.items()):
-            if _owner(one) == pod["metadata"]["uid"] and not _users(one):
-                self._delete(name)
+        uid = pod["metadata"]["uid"]
+        for name in [name for name, claim in self.claims.items() if uid in _users(claim)]:
+            later(self.dice.choice(_LATE), self._take_back, name, uid)
+        for name in [name for name, claim in self.claims.items() if _owner(claim) == uid and not _users(claim)]:
+            self._delete(name)
 
     def _take_back(self, name: str, uid: str) -> None:
         """kube-controller-manager takes a consumer off, the allocation with the last, then the finalizer."""
@@ -126,7 +117,7 @@ class SimulatedDevices:
             return
         claim = copy.deepcopy(self.claims[name])
         status = claim["status"]
-        status["reservedFor"] = [one for one in status["reservedFor"] if one["uid"] != uid]
+        status["reservedFor"] = [user for user in status["reservedFor"] if user["uid"] != uid]
         if not status["reservedFor"] and FINALIZER in claim["metadata"].get("finalizers", ()):
             claim["status"] = {}
             claim["metadata"]["finalizers"] = []
@@ -141,43 +132,35 @@ class SimulatedDevices:
 
     # What kube-scheduler does.
 
-    def names_of(self, pod: Json) -> list[str] | None:
-        """The names of the pod's claims; None if one is not there yet."""
-        made = {one["name"]: one["resourceClaimName"] for one in pod["status"].get("resourceClaimStatuses", ())}
-        names = [one.get("resourceClaimName") or made.get(one["name"]) for one in _uses(pod)]
-        return None if any(name not in self.claims for name in names) else [str(name) for name in names]
+    def claim_of(self, pod: Json) -> str | None:
+        """The name of the pod's claim, empty if it uses none; None if it is not there yet."""
+        made = [row["resourceClaimName"] for row in pod["status"].get("resourceClaimStatuses", ())]
+        name: str = _use(pod).get("resourceClaimName") or next(iter(made), "")
+        return name if name in self.claims or not _use(pod) else None
 
     def allocation(self, pod: Json, node: str) -> dict[str, list[str]] | None:
         """The devices that each claim of the pod would get on the node; None if they cannot be had together."""
-        names = self.names_of(pod)
-        if names is None:
+        name, wishes = self.claim_of(pod), []
+        if name is None:
             return None
-        taken = self.taken(node)
-        wishes = []
-        for name in names:
-            hosts = self.nodes_of(self.claims[name])
-            if not hosts:
-                wishes.append(self.demands[name])
-            elif node not in hosts:
-                return None
+        if name and not (hosts := self.nodes_of(self.claims[name])):
+            wishes.append(self.demands[name])
+        elif name and node not in hosts:
+            return None
         if count := extended_of(pod):
             wishes.append({**plain(count), "name": "extended"})
-        free = {"devices": taken, "capacity": {}, "counters": {}}
-        found = next(iter(islice(oracle.allocations(self.devices.get(node, {}), wishes, free), 1)), None)
-        if found is None:
-            return None
-        devices: dict[str, list[str]] = {one["name"]: [] for one in wishes}
-        for claim, _, _, name in found:
-            devices[claim].append(name)
-        return devices
-
-    def uses_devices(self, pod: Json) -> bool:
-        """Whether the pod asks for devices."""
-        return bool(_uses(pod) or extended_of(pod))
+        free = {"devices": self.taken(node), "capacity": {}, "counters": {}}
+        for allocated in oracle.allocations(self.devices.get(node, {}), wishes, free):
+            devices: dict[str, list[str]] = {wish["name"]: [] for wish in wishes}
+            for claim, _, _, taken in allocated:
+                devices[claim].append(taken)
+            return devices
+        return None
 
     def taken(self, node: str) -> list[str]:
         """The devices of a node that claims hold."""
-        return [result["device"] for one in self.claims.values() for result in _results(one) if result["pool"] == node]
+        results = [result for claim in self.claims.values() for result in _results(claim)]
+        return [result["device"] for result in results if result["pool"] == node]
 
     def nodes_of(self, claim: Json) -> set[str]:
         """The node of the claim's devices, if it has some."""
@@ -185,21 +168,21 @@ class SimulatedDevices:
 
     def allocate(self, pod: Json, node: str) -> None:
         """Allocate and reserve the pod's claims there, before it is bound."""
-        found = self.allocation(pod, node)
-        assert found is not None
-        if "extended" in found:
-            self.hold_extended(pod, node, found.pop("extended"))
-        for name in {*found, *(self.names_of(pod) or ())}:
-            self.reserve(name, pod, node, found.get(name))
+        devices = self.allocation(pod, node)
+        assert devices is not None
+        if "extended" in devices:
+            self._hold_extended(pod, node, devices["extended"])
+        if name := self.claim_of(pod):
+            self._reserve(name, pod, node, devices.get(name))
 
-    def hold_extended(self, pod: Json, node: str, devices: Collection[str]) -> None:
+    def _hold_extended(self, pod: Json, node: str, devices: Collection[str]) -> None:
         """Make the claim for the pod's extended resource, with these devices."""
         name = f"{pod['metadata']['name']}-extended-{self._made}"
-        self.claims[name] = self.claim(name, plain(len(devices)), owner=pod, extended=True)
+        self.claims[name] = self._claim(name, plain(len(devices)), pod, **{_EXTENDED_CLAIM: "true"})
         pod["status"]["extendedResourceClaimStatus"] = {"resourceClaimName": name}
-        self.reserve(name, pod, node, devices)
+        self._reserve(name, pod, node, devices)
 
-    def reserve(self, name: str, pod: Json, node: str, devices: Collection[str] | None) -> None:
+    def _reserve(self, name: str, pod: Json, node: str, devices: Collection[str] | None) -> None:
         """Reserve the claim for the pod, and allocate these devices to it unless it has some."""
         claim = copy.deepcopy(self.claims[name])
         meta, status = claim["metadata"], claim["status"]
@@ -213,6 +196,58 @@ class SimulatedDevices:
         status["reservedFor"] = [*status.get("reservedFor", ()), user]
         self._write(name, claim)
 
+    # What pods of random clusters wish for, and hold at first.
+
+    def _dress(self, pod: Json) -> None:
+        on_node = bool(pod["spec"].get("nodeName"))
+        if self.dice.random() < (0.7 if on_node else 0.9):
+            (self._hold if on_node else self._wish)(pod)
+            request(pod, 1)  # devices are scarcer
+
+    def _wish(self, pod: Json) -> None:
+        """A pod that waits wants devices, in one of the ways there are."""
+        name = f"c-{pod['metadata']['name']}"
+        way = self.dice.choice(("template", "template", "by name", "of others", "extended"))
+        if way == "extended":
+            _ask(pod, self.dice.randint(1, 2))
+        elif way == "template":
+            self._by_template(pod, random_demand(self.dice))
+        else:
+            name = self.dice.choice([*self.claims, name]) if way == "of others" else name
+            self._by_name(pod, name, random_demand(self.dice))
+
+    def _by_template(self, pod: Json, demand: Json) -> None:
+        template = f"t-{pod['metadata']['name']}"
+        self.demands[template] = demand
+        pod["spec"]["resourceClaims"] = [{"name": "r", "resourceClaimTemplateName": template}]
+
+    def _by_name(self, pod: Json, name: str, demand: Json) -> None:
+        if name not in self.claims:
+            self._write(name, self._claim(name, demand))
+        if not _owner(self.claims[name]):  # else it was made from a template, for another pod
+            pod["spec"]["resourceClaims"] = [{"name": "r", "resourceClaimName": name}]
+
+    def _hold(self, pod: Json) -> None:
+        """A pod that runs holds some of its node's free devices, or shares those of another pod there."""
+        host, name = pod["spec"]["nodeName"], f"c-{pod['metadata']['name']}"
+        taken = self.taken(host)
+        free = [known for known in self.devices[host] if known not in taken]
+        there = [known for known, claim in self.claims.items() if host in self.nodes_of(claim) and not _owner(claim)]
+        if there and self.dice.random() < 0.3:
+            name = self.dice.choice(there)
+            pod["spec"]["resourceClaims"] = [{"name": "r", "resourceClaimName": name}]
+            self._reserve(name, pod, host, None)
+        elif held := free[: self.dice.choice((1, 1, 1, 2))]:
+            if self.dice.random() < 0.15:
+                _ask(pod, len(held))
+                self._hold_extended(pod, host, held)
+            elif self.dice.random() < 0.5:
+                self._by_template(pod, plain(len(held)))
+                self._reserve(self._make_claim(pod), pod, host, held)
+            else:
+                self._by_name(pod, name, plain(len(held)))
+                self._reserve(name, pod, host, held)
+
 
 def plain(count: int) -> Json:
     """The oracle's demand for so many devices of any kind."""
@@ -222,13 +257,13 @@ def plain(count: int) -> Json:
 def random_demand(dice: random.Random) -> Json:
     """A demand of one or two requests, which may have alternatives, want all devices, or be tied together."""
 
-    def one() -> Json:
+    def alternative() -> Json:
         made = wanted(count=dice.choice((1, 1, 1, 2, 2, 3)))
         made["selects"] = [("kind", dice.choice("ab"))] if dice.random() < 0.4 else []
         return {**made, "mode": "All"} if dice.random() < 0.08 else made
 
     requests = [
-        {"name": f"r{number}", "alternatives": [one() for _ in range(dice.choice((1, 1, 1, 2)))]}
+        {"name": f"r{number}", "alternatives": [alternative() for _ in range(dice.choice((1, 1, 1, 2)))]}
         for number in range(dice.choice((1, 1, 1, 2)))
     ]
     return {"requests": requests, "constraints": [("match", "ring")] if dice.random() < 0.2 else []}
@@ -237,6 +272,11 @@ def random_demand(dice: random.Random) -> Json:
 def extended_of(pod: Json) -> int:
     """How many devices the pod asks for by the extended resource."""
     return int(pod["spec"]["containers"][0]["resources"]["requests"].get(EXTENDED, 0))
+
+
+def uses_devices(pod: Json) -> bool:
+    """Whether the pod asks for devices."""
+    return bool(_use(pod) or extended_of(pod))
 
 
 def bare(pod: Json) -> Json:
@@ -248,14 +288,13 @@ def bare(pod: Json) -> Json:
     return made
 
 
-def _device(dice: random.Random) -> Json:
-    made: Json = device(attributes={"kind": dice.choice("aab"), "ring": dice.choice("xy")})
-    return made
+def _ask(pod: Json, count: int) -> None:
+    pod["spec"]["containers"][0]["resources"]["requests"][EXTENDED] = str(count)
 
 
-def _uses(pod: Json) -> list[Json]:
-    uses: list[Json] = pod["spec"].get("resourceClaims", [])
-    return uses
+def _use(pod: Json) -> Json:
+    """How the pod names its claim; empty if it uses none."""
+    return next(iter(pod["spec"].get("resourceClaims", ())), {})
 
 
 def _results(claim: Json) -> list[Json]:
@@ -264,7 +303,7 @@ def _results(claim: Json) -> list[Json]:
 
 
 def _users(claim: Json) -> list[str]:
-    return [one["uid"] for one in claim["status"].get("reservedFor", ())]
+    return [user["uid"] for user in claim["status"].get("reservedFor", ())]
 
 
 def _owner(claim: Json) -> str:
@@ -273,74 +312,4 @@ def _owner(claim: Json) -> str:
 
 def devices(made: Cluster, seed: int) -> None:
     """Many pods hold devices or want some."""
-    dice = random.Random(f"devices {seed}")
-    made.devices = SimulatedDevices(made, dice)
-    made.devices.dress = partial(_dress, made.devices, dice)
-
-
-def _dress(devices: SimulatedDevices, dice: random.Random, pod: Json) -> None:
-    on_node = bool(pod["spec"].get("nodeName"))
-    if dice.random() < (0.7 if on_node else 0.9):
-        (_hold if on_node else _wish)(devices, dice, pod)
-        request(pod, 1)  # devices are scarcer
-
-
-def _wish(devices: SimulatedDevices, dice: random.Random, pod: Json) -> None:
-    """A pod that waits wants devices, in one of the ways there are."""
-    name = pod["metadata"]["name"]
-    ways: tuple[Callable[[], None], ...] = (
-        lambda: _by_template(devices, pod, random_demand(dice)),
-        lambda: _by_template(devices, pod, random_demand(dice)),
-        lambda: _by_name(devices, pod, f"c-{name}", random_demand(dice)),
-        lambda: _by_name(devices, pod, dice.choice([*devices.claims, f"c-{name}"]), random_demand(dice)),
-        lambda: _extended(pod, dice.randint(1, 2)),
-    )
-    dice.choice(ways)()
-
-
-def _by_template(devices: SimulatedDevices, pod: Json, demand: Json) -> None:
-    template = f"t-{pod['metadata']['name']}"
-    devices.templates[template] = demand
-    pod["spec"]["resourceClaims"] = [{"name": "r", "resourceClaimTemplateName": template}]
-
-
-def _by_name(devices: SimulatedDevices, pod: Json, name: str, demand: Json) -> None:
-    owner = devices.claims.get(name, {}).get("metadata", {}).get("ownerReferences")
-    if owner:
-        return  # it was made from a template, for another pod
-    if name not in devices.claims:
-        devices.name_claim(name, demand)
-    pod["spec"]["resourceClaims"] = [{"name": "r", "resourceClaimName": name}]
-
-
-def _extended(pod: Json, count: int) -> None:
-    pod["spec"]["containers"][0]["resources"]["requests"][EXTENDED] = str(count)
-
-
-def _hold(devices: SimulatedDevices, dice: random.Random, pod: Json) -> None:
-    """A pod that runs holds some of its node's free devices, or shares those of another pod there."""
-    host = pod["spec"]["nodeName"]
-    free = [name for name in devices.devices[host] if name not in devices.taken(host)]
-    shared = [
-        name
-        for name, one in devices.claims.items()
-        if not one["metadata"].get("ownerReferences") and host in devices.nodes_of(one)
-    ]
-    if shared and dice.random() < 0.3:
-        name = dice.choice(shared)
-        pod["spec"]["resourceClaims"] = [{"name": "r", "resourceClaimName": name}]
-        devices.reserve(name, pod, host, None)
-        return
-    held = free[: dice.choice((1, 1, 1, 2))]
-    if not held:
-        return
-    if dice.random() < 0.15:
-        _extended(pod, len(held))
-        devices.hold_extended(pod, host, held)
-    elif dice.random() < 0.5:
-        _by_template(devices, pod, plain(len(held)))
-        devices.make_claims(pod)
-        devices.reserve(pod["status"]["resourceClaimStatuses"][0]["resourceClaimName"], pod, host, held)
-    else:
-        _by_name(devices, pod, f"c-{pod['metadata']['name']}", plain(len(held)))
-        devices.reserve(f"c-{pod['metadata']['name']}", pod, host, held)
+    made.devices = SimulatedDevices(made, random.Random(f"devices {seed}"))

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tests.reconciler.harness.judge import Judge, Record
+from tests.reconciler.harness.devices import uses_devices
+from tests.reconciler.harness.judge import Judge
 from tests.reconciler.harness.pods import GANG, Json, cpu_of, written_on
+from tests.reconciler.harness.virtual_time import now
 from webhook.policy.model.values import MARK
 
 if TYPE_CHECKING:
@@ -52,11 +54,6 @@ class _Evicting(NamedTuple):
     concerned: set[str]
     victims: list[str]
 
-    @property
-    def uid(self) -> str:
-        uid: str = self.pod["metadata"]["uid"]
-        return uid
-
 
 class OutcomeJudge(Judge):
     """Judges the plans of a simulated cluster when they are over: `wrong` are those in vain.
@@ -64,9 +61,8 @@ class OutcomeJudge(Judge):
     Those evicted, and their preemptor was not bound although nothing outside had changed.
     """
 
-    def __init__(self, cluster: Cluster, record: Record) -> None:
+    def __init__(self, cluster: Cluster) -> None:
         super().__init__(cluster)
-        self.record = record
         self._returned: dict[str, list[float]] = {}
         """Owner to when a pod of it that names its node cost a plan."""
         self._plans: dict[tuple[str, str], _Evicting] = {}
@@ -100,11 +96,11 @@ class OutcomeJudge(Judge):
 
     def outside(self, what: str, scope: str = "", **more: Any) -> None:
         """Note that something outside has changed now."""
-        self._outside.append(_Outside(self.now, what, scope, **more))
+        self._outside.append(_Outside(now(), what, scope, **more))
 
     def left(self, pod: Json) -> None:
         """Somebody else deletes this pod, which has a node."""
-        self._left.setdefault(pod["spec"]["nodeName"], []).append((self.now, cpu_of(pod)))
+        self._left.setdefault(pod["spec"]["nodeName"], []).append((now(), cpu_of(pod)))
 
     def shun(self, pod: Json) -> None:
         """The scheduler does not bind this pod where it fits, for a reason that no object shows: it takes others."""
@@ -114,7 +110,7 @@ class OutcomeJudge(Judge):
     def another_leads(self, back: float) -> None:
         """It knows of owners what the last one had time to write on the Lease; by its own clock that may be older."""
         for owner, times in self._returned.items():
-            self._returned[owner] = [at - max(back, 0.0) for at in times if at < self.now - _WRITTEN]
+            self._returned[owner] = [at - max(back, 0.0) for at in times if at < now() - _WRITTEN]
 
     def told(self, line: Json) -> None:
         """Of what the watch had not shown when a plan was made nobody could know, however long ago it was."""
@@ -127,7 +123,10 @@ class OutcomeJudge(Judge):
             self._shown[line["plan"]] = {pod["metadata"]["uid"] for pod in self.cluster.seen.values()}
 
     def evicted(self, pod: Json) -> None:
-        """Whose plans name it have evicted it: of a gang's one that for the member on its node, or for all."""
+        """Whose plans name it have evicted it: of a gang's one that for the member on its node, or for all.
+
+        What concerns the plans for other members of the group concerns this one: who joins depends on those before it.
+        """
         gone, on = pod["metadata"]["uid"], pod["spec"]["nodeName"]
         for preemptor in self.cluster.pods.values():
             plan, uid = written_on(preemptor), preemptor["metadata"]["uid"]
@@ -135,16 +134,17 @@ class OutcomeJudge(Judge):
                 continue
             planned = {victim["uid"] for victim in plan["victims"]}
             if gone in planned and on not in {member["node"] for member in plan.get("members", ())} - {plan["node"]}:
-                concerned = {uid, plan["node"], *planned, *self._concerned(preemptor), ""}
-                evicting = _Evicting(preemptor, plan, self.record.decided.get(plan["id"], 0.0), concerned, [])
+                beside = [written["id"] for member in self._gang_of(preemptor) if (written := written_on(member))]
+                concerned = {uid, plan["node"], *planned, ""}.union(*(self._beside.get(other, ()) for other in beside))
+                since = self.cluster.record.decided.get(plan["id"], 0.0)
+                evicting = _Evicting(preemptor, plan, since, concerned, [])
                 self._plans.setdefault((plan["id"], uid), evicting).victims.append(gone)
 
-    def _concerned(self, pod: Json) -> set[str]:
-        """What concerns the plans for members of its group: one that joins depends on those before it."""
+    def _gang_of(self, pod: Json) -> list[Json]:
+        """The members of the pod's group that are there; none if it has no group."""
         group = pod["metadata"]["labels"].get(GANG)
-        labelled = [other for other in self.cluster.pods.values() if group and _group_of(other) == group]
-        plans = [plan["id"] for other in labelled if (plan := written_on(other))]
-        return set().union(*(self._beside.get(plan, ()) for plan in plans))
+        pods = self.cluster.pods.values() if group else ()
+        return [other for other in pods if other["metadata"]["labels"].get(GANG) == group]
 
     def changed(self, old: Json | None, new: Json | None) -> None:
         if new is not None:
@@ -158,8 +158,9 @@ class OutcomeJudge(Judge):
     def _came(self, old: Json | None, new: Json) -> None:
         """A pod came, or came to a node, or to be nominated."""
         name, node, uid = new["metadata"]["name"], new["spec"].get("nodeName"), new["metadata"]["uid"]
-        owner = self.record.owner[uid]
+        owner = self.cluster.record.owner[uid]
         returned = {"known": tuple(self._returned.get(owner, ())), "owner": owner, "uid": uid}
+        nominated, before = (state["status"].get("nominatedNodeName") or "" for state in (new, old or new))
         if old is None and node:
             self.outside(f"{name} was put there", node, **returned)
         elif old is None:
@@ -167,24 +168,22 @@ class OutcomeJudge(Judge):
         elif node and not old["spec"].get("nodeName"):
             self.outside(f"{name} was bound there", node, unseen=True)
             self._came_by_room_that_was_left(new, node)
-            self._bound[uid] = self.now
+            self._bound[uid] = now()
             self._came_after_lower_ones(new, node)
-            if self.cluster.devices is not None and self.cluster.devices.uses_devices(new):
+            if uses_devices(new):
                 # No nomination keeps devices from a pod of lower or equal priority.
                 self.outside(f"{name} took devices there", node, devices_from=new["spec"]["priority"], **returned)
             if uid in self._shunned:
                 self.outside(f"{name}, which was refused elsewhere, was bound there", node)
-        elif _nominated(new) not in ("", _nominated(old)):
-            self._came_by_room_that_was_left(new, _nominated(new))
+        elif nominated not in ("", before):
+            self._came_by_room_that_was_left(new, nominated)
 
     def _went(self, old: Json, new: Json | None) -> None:
         """A pod goes, or what was written on it."""
         plan, uid = written_on(old), old["metadata"]["uid"]
-        if new is None or "deletionTimestamp" in new["metadata"]:
-            labels = old["metadata"]["labels"]
-            for pod in self.cluster.pods.values() if MARK in labels and GANG in labels else ():
-                if _group_of(pod) == labels[GANG]:
-                    self.outside("another member of its gang went", pod["metadata"]["uid"])
+        if (new is None or "deletionTimestamp" in new["metadata"]) and MARK in old["metadata"]["labels"]:
+            for member in self._gang_of(old):
+                self.outside("another member of its gang went", member["metadata"]["uid"])
         if plan is None:
             return
         if new is None:
@@ -194,7 +193,7 @@ class OutcomeJudge(Judge):
         if new is not None and _is_served(new, plan):
             self._served.update(self._plans.pop((plan["id"], uid)).victims)
         elif new is None or (written_on(new) or {}).get("id") != plan["id"]:
-            self._judge(self._plans.pop((plan["id"], uid)))
+            self._judge(uid, self._plans.pop((plan["id"], uid)))
 
     def _came_by_room_that_was_left(self, pod: Json, node: str) -> None:
         """A pod was bound or nominated that would not have fit beside the pods that somebody else deleted."""
@@ -209,29 +208,30 @@ class OutcomeJudge(Judge):
         """A pod was bound that the scheduler had put off, while lower ones filled the room beside a preemptor's."""
         there = self._others(pod, node)
         free = self.cluster.cpus(node) - sum(map(cpu_of, [pod, *there]))
-        for evicting in [evicting for evicting in self._plans.values() if evicting.plan["node"] == node]:
+        waiting = {other["metadata"]["uid"] for other in self.cluster.pods.values()}
+        for (_, uid), evicting in self._plans.items():
             came = [other for other in there if self._bound.get(other["metadata"]["uid"], -1.0) > evicting.since]
             lower = sum(cpu_of(other) for other in came if other["spec"]["priority"] < pod["spec"]["priority"])
-            waits = any(other["metadata"]["uid"] == evicting.uid for other in self.cluster.pods.values())
-            if waits and free < cpu_of(evicting.pod) <= free + lower:
-                self.outside(f"{pod['metadata']['name']}, which was put off, came after lower ones", evicting.uid)
+            if evicting.plan["node"] == node and uid in waiting and free < cpu_of(evicting.pod) <= free + lower:
+                self.outside(f"{pod['metadata']['name']}, which was put off, came after lower ones", uid)
 
     def _others(self, pod: Json, node: str) -> list[Json]:
         """The other pods on a node."""
-        others = [other for other in self.cluster.pods.values() if other["metadata"]["uid"] != pod["metadata"]["uid"]]
-        return [other for other in others if other["spec"].get("nodeName") == node]
+        there = [other for other in self.cluster.pods.values() if other["spec"].get("nodeName") == node]
+        return [other for other in there if other["metadata"]["uid"] != pod["metadata"]["uid"]]
 
-    def _judge(self, evicting: _Evicting) -> None:
+    def _judge(self, uid: str, evicting: _Evicting) -> None:
         others = {uid for other in self._plans.values() for uid in other.victims}
         if self._served.union(others).issuperset(evicting.victims):
             return  # they went for another plan, which is judged for them
-        plan, priority, since = evicting.plan, evicting.pod["spec"]["priority"], evicting.since
-        owners = {self.record.owner.get(victim["uid"], "") for victim in plan["victims"]} - {""}
+        record, plan, since = self.cluster.record, evicting.plan, evicting.since
+        priority, nominated = evicting.pod["spec"]["priority"], record.nominated.get(plan["id"], since)
+        owners = {record.owner.get(victim["uid"], "") for victim in plan["victims"]} - {""}
         reasons = [
             row
             for row in self._outside
             if row.at >= since - _LAG
-            and not (row.unseen and row.at > self.record.nominated.get(plan["id"], since))
+            and not (row.unseen and row.at > nominated)
             and (row.at <= since or not any(before + _LAG < since < before + _REMEMBERED for before in row.known))
             and (row.scope in evicting.concerned or (row.owner in owners and row.at > since))
             and row.above > priority
@@ -242,23 +242,12 @@ class OutcomeJudge(Judge):
             # not known.
             came_back = row.at > since and row.scope in evicting.concerned
             if row.owner in owners and came_back and row.uid in self._shown.get(plan["id"], ()):
-                self._returned.setdefault(row.owner, []).append(self.now)
+                self._returned.setdefault(row.owner, []).append(now())
         if reasons or not self.cluster.shunned.isdisjoint(evicting.concerned):
             self._served.update(evicting.victims)
         else:
-            self.wrong.append(
-                f"{plan['id']} for {evicting.uid} on {plan['node']} from {since:.2f} to {self.now:.2f},"
-                f" {len(evicting.victims)} went: {evicting.victims}"
-            )
-
-
-def _group_of(pod: Json) -> str | None:
-    group: str | None = pod["metadata"]["labels"].get(GANG)
-    return group
-
-
-def _nominated(pod: Json) -> str:
-    return str(pod["status"].get("nominatedNodeName", ""))
+            what = f"{plan['id']} for {uid} on {plan['node']} since {since:.2f}, was in vain"
+            self.expect(False, f"{what}: {evicting.victims} went")
 
 
 def _is_served(pod: Json, plan: Json) -> bool:

@@ -77,6 +77,13 @@ def group(name: str, minimum: int, **more: Any) -> Json:
     return {"metadata": {"name": name, "namespace": "default"}, "spec": {"minMember": minimum, **more}}
 
 
+def minimum_of(group: Json) -> int:
+    """How many members a group needs, of whichever kind it is."""
+    spec = group["spec"]
+    minimum: int = spec.get("minMember") or spec.get("schedulingPolicy", {}).get("gang", {}).get("minCount", 0)
+    return minimum
+
+
 def members(name: str, count: int, cpu: int, *, priority: int = 100, first: int = 0, at: float = 0.0) -> list[Json]:
     """Preemptors that belong to a gang."""
     numbers = range(first, first + count)

@@ -304,10 +304,10 @@ def live(seed: int, row: Row, seen: Counter[str] | None = None) -> list[str]:
 
 
 def _happened(made: Cluster) -> dict[str, bool]:
-    told, gangs_judged = str(made.told), made.gang_judge
+    told, record = str(made.told), made.record
     return {words: words in told for row in ROWS.values() for words in row.happens} | {
         "evicts": bool(made.evicted),
-        "for gangs": bool(gangs_judged.for_gangs),
-        "of groups": not gangs_judged.of_groups.isdisjoint(made.evicted),
-        "leaders": bool(gangs_judged.for_gangs and (made.terms or made.killed_at)),
+        "for gangs": bool(record.for_gangs),
+        "of groups": not record.of_groups.isdisjoint(made.evicted),
+        "leaders": bool(record.for_gangs and (made.terms or made.killed_at)),
     }

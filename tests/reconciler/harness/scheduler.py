@@ -61,7 +61,7 @@ class SimulatedScheduler:
     def _try(self, pod: Json) -> None:
         """One attempt for a pod."""
         cluster = self.cluster
-        if "deletionTimestamp" in pod["metadata"] or (cluster.devices and cluster.devices.names_of(pod) is None):
+        if "deletionTimestamp" in pod["metadata"] or (cluster.devices and cluster.devices.claim_of(pod) is None):
             return
         known, members = self._group_of(pod)
         there = [member for member in members if member["spec"].get("nodeName") and _stays(member)]

@@ -11,6 +11,7 @@ from tests.preemption import oracle
 from tests.reconciler.builders import START
 from tests.reconciler.harness.judge import Judge
 from tests.reconciler.harness.pods import Json, owner_of, written_on
+from tests.reconciler.harness.virtual_time import now
 from webhook.kube.instants import epoch
 from webhook.policy.model.values import CAN_BE_PREEMPTED
 
@@ -64,7 +65,7 @@ class SpareJudge(Judge):
             case "no preemption":
                 self._reasons[preemptor] = line["reason"]
             case "node left out":
-                self._left_out.setdefault(preemptor, {})[line["node"]] = self.now + line["seconds"]
+                self._left_out.setdefault(preemptor, {})[line["node"]] = now() + line["seconds"]
 
     def _decided(self, line: Json, preemptor: str) -> None:
         """Whether somebody is to go although room comes up elsewhere, soon enough for the policy."""
@@ -109,7 +110,7 @@ class SpareJudge(Judge):
 
     def _seen_for(self, plan: Json) -> _Seen:
         """What counts for a plan now; of the pods that leave those that are gone in time, none that is long overdue."""
-        under, wall, seen = self.cluster.policy, START + self.now + self.cluster.ahead, dict(self.cluster.seen)
+        under, wall, seen = self.cluster.policy, START + now() + self.cluster.ahead, dict(self.cluster.seen)
         patience = min(under.wait_for_terminating, under.plan_timeout + epoch(plan["at"]) - wall)
         ends = {name: epoch(end) for name, pod in seen.items() if (end := pod["metadata"].get("deletionTimestamp"))}
         leaving = {name for name, end in ends.items() if wall - 60 <= end <= wall + patience}
@@ -165,7 +166,7 @@ class SpareJudge(Judge):
             if pod["spec"].get("nodeName") or pod["spec"].get("preemptionPolicy") != "Never":
                 continue
             answer = self._ask(seen, name, may_go=self._may_go)
-            out = {node for node, until in self._left_out.get(name, {}).items() if until > self.now}
+            out = {node for node, until in self._left_out.get(name, {}).items() if until > now()}
             fits = set(answer["fits"]) - out - self.cluster.shunned
             plans = [
                 plan
