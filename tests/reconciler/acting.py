@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+from tests.reconciler.builders import policy
 from tests.workloads import Json, eventually, is_there, priority_class
 from tests.workloads import pod as pod_body
 from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster
@@ -13,9 +14,8 @@ from webhook.kube.errors import unless_absent
 from webhook.kube.objects.pod import Pod
 from webhook.kube.resources import NAMESPACE, POD, PRIORITY_CLASS
 from webhook.policy.model.policies import Policies
-from webhook.policy.model.preemption import PreemptionPolicy, Preemptors
+from webhook.policy.model.preemption import Preemptors
 from webhook.policy.model.values import CAN_BE_PREEMPTED, MANAGED, MARK, PLAN
-from webhook.policy.shapes.yaml_nodes import SourcePosition
 from webhook.reconciler.service import ReconcilerOptions, ReconcilerService
 
 PODS = POD.path("default")
@@ -26,10 +26,7 @@ SHORT = {"lease_duration": 1.5, "renew_deadline": 1.0, "retry_period": 0.2}
 
 def managing(**fields: Any) -> Policies:
     """One policy that manages these classes."""
-    preemptors = Preemptors(priority_classes=tuple(CLASSES))
-    return Policies(
-        preemption=(PreemptionPolicy(name="test", source=SourcePosition(), preemptors=preemptors, **fields),)
-    )
+    return Policies(preemption=(policy(preemptors=Preemptors(priority_classes=tuple(CLASSES)), **fields),))
 
 
 class Play:
@@ -42,18 +39,20 @@ class Play:
     async def victim(self, name: str, node: str, cpu: str = "2", **fields: Any) -> None:
         """A running pod of class low."""
         await self.client.create(PODS, pod_body(name, cpu=cpu, node=node, priorityClassName="low", **fields))
+        await self.runs(name)
 
-        async def runs() -> bool:
+    async def runs(self, name: str) -> None:
+        """Wait until a pod runs."""
+
+        async def check() -> bool:
             return (await self.client.get(f"{PODS}/{name}", Pod)).status.phase == "Running"
 
-        await eventually(runs)
+        await eventually(check)
 
     async def preemptor(self, name: str, cpu: str = "3", class_name: str = "high", **fields: Any) -> Json:
         """A marked pod of a managed class."""
-        labels = {MARK: MANAGED}
-        return await self.client.create(
-            PODS, pod_body(name, cpu=cpu, labels=labels, priorityClassName=class_name, **fields)
-        )
+        body = pod_body(name, cpu=cpu, labels={MARK: MANAGED}, priorityClassName=class_name, **fields)
+        return await self.client.create(PODS, body)
 
     async def get(self, name: str) -> Pod | None:
         """The pod, None where it is gone."""
@@ -73,10 +72,8 @@ class Play:
 
         async def check() -> bool:
             pod = await self.get(name)
-            if pod is None:
-                return False
-            planned = PLAN in (pod.metadata.annotations or {})
-            return pod.status.nominated_node_name == node and planned == bool(node)
+            planned = pod is not None and PLAN in (pod.metadata.annotations or {})
+            return pod is not None and pod.status.nominated_node_name == node and planned == bool(node)
 
         await eventually(check, seconds, f"{name} is nominated to {node or 'no node'}")
 

@@ -269,8 +269,8 @@ class Setting:
 
     def group(self, name: str = "gang", minimum: int = 2, kind: str = COSCHEDULING) -> None:
         """Let the watch show a group that needs so many pods."""
-        spec = {"minMember": minimum} if kind == COSCHEDULING else {"schedulingPolicy": {"gang": {"minCount": minimum}}}
-        body = {"metadata": {"name": name, "namespace": "default"}, "spec": spec}
+        body = building.pod_group(name, minimum)
+        body["spec"] |= {"minMember": minimum} if kind == COSCHEDULING else {}
         self.state.snapshot.put(POD_GROUPS[kind], msgspec.convert(body, PodGroup))
 
     def evaluate(self, one: Pod, attempts: int = 0, **more: Any) -> Any:

@@ -66,11 +66,7 @@ def gate_opens_at_100(made: Cluster) -> None:
     later(100.0, lambda: made.put({**late, "metadata": {**made.pods["gang-2"]["metadata"]}}))
 
 
-@table(
-    "late, said",
-    ("it is missing", comes_at_100, False),
-    ("a scheduling gate holds it back", gate_opens_at_100, True),
-)
+@table("late, said", ("it is missing", comes_at_100, False), ("a gate holds it back", gate_opens_at_100, True))
 def test_a_part_of_a_gang_evicts_nobody(late: Happens, said: bool):
     """While a member is missing or gated nobody goes, and of a gate the log says so; when it comes, all are placed."""
     seen = []
@@ -96,23 +92,15 @@ def test_two_gangs_for_one_room(priority, winner):
     assert (len(made.evicted), bound(made, "gang", "other")) == (3, [f"{winner}-{number}" for number in range(3)])
 
 
-def test_a_member_that_is_deleted_ends_the_plan():
-    """If a member goes before all are nominated nobody else does, and the others give their nominations up."""
-    for seed in range(10):
-        made = lived(
-            plain_gang(lambda made, to=seed: made.dice.seed(to), SLOW_WRITES, at(0.2, does("withdraw", "gang-1")))
-        )
-        assert made.faults(150.0) == [], seed
-
-
 @table(
     "change, placed",
     ("more are needed than there are", lambda made: set_minimum(made, "gang", 5), False),
     ("fewer are needed", lambda made: set_minimum(made, "gang", 2), True),
     ("the PodGroup is deleted", lambda made: remove_group(made, "gang"), True),
+    ("a member is deleted", does("withdraw", "gang-1"), False),
 )
 def test_what_changes_when_a_member_is_nominated(change: Happens, placed: bool):
-    """If more are needed nobody is evicted for those that are there; else all that were nominated are bound."""
+    """If there are too few nobody is evicted for them, and they give their nominations up; else all are bound."""
     made = lived(plain_gang(SLOW_WRITES, on_request(at(0.0, change), "patch", of="gang-0", done=True)))
     assert (len(made.evicted), bound(made, "gang")) == ((3, ALL) if placed else (0, []))
     assert placed or made.faults(150.0) == []

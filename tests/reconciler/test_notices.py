@@ -19,6 +19,7 @@ from tests.reconciler.harness.scenarios import (
     Happens,
     Scene,
     annotated,
+    answering,
     at,
     bound,
     does,
@@ -27,7 +28,6 @@ from tests.reconciler.harness.scenarios import (
     led,
     lived,
     on_request,
-    plain_gang,
     scene,
     two_victims,
 )
@@ -74,12 +74,7 @@ def made_again(made: Cluster) -> None:
 
 def gives(seconds: float) -> Happens:
     """The policy gives another notice from now on."""
-
-    def change(made: Cluster) -> None:
-        made.outcomes.outside("the policies were changed")
-        made.use(msgspec.structs.replace(made.policy, victims=Victims(notice=seconds)))
-
-    return change
+    return lambda made: made.use(msgspec.structs.replace(made.policy, victims=Victims(notice=seconds)))
 
 
 async def told_while_it_is_read(made: Cluster, verb: str, name: str, body: Json) -> None:
@@ -103,26 +98,9 @@ def goes_as_an_answer_is_lost(made: Cluster, verb: str, name: str, body: Json) -
         raise ApiError(500, "", "the answer is lost")
 
 
-class Trouble:
-    """Answers of the server to writes of notices, so many `times`: an error, before the write is `done` or after."""
-
-    def __init__(self, status: int, *, times: int, done: bool = False) -> None:
-        self.first, self.left, self.done, self.error = times, times, done, ApiError(status, "", "trouble")
-
-    def __call__(self, made: Cluster) -> None:
-        self.left = self.first
-        made.trouble = self
-        hearing(self.hear, done=self.done)(made)
-
-    def hear(self, _: Cluster, verb: str, __: str, body: Json) -> None:
-        if self.left and notice_in(verb, body) != "":
-            self.left -= 1
-            raise self.error
-
-
-def troubled(times: int) -> Happens:
-    """The server is in trouble for so many writes of notices from now on."""
-    return lambda made: setattr(made.trouble, "left", times)
+def trouble(status: int, **which: Any) -> Happens:
+    """The server answers writes of notices with an error."""
+    return answering(ApiError(status, "", "trouble"), "patch", about=NOTICE, **which)
 
 
 def changing(where: str, *parts: Any, **fields: Any) -> Scene:
@@ -182,22 +160,20 @@ CASES = {
     "its class was made again": spared(two_victims(), made_again, ""),
     "its class is managed no more": spared(two_victims(), manage_another, ""),
     "a budget keeps one of them": spared(two_victims(TWO_OF_A_BUDGET), does("allow", "v", 1), ""),
-    "notices cannot be taken off at first": spared(
-        two_victims(Trouble(500, times=0), at(8.0, troubled(12))), P_GOES, None
-    ),
+    "notices cannot be taken off at first": spared(two_victims(at(7.9, trouble(500, times=12))), P_GOES, None),
     **{
         f"it is deleted, and {where} change all the time": spared(changing(where), P_GOES, None)
         for where in ("annotations", "labels")
     },
     **{
         f"writes of notices are answered with {status}, {'done' if done else 'not done'}": Case(
-            two_victims(Trouble(status, done=done, times=2 if done else 3)), dict.fromkeys("ab", (SECONDS, SECONDS + 8))
+            two_victims(trouble(status, done=done, times=2 if done else 3)), dict.fromkeys("ab", (SECONDS, SECONDS + 8))
         )
         for status in (409, 500)
         for done in (False, True)
     },
     "nobody may be told for half a minute": Case(
-        two_victims(Trouble(403, times=10**6), at(30.0, troubled(0))), dict.fromkeys("ab", (30.0 + SECONDS, 300.0))
+        two_victims(trouble(403, until=30.0)), dict.fromkeys("ab", (30.0 + SECONDS, 300.0))
     ),
     "two plans need one pod": Case(SHARING(), {"v": IN_TIME}),
     "the first of two plans for one pod ends": Case(SHARING(at(8.0, P_GOES)), {"v": NO_TIME}, None, 1, 2),
@@ -223,7 +199,6 @@ def test_what_comes_of_notices(name: str):
     assert made.record.withdrawn == case.withdrawn
     assert (made.pods["p"]["spec"].get("nodeName", "") if "p" in made.pods else None) == case.on
     assert bound(made, "q") == [name for name in ("q",) if name in made.pods]
-    assert not hasattr(made, "trouble") or made.trouble.left == 0
     assert made.remembered() == []
 
 
@@ -251,14 +226,6 @@ def test_killed_at_every_step(happens: list[Happens], gone: list[str]):
         assert not any({NOTICE, READY} & pod["metadata"]["annotations"].keys() for pod in made.pods.values()), step
         assert made.remembered() == []
     assert step >= 8
-
-
-@pytest.mark.parametrize("whole", [False, True], ids=["pods", "groups"])
-def test_a_gang_killed_at_every_step(whole: bool):
-    """Each victim of a gang's plans has its notice once, and all members are bound."""
-    for step, made in killed_at_each_step(plain_gang(whole=whole, victims=TOLD)):
-        assert len(made.evicted) == len(bound(made, "gang")) == 3, step
-        assert max(made.record.asked_at.values()) < SECONDS + 8, step
 
 
 @pytest.mark.parametrize("ahead", [-6.0, 0.0, 6.0])
@@ -298,20 +265,18 @@ def put_off(made: Cluster, verb: str, name: str, body: Json) -> None:
         raise ApiError(500, "", "the answer is lost")
 
 
-def no_room(_: Cluster, verb: str, name: str, body: Json) -> None:
-    """The victim's annotations are full."""
-    if name == "a" and notice_in(verb, body):
-        raise ApiError(422, "Invalid", "metadata.annotations: Too long: may not be more than 262144 bytes")
+NO_ROOM = trouble(422, of="a")
+PUT_OFF = hearing(put_off, done=True)
 
 
 @table(
-    "hear, done",
-    ("if the answer was lost the pod is read: what it says by then holds only if it is no later", put_off, True),
-    ("without room for annotations the Event tells it: with a notice a plan of others would end", no_room, False),
+    "happens",
+    ("if the answer was lost the pod is read: what it says by then holds only if it is no later", PUT_OFF),
+    ("without room for annotations the Event tells it: with a notice a plan of others would end", NO_ROOM),
 )
-def test_a_victim_makes_its_time_neither_longer_nor_shorter(hear: Any, done: bool):
+def test_a_victim_makes_its_time_neither_longer_nor_shorter(happens: Happens):
     """Whatever it writes on itself, it has the same time as others."""
-    made = lived(two_victims(hearing(hear, done=done)), is_judged=False)
+    made = lived(two_victims(happens), is_judged=False)
     assert (sorted(made.evicted), bound(made, "p")) == (["a", "b"], ["p"])
     assert min(made.record.asked_at.values()) >= SECONDS
     assert max(made.record.asked_at.values()) < SECONDS + 8

@@ -7,26 +7,21 @@ from tests.reconciler.builders import START, Setting, budget, node, pod, policy
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects.cluster_scoped import PriorityClass
 from webhook.kube.objects.meta import LabelSelector
-from webhook.policy.model.policies import Policies
 from webhook.policy.model.preemption import Preemptors, Protection
 from webhook.policy.model.schedule import Schedule
 from webhook.policy.model.values import CAN_BE_PREEMPTED, PROTECTION_DURATION
 from webhook.policy.model.victims import PodsMatch, PreemptionPair, VictimMode, Victims
 from webhook.preemption.snapshot.kinds import PRIORITY_CLASSES
 from webhook.reconciler.possible_evictions import possible_evictions
-from webhook.reconciler.preemptors import PolicySet
 
 MAY = {CAN_BE_PREEMPTED: "true"}
 OPT_OUT = Victims(mode=VictimMode.OPT_OUT)
 HIGH = {"high": (100, "Never")}
 
 
-def asked(one, classes=HIGH, preemptors=None, **fields):
+def asked(one, classes=HIGH, **fields):
     """What may be done to the pod by the policy, and by kube-scheduler, in a cluster with these classes."""
     made = Setting(node("n1"), under=policy(**fields))
-    if preemptors is not None:
-        made.policy = msgspec.structs.replace(made.policy, preemptors=preemptors)
-        made.policy_set = PolicySet(Policies(preemption=(made.policy,)))
     for name, (value, said) in classes.items():
         body = {"metadata": {"name": name}, "value": value, "preemptionPolicy": said}
         made.state.snapshot.put(PRIORITY_CLASSES, msgspec.convert(body, PriorityClass))
@@ -59,7 +54,7 @@ def test_a_policy_with_a_schedule(fields, seconds, since):
 
 
 SAYS_NOTHING, NONE_ABOVE = "neither its annotations", "no class above"
-MADE_AGAIN = "PriorityClass low was made again: its value is 80, and the priority is 70"
+AGAIN = "PriorityClass low was made again: its value is 80, and the priority is 70"
 ELSEWHERE = msgspec.structs.replace(OPT_OUT, pairs=(PreemptionPair(victims=PodsMatch(namespaces=("other",))),))
 
 
@@ -67,14 +62,7 @@ ELSEWHERE = msgspec.structs.replace(OPT_OUT, pairs=(PreemptionPair(victims=PodsM
     "fields, more, since, rule, words",
     ("now", {}, {"annotations": MAY}, START, "opt-in", 'its annotation says "true"'),
     ("not opted in", {}, {"annotations": {}}, None, "opt-in", SAYS_NOTHING),
-    (
-        "its class was made again",
-        {"victims": OPT_OUT},
-        {"annotations": {}, "priority": 70},
-        None,
-        "opt-out",
-        MADE_AGAIN,
-    ),
+    ("its class was made again", {"victims": OPT_OUT}, {"annotations": {}, "priority": 70}, None, "opt-out", AGAIN),
     ("when its protection ends", {}, protected(60, **MAY), START + 60, "opt-in", "says"),
     ("not even when its protection ends", {}, protected(60), None, "opt-in", SAYS_NOTHING),
     ("static", {}, {"annotations": MAY, "owner": ("Node", "n1")}, None, "static", "static"),
@@ -89,21 +77,25 @@ def test_a_policy(fields, more, since, rule, words):
     assert words in possible.text
 
 
-def test_pairs_name_the_preemptors():
-    """A pair counts for the classes that it names; what else it asks of preemptors is a condition."""
-    labels = LabelSelector(match_labels={"tier": "web"})
-    pair = PreemptionPair(preemptors=PodsMatch(priority_classes=("hi*",), namespaces=("a", "b"), labels=labels))
-    victims = msgspec.structs.replace(OPT_OUT, pairs=(pair,))
-    possible, _ = asked(pod("v", node="n1"), HIGH | {"higher": (200, "Never")}, victims=victims)
-    assert possible.classes == (("high", 100),), "the policy manages high only"
-    assert possible.conditions == ("only if the policy's pairs name the preemptor",)
+WEB = LabelSelector(match_labels={"tier": "web"})
+PAIR = PreemptionPair(preemptors=PodsMatch(priority_classes=("hi*",), namespaces=("a", "b"), labels=WEB))
+NO_OTHER_NODE = "only if nothing else makes room: its replacement could run on no other node"
 
 
-def test_a_last_resort_is_said_to_be_one():
-    """A DaemonSet's pod goes only if nothing else makes room."""
-    possible, _ = asked(pod("v", node="n1", owner=("DaemonSet", "agent")))
-    assert possible.since == START
-    assert possible.conditions == ("only if nothing else makes room: its replacement could run on no other node",)
+@table(
+    "fields, owner, condition",
+    (
+        "what a pair asks of preemptors beside their class",
+        {"victims": msgspec.structs.replace(OPT_OUT, pairs=(PAIR,))},
+        None,
+        "only if the policy's pairs name the preemptor",
+    ),
+    ("a DaemonSet's pod is a last resort", {}, ("DaemonSet", "agent"), NO_OTHER_NODE),
+)
+def test_under_which_conditions(fields, owner, condition):
+    """What else must be is said, and for which classes of those that the policy manages."""
+    possible, _ = asked(pod("v", node="n1", owner=owner), HIGH | {"higher": (200, "Never")}, **fields)
+    assert (possible.since, possible.classes, possible.conditions) == (START, (("high", 100),), (condition,))
 
 
 def test_kube_scheduler():
@@ -116,7 +108,7 @@ def test_kube_scheduler():
         "below": (80, None),
     }
     preemptors = Preemptors(priority_classes=("high",), twins={"moved": "moved-twin"})
-    by_policy, by_scheduler = asked(pod("v", node="n1", annotations={}), classes, preemptors)
+    by_policy, by_scheduler = asked(pod("v", node="n1", annotations={}), classes, preemptors=preemptors)
     assert by_policy.classes == (("high", 100), ("moved-twin", 300))
     assert by_scheduler.classes == (("legacy", 150), ("system-node-critical", 2_000_001_000))
     assert (by_scheduler.policy, by_scheduler.since) == ("", 0.0)

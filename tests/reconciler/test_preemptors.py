@@ -14,20 +14,13 @@ from tests.reconciler.harness.pods import victim
 from tests.reconciler.harness.scenarios import at, bound, does, lived, scene
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects.pod import Pod
-from webhook.kube.objects.scheduling import PodGroup
-from webhook.kube.resources import COSCHEDULING_POD_GROUP, POD_GROUP, PRIORITY_CLASS
+from webhook.kube.resources import PRIORITY_CLASS
 from webhook.policy.model.policies import Policies
 from webhook.policy.model.preemption import PreemptionPolicy, Preemptors
 from webhook.policy.model.values import MARK
 from webhook.policy.model.victims import VictimMode, Victims
+from webhook.preemption.snapshot.pod_groups import COSCHEDULING, POD_GROUP
 from webhook.reconciler.preemptors import ineligible_reason, unschedulable_since
-
-
-def for_scheduler(name: str) -> PreemptionPolicy:
-    """A policy for the pods of another scheduler."""
-    preemptors = Preemptors(priority_classes=("high",), scheduler_names=(name,))
-    return msgspec.structs.replace(policy(), preemptors=preemptors)
-
 
 UNSEEN = preemptor()
 UNSEEN.status.conditions = None
@@ -48,66 +41,53 @@ def test_since_when():
     assert unschedulable_since(preemptor()) == START - 10
 
 
-def growing_policy(*, resize: bool = True) -> PreemptionPolicy:
-    """A policy that evicts for pods of class `high` that want to grow, or does not."""
-    made = policy(victims=Victims(mode=VictimMode.OPT_OUT))
-    return msgspec.structs.replace(made, preemptors=Preemptors(priority_classes=("high",), resize=resize))
+def managing(**fields: Any) -> PreemptionPolicy:
+    """A policy for pods of class `high`, with these fields for preemptors."""
+    preemptors = Preemptors(priority_classes=("high",), **fields)
+    return policy(victims=Victims(mode=VictimMode.OPT_OUT), preemptors=preemptors)
 
 
-def taken_back(made: Pod) -> Pod:
-    """The pod, of which the kubelet says that no resize is pending."""
-    for condition in made.status.conditions or ():
-        if condition.type == "PodResizePending":
-            condition.status = "False"
-    return made
+GROWING = managing(resize=True)
 
 
-def grows(name: str, wants: str, has: str, *, on: str = "n1", reason: str = "Deferred", **more: Any) -> Pod:
+def grows(name: str, wants: str, has: str, *, reason: str = "Deferred", pending: str = "True", **more: Any) -> Pod:
     """A running pod that wants so much CPU and has so much; the kubelet says why it does not get it."""
-    made = preemptor(name, wants, node=on, **more)
-    since = rfc3339(START - 10)
-    amounts = {"requests": {"cpu": has}}
+    made = preemptor(name, wants, node="n1", **more)
+    said = {"type": "PodResizePending", "status": pending, "reason": reason, "lastTransitionTime": rfc3339(START - 10)}
+    amounts = {"resources": {"requests": {"cpu": has}}, "allocatedResources": {"cpu": has}}
     status = {
         "phase": "Running",
         "startTime": rfc3339(START - 3600),
-        "containerStatuses": [{"name": "main", "resources": amounts, "allocatedResources": {"cpu": has}}],
-        "conditions": [{"type": "PodScheduled", "status": "True"}],
+        "containerStatuses": [{"name": "main", **amounts}],
+        "conditions": [{"type": "PodScheduled", "status": "True"}, *([said] if reason else [])],
     }
-    if reason:
-        pending = {"type": "PodResizePending", "status": "True", "reason": reason, "lastTransitionTime": since}
-        status["conditions"].append(pending)
     return msgspec.structs.replace(made, status=msgspec.convert(status, type(made.status)))
 
 
-NO_MARK = "does not carry the label"
-UNASKED = growing_policy(resize=False)
+NO_MARK, BY_ITSELF = "does not carry the label", "preempts for it by itself"
+BY_OTHER = preemptor(spec={"schedulerName": "other"})
 
 
 @table(
     "made, under, why",
     ("acted for", preemptor(), policy(), ""),
-    ("the policy's scheduler", preemptor(spec={"schedulerName": "other"}), for_scheduler("other"), ""),
+    ("the policy's scheduler", BY_OTHER, managing(scheduler_names=("other",)), ""),
     ("no mark", pod("p"), policy(), NO_MARK),
     ("another mark", preemptor(labels={MARK: "yes"}), policy(), NO_MARK),
     ("not managed", preemptor(), None, "no PreemptionPolicy manages"),
-    ("another scheduler", preemptor(spec={"schedulerName": "other"}), policy(), "'other'"),
-    (
-        "it preempts",
-        preemptor(spec={"preemptionPolicy": "PreemptLowerPriority"}),
-        policy(),
-        "preempts for it by itself",
-    ),
-    ("by default", preemptor(spec={"preemptionPolicy": None}), policy(), "preempts for it by itself"),
+    ("another scheduler", BY_OTHER, policy(), "'other'"),
+    ("it preempts", preemptor(spec={"preemptionPolicy": "PreemptLowerPriority"}), policy(), BY_ITSELF),
+    ("by default", preemptor(spec={"preemptionPolicy": None}), policy(), BY_ITSELF),
     ("being deleted", preemptor(deleted="2026-01-01T00:00:00Z"), policy(), "being deleted"),
     ("bound", preemptor(node="n1"), policy(), "bound to node n1"),
     ("over", preemptor(phase="Succeeded"), policy(), "Succeeded"),
     ("gated", preemptor(spec={"schedulingGates": [{"name": "quota"}]}), policy(), "gates"),
     ("no scheduler has looked at it", UNSEEN, policy(), "has not found it unschedulable"),
-    ("growth is deferred", grows("p", "5", "2"), growing_policy(), ""),
-    ("growth, and the policy does not say so", grows("p", "5", "2"), UNASKED, "preemptors.resize"),
-    ("growth is infeasible", grows("p", "99", "2", reason="Infeasible"), growing_policy(), "resize is Infeasible"),
-    ("no growth", grows("p", "5", "5", reason=""), growing_policy(), "it is bound to node n1"),
-    ("growth is taken back", taken_back(grows("p", "5", "2")), growing_policy(), "it is bound to node n1"),
+    ("growth is deferred", grows("p", "5", "2"), GROWING, ""),
+    ("growth, and the policy does not say so", grows("p", "5", "2"), managing(), "preemptors.resize"),
+    ("growth is infeasible", grows("p", "99", "2", reason="Infeasible"), GROWING, "resize is Infeasible"),
+    ("no growth", grows("p", "5", "5", reason=""), GROWING, "it is bound to node n1"),
+    ("growth is taken back", grows("p", "5", "2", pending="False"), GROWING, "it is bound to node n1"),
 )
 def test_for_whom(made: Pod, under: PreemptionPolicy | None, why: str):
     """For a marked pod of a managed class that a scheduler of the policy found unschedulable; else it says why not.
@@ -119,11 +99,14 @@ def test_for_whom(made: Pod, under: PreemptionPolicy | None, why: str):
     assert bool(why) == bool(reason)
 
 
-def led(*more: Pod, cordoned: bool = False, resize: bool = True) -> Desk:
-    """A leader at work on a node of 8 CPU with four victims of 1 CPU on it, another node without any, and more pods."""
+def led(*more: Pod, under: PreemptionPolicy = GROWING) -> Desk:
+    """A leader at work on a cordoned node of 8 CPU with four victims of 1 CPU, another node without any, and more pods.
+
+    Whoever is there already may grow there.
+    """
     host = node("n1")
-    host.spec.unschedulable = cordoned
-    setting = Setting(host, node("n2"), under=growing_policy(resize=resize))
+    host.spec.unschedulable = True
+    setting = Setting(host, node("n2"), under=under)
     setting.add(*(pod(f"v{number}", "1", node="n1", priority=10 + number) for number in range(4)), *more)
     desk = Desk(setting)
     desk.lead()
@@ -137,14 +120,13 @@ def victims(desk: Desk) -> set[str]:
 
 
 BIG = pod("stays", "2", node="n1", priority=1000)
-CHOOSY = grows("p", "5", "2", spec={"nodeSelector": {"a": "b"}})
 WISHFUL = grows("wishful", "6", "1", priority=1, class_name="")
 
 
 @table(
     "grown, beside, expected",
     ("it has room", grows("p", "4", "2"), (), set()),
-    ("one pod", grows("p", "5", "2"), (), {"v0"}),
+    ("one pod, whatever its other wishes are", grows("p", "5", "2", spec={"nodeSelector": {"a": "b"}}), (), {"v0"}),
     ("two pods", grows("p", "6", "2"), (), {"v0", "v1"}),
     ("all of them", grows("p", "8", "2"), (), {"v0", "v1", "v2", "v3"}),
     ("more than the node has", grows("p", "7", "2"), (BIG,), set()),
@@ -157,25 +139,15 @@ def test_as_many_go_as_the_growth_needs(grown: Pod, beside: tuple[Pod, ...], exp
     assert victims(led(grown, *beside)) == expected
 
 
-def test_taints_and_affinity_do_not_matter():
-    """A pod that is there already may grow on a node that is cordoned, and whatever its other wishes are."""
-    assert victims(led(CHOOSY, cordoned=True)) == {"v0"}
-
-
 @table(
-    "of_gang",
-    ("a PodGroup", {"spec": {"schedulingGroup": {"podGroupName": "g"}}}),
-    ("a PodGroup of coscheduling", {"labels": {"scheduling.x-k8s.io/pod-group": "g"}}),
+    "kind, of_gang",
+    ("a PodGroup", POD_GROUP, {"spec": {"schedulingGroup": {"podGroupName": "gang"}}}),
+    ("a PodGroup of coscheduling", COSCHEDULING, {"labels": {"scheduling.x-k8s.io/pod-group": "gang"}}),
 )
-async def test_a_member_of_a_gang_grows_by_itself(of_gang: dict[str, Any]):
+async def test_a_member_of_a_gang_grows_by_itself(kind: str, of_gang: dict[str, Any]):
     """It is placed already, so it needs none of the others, whether some of them wait or not."""
     desk = led()
-    for resource, spec in (
-        (POD_GROUP, {"schedulingPolicy": {"gang": {"minCount": 2}}}),
-        (COSCHEDULING_POD_GROUP, {"minMember": 2}),
-    ):
-        group = msgspec.convert({"metadata": {"name": "g", "namespace": "default"}, "spec": spec}, PodGroup)
-        desk.reconciler.state.caches[resource].take("default/g", group)
+    desk.setting.group(kind=kind)
     desk.setting.add(grows("p", "5", "2", **of_gang))
     desk.lead()
     assert victims(desk) == {"v0"}
@@ -183,9 +155,9 @@ async def test_a_member_of_a_gang_grows_by_itself(of_gang: dict[str, Any]):
 
 async def test_a_policy_that_begins_to_allow_growth():
     """Whoever waits to grow by then is decided for at once, and not at its next event."""
-    desk = led(grows("p", "5", "2"), resize=False)
+    desk = led(grows("p", "5", "2"), under=managing())
     assert "default/p" not in desk.reconciler.queue.entries
-    desk.reconciler.use(Policies(preemption=(growing_policy(),)))
+    desk.reconciler.use(Policies(preemption=(GROWING,)))
     desk.reconciler.turn()
     assert victims(desk) == {"v0"}
 

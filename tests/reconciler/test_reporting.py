@@ -110,14 +110,6 @@ def test_what_came_of_notices_is_counted():
     assert made.series("giveway_preemption_notices_total") == counted
 
 
-def test_victims_of_groups_are_counted():
-    """By what defines the group; a pod of none does not count."""
-    made = Told()
-    for labels in ({}, {"jobset.sigs.k8s.io/jobset-name": "wide"}, {"jobset.sigs.k8s.io/jobset-name": "other"}):
-        made.victim_asked(plan(), pod("a", node="n1", labels=labels))
-    assert made.series("giveway_group_evictions_total") == {'{group="JobSet"} 2.0'}
-
-
 NOWHERE = Unschedulable("no node")
 
 
@@ -146,38 +138,33 @@ def test_a_waiting_preemptor_is_told_what_would_help(outcome, says):
     assert made.occurrences[0].distinct
 
 
-def test_events_on_waiting_preemptors_are_bounded():
-    """A reason is said again after half an hour, another one after a minute."""
+def test_events_on_waiting_preemptors_are_bounded(monkeypatch):
+    """A reason is said again after half an hour, another one after a minute.
+
+    The pod of which something was said longest ago is forgotten first.
+    """
+    monkeypatch.setattr("webhook.reconciler.reporting._MOST_WAITING", 10)
     made, another = Told(), Unschedulable("another")
     assert [waits(made, seconds) for seconds in (0, 1799, 1800)] == [1, 1, 2]
     assert [waits(made, seconds, another) for seconds in (1850, 1860)] == [2, 3]
-
-
-def test_what_is_remembered_of_waiting_pods_is_bounded(monkeypatch):
-    """The pod of which something was said longest ago is forgotten first."""
-    monkeypatch.setattr("webhook.reconciler.reporting._MOST_WAITING", 10)
-    made = Told()
     for number in range(50):
         waits(made, uid=f"u{number}")
     assert list(made._waits) == [f"u{number}" for number in range(40, 50)]
 
 
 def test_evictions_are_counted_in_a_bounded_number_of_series():
-    """By policy, rule and namespace; the 51st namespace and further ones are `other`."""
+    """By policy, rule and namespace; the 51st namespace and further ones are `other`. The rule stands in the Event.
+
+    Pods of groups are counted by what defines the group, too.
+    """
     made = Told()
     for number in (*range(60), 0):
-        victim, going = pod("a", node="n1", namespace=f"team-{number}"), plan()
+        labels = {"jobset.sigs.k8s.io/jobset-name": f"wide-{number}"} if number < 2 else {}
+        victim, going = pod("a", node="n1", namespace=f"team-{number}", labels=labels), plan()
         going.grounds[victim.metadata.uid] = VictimReason("test/opt-in", "it says so", may_go=True)
         made.victim_asked(going, victim)
     series = made.series("giveway_evictions_total")
     for namespace, count in (("team-0", 2), ("other", 10)):
         assert f'{{namespace="{namespace}",policy="test",rule="test/opt-in"}} {count}.0' in series
-    assert len(series) == 51
-
-
-def test_the_rule_is_told_and_counted():
-    """The grounds of a victim stand in its Event."""
-    made, going, victim = Told(), plan(), pod("a", node="n1")
-    going.grounds[victim.metadata.uid] = VictimReason("test/opt-in", "it says so", may_go=True)
-    made.victim_asked(going, victim)
+    assert (len(series), made.series("giveway_group_evictions_total")) == (51, {'{group="JobSet"} 3.0'})
     assert made.notes("Preempted")[0].endswith("(test/opt-in: it says so)")

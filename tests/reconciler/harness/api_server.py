@@ -55,15 +55,13 @@ class StoredObjects:
         self.objects[name] = body
         self._show_later(name, "MODIFIED", body, at_once=at_once)
 
-    def remove(self, name: str) -> None:
-        """Delete an object."""
-        self.show_gone(name, self.objects.pop(name))
-
-    def show_gone(self, name: str, gone: Json) -> None:
-        """Show that an object was deleted."""
+    def remove(self, name: str) -> Json:
+        """Delete an object, and show that."""
+        gone = self.objects.pop(name)
         self.version += 1
         meta = {**gone["metadata"], "resourceVersion": str(self.version)}
         self._show_later(name, "DELETED", {**gone, "metadata": meta})
+        return gone
 
     def _show_later(self, name: str, kind: str, body: Json, *, at_once: bool = False) -> None:
         loop, event = asyncio.get_running_loop(), (self.version, kind, msgspec.json.encode(body))
@@ -181,17 +179,15 @@ class ApiClient:
         known, name, _ = cluster.api.at(path)
         if "limit" in query:
             return {}
-        await cluster.arrives("get" if known is cluster.collection else "read", name, {})
+        await cluster.hear("get" if known is cluster.collection else "read", name, {})
         return msgspec.convert(_found(known, name), as_)
 
     async def create(self, path: str, body: Any, as_: Any = dict, **query: Any) -> Any:
         """Evict a pod, or write an object. Events are heard by nobody."""
         if path.endswith(EVENT.plural):
             return {}
-        name, subresource = self._alive().api.at(path)[1:]
-        if subresource == "eviction":
-            await self._write(self._remove(name, body["deleteOptions"], evict=True, **query), **query)
-            return None
+        if self._alive().api.at(path)[2] == "eviction":
+            return await self._remove(path, body["deleteOptions"], evict=True, **query)
         return await self._put(path, body, as_)
 
     async def replace(self, path: str, body: Any, as_: Any = dict) -> Any:
@@ -201,39 +197,26 @@ class ApiClient:
     async def _put(self, path: str, body: Any, as_: Any, *, is_there: bool = False) -> Any:
         known, made = self._alive().api.at(path)[0], msgspec.to_builtins(body)
         name = made["metadata"]["name"]
-        await self._alive().arrives("write", name, made)
+        await self._alive().hear("write", name, made)
         if is_there:
             _check_version(_found(known, name), made["metadata"])
         known.put(name, made)
         return msgspec.convert(made, as_)
 
+    async def delete(self, path: str, body: Json, as_: Any = dict, **query: Any) -> None:
+        """Delete a pod, as `Client.delete`; budgets are not asked."""
+        del as_
+        await self._remove(path, body, evict=False, **query)
+
+    # The process may be killed before a request that changes something, or before its answer.
+
     async def patch(self, path: str, body: Json, *, kind: str = "merge", as_: Any = dict) -> Any:
         """Change a pod's status and annotations; a strategic merge has one condition of each type."""
         if EVENT.plural in path.split("/"):
             return {}
-        return await self._write(self._patch(self._alive().api.at(path)[1], body, kind, as_))
-
-    async def delete(self, path: str, body: Json, as_: Any = dict, **query: Any) -> None:
-        """Delete a pod, as `Client.delete`; budgets are not asked."""
-        del as_
-        await self._write(self._remove(self._alive().api.at(path)[1], body, evict=False, **query), **query)
-
-    async def _write(self, request: Any, **query: Any) -> Any:
-        """A request that changes something: the process may be killed before it, or before its answer."""
-        cluster = self._alive()
-        try:
-            if "dryRun" not in query:
-                await cluster.step()
-            answer = await request
-        finally:
-            request.close()
-        if "dryRun" not in query:
-            await cluster.step()
-        return answer
-
-    async def _patch(self, name: str, body: Json, kind: str, as_: Any) -> Any:
-        cluster = self._alive()
-        await cluster.arrives("patch", name, body)
+        await self._alive().step()
+        cluster, name = self._alive(), self._alive().api.at(path)[1]
+        await cluster.hear("patch", name, body)
         if cluster.slow_writes:
             await asyncio.sleep(cluster.dice.choice((0.0, 0.05, 0.5)))
         pod = copy.deepcopy(_found(cluster.collection, name))
@@ -250,13 +233,17 @@ class ApiClient:
             status["conditions"] = list({**known, **new}.values())
         pod["status"] = {key: value for key, value in status.items() if value is not None}
         cluster.put(pod)
-        await cluster.answers("patch", name, body)
+        await cluster.hear("patch", name, body, done=True)
+        await cluster.step()
         return msgspec.convert(pod, as_)
 
-    async def _remove(self, name: str, options: Json, *, evict: bool, **query: Any) -> None:
+    async def _remove(self, path: str, options: Json, *, evict: bool, **query: Any) -> None:
         """Evict or delete a pod, as far as it is admitted and its budget lets it go."""
-        cluster, dry = self._alive(), query.get("dryRun") == "All"
-        await cluster.arrives("try" if dry else "evict" if evict else "delete", name, options)
+        dry = query.get("dryRun") == "All"
+        if not dry:
+            await self._alive().step()
+        cluster, name = self._alive(), self._alive().api.at(path)[1]
+        await cluster.hear("try" if dry else "evict" if evict else "delete", name, options)
         if not dry:
             cluster.tell_asked(name, options["preconditions"]["uid"])
         if evict:
@@ -267,10 +254,12 @@ class ApiClient:
         _check_version(pod, options["preconditions"])
         if stays and not dry:
             cluster.end(pod)
-            await cluster.answers("evict" if evict else "delete", name, options)
+            await cluster.hear("evict" if evict else "delete", name, options, done=True)
             if evict and cluster.answers_lost > 0:
                 cluster.answers_lost -= 1
                 raise ApiError(500, "InternalError", "the answer was lost")
+        if not dry:
+            await cluster.step()
 
     def _admit(self, name: str, uid: str) -> None:
         """What the server says before it looks at budgets."""

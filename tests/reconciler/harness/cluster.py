@@ -162,7 +162,8 @@ class Cluster:
             await asyncio.Event().wait()
 
     def use(self, changed: PreemptionPolicy) -> None:
-        """Take another policy into use, in this process and all later ones."""
+        """Somebody takes another policy into use, in this process and all later ones."""
+        self.outcomes.outside("the policies were changed")
         self.policy = changed
         if self.process:
             self.process.service.use(Policies(preemption=(changed,)))
@@ -214,16 +215,14 @@ class Cluster:
         for hear in self.heard:
             hear(line)
 
-    async def arrives(self, verb: str, name: str, body: Json) -> None:
-        """A request for a pod or a Lease arrives, and who hears of it may take time, or raise the answer.
+    async def hear(self, verb: str, name: str, body: Json, *, done: bool = False) -> None:
+        """A request for a pod or a Lease arrives, or was done, and who hears of it may take time, or raise the answer.
 
         It is `patch`, `try` (a dry run), `evict`, `delete` or `get`; of a Lease `read` or `write`.
         """
-        await _hear(self.arriving, verb, name, body)
-
-    async def answers(self, verb: str, name: str, body: Json) -> None:
-        """It was done and is about to be answered."""
-        await _hear(self.answered, verb, name, body)
+        for hears in tuple(self.answered if done else self.arriving):
+            if inspect.isawaitable(more := hears(verb, name, body)):
+                await more
 
     def tell_asked(self, name: str, uid: str) -> None:
         """Somebody is to be evicted; another pod of that name is not asked."""
@@ -260,9 +259,8 @@ class Cluster:
     def remove(self, name: str, uid: str) -> None:
         """The pod has ended; its controller may make another one."""
         if name in self.pods and self.pods[name]["metadata"]["uid"] == uid:
-            gone = self.pods.pop(name)
+            gone = self.collection.remove(name)
             self._tell_changed(gone, None)
-            self.collection.show_gone(name, gone)
             self.scheduler.woken.set()
             if self.devices:
                 self.devices.gone(gone)
@@ -363,9 +361,3 @@ class Cluster:
         assert self.process is not None
         count = len(self.process.service.state.pending)
         return [f"{count} pods or budgets count otherwise than they are"] if count else []
-
-
-async def _hear(hooks: list[Callable[[str, str, Json], object]], verb: str, name: str, body: Json) -> None:
-    for hear in tuple(hooks):
-        if inspect.isawaitable(more := hear(verb, name, body)):
-            await more

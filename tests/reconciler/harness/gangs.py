@@ -4,8 +4,9 @@ import random
 
 from msgspec.structs import replace
 
+from tests.preemption.building import pod_group
 from tests.reconciler.harness.cluster import Cluster
-from tests.reconciler.harness.pods import GANG, Json, group, members
+from tests.reconciler.harness.pods import GANG, group, members
 from tests.reconciler.harness.virtual_time import later
 from webhook.policy.model.preemption import GroupDisruption, Groups
 
@@ -74,8 +75,8 @@ def set_minimum(made: Cluster, name: str, minimum: int) -> None:
     _changed(made, name)
     for one in made.groups:
         if one["metadata"]["name"] == name:
-            new = {"minMember": minimum} if "minMember" in one["spec"] else _gang_of(minimum)
-            one["spec"] = {**one["spec"], **new}
+            new = group(name, minimum) if "minMember" in one["spec"] else pod_group(name, minimum)
+            one["spec"] = {**one["spec"], **new["spec"]}
     made.show_groups()
 
 
@@ -96,15 +97,10 @@ def _changed(made: Cluster, name: str) -> None:
                 made.outcomes.outside(what, above=pod["spec"]["priority"])
 
 
-def _gang_of(minimum: int) -> Json:
-    return {"schedulingPolicy": {"gang": {"minCount": minimum}}}
-
-
 def _third_gang(made: Cluster, dice: random.Random) -> None:
     """A gang of a Kubernetes PodGroup, mostly in one domain; gates hold back some of its members for a while."""
     size, begin = dice.randint(2, 3), dice.uniform(0, 20)
-    topology = {"schedulingConstraints": {"topology": [{"key": _ZONE}]}} if dice.random() < 0.7 else {}
-    made.groups.append({"metadata": {"name": "third", "namespace": "default"}, "spec": _gang_of(size) | topology})
+    made.groups.append(pod_group("third", size, topology=_ZONE if dice.random() < 0.7 else ""))
     cpu, priority = dice.randint(1, 4), dice.choice((100, 110, 120))
     for number in range(size + dice.choice((0, 0, 1))):
         at = begin + dice.choice((0.0, dice.uniform(0, 5)))

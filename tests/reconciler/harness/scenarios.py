@@ -174,17 +174,21 @@ def on_decision(what: Happens) -> Happens:
     return listen
 
 
-def on_request(what: Happens, *verbs: str, of: str = "", times: float = 1, done: bool = False) -> Happens:
+def on_request(
+    what: Happens, *verbs: str, of: str = "", about: str = "", times: float = 1, done: bool = False
+) -> Happens:
     """Something happens at the first requests of these verbs, when they arrive or were `done`.
 
-    It may raise the answer, or take its time; `of` is the name of a pod or a Lease, or how that ends.
+    It may raise the answer, or take its time; `of` is the name of a pod or a Lease, or how that ends, and `about` an
+    annotation that is written or taken off.
     """
 
     def listen(made: Cluster) -> None:
         left = [times]
 
-        def hear(verb: str, name: str, _: Json) -> object:
-            if verb not in verbs or not name.endswith(of) or not left[0]:
+        def hear(verb: str, name: str, body: Json) -> object:
+            written = body.get("metadata", {}).get("annotations") or {}
+            if verb not in verbs or not name.endswith(of) or (about and about not in written) or not left[0]:
                 return None
             left[0] -= 1
             return what(made)
@@ -194,14 +198,14 @@ def on_request(what: Happens, *verbs: str, of: str = "", times: float = 1, done:
     return listen
 
 
-def answering(error: ApiError, *verbs: str, of: str = "", until: float = math.inf) -> Happens:
+def answering(error: ApiError, *verbs: str, until: float = math.inf, times: float = math.inf, **which: Any) -> Happens:
     """The server answers such requests like that until then."""
 
     def answer(_: Cluster) -> None:
         if now() < until:
             raise error
 
-    return on_request(answer, *verbs, of=of, times=math.inf)
+    return on_request(answer, *verbs, times=times, **which)
 
 
 throttle_after_the_first = on_request(lambda made: setattr(made, "throttled", (now() + 20.0, 1.0)), "evict", done=True)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tests.preemption import oracle
 from tests.reconciler.builders import START
 from tests.reconciler.harness.devices import bare
-from tests.reconciler.harness.pods import Json
+from tests.reconciler.harness.pods import Json, minimum_of
 from tests.reconciler.harness.virtual_time import now
 from webhook.kube.instants import rfc3339
 
@@ -61,14 +61,13 @@ class SimulatedScheduler:
     def _try(self, pod: Json) -> None:
         """One attempt for a pod."""
         cluster = self.cluster
-        if "deletionTimestamp" in pod["metadata"] or (cluster.devices and cluster.devices.claim_of(pod) is None):
+        if cluster.devices and cluster.devices.claim_of(pod) is None:
             return
         known, members = self._group_of(pod)
         there = [member for member in members if member["spec"].get("nodeName") and _stays(member)]
-        missing = known.get("schedulingPolicy", {}).get("gang", {}).get("minCount", 0) - len(there)
+        missing, domains = minimum_of({"spec": known}) - len(there), self._domains(known, there)
         if missing > 1:
-            waiting = [member for member in members if _waits(member) and _stays(member)]
-            placed = self._together(waiting, self._domains(known, there), missing)
+            placed = self._together([member for member in members if _waits(member)], domains, missing)
             for member in placed:
                 cluster.put(member)
             if not placed:
@@ -78,7 +77,7 @@ class SimulatedScheduler:
             node
             for node in self._fits(pod, cluster.pods)
             if cluster.devices is None or cluster.devices.allocation(pod, node) is not None
-            if any(node in nodes for nodes in self._domains(known, there))
+            if any(node in nodes for nodes in domains)
         ]
         if fits := [node for node in possible if node not in self.shuns]:
             bound = _bound(pod, fits)
@@ -133,10 +132,9 @@ class SimulatedScheduler:
     def _say_why(self, pod: Json, refused: int) -> None:
         """The condition PodScheduled, written only if it says something else than before."""
         nodes = len(self.cluster.nodes)
-        reasons = ([f"{refused} node(s) were refused by a plugin"] if refused else []) + (
-            [f"{nodes - refused} Insufficient cpu"] if nodes > refused else []
-        )
-        message = f"0/{nodes} nodes are available: {', '.join(reasons)}. preemption: not eligible."
+        counts = {"node(s) were refused by a plugin": refused, "Insufficient cpu": nodes - refused}
+        reasons = ", ".join(f"{count} {reason}" for reason, count in counts.items() if count > 0)
+        message = f"0/{nodes} nodes are available: {reasons}. preemption: not eligible."
         before = next((row for row in pod["status"].get("conditions", ()) if row["type"] == "PodScheduled"), {})
         if before.get("message") == message:
             return
@@ -162,5 +160,5 @@ def _stays(pod: Json) -> bool:
 
 
 def _waits(pod: Json) -> bool:
-    """Whether the scheduler would bind the pod: it has no node yet, and no scheduling gates."""
-    return not pod["spec"].get("nodeName") and not pod["spec"].get("schedulingGates")
+    """Whether the scheduler would bind the pod: it has no node yet, no scheduling gates, and stays."""
+    return not pod["spec"].get("nodeName") and not pod["spec"].get("schedulingGates") and _stays(pod)
