@@ -19,9 +19,8 @@ from webhook.policy.model.values import CAN_BE_PREEMPTED, DECISION, MANAGED, MAR
 from webhook.policy.shapes.yaml_nodes import SourcePosition
 from webhook.preemption.snapshot.device_index import DeviceId
 from webhook.preemption.snapshot.kinds import POD_GROUPS, PRIORITY_CLASSES
-from webhook.preemption.snapshot.pod_groups import COSCHEDULING, group_of
+from webhook.preemption.snapshot.pod_groups import COSCHEDULING, GroupKey, group_of
 from webhook.preemption.snapshot.snapshot import ObjectTable
-from webhook.preemption.victims.rules import Rules
 from webhook.reconciler.clock import Now
 from webhook.reconciler.evaluate.evaluation import Evaluation
 from webhook.reconciler.evaluate.evaluator import Evaluator
@@ -245,11 +244,6 @@ class Setting:
         """The time."""
         return Now.by(self.clock)
 
-    @property
-    def rules(self) -> Rules:
-        """The compiled rules of the policy."""
-        return self.policy_set.rules[self.policy.name]
-
     def look(self, plan: Plan) -> Step:
         """What is to be done next for the only plan."""
         return look(plan, PlanContext(self.evaluator, self.policy_set, under_way(plan)), self.at)
@@ -273,16 +267,15 @@ class Setting:
         body["spec"] |= {"minMember": minimum} if kind == COSCHEDULING else {}
         self.state.snapshot.put(POD_GROUPS[kind], msgspec.convert(body, PodGroup))
 
-    def evaluate(self, one: Pod, attempts: int = 0, **more: Any) -> Any:
-        """What would be done for a preemptor now."""
-        self.add(one)
-        return Evaluation(self.evaluator, Members((one,)), self.policy, self.rules, attempts, **more).outcome()
+    def evaluate(self, *ready: Pod, attempts: int = 0, of: GroupKey | None = None, **more: Any) -> Any:
+        """What would be done for a preemptor now, or for members of a group together."""
+        self.add(*ready)
+        rules = self.policy_set.rules[self.policy.name]
+        return Evaluation(self.evaluator, Members(ready, of), self.policy, rules, attempts, **more).outcome()
 
     def evaluate_gang(self, *ready: Pod, **more: Any) -> Any:
         """What would be done for the members of a gang now."""
-        self.add(*ready)
-        members = Members(ready, group_of(ready[0]))
-        return Evaluation(self.evaluator, members, self.policy, self.rules, 0, **more).outcome()
+        return self.evaluate(*ready, of=group_of(ready[0]), **more)
 
     def expect(self, one: Pod, outcome: Any, plan: str = "plan") -> None:
         """Begin to carry out an outcome, as far as later decisions are concerned."""

@@ -4,7 +4,6 @@ No request is too many, evictions go side by side, and while a cache takes in a 
 """
 
 import json
-import math
 from collections import Counter
 from functools import partial
 from typing import Any, NamedTuple
@@ -13,8 +12,7 @@ import pytest
 
 from tests.cases import table
 from tests.preemption.building import HOST
-from tests.reconciler import builders
-from tests.reconciler.builders import Desk, Setting, node, policy
+from tests.reconciler.builders import policy
 from tests.reconciler.harness.cluster import Cluster
 from tests.reconciler.harness.pods import Json, fixed, preemptor, victim, written_on
 from tests.reconciler.harness.scenarios import (
@@ -40,7 +38,6 @@ from tests.reconciler.harness.scenarios import (
 )
 from webhook.kube.errors import NO_ANSWER, ApiError
 from webhook.kube.lease import LeaderElector
-from webhook.kube.objects.meta import Condition
 from webhook.policy.model.limits import Limits, Rate
 from webhook.policy.model.preemption import EvictionMode, Preemptors
 from webhook.policy.model.schedule import Schedule
@@ -65,8 +62,7 @@ OTHER["metadata"]["uid"] = "uid-of-another"
 
 def finalized(made: Cluster) -> None:
     """The preemptor is deleted and stays for now."""
-    meta = {**made.pods["p"]["metadata"], "deletionTimestamp": "2027-01-15T08:00:30Z"}
-    made.put({**made.pods["p"], "metadata": meta})
+    made.edit("p", lambda pod: pod["metadata"].update(deletionTimestamp="2027-01-15T08:00:30Z"))
 
 
 def replaced(made: Cluster) -> None:
@@ -364,18 +360,3 @@ def test_nobody_is_evicted_on_half_a_list(mode: EvictionMode):
     made = lived(scene("8", victim("low", "n1", "8"), preemptor(cpu="8"), again, eviction=mode))
     assert made.evicted == [], "somebody else has the room by then"
     assert ended(made) == ["outdated"]
-
-
-@pytest.mark.parametrize("listed", [True, False])
-async def test_what_a_list_shows_of_a_pod_is_no_sign_of_its_scheduler(listed: bool):
-    """A scheduler may have refused the pod long before: only a watch shows that it does so now."""
-    setting = Setting(node("n1"))
-    setting.add(builders.preemptor())
-    desk, refused = Desk(setting), builders.preemptor()
-    refused.status.conditions = [Condition(type="PodScheduled", status="False", message="another reason")]
-    if listed:
-        setting.state.pods.whole.clear()
-    setting.add(refused)
-    setting.state.pods.whole.set()
-    had_its_chance = desk.reconciler.evaluator.schedulers.chance(refused, 0.0, 60.0) < math.inf
-    assert had_its_chance is not listed

@@ -16,6 +16,7 @@ from tests.reconciler.harness.scenarios import (
     Scene,
     at,
     bound,
+    changed,
     does,
     ended,
     having,
@@ -60,10 +61,11 @@ def comes_at_100(made: Cluster) -> None:
 
 def gate_opens_at_100(made: Cluster) -> None:
     """A scheduling gate holds a member back for 100 seconds."""
-    late = made.pods["gang-2"]
-    gated = {**late, "spec": {**late["spec"], "schedulingGates": [{"name": "wait"}]}}
-    made.put({**gated, "metadata": dict(late["metadata"]), "status": {**late["status"], "conditions": []}})
-    later(100.0, lambda: made.put({**late, "metadata": {**made.pods["gang-2"]["metadata"]}}))
+    conditions = made.pods["gang-2"]["status"]["conditions"]
+    changed("gang-2", conditions=[])(made)
+    made.edit("gang-2", lambda pod: pod["spec"].update(schedulingGates=[{"name": "wait"}]))
+    later(100.0, made.edit, "gang-2", lambda pod: pod["spec"].pop("schedulingGates"))
+    later(100.0, changed("gang-2", conditions=conditions), made)
 
 
 @table("late, said", ("it is missing", comes_at_100, False), ("a gate holds it back", gate_opens_at_100, True))

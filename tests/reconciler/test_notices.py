@@ -1,6 +1,7 @@
 """Victims are told before they are asked to leave, keep their time whoever leads, and are told if they may stay."""
 
 import asyncio
+import json
 from collections.abc import Mapping
 from functools import partial
 from types import MappingProxyType
@@ -12,7 +13,7 @@ import pytest
 from tests.cases import table
 from tests.reconciler.harness.cluster import Cluster
 from tests.reconciler.harness.judge import say_ready
-from tests.reconciler.harness.pods import GANG, Json, preemptor, victim
+from tests.reconciler.harness.pods import GANG, Json, preemptor, victim, written_on
 from tests.reconciler.harness.random_clusters import manage_another
 from tests.reconciler.harness.scenarios import (
     WHOLE,
@@ -57,14 +58,9 @@ TOLD_TWICE = partial(
 """Two preemptors that share the room of one victim; for the next leader the plan of the other one comes first."""
 
 
-def notice_in(verb: str, body: Json) -> Any:
-    """The notice that a request writes, None if it takes one off; empty if it is about something else."""
-    return (body["metadata"].get("annotations") or {}).get(NOTICE, "") if verb == "patch" else ""
-
-
-def hearing(hear: Any, *, done: bool = False) -> Happens:
-    """Each request is heard when it arrives, or when it was `done`."""
-    return lambda made: (made.answered if done else made.arriving).append(partial(hear, made))
+def hearing(hear: Any) -> Happens:
+    """Each request is heard when it arrives."""
+    return lambda made: made.arriving.append(partial(hear, made))
 
 
 def made_again(made: Cluster) -> None:
@@ -79,7 +75,7 @@ def gives(seconds: float) -> Happens:
 
 async def told_while_it_is_read(made: Cluster, verb: str, name: str, body: Json) -> None:
     """A victim changes as its notice is taken off, and is read for a second then; so long takes each notice."""
-    notice = notice_in(verb, body)
+    notice = (body["metadata"].get("annotations") or {}).get(NOTICE, "") if verb == "patch" else ""
     if notice is None and not made.record.withdrawn and "changed" not in made.pods["v"]["metadata"]["annotations"]:
         annotated("v", {"changed": "yes"})(made)
     elif (verb, name) == ("get", "v") or notice:
@@ -91,11 +87,15 @@ def shown_at_once(made: Cluster) -> None:
     made.collection.lag = lambda: 0.0
 
 
-def goes_as_an_answer_is_lost(made: Cluster, verb: str, name: str, body: Json) -> None:
+def goes_as_an_answer_is_lost(made: Cluster) -> None:
     """The preemptor goes just after a victim was told, and the answer is lost."""
-    if name == "a" and notice_in(verb, body):
-        later(0.05, P_GOES, made)
-        raise ApiError(500, "", "the answer is lost")
+    later(0.05, P_GOES, made)
+    raise ApiError(500, "", "the answer is lost")
+
+
+def as_a_is_told(what: Happens) -> Happens:
+    """It happens when the first notice of pod a has been written."""
+    return on_request(what, "patch", of="a", about=NOTICE, done=True)
 
 
 def trouble(status: int, **which: Any) -> Happens:
@@ -155,7 +155,7 @@ CASES = {
     "it fits without them": spared(WITH_ROOM_TO_COME, does("leave", "kept"), "n1"),
     "the preemptor is deleted": spared(two_victims(), P_GOES, None),
     "the preemptor is deleted as the answer to a notice is lost": Case(
-        two_victims(shown_at_once, hearing(goes_as_an_answer_is_lost, done=True)), {}, None, 2
+        two_victims(shown_at_once, as_a_is_told(goes_as_an_answer_is_lost)), {}, None, 2
     ),
     "its class was made again": spared(two_victims(), made_again, ""),
     "its class is managed no more": spared(two_victims(), manage_another, ""),
@@ -257,16 +257,16 @@ def test_a_victim_that_changes_all_the_time(notice: float, mode: EvictionMode, b
     assert (sorted(made.evicted), bound(made, "p"), made.remembered()) == (["a", "b"], ["p"], [])
 
 
-def put_off(made: Cluster, verb: str, name: str, body: Json) -> None:
-    """The victim writes a later end into its first notice, and the answer is lost."""
-    if name == "a" and (text := notice_in(verb, body)) and len(made.record.notices.get("uid-a", ())) == 1:
-        further = msgspec.json.encode({**msgspec.json.decode(text), "by": "2127-01-01T00:00:00Z"}).decode()
-        annotated("a", {NOTICE: further})(made)
-        raise ApiError(500, "", "the answer is lost")
+def put_off(made: Cluster) -> None:
+    """The victim writes a later end into its notice, and the answer is lost."""
+    notice = written_on(made.pods["a"], NOTICE)
+    assert notice is not None
+    annotated("a", {NOTICE: json.dumps({**notice, "by": "2127-01-01T00:00:00Z"})})(made)
+    raise ApiError(500, "", "the answer is lost")
 
 
 NO_ROOM = trouble(422, of="a")
-PUT_OFF = hearing(put_off, done=True)
+PUT_OFF = as_a_is_told(put_off)
 
 
 @table(

@@ -1,11 +1,14 @@
 """Whom the reconciler acts for: all of mark, managed class, Pending, found unschedulable by a named scheduler.
 
-And pods that want to grow in place (docs/reconciler.md#pods-that-want-to-grow).
+And pods that want to grow in place (docs/reconciler.md#pods-that-want-to-grow), and when a scheduler is overdue that
+leaves pods pending which fit (docs/semantics.md D8).
 """
 
+import math
 from typing import Any
 
 import msgspec
+import pytest
 
 from tests.cases import table
 from tests.reconciler.builders import START, Desk, Setting, node, planned, pod, policy, preemptor
@@ -13,6 +16,8 @@ from tests.reconciler.harness.pods import preemptor as waiting
 from tests.reconciler.harness.pods import victim
 from tests.reconciler.harness.scenarios import at, bound, does, lived, scene
 from webhook.kube.instants import rfc3339
+from webhook.kube.object_cache import Change
+from webhook.kube.objects.meta import Condition
 from webhook.kube.objects.pod import Pod
 from webhook.kube.resources import PRIORITY_CLASS
 from webhook.policy.model.policies import Policies
@@ -20,10 +25,11 @@ from webhook.policy.model.preemption import PreemptionPolicy, Preemptors
 from webhook.policy.model.values import MARK
 from webhook.policy.model.victims import VictimMode, Victims
 from webhook.preemption.snapshot.pod_groups import COSCHEDULING, POD_GROUP
-from webhook.reconciler.preemptors import ineligible_reason, unschedulable_since
+from webhook.reconciler.preemptors import SchedulerActivity, ineligible_reason, unschedulable_since
 
-UNSEEN = preemptor()
+UNSEEN, REFUSED = preemptor(), preemptor()
 UNSEEN.status.conditions = None
+REFUSED.status.conditions = [Condition(type="PodScheduled", status="False", message="another reason")]
 
 
 def test_a_class_that_was_made_again_is_told_until_it_has_its_value():
@@ -181,3 +187,47 @@ async def test_it_comes_to_the_queue_when_the_kubelet_defers_it():
     for made, waits in ((None, False), (grows("p", "7", "2"), True), (grows("p", "2", "2", reason=""), False)):
         desk.setting.add(*filter(None, (made,)))
         assert ("default/p" in desk.reconciler.queue.entries) is waits
+
+
+def at_work() -> SchedulerActivity:
+    """Of a scheduler that binds a pod every minute for an hour."""
+    made, waits = SchedulerActivity(), preemptor("bound")
+    for now in range(0, 3600, 60):
+        made.observe(Change("modified", "default/bound", waits, pod("bound", node="n1")), float(now))
+    return made
+
+
+@pytest.mark.parametrize("others", [0, 3000])
+def test_a_pod_that_fits_and_is_left_pending_is_overdue_however_many_wait(others: int):
+    """A minute after it was first found to fit, if its scheduler was at work by then."""
+    schedulers, waits = at_work(), preemptor("p")
+    assert not schedulers.overdue(waits, fits=True, now=100.0)
+    for number in range(others):
+        schedulers.overdue(preemptor(f"o{number}"), fits=True, now=101.0)
+    assert not schedulers.overdue(waits, fits=True, now=159.0)
+    assert schedulers.overdue(waits, fits=True, now=161.0)
+
+
+@pytest.mark.parametrize("gone", [None, pod("p", node="n1")], ids=["deleted", "bound"])
+def test_a_pod_that_is_gone_or_bound_is_forgotten(gone: object):
+    """The next one of its name begins again, and so does one that does not fit for a while."""
+    schedulers, waits = at_work(), preemptor("p")
+    schedulers.overdue(waits, fits=True, now=100.0)
+    schedulers.observe(Change("modified", "default/p", waits, gone), 150.0)
+    again = msgspec.structs.replace(waits)
+    assert not schedulers.overdue(again, fits=True, now=161.0)
+    schedulers.overdue(again, fits=False, now=200.0)
+    assert not schedulers.overdue(again, fits=True, now=230.0)
+
+
+@pytest.mark.parametrize("listed", [True, False])
+async def test_what_a_list_shows_of_a_pod_is_no_sign_of_its_scheduler(listed: bool):
+    """A scheduler may have refused the pod long before: only a watch shows that it does so now."""
+    setting = Setting(node("n1"))
+    desk = Desk(setting)
+    setting.add(preemptor())
+    if listed:
+        setting.state.pods.whole.clear()
+    setting.add(REFUSED)
+    setting.state.pods.whole.set()
+    assert (desk.reconciler.evaluator.schedulers.chance(REFUSED, 0.0, 60.0) < math.inf) is not listed

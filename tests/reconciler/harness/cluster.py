@@ -15,6 +15,7 @@ import random
 from collections.abc import Callable
 from typing import Any, cast
 
+import msgspec
 from prometheus_client import CollectorRegistry
 
 from tests.preemption.building import budget
@@ -241,6 +242,13 @@ class Cluster:
         self._tell_changed(known, pod)
         self.collection.put(name, pod)
         self.scheduler.woken.set()
+
+    def edit(self, name: str, change: Callable[[Json], object]) -> None:
+        """Somebody changes a pod, if it is there."""
+        if name in self.pods:
+            pod = msgspec.json.decode(msgspec.json.encode(self.pods[name]))
+            change(pod)
+            self.put(pod)
 
     def _tell_changed(self, old: Json | None, new: Json | None) -> None:
         self._tell_judges("changed", old, new)

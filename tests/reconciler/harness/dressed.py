@@ -188,10 +188,8 @@ def _wish(made: Cluster, name: str, cpu: int) -> None:
     """Somebody changes what a pod wants."""
     known = made.pods.get(name)
     if known is not None and "deletionTimestamp" not in known["metadata"]:
-        pod = copy.deepcopy(known)
-        request(pod, cpu)
-        made.outcomes.outside(f"{name} wants to grow there", pod["spec"]["nodeName"])
-        made.put(pod)
+        made.outcomes.outside(f"{name} wants to grow there", known["spec"]["nodeName"])
+        made.edit(name, lambda pod: request(pod, cpu))
 
 
 def _look(made: Cluster, node: str) -> None:

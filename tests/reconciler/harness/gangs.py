@@ -115,7 +115,4 @@ def _third_gang(made: Cluster, dice: random.Random) -> None:
 
 def _open_gates(made: Cluster, name: str) -> None:
     """What the condition says of the pod only its scheduler changes."""
-    known = made.pods.get(name)
-    if known is not None and "schedulingGates" in known["spec"]:
-        spec = {key: value for key, value in known["spec"].items() if key != "schedulingGates"}
-        made.put({**known, "metadata": dict(known["metadata"]), "spec": spec})
+    made.edit(name, lambda pod: pod["spec"].pop("schedulingGates", None))

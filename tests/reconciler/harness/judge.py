@@ -5,7 +5,6 @@ A notice is an annotation on a pod. It is read here by the names that stand in d
 
 from __future__ import annotations
 
-import copy
 from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -35,10 +34,7 @@ def untold(pod: Json) -> Json:
 
 def say_ready(cluster: Cluster, name: str) -> None:
     """A pod, or whoever speaks for it, says that it need not be waited for."""
-    if name in cluster.pods:
-        pod = copy.deepcopy(cluster.pods[name])
-        pod["metadata"].setdefault("annotations", {})[READY] = "true"
-        cluster.put(pod)
+    cluster.edit(name, lambda pod: pod["metadata"].setdefault("annotations", {}).update({READY: "true"}))
 
 
 class Judge:

@@ -207,7 +207,7 @@ def _relabel(made: Cluster, name: str, app: str) -> None:
     known = made.pods.get(name)
     if known is not None and "deletionTimestamp" not in known["metadata"]:
         made.outcomes.outside("other budgets cover it", known["metadata"]["uid"])
-        made.put({**known, "metadata": {**known["metadata"], "labels": {"app": app}}})
+        made.edit(name, lambda pod: pod["metadata"].update(labels={"app": app}))
 
 
 def _exclude(made: Cluster) -> None:

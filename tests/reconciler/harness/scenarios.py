@@ -141,24 +141,12 @@ def slow(made: Cluster) -> None:
 
 def changed(name: str, **status: Any) -> Happens:
     """Somebody changes the status of a pod that is there."""
-
-    def change(made: Cluster) -> None:
-        if name in made.pods:
-            known = made.pods[name]
-            made.put({**known, "metadata": dict(known["metadata"]), "status": {**known["status"], **status}})
-
-    return change
+    return does("edit", name, lambda pod: pod["status"].update(status))
 
 
 def annotated(name: str, texts: dict[str, str], where: str = "annotations") -> Happens:
     """Somebody writes annotations, or labels, on a pod that is there."""
-
-    def write(made: Cluster) -> None:
-        if name in made.pods:
-            meta = made.pods[name]["metadata"]
-            made.put({**made.pods[name], "metadata": {**meta, where: {**meta.get(where, {}), **texts}}})
-
-    return write
+    return does("edit", name, lambda pod: pod["metadata"].setdefault(where, {}).update(texts))
 
 
 def on_decision(what: Happens) -> Happens:

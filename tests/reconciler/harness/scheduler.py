@@ -140,9 +140,8 @@ class SimulatedScheduler:
             return
         since = before.get("lastTransitionTime") or rfc3339(START + now())
         said = {**before, "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
-        changed = copy.deepcopy(pod)
-        changed["status"]["conditions"] = [{**said, "lastTransitionTime": since}]
-        self.cluster.put(changed)
+        conditions = [{**said, "lastTransitionTime": since}]
+        self.cluster.edit(pod["metadata"]["name"], lambda waits: waits["status"].update(conditions=conditions))
 
 
 def _bound(pod: Json, fits: list[str]) -> Json:

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from tests.cases import table
 from tests.reconciler.builders import Desk, Setting, budget, node, pod, policy, preemptor
 from webhook.policy.model.limits import Limits, Rate
 from webhook.policy.model.victims import Victims
@@ -28,11 +29,16 @@ def victims(desk: Desk) -> list[str]:
     return [victim["pod"] for line in desk.lines("decision") for victim in line.get("victims", ())]
 
 
-async def test_one_decision_a_preemptor():
-    """Three pods are shown three plans, which evict three pods, however long the dry run takes."""
-    desk = await rehearsed(crowded())
-    assert sorted(victims(desk)) == ["default/v0", "default/v1", "default/v2"]
-    assert {line["preemptor"] for line in desk.lines("decision")} == {"default/p0", "default/p1", "default/p2"}
+@table(
+    "nodes, preemptors, cpu",
+    ("each evicts one", 3, 3, "8"),
+    ("the second one fits beside the first, and waits for its victim", 1, 2, "3"),
+)
+async def test_one_decision_a_preemptor(nodes: int, preemptors: int, cpu: str):
+    """Each is shown one plan, however long the dry run takes, and together they evict one pod of each node."""
+    desk = await rehearsed(crowded(nodes), preemptors=preemptors, cpu=cpu)
+    assert sorted(victims(desk)) == [f"default/v{number}" for number in range(nodes)]
+    assert [line["preemptor"] for line in desk.lines("decision")] == [f"default/p{n}" for n in range(preemptors)]
 
 
 async def test_a_grace_period_beyond_the_calendar():
@@ -40,13 +46,6 @@ async def test_a_grace_period_beyond_the_calendar():
     setting = Setting(node("n0"))
     setting.add(pod("v", "8", node="n0", spec={"terminationGracePeriodSeconds": 2**63 - 1}))
     assert victims(await rehearsed(setting, 60.0, 1)) == ["default/v"]
-
-
-async def test_room_is_shared():
-    """A second pod that fits beside the first one is shown that it waits for the same victim."""
-    desk = await rehearsed(crowded(1), preemptors=2, cpu="3")
-    assert [line["node"] for line in desk.lines("decision")] == ["n0", "n0"]
-    assert victims(desk) == ["default/v0"]
 
 
 async def test_later_pods_see_the_victims_gone():
