@@ -25,6 +25,8 @@ from webhook.policy.model.values import CAN_BE_PREEMPTED, POD_SCALE_UP_DELAY, PR
 Applicability = str | Verdict | None
 """None: the policy applies. Else why it does not, or the verdict on a condition that could not be evaluated."""
 
+_VALUE = {PODS: rules.USE, CLASSES: rules.DEFINE}
+"""What rules about ranges are asked, by what has a value."""
 _KEPT = 1024
 """Namespaces and values asked about last, of which it is known what concerns them, so that it costs one look-up."""
 
@@ -95,6 +97,10 @@ class RuleEvaluation:
         """Those of rules that were run and have nothing to say included."""
         self._applicabilities: dict[str, Applicability] = {}
 
+    def ask(self, rows: list[CompiledRule]) -> None:
+        """Take what these rules say."""
+        self.verdicts += [rule.evaluate(self.attributes) for rule in rows]
+
     def concerns(self, policy: CompiledPolicy) -> bool:
         """Whether the policy applies; a condition that fails is a verdict, once."""
         if policy.name not in self._applicabilities:
@@ -150,17 +156,17 @@ class Engine:
         self.policies = policies
         twins = originals(policies.preemption)
         self._compiled = [CompiledPolicy(policy, twins) for policy in policies.priority]
-        self._asked = bounded_cache(_KEPT, 256)(partial(_of_namespace, self._compiled))
-        self._ranges = bounded_cache(_KEPT, 256)(partial(_holding, self._compiled))
+        self._asked = bounded_cache(_KEPT, 256)(partial(_concerning, self._compiled))
         self.shielded = shielded(policies.preemption)
         """The annotations that nobody may change on an existing pod without a right by a policy."""
         self._builtin = {PODS: self.shielded, CLASSES: frozenset[str]()}
         self._protected = self._builtin.copy()
-        for _, shield in _all(self._compiled, rules.PROTECT):
-            self._protected[shield.kind] |= shield.keys
+        for _, shields in self._asked(rules.PROTECT, None):
+            for shield in shields:
+                self._protected[shield.kind] |= shield.keys
         self.asks_who = any(policy.asks_who for policy in policies.priority)
         """Whether any policy may judge a workload's author and the controller that makes its pods differently."""
-        self.copied = {key for _, (key, _) in _all(self._compiled, rules.COPY)}
+        self.copied = {key for _, rows in self._asked(rules.COPY, None) for key, _ in rows}
         """The annotation keys that some policy gives new pods: copies from their classes, or how long nodes wait."""
         if any(scale_up_delay(policy.preemptors) for policy in policies.preemption):
             self.copied.add(POD_SCALE_UP_DELAY)
@@ -208,9 +214,9 @@ class Engine:
         has_it = attributes.names_class if question == rules.DEFAULT else attributes.template
         if has_it:
             return
-        for policy in self._asked(question, attributes.namespace):
+        for policy, rows in self._asked(question, attributes.namespace):
             if policy.applicability(attributes, gives=True) is None:
-                yield from policy.rows[question]
+                yield from rows
 
     def judge(self, request: PolicyRequest, trace: list[Verdict] | None = None) -> list[Verdict]:
         """What every rule that applies says; `trace` takes all, with why and why not.
@@ -223,13 +229,13 @@ class Engine:
                 trace.append(Verdict("", "", Enforcement.AUDIT, "skip", attributes))
             return []
         evaluation = RuleEvaluation(attributes)
-        for policy in self._asked(attributes.question, attributes.namespace):
+        for policy, rows in self._asked(attributes.question, attributes.namespace):
             if evaluation.concerns(policy):
-                evaluation.verdicts += [rule.evaluate(attributes) for rule in policy.rows[attributes.question]]
-        for policy, rule in self._about_value(attributes):
+                evaluation.ask(rows)
+        for policy, rows in self._asked(_VALUE[attributes.kind], None, attributes.value):
             # An owner is as good as a deletion, of which conditions are not asked
             if evaluation.concerns(policy) or (attributes.gains_owner and policy.matches(attributes) is None):
-                evaluation.verdicts.append(rule.evaluate(attributes))
+                evaluation.ask(rows)
         if attributes.question in self._protected:
             self._judge_annotations(evaluation)
         verdicts = self._after_exceptions(evaluation)
@@ -250,9 +256,9 @@ class Engine:
         """What the rules about who may define and annotate classes say of one that is to go."""
         attributes = RequestAttributes(request, CLASSES, request.object, request.old_object)
         evaluation = RuleEvaluation(attributes)
-        for policy, rule in self._about_value(attributes):
+        for policy, rows in self._asked(rules.DEFINE, None, attributes.value):
             if policy.matches(attributes) is None:
-                evaluation.verdicts.append(rule.evaluate(attributes))
+                evaluation.ask(rows)
         if request.operation == "UPDATE":
             self._judge_annotations(evaluation)
         return self._after_exceptions(evaluation)
@@ -263,9 +269,9 @@ class Engine:
         if not changed:
             return
         shields: list[Shield] = []
-        for policy in self._asked(rules.PROTECT, attributes.namespace):
-            rows = [shield for shield in policy.rows[rules.PROTECT] if shield.speaks(attributes, changed)]
-            shields += rows if rows and evaluation.concerns(policy) else ()
+        for policy, rows in self._asked(rules.PROTECT, attributes.namespace):
+            speaking = [shield for shield in rows if shield.speaks(attributes, changed)]
+            shields += speaking if speaking and evaluation.concerns(policy) else ()
         elsewhere = partial(self._shields_elsewhere, attributes)
         builtin = self._builtin[attributes.kind]
         evaluation.verdicts += rules.shield_verdicts(attributes, changed, shields, builtin, elsewhere)
@@ -277,12 +283,6 @@ class Engine:
             why = policy.applicability(attributes) if shields else None
             if isinstance(why, str):
                 yield from ((shield, why) for shield in shields)
-
-    def _about_value(self, attributes: RequestAttributes) -> list[tuple[CompiledPolicy, CompiledRule]]:
-        """The rules about the use or definition of the value, with their policies."""
-        if attributes.value is None:
-            return []
-        return self._ranges(rules.USE if attributes.kind == PODS else rules.DEFINE, attributes.value)
 
     def _after_exceptions(self, evaluation: RuleEvaluation) -> list[Verdict]:
         """What the rules have to say, after letting in whom an exception names.
@@ -299,21 +299,18 @@ class Engine:
         return [verdict for verdict in verdicts if verdict.outcome != "skip"]
 
 
-def _all(policies: list[CompiledPolicy], question: str) -> Iterator[tuple[CompiledPolicy, Any]]:
-    """What all policies have to say on a question, whatever the request."""
-    return ((policy, row) for policy in policies for row in policy.rows[question])
-
-
-def _of_namespace(policies: list[CompiledPolicy], question: str, namespace: str | None) -> list[CompiledPolicy]:
-    """The policies that a question about a namespace, or a class, concerns."""
-    rows = [policy for policy in policies if policy.rows[question]]
-    return rows if namespace is None else [policy for policy in rows if policy.named(namespace)]
-
-
-def _holding(policies: list[CompiledPolicy], question: str, value: int) -> list[tuple[CompiledPolicy, CompiledRule]]:
-    """The rules about the use or definition of a value, with their policies."""
-    rows = sorted(_all(policies, question), key=lambda row: row[1].range)
-    return [(policy, rule) for policy, rule in rows if rule.range[0] <= value <= rule.range[1]]
+def _concerning(
+    policies: list[CompiledPolicy], question: str, namespace: str | None, value: int | None = None
+) -> list[tuple[CompiledPolicy, list[Any]]]:
+    """What each policy has to say on a question, but for those for other namespaces by name, and for other values."""
+    concerning = []
+    for policy in policies:
+        rows = policy.rows[question]
+        if question in _VALUE.values():
+            rows = [rule for rule in rows if value is not None and rule.range[0] <= value <= rule.range[1]]
+        if rows and (namespace is None or policy.named(namespace)):
+            concerning.append((policy, rows))
+    return concerning
 
 
 class Managed(msgspec.Struct, frozen=True):
