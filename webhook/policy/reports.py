@@ -128,10 +128,7 @@ def next_end(policies: Policies, now: float) -> float | None:
 
 
 class Removal(msgspec.Struct, frozen=True):
-    """One thing that the new set no longer has, or that refuses less.
-
-    `id` is `policy/rule`, or the policy's name if it is about the policy as a whole.
-    """
+    """What the new set lacks or has softer; `id` is `policy/rule`, or the policy's name."""
 
     id: str
     what: str

@@ -87,8 +87,7 @@ class UnknownField(NamedTuple):
 def unknown_fields(text: str, tree: Tree, about: Collection[str]) -> list[UnknownField]:
     """What the expression reads that does not exist, in the order of the text, each once.
 
-    `about` are the kinds of objects that it judges: `pods`,
-    `priorityclasses` or both. With both, a field of one of them is known.
+    It judges objects of the kinds `about`: `pods`, `priorityclasses` or both, of one of which a field is known.
     """
     unknown = {}
     for name, struct, known in _Walk(tree, about).absent:
@@ -102,10 +101,7 @@ def unknown_fields(text: str, tree: Tree, about: Collection[str]) -> list[Unknow
 
 
 def fields_read(tree: Tree, about: Collection[str]) -> dict[Path, str]:
-    """The fields below variables that the expression reads, and variables that it reads as a whole, with their types.
-
-    `about` is as in `unknown_fields`.
-    """
+    """The variables that an expression reads as a whole, and fields below them, with their types."""
     return {path: min(types) for types, path in reversed(_Walk(tree, about).read) if path}
 
 

@@ -89,11 +89,11 @@ class CelProblem(msgspec.Struct, frozen=True):
 
 
 class CelError(ValueError):
-    """An expression that does not compile, with every problem found in it."""
+    """An expression that does not compile, with every problem found in it; a text is about it as a whole."""
 
-    def __init__(self, problems: list[CelProblem]) -> None:
-        super().__init__("; ".join(problem.message for problem in problems))
-        self.problems = problems
+    def __init__(self, problems: list[CelProblem] | str) -> None:
+        self.problems = [CelProblem(1, 1, problems)] if isinstance(problems, str) else problems
+        super().__init__("; ".join(problem.message for problem in self.problems))
 
 
 class CelRuntimeError(Exception):
@@ -212,10 +212,7 @@ class Program(msgspec.Struct, frozen=True):
         return value
 
     def words(self, inputs: Inputs) -> str:
-        """The text a messageExpression makes, shortened and on one line.
-
-        Raises CelRuntimeError, also for a value that is no string.
-        """
+        """The text a messageExpression makes, cut to one line. Raises CelRuntimeError, also for no text."""
         value = self.run(inputs)
         if not isinstance(value, str):
             raise CelRuntimeError(f"the expression gave {type(value).__name__}, not a string")
@@ -224,11 +221,7 @@ class Program(msgspec.Struct, frozen=True):
 
 @lru_cache(maxsize=_COMPILED)
 def compile_bool(text: str) -> Program:
-    """Compile an expression that must give a bool. Raises CelError.
-
-    What was compiled is remembered: an expression is compiled when
-    its file is read, and again for the engine.
-    """
+    """Compile an expression that must give a bool, once for file and engine. Raises CelError."""
     return _compile(text, _types().BOOL, "true or false")
 
 
@@ -246,13 +239,11 @@ def is_certain(program: Program) -> bool:
 
 def _compile(text: str, wanted: Any, words: str) -> Program:
     if len(text) > LONGEST_EXPRESSION:
-        raise CelError([CelProblem(1, 1, f"the expression has {len(text)} characters; at most {LONGEST_EXPRESSION}")])
+        raise CelError(f"the expression has {len(text)} characters; at most {LONGEST_EXPRESSION}")
     program = compiled(_env(), text, VARIABLES)
     kind = program.expression.return_type()
     if kind not in (wanted, _types().DYN):
-        raise CelError(
-            [CelProblem(1, 1, f"the expression gives {kind.name().lower()}; it must give {words}")],
-        )
+        raise CelError(f"the expression gives {kind.name().lower()}; it must give {words}")
     return program
 
 
@@ -261,16 +252,18 @@ def compiled(env: Any, text: str, variables: Collection[str]) -> Program:
     try:
         expression = env.compile(renamed(text))
     except Exception as error:
-        rows = [(max(1, int(row[0])), max(1, int(row[1])), _plain(row[2])) for row in _PROBLEM.findall(str(error))]
-        # What follows a syntax error is only its consequence.
-        rows = next(([row] for row in sorted(rows) if row[2].startswith("Syntax error")), list(dict.fromkeys(rows)))
-        problems = [CelProblem(line, column, _plain_words(text, variables)) for line, column, text in rows]
-        raise CelError(problems or [CelProblem(1, 1, _plain(str(error)))]) from error
+        rows: dict[tuple[int, int, str], None] = {}
+        for line, column, words in _PROBLEM.findall(str(error)):
+            rows[max(1, int(line)), max(1, int(column)), _plain(words)] = None
+        # What follows a syntax error is only its consequence
+        told = [row for row in sorted(rows) if row[2].startswith("Syntax error")][:1] or rows
+        problems = [CelProblem(line, column, _plain_words(words, variables)) for line, column, words in told]
+        raise CelError(problems or _plain(str(error))) from error
     try:
         tree = parse(expression.serialize())
         return Program(text, expression, Cost(tree, variables), tree)
     except CostError as error:
-        raise CelError([CelProblem(1, 1, str(error))]) from error
+        raise CelError(str(error)) from error
 
 
 def evaluated(expression: Any, activation: Any) -> Any:
@@ -292,10 +285,7 @@ def _plain(report: str) -> str:
 
 
 def _plain_words(message: str, known: Collection[str]) -> str:
-    """The library's message for people; as it is, if it is none of those that are known.
-
-    `known` are the names of variables, one of which may have been meant.
-    """
+    """The library's message for people, as it is if unknown; `known` variables may be meant."""
     if undeclared := _UNDECLARED.fullmatch(message):
         near = difflib.get_close_matches(undeclared[1].partition(".")[0][:64], known, n=1)
         return f'there is no variable or function "{undeclared[1]}"' + (f'; did you mean "{near[0]}"?' if near else "")

@@ -68,8 +68,7 @@ class CompiledPolicy:
     def applicability(self, attributes: RequestAttributes, *, gives: bool = False) -> Applicability:
         """Whether the policy applies: the first test or condition that does not hold says why not.
 
-        A condition that is false decides before one that cannot be
-        evaluated (`matchconditions/matcher.go`).
+        One that is false decides before one that cannot be evaluated (`matchconditions/matcher.go`).
         """
         reason = self.matches(attributes, gives=gives)
         if reason is not None:
@@ -111,10 +110,7 @@ class RuleEvaluation:
         return self._applicabilities[policy.name] is None
 
     def explain(self, policies: Iterable[CompiledPolicy]) -> Iterator[Verdict]:
-        """What every rule says, or why it was not asked; the built-in one last.
-
-        For `--explain`, not for speed.
-        """
+        """What every rule says, or why it was not asked, for `--explain`; the built-in one last."""
         said = {verdict.id: verdict for verdict in self.verdicts}
         for policy in policies:
             applicability = policy.applicability(self.attributes)
@@ -187,17 +183,11 @@ class Engine:
         return None if keys is None else creation_record(labels or {}, annotations or {}, keys)
 
     def default_priority_class(self, request: PolicyRequest) -> tuple[str, str] | None:
-        """The class for a new pod or template that names none, and the id of the rule.
-
-        The first rule wins.
-        """
+        """The class for a new pod or template that names none, and the id of the first rule with one."""
         return next(self._given(rules.DEFAULT, request), None)
 
     def annotations_to_copy(self, request: PolicyRequest) -> list[tuple[str, str]]:
-        """The annotations a new pod takes over from its PriorityClass, with the rules' ids.
-
-        The caller knows whether the pod or the class has the annotation.
-        """
+        """The annotations a new pod takes over, if its class has them and it has none; rules' ids."""
         copied: dict[str, str] = {}
         for key, rule in self._given(rules.COPY, request):
             copied.setdefault(key, rule)
@@ -285,10 +275,7 @@ class Engine:
                 yield from ((shield, why) for shield in shields)
 
     def _after_exceptions(self, evaluation: RuleEvaluation) -> list[Verdict]:
-        """What the rules have to say, after letting in whom an exception names.
-
-        A condition that failed has no rule, so no exception is about it.
-        """
+        """What the rules have to say, after exceptions; none is about a condition that failed."""
         verdicts, attributes = evaluation.verdicts, evaluation.attributes
         for place, verdict in enumerate(verdicts if self._exceptions else ()):
             for exception, tests in self._exceptions.get(verdict.id, ()) if verdict.violated else ():
@@ -355,8 +342,7 @@ class ManagedClasses:
     def managed_if_generated(self, prefix: str) -> Managed | None:
         """The policy that may manage a PriorityClass made with this `generateName`.
 
-        A glob that matches any name with this prefix counts; a name without `*`
-        does not, because the API server chooses the rest of the name at random.
+        Globs that match any name with this prefix count, names do not: the API server ends the name at random.
         """
         if not prefix or prefix.startswith("system-"):
             return None

@@ -122,8 +122,7 @@ def _labelled(selector: LabelSelector, *, gives: bool) -> Test:
 def exclusion(exclude: RequestMatch | None) -> list[Test]:
     """Compile an `exclude`: a test that gives the reason, or none if nothing is excluded.
 
-    Everything named must hold for a request to be excluded; no
-    PriorityClass lies in an excluded namespace.
+    Everything named must hold, and no PriorityClass lies in an excluded namespace.
     """
     if exclude is None or exclude == RequestMatch():
         return []

@@ -69,10 +69,7 @@ AnnotationChange = tuple[str | None, str | None]
 
 
 def observe(request: PolicyRequest, *, until_gone: bool = False) -> "RequestAttributes | str":
-    """What the rules look at, or the reason why no rule looks at this request.
-
-    `until_gone` says that an object that is being deleted is looked at, too.
-    """
+    """What the rules look at, or why none does; `until_gone`: at what is being deleted, too."""
     if request.operation not in ("CREATE", "UPDATE"):
         return f"operation {request.operation} is not judged"
     if not until_gone and part(request.object, "metadata").get("deletionTimestamp"):
@@ -173,8 +170,7 @@ class RequestAttributes:
     def annotation_changes(self, keys: Iterable[str]) -> dict[str, AnnotationChange]:
         """Which of these annotations the request sets, changes or removes.
 
-        At CREATE a value equal to the PriorityClass's own counts as
-        copied from there. It is no change.
+        At CREATE a value equal to the PriorityClass's own is copied from there, and no change.
         """
         new = strings(self.new, "annotations")
         if self.operation == "CREATE":

@@ -117,10 +117,7 @@ def on_error(enforcement: Enforcement, attributes: RequestAttributes) -> Enforce
 
 
 def _classes(policy: PriorityPolicy, rule: PriorityRule, body: PriorityClasses, twins: Twins) -> Rows:
-    """Which PriorityClasses pods may name.
-
-    A twin counts as the class whose pods it takes: the webhook moved the pod, not its author.
-    """
+    """Which PriorityClasses pods may name; a twin counts as those whose pods are moved to it."""
     what = f"rule {policy.name}/{rule.name} {classes_text(body)}"
     denied = name_matcher(body.deny)
     allowed = name_matcher(body.allow) if body.allow is not None else None
@@ -179,10 +176,7 @@ def _reserved(policy: PriorityPolicy, rule: PriorityRule, body: Reserve, _: Twin
 
 
 def _validated(policy: PriorityPolicy, rule: PriorityRule, body: Validate, _: Twins) -> Rows:
-    """An expression: one that fails is an error, one that is false a refusal.
-
-    Raises CelError for one that does not compile, which loading has found before.
-    """
+    """An expression: to fail is an error, false a refusal. Raises CelError if it does not compile."""
     rule_id, expression = f"{policy.name}/{rule.name}", compile_bool(body.expression)
     words = compile_text(body.message_expression) if body.message_expression else None
 
@@ -247,8 +241,7 @@ def shield_verdicts(
 ) -> list[Verdict]:
     """What the rules that apply, or else the built-in one, say of these changes.
 
-    `elsewhere` gives the rules that do not apply, with why not: it is
-    told of those that would allow the change.
+    `elsewhere` gives the others, with why not: it is told of those that would allow the change.
     """
     verdicts: list[Verdict] = []
     for key, change in sorted(changed.items()):

@@ -27,11 +27,7 @@ _TOO_DEAR = (
 
 
 def check_together(policies: Policies, readers: Readers, known_classes: Collection[str] | None = None) -> None:
-    """Note everything that is wrong between policies.
-
-    If it is known which PriorityClasses there are, by name or glob,
-    those that are not known are noted, too.
-    """
+    """Note what is wrong between policies, and unknown classes if all names or globs are known."""
     if known_classes is not None:
         _known(readers, known_classes)
     for check in (_names, _costs, _ranges, _defaults, _managed):

@@ -60,8 +60,7 @@ class PolicySource(NamedTuple):
 def texts_in(directory: Path) -> PolicyTexts:
     """The `*.yaml` and `*.yml` files of a directory in the order of names, or one file.
 
-    Files are regular ones, also through links as in a ConfigMap
-    mount, whose own `..data` entries are hidden by their dot.
+    They are regular, maybe through links as in a ConfigMap mount, whose `..data` their dot hides.
     """
     result = PolicyTexts([], [])
     try:
@@ -234,15 +233,10 @@ def use_once(policies: Policies, readers: dict[str, Reader], now: float, uses: U
     Of others there are none: each part that raises is noted as an error at its place.
     """
     parts = list(_parts(policies))
-    whole = _failure(policies, now, uses) if parts else None
-    if whole is None:
+    failed = list(_failures([(policies, parts[-1][1])], now, uses)) if parts else []
+    if not failed:
         return policies
-    failed = []
-    for part, source in parts:
-        error = _failure(part, now, uses)
-        if error is not None:
-            failed.append((source, error))
-    for source, error in failed or [(parts[-1][1], whole)]:
+    for source, error in [*_failures(parts, now, uses)] or failed:
         text = f"this cannot be used: {type(error).__name__}: {error}; {INSTEAD}"
         readers[source.file].at(Severity.ERROR, source, text)
     return Policies()
@@ -259,14 +253,16 @@ def _parts(policies: Policies) -> Iterator[tuple[Policies, SourcePosition]]:
         yield Policies(preemption=(other,)), other.source
 
 
-def _failure(policies: Policies, now: float, uses: Uses) -> Exception | None:
-    """What using the policies raises, if it does."""
-    try:
-        for use in (_use, *uses):
-            use(policies, now)
-    except Exception as error:  # noqa: BLE001 - whatever it is, the set is not taken into use
-        return error
-    return None
+def _failures(
+    sets: list[tuple[Policies, SourcePosition]], now: float, uses: Uses
+) -> Iterator[tuple[SourcePosition, Exception]]:
+    """What using these sets raises, and their places."""
+    for policies, source in sets:
+        try:
+            for use in (_use, *uses):
+                use(policies, now)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the set is not taken into use
+            yield source, error
 
 
 def _use(policies: Policies, now: float) -> None:

@@ -92,8 +92,7 @@ def documents(text: str) -> Iterator[YamlNode]:
 def problem_of(error: MarkedYAMLError) -> tuple[int, int, str]:
     """Line and column, from 1, where a parser gave up, ruamel's or libyaml, and why.
 
-    That is in words for the author of the text; as the parser says
-    it, if it is none of what is known.
+    That is in words for the author of the text, or the parser's own if they are not known.
     """
     mark = error.problem_mark or error.context_mark
     problem = " ".join(str(error.problem or error.context or "not YAML").split())

@@ -109,10 +109,7 @@ def renamed(record: str, label: Callable[[str], str], annotation: Callable[[str]
 
 
 def not_recorded(annotations: Mapping[str, str], keys: Collection[str]) -> frozenset[str]:
-    """Which of these labels are read as they are now, since the record does not tell them.
-
-    Without a record that is all of them.
-    """
+    """Which of these labels are read as they are now: all that no record tells of."""
     made = _recorded(annotations)
     return frozenset(keys) if made is None else frozenset(keys) - made.tells_of
 

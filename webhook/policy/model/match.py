@@ -201,10 +201,7 @@ _EVERYBODYS = (
 
 
 def check_rights(rights: tuple[RequestMatch, ...], node: YamlNode, reader: Reader) -> None:
-    """Refuse alternatives at `node` of a right to new pods that controllers open to everybody.
-
-    See docs/policies.md, "Who asks".
-    """
+    """Refuse alternatives at `node` that controllers open to everybody (docs/policies.md, "Who asks")."""
     places = node.items if isinstance(node, YamlSequence) else [node]
     for number, right in enumerate(rights):
         subjects = () if right.by_namespace else right.subjects or ()

@@ -137,8 +137,7 @@ class Reader:
     def excerpt(self, source: SourcePosition) -> str:
         """The line of a place in this file, numbered, and a caret below the place.
 
-        A long line is cut around it. What a terminal may not show,
-        such as a tab, a control or a direction mark, is a blank.
+        A long line is cut around it, and what a terminal may not show, such as a tab, is a blank.
         """
         text = self.line(source.line)
         column = min(source.column, len(text) + 1)

@@ -22,7 +22,6 @@ from webhook.kube.quantity import INT64_MAX, NANOS, QuantityError, nanos
 from webhook.policy.cel.cost import BUDGET
 from webhook.policy.cel.program import (
     CelError,
-    CelProblem,
     CelRuntimeError,
     Program,
     compiled,
@@ -256,7 +255,7 @@ class SelectorProgram:
 def device_selector(text: str) -> SelectorProgram:
     """Compile a selector. Raises CelError."""
     if len(text) > LONGEST_SELECTOR:
-        raise CelError([CelProblem(1, 1, f"the expression has {len(text)} characters; at most {LONGEST_SELECTOR}")])
+        raise CelError(f"the expression has {len(text)} characters; at most {LONGEST_SELECTOR}")
     return SelectorProgram(text, compiled(_env(), _with_empty_domains(text), ("device",)))
 
 
