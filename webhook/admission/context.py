@@ -117,9 +117,8 @@ class Context:
         self.allowance, self.clock = allowance, clock
         reads = trace is not None
         for _, policy, rule in engine.policies.rules:
-            declared = rule.declaration
-            reads |= bool(policy.conditions or declared.expressions)
-            reads |= not _SHOWN.issuperset(path[:2] for path in declared.fields)
+            hidden = {path[:2] for path in rule.declaration.fields} - _SHOWN
+            reads |= bool(policy.conditions or rule.declaration.expressions or hidden)
         self.reads_everything = reads
         """Whether a rule may read any field of an object, so that objects are decoded in full."""
         self.managed = BoundedCache(engine.managed, 4096, LONGEST_NAME)

@@ -194,10 +194,7 @@ class Engine:
         return list(copied.items())
 
     def _given(self, question: str, request: PolicyRequest) -> Iterator[tuple[str, str]]:
-        """What policies fill in for a new pod; a condition that fails counts as not met.
-
-        What gives is part of what applies, so `match` need not be asked as well.
-        """
+        """What policies fill in for a new pod if all conditions hold; what gives is part of what applies."""
         attributes = observe(request)
         if isinstance(attributes, str) or attributes.kind != PODS or attributes.operation != "CREATE":
             return

@@ -74,10 +74,7 @@ def labels_recorded(policies: Iterable[PreemptionPolicy]) -> tuple[str, ...] | N
 
 
 def creation_record(labels: Mapping[str, str], annotations: Mapping[str, str], keys: Collection[str]) -> str:
-    """The text of the record for a new pod with these labels and annotations, compact JSON.
-
-    `keys` are the labels by which policies select pods (`labels_recorded`).
-    """
+    """The record for a new pod, compact JSON; `keys` are labels that policies select by (`labels_recorded`)."""
     had = {key: labels[key] for key in (*GROUP_LABELS, *keys) if key in labels}
     named = {key: annotations[key] for key in GROUP_ANNOTATIONS if _is_name(annotations.get(key, ""))}
     absent = tuple(key for key in keys if key not in labels)

@@ -167,10 +167,7 @@ def _place(node: YamlNode, problem: CelProblem, reader: Reader) -> SourcePositio
 
 
 def _key(what: str, longest: int, *, recognises: bool | None = None, **described: Any) -> Scalar:
-    """The key of a label, or of an annotation, which is noted for the check of spellings.
-
-    `recognises` says that naming it makes it known; None for a label.
-    """
+    """A label's key, or an annotation's, which is noted; `recognises`: it is known then; None for labels."""
 
     def check(text: str, scalar: YamlScalar, reader: Reader) -> None:
         if text in OWN_ANNOTATIONS:
