@@ -43,9 +43,15 @@ from webhook.preemption.snapshot.pod_view import priority_of
 from webhook.preemption.victims.candidates import Candidate, Candidates
 from webhook.preemption.victims.selection import fits_without
 from webhook.reconciler.clock import Now
-from webhook.reconciler.evaluate.evaluator import Evaluator
+from webhook.reconciler.evaluate.evaluator import (
+    Evaluator,
+    amounts_on,
+    count_on,
+    free_without,
+    needed_by,
+    share_no_node,
+)
 from webhook.reconciler.evaluate.outcomes import NOTHING_PROMISED, Promised
-from webhook.reconciler.evaluate.room import amounts_on, count_on, free_without, needed_by, share_no_node
 from webhook.reconciler.preemptors import unschedulable_since
 
 AHEAD = 9
