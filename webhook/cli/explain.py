@@ -39,8 +39,8 @@ from webhook.reconciler.clock import SteadyClock
 from webhook.reconciler.evaluate.evaluation import Evaluation
 from webhook.reconciler.evaluate.evaluator import Evaluator, mask_of
 from webhook.reconciler.evaluate.extender_client import ExtenderCache, Question, url_of
+from webhook.reconciler.evaluate.limits import decide_sparing
 from webhook.reconciler.evaluate.outcomes import Fits, Members, Unschedulable
-from webhook.reconciler.evaluate.victim_exclusions import decide_sparing
 from webhook.reconciler.evictions.log import KEPT_SECONDS, EvictionLog
 from webhook.reconciler.evictions.store import EVICTIONS, NOTHING, EvictionRecord, decode, evictions_lease
 from webhook.reconciler.plans.adoption import recall_evictions

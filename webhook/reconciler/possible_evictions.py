@@ -17,7 +17,7 @@ from webhook.policy.model.preemption import PreemptionPolicy
 from webhook.preemption.snapshot.pod_info import compile_pod
 from webhook.preemption.victims.eligible import Exclusion, matched_pods, potential_victims, protection_ends
 from webhook.preemption.victims.rules import Rules, compile_rules
-from webhook.reconciler.evaluate.victim_exclusions import last_resort
+from webhook.reconciler.evaluate.limits import last_resort
 from webhook.reconciler.preemptors import PolicySet
 from webhook.reconciler.state.state import State
 

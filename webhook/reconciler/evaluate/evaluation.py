@@ -30,7 +30,7 @@ from webhook.preemption.victims.rules import EXPENDABLE, Rules, VictimReason
 from webhook.reconciler.clock import Now
 from webhook.reconciler.evaluate.evaluator import Evaluator
 from webhook.reconciler.evaluate.extender_client import UnaskedError
-from webhook.reconciler.evaluate.limits import BEYOND_BUDGET, NOT_NOW, too_large
+from webhook.reconciler.evaluate.limits import BEYOND_BUDGET, NOT_NOW, LimitsNow, last_resort, too_large
 from webhook.reconciler.evaluate.outcomes import (
     NOTHING_PROMISED,
     Evicts,
@@ -42,10 +42,6 @@ from webhook.reconciler.evaluate.outcomes import (
     Waits,
 )
 from webhook.reconciler.evaluate.pods_ahead import AHEAD, PodsAhead
-from webhook.reconciler.evaluate.victim_exclusions import (
-    LimitsNow,
-    last_resort,
-)
 from webhook.reconciler.evictions.log import name_of
 from webhook.reconciler.state.annotations import MOST_MEMBERS, Alternative
 
@@ -203,10 +199,10 @@ class Evaluation:
             if not decision.victims and decided(exclusions=exclusions, left_out=avoided).fits:
                 return Fits(tuple(sorted({placement.node for placement in decision.placements})))
             victims = snapshot.pod_rows([victim.key for victim in decision.victims])
-            if limits.rates is not None and (code := limits.rates.code_of(victims)):
+            if code := limits.code_of(victims):
                 why, due = "more pods would have to go than the policy's limits allow", limits.left.until
                 objection = objection or Unschedulable(why, limited=True, due=due if code == NOT_NOW else None)
-                exclusions = limits.rates.leaving_most_to(victims, exclusions)
+                exclusions = limits.leaving_most_to(victims, exclusions)
             elif (taker := self._taker(decision, victims, leaving)) is not None:
                 objection = objection or Unschedulable(taker[1], behind=True)
                 avoided.add(taker[0])

@@ -1,26 +1,38 @@
-"""What keeps pods from going that the rules let go: rates and disruption budgets. Pure.
+"""What keeps pods from going that the rules let go: who would come back, rates, cycles and disruption budgets. Pure.
 
-A rate allows what recent evictions have left of it. Budgets are counted without what a plan itself has reserved.
+A pod is excluded, by masks of pod rows, if its owner or its kubelet puts it back on the node, if the API server does
+not remove it, or if it leaves already, but too late. It is excluded if a rate that it counts in is used up, or if its
+workload evicted that of the preemptor and the policy keeps the evictor. If its replacement could run on no other node,
+it is taken only if nothing else helps. A rate allows what recent evictions have left of it. Budgets are counted without
+what a plan itself has reserved.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from webhook.kube.pods import workload_name
-from webhook.policy.model.limits import Limits
+from webhook.kube.objects.pod import Pod
+from webhook.kube.pods import workload_name, workload_of
+from webhook.policy.model.limits import CycleKeeper
 from webhook.policy.model.preemption import BudgetMode, EvictionMode, PreemptionPolicy
-from webhook.preemption.victims.candidates import Candidates
-from webhook.reconciler.evictions.log import AnyRate, Remaining, label, rates_of
+from webhook.preemption.decision import decide
+from webhook.preemption.extenders import Extender
+from webhook.preemption.result import Decision
+from webhook.preemption.snapshot.columns import Ints, Mask, Rows
+from webhook.preemption.victims.candidates import CandidateFilter, Candidates
+from webhook.preemption.victims.rules import Rules
+from webhook.reconciler.clock import Now
+from webhook.reconciler.evaluate.evaluator import Evaluator, mask_of
+from webhook.reconciler.evaluate.outcomes import Unschedulable
+from webhook.reconciler.evictions.log import BARE, AnyRate, label, rates_of
 from webhook.reconciler.state.annotations import PlanVictim
 from webhook.reconciler.state.state import State
-
-Ints = NDArray[np.int64]
-Rows = NDArray[np.intp]
 
 NOT_NOW = 1
 """Rejected because of the recent evictions: it may stand once they have left their windows."""
@@ -28,6 +40,8 @@ _NEVER = {2: "perOwner", 3: "perNode", 4: "perCluster", 5: "perWorkload", 6: "pe
 """Rejected for good: these victims are more than the rate allows in a whole window. Other filters have other codes."""
 BEYOND_BUDGET = 8
 """The code of candidates with a victim that the Eviction API would refuse."""
+_SHOWN = 3
+"""Evictors that are named."""
 
 
 class _Counted(NamedTuple):
@@ -39,21 +53,127 @@ class _Counted(NamedTuple):
     left: Ints
 
 
-class Rates:
-    """Which candidates the rates of a policy allow, for all of them at once, given what recent evictions have left.
+class LimitsNow:
+    """What keeps pods that the rules let go from going now for preemptors: API server, rates, cycles.
 
-    A decision selects the best candidate *within* the rates, so that one whose victims are too many for a rate does
-    not keep the preemptor from the next best. Victims that are leaving anyway are not asked, so they do not count.
+    `pods` is the preemptor, or the members of a gang that are placed together. A preemptor of workload A closes a cycle
+    if pods of A were evicted for B within the policy's window, and it would evict pods of B. The chain may be longer:
+    pods of B were evicted for C, and it would evict pods of C. The policy may keep those because of that.
     """
 
-    CODES = frozenset({NOT_NOW, *_NEVER})
-    """The codes by which it rejects candidates."""
+    def __init__(self, evaluator: Evaluator, policy: PreemptionPolicy, pods: Iterable[Pod], at: Now) -> None:
+        log, state, now = evaluator.log, evaluator.state, at.monotonic
+        self._state, self._policy, self._at = state, policy, at
+        self.limits = policy.limits.at(at.wall)
+        self.left = log.remaining(self.limits, now)
+        self.asked_again = log.next_end(now)
+        """When the first of those may be asked again that are excluded for a while only, in monotonic seconds."""
+        own = dict.fromkeys(workload for pod in pods if (workload := workload_of(pod)))
+        self.evictors: dict[str, str] = {}
+        """Workload or bare pod for which pods were evicted to whose these were: each leads to the preemptor's own."""
+        for workload in own:
+            self.evictors = log.evictors(workload, policy.limits.cycles.window, now) | self.evictors
+        for workload in own:
+            self.evictors.pop(workload, None)
+        stay = self.evictors if policy.limits.cycles.keep is CycleKeeper.EVICTOR else ()
+        bare = [evictor.removeprefix(BARE) for evictor in stay if evictor.startswith(BARE)]
+        self._kept = np.append(state.snapshot.pod_rows(bare), evaluator.owned(stay))
+        self.leaving = evaluator.room_within(min(policy.wait_for_terminating, policy.plan_timeout), at)
+        """The rows of the pods that leave so soon that decisions count on them and evict no others."""
+        late = np.setdiff1d(state.snapshot.pods.leaving(), self.leaving, assume_unique=True)
+        self.excluded = evaluator.exclusions(now) | mask_of(state, np.append(self._kept, late))
+        """The pods, by row, that may not go now: in vain, to close no cycle, by a used-up rate, or as they leave."""
+        if self.left.again is not None:
+            self._exclude_used_up(evaluator)
+        self.evicted = None
+        """How often the workload of each pod, by row, was evicted recently; None if the policy does not count it."""
+        if (recent := policy.victims.cost.recent_evictions) is not None:
+            self.evicted = np.zeros(state.snapshot.pods.rows, np.int64)
+            for workload, count in log.counts(recent, now).items():
+                self.evicted[evaluator.owned((workload,))] = count
 
-    def __init__(self, state: State, limits: Limits, left: Remaining) -> None:
-        self._state, self._limits, self.left = state, limits, left
+    def _exclude_used_up(self, evaluator: Evaluator) -> None:
+        """The pods may not go whose owner, node, namespace, label or cluster has nothing left of a rate."""
+        pods, nodes, used_up = self._state.snapshot.pods, self._state.snapshot.nodes, self.left.used_up
+        self.excluded[evaluator.owned((*used_up("perOwner"), *used_up("perWorkload")))] = True
+        self.excluded |= np.isin(pods.node[: pods.rows], nodes.rows_of(used_up("perNode")))
+        self.excluded |= bool(used_up("perCluster"))
+        key = self.limits.per_label.label if self.limits.per_label else ""
+        namespaces, values = set(used_up("perNamespace")), set(used_up("perLabel"))
+        inside = np.zeros(len(pods.identities), np.bool_)
+        for number, identity in pods.identities.used() if namespaces or values else ():
+            inside[number] = identity.namespace in namespaces or identity.labels_at_creation.get(key) in values
+        self.excluded |= inside[pods.identity[: pods.rows]]
 
-    def __call__(self, candidates: Candidates) -> NDArray[np.int8]:
-        """0 for every candidate within the rates, else why it is rejected."""
+    def kept_from(self, outcome: Unschedulable) -> Unschedulable:
+        """The outcome. If pods stay so that no cycle is closed, it says so."""
+        if not len(self._kept):
+            return outcome
+        names, within = ", ".join(list(self.evictors)[:_SHOWN]), self._policy.limits.cycles.window
+        why = f"pods of {names} stay, for which pods of its own workload were evicted within {within:g} s"
+        return replace(outcome, reason=f"{outcome.reason.rstrip('.')}; {why}", limited=True)
+
+    def decide(
+        self,
+        pod: Pod,
+        rules: Rules,
+        in_front: CandidateFilter | None,
+        extenders: Sequence[Extender],
+        left_out: Collection[str],
+    ) -> Decision:
+        """Decide without the pods that may not go now, by rates, budgets and who is `in_front`.
+
+        The pods that are `leaving` in time are counted on first: nobody goes in place of them. If every candidate has
+        more victims than a rate allows, it is decided again with only as many of a node's pods as the rates leave.
+        First these are the cheapest of each owner and so on, then those that give most of what the preemptor lacks:
+        fewer or more important pods of the node may be enough.
+        """
+        state, deletes = self._state, self._policy.eviction is EvictionMode.DELETE
+
+        def selectable(candidates: Candidates) -> NDArray[np.int8]:
+            """0 for every candidate that may be selected now, else the code of what rejects it first."""
+            codes = self.beyond_rates(candidates)
+            codes[(codes == 0) & (candidates.violations > 0) & (not deletes)] = BEYOND_BUDGET
+            if in_front is not None and (open_ := codes == 0).any():
+                codes[open_] = in_front(candidates.only(open_))
+            return codes
+
+        decided = partial(
+            decide,
+            state.snapshot,
+            pod,
+            rules,
+            self._at.wall,
+            extenders,
+            candidate_filter=selectable,
+            left_out=left_out,
+            leaving=mask_of(state, self.leaving) if len(self.leaving) else None,
+            evicted=self.evicted,
+        )
+        decision = decide_sparing(state, decided, self.excluded)
+        if decision.selected is not None or not decision.rejections & {NOT_NOW, *_NEVER}:
+            return decision
+        rows = decision.may_go_rows()
+        relief = decision.relief(rows)
+        for preference, at_once in ((decision.cheapness(rows), False), (relief, False), (relief, True)):
+            if at_once and (NOT_NOW in decision.rejections or self.left.until is None):
+                break  # it is known already whether waiting for the rates helps
+            beyond = self.beyond(rows, preference, at_once=at_once)
+            narrowed = decide_sparing(state, decided, self.excluded | mask_of(state, beyond))
+            narrowed.rejections |= decision.rejections
+            if narrowed.selected is not None:
+                return narrowed
+            decision.rejections = narrowed.rejections
+        return decision
+
+    # The rates.
+
+    def beyond_rates(self, candidates: Candidates) -> NDArray[np.int8]:
+        """0 for every candidate within the rates, else why it is rejected.
+
+        A decision selects the best candidate *within* the rates, so that one whose victims are too many for a rate does
+        not keep the preemptor from the next best. Victims that are leaving anyway are not asked, so they do not count.
+        """
         codes = np.zeros(len(candidates.nodes), np.int8)
         candidate, row = candidates.numbers, candidates.pods
         asked = ~self._state.snapshot.pods.terminating[row]
@@ -68,11 +188,11 @@ class Rates:
 
     def code_of(self, victims: Rows) -> int:
         """Why a gang's victims, on whatever nodes, are more than the rates allow; 0 if they are not."""
-        if not len(victims):
+        if not len(victims) or not self.left.left:
             return 0
         snapshot, nobody = self._state.snapshot, np.zeros(len(victims), np.bool_)
         on = np.full(len(victims), snapshot.pods.node[victims[0]], np.intp)  # as if all were on one node
-        return int(self(Candidates.on_nodes(snapshot, on, victims, nobody))[0])
+        return int(self.beyond_rates(Candidates.on_nodes(snapshot, on, victims, nobody))[0])
 
     def leaving_most_to(self, chosen: Rows, excluded: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """The `excluded` pods, and those beyond what the rates leave on all nodes if the `chosen` go first."""
@@ -97,7 +217,7 @@ class Rates:
         asked = kept
         one_place = np.zeros(pods.rows, np.intp) if together else pods.node
         for counted in self._counted(rows):  # what lies within another group comes first
-            if together and counted.rate is self._limits.per_cluster:
+            if together and counted.rate is self.limits.per_cluster:
                 continue
             of_row = np.full(pods.rows, -1, np.intp)
             of_row[rows] = counted.group
@@ -112,7 +232,7 @@ class Rates:
         pods, codes = self._state.snapshot.pods, {name: code for code, name in _NEVER.items()}
         alike = pods.owner[row].astype(np.int64) << 32 | pods.identity[row]
         by_kind: dict[str, Ints] = {"node": pods.node[row].astype(np.int64), "cluster": np.zeros(len(row), np.int64)}
-        for field, kind, rate in rates_of(self._limits):
+        for field, kind, rate in rates_of(self.limits):
             ids, id_of = np.unique(by_kind.get(kind, alike), return_inverse=True)
             names = [self._name(kind, id_) for id_ in ids.tolist()]
             numbers = {name: number for number, name in enumerate(dict.fromkeys(names)) if name is not None}
@@ -144,6 +264,31 @@ def _places(of: Rows, group: Rows) -> Rows:
     places = np.empty(len(both), np.intp)
     places[order] = np.arange(len(both)) - np.repeat(firsts, np.diff(np.append(firsts, len(both))))
     return places
+
+
+def last_resort(state: State) -> Mask:
+    """The pods whose replacement could run on no other node: a DaemonSet's, and those confined to theirs."""
+    snapshot = state.snapshot
+    pods = snapshot.pods
+    daemons = snapshot.table(("reconciler", "daemons"), pods.owners, np.bool_, lambda owner: owner.kind == "DaemonSet")
+    mask: Mask = daemons[pods.owner[: pods.rows]].copy()
+    mask[snapshot.pod_rows(state.index.on_one_node())] = True
+    return mask
+
+
+def decide_sparing(state: State, decided: Callable[..., Decision], excluded: Mask) -> Decision:
+    """The decision with the `excluded` pods and last-resort victims excluded; only if that finds nothing, with these.
+
+    `decided` makes it, given the `exclusions`.
+    """
+    last, rejections = last_resort(state), frozenset[int]()
+    for exclusions in (excluded | last, excluded):
+        decision = decided(exclusions=exclusions)
+        decision.rejections |= rejections
+        if decision.selected is not None or not decision.eligible or not last.any() or decision.fits:
+            break
+        rejections = decision.rejections
+    return decision
 
 
 def too_large(rejections: frozenset[int]) -> str:
