@@ -272,7 +272,7 @@ def test_random_evictions_close_the_cycles_that_a_walk_finds():
         window = dice.choice([10.0, 200.0, 5000.0])
         happened = {(by, gone) for gone, at, by in events if at > now - window}
         for own in names:
-            found = log.evictors(own, window, now)
+            found = log.evictors([own], window, now)
             assert found.keys() == closed_by(events, own, window, now), seed
             assert all((by, gone) in happened for by, gone in found.items())
             assert all(gone == own or gone in found for gone in found.values())

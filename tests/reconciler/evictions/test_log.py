@@ -70,7 +70,7 @@ def test_a_pod_is_evicted_once(does: list[tuple[str, str]], counts: tuple[int, i
         if what == "intend":
             log.intend(plan, {"a": GONE})
         elif what == "give_back":
-            log.give_back(plan, ["a"])
+            log.give_back(plan, "a")
         else:
             log.asked("a", GONE, 5.0)
     assert counted(log) == counts
@@ -130,9 +130,9 @@ def test_excluded_for_longer_each_time(fails, excluded, times: list[float]):
     log, now = EvictionLog(), 0.0
     for seconds in times:
         fails(log, now)
-        assert (log.excluded(now), log.next_end(now)) == (excluded, now + seconds)
+        assert log.excluded(now) == (*excluded, now + seconds)
         now += seconds
-        assert (log.excluded(now), log.next_end(now)) == (([], []), None)
+        assert log.excluded(now) == ([], [], None)
 
 
 def test_refusals_are_forgotten():
@@ -142,4 +142,4 @@ def test_refusals_are_forgotten():
         log.refused(pod(str(number)), number * 10.0)
     assert len(log._refused) + len(log._refusing) < 100
     log.refused(pod("0"), 1e6)
-    assert log.next_end(1e6) == 1e6 + 15.0
+    assert log.excluded(1e6).until == 1e6 + 15.0

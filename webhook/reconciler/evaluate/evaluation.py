@@ -92,7 +92,8 @@ class Evaluation:
         (pod,), limits = self._members.ready, self._limits
         ahead = PodsAhead(self._evaluator, (pod,), self._at, self._promised)
         # 1. Decide, with the pods excluded that evicting would not remove, or must not now.
-        in_front = None if pod.spec.node_name else ahead  # room beside a pod that grows is its own at once
+        # Room beside a pod that grows is its own at once.
+        in_front = ahead if ahead.may_take and not pod.spec.node_name else None
         try:
             decision = limits.decide(unnominated(pod), self._rules, in_front, self._extenders, self._left_out)
         except UnaskedError as unasked:
@@ -106,7 +107,7 @@ class Evaluation:
         if not decision.eligible:
             return Unschedulable(decision.reason, due=self._schedule_begins())
         # 4. Evict on the best node, or the best one of which nobody takes devices, if not too many plans did in vain.
-        if (chosen := ahead.first_left(decision)) is None:
+        if (chosen := ahead.first_left(decision) if decision.asks_for_devices else decision.selected) is None:
             outcome: Outcome = limits.kept_from(self._hopeless(pod, decision, ahead))
         else:
             scores = decision.scores(_SHOWN + 1)

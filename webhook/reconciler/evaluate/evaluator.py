@@ -43,8 +43,8 @@ class Evaluator:
 
         The API server refused to remove them, or their owners put them back.
         """
-        refused, owners = self.log.excluded(now)
-        return mask_of(self.state, np.append(self.state.snapshot.pod_rows(refused), self.owned(owners)))
+        pods, owners, _ = self.log.excluded(now)
+        return mask_of(self.state, np.append(self.state.snapshot.pod_rows(pods), self.owned(owners)))
 
     def owned(self, owners: Iterable[str]) -> Rows:
         """The rows of the pods of these owners that are on nodes."""
@@ -53,7 +53,7 @@ class Evaluator:
 
     def room_within(self, seconds: float, at: Now) -> Rows:
         """Rows of pods whose room comes up by then. An owner that puts its pods back takes their room at once."""
-        rows, (_, owners) = self.leaving_within(seconds, at), self.log.excluded(at.monotonic)
+        rows, owners = self.leaving_within(seconds, at), self.log.excluded(at.monotonic).owners
         return np.setdiff1d(rows, self.owned(owners), assume_unique=True) if len(rows) else rows
 
     def leaving_within(self, seconds: float, at: Now) -> Rows:

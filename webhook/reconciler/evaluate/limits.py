@@ -66,15 +66,10 @@ class LimitsNow:
         self._state, self._policy, self._at = state, policy, at
         self.limits = policy.limits.at(at.wall)
         self.left = log.remaining(self.limits, now)
-        self.asked_again = log.next_end(now)
+        self.asked_again = log.excluded(now).until
         """When the first of those may be asked again that are excluded for a while only, in monotonic seconds."""
-        own = dict.fromkeys(workload for pod in pods if (workload := workload_of(pod)))
-        self.evictors: dict[str, str] = {}
+        self.evictors = log.evictors([*filter(None, map(workload_of, pods))], policy.limits.cycles.window, now)
         """Workload or bare pod for which pods were evicted to whose these were: each leads to the preemptor's own."""
-        for workload in own:
-            self.evictors = log.evictors(workload, policy.limits.cycles.window, now) | self.evictors
-        for workload in own:
-            self.evictors.pop(workload, None)
         stay = self.evictors if policy.limits.cycles.keep is CycleKeeper.EVICTOR else ()
         bare = [evictor.removeprefix(BARE) for evictor in stay if evictor.startswith(BARE)]
         self._kept = np.append(state.snapshot.pod_rows(bare), evaluator.owned(stay))
@@ -132,7 +127,7 @@ class LimitsNow:
 
         def selectable(candidates: Candidates) -> NDArray[np.int8]:
             """0 for every candidate that may be selected now, else the code of what rejects it first."""
-            codes = self.beyond_rates(candidates)
+            codes = self.beyond_rates(candidates) if self.left.left else np.zeros(len(candidates.nodes), np.int8)
             codes[(codes == 0) & (candidates.violations > 0) & (not deletes)] = BEYOND_BUDGET
             if in_front is not None and (open_ := codes == 0).any():
                 codes[open_] = in_front(candidates.only(open_))

@@ -103,6 +103,8 @@ class PodsAhead:
         """What each of those that are placed needs, the least important first; those for which some node has that."""
         self.groups = self._state.index.groups(ahead_of=self._pods[0])[:_GROUPS]
         """The pods of higher priority that wait, the most important first."""
+        self.may_take = bool(self.groups or promised.held)
+        """Whether there is anybody who could take a candidate."""
         self._leaving = evaluator.leaving_within(math.inf, at)
         """The rows of the pods that leave anyway: how long they take is not known, at most their grace period."""
         self._late: dict[str, bool] = {}
@@ -239,8 +241,6 @@ class PodsAhead:
 
     def first_left(self, decision: Decision) -> Candidate | None:
         """The best candidate of which nobody takes devices; None if there is none among those that are looked at."""
-        if not decision.asks_for_devices:
-            return decision.selected
         for candidate in decision.shortlist(_CANDIDATES):
             victims = self._state.snapshot.pod_rows([victim.key for victim in candidate.victims])
             if not self.takes_devices(self._pods[0], candidate.node, victims):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import takewhile
 from typing import Annotated, NamedTuple
 
@@ -66,6 +66,14 @@ class InVain(NamedTuple):
 
     times: Annotated[int, msgspec.Meta(ge=1)]
     until: float
+
+
+class Excluded(NamedTuple):
+    """The pods that are not to be asked for now, the owners whose pods are not, and until when the first of them."""
+
+    pods: list[str]
+    owners: list[str]
+    until: float | None
 
 
 class Remaining(NamedTuple):
@@ -139,12 +147,11 @@ class EvictionLog:
                 self._intended.setdefault(uid, {})[plan] = eviction
         self.version += 1
 
-    def give_back(self, plan: str, uids: Iterable[str]) -> None:
-        """A plan does not intend to evict these pods any more."""
-        for uid in uids:
-            by_plan = self._intended.get(uid, {})
-            if by_plan.pop(plan, None) is not None and not by_plan:
-                del self._intended[uid]
+    def give_back(self, plan: str, uid: str) -> None:
+        """A plan does not intend to evict this pod any more."""
+        by_plan = self._intended.get(uid, {})
+        if by_plan.pop(plan, None) is not None and not by_plan:
+            del self._intended[uid]
         self.version += 1
 
     def intended(self) -> dict[str, PodEviction]:
@@ -238,20 +245,19 @@ class EvictionLog:
         counts = {name: sum(1 for _ in _within(rows, window, now)) for name, rows in self._of["owner"].items()}
         return Counter({name: count for name, count in counts.items() if count})
 
-    def evictors(self, workload: str, window: float, now: float) -> dict[str, str]:
-        """The workloads for which pods of this one were evicted within the window, and so on from each of them.
+    def evictors(self, workloads: Collection[str], window: float, now: float) -> dict[str, str]:
+        """The workloads for which pods of these were evicted within the window, and so on from each of them.
 
-        The nearest to this one come first, a thousand or a few more at most. Each has the workload that was evicted
-        for it. This workload is not among them.
+        The nearest to these come first, a thousand or a few more at most. Each has the workload that was evicted for
+        it. These workloads are not among them.
         """
-        evictors: dict[str, str] = {workload: ""}
-        for evicted in (queue := [workload]):
+        evictors = dict.fromkeys(workloads, "")
+        for evicted in (queue := list(evictors)):
             for row in self.of(evicted, now, window) if len(evictors) <= _MOST_EVICTORS else ():
                 if row.preemptor and row.preemptor not in evictors:
                     evictors[row.preemptor] = evicted
                     queue.append(row.preemptor)
-        del evictors[workload]
-        return evictors
+        return {evictor: evicted for evictor, evicted in evictors.items() if evicted}
 
     # What was in vain: it is excluded for a while, twice as long each time it happens again.
 
@@ -273,15 +279,11 @@ class EvictionLog:
         _note_in_vain(self.returning, owner, now, _RETURNED)
         self.version += 1
 
-    def excluded(self, now: float) -> tuple[list[str], list[str]]:
-        """The pods that are not to be asked for now, and the owners whose pods are not."""
-        pods = [key for key, until in self._refused.items() if now < until]
-        return pods, [owner for owner, known in self.returning.items() if now < known.until]
-
-    def next_end(self, now: float) -> float | None:
-        """When the first of them may be asked for again."""
-        ends = (*self._refused.values(), *(known.until for known in self.returning.values()))
-        return min((end for end in ends if now < end), default=None)
+    def excluded(self, now: float) -> Excluded:
+        """Who is not to be asked for now."""
+        pods = {key: until for key, until in self._refused.items() if now < until}
+        owners = {owner: known.until for owner, known in self.returning.items() if now < known.until}
+        return Excluded([*pods], [*owners], min([*pods.values(), *owners.values()], default=None))
 
 
 def _within(rows: deque[PodEviction], window: float, now: float) -> Iterator[PodEviction]:

@@ -166,7 +166,8 @@ class PlanManager:
             if not plan.asking and self.index.by_id.pop(plan.id, None) is not None:
                 self.index.known.put(plan.id, None)
         self._state.pending.give_up(plan.id, leaving, {member.key for member in plan.unplaced})
-        self.evaluator.log.give_back(plan.id, plan.evictions.keys() - leaving)
+        for uid in plan.evictions.keys() - leaving:
+            self.evaluator.log.give_back(plan.id, uid)
 
     def promised(self, pod: Pod) -> Promised:
         """What plans under way mean for a decision for this pod."""
