@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 import click
+import numpy as np
 
 from webhook.cli.decision_shown import show_decision
 from webhook.cli.options import IN_FORCE_BY_DEFAULT, options
@@ -29,7 +30,6 @@ from webhook.policy.model.policies import Policies
 from webhook.policy.model.preemption import PreemptionPolicy
 from webhook.policy.model.values import CAN_BE_PREEMPTED, PROTECTION_DURATION, READY
 from webhook.preemption.decision import decide
-from webhook.preemption.filters.filtering import NO_PODS
 from webhook.preemption.gangs.gang import is_gang
 from webhook.preemption.snapshot.amounts import ClusterError
 from webhook.preemption.snapshot.kinds import SNAPSHOT_KINDS, SnapshotKind
@@ -37,9 +37,9 @@ from webhook.preemption.snapshot.pod_groups import group_of, with_all_of
 from webhook.preemption.victims.rules import kubernetes_rules
 from webhook.reconciler.clock import SteadyClock
 from webhook.reconciler.evaluate.evaluation import Evaluation
-from webhook.reconciler.evaluate.evaluator import Evaluator, mask_of
+from webhook.reconciler.evaluate.evaluator import Evaluator
 from webhook.reconciler.evaluate.extender_client import ExtenderCache, Question, url_of
-from webhook.reconciler.evaluate.limits import decide_sparing
+from webhook.reconciler.evaluate.limits import decide_sparing, last_resort
 from webhook.reconciler.evaluate.outcomes import Fits, Members, Unschedulable
 from webhook.reconciler.evictions.log import KEPT_SECONDS, EvictionLog
 from webhook.reconciler.evictions.store import EVICTIONS, NOTHING, EvictionRecord, decode, evictions_lease
@@ -192,8 +192,8 @@ def show_pod(
         if policy is None:
             decision = decide(state.snapshot, pod, rules, now)
         else:
-            decided = partial(decide, state.snapshot, pod, rules, now)
-            decision = decide_sparing(state, decided, mask_of(state, NO_PODS))
+            last, decided = last_resort(state), partial(decide, state.snapshot, pod, rules, now)
+            decision = decide_sparing(last, decided, np.zeros_like(last))
         if is_gang(state.snapshot, pod):
             whole = f"It belongs to {group_of(pod)} and is placed together with others of it"
             print_lines([f"{whole}: this is about it alone, and the last line about all of them."])

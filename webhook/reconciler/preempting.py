@@ -174,7 +174,7 @@ class Preempting:
                 made = (at_creation(pod.metadata).labels or {}) if self._policy_set.rules[policy.name].pairs else {}
                 shape = policy.name, alike, group_of(pod), tuple(sorted(made.items()))
         moment = Moment(now, self._queue.events, entry.back_off())
-        if shape is not None and (known := self.verdicts.find(shape, moment)) is not None:
+        if shape is not None and (known := self.verdicts.holding(shape, moment)) is not None:
             return known
         try:
             outcome = self._decide(pod, members, entries, policy, now)
@@ -182,8 +182,8 @@ class Preempting:
             outcome = Unschedulable(str(error))
         except ExtenderError as error:
             outcome = Unschedulable(str(error), due=now + entry.back_off() + _EXTENDER_PAUSE)
-        if shape is not None:
-            self.verdicts.note(shape, moment, outcome)
+        if shape is not None and isinstance(outcome, Unschedulable):
+            self.verdicts[shape] = outcome, moment
         return outcome
 
     def _decide(

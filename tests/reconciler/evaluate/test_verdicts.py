@@ -10,7 +10,7 @@ from webhook.policy.model.victims import PodsMatch, PreemptionPair, Victims
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.reconciler import preempting
 from webhook.reconciler.evaluate import evaluation
-from webhook.reconciler.evaluate.outcomes import Fits, Moment, Unschedulable, Verdicts
+from webhook.reconciler.evaluate.outcomes import Moment, Unschedulable, Verdicts
 from webhook.reconciler.state.pod_indexes import PodIndexes
 
 CLAIM = {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "c"}}]}
@@ -87,9 +87,9 @@ def test_keys_that_tenants_choose_are_bounded():
 def verdict(verdicts: Verdicts, outcome, now: float, events: int, back_off: float = 4.0):
     """What is said, and whether it was decided again."""
     moment = Moment(now, events, back_off)
-    known = verdicts.find(("p", b"shape"), moment)
+    known = verdicts.holding(("p", b"shape"), moment)
     if known is None:
-        verdicts.note(("p", b"shape"), moment, outcome)
+        verdicts["p", b"shape"] = outcome, moment
     return known or outcome, known is None
 
 
@@ -106,13 +106,6 @@ def test_how_long_a_verdict_holds():
     verdict(verdicts, soon, 138.0, 3)
     assert not verdict(verdicts, soon, 139.0, 3)[1]
     assert verdict(verdicts, soon, 140.0, 3)[1]
-
-
-def test_only_that_nothing_helps_is_shared():
-    """What fits, or is evicted for, is worked out for each."""
-    verdicts = Verdicts()
-    assert verdict(verdicts, Fits(("n1",)), 1.0, 1)[1]
-    assert verdict(verdicts, Fits(("n1",)), 1.0, 1)[1]
 
 
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:

@@ -30,7 +30,7 @@ from webhook.preemption.victims.rules import EXPENDABLE, Rules, VictimReason
 from webhook.reconciler.clock import Now
 from webhook.reconciler.evaluate.evaluator import Evaluator
 from webhook.reconciler.evaluate.extender_client import UnaskedError
-from webhook.reconciler.evaluate.limits import BEYOND_BUDGET, NOT_NOW, LimitsNow, last_resort, too_large
+from webhook.reconciler.evaluate.limits import BEYOND_BUDGET, NOT_NOW, LimitsNow, too_large
 from webhook.reconciler.evaluate.outcomes import (
     NOTHING_PROMISED,
     Evicts,
@@ -150,7 +150,7 @@ class Evaluation:
         gang = form_gang(state.snapshot, map(unnominated, (*members.ready, *members.gated)), members.secured)
         gang = gang._replace(priority=min([gang.priority, *map(priority_of, members.ready)]))
         # 2. Decide with the pods excluded that evicting would not remove, or must not now; last those of last resort.
-        excluded, last = self._limits.excluded, last_resort(state)
+        excluded, last = self._limits.excluded, self._limits.last_resort
         for exclusions in (excluded | last, excluded) if last.any() else (excluded,):
             decision = self._agreed(gang, exclusions)
             if isinstance(decision, GangDecision):
@@ -239,7 +239,7 @@ class Evaluation:
         if not waits and self._attempts >= most:
             why = f"{self._attempts} plans evicted pods for it in vain, and the policy allows {most}"
             return Unschedulable(f"{why}; one stops to count every 15 min", limited=True)
-        known, rows, last = state.snapshot.pods, state.snapshot.pod_rows(keys), last_resort(state)
+        known, rows, last = state.snapshot.pods, state.snapshot.pod_rows(keys), self._limits.last_resort
         leaving = np.setdiff1d(self._limits.leaving, rows)
         there = np.isin(known.node[leaving], state.snapshot.nodes.rows_of(nodes))
         pods = tuple(pod for key in keys if (pod := state.pods.get(key)) is not None)

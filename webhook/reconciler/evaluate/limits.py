@@ -73,6 +73,7 @@ class LimitsNow:
         stay = self.evictors if policy.limits.cycles.keep is CycleKeeper.EVICTOR else ()
         bare = [evictor.removeprefix(BARE) for evictor in stay if evictor.startswith(BARE)]
         self._kept = np.append(state.snapshot.pod_rows(bare), evaluator.owned(stay))
+        self.last_resort = last_resort(state)
         self.leaving = evaluator.room_within(min(policy.wait_for_terminating, policy.plan_timeout), at)
         """The rows of the pods that leave so soon that decisions count on them and evict no others."""
         late = np.setdiff1d(state.snapshot.pods.leaving(), self.leaving, assume_unique=True)
@@ -145,7 +146,7 @@ class LimitsNow:
             leaving=mask_of(state, self.leaving) if len(self.leaving) else None,
             evicted=self.evicted,
         )
-        decision = decide_sparing(state, decided, self.excluded)
+        decision = decide_sparing(self.last_resort, decided, self.excluded)
         if decision.selected is not None or not decision.rejections & {NOT_NOW, *_NEVER}:
             return decision
         rows = decision.may_go_rows()
@@ -154,7 +155,7 @@ class LimitsNow:
             if at_once and (NOT_NOW in decision.rejections or self.left.until is None):
                 break  # it is known already whether waiting for the rates helps
             beyond = self.beyond(rows, preference, at_once=at_once)
-            narrowed = decide_sparing(state, decided, self.excluded | mask_of(state, beyond))
+            narrowed = decide_sparing(self.last_resort, decided, self.excluded | mask_of(state, beyond))
             narrowed.rejections |= decision.rejections
             if narrowed.selected is not None:
                 return narrowed
@@ -271,12 +272,12 @@ def last_resort(state: State) -> Mask:
     return mask
 
 
-def decide_sparing(state: State, decided: Callable[..., Decision], excluded: Mask) -> Decision:
-    """The decision with the `excluded` pods and last-resort victims excluded; only if that finds nothing, with these.
+def decide_sparing(last: Mask, decided: Callable[..., Decision], excluded: Mask) -> Decision:
+    """The decision without the `excluded` pods and those of `last` resort; only if that finds nothing, with these.
 
-    `decided` makes it, given the `exclusions`.
+    `decided` makes it, given who is excluded (`exclusions`).
     """
-    last, rejections = last_resort(state), frozenset[int]()
+    rejections = frozenset[int]()
     for exclusions in (excluded | last, excluded):
         decision = decided(exclusions=exclusions)
         decision.rejections |= rejections

@@ -144,23 +144,18 @@ class Moment(NamedTuple):
     back_off: float
 
 
-class Verdicts:
-    """The verdicts that hold, by policy and shape."""
+class Verdicts(Newest[Key, tuple[Unschedulable, Moment]]):
+    """What was decided by policy and shape where nothing helps, and when."""
 
     def __init__(self) -> None:
-        self._known: Newest[Key, tuple[Unschedulable, Moment]] = Newest(_REMEMBERED)
-        """What was decided, and when."""
+        super().__init__(_REMEMBERED)
 
-    def clear(self) -> None:
-        """Forget all of them: the rules have changed."""
-        self._known.clear()
-
-    def find(self, shape: Key, moment: Moment) -> Unschedulable | None:
+    def holding(self, shape: Key, moment: Moment) -> Unschedulable | None:
         """The verdict that holds now, None if there is none.
 
         If something has happened since that could help, it says when to look again.
         """
-        if (known := self._known.get(shape)) is None:
+        if (known := self.get(shape)) is None:
             return None
         outcome, then = known
         due, retried = math.inf if outcome.due is None else outcome.due, then.now + then.back_off
@@ -168,9 +163,3 @@ class Verdicts:
         if moment.now >= min(then.now + _LONGEST, due) or (has_happened and moment.now >= retried):
             return None
         return replace(outcome, due=min(due, max(retried, moment.now + moment.back_off))) if has_happened else outcome
-
-    def note(self, shape: Key, moment: Moment, outcome: object) -> None:
-        """What was decided for a preemptor of this shape."""
-        self._known.pop(shape, None)
-        if isinstance(outcome, Unschedulable):
-            self._known[shape] = outcome, moment
