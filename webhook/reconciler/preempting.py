@@ -22,7 +22,7 @@ from webhook.preemption.snapshot.amounts import ClusterError
 from webhook.preemption.snapshot.pod_groups import group_of
 from webhook.reconciler.evaluate.evaluation import Evaluation
 from webhook.reconciler.evaluate.evaluator import Evaluator
-from webhook.reconciler.evaluate.extender_client import ExtenderClient, Question
+from webhook.reconciler.evaluate.extender_client import ExtenderCache, ExtenderClient, Question
 from webhook.reconciler.evaluate.outcomes import (
     Evicts,
     Fits,
@@ -80,7 +80,6 @@ class Preempting:
         policy = self._policy_set.policy_to_act_by(pod) if pod else None
         if pod is None or policy is None:
             self._queue.remove(entry.key)
-            self._extender_client.forget(entry.uid)
             return
         clock, told, gang = self._evaluator.clock, entry.reason, is_gang(self._state.snapshot, pod)
         begun, now = clock.stopwatch(), clock.monotonic()
@@ -104,11 +103,11 @@ class Preempting:
             case Unschedulable(reason, due=due, behind=behind):
                 self._queue.park(entry, now, reason=reason, due=due, behind=behind)
             case Question():
-                self._extender_client.ask(outcome)
+                self._extender_client.ask(outcome, entry.said)
             case Waits() | Evicts():
                 plan = self._begin(entry, pod, policy, outcome)
         if not isinstance(outcome, Question):
-            self._extender_client.forget(entry.uid)
+            entry.said = {}
         # 5. Report it.
         self._reporter.metrics.decision_seconds.observe(clock.stopwatch() - begun)
         self._reporter.evaluated(pod, outcome, plan, told=told, seconds=seconds, wall=clock.wall())
@@ -199,7 +198,7 @@ class Preempting:
             policy,
             self._policy_set.rules[policy.name],
             attempts,
-            extenders=self._extender_client.extenders(policy, pod),
+            extenders=[ExtenderCache(row, entry.said) for entry in entries[:1] for row in policy.extenders],
             promised=self._manager.promised(pod),
         )
         outcome = decide(left_out=left_out).outcome()

@@ -290,9 +290,7 @@ class Reconciler:
                         # Decide again, if the preemptor still waits for that.
                         key, uid = key_of(preemptor), preemptor.metadata.uid
                         entry = self.queue.entries.get(key)
-                        if entry is None or entry.uid != uid or key in self.plans:
-                            self.extender_client.forget(uid)
-                        else:
+                        if entry is not None and entry.uid == uid and key not in self.plans:
                             self.queue.retry(entry, self.clock.monotonic(), reason="an extender has answered")
             except Exception:
                 log.exception("news could not be taken in: %s", piece)

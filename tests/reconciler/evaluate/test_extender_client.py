@@ -10,13 +10,13 @@ import pytest
 from aiohttp import web
 
 from tests.cases import table
-from tests.reconciler.acting import PODS, managing, playing
+from tests.reconciler.acting import managing, playing
 from tests.reconciler.builders import Setting, node, pod, policy, preemptor
 from tests.workloads import eventually
 from webhook.policy.model.preemption import ExtenderConfig
 from webhook.preemption.extenders import ExtenderError
 from webhook.preemption.victims.candidates import Candidate, Victim
-from webhook.reconciler.evaluate.extender_client import ExtenderClient, Question, ask
+from webhook.reconciler.evaluate.extender_client import ExtenderCache, ExtenderClient, Question, ask
 from webhook.reconciler.evaluate.outcomes import Evicts
 
 pytestmark = pytest.mark.skipped_waits
@@ -124,15 +124,16 @@ class Talk:
         self.preemptor = preemptor("p")
         self.news: asyncio.Queue[Any] = asyncio.Queue()
         self.extender_client = ExtenderClient(self.news)
+        self.said: dict[str, Any] = {}
 
     async def concluded(self, *meanwhile):
         """The outcome that is no question, after as many questions as it takes; pods come during the first one."""
         for number in range(5):
-            extenders = self.extender_client.extenders(self.setting.policy, self.preemptor)
+            extenders = [ExtenderCache(extender, self.said) for extender in self.setting.policy.extenders]
             outcome = self.setting.evaluate(self.preemptor, extenders=extenders)
             if not isinstance(outcome, Question):
                 return outcome
-            self.extender_client.ask(outcome)
+            self.extender_client.ask(outcome, self.said)
             self.setting.add(*() if number else meanwhile)
             await asyncio.wait_for(self.news.get(), 5)
         raise AssertionError("it never stops asking")
@@ -191,15 +192,6 @@ async def test_interest_follows_managed_resources():
             await talk.concluded()
 
 
-async def test_forgotten_after_a_decision():
-    """Every decision asks again."""
-    async with serving(only("n2")) as (extender, seen), talking(extender) as talk:
-        for _ in range(2):
-            await talk.concluded()
-            talk.extender_client.forget(talk.preemptor.metadata.uid)
-    assert len(seen) == 2
-
-
 async def test_reconciler_asks_before_it_acts():
     """On a cluster, the preemptor goes where the extender lets it, and nobody else is evicted."""
     async with serving(only("node-2")) as (extender, seen):
@@ -214,19 +206,15 @@ async def test_reconciler_asks_before_it_acts():
 
 
 async def test_reconciler_waits_for_an_extender_that_fails():
-    """Where the extender fails nobody goes, and it is asked again later; of a pod that is gone nothing is kept."""
+    """Where the extender fails nobody goes, and it is asked again later: every decision asks."""
     async with (
         serving({}, status=500, delay=0.5) as (extender, seen),
         playing(1) as play,
-        play.reconciling(managing(extenders=(extender,))) as service,
+        play.reconciling(managing(extenders=(extender,))),
     ):
         await play.victim("a", "node-1", "6")
         await play.preemptor("p")
         await eventually(lambda: len(seen) > 1, seconds=20)
-        await play.client.delete(f"{PODS}/p", {"gracePeriodSeconds": 0})
-        client = service.reconciler.extender_client
-        await eventually(lambda: not client._tasks)
-        assert client._said == {}
         assert not (await play.get("a")).metadata.deletion_timestamp
 
 
@@ -237,7 +225,7 @@ async def test_no_question_goes_on_after_the_end():
         client = ExtenderClient(news)
         offer = [Candidate("node-1", [Victim("default", "a", "uid-a", 0, 0.0, "node-1")], 0)]
         for extender in (quick, slow):
-            client.ask(Question(extender, preemptor("p"), offer))
+            client.ask(Question(extender, preemptor("p"), offer), {})
         await news.get()
         await asyncio.sleep(0.05)  # the first one is over
         assert asked

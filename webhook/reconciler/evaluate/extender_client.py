@@ -21,7 +21,7 @@ import msgspec
 
 from webhook.kube.objects.meta import key_of
 from webhook.kube.objects.pod import Pod
-from webhook.policy.model.preemption import ExtenderConfig, PreemptionPolicy
+from webhook.policy.model.preemption import ExtenderConfig
 from webhook.preemption.extenders import ExtenderError
 from webhook.preemption.snapshot.amounts import requests
 from webhook.preemption.victims.candidates import Candidate
@@ -34,6 +34,8 @@ _Offer = tuple[str, frozenset[str]]
 """A node and the uids of the victims on it."""
 Answers = Mapping[_Offer, Candidate | None]
 """What became of each offer: the candidate that remains of it, None if it was dropped."""
+Said = dict[str, Answers | ExtenderError]
+"""What extenders, by their addresses, have said of one preemptor until a decision was reached."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +59,11 @@ class UnaskedError(Exception):
 class ExtenderCache:
     """An extender as a decision sees it: it answers from what was said, and never waits."""
 
-    def __init__(self, extender: ExtenderConfig, said: Answers | ExtenderError) -> None:
+    def __init__(self, extender: ExtenderConfig, said: Said) -> None:
         self.name = url_of(extender)
         self.ignorable = extender.ignorable
         self._extender = extender
-        self._said = said
+        self._said = said.get(self.name, {})
 
     def is_interested(self, preemptor: Pod) -> bool:
         """Whether the preemptor asks for a resource that the extender manages; one that manages none sees all."""
@@ -88,49 +90,34 @@ def _offer_of(candidate: Candidate) -> _Offer:
 
 
 class ExtenderClient:
-    """Puts questions and remembers the answers until a decision was reached.
-
-    `news` gets the question when the preemptor can be decided for again. If it is not to be, call `forget`.
-    """
+    """Puts questions; `news` gets each one when the preemptor can be decided for again."""
 
     def __init__(self, news: asyncio.Queue[Any]) -> None:
         self._news = news
-        self._said: dict[str, dict[str, Answers | ExtenderError]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._session: aiohttp.ClientSession | None = None
 
-    def extenders(self, policy: PreemptionPolicy, preemptor: Pod) -> list[ExtenderCache]:
-        """The policy's extenders, as a decision for this preemptor asks them."""
-        said = self._said.get(preemptor.metadata.uid, {})
-        return [ExtenderCache(extender, said.get(url_of(extender), {})) for extender in policy.extenders]
-
-    def ask(self, question: Question) -> None:
-        """Put a question; a preemptor has one under way at a time."""
-        task = asyncio.get_running_loop().create_task(self._ask(question))
+    def ask(self, question: Question, said: Said) -> None:
+        """Put a question, and add the answer to what is `said`; a preemptor has one under way at a time."""
+        task = asyncio.get_running_loop().create_task(self._ask(question, said))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def forget(self, uid: str) -> None:
-        """A decision was reached for the pod of this uid, or none is wanted any more: the next one asks again."""
-        self._said.pop(uid, None)
-
     async def close(self) -> None:
-        """Stop asking and forget everything."""
+        """Stop asking."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        self._said.clear()
         if self._session is not None:
             await self._session.close()
             self._session = None
 
-    async def _ask(self, question: Question) -> None:
+    async def _ask(self, question: Question, said: Said) -> None:
         """Put one question, remember the answer or the failure, and tell."""
         preemptor, url = question.preemptor, url_of(question.extender)
         if self._session is None:
             self._session = aiohttp.ClientSession()
-        said = self._said.setdefault(preemptor.metadata.uid, {})
         try:
             remaining = await ask(self._session, question)
             left, before = {candidate.node: candidate for candidate in remaining}, said.get(url, {})

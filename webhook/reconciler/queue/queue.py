@@ -18,7 +18,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from webhook.kube.backoff import exponential
 from webhook.kube.bounded import Newest
@@ -174,6 +174,8 @@ class QueuedPreemptor:
     """Plans in a row whose nomination somebody else took."""
     reason: str = ""
     turn: int = 0
+    said: dict[str, Any] = field(default_factory=dict)
+    """What extenders have said since it was decided last."""
     nodes: NodeBackoff = field(default_factory=NodeBackoff)
     """What was learned of nodes that kube-scheduler does not take."""
 
