@@ -12,7 +12,7 @@ import base64
 import logging
 import math
 import zlib
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
 from itertools import islice
@@ -90,21 +90,6 @@ def record_of(log: EvictionLog, at: Now) -> EvictionRecord:
         {**log.earlier_plans, **log.plans},
         dict(returning),
     )
-
-
-def recall(record: EvictionRecord, log: EvictionLog, at: Now, there: Collection[str]) -> None:
-    """Note what an earlier leader has written; the pods `there`, by uid, have not been asked to leave.
-
-    When a pod went that was yet to be asked is not known, so that counts as of now: nobody gets a rate back too early.
-    """
-    ahead, unled = at.monotonic - record.now, max(0.0, at.wall - record.wall)
-    for row in reversed(record.evictions):
-        log.note(row._replace(at=min(row.at + ahead, at.monotonic), unled=row.unled + unled))
-    for uid, eviction in record.intended.items():
-        if uid not in there:
-            log.asked(uid, eviction, at.monotonic)
-    log.earlier_plans = dict(record.plans)
-    log.returning = {owner: known._replace(until=known.until + ahead) for owner, known in record.returning.items()}
 
 
 def encode(record: EvictionRecord) -> str:

@@ -19,7 +19,7 @@ from webhook.policy.model.values import PLAN
 from webhook.preemption.snapshot.device_index import DeviceId
 from webhook.reconciler.clock import Now
 from webhook.reconciler.evaluate.evaluator import Evaluator
-from webhook.reconciler.evictions.store import EvictionRecord, recall
+from webhook.reconciler.evictions.store import EvictionRecord
 from webhook.reconciler.plans.look import was_cleared
 from webhook.reconciler.plans.plan import Member, Plan, stays
 from webhook.reconciler.plans.plan_manager import PlanManager
@@ -145,8 +145,19 @@ def _plan(
 
 
 def recall_evictions(evaluator: Evaluator, policy_set: PolicySet, record: EvictionRecord) -> None:
-    """Count the evictions of earlier leaders for the rates and the history. Returning owners are excluded again."""
-    evaluator.log.remember(policy.limits for policy in policy_set.policies.preemption)
+    """Note what an earlier leader has written of evictions. Returning owners are excluded again.
+
+    When a pod went that was yet to be asked is not known, so that counts as of now: nobody gets a rate back too early.
+    """
+    log_, (now, wall) = evaluator.log, Now.by(evaluator.clock)
+    ahead, unled = now - record.now, max(0.0, wall - record.wall)
+    log_.remember(policy.limits for policy in policy_set.policies.preemption)
+    for row in reversed(record.evictions):
+        log_.note(row._replace(at=min(row.at + ahead, now), unled=row.unled + unled))
     pods = evaluator.state.pods.items().values()
     there = {pod.metadata.uid for pod in pods if not pod.metadata.deletion_timestamp}
-    recall(record, evaluator.log, Now.by(evaluator.clock), there)
+    for uid, eviction in record.intended.items():
+        if uid not in there:
+            log_.asked(uid, eviction, now)
+    log_.earlier_plans = dict(record.plans)
+    log_.returning = {owner: known._replace(until=known.until + ahead) for owner, known in record.returning.items()}
