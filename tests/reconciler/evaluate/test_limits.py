@@ -11,7 +11,7 @@ from tests.cases import table
 from tests.reconciler.builders import Setting, node, pod, policy, preemptor
 from webhook.policy.model.limits import CycleKeeper, Cycles, LabelRate, Limits, Rate, WorkloadLimit
 from webhook.policy.shapes.object_shape import yaml_name
-from webhook.reconciler.evaluate.limits import _NEVER, NOT_NOW
+from webhook.reconciler.evaluate.limits import NEVER, NOT_NOW
 from webhook.reconciler.evaluate.outcomes import Evicts, Unschedulable
 from webhook.reconciler.evictions.log import PodEviction
 
@@ -34,8 +34,8 @@ def victim(name, cpu="4"):
 def test_the_rates():
     """What is a rate is in the lists of rates."""
     every = msgspec.structs.replace(Limits(), **{field: getattr(only(field), field) for field in RATES})
-    assert set(_NEVER.values()) == {yaml_name(field) for field in RATES}
-    assert NOT_NOW not in _NEVER
+    assert set(NEVER.values()) == {yaml_name(field) for field in RATES}
+    assert NOT_NOW not in NEVER
     assert set(every.rates) == {field for field in RATES if not isinstance(getattr(every, field), WorkloadLimit)}
 
 

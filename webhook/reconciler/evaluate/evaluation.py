@@ -30,7 +30,7 @@ from webhook.preemption.victims.rules import EXPENDABLE, Rules, VictimReason
 from webhook.reconciler.clock import Now
 from webhook.reconciler.evaluate.evaluator import Evaluator
 from webhook.reconciler.evaluate.extender_client import UnaskedError
-from webhook.reconciler.evaluate.limits import BEYOND_BUDGET, NOT_NOW, LimitsNow, too_large
+from webhook.reconciler.evaluate.limits import BEYOND_BUDGET, NEVER, NOT_NOW, LimitsNow
 from webhook.reconciler.evaluate.outcomes import (
     NOTHING_PROMISED,
     Evicts,
@@ -304,7 +304,8 @@ class Evaluation:
         """
         snapshot, limits, rejections = self._evaluator.state.snapshot, self._limits, decision.rejections
         left, (now, wall) = limits.left, self._at
-        never, makes_room = too_large(rejections), "wherever evicting pods makes room,"
+        makes_room, beyond = "wherever evicting pods makes room,", [NEVER[code] for code in NEVER if code in rejections]
+        never = " and ".join(beyond) if rejections <= NEVER.keys() else ""
         reasons = {
             f"{makes_room} more would have to go at once than limits.{never} ever allows": bool(never),
             f"wherever room can be made, {ahead.blocking}": bool(ahead.blocking),

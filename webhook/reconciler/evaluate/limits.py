@@ -36,7 +36,7 @@ from webhook.reconciler.state.state import State
 
 NOT_NOW = 1
 """Rejected because of the recent evictions: it may stand once they have left their windows."""
-_NEVER = {2: "perOwner", 3: "perNode", 4: "perCluster", 5: "perWorkload", 6: "perNamespace", 7: "perLabel"}
+NEVER = {2: "perOwner", 3: "perNode", 4: "perCluster", 5: "perWorkload", 6: "perNamespace", 7: "perLabel"}
 """Rejected for good: these victims are more than the rate allows in a whole window. Other filters have other codes."""
 BEYOND_BUDGET = 8
 """The code of candidates with a victim that the Eviction API would refuse."""
@@ -147,7 +147,7 @@ class LimitsNow:
             evicted=self.evicted,
         )
         decision = decide_sparing(self.last_resort, decided, self.excluded)
-        if decision.selected is not None or not decision.rejections & {NOT_NOW, *_NEVER}:
+        if decision.selected is not None or not decision.rejections & {NOT_NOW, *NEVER}:
             return decision
         rows = decision.may_go_rows()
         relief = decision.relief(rows)
@@ -225,7 +225,7 @@ class LimitsNow:
 
     def _counted(self, row: Rows) -> Iterator[_Counted]:
         """How each rate counts the pods in these rows: by names that those have in common that are alike in this."""
-        pods, codes = self._state.snapshot.pods, {name: code for code, name in _NEVER.items()}
+        pods, codes = self._state.snapshot.pods, {name: code for code, name in NEVER.items()}
         alike = pods.owner[row].astype(np.int64) << 32 | pods.identity[row]
         by_kind: dict[str, Ints] = {"node": pods.node[row].astype(np.int64), "cluster": np.zeros(len(row), np.int64)}
         for field, kind, rate in rates_of(self.limits):
@@ -285,12 +285,6 @@ def decide_sparing(last: Mask, decided: Callable[..., Decision], excluded: Mask)
             break
         rejections = decision.rejections
     return decision
-
-
-def too_large(rejections: frozenset[int]) -> str:
-    """Which rates no candidate can ever keep, if all of them are rejected by these codes; empty if one may yet."""
-    names = [name for code, name in _NEVER.items() if code in rejections]
-    return " and ".join(names) if rejections <= _NEVER.keys() else ""
 
 
 def beyond_budget(state: State, policy: PreemptionPolicy, victims: Sequence[PlanVictim]) -> str:
