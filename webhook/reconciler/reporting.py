@@ -214,9 +214,11 @@ class Reporter:
 
     def preemptor_shown(self, plan: Plan, victim: Pod) -> str:
         """The preemptor, as `namespace/name`; empty if the policy does not let this victim's namespace know it."""
-        key, policies = plan.member_for(victim).key, self._policy_set.policies.preemption if self._policy_set else ()
+        key = plan.member_for(victim).key
+        policies = self._policy_set.policies.preemption if self._policy_set else ()
         told = {policy.name for policy in policies if policy.name_preemptor is PreemptorNaming.ALWAYS}
-        return key if plan.record.policy in told or key.startswith(f"{victim.metadata.namespace}/") else ""
+        shown = plan.record.policy in told or key.startswith(f"{victim.metadata.namespace}/")
+        return key if shown else ""
 
     def told(self, plan: Plan, pod: Pod, notice: NoticeRecord) -> None:
         """A victim has a notice."""
@@ -250,7 +252,8 @@ class Reporter:
 
     def evicted(self, plan: Plan, pod: Pod) -> None:
         """All victims that had to go for a plan have been asked to leave; the pod is one of its preemptors."""
-        node, victims = plan.member(key_of(pod)).node, [row for row in plan.record.victims if row.uid in plan.gone]
+        node = plan.member(key_of(pod)).node
+        victims = [row for row in plan.record.victims if row.uid in plan.gone]
         if not victims:
             note = f"Node {node} is reserved: the pod fits there once pods that are already leaving are gone"
             self._event(pod, "NodeReserved", note)
@@ -262,7 +265,8 @@ class Reporter:
         if plan.record.resize:
             note = f"Pod can be resized in place by evicting some other pods of node {node}: {names}{more}"
         if plan.left_out:
-            note += f"; left out, since the scheduler did not take them: {', '.join(sorted(plan.left_out)[:_SHOWN])}"
+            left_out = ", ".join(sorted(plan.left_out)[:_SHOWN])
+            note += f"; left out, since the scheduler did not take them: {left_out}"
         self._event(pod, "PreemptForPodSuccessfully", note)
 
     def left(self, plan: Plan, member: Member, ending: Ending) -> None:

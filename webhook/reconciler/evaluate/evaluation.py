@@ -78,7 +78,8 @@ class Evaluation:
         promised: Promised = NOTHING_PROMISED,
     ) -> None:
         self._evaluator, self._members, self._policy, self._rules = evaluator, members, policy, rules
-        self._attempts, self._extenders, self._left_out, self._promised = attempts, extenders, left_out, promised
+        self._state, self._attempts, self._promised = evaluator.state, attempts, promised
+        self._extenders, self._left_out = extenders, left_out
         self._at = Now.by(evaluator.clock)
         known = zip(promised.planned, map(evaluator.state.pods.items().get, promised.planned), strict=True)
         self._planned = {key: None for key, pod in known if pod and not pod.metadata.deletion_timestamp}
@@ -94,8 +95,9 @@ class Evaluation:
         # 1. Decide, with the pods excluded that evicting would not remove, or must not now.
         # Room beside a pod that grows is its own at once.
         in_front = ahead if ahead.may_take and not pod.spec.node_name else None
+        free = unnominated(pod)
         try:
-            decision = limits.decide(unnominated(pod), self._rules, in_front, self._extenders, self._left_out)
+            decision = limits.decide(free, self._rules, in_front, self._extenders, self._left_out)
         except UnaskedError as unasked:
             return unasked.question
         # 2. If it fits without preemption, nothing is to be done.
@@ -107,7 +109,8 @@ class Evaluation:
         if not decision.eligible:
             return Unschedulable(decision.reason, due=self._schedule_begins())
         # 4. Evict on the best node, or the best one of which nobody takes devices, if not too many plans did in vain.
-        if (chosen := ahead.first_left(decision) if decision.asks_for_devices else decision.selected) is None:
+        chosen = ahead.first_left(decision) if decision.asks_for_devices else decision.selected
+        if chosen is None:
             outcome: Outcome = limits.kept_from(self._hopeless(pod, decision, ahead))
         else:
             scores = decision.scores(_SHOWN + 1)
@@ -139,7 +142,7 @@ class Evaluation:
 
     def _together(self) -> Outcome:
         """What to do for the members of a gang together (docs/semantics.md D12)."""
-        state, members = self._evaluator.state, self._members
+        state, members = self._state, self._members
         # 1. The gang, at the lowest priority that its group or a member has; nobody of it counts as nominated.
         if not members.ready:
             return Unschedulable("it waits for its scheduler to look at it")
@@ -178,7 +181,7 @@ class Evaluation:
         Where the rates leave fewer victims, or others take the room on a node or a part of the devices, it is decided
         again, a few times.
         """
-        limits, snapshot, objection = self._limits, self._evaluator.state.snapshot, None
+        limits, snapshot, objection = self._limits, self._state.snapshot, None
         # Pods that a plan has yet to ask do not count as leaving: that plan may end because of this gang, and they stay
         leaving = np.setdiff1d(self._limits.leaving, snapshot.pod_rows(self._planned), assume_unique=True)
         decided = partial(
@@ -214,7 +217,7 @@ class Evaluation:
 
     def _taker(self, decision: GangDecision, victims: Rows, leaving: Rows) -> tuple[str, str] | None:
         """The first node that is not left to the members that would go there, and why; None if there is none."""
-        evaluator, pods, ready = self._evaluator, self._evaluator.state.snapshot.pods, self._members.ready
+        evaluator, pods, ready = self._evaluator, self._state.snapshot.pods, self._members.ready
         members: dict[str, list[Pod]] = {}
         for pod, node in decision.placements:
             members.setdefault(node, []).append(pod)
@@ -233,20 +236,21 @@ class Evaluation:
 
         These are victims of both plans: the other one may never ask them.
         """
-        state, planned, most = self._evaluator.state, self._planned, self._limits.limits.attempts_per_preemptor
+        state, planned, limits = self._state, self._planned, self._limits
+        most = limits.limits.attempts_per_preemptor
         keys = [victim.key for victim in victims if victim.key not in state.index.leaving or victim.key in planned]
         waits = all(key in planned for key in keys)
         if not waits and self._attempts >= most:
             why = f"{self._attempts} plans evicted pods for it in vain, and the policy allows {most}"
             return Unschedulable(f"{why}; one stops to count every 15 min", limited=True)
-        known, rows, last = state.snapshot.pods, state.snapshot.pod_rows(keys), self._limits.last_resort
-        leaving = np.setdiff1d(self._limits.leaving, rows)
+        known, rows, last = state.snapshot.pods, state.snapshot.pod_rows(keys), limits.last_resort
+        leaving = np.setdiff1d(limits.leaving, rows)
         there = np.isin(known.node[leaving], state.snapshot.nodes.rows_of(nodes))
         pods = tuple(pod for key in keys if (pod := state.pods.get(key)) is not None)
         cycles = []
-        for evictor in sorted(set(map(name_of, pods)) & self._limits.evictors.keys()) if not waits else ():
+        for evictor in sorted(limits.evictors.keys() & map(name_of, pods)) if not waits else ():
             cycle = [evictor]
-            while evicted := self._limits.evictors.get(cycle[-1]):
+            while evicted := limits.evictors.get(cycle[-1]):
                 cycle.append(evicted)
             cycles.append(tuple(cycle))
         return (Waits if waits else Evicts)(
@@ -271,7 +275,7 @@ class Evaluation:
             return Unschedulable(f"somebody else has nominated it to {foreign}, where room is coming up")
         # 1. Of the pods that a plan has yet to ask those go for it that it needs, and may evict itself. Nobody does if
         #    others have to go, too, that it may not evict: that plan may never ask them.
-        state, snapshot, planned = self._evaluator.state, self._evaluator.state.snapshot, self._planned
+        state, snapshot, planned = self._state, self._state.snapshot, self._planned
         unasked = snapshot.pod_rows([key for key in planned if decision.may_go(key)])
         theirs = snapshot.pod_rows([key for key in planned if not decision.may_go(key)])
         rest, own = np.setdiff1d(leaving, unasked), dict[str, Rows]()
@@ -302,10 +306,10 @@ class Evaluation:
         A rate leaves room again or the schedule of one ends, the API server may be asked again for a pod that it did
         not remove, or a protection window of a pod of lower priority ends.
         """
-        snapshot, limits, rejections = self._evaluator.state.snapshot, self._limits, decision.rejections
+        snapshot, limits, rejections = self._state.snapshot, self._limits, decision.rejections
         left, (now, wall) = limits.left, self._at
-        makes_room, beyond = "wherever evicting pods makes room,", [NEVER[code] for code in NEVER if code in rejections]
-        never = " and ".join(beyond) if rejections <= NEVER.keys() else ""
+        makes_room, beyond = "wherever evicting pods makes room,", rejections & NEVER.keys()
+        never = " and ".join(NEVER[code] for code in sorted(beyond)) if beyond == rejections else ""
         reasons = {
             f"{makes_room} more would have to go at once than limits.{never} ever allows": bool(never),
             f"wherever room can be made, {ahead.blocking}": bool(ahead.blocking),
@@ -315,7 +319,8 @@ class Evaluation:
         reason = next((why for why, holds in reasons.items() if holds), "")
         if not reason:
             reason = "no node where evicting pods that may be evicted makes room"
-            reason += f"; {left.rates_used_up} excludes pods that would do otherwise" if left.again is not None else ""
+            if left.again is not None:
+                reason += f"; {left.rates_used_up} excludes pods that would do otherwise"
         pods = snapshot.pods
         expendable = np.flatnonzero((pods.priority[: pods.rows] < EXPENDABLE) & (pods.node[: pods.rows] >= 0))
         if len(expendable) and fits(snapshot, pod, without=expendable):
@@ -337,9 +342,12 @@ class Evaluation:
             *((now + end - wall, "the schedule of a rate ends") for end in ending if end is not None and rated),
             (now + max(protected, _PROTECTION_PAUSE), "the protection of a pod of lower priority ends"),
         ]
-        due, because = min(((at, why) for at, why in dues if at is not None and math.isfinite(at)), default=(None, ""))
-        change = "" if due is None else f"That may change at {rfc3339(round(wall + due - now))}, when {because}."
-        return Unschedulable(reason, rated, due, change)
+        known = [(at, why) for at, why in dues if at is not None and math.isfinite(at)]
+        due, because = min(known, default=(None, ""))
+        if due is None:
+            return Unschedulable(reason, rated)
+        at = rfc3339(round(wall + due - now))
+        return Unschedulable(reason, rated, due, f"That may change at {at}, when {because}.")
 
     def _schedule_begins(self) -> float | None:
         """When the policy's schedule begins if it keeps everybody now, in monotonic seconds."""

@@ -68,7 +68,8 @@ class LimitsNow:
         self.left = log.remaining(self.limits, now)
         self.asked_again = log.excluded(now).until
         """When the first of those may be asked again that are excluded for a while only, in monotonic seconds."""
-        self.evictors = log.evictors([*filter(None, map(workload_of, pods))], policy.limits.cycles.window, now)
+        own = [workload for pod in pods if (workload := workload_of(pod))]
+        self.evictors = log.evictors(own, policy.limits.cycles.window, now)
         """Workload or bare pod for which pods were evicted to whose these were: each leads to the preemptor's own."""
         stay = self.evictors if policy.limits.cycles.keep is CycleKeeper.EVICTOR else ()
         bare = [evictor.removeprefix(BARE) for evictor in stay if evictor.startswith(BARE)]
@@ -128,7 +129,9 @@ class LimitsNow:
 
         def selectable(candidates: Candidates) -> NDArray[np.int8]:
             """0 for every candidate that may be selected now, else the code of what rejects it first."""
-            codes = self.beyond_rates(candidates) if self.left.left else np.zeros(len(candidates.nodes), np.int8)
+            codes = np.zeros(len(candidates.nodes), np.int8)
+            if self.left.left:
+                codes = self.beyond_rates(candidates)
             codes[(codes == 0) & (candidates.violations > 0) & (not deletes)] = BEYOND_BUDGET
             if in_front is not None and (open_ := codes == 0).any():
                 codes[open_] = in_front(candidates.only(open_))
@@ -227,7 +230,8 @@ class LimitsNow:
         """How each rate counts the pods in these rows: by names that those have in common that are alike in this."""
         pods, codes = self._state.snapshot.pods, {name: code for code, name in NEVER.items()}
         alike = pods.owner[row].astype(np.int64) << 32 | pods.identity[row]
-        by_kind: dict[str, Ints] = {"node": pods.node[row].astype(np.int64), "cluster": np.zeros(len(row), np.int64)}
+        nodes, cluster = pods.node[row].astype(np.int64), np.zeros(len(row), np.int64)
+        by_kind: dict[str, Ints] = {"node": nodes, "cluster": cluster}
         for field, kind, rate in rates_of(self.limits):
             ids, id_of = np.unique(by_kind.get(kind, alike), return_inverse=True)
             names = [self._name(kind, id_) for id_ in ids.tolist()]
@@ -248,8 +252,10 @@ class LimitsNow:
         assert identity is not None
         if kind == "owner":
             return workload_name(owner.kind, owner.name, identity.namespace, identity.labels) or None
+        if kind == "namespace":
+            return identity.namespace
         made = identity.labels_at_creation.items()
-        return identity.namespace if kind == "namespace" else next((v for k, v in made if label(k) == kind), None)
+        return next((value for key, value in made if label(key) == kind), None)
 
 
 def _places(of: Rows, group: Rows) -> Rows:

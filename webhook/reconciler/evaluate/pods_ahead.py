@@ -93,12 +93,13 @@ class PodsAhead:
         others: Collection[Pod] = (),
     ) -> None:
         self._evaluator, self._state, self._at, self._promised = evaluator, evaluator.state, at, promised
+        self._snapshot = evaluator.state.snapshot
         self._served = {key_of(pod) for pod in (*pods, *others)}
         """Those who take nothing from the preemptor."""
         self.blocking = ""
         """Why the first candidate is not left to the preemptor, for people; empty as long as all are."""
         self._pods, self._plans = sorted(pods, key=priority_of), own
-        known = [(pod, needed_by(self._state.snapshot, pod)) for pod in map(compile_pod, self._pods)]
+        known = [(pod, needed_by(self._snapshot, pod)) for pod in map(compile_pod, self._pods)]
         self._own = [(pod, need) for pod, need in known if need is not None]
         """What each of those that are placed needs, the least important first; those for which some node has that."""
         self.groups = self._state.index.groups(ahead_of=self._pods[0])[:_GROUPS]
@@ -117,10 +118,10 @@ class PodsAhead:
 
         What is `held` does not count unless it is to.
         """
-        nodes = self._state.snapshot.pods.node[victims].astype(np.intp)
+        nodes = self._snapshot.pods.node[victims].astype(np.intp)
         order = np.argsort(nodes, kind="stable")
         nobody = np.zeros(len(order), np.bool_)
-        candidates = Candidates.on_nodes(self._state.snapshot, nodes[order], victims[order], nobody)
+        candidates = Candidates.on_nodes(self._snapshot, nodes[order], victims[order], nobody)
         return set(candidates.names(np.flatnonzero(self(candidates) if held else self._lost(candidates))))
 
     def taker(self, node: str, victims: Rows, *, evicts: bool) -> str:
@@ -130,7 +131,8 @@ class PodsAhead:
         """
         if self.taken(victims, held=evicts):
             return self.blocking
-        return next(filter(None, (self.takes_devices(pod, node, victims, evicts=evicts) for pod in self._pods)), "")
+        takers = (self.takes_devices(pod, node, victims, evicts=evicts) for pod in self._pods)
+        return next(filter(None, takers), "")
 
     def __call__(self, candidates: Candidates) -> NDArray[np.int8]:
         """0 for every candidate that is left to the preemptor, else AHEAD."""
@@ -142,7 +144,7 @@ class PodsAhead:
                 both = PodsAhead(self._evaluator, (last, *self._pods), self._at, own=self._plans)
                 here = candidates.only(np.arange(len(lost)) == place)
                 pairs = product((pod for pod, _ in self._own), lower)
-                apart = any(share_no_node(self._state.snapshot, pod, low, here.nodes).any() for pod, low in pairs)
+                apart = any(share_no_node(self._snapshot, pod, low, here.nodes).any() for pod, low in pairs)
                 if apart or both._lost(here, crowded=True).any():
                     lost[place], self.blocking = True, self.blocking or _kept_for(last)
         return np.where(lost, AHEAD, 0).astype(np.int8)
@@ -152,10 +154,11 @@ class PodsAhead:
 
         Pods of higher priority are placed first. Those that are nominated keep their room, wherever they will be.
         """
-        snapshot, lost = self._state.snapshot, np.zeros(len(candidates.nodes), np.bool_)
+        snapshot, lost = self._snapshot, np.zeros(len(candidates.nodes), np.bool_)
         if not len(lost) or not (self.groups or crowded) or len(self._own) < len(self._pods):
             return lost
-        nominees, free = reserving(snapshot, self._own[0][0], snapshot.pod_rows(self._served)), free_without(candidates)
+        free = free_without(candidates)
+        nominees = reserving(snapshot, self._own[0][0], snapshot.pod_rows(self._served))
         beside = amounts_on(candidates, nominees, snapshot.pods.nominated[nominees])
         beside += sum(need[:, None] for _, need in self._own)
         lost |= crowded & (free < beside).any(axis=0)
@@ -178,12 +181,13 @@ class PodsAhead:
         `gone`: victims on other nodes than their candidate's count for all, since they may stand in the way of these
         pods, too. Pods between those that are placed together come after the more important ones of these.
         """
-        snapshot, room, pods = self._state.snapshot, free.copy(), self._state.snapshot.pods
+        snapshot, room, pods = self._snapshot, free.copy(), self._snapshot.pods
         elsewhere = candidates.pods[~candidates.here() & (candidates.group == 0)]
         gone, going = np.union1d(gone, elsewhere), np.zeros(pods.rows, np.bool_)
         going[candidates.pods] = True
         for group in self.groups[::order]:
-            alike, example = [pod for key, pod in group.pods.items() if key not in self._served], group.example
+            example = group.example
+            alike = [pod for key, pod in group.pods.items() if key not in self._served]
             try:
                 pod = compile_pod(for_any_node(example))
             except ClusterError:
@@ -217,7 +221,7 @@ class PodsAhead:
 
     def _is_late(self, example: Pod) -> bool:
         """Whether a pod fits somewhere, and its scheduler leaves it pending."""
-        uid, snapshot = example.metadata.uid, self._state.snapshot
+        uid, snapshot = example.metadata.uid, self._snapshot
         if uid not in self._late:
             fitting = bool(fits(snapshot, for_any_node(example)))
             self._late[uid] = self._evaluator.schedulers.overdue(example, fits=fitting, now=self._at.monotonic)
@@ -225,7 +229,7 @@ class PodsAhead:
 
     def _rooms(self, candidates: Candidates, free: Ints) -> Iterator[tuple[Ints, Rows]]:
         """What is free in each state that may come up, and the rows of the pods that have left besides the victims."""
-        pods, pending = self._state.snapshot.pods, self._state.pending
+        pods, pending = self._snapshot.pods, self._state.pending
         yield free, NO_PODS
         later = np.setdiff1d(self._leaving, candidates.pods)
         later = later[np.isin(pods.node[later], candidates.nodes)]
@@ -242,7 +246,7 @@ class PodsAhead:
     def first_left(self, decision: Decision) -> Candidate | None:
         """The best candidate of which nobody takes devices; None if there is none among those that are looked at."""
         for candidate in decision.shortlist(_CANDIDATES):
-            victims = self._state.snapshot.pod_rows([victim.key for victim in candidate.victims])
+            victims = self._snapshot.pod_rows([victim.key for victim in candidate.victims])
             if not self.takes_devices(self._pods[0], candidate.node, victims):
                 return candidate
         return None
@@ -252,8 +256,9 @@ class PodsAhead:
 
         Pods of lower priority for which others were evicted get theirs once all victims are gone, then pods in front.
         """
-        snapshot, pods, own = self._state.snapshot, self._state.snapshot.pods, self._device_needs(pod)
-        node, leaving, claims = snapshot.nodes.find(host), pods.leaving(), snapshot.device_claims
+        snapshot, own = self._snapshot, self._device_needs(pod)
+        pods, claims, node = snapshot.pods, snapshot.device_claims, snapshot.nodes.find(host)
+        leaving = pods.leaving()
         rows = np.union1d(victims, leaving[pods.node[leaving] == node])
         if node is None or own is None or not len(rows):
             return ""
@@ -299,7 +304,8 @@ class PodsAhead:
 
         Of each group of pods that wait one counts, for which no plan holds devices and at which its scheduler looks.
         """
-        snapshot, pods, claims = self._state.snapshot, self._state.snapshot.pods, self._state.snapshot.device_claims
+        snapshot = self._snapshot
+        pods, claims = snapshot.pods, snapshot.device_claims
         rows, node = {pods.uids[row]: row for row in candidate.pods.tolist()}, int(candidate.nodes[0])
         for uid in last:
             owner, used = pods.owners.values[pods.owner[rows[uid]]], pods.amounts[:, rows[uid]]
@@ -326,8 +332,8 @@ class PodsAhead:
         if (uid := pod.metadata.uid) not in self._needed:
             try:
                 incoming = compile_pod(pod)
-                asks = needs_devices(self._state.snapshot, incoming)
-                self._needed[uid] = prefilter(self._state.snapshot, incoming).devices if asks else None
+                asks = needs_devices(self._snapshot, incoming)
+                self._needed[uid] = prefilter(self._snapshot, incoming).devices if asks else None
             except ClusterError:
                 self._needed[uid] = None
         return self._needed[uid]
