@@ -94,7 +94,8 @@ class Evaluation:
         ahead = PodsAhead(self._evaluator, (pod,), self._at, self._promised)
         # 1. Decide, with the pods excluded that evicting would not remove, or must not now.
         # Room beside a pod that grows is its own at once.
-        in_front = ahead if ahead.may_take and not pod.spec.node_name else None
+        come = ahead.groups or self._promised.held
+        in_front = ahead if come and not pod.spec.node_name else None
         free = unnominated(pod)
         try:
             decision = limits.decide(free, self._rules, in_front, self._extenders, self._left_out)

@@ -53,7 +53,7 @@ class Evaluator:
 
     def room_within(self, seconds: float, at: Now) -> Rows:
         """Rows of pods whose room comes up by then. An owner that puts its pods back takes their room at once."""
-        rows, owners = self.leaving_within(seconds, at), self.log.excluded(at.monotonic).owners
+        rows, (_, owners, _) = self.leaving_within(seconds, at), self.log.excluded(at.monotonic)
         return np.setdiff1d(rows, self.owned(owners), assume_unique=True) if len(rows) else rows
 
     def leaving_within(self, seconds: float, at: Now) -> Rows:

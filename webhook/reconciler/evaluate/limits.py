@@ -66,7 +66,7 @@ class LimitsNow:
         self._state, self._policy, self._at = state, policy, at
         self.limits = policy.limits.at(at.wall)
         self.left = log.remaining(self.limits, now)
-        self.asked_again = log.excluded(now).until
+        _, _, self.asked_again = log.excluded(now)
         """When the first of those may be asked again that are excluded for a while only, in monotonic seconds."""
         own = [workload for pod in pods if (workload := workload_of(pod))]
         self.evictors = log.evictors(own, policy.limits.cycles.window, now)

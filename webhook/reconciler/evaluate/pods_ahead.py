@@ -104,8 +104,6 @@ class PodsAhead:
         """What each of those that are placed needs, the least important first; those for which some node has that."""
         self.groups = self._state.index.groups(ahead_of=self._pods[0])[:_GROUPS]
         """The pods of higher priority that wait, the most important first."""
-        self.may_take = bool(self.groups or promised.held)
-        """Whether there is anybody who could take a candidate."""
         self._leaving = evaluator.leaving_within(math.inf, at)
         """The rows of the pods that leave anyway: how long they take is not known, at most their grace period."""
         self._late: dict[str, bool] = {}

@@ -68,14 +68,6 @@ class InVain(NamedTuple):
     until: float
 
 
-class Excluded(NamedTuple):
-    """The pods that are not to be asked for now, the owners whose pods are not, and until when the first of them."""
-
-    pods: list[str]
-    owners: list[str]
-    until: float | None
-
-
 class Remaining(NamedTuple):
     """How many evictions a policy's rates still allow now, by rate and name; who is not named has the whole rate.
 
@@ -279,11 +271,11 @@ class EvictionLog:
         _note_in_vain(self.returning, owner, now, _RETURNED)
         self.version += 1
 
-    def excluded(self, now: float) -> Excluded:
-        """Who is not to be asked for now."""
+    def excluded(self, now: float) -> tuple[list[str], list[str], float | None]:
+        """The pods that are not to be asked for now, the owners whose pods are not, and until when the first is not."""
         pods = {key: until for key, until in self._refused.items() if now < until}
         owners = {owner: known.until for owner, known in self.returning.items() if now < known.until}
-        return Excluded([*pods], [*owners], min([*pods.values(), *owners.values()], default=None))
+        return [*pods], [*owners], min([*pods.values(), *owners.values()], default=None)
 
 
 def _within(rows: deque[PodEviction], window: float, now: float) -> Iterator[PodEviction]:

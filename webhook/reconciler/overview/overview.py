@@ -188,9 +188,9 @@ def _gang(state: State, plan: Plan) -> GangShown | None:
     waiting = [pod for member in plan.unplaced if (pod := state.pods.get(member.key)) is not None]
     if not waiting:
         return None
-    key, grouped, names = group_of(waiting[0]), state.snapshot.pods.grouped, state.snapshot.pods.names
-    group = state.snapshot.pods.groups.find(key)
-    known = (state.pods.get(f"{key.namespace}/{names[row]}") for row in (grouped.members(group) if group else ()))
+    key, pods = group_of(waiting[0]), state.snapshot.pods
+    group = pods.groups.find(key)
+    known = (state.pods.get(pods.key(row)) for row in (pods.grouped.members(group).tolist() if group else ()))
     there = [pod for pod in known if pod and pod.spec.node_name and not pod.metadata.deletion_timestamp]
     members = [MemberShown(pod=key_of(pod), node=pod.spec.node_name, state="bound") for pod in there]
     for pod in waiting:
