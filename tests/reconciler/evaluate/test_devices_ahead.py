@@ -94,11 +94,18 @@ def test_what_was_emptied_for_a_pod_of_lower_priority(wanted: int):
         assert "it is kept for default/lower of priority 100" in outcome.reason
 
 
-@pytest.mark.parametrize("owner", [None, ("Job", "j")], ids=["alone", "its controller puts another one in its place"])
-def test_the_room_beside_a_claim_goes_to_a_pod_in_front(owner: tuple[str, str] | None):
+@table(
+    "owner, waiting",
+    ("alone", None, False),
+    ("its controller puts another one in its place", ("Job", "j"), False),
+    ("one that waits names its claim", None, True),
+)
+def test_the_room_beside_a_claim_goes_to_a_pod_in_front(owner: tuple[str, str] | None, waiting: bool):
     """Nobody is evicted for room that a pod in front takes with the devices there, or may take."""
     setting = Devices(n1=1)
     setting.add(holder("n1-0", "5", owner=owner))
+    if waiting:
+        setting.add(pod("waits", "100m", priority=50, spec={**uses("c-n1-0"), "nodeSelector": {"there": "not"}}))
     setting.claim(claim("c-first"))
     setting.add(pod("first", "5", priority=200, spec=uses("c-first")))
     assert isinstance(setting.evaluate(preemptor("p", "6")), Unschedulable)

@@ -203,7 +203,7 @@ class PodsAhead:
                 fits_there = fits_without(prefilter(snapshot, pod, gone), going, candidates.nodes)
                 if needs_devices(snapshot, pod):
                     # Where claims with a name may stay in use, or come free for others, it may get its devices.
-                    users = snapshot.pod_rows(self._state.index.keeping.known)
+                    users = snapshot.pod_rows(self._state.index.sharing())
                     users = np.intersect1d(users, np.append(candidates.pods, gone))
                     bare = prefilter(snapshot, without_devices(snapshot, pod), gone)
                     unsure = np.isin(candidates.nodes, pods.node[users])

@@ -144,6 +144,10 @@ class PodIndexes:
                 self._unjudged.add(group)
         return self.keeping.put(key, pod)
 
+    def sharing(self) -> set[str]:
+        """The pods that use claims on devices which pods keep in use, themselves or others."""
+        return {key for claim in self.keeping for key in self._users.get(claim, ())}
+
     def changed(self, change: Change[Any]) -> None:
         """A node, volume, claim or device has changed: what was worked out by it is worked out again."""
         old, new = change.old, change.new
