@@ -115,4 +115,7 @@ def _third_gang(made: Cluster, dice: random.Random) -> None:
 
 def _open_gates(made: Cluster, name: str) -> None:
     """What the condition says of the pod only its scheduler changes."""
+    if name in made.pods:
+        priority = made.pods[name]["spec"]["priority"]
+        made.outcomes.outside(f"{name} came in front, since its gates opened", above=priority)
     made.edit(name, lambda pod: pod["spec"].pop("schedulingGates", None))

@@ -237,10 +237,11 @@ class OutcomeJudge(Judge):
             and row.above > priority
             and (row.devices_from is None or (plan.get("devices") and row.devices_from <= priority))
         ]
+        taken = any(row.unseen and row.scope == plan["node"] and row.at > since for row in self._outside)
         for row in reasons:
             # One that came before the plan, or to no node of it, did not come back; one that came when it was over is
-            # not known.
-            came_back = row.at > since and row.scope in evicting.concerned
+            # not known; and if others were bound there nobody can tell by whom the room was taken.
+            came_back = row.at > since and row.scope in evicting.concerned and not taken
             if row.owner in owners and came_back and row.uid in self._shown.get(plan["id"], ()):
                 self._returned.setdefault(row.owner, []).append(now())
         if reasons or not self.cluster.shunned.isdisjoint(evicting.concerned):
