@@ -23,6 +23,7 @@ from tests.reconciler.harness.scenarios import (
     later,
     lived,
     on_decision,
+    on_request,
     scene,
     slow,
     throttle_after_the_first,
@@ -69,6 +70,13 @@ def unready(name: str, on: str, said: str, priority: int = 10) -> Json:
     made = victim(name, on, priority=priority, app="db")
     made["status"]["conditions"] = [{"type": "Ready", "status": said}]
     return made
+
+
+def one_comes_that_stays(made: Cluster) -> None:
+    """For some time nobody may go by the budget, and the group has a member that may not go at all."""
+    made.put(fixed("v3", "n2", **IN_GANG))
+    made.allow("v", 0)
+    later(3.0, made.allow, "v", 1)
 
 
 def over_and_over(what: Any, every: float) -> Happens:
@@ -221,6 +229,12 @@ FAULTS = {
     "while room is ready for one pod the victim of another plan there is put back": fault(evicted=2, seconds=60.0)(
         *("8", AGENTS_RETURN, victim("a", "n1"), victim("agent", "n1", priority=20, owner="agents")),
         *(at(2.0, preemptor()), at(8.0, preemptor("q")), having(away_until=20.0)),
+    ),
+    "a member that comes to a group of which one has gone, and stays": fault(evicted=2)(
+        *("8", "4", does("cover", "v", 2), preemptor(cpu="8")),
+        *(victim(name, "n1", app="v", **IN_GANG) for name in ("v1", "v2")),
+        on_request(one_comes_that_stays, "evict", done=True),
+        groups=WHOLE,
     ),
     "of a group on two nodes one pod is needed for a plan, and is kept": fault(evicted=2)(
         *("8", "8", slow, SLOW_WRITES, group("g", 2), fixed("fixed", "n1", "5"), having(kept={"there"})),

@@ -204,6 +204,11 @@ class PotentialVictims(NamedTuple):
         reason = self.rules.reason(self._profile(row), self.snapshot.classes)
         return reason._replace(rule=f"{self.rules.name}/{reason.rule}")
 
+    def stays_with_others(self, row: int) -> bool:
+        """Whether the pod in this row may not go for the sake of others of its group alone, or for their priority."""
+        below = self.snapshot.pods.priority[row] < self.incoming.priority
+        return self.code[row] in (Exclusion.GROUP, Exclusion.GROUP_BUDGET, *((Exclusion.PRIORITY,) if below else ()))
+
     def priority_of(self, row: int) -> int:
         """The priority that counts for the pod in this row: that of its group if the group goes whole."""
         return int(self.snapshot.pods.priority[row] if self.units is None else self.units.priority[row])

@@ -175,7 +175,9 @@ class _Look:
             verdicts = potential_victims(state.snapshot, compile_pod(pod), rules, wall, exclusions=exclusions)
             for victim in self.left:
                 row = state.snapshot.pods.find(victim.namespace, victim.name)
-                if row is not None and (excluded := verdicts.excluded(row)) is not None:
+                if row is None or (victim.uid in self.bound and verdicts.stays_with_others(row)):
+                    continue
+                if (excluded := verdicts.excluded(row)) is not None:
                     return End(Ending.OUTDATED, f"{victim.key} may not go any more: {excluded.text} ({excluded.rule})")
         if why := beyond_budget(state, policy, self.left):
             return End(Ending.REFUSED, why)
