@@ -37,14 +37,13 @@ def _covering(budgets: list[Json], pod: Json) -> list[Json]:
 
 
 def _used(budgets: list[Json], pod: Json, *, api: bool) -> list[Json]:
-    """The budgets that count the pod when it goes, and have not counted it yet."""
-    mine = _covering(budgets, pod)
+    """The budgets that count the pod when it goes; to kube-scheduler one that names it has counted it already."""
+    name, mine = pod["metadata"]["name"], _covering(budgets, pod)
     if api:
-        mine = [] if "deletionTimestamp" in pod["metadata"] else mine
-    else:
-        labels = pod["metadata"]["labels"]
-        mine = [budget for budget in mine if labels and any(budget["spec"]["selector"].values())]
-    return [budget for budget in mine if pod["metadata"]["name"] not in budget["status"].get("disruptedPods", {})]
+        return [] if "deletionTimestamp" in pod["metadata"] else mine
+    labels = pod["metadata"]["labels"]
+    mine = [budget for budget in mine if labels and any(budget["spec"]["selector"].values())]
+    return [budget for budget in mine if name not in budget["status"].get("disruptedPods", {})]
 
 
 def _unguarded(budgets: list[Json], pod: Json) -> bool:

@@ -305,6 +305,9 @@ def _spend(cluster: Cluster, pod: Json, *, dry: bool) -> bool:
             raise ApiError(429, "TooManyRequests", "the budget is used up", details=cause)
         if not dry:
             status["disruptionsAllowed"] -= 1
-            status["disruptedPods"] = {**status.get("disruptedPods", {}), pod["metadata"]["name"]: rfc3339(START)}
+            status["disruptedPods"] = {
+                **status.get("disruptedPods", {}),
+                pod["metadata"]["name"]: rfc3339(START + now()),
+            }
             cluster.show(POD_DISRUPTION_BUDGET, budget)
     return True

@@ -146,7 +146,11 @@ def test_budget_until_its_status_has_followed():
     assert (setting.left(), setting.pending.spending("default/web")) == (2, set())
     setting.pending.give_up("plan", ())
     setting.pending.expect("another", [pod("v", node="n1")], {"uid-v": START})
-    assert setting.left() == 2, "it is counted already"
+    assert setting.left() == 1, "the server would grant another one"
+    setting.budget(budget("web", 2, {}, currentHealthy=1, disruptedPods={"v": rfc3339(START)}))
+    assert setting.left() == 1, "it names an earlier pod of that name"
+    setting.budget(budget("web", 1, {}, disruptedPods={"v": rfc3339(START + 9)}))
+    assert setting.left() == 1
     setting.state.budgets.take("default/web", None)
     assert setting.pending.covering(pod("v")) == []
 

@@ -3,8 +3,8 @@
 Coverage is kept per distinct namespace and labels, as a column over the pods' identities. kube-scheduler and the API
 server differ: to the scheduler an empty selector and a pod without labels mean no budget, to the API server an empty
 selector means every pod of the namespace. `strict` asks what the API server would let go, otherwise what kube-scheduler
-reckons with. Pods in `status.disruptedPods` are already counted and do not use a budget again; nor do, to the API
-server, terminating ones.
+reckons with. A terminating pod uses no budget to the API server, and to kube-scheduler one that `status.disruptedPods`
+names: that may be a new pod of its name, for which the server grants another disruption (`checkAndDecrement`).
 """
 
 from __future__ import annotations
@@ -249,7 +249,9 @@ class DisruptionBudgets:
         numbers = members[sets[some]].ravel()
         used = np.flatnonzero(numbers >= 0)
         at, which = some[used // max(1, members.shape[1])], numbers[used]
-        keep = np.ones(len(at), np.bool_) if strict else self._column("is_plain")[which] > 0
+        if strict:
+            return at, which
+        keep = self._column("is_plain")[which] > 0
         for number in np.flatnonzero(self._column("is_used")).tolist():
             budget = [*self._budgets.values()][number]
             gone = self._pods.rows_of((budget.namespace, name) for name in budget.disrupted)

@@ -314,10 +314,8 @@ def beyond_budget(state: State, policy: PreemptionPolicy, victims: Sequence[Plan
     for key, names in users.items():
         if (budget := state.budgets.get(key)) is None:
             continue
-        # A pod that the status names has used its own disruption already.
-        needed = names - (budget.status.disrupted_pods or {}).keys()
         stale = (budget.status.observed_generation or 0) < (budget.metadata.generation or 0)
         left = 0 if stale else budget.status.disruptions_allowed - len(state.pending.spending(key) - names)
-        if len(needed) > left:
+        if len(names) > left:
             return f"disruption budget {key} does not let {', '.join(sorted(names))} go"
     return ""

@@ -179,7 +179,8 @@ class _Look:
                     continue
                 if (excluded := verdicts.excluded(row)) is not None:
                     return End(Ending.OUTDATED, f"{victim.key} may not go any more: {excluded.text} ({excluded.rule})")
-        if why := beyond_budget(state, policy, self.left):
+        # Who is being asked has used a disruption already, or is expected to.
+        if why := beyond_budget(state, policy, [row for row in self.left if row.uid not in self.plan.asking]):
             return End(Ending.REFUSED, why)
         uids = [victim.uid for victim in self.left]
         why = self.evaluator.log.overdrawn(policy.limits.at(wall), uids, now, since=self.plan.granted)

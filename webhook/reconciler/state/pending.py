@@ -123,7 +123,7 @@ class Pending:
         for key in keys:
             pod, victim = self._pods[key], self._victims.get(key)
             if victim is None and not pod.metadata.deletion_timestamp:
-                uncounted = frozenset(name for name in self.covering(pod) if not _counts(self._budgets[name], key))
+                uncounted = frozenset(self.covering(pod))
                 victim = self._victims[key] = _Victim(pod.metadata.uid, uncounted)
                 self._take(BUDGETS, uncounted)
             if victim is not None:
@@ -177,13 +177,13 @@ class Pending:
     # What the watches show.
 
     def budget_changed(self, change: Change[PodDisruptionBudget]) -> None:
-        """Learn which victims a budget counts by now: those that its status names.
+        """Learn which victims a budget counts by now: those that its status names, and not for an earlier pod.
 
         If `currentHealthy` fell, as many others that are seen terminating are counted, too.
         """
         name, old, new = change.key, change.old, change.new
         victims = self._yet_to_count(name)
-        counted = [key for key, _ in victims if new is None or _counts(new, key)]
+        counted = [key for key, _ in victims if new is None or _grant(new, key) not in (None, _grant(old, key))]
         if old is not None and new is not None:
             leaving = [key for key, victim in victims if victim.leaving and key not in counted]
             counted += leaving[: max(0, old.status.current_healthy - new.status.current_healthy)]
@@ -258,9 +258,10 @@ def _consumers(claim: ResourceClaim) -> tuple[str, ...]:
     return tuple(user.uid for user in claim.status.reserved_for or () if user.resource == "pods")
 
 
-def _counts(budget: PodDisruptionBudget, key: str) -> bool:
-    """Whether the budget's status names the pod."""
-    return key.partition("/")[2] in (budget.status.disrupted_pods or ())
+def _grant(budget: PodDisruptionBudget | None, key: str) -> str | None:
+    """When the budget granted a disruption for the pod, or an earlier one of its name, as its status says."""
+    granted = budget.status.disrupted_pods if budget is not None else None
+    return (granted or {}).get(key.partition("/")[2])
 
 
 def _spends(pod: Pod, budget: PodDisruptionBudget) -> bool:
