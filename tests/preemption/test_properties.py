@@ -148,7 +148,8 @@ def test_events_end_where_a_fresh_snapshot_starts(seed, features, by):
 JOBSET = "jobset.sigs.k8s.io/jobset-name"
 REMOVED_TOGETHER = ("pdb", "placement", "ports", "antiaffinity", "nominated", "resize", "sidecars", "volumes")
 """Features under which more pods never help: there nobody goes who could stay."""
-FIT_WITHOUT = [feature for feature in FEATURES if feature not in ("bigmix", "csilimits", "mixed", "ports", "volumes")]
+_SHARING = ("bigmix", "csilimits", "mixed", "ports", "sidecars", "volumes")
+FIT_WITHOUT = [feature for feature in FEATURES if feature not in _SHARING]
 """Features without pods that share on a node what only one of them can have."""
 
 
