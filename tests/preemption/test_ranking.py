@@ -24,7 +24,10 @@ from webhook.preemption.victims.rules import kubernetes_rules
 
 def candidate(name, *victims, violations=0):
     """A candidate whose victims are (priority, start)."""
-    pods = [Victim("default", f"{name}-{n}", "", priority, start, name) for n, (priority, start) in enumerate(victims)]
+    pods = [
+        Victim("default", f"{name}-{n}", f"uid-{name}-{n}", priority, start, name)
+        for n, (priority, start) in enumerate(victims)
+    ]
     return Candidate(name, pods, violations)
 
 

@@ -30,7 +30,7 @@ class Extender(Protocol):
 
 
 def call_extenders(extenders: Sequence[Extender], preemptor: Pod, candidates: Candidates) -> Candidates:
-    """Ask one extender after the other until none has candidates left (kube-scheduler's `callExtenders`).
+    """Ask the extenders in turn while candidates are left (kube-scheduler's `callExtenders`).
 
     Raises ExtenderError if one that is not ignorable fails or returns a node without victims.
     """
@@ -52,7 +52,7 @@ def call_extenders(extenders: Sequence[Extender], preemptor: Pod, candidates: Ca
         remaining = [candidate for candidate in answer if candidate.victims]
     if candidates.units is not None:
         remaining = [candidate for candidate in remaining if _keeps_groups(candidate, candidates)]
-    return Candidates.of(candidates.snapshot, remaining)
+    return Candidates.of(candidates.snapshot, remaining, candidates.units)
 
 
 def _keeps_groups(candidate: Candidate, asked: Candidates) -> bool:

@@ -34,7 +34,7 @@ class Victim(NamedTuple):
 
 
 def victims_in(snapshot: Snapshot, rows: Rows, groups: Sequence[int]) -> list[Victim]:
-    """The pods in these rows, all of them on nodes, as victims; of each the id of the group that it goes with, or 0."""
+    """These pods (rows, all on nodes) as victims; `groups` has the one each goes with, or 0."""
     pods, places = snapshot.pods, rows.tolist()
     columns = (
         [pods.namespaces[row] for row in places],
@@ -63,9 +63,8 @@ class Candidates(NamedTuple):
     """The victims of all candidates: of `nodes[i]` the `sizes[i]` rows of `pods` from `starts[i]` on.
 
     They stand most important first, and every candidate has at least one. `violating` are the victims beyond a budget,
-    `violations` their number by candidate. `given` are the same candidates as objects if they came as such;
-    `violations` are then what they say. `group` has the id of the group that goes whole with each victim, 0 for a pod
-    that goes by itself. By `units` some pods have the priority of their group.
+    `violations` their number by candidate, as an extender says it if one was asked. `group` has the id of the group
+    that goes whole with each victim, 0 for a pod that goes by itself. By `units` some have their group's priority.
     """
 
     snapshot: Snapshot
@@ -76,7 +75,6 @@ class Candidates(NamedTuple):
     violating: Mask
     violations: Ints
     group: Rows
-    given: tuple[Candidate, ...] | None = None
     units: Units | None = None
 
     @classmethod
@@ -90,7 +88,7 @@ class Candidates(NamedTuple):
         units: Units | None = None,
         of: Rows | None = None,
     ) -> Candidates:
-        """The candidates with these victims, node by node: of each its node, its row, whether it is beyond a budget.
+        """The candidates of these victims, node by node: nodes, rows, who is beyond a budget.
 
         If a node is several candidates `of` tells them apart, by a number for each victim. With `units` the groups of
         the victims go with them, whatever node their other members are on.
@@ -133,23 +131,16 @@ class Candidates(NamedTuple):
         )
 
     @classmethod
-    def of(cls, snapshot: Snapshot, given: Sequence[Candidate]) -> Candidates:
-        """The columns of candidates given as objects; each has at least one victim, and the snapshot knows them all."""
+    def of(cls, snapshot: Snapshot, given: Sequence[Candidate], units: Units | None = None) -> Candidates:
+        """The columns of candidates given as objects; each has a victim, and the snapshot knows them all."""
         keys = [(victim.namespace, victim.name) for candidate in given for victim in candidate.victims]
-        pods = np.array([snapshot.pods.find(namespace, name) for namespace, name in keys], np.intp)
-        sizes = np.array([len(candidate.victims) for candidate in given], np.intp)
-        group = np.repeat(np.arange(len(given)), sizes)
-        return cls(
-            snapshot=snapshot,
-            nodes=np.array([snapshot.nodes.find(candidate.node) for candidate in given], np.intp),
-            starts=np.cumsum(sizes) - sizes,
-            sizes=sizes,
-            pods=pods[np.lexsort((snapshot.pods.start[pods], -snapshot.pods.priority[pods], group))],
-            violating=np.zeros(len(keys), np.bool_),
-            violations=np.array([candidate.pdb_violations for candidate in given], np.int64),
-            group=np.zeros(len(keys), np.intp),
-            given=tuple(given),
-        )
+        pods = np.array([snapshot.pods.find(*key) for key in keys], np.intp)
+        nodes = np.array([snapshot.nodes.find(candidate.node) for candidate in given], np.intp)
+        of = np.repeat(np.arange(len(given)), [len(candidate.victims) for candidate in given])
+        priority = snapshot.pods.priority[pods] if units is None else units.priority[pods]
+        pods = pods[np.lexsort((snapshot.pods.start[pods], -priority, of))]
+        made = cls.on_nodes(snapshot, nodes[of], pods, np.zeros(len(pods), np.bool_), units=units, of=of)
+        return made._replace(violations=np.array([candidate.pdb_violations for candidate in given], np.int64))
 
     def only(self, chosen: Mask) -> Candidates:
         """Those of the candidates for which the mask, one entry a candidate, is true."""
@@ -163,8 +154,6 @@ class Candidates(NamedTuple):
             pods=self.pods[pods],
             violating=self.violating[pods],
             violations=self.violations[chosen],
-            given=self.given
-            and tuple(candidate for candidate, keep in zip(self.given, chosen.tolist(), strict=True) if keep),
             group=self.group[pods],
         )
 
@@ -184,11 +173,11 @@ class Candidates(NamedTuple):
         return here
 
     def elsewhere(self) -> Ints:
-        """How many of the victims of each candidate are on other nodes; there is at least one candidate."""
+        """How many victims of each candidate are on other nodes; there is a candidate."""
         return self.summed((~self.here()).astype(np.int64))
 
     def priority_of(self, rows: Rows) -> Ints:
-        """The priorities that count for these pods: that of its group for a pod of one that goes whole."""
+        """The priorities that count for these pods: the group's for one that goes whole."""
         return self.snapshot.pods.priority[rows] if self.units is None else self.units.priority[rows]
 
     def summed(self, values: NDArray[Any]) -> Ints:
@@ -206,9 +195,7 @@ class Candidates(NamedTuple):
         return [self.snapshot.nodes.names[node] for node in self.nodes[numbers].tolist()] if len(numbers) else []
 
     def objects(self, numbers: Sequence[int] | Rows) -> list[Candidate]:
-        """The chosen candidates; equally important victims beyond a budget come first, as in Kubernetes."""
-        if self.given is not None:
-            return [self.given[number] for number in numbers]
+        """The chosen ones; of equal importance, victims beyond a budget come first, as there."""
         chosen = np.asarray(numbers, np.intp)
         sizes = self.sizes[chosen]
         of, ends = np.repeat(np.arange(len(chosen)), sizes), np.cumsum(sizes)
@@ -226,9 +213,7 @@ class Candidates(NamedTuple):
         ]
 
     def by_name(self) -> list[Candidate]:
-        """All candidates as objects, sorted by the node's name; given ones in the order in which they were given."""
-        if self.given is not None:
-            return list(self.given)
+        """All candidates as objects, sorted by the node's name."""
         return self.objects(np.argsort(self.snapshot.nodes.alphabetical()[self.nodes]))
 
 
