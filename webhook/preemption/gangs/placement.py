@@ -67,7 +67,7 @@ class TrialPlacement:
                 self._pods.remove(pod.metadata.namespace, pod.metadata.name)
 
     def put_on(self, pod: Pod, node: int, devices: Collection[DeviceId] = ()) -> None:
-        """Let the member be on the node in this row, with these devices, which give way to nobody."""
+        """Let the member be on this node (row), with these devices, which give way to nobody."""
         self._put(pod, self.snapshot.nodes.names[node])
         if devices:
             nobody = ClaimConsumer(resource="pods", name=_NO_POD, uid=_NO_POD)
@@ -132,7 +132,7 @@ class VictimsSoFar:
         """By first row and group: the first pod of a group may be one that it spares, which is a unit, too."""
 
     def make_room(self, state: PreFilterState, failures: Failures, most: int) -> list[int]:
-        """Take the cheapest victims that make room on a share of `most` nodes, at least on one; their rows."""
+        """Take the cheapest victims on a share of `most` nodes, at least one; their rows."""
         victims, most = self._victims, max(1, most // _SHARE)
         candidates = find_victims(state, victims, nodes_where_preemption_might_help(failures))
         order = rank(candidates, victims.rules, victims.now, victims.costs).first(len(candidates.nodes))
@@ -143,7 +143,7 @@ class VictimsSoFar:
         return []
 
     def _takes(self, victims: Rows) -> bool:
-        """Let the victims of a candidate go, unless strict budgets keep them after those that go already."""
+        """Let a candidate's victims go, unless strict budgets keep them after those so far."""
         units, budgets = self._units, self._units.snapshot.budgets
         going = np.union1d(victims, [row for unit in self.chosen.values() for row in unit.rows]).astype(np.intp)
         keeps_budgets = units.keeps_budgets and len(budgets)
@@ -153,9 +153,9 @@ class VictimsSoFar:
         self.rows = np.union1d(self.rows, victims).astype(np.intp)
         self._victims.code[victims] = Exclusion.EXCLUDED
         if keeps_budgets:  # if the victims use up a strict budget, no other pod of that budget may go
-            left = self._victims.rows
-            spent = budgets.spent_by(going, left, evicts=units.victims.rules.evicts)
-            self._victims.exclude_by_budget(left[spent])
+            evicts = units.victims.rules.evicts
+            spent, _ = budgets.refused(self._victims.rows, strict=True, evicts=evicts, gone=going)
+            self._victims.exclude_by_budget(spent)
         return True
 
 
@@ -176,7 +176,7 @@ class Placer:
         self._looks = _LOOKS
 
     def look(self, shape: MemberShape, gone: Rows) -> tuple[PreFilterState, Failures]:
-        """Where the next member of the shape fits beside those placed, once the pods in the rows `gone` are gone."""
+        """Where the shape's next member fits beside those placed, once those in rows `gone` went."""
         state = prefilter(self.trial.snapshot, shape.incoming, gone)
         occupied: list[int] = []
         if self._binds_volumes(shape.incoming.pod):
@@ -193,7 +193,7 @@ class Placer:
         return any(claim is not None and not claim.spec.volume_name for claim in named)
 
     def put(self, pod: Pod, node: int, state: PreFilterState) -> None:
-        """Let the member be on the node from now on, with the devices that it gets in this state."""
+        """Let the member be on the node, with the devices that it gets in this state."""
         devices = None
         if state.devices is not None:
             devices = state.devices.allocation(node)
@@ -233,7 +233,7 @@ class Placer:
     def in_turn(
         self, shapes: Sequence[MemberShape], need: int, gone: Rows, evictions: VictimsSoFar | None = None
     ) -> list[Placed] | None:
-        """Place members one after the other, on the tightest node or where room is made; None if too few have room.
+        """Place members in turn, on the tightest node or where room is made; None if too few fit.
 
         Members that only use up resources do not get in each other's way on different nodes: one goes to each, until as
         many as are needed are placed. The trial is as before.
@@ -260,7 +260,7 @@ class Placer:
             self.clear()
 
     def _try_nodes(self, waiting: list[tuple[MemberShape, Pod]], need: int, gone: Rows) -> bool:
-        """Place the first of those that wait on one node after the other until the rest has room, too."""
+        """Place the first that waits on one node after the other until the rest has room, too."""
         if len(self.placed) == need:
             return True
         if len(waiting) + len(self.placed) < need or self._looks <= 0:
@@ -280,7 +280,7 @@ class Placer:
 
 
 def by_tightness(state: PreFilterState, nodes: Rows) -> Rows:
-    """The nodes (rows) that a member fits on, those with the least left of what it asks for first, then by name."""
+    """The nodes (rows), those with the least left of what is asked for first, then by name."""
     left = np.zeros(len(nodes))
     for counter in state.counters:
         if counter.stage == "resources" and counter.name:

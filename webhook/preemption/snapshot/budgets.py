@@ -51,7 +51,7 @@ class Budget(NamedTuple):
 
     @property
     def is_plain(self) -> bool:
-        """Whether kube-scheduler counts by it: its selector is not empty (`filterPodsWithPDBViolation`)."""
+        """Whether kube-scheduler counts by it: no empty selector (`filterPodsWithPDBViolation`)."""
         return self.selector is not None and bool(self.selector.match_labels or self.selector.match_expressions)
 
 
@@ -98,7 +98,7 @@ class DisruptionBudgets:
         return len(self._budgets)
 
     def put(self, budget: PodDisruptionBudget) -> None:
-        """Add or update a budget. A change of numbers alone costs little. Raises ClusterError for what is no int32."""
+        """Add or update a budget; numbers cost little. Raises ClusterError if one is no int32."""
         key, after = key_of(budget), _as_budget(budget)
         before = self._budgets.get(key)
         self._budgets[key] = after
@@ -112,7 +112,7 @@ class DisruptionBudgets:
             self._look_again()
 
     def covering(self, namespace: str, labels: Labels) -> dict[str, int]:
-        """The budgets, `namespace/name`, that cover such a pod to the Eviction API, each with its number."""
+        """The budgets, `namespace/name`, that cover such a pod to the Eviction API, numbered."""
         if self._by_namespace is None:
             self._by_namespace = {}
             for number, (key, budget) in enumerate(self._budgets.items()):
@@ -126,7 +126,7 @@ class DisruptionBudgets:
         return [budgets[number] for number in self._uses(np.array([row]), strict=strict)[1].tolist()]
 
     def unguarded(self, rows: Rows) -> Mask:
-        """Which of the pods the Eviction API lets go without a look at what budgets have left (`canIgnorePDB`).
+        """Which of the pods the Eviction API lets go whatever budgets have left (`canIgnorePDB`).
 
         Those that are still starting, and those that are not ready, if the one budget that covers them is lenient.
         """
@@ -140,11 +140,11 @@ class DisruptionBudgets:
             result[unready] = spares[sets[self._pods.identity[rows[unready]]]]
         return result
 
-    def refused(self, rows: Rows, *, strict: bool, evicts: bool) -> tuple[Rows, Rows]:
-        """Those of the pods that no eviction can take now: by a budget that lets no pod go, and by several budgets.
+    def refused(self, rows: Rows, *, strict: bool, evicts: bool, gone: Rows | None = None) -> tuple[Rows, Rows]:
+        """Which pods no eviction can take now: for a budget that lets nobody go, for several.
 
-        The first are looked for if budgets are `strict`, the second if pods go by the Eviction API (`evicts`): it lets
-        no pod go that more than one budget covers, whatever they have left.
+        The first are looked for if budgets are `strict`, as they are once the pods in the rows `gone` went, the second
+        if pods go by the Eviction API (`evicts`): it lets no pod go that more than one budget covers.
         """
         exhausted = several = rows[:0]
         if evicts and self._budgets:
@@ -152,12 +152,16 @@ class DisruptionBudgets:
             sets = self._sets(rows, strict=True)
             several = rows[np.count_nonzero(self._members()[sets] >= 0, axis=1) > 1]
         if strict and self._budgets:
+            left = self._column("granted")
+            if gone is not None:
+                used = self._uses(gone[~self.unguarded(gone)] if evicts else gone, strict=True)[1]
+                left = left - np.bincount(used, minlength=len(self))
             positions, numbers = self._uses(rows, strict=True)
-            exhausted = rows[positions[self._column("granted")[numbers] <= 0]]
+            exhausted = rows[positions[left[numbers] <= 0]]
         return exhausted, several
 
     def violating(self, rows: Rows, *, strict: bool, evicts: bool, from_end: bool = False) -> Mask:
-        """Which of the pods in these rows, 0 for none, go beyond a budget, counted node by node and pod by pod.
+        """Which of these pods (rows, 0 for none) go beyond a budget, counted node by node.
 
         Along the last axis are the nodes, their pods in order of importance along the others. Kubernetes counts from
         the most important pod (`filterPodsWithPDBViolation`); counting from the least important one, `from_end`, gives
@@ -177,7 +181,7 @@ class DisruptionBudgets:
     def violating_by(
         self, rows: Rows, groups: NDArray[Any], *, strict: bool, evicts: bool, from_end: bool = False
     ) -> Mask:
-        """Which of the pods in these rows go beyond a budget, counted pod by pod within each group, as `violating`."""
+        """Which of these pods (rows) go beyond a budget, counted by group, as `violating`."""
         result = np.zeros(len(rows), np.bool_)
         if not self._budgets:
             return result
@@ -194,21 +198,8 @@ class DisruptionBudgets:
         result[users[(size - 1 - rank if from_end else rank) >= left]] = True
         return result
 
-    def spent_by(self, gone: Rows, rows: Rows, *, evicts: bool) -> Mask:
-        """Which of the pods in `rows` no strict budget lets go any more once those in the rows `gone` went."""
-        result = np.zeros(len(rows), np.bool_)
-        if not self._budgets or not len(gone) or not len(rows):
-            return result
-        _, used = self._uses(gone[~self.unguarded(gone)] if evicts else gone, strict=True)
-        left = self._column("granted") - np.bincount(used, minlength=len(self))
-        positions, numbers = self._uses(rows, strict=True)
-        result[positions[left[numbers] <= 0]] = True
-        if evicts:
-            result &= ~self.unguarded(rows)
-        return result
-
     def _look_again(self) -> None:
-        """A budget came, went, or selects other pods: what covers an identity is worked out when it is asked for."""
+        """A budget came, went, or selects others: coverage is worked out when it is asked for."""
         self._columns: dict[str, Ints] = {}
         self._set_of: dict[tuple[int, ...], int] = {(): 0}
         self._matrix: Ints = np.full((1, 0), -1, np.int64)
@@ -228,7 +219,7 @@ class DisruptionBudgets:
         return self._columns[field]
 
     def _members(self) -> Ints:
-        """The sets as rows of a matrix, -1 if a set has no more budgets; as of the last look at the coverage."""
+        """The sets as rows of a matrix, -1 for no more budgets, as of the last look at coverage."""
         if len(self._matrix) != len(self._set_of):
             width = max(map(len, self._set_of))
             rows = [[*mine, *[-1] * (width - len(mine))] for mine in self._set_of]
@@ -243,7 +234,7 @@ class DisruptionBudgets:
         return sets * uses
 
     def _uses(self, rows: Rows, *, strict: bool) -> tuple[Rows, Ints]:
-        """Every (position in `rows`, number of a budget) in which the pod would use the budget, by position."""
+        """Every (position in `rows`, number of a budget that the pod would use), by position."""
         sets = self._sets(rows, strict=strict)
         some, members = np.flatnonzero(sets > 0), self._members()
         numbers = members[sets[some]].ravel()
