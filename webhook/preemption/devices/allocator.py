@@ -8,16 +8,17 @@ for it would be in vain (docs/kubernetes-behaviour.md K45 to K48).
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from webhook.preemption.devices.constraints import AttributeConstraint, constraint_of, consumed, fits_capacity
+from webhook.preemption.devices.constraints import AttributeConstraint, consumed, fits_capacity
 from webhook.preemption.devices.pools import NodePlace, Pool, PublishedDevice, consumption_of
 from webhook.preemption.devices.requests import ERROR, ClaimDemand, DemandError, Request
 from webhook.preemption.snapshot.claim_index import ClaimIndex
 from webhook.preemption.snapshot.device_index import DeviceId, DeviceShape
 
+K = TypeVar("K")
 MOST_RESULTS = 32
 """Devices that one claim can hold (`AllocationResultsMaxSize`)."""
 DEEPEST = 400
@@ -46,8 +47,7 @@ class TakenDevices:
             for share in shares if key not in self._freed else ():
                 if share is not None:
                     total = total or {}
-                    for name, amount in share.items():
-                        total[name] = total.get(name, 0) + amount
+                    _add(total, share, 1)
         return total
 
     def in_use(self, device: DeviceId) -> bool:
@@ -97,7 +97,7 @@ _Undo = Callable[[], None]
 def allocate(
     place: NodePlace, pools: Sequence[Pool], claims: Sequence[ClaimDemand], allocated: TakenDevices, steps: Steps
 ) -> list[Allocation] | None:
-    """The devices of all claims, None if they cannot be had together. Raises DemandError and OutOfStepsError.
+    """The claims' devices, None if not to be had together. Raises DemandError and OutOfStepsError.
 
     The pools, in the order in which devices are tried, are those that can be reached from the node at this place.
     """
@@ -139,7 +139,7 @@ class _Search:
                 raise DemandError(
                     f"claim {claim.key}: number of requested devices {least} exceeds the claim limit of {MOST_RESULTS}"
                 )
-            self._constraints.append([constraint_of(constraint) for constraint in claim.constraints])
+            self._constraints.append([AttributeConstraint(constraint) for constraint in claim.constraints])
         if self._is_short():
             return None
         try:
@@ -149,7 +149,7 @@ class _Search:
         return [allocation for results in self._results for allocation in results] if done else None
 
     def _is_short(self) -> bool:
-        """Whether a request wants more devices than match and are free, so that no set of them has to be tried.
+        """Whether a request wants more devices than match and are free: no set has to be tried.
 
         Who asks for all devices, or with an expression that fails on one of them, may end in an error: not known here.
         """
@@ -177,9 +177,7 @@ class _Search:
                     f"claim {request.claim}, request {request.name}: asks for all devices, but resource pool"
                     f" {pool.name} is currently {state}"
                 )
-            matching += [
-                device for device in pool.devices if self._selects(request, device) and self._fits(request, device)
-            ]
+            matching += [device for device in pool.devices if self._is_meant(request, device)]
         return len(matching)
 
     def _request(self, claim: int, number: int, depth: int) -> bool:
@@ -208,7 +206,7 @@ class _Search:
         return False
 
     def _next(self, place: _Place, had: int, start: int, depth: int) -> bool:
-        """Allocate what the request still lacks, having `had` devices; those before `start` have been tried."""
+        """Allocate what the request lacks beside `had` devices; those before `start` were tried."""
         if depth > DEEPEST:
             raise OutOfStepsError
         claim, number, sub = place
@@ -221,43 +219,33 @@ class _Search:
             return self._request(claim, number + 1, depth + 1)
         if len(self._results[claim]) + count - had > MOST_RESULTS:
             raise _TooManyError
-        if wants is not None:
+        tried = self._devices[start:] if wants is None else wants[had : had + 1]
+        for at, device in enumerate(tried, start + 1):
             self._steps.take()
-            undo = self._take(place, request, wants[had], must=True)
-            return undo is not None and self._proceed(undo, place, had + 1, 0, depth)
-        for at in range(start, len(self._devices)):
-            device = self._devices[at]
-            self._steps.take()
-            if self._is_taken(request, device.id, claim):
+            if wants is None and (self._is_taken(request, device.id, claim) or not self._is_meant(request, device)):
                 continue
-            if not (self._selects(request, device) and self._fits(request, device)):
-                continue
-            undo = self._take(place, request, device, must=False)
-            if undo is not None and self._proceed(undo, place, had + 1, at + 1, depth):
+            undo = self._take(place, request, device, must=wants is not None)
+            done = False
+            try:
+                done = undo is not None and self._next(place, had + 1, at, depth + 1)
+            finally:
+                if undo is not None and not done:
+                    undo()
+            if done:
                 return True
         return False
-
-    def _proceed(self, undo: _Undo, place: _Place, had: int, start: int, depth: int) -> bool:
-        """Go on with one device more, and give it back if that leads nowhere."""
-        try:
-            done = self._next(place, had, start, depth + 1)
-        except _TooManyError:
-            undo()
-            raise
-        if not done:
-            undo()
-        return done
 
     def _is_taken(self, request: Request, device: DeviceId, claim: int) -> bool:
         if request.admin:
             return claim in self._taken.get(device, ())
         return self._allocated.holds(device) or bool(self._taken.get(device))
 
-    def _selects(self, request: Request, device: PublishedDevice) -> bool:
+    def _is_meant(self, request: Request, device: PublishedDevice) -> bool:
+        """Whether the request may have the device, and its capacity is enough. Raises DemandError."""
         answer = int(request.selects[device.shape])
         if answer == ERROR:
             raise request.error(DeviceShape(device.id.driver, device.device))
-        return bool(answer) and device.reachable(self._node)
+        return bool(answer) and device.reachable(self._node) and self._fits(request, device)
 
     def _fits(self, request: Request, device: PublishedDevice) -> bool:
         if not (device.device.capacity or request.capacity):
@@ -266,7 +254,7 @@ class _Search:
         return fits_capacity(device.device, request.capacity, taken, self._consumed.get(device.id, {}))
 
     def _take(self, place: _Place, request: Request, device: PublishedDevice, *, must: bool) -> _Undo | None:
-        """Take the device for the request; returns how to give it back, None if it cannot be had."""
+        """Take the device for the request; returns how to give it back, None if it is not had."""
         claim, id_ = place[0], device.id
         several = device.device.allow_multiple_allocations
         if not (several and request.admin) and self._is_taken(request, id_, claim):
@@ -286,31 +274,25 @@ class _Search:
             return None
         amounts = consumed(device.device, request.capacity) if several else {}
         if several:
-            self._consume(id_, amounts, 1)
-        self._results[claim].append(Allocation(request.claim, _full_name(request), id_))
+            _add(self._consumed.setdefault(id_, {}), amounts, 1)
+        self._results[claim].append(Allocation(request.claim, request.full_name, id_))
 
         def undo() -> None:
             for constraint in self._constraints[claim]:
                 constraint.remove(request)
             self._taken.get(id_, set()).discard(claim)
             if amounts:
-                self._consume(id_, amounts, -1)
+                _add(self._consumed.setdefault(id_, {}), amounts, -1)
+                if not any(self._consumed[id_].values()):
+                    del self._consumed[id_]
             if not several and counted:
-                self._count_consumption(device, -1)
+                _add(self._counters[id_.pool], consumption_of(device.device), -1)
             self._results[claim].pop()
 
         return undo
 
-    def _consume(self, device: DeviceId, amounts: Mapping[str, int], sign: int) -> None:
-        """Note what a share of the device consumes, or no longer does, and whether that is anything."""
-        mine = self._consumed.setdefault(device, {})
-        for name, amount in amounts.items():
-            mine[name] = mine.get(name, 0) + sign * amount
-        if sign < 0 and not any(mine.values()):
-            del self._consumed[device]
-
     def _satisfies_constraints(self, request: Request, device: PublishedDevice, claim: int, *, must: bool) -> bool:
-        """Add the device to all constraints of the claim, or to none. Raises DemandError if it `must` be had."""
+        """Add the device to all constraints of the claim, or none: DemandError if it `must` be."""
         constraints = self._constraints[claim]
         for number, constraint in enumerate(constraints):
             if constraint.add(request, device):
@@ -331,17 +313,12 @@ class _Search:
         available = self._available.get(name)
         if available is None:
             available = self._available[name] = self._left(pool)
-        self._count_consumption(device, 1)
-        consumption = self._counters[name]
+        consumption, own = self._counters.setdefault(name, {}), consumption_of(device.device)
+        _add(consumption, own, 1)
         if all(amount >= consumption.get(counter, 0) for counter, amount in available.items()):
             return True
-        self._count_consumption(device, -1)
+        _add(consumption, own, -1)
         return False
-
-    def _count_consumption(self, device: PublishedDevice, sign: int) -> None:
-        used = self._counters.setdefault(device.id.pool, {})
-        for counter, amount in consumption_of(device.device).items():
-            used[counter] = used.get(counter, 0) + sign * amount
 
     def _left(self, pool: Pool) -> dict[tuple[str, str], int]:
         """What the devices in use leave of the pool's counters; it may be negative."""
@@ -350,10 +327,10 @@ class _Search:
         }
         for device in (*pool.devices, *pool.others):
             if device.device.consumes_counters and self._allocated.in_use(device.id):
-                for counter, amount in consumption_of(device.device).items():
-                    left[counter] -= amount
+                _add(left, consumption_of(device.device), -1)
         return left
 
 
-def _full_name(request: Request) -> str:
-    return f"{request.parent}/{request.name}" if request.parent else request.name
+def _add(total: dict[K, int], amounts: Mapping[K, int], sign: int) -> None:
+    for name, amount in amounts.items():
+        total[name] = total.get(name, 0) + sign * amount

@@ -7,7 +7,7 @@ remembered by request: of several devices of one request only the last one count
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 
 from webhook.kube.objects.devices import Device, DeviceAttribute, DeviceCapacity, DeviceConstraint
 from webhook.kube.objects.meta import Quantity
@@ -20,7 +20,7 @@ Amounts = Mapping[str, int]
 
 
 def fits_capacity(device: Device, wanted: Amounts, taken: Amounts, allocating: Amounts) -> bool:
-    """Whether the request fits beside what is consumed already and what this allocation consumes so far.
+    """Whether the request fits beside what is consumed already and by this allocation so far.
 
     A request for a capacity that the device does not have never fits.
     """
@@ -45,7 +45,7 @@ def consumed(device: Device, wanted: Amounts) -> dict[str, int]:
 
 
 def _amount(wanted: int | None, capacity: DeviceCapacity) -> int:
-    """The amount rounded up to what the capacity's policy allows; without a request its default, else all of it."""
+    """The amount, rounded up to what the policy allows; not asked for, its default or all."""
     policy = capacity.request_policy
     if wanted is None:
         return nanos(capacity.value if policy is None or policy.default is None else policy.default)
@@ -84,12 +84,12 @@ def _units(quantity: Quantity) -> int:
 
 
 class AttributeConstraint:
-    """One constraint while a claim is being allocated."""
+    """One constraint while a claim is being allocated, with no devices yet."""
 
-    def __init__(self, attribute: str, requests: Collection[str], *, distinct: bool) -> None:
-        self._attribute = attribute
-        self._requests = frozenset(requests)
-        self._distinct = distinct
+    def __init__(self, constraint: DeviceConstraint) -> None:
+        self._attribute = compared_by(constraint)
+        self._requests = frozenset(constraint.requests or ())
+        self._distinct = constraint.match_attribute is None
         self._count = 0
         self._common: AttributeValue = ("", None)
         self._of_request: dict[str, AttributeValue] = {}
@@ -122,22 +122,13 @@ class AttributeConstraint:
             self._count -= 1
 
     def _applies(self, request: Request) -> bool:
-        names = self._requests
-        return (
-            not names
-            or request.base_name in names
-            or bool(request.parent and f"{request.parent}/{request.name}" in names)
-        )
+        return not self._requests or not self._requests.isdisjoint((request.base_name, request.full_name))
 
 
-def constraint_of(constraint: DeviceConstraint) -> AttributeConstraint:
-    """The constraint, with no devices yet."""
-    match = constraint.match_attribute
-    return AttributeConstraint(
-        match if match is not None else constraint.distinct_attribute or "",
-        constraint.requests or (),
-        distinct=match is None,
-    )
+def compared_by(constraint: DeviceConstraint) -> str:
+    """The full name of the attribute that is to be equal, or different."""
+    matched = constraint.match_attribute
+    return (constraint.distinct_attribute or "") if matched is None else matched
 
 
 def attribute_of(device: Device, driver: str, name: str) -> DeviceAttribute | None:

@@ -101,10 +101,6 @@ def _whole(value: str) -> int:
     return amount
 
 
-def _is_whole(value: str) -> bool:
-    return not _amount(value) % NANOS
-
-
 def _added(sign: int, value: str, other: str | int) -> str:
     more = other * NANOS if isinstance(other, int) else _amount(other)
     return f"{_QUANTITY}{_amount(value) + sign * more}"
@@ -130,7 +126,7 @@ def _compared(value: str, other: str) -> int:
 
 
 def _normalized(text: str) -> str:
-    """A version without its `v`, leading zeros and missing parts, as `normalizeAndParse` of the library."""
+    """A version without `v`, leading zeros and missing parts, as `normalizeAndParse` has it."""
     parts = text.removeprefix("v").split(".", 2)
     for number, part in enumerate(parts):
         if len(part) > 1:
@@ -150,7 +146,7 @@ def _parsed(text: str, normalize: bool) -> str:
 FUNCTIONS = (
     CelFunction("quantity", ("string",), "dyn", False, quantity_value),
     CelFunction("isQuantity", ("string",), "bool", False, _is(quantity_value)),
-    CelFunction("isInteger", ("string",), "bool", True, _is_whole),
+    CelFunction("isInteger", ("string",), "bool", True, lambda value: not _amount(value) % NANOS),
     CelFunction("asInteger", ("string",), "int", True, _whole),
     CelFunction("asApproximateFloat", ("string",), "double", True, lambda value: _amount(value) / NANOS),
     CelFunction("sign", ("string",), "int", True, lambda value: (_amount(value) > 0) - (_amount(value) < 0)),

@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from webhook.preemption.devices.constraints import attribute_of
+from webhook.preemption.devices.constraints import attribute_of, compared_by
 from webhook.preemption.devices.device_selector import value_of
 from webhook.preemption.devices.pools import NodePlace, Pool, consumption_of, gather_pools, judge_remote
 from webhook.preemption.devices.requests import ERROR, MATCHES, ClaimDemand, Request
@@ -70,7 +70,7 @@ def pools_of(snapshot: Snapshot, node: int) -> NodeDevicesSeen:
 
 
 def _counters_of(pools: Sequence[Pool]) -> bytes:
-    """A digest of the counters that the pools offer, by the first pool of their name, and that their devices use."""
+    """A digest of the counters that pools offer, by the first of a name, and devices use."""
     names = [name for _, name in (pool.id for pool in pools)]
     offered = [(names.index(name), pool.counters) for name, pool in zip(names, pools, strict=True)]
     used = [[consumption_of(device.device) for device in pool.devices] for pool in pools]
@@ -130,13 +130,7 @@ class NodeStates:
         rows = np.concatenate([on_node.rows for on_node in seen])
         of = np.repeat(np.arange(len(seen)), lengths)
         requests = [request for claim in claims for alternatives in claim.requests for request in alternatives]
-        names = sorted(
-            {
-                constraint.match_attribute or constraint.distinct_attribute or ""
-                for c in claims
-                for constraint in c.constraints
-            }
-        )
+        names = sorted({compared_by(constraint) for claim in claims for constraint in claim.constraints})
         devices = snapshot.devices
         shape = devices.shape[rows]
         matrix = np.stack([*_answers(snapshot, requests, shape), *_equal(snapshot, names, shape, of, starts)], axis=1)
@@ -186,18 +180,21 @@ class _Kind(NamedTuple):
 
 
 def _answers(snapshot: Snapshot, requests: Sequence[Request], shape: NDArray[np.int32]) -> list[Ints]:
-    """What the requests say of each device: two columns each, and one for its capacity if amounts are asked for."""
-    columns: list[Ints] = []
+    """Two columns a request on each device, and one for its capacity if amounts are asked for."""
+    shapes, columns = snapshot.devices.shapes, list[Ints]()
     for request in requests:
         columns.append((request.selects[shape] == MATCHES).astype(np.int64))
         columns.append(request.tolerated[shape].astype(np.int64))
     if any(request.capacity for request in requests):
-        columns.append(snapshot.table(("device capacity",), snapshot.devices.shapes, np.int64, _capacity_of)[shape])
+        capacity = snapshot.table(
+            ("device capacity",), shapes, np.int64, lambda some: _digest(msgspec.json.encode(some.device.capacity))
+        )
+        columns.append(capacity[shape])
     return columns
 
 
 def _equal(snapshot: Snapshot, names: Sequence[str], shape: NDArray[np.int32], of: Rows, starts: Rows) -> list[Ints]:
-    """For each attribute the first of the node's devices that has the same value, -1 without one, -2 of no type."""
+    """By attribute the node's first device of the same value, -1 without one, -2 of no type."""
     columns = []
     for name in names:
         key, shapes = ("device attribute", name), snapshot.devices.shapes
@@ -215,10 +212,6 @@ def _number_of(name: str, shape: DeviceShape) -> int:
         return _NO_VALUE
     value = value_of(attribute)
     return _digest(repr(value).encode(errors="surrogatepass")) if value[0] else _NO_TYPE
-
-
-def _capacity_of(shape: DeviceShape) -> int:
-    return _digest(msgspec.json.encode(shape.device.capacity))
 
 
 def _digest(text: bytes) -> int:

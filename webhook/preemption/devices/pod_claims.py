@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from webhook.kube.objects.devices import DeviceRequest, ExactDeviceRequest, ResourceClaim
 from webhook.kube.objects.meta import ObjectMeta, key_of
-from webhook.kube.objects.pod import Container, Pod
+from webhook.kube.objects.pod import Pod
 from webhook.kube.pods import controller_of
 from webhook.kube.quantity import units
 from webhook.kube.selectors import node_matcher
@@ -56,7 +56,7 @@ class PodNeeds(NamedTuple):
 
 
 def needs_of(snapshot: Snapshot, incoming: PodInfo) -> PodNeeds | None:
-    """What the pod needs, None if it needs no devices. Raises ClaimRefusal, DemandError and NotModelledError."""
+    """What the pod needs, if any. Raises ClaimRefusal, DemandError and NotModelledError."""
     pod = incoming.pod
     classes = snapshot.devices.class_of_resource
     extended = {name: classes[name].metadata.name for name in sorted(incoming.amounts) if name in classes}
@@ -92,7 +92,7 @@ def extended_claim(snapshot: Snapshot, pod: Pod, resources: Collection[str]) -> 
 
 
 def _again(snapshot: Snapshot, claim: ResourceClaim) -> ClaimDemand | None:
-    """What an allocated claim wants should it be freed; None if nobody uses it, or if it could not be had again."""
+    """What an allocated claim wants once freed; None if nobody uses it or it is not had again."""
     try:
         return compile_claim(snapshot, claim) if claim.status.reserved_for else None
     except (ClaimRefusal, DemandError, NotModelledError):
@@ -137,7 +137,7 @@ def _claims(snapshot: Snapshot, pod: Pod) -> list[ResourceClaim]:
 
 
 def _check_binding(claim: ResourceClaim) -> None:
-    """Raise NotModelledError for devices that are not ready yet: how long they are waited for is not known here."""
+    """Raise NotModelledError for devices that are not ready yet: nobody knows for how long."""
     allocation = claim.status.allocation
     for result in (allocation.devices.results if allocation else None) or ():
         if not result.binding_conditions:
@@ -154,35 +154,23 @@ def _check_binding(claim: ResourceClaim) -> None:
 
 
 def _requests_for(pod: Pod, resource: str, class_name: str) -> list[DeviceRequest]:
-    """What its containers ask of one resource: those that live on one by one, of init containers the largest rest."""
+    """What containers ask of a resource: lasting ones each, of the others the largest rest."""
     containers = [*(pod.spec.init_containers or ()), *(pod.spec.containers or ())]
-    first = len(pod.spec.init_containers or ())
-    lasting: dict[int, DeviceRequest] = {}
+    asked = [(some.resources.requests if some.resources else None) or {} for some in containers]
+    counts = [units(amounts.get(resource, 0)) for amounts in asked]
+    passing, lasting = list[tuple[int, int]](), dict[int, int]()
     for number, container in enumerate(containers):
-        if number >= first or container.restart_policy == "Always":
-            made = _request(number, container, resource, class_name, 0)
-            if made is not None:
-                lasting[number] = made
-    largest: DeviceRequest | None = None
-    for number, container in enumerate(containers[:first]):
-        if container.restart_policy == "Always":
-            continue
-        reusable = sum(_count(request) for at, request in lasting.items() if at >= number)
-        made = _request(number, container, resource, class_name, reusable)
-        if made is not None and (largest is None or _count(largest) < _count(made)):
-            largest = made
-    return [*([largest] if largest else []), *lasting.values()]
-
-
-def _request(number: int, container: Container, resource: str, class_name: str, reusable: int) -> DeviceRequest | None:
-    """The container's request beyond what it can use again; None for nothing."""
-    asked = (container.resources.requests if container.resources else None) or {}
-    count = units(asked.get(resource, 0)) - reusable
-    if count <= 0:
-        return None
-    exactly = ExactDeviceRequest(device_class_name=class_name, count=count)
-    return DeviceRequest(name=f"container-{number}-request-{sorted(asked).index(resource)}", exactly=exactly)
-
-
-def _count(request: DeviceRequest) -> int:
-    return request.exactly.count if request.exactly else 0
+        if number >= len(pod.spec.init_containers or ()) or container.restart_policy == "Always":
+            lasting[number] = counts[number]
+    for number in range(len(pod.spec.init_containers or ())):
+        if number not in lasting:  # it can use what the later ones have
+            passing.append((counts[number] - sum(count for at, count in lasting.items() if at >= number), -number))
+    count, largest = max(passing, default=(0, 0))
+    return [
+        DeviceRequest(
+            name=f"container-{number}-request-{sorted(asked[number]).index(resource)}",
+            exactly=ExactDeviceRequest(device_class_name=class_name, count=count),
+        )
+        for number, count in ((-largest, count), *lasting.items())
+        if count > 0
+    ]

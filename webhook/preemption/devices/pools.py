@@ -27,7 +27,7 @@ class NodePlace(NamedTuple):
     labels: Labels
 
     def matches(self, name: str, selector: NodeSelector | None, *, everywhere: bool) -> bool:
-        """Whether the node is that of the name, or any, or selected; the first that is given counts."""
+        """Whether the node has the name, or is any, or selected: the first that is given."""
         if name:
             return self.name == name
         if everywhere or selector is None:
@@ -64,9 +64,14 @@ class Pool(NamedTuple):
         """`driver/pool`."""
         return "/".join(self.id)
 
+    @property
+    def binds(self) -> bool:
+        """Whether a device has binding conditions."""
+        return any(device.device.binding_conditions is not None for device in self.devices)
+
 
 def gather_pools(index: DeviceIndex, node: NodePlace) -> list[Pool]:
-    """The node's pools, in the order in which devices are taken: by name, those with binding conditions last.
+    """The node's pools as devices are taken: by name, those with binding conditions last.
 
     The slices with counters are looked at from every node. Of pools of which a node sees nothing else only those are
     in its list that are incomplete or invalid: no device of the others is had there.
@@ -79,11 +84,11 @@ def gather_pools(index: DeviceIndex, node: NodePlace) -> list[Pool]:
     seen = {id_: _newest([*relevant, *index.counted.get(id_, {}).values()]) for id_, relevant in slices.items()}
     pools = [pool for id_, newest in seen.items() if (pool := _pool(index, id_, newest)) is not None]
     pools += [pool for id_, pool in index.troubled.items() if isinstance(pool, Pool) and id_ not in slices]
-    return sorted(pools, key=lambda pool: (_has_binding_conditions(pool), pool.id))
+    return sorted(pools, key=lambda pool: (pool.binds, pool.id))
 
 
 def judge_remote(index: DeviceIndex) -> None:
-    """Tell which pools whose counters have changed are incomplete or invalid to those who reach no device of them."""
+    """Tell which `unjudged` pools are incomplete or invalid to who reaches no device of theirs."""
     for id_ in index.unjudged:
         slices = index.counted.get(id_)
         pool = _pool(index, id_, _newest(list(slices.values()))) if slices else None
@@ -102,7 +107,7 @@ def _newest(slices: list[PublishedSlice]) -> list[PublishedSlice]:
 
 
 def consumption_of(device: Device) -> dict[tuple[str, str], int]:
-    """By counter set and counter, in nanos, what the device uses up while it is allocated. Raises QuantityError."""
+    """By counter set and counter, what the device uses up, in nanos. Raises QuantityError."""
     return {
         (consumption.counter_set, name): nanos(counter.value)
         for consumption in device.consumes_counters or ()
@@ -122,7 +127,7 @@ def _is_relevant(published: PublishedSlice, node: NodePlace) -> bool:
 
 
 def _pool(index: DeviceIndex, id_: PoolId, seen: list[PublishedSlice]) -> Pool | None:
-    """The pool of these slices; None for one that a newer generation replaces, though not on this node."""
+    """The pool of these slices; None if a newer generation, not on this node, replaces it."""
     seen = sorted(seen, key=lambda published: published.name)
     own = seen[0].slice.spec.pool
     others: list[PublishedSlice] = []
@@ -178,7 +183,3 @@ def _has_counters(counters: Mapping[str, Mapping[str, int]], device: Device) -> 
         and set(consumption.counters or ()) <= set(counters[consumption.counter_set])
         for consumption in device.consumes_counters or ()
     )
-
-
-def _has_binding_conditions(pool: Pool) -> bool:
-    return any(device.device.binding_conditions is not None for device in pool.devices)

@@ -64,6 +64,11 @@ class Request(NamedTuple):
         """The name of the request, that of its parent for an alternative."""
         return self.parent or self.name
 
+    @property
+    def full_name(self) -> str:
+        """The name, of an alternative that of its parent before it."""
+        return f"{self.parent}/{self.name}" if self.parent else self.name
+
     def error(self, shape: DeviceShape) -> DemandError:
         """The error that the selectors end in on such a device."""
         for place, program in self.selectors:
@@ -88,7 +93,7 @@ def compile_claim(snapshot: Snapshot, claim: ResourceClaim) -> ClaimDemand:
     devices, key = claim.spec.devices, key_of(claim)
     requests = []
     for request in devices.requests or ():
-        alternatives = _alternatives(request)
+        alternatives = [request.exactly] if request.exactly is not None else request.first_available or ()
         if not alternatives:
             raise ClaimRefusal(f"resource claim {key}, request {request.name}: unknown request type")
         requests.append(tuple(_compile(snapshot, key, request, exact) for exact in alternatives))
@@ -96,10 +101,6 @@ def compile_claim(snapshot: Snapshot, claim: ResourceClaim) -> ClaimDemand:
         if constraint.match_attribute is None and constraint.distinct_attribute is None:
             raise NotModelledError(f"constraint #{number} of claim {key} is of a kind that is not known here")
     return ClaimDemand(key, tuple(requests), tuple(devices.constraints or ()))
-
-
-def _alternatives(request: DeviceRequest) -> list[ExactDeviceRequest]:
-    return [request.exactly] if request.exactly is not None else list(request.first_available or ())
 
 
 def _compile(snapshot: Snapshot, claim: str, request: DeviceRequest, exact: ExactDeviceRequest) -> Request:
@@ -144,7 +145,7 @@ def _compile(snapshot: Snapshot, claim: str, request: DeviceRequest, exact: Exac
 def _selectors(
     claim: str, place: str, device_class: DeviceClass, own: Iterable[DeviceSelector]
 ) -> tuple[tuple[str, SelectorProgram], ...]:
-    """The compiled selectors of the class and the request, each with the words for where it stands."""
+    """The compiled selectors of class and request, each with the words for where it stands."""
     name = device_class.metadata.name
     rows = [(f"class {name}: selector #{n}", selector) for n, selector in enumerate(device_class.spec.selectors or ())]
     rows += [(f"claim {claim}: selector #{n}", selector) for n, selector in enumerate(own)]
