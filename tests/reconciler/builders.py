@@ -17,10 +17,10 @@ from webhook.policy.model.policies import Policies
 from webhook.policy.model.preemption import PreemptionPolicy, Preemptors
 from webhook.policy.model.values import CAN_BE_PREEMPTED, DECISION, MANAGED, MARK, PLAN
 from webhook.policy.shapes.yaml_nodes import SourcePosition
+from webhook.preemption.snapshot.columns import ObjectTable
 from webhook.preemption.snapshot.device_index import DeviceId
 from webhook.preemption.snapshot.kinds import POD_GROUPS, PRIORITY_CLASSES
 from webhook.preemption.snapshot.pod_groups import COSCHEDULING, GroupKey, group_of
-from webhook.preemption.snapshot.snapshot import ObjectTable
 from webhook.reconciler.clock import Now
 from webhook.reconciler.evaluate.evaluation import Evaluation
 from webhook.reconciler.evaluate.evaluator import Evaluator

@@ -13,6 +13,8 @@ from typing import Any, ClassVar, Generic, NamedTuple, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from webhook.kube.objects.meta import key_of
+
 S = TypeVar("S", bound=np.generic)
 V = TypeVar("V")
 K = TypeVar("K", bound=Hashable)
@@ -25,7 +27,7 @@ Rows = NDArray[np.intp]
 
 
 def take_out(table: dict[K, Any], key: K, member: Any) -> None:
-    """Take a member out of the set or dict at this key, if it is there, and the key with the last one."""
+    """Take a member out of the set or dict at this key, if there, and the key with the last."""
     members = table.get(key)
     if members is None:
         return
@@ -38,7 +40,7 @@ def take_out(table: dict[K, Any], key: K, member: Any) -> None:
 
 
 def ranked(keys: Ints) -> tuple[Ints, Rows, Ints]:
-    """How many equal keys are before each one, the place of the first of them, and how many there are."""
+    """How many equal keys are before each, the place of the first, and how many there are."""
     bits = len(keys).bit_length()
     sorted_ = np.sort((keys << bits) | np.arange(len(keys)))
     order, ordered = sorted_ & ((1 << bits) - 1), sorted_ >> bits
@@ -67,7 +69,7 @@ def array(kind: type[S], absent: int = 0, *, lines: int = 0, kept: bool = False)
 
 
 def listed(absent: V) -> list[V]:
-    """Declare a column that is a list; `absent`, which nobody may change, is in rows that are not in use."""
+    """Declare a column that is a list; unused rows hold `absent`, which nobody may change."""
     return cast("list[V]", _Column(None, absent))
 
 
@@ -132,13 +134,29 @@ class Columns:
         self._note_columns()
 
     def _note_columns(self) -> None:
-        """Note what `new_row` appends to and `free` empties, arrays with the row first: names are slow to look up."""
+        """Note what `new_row` appends to and `free` empties: looking up names is slow."""
         self._lists = [(getattr(self, name), row.absent) for name, row in self.declarations.items() if row.kind is None]
         self._emptied = [
             (getattr(self, name) if kind is None else getattr(self, name).T, absent)
             for name, (kind, absent, _, kept) in self.declarations.items()
             if not kept
         ]
+
+
+class ObjectTable(dict[str, V]):
+    """Objects of one kind by `namespace/name`, or by name if they have no namespace; `version` counts changes."""
+
+    version = 0
+
+    def put(self, changed: V) -> None:
+        """Add or update an object."""
+        self.version += 1
+        self[key_of(changed)] = changed
+
+    def remove(self, key: str) -> None:
+        """Forget an object."""
+        self.version += 1
+        self.pop(key, None)
 
 
 class RowSet:

@@ -10,7 +10,7 @@ import numpy as np
 from webhook.kube.objects.devices import Device, DeviceClass, ResourceSlice
 from webhook.kube.quantity import QuantityError, nanos
 from webhook.preemption.snapshot.amounts import ClusterError
-from webhook.preemption.snapshot.columns import Columns, Interner, Rows, array, take_out
+from webhook.preemption.snapshot.columns import Columns, Interner, ObjectTable, Rows, array, take_out
 
 _IMPLICIT_RESOURCE = "deviceclass.resource.kubernetes.io/"
 _encode = msgspec.json.Encoder().encode
@@ -84,9 +84,7 @@ class DeviceIndex(Columns):
         """Pools with counters of which `preemption.devices` has yet to tell whether they are `troubled`."""
         self.troubled: dict[PoolId, object] = {}
         """Pools that are incomplete or invalid to the nodes that reach none of their devices."""
-        self.classes: dict[str, DeviceClass] = {}
-        self.class_of_resource: dict[str, DeviceClass] = {}
-        """By the name of an extended resource, the class whose devices serve it."""
+        self.classes: ObjectTable[DeviceClass] = ObjectTable()
         self.shapes: Interner[tuple[str, bytes], DeviceShape] = Interner()
         self.rows_of: dict[DeviceId, list[int]] = {}
         self.seen_from: dict[str, object] = {}
@@ -138,33 +136,22 @@ class DeviceIndex(Columns):
         self._pool_changed(before.pool)
         return before.ids
 
-    def put_class(self, device_class: DeviceClass) -> None:
-        """Add or update a class."""
-        self.classes[device_class.metadata.name] = device_class
-        self._map_resources()
-
-    def remove_class(self, name: str) -> None:
-        """Forget a class."""
-        self.classes.pop(name, None)
-        self._map_resources()
-
     def set_holder(self, device: DeviceId, holds: int, holder: int) -> None:
         """Note how many claims hold a device, and which pod's removal frees it."""
         for row in self.rows_of.get(device, ()):
             self.holds[row], self.holder[row] = holds, holder
 
-    def _map_resources(self) -> None:
-        """Of several classes for one resource the newest counts, then the first by name (`ExtendedResourceCache`)."""
-        self.class_of_resource = {
-            f"{_IMPLICIT_RESOURCE}{name}": device_class for name, device_class in self.classes.items()
-        }
-        newest_last = sorted(
-            sorted(self.classes.values(), key=lambda device_class: device_class.metadata.name, reverse=True),
-            key=lambda device_class: device_class.metadata.creation_timestamp or "",
-        )
-        for device_class in newest_last:
-            if device_class.spec.extended_resource_name:
-                self.class_of_resource[device_class.spec.extended_resource_name] = device_class
+    @property
+    def class_of_resource(self) -> dict[str, DeviceClass]:
+        """By the name of an extended resource, the class whose devices serve it.
+
+        Of several classes for one resource the newest counts, then the first by name (`ExtendedResourceCache`).
+        """
+        by_name = sorted(self.classes.values(), key=lambda device_class: device_class.metadata.name, reverse=True)
+        by_name.sort(key=lambda device_class: device_class.metadata.creation_timestamp or "")
+        served = {f"{_IMPLICIT_RESOURCE}{name}": device_class for name, device_class in self.classes.items()}
+        named = {device_class.spec.extended_resource_name: device_class for device_class in by_name}
+        return {**served, **{name: device_class for name, device_class in named.items() if name}}
 
     def _shape(self, driver: str, device: Device) -> int:
         parts = (

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from numpy.typing import NDArray
 
@@ -21,7 +21,7 @@ from webhook.kube.pods import is_terminal
 from webhook.preemption.snapshot import kinds
 from webhook.preemption.snapshot.budgets import DisruptionBudgets
 from webhook.preemption.snapshot.claim_index import ClaimIndex
-from webhook.preemption.snapshot.columns import Interner, Rows, Table
+from webhook.preemption.snapshot.columns import Interner, ObjectTable, Rows, Table
 from webhook.preemption.snapshot.device_index import DeviceId, DeviceIndex
 from webhook.preemption.snapshot.kinds import SnapshotKind
 from webhook.preemption.snapshot.nodes import Nodes
@@ -30,26 +30,8 @@ from webhook.preemption.snapshot.pods import Pods
 from webhook.preemption.snapshot.slot_orders import SlotOrder
 from webhook.preemption.snapshot.volume_index import VolumeIndex, VolumeLimits
 
-Object = TypeVar("Object")
-
 _MOST_ORDERS, _MOST_TABLES = 16, 128
 """Orders of pods and tables of answers that are kept: those that were asked for last."""
-
-
-class ObjectTable(dict[str, Object]):
-    """Objects of one kind by `namespace/name`, or by name if they have no namespace; `version` counts changes."""
-
-    version = 0
-
-    def put(self, changed: Object) -> None:
-        """Add or update an object."""
-        self.version += 1
-        self[key_of(changed)] = changed
-
-    def remove(self, key: str) -> None:
-        """Forget an object."""
-        self.version += 1
-        self.pop(key, None)
 
 
 class Snapshot:
@@ -83,7 +65,7 @@ class Snapshot:
             kinds.VOLUME_CLAIMS: (self.claims.put, self.claims.remove),
             kinds.CSI_NODES: (self.attach_limits.put, self.attach_limits.remove),
             kinds.STORAGE_CLASSES: (self.storage_classes.put, self.storage_classes.remove),
-            kinds.DEVICE_CLASSES: (self.devices.put_class, self.devices.remove_class),
+            kinds.DEVICE_CLASSES: (self.devices.classes.put, self.devices.classes.remove),
             kinds.SLICES: (
                 lambda changed: self.device_claims.refresh(self.devices.put_slice(changed)),
                 lambda name: self.device_claims.refresh(self.devices.remove_slice(name)),
@@ -98,19 +80,19 @@ class Snapshot:
             self._take_in[kind] = partial(groups.put, source=source), partial(groups.remove, source=source)
 
     def put(self, kind: SnapshotKind, changed: Any) -> None:
-        """Add or update an object. Raises ClusterError for one that cannot be read, and keeps what was known before."""
+        """Add or update an object. Raises ClusterError if it is unreadable, and changes nothing."""
         self.version += 1
         self._take_in[kind][0](changed)
 
     def remove(self, kind: SnapshotKind, key: str) -> None:
-        """Forget the object `namespace/name`, or `name` if it has no namespace; an unknown one is fine."""
+        """Forget the object `namespace/name`, or `name` without a namespace; it may be unknown."""
         self.version += 1
         self._take_in[kind][1](key)
 
     def table(
         self, key: Hashable, interner: Interner[Any, Any], dtype: Any, evaluate: Callable[[Any], Any]
     ) -> NDArray[Any]:
-        """Answers about interned values, by id, that are kept under `key` from decision to decision."""
+        """Answers about interned values, by id, kept under `key` from decision to decision."""
         return self._tables.made(key, Table, interner, dtype, evaluate).column()
 
     def slot_order(self, key: Hashable) -> SlotOrder:
