@@ -54,7 +54,7 @@ _LONGEST_GRACE = 10 * 366 * 86_400
 
 
 def priority_of(pod: Pod) -> int:
-    """The pod's priority; a pod without one counts as 0. Raises ClusterError for what is no int32."""
+    """The pod's priority, 0 without one. Raises ClusterError for what is no int32."""
     priority = pod.spec.priority or 0
     if -(2**31) <= priority < 2**31:  # no place is put into words for nothing
         return priority
@@ -62,7 +62,7 @@ def priority_of(pod: Pod) -> int:
 
 
 def start_of(pod: Pod) -> float:
-    """When the pod started, in seconds; infinite if it has not. Raises ClusterError for what is no instant.
+    """When the pod started, in seconds, else infinite. Raises ClusterError for what is no instant.
 
     Whoever may write `pods/status` may write anything there. No pod starts before it was made, or without a node.
     """
@@ -75,7 +75,7 @@ def start_of(pod: Pod) -> float:
 
 
 def created_at(meta: ObjectMeta, otherwise: float) -> float:
-    """When the API server made the pod, in seconds: nobody else writes that. The other number if it does not say."""
+    """When the API server made the pod, in seconds: nobody else writes that. Else `otherwise`."""
     return epoch_or(meta.creation_timestamp, otherwise) if meta.creation_timestamp else otherwise
 
 
@@ -98,11 +98,6 @@ def profile_of(pod: Pod, kept: frozenset[str]) -> Profile:
     return Profile(pod.spec.priority_class_name, pod.spec.priority or 0, pod.spec.scheduler_name, pairs)
 
 
-def end_of(meta: ObjectMeta) -> float:
-    """When the pod's grace period ends, in seconds; infinite if it is not terminating or does not say."""
-    return math.inf if meta.deletion_timestamp is None else epoch_or(meta.deletion_timestamp, math.inf)
-
-
 def grace_of(pod: Pod) -> int:
     """How many seconds the pod gets to end, as it says or by Kubernetes' default.
 
@@ -121,7 +116,7 @@ def health_of(pod: Pod) -> int:
 
 
 def disruption_of(pod: Pod) -> int:
-    """Whether the pod is marked as a DisruptionTarget, and by whom; the first such condition counts."""
+    """Whether and by whom the pod is marked as a DisruptionTarget; the first condition counts."""
     for condition in pod.status.conditions or ():
         if condition.type == "DisruptionTarget":
             if condition.status != "True":

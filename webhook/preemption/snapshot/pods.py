@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from webhook.kube.instants import epoch_or
 from webhook.kube.objects.placement import PodAffinityTerm
 from webhook.kube.objects.pod import Pod
 from webhook.policy.model.creation import at_creation
@@ -30,7 +31,6 @@ from webhook.preemption.snapshot.pod_view import (
     Profile,
     created_at,
     disruption_of,
-    end_of,
     grace_of,
     health_of,
     owner_of,
@@ -90,8 +90,6 @@ class Pods(Columns):
         """By the row of a pod whose resize is deferred, what it takes of its node's room without having it."""
         self._unadvertised: dict[int, Amounts] = {}
         """By row, what pods ask for that ask for a resource that no node has: names that anybody can make up."""
-        self._newest = -math.inf
-        """No pod says that it started later than this, in seconds."""
         self._ending, self._nominees = RowSet(), RowSet()
         """Pods that are terminating, and that are nominated: every look asks for them, and they are few."""
         self.slots: NDArray[np.int32] = np.zeros((16, 4), np.int32)
@@ -120,7 +118,7 @@ class Pods(Columns):
         return on_node
 
     def slots_of(self, nodes: Rows) -> NDArray[np.int32]:
-        """The pods of the nodes, one row a node, most important first, as wide as the fullest of them."""
+        """The nodes' pods, one row a node, most important first, as wide as the fullest."""
         self._fit_slots(max(self.nodes.rows - 1, 0), 0)
         width = int(self.nodes.pod_count[nodes].max()) if len(nodes) else 0
         return self.slots[nodes, :width]
@@ -170,12 +168,10 @@ class Pods(Columns):
             self.wishes[row] = wish
         before, self.uids[row] = self.uids[row], meta.uid
         self.priority[row], self.start[row] = priority, start
-        if start > self._newest and start != math.inf:
-            self._newest = start
         self.created[row] = created_at(meta, start)
-        self.terminating[row] = meta.deletion_timestamp is not None
-        self._ending.keep(row, kept=meta.deletion_timestamp is not None)
-        self.gone_at[row] = end_of(meta)
+        self.terminating[row] = ends = meta.deletion_timestamp is not None
+        self._ending.keep(row, kept=ends)
+        self.gone_at[row] = epoch_or(meta.deletion_timestamp, math.inf) if ends else math.inf
         self.grace[row] = grace_of(pod)
         self.disruption[row] = disruption_of(pod) if pod.status.conditions else 0
         self.health[row] = health_of(pod)
@@ -196,14 +192,12 @@ class Pods(Columns):
         return before
 
     def doubt_starts_after(self, latest: float) -> None:
-        """Let pods that say that they started later than this, in seconds, have started when they were made.
+        """Let pods that say they started later than this, in seconds, have started when made.
 
         Who writes `status.startTime` could else begin a pod's protection in the future, or have it go before others.
         """
-        if self._newest <= latest:
-            return
-        self._newest = latest
-        for row in np.flatnonzero((self.start > latest) & np.isfinite(self.start)).tolist():
+        later = np.flatnonzero(self.start > latest)
+        for row in later[np.isfinite(self.start[later])].tolist():
             node = self._node_name(row)
             self._leave(row, stays=False)
             self.start[row] = self.created[row]
@@ -237,7 +231,7 @@ class Pods(Columns):
                 ids.drop(int(column[row]))
 
     def _join(self, row: int, group: int, *, counts: bool) -> None:
-        """Let the pod belong to a group (id, with one reference for it), 0 for none; only a pod on a node `counts`."""
+        """Let the pod be of a group (id, one reference), 0 for none; one on a node `counts`."""
         self.grouped.move(row, group if counts else 0)
         if self.group[row]:
             self.groups.drop(int(self.group[row]))
@@ -270,7 +264,7 @@ class Pods(Columns):
                 self.nodes.used[:, self.node[row]] += self.amounts[:, row] - before
 
     def _put_amounts(self, row: int, amounts: Amounts) -> None:
-        """Set a pod's amounts; those of resources that no node has decide nothing and get no column."""
+        """Set a pod's amounts; resources that no node has decide nothing and get no column."""
         index = self.nodes.resources
         if index.keys() >= amounts.keys():
             self._unadvertised.pop(row, None)
