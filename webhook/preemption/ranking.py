@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from webhook.kube.instants import rfc3339
 from webhook.preemption.snapshot.columns import Floats, Mask
 from webhook.preemption.victims.candidates import Candidates
-from webhook.preemption.victims.costs import COST_KEYS, CostKey, VictimCosts, ends_in, seconds
+from webhook.preemption.victims.costs import COST_KEYS, CostKey, VictimCosts, last_end, seconds
 from webhook.preemption.victims.rules import Rules
 
 PRIORITY_OFFSET = 2**31
@@ -44,7 +44,7 @@ class RankedCandidates(NamedTuple):
     costs: VictimCosts | None = None
 
     def cost(self, key: CostKey) -> NDArray[Any] | None:
-        """What the victims of each candidate cost by this key; None if the policy does not count it."""
+        """What each candidate's victims cost by this key; None if the policy does not count it."""
         if self.costs is None or not key.counts(self.costs.cost):
             return None
         return key.total(self.costs, self.candidates, self.now)
@@ -70,13 +70,11 @@ class RankingKey(NamedTuple):
 
 
 def _end(of: RankedCandidates) -> Floats | None:
-    """In how many seconds the last victim on the node is expected to be gone; kube-scheduler does not look at it."""
+    """In how many seconds the last victim is expected to be gone; kube-scheduler does not look."""
     candidates, rules = of.candidates, of.rules
     if rules.policy is None or (of.costs is not None and of.costs.cost.grace_period):
         return None
-    ends = ends_in(candidates.snapshot, candidates.pods, rules.policy.grace_period_seconds, of.now)
-    latest: Floats = np.maximum.reduceat(ends, candidates.starts)
-    return latest
+    return last_end(candidates, rules.policy.grace_period_seconds, of.now)
 
 
 def _earliest_start(of: RankedCandidates) -> Floats:
@@ -198,7 +196,7 @@ class Ranking:
 
 
 def rank(candidates: Candidates, rules: Rules, now: float, costs: VictimCosts | None = None) -> Ranking:
-    """Compare the candidates; `now` is in seconds since the epoch, `costs` is what the rules count of the victims."""
+    """Compare the candidates at `now`, in seconds since the epoch, by their `costs` too."""
     if not len(candidates.nodes):
         return Ranking(candidates, [])
     compared = RankedCandidates(candidates, rules, now, costs)
@@ -226,7 +224,7 @@ def preferred_because(winner: Score, other: Score) -> str:
 
 
 def how_compared(headings: Collection[str]) -> str:
-    """How people read the columns of these headings: in which order they are compared, and what is better."""
+    """How people read the columns of these headings: in which order, and what is better."""
     keys = {key.name: key for key in RANKING if key.heading in headings}
     order, raised = "compared from left to right", [keys[name].heading for name in _RAISED_SUM if name in keys]
     if len(raised) > 1:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import NamedTuple
 
@@ -71,19 +71,28 @@ class Decision:
 
     @property
     def asks_for_devices(self) -> bool:
-        """Whether the pod needs devices, by claims or by extended resources that a DeviceClass serves."""
+        """Whether the pod needs devices, by claims or extended resources that a class serves."""
         return self._state.devices is not None
 
     def devices(self, node: str) -> list[DeviceUse]:
-        """Who holds the devices of a node, driver by driver; none for a pod that asks for no devices."""
+        """Who holds the devices that only this node reaches, by driver; none if the pod asks for none."""
         row = self._fresh.nodes.find(node)
         if row is None or not self.asks_for_devices:
             return []
-        may_go = [pod for pod in self._fresh.pods.on_node(row) if self._potential.excluded(pod) is None]
-        return _devices_in_use(self._fresh, node, may_go)
+        claims, pods = self._fresh.device_claims, self._fresh.pods
+        may_go = {pods.uids[pod] for pod in pods.on_node(row) if self._potential.excluded(pod) is None}
+        freed, by_driver = claims.freed_without(may_go), dict[str, set[DeviceId]]()
+        for published in self._fresh.devices.local.get(node, {}).values():
+            by_driver.setdefault(published.slice.spec.driver, set()).update(published.ids)
+        uses = []
+        for driver, devices in sorted(by_driver.items()):
+            users = [keys for device in devices if (keys := claims.users(device))]
+            freeable = sum(keys <= freed for keys in users)
+            uses.append(DeviceUse(driver, len(devices), len(users), freeable, sorted(set().union(*users))))
+        return uses
 
     def fits_without(self, gone: Rows) -> list[str]:
-        """Nodes on which the pod would fit were the pods in these rows, all of them on nodes, gone; sorted."""
+        """Nodes on which the pod would fit were these pods (rows), all on nodes, gone; sorted."""
         state = prefilter(self._fresh, self._state.incoming, gone)
         return self._names(run_filters(state, self._failures.left_out).fits)
 
@@ -94,7 +103,7 @@ class Decision:
 
     @cached_property
     def candidates(self) -> list[Candidate]:
-        """Every node that preemption would make room on, sorted by name; none if the pod fits or is not eligible."""
+        """Where preemption makes room, by name; none if the pod fits or is not eligible."""
         return self._ranked.candidates.by_name() if self._ranked else []
 
     def shortlist(self, count: int) -> list[Candidate]:
@@ -107,7 +116,7 @@ class Decision:
 
     @property
     def equally_good(self) -> list[str]:
-        """The nodes that are as good as the selected one, itself included; the first by name was taken."""
+        """The nodes as good as the selected one, itself included; the first by name was taken."""
         return self._ranked.candidates.names(self._ranked.equally_good) if self._ranked else []
 
     @cached_property
@@ -117,7 +126,7 @@ class Decision:
         return {names[row]: failures.reason(row) for row in np.flatnonzero(failures.code > 0).tolist()}
 
     def excluded(self, node: str) -> list[ExcludedPod]:
-        """The pods on a node that may not be victims, most important first, each with the rule that excludes it."""
+        """The pods on a node that may not go, most important first, each with the rule for it."""
         row = self._fresh.nodes.find(node)
         rows = () if row is None else self._fresh.pods.on_node(row)
         return [excluded for pod in rows if (excluded := self._potential.excluded(pod)) is not None]
@@ -144,7 +153,7 @@ class Decision:
         return place[rows]
 
     def relief(self, rows: Rows) -> Floats:
-        """How much each of these pods gives of what the preemptor lacks on its node: 1 for all of one thing."""
+        """How much each pod gives of what the preemptor lacks on its node: 1 for all of a thing."""
         state, nodes = self._state, self._fresh.pods.node[rows].astype(np.intp)
         relief = np.zeros(len(rows))
         for meter in state.meters:
@@ -161,13 +170,13 @@ class Decision:
         return self._potential.reason(int(self._fresh.pod_rows([victim])[0]))
 
     def groups_of(self, victims: Rows) -> dict[str, str]:
-        """Of these pods (rows), if they go, the key of each that goes with a group, and the name of the group."""
+        """Of these pods (rows) that go, by key, the name of the group that each goes with."""
         units, pods = self._potential.units, self._fresh.pods
         going = [] if units is None else zip(victims.tolist(), units.goes_with(victims).tolist(), strict=True)
         return {pods.key(row): str(pods.groups.values[group]) for row, group in going if group}
 
     def made_room(self, candidate: Candidate) -> str:
-        """What victims on other nodes go for, such as `to make room in zone z1`; empty if none stands in the way."""
+        """What victims on other nodes go for, as `to make room in zone z1`; empty without such."""
         nodes, pods, reasons = self._fresh.nodes, self._fresh.pods, dict[str, None]()
         (node,) = nodes.rows_of([candidate.node])
         rows = self._fresh.pod_rows([victim.key for victim in candidate.victims])
@@ -194,19 +203,3 @@ class Decision:
     def _ranked(self) -> Ranking | None:
         """How the candidates compare, if any were looked for; as `_fresh`."""
         return self._ranking if self._fresh else None
-
-
-def _devices_in_use(snapshot: Snapshot, node: str, may_go: Iterable[int]) -> list[DeviceUse]:
-    """The devices that only this node reaches, by driver; `may_go` are the rows of the pods that may be evicted."""
-    claims = snapshot.device_claims
-    freed = claims.freed_without({snapshot.pods.uids[row] for row in may_go})
-    by_driver: dict[str, set[DeviceId]] = {}
-    for published in snapshot.devices.local.get(node, {}).values():
-        by_driver.setdefault(published.slice.spec.driver, set()).update(published.ids)
-    uses = []
-    for driver, devices in sorted(by_driver.items()):
-        users = {device: claims.users(device) for device in devices if claims.users(device)}
-        holders = sorted({key for keys in users.values() for key in keys})
-        freeable = sum(keys <= freed for keys in users.values())
-        uses.append(DeviceUse(driver, len(devices), len(users), freeable, holders))
-    return uses

@@ -216,11 +216,11 @@ def no_fit_message(snapshot: Snapshot, failures: Failures, preemption: str) -> s
         return NO_NODES
     counts = Counter[str]()
     for code in np.unique(failures.code[failures.code > 0]):
-        check, at = failures.checks[code - 1], failures.code == code
+        check, at = failures.state.checks[code - 1], failures.code == code
         if check.reason:
             counts[check.reason] += int(at.sum())
             continue
-        for counter, lacking in zip(failures.counters, failures.lacking, strict=False):  # these come first
+        for counter, lacking in zip(failures.state.counters, failures.lacking, strict=False):  # these come first
             reason = f"Insufficient {counter.name}" if counter.name else "Too many pods"
             counts[reason] += int(lacking[at].sum())
     rows = sorted(f"{count} {reason}" for reason, count in counts.items() if count)

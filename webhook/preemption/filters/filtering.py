@@ -74,7 +74,7 @@ class PreFilterState:
 class Failures(NamedTuple):
     """The outcome per node row: the number of the failing check, and whether pods can cure it.
 
-    `code` is 0 where the preemptor fits, -1 for a row without a known node, else the check's place in `checks` plus
+    `code` is 0 where the preemptor fits, -1 for a row without a known node, else the check's place in `state` plus
     one. `lacking` says of each counter for a resource on which nodes it is short if the resources check failed. `fits`
     are the nodes (rows, ascending) on which the preemptor fits but for those in `left_out`, which the caller rules out.
     After an `error` the attempt is over, and nothing is known of any node.
@@ -85,19 +85,18 @@ class Failures(NamedTuple):
     lacking: list[Mask]
     fits: Rows
     left_out: Rows
-    checks: list[FilterCheck]
-    counters: list[Counter]
+    state: PreFilterState
     error: str = ""
 
     def reason(self, node: int) -> str:
         """Why the preemptor does not fit on the node row, in kube-scheduler's words."""
-        short = [counter.name for counter, mask in zip(self.counters, self.lacking, strict=False) if mask[node]]
+        short = [counter.name for counter, mask in zip(self.state.counters, self.lacking, strict=False) if mask[node]]
         insufficient = ", ".join(f"Insufficient {name}" if name else "Too many pods" for name in short)
-        return self.checks[int(self.code[node]) - 1].reason or insufficient
+        return self.state.checks[int(self.code[node]) - 1].reason or insufficient
 
 
 def prefilter(snapshot: Snapshot, incoming: PodInfo, without: Rows = NO_PODS) -> PreFilterState:
-    """Set up the meters and checks for a preemptor, as if the pods in the rows `without` were gone."""
+    """Set up the meters and checks for a preemptor, the pods in the rows `without` being gone."""
     if incoming.grows:  # where it is: its node's resources beside the pods there, as the kubelet counts
         used: list[Usage] = [*counters.growth_counters(snapshot, incoming, without)]
         elsewhere_ = FilterCheck(WRONG_NAME, False, elsewhere(snapshot.nodes, (incoming.pod.spec.node_name,)))
@@ -136,7 +135,7 @@ def prefilter(snapshot: Snapshot, incoming: PodInfo, without: Rows = NO_PODS) ->
 
 
 def run_filters(state: PreFilterState, left_out: Rows = NO_PODS) -> Failures:
-    """Run all checks on all nodes: with the nominated pods, and without them if their absence could do harm.
+    """Run all checks on all nodes, with the nominated pods, and without them if that may do harm.
 
     Nominated pods use things up, so what fits beside them mostly fits without them. There are two exceptions, because
     a nominated pod may still go elsewhere: required affinity to it, and a volume that both use. On the nodes
@@ -153,18 +152,18 @@ def run_filters(state: PreFilterState, left_out: Rows = NO_PODS) -> Failures:
                     column[fits] = other[fits]
                 fits = code == 0
             fits[left_out] = False
-            return Failures(code, resolvable, lacking, np.flatnonzero(fits), left_out, state.checks, state.counters)
+            return Failures(code, resolvable, lacking, np.flatnonzero(fits), left_out, state)
     except DemandError as raised:
         error = f'running "DynamicResources" filter plugin: {raised}'
     code = np.full(state.snapshot.nodes.rows, -1, np.int16)
     nothing = np.zeros(len(code), np.bool_)
-    return Failures(code, nothing, [], NO_PODS, left_out, state.checks, state.counters, error)
+    return Failures(code, nothing, [], NO_PODS, left_out, state, error)
 
 
 def nodes_where_preemption_might_help(failures: Failures) -> Rows:
-    """The nodes (rows) whose first failure removing pods can cure, and which nothing else rules out."""
+    """The nodes (rows) whose first failure removing pods can cure, and nothing else rules out."""
     resolvable = failures.resolvable.copy()
-    for check in failures.checks:
+    for check in failures.state.checks:
         if check.mask is not None:
             resolvable &= ~check.mask
     resolvable[failures.left_out] = False
@@ -208,7 +207,7 @@ def _checks(state: PreFilterState, of_storage: list[tuple[str, Mask]], refusal: 
 
 
 def _run(state: PreFilterState, *, nominated: bool) -> tuple[NDArray[np.int16], Mask, list[Mask]]:
-    """`code`, `resolvable` and `lacking` of `Failures`: the first failing check on every known node.
+    """`code`, `resolvable` and `lacking` of `Failures`: the first failing check on known nodes.
 
     The `nominated` pods count, or they do not.
     """
@@ -241,7 +240,7 @@ def _run(state: PreFilterState, *, nominated: bool) -> tuple[NDArray[np.int16], 
 
 
 def reserving(snapshot: Snapshot, incoming: PodInfo, without: Rows) -> Rows:
-    """The nominated pods (rows) that keep their place against the preemptor, those `without` left out.
+    """The nominated pods (rows) that keep their place, those in the rows `without` left out.
 
     These are those of equal or higher priority, and of the same scheduler.
     """

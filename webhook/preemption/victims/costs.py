@@ -35,7 +35,7 @@ class VictimCosts(NamedTuple):
     evicted: Ints | None = None
 
     def order_of(self, rows: Rows) -> list[Ints | Floats]:
-        """What the pods in an array of rows are put in order by among equal priority: an array of that shape a key."""
+        """What orders pods (an array of rows) of equal priority: an array of that shape a key."""
         return [key.order(self, rows) for key in COST_KEYS if key.counts(self.cost)]
 
     @property
@@ -43,12 +43,8 @@ class VictimCosts(NamedTuple):
         """What the order looks at that is not written on the pods."""
         return () if self.evicted is None or self.cost.recent_evictions is None else (self.evicted,)
 
-    def ready(self, rows: Rows) -> Ints:
-        """1 for pods that are ready."""
-        return np.where(self.snapshot.pods.health[rows] == HEALTHY, 1, 0)
-
     def deletion_cost(self, rows: Rows) -> Ints:
-        """What `controller.kubernetes.io/pod-deletion-cost` says; 0 if it is not there or no int32."""
+        """What `controller.kubernetes.io/pod-deletion-cost` says; 0 for no int32."""
         pods = self.snapshot.pods
         costs: Ints = self.snapshot.table(
             ("deletion cost",), pods.profiles, np.int64, lambda profile: deletion_cost(dict(profile.annotations))
@@ -56,7 +52,7 @@ class VictimCosts(NamedTuple):
         return costs[pods.profile[rows]]
 
     def saved(self, rows: Rows) -> Floats:
-        """When the pods last had no work to lose, in seconds since the epoch; infinite if they have not started."""
+        """When pods last had no work to lose, in seconds since the epoch; not started: infinite."""
         pods = self.snapshot.pods
         keys = self.cost.lost_work.checkpoints if self.cost.lost_work else ()
         starts = pods.start[rows]
@@ -74,12 +70,8 @@ class VictimCosts(NamedTuple):
         saved = self.saved(rows)
         return np.maximum(np.floor(now - np.where(np.isfinite(saved), saved, now)), 0.0).astype(np.int64)
 
-    def evicted_lately(self, rows: Rows) -> Ints:
-        """How often the workloads of the pods were evicted recently."""
-        return np.zeros(rows.shape, np.int64) if self.evicted is None else self.evicted[rows]
-
     def totals(self, candidates: Candidates, now: float) -> list[Ints | Floats]:
-        """What the victims of each candidate cost if they go at `now`, key by key that the policy counts."""
+        """What each candidate's victims cost if they go at `now`, by each key that counts."""
         return [key.total(self, candidates, now) for key in COST_KEYS if key.counts(self.cost)]
 
 
@@ -88,9 +80,10 @@ def _group_restarts(costs: VictimCosts, candidates: Candidates, _now: float) -> 
     return candidates.count_of(costs.snapshot.pods.group[candidates.pods])
 
 
-def _last_end(costs: VictimCosts, candidates: Candidates, now: float) -> Floats:
+def last_end(candidates: Candidates, grace_period: int | None, now: float) -> Floats:
+    """In how many seconds the last victim of each candidate is expected to be gone, as `ends_in`."""
     ends: Floats = np.maximum.reduceat(
-        ends_in(costs.snapshot, candidates.pods, costs.grace_period, now), candidates.starts
+        ends_in(candidates.snapshot, candidates.pods, grace_period, now), candidates.starts
     )
     return ends
 
@@ -140,7 +133,7 @@ COST_KEYS = (
         heading="ready pods",
         because="fewer of its victims are ready",
         counts=lambda cost: cost.readiness,
-        order=VictimCosts.ready,
+        order=lambda costs, rows: np.where(costs.snapshot.pods.health[rows] == HEALTHY, 1, 0),
     ),
     CostKey(
         name="group_restarts",
@@ -171,7 +164,7 @@ COST_KEYS = (
         heading="recent evictions",
         because="its victims' workloads were recently evicted less often",
         counts=lambda cost: cost.recent_evictions is not None,
-        order=VictimCosts.evicted_lately,
+        order=lambda costs, rows: 0 * rows if costs.evicted is None else costs.evicted[rows],
     ),
     CostKey(
         name="grace_period",
@@ -180,7 +173,7 @@ COST_KEYS = (
         text=seconds,
         counts=lambda cost: cost.grace_period,
         order=lambda costs, rows: np.where(costs.grace_period is None, costs.snapshot.pods.grace[rows], 0),
-        totals=_last_end,
+        totals=lambda costs, candidates, now: last_end(candidates, costs.grace_period, now),
     ),
 )
 """The keys in their order."""
@@ -200,7 +193,7 @@ def victim_costs(snapshot: Snapshot, rules: Rules | None, evicted: Ints | None =
 
 
 def checkpoint(annotations: Mapping[str, str], keys: Iterable[str]) -> float:
-    """When the work of a pod was saved last, by the first of the `keys` that says it readably; else minus infinity.
+    """When the work was saved last, by the first of the `keys` that says it, else minus infinity.
 
     In seconds since the epoch.
     """

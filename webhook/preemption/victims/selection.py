@@ -15,13 +15,13 @@ from __future__ import annotations
 
 from functools import partial
 from itertools import combinations, islice
-from typing import NamedTuple
 
 import numpy as np
 
 from webhook.preemption.filters.counters import Counter, MeterRoom
 from webhook.preemption.filters.devices import DeviceFilter
 from webhook.preemption.filters.filtering import (
+    NO_PODS,
     PreFilterState,
     Usage,
     nodes_where_preemption_might_help,
@@ -40,17 +40,9 @@ _SMALL, _MOST_NODES, _MOST_SETS = 3, 8, 1200
 """Across nodes all sets of so many units beside those that have to go are tried, on so many nodes, and as many sets."""
 
 
-class _Victims(NamedTuple):
-    """The victims node by node: of each its node, its row, whether it is beyond a budget, and which set it is `of`."""
-
-    nodes: Rows
-    pods: Rows
-    violating: Mask
-    of: Rows
-
-
-_ROWS, _NONE = np.zeros(0, np.intp), np.zeros(0, np.bool_)
-_NO_VICTIMS = _Victims(_ROWS, _ROWS, _NONE, _ROWS)
+_Victims = tuple[Rows, Rows, Mask, Rows]
+"""The victims node by node: of each its node, its row, whether it is beyond a budget, and of which set it is."""
+_NO_VICTIMS: _Victims = (NO_PODS, NO_PODS, np.zeros(0, np.bool_), NO_PODS)
 _NOBODY = np.zeros(1, np.bool_)
 
 
@@ -71,14 +63,14 @@ class _Room:
         self._width = len(pods.nodes)
 
     def put_back(self, step: int, back: Mask) -> Mask:
-        """Put those of the step's pods `back` beside which the preemptor still fits; returns on which nodes it does."""
+        """Put the step's pods `back` where the preemptor still fits; returns on which nodes."""
         stays = self.fits_beside(step, back)
         for room in self._rooms:
             room.put_back(stays)
         return stays
 
     def fits_beside(self, step: int = 0, back: Mask = _NOBODY) -> Mask:
-        """Where the preemptor fits beside those of the step's pods that are `back`, with nominated pods and without."""
+        """Where the preemptor fits beside the step's `back`, with nominated pods and without."""
         fits = np.ones(self._width, np.bool_)
         for room in self._rooms:
             room.fits_beside(step, back, fits)
@@ -127,7 +119,7 @@ def _pods_of(victims: PotentialVictims, nodes: Rows, elsewhere: Rows) -> PodsOfN
 
 
 def fits_without(state: PreFilterState, leaving: Mask, nodes: Rows) -> Mask:
-    """On which of the nodes (rows) the pod fits once those of the node's own pods go that are `leaving`, by pod row."""
+    """On which nodes (rows) the pod fits once their pods go that are `leaving`, by pod row."""
     failures = run_filters(state)
     fits = np.isin(nodes, failures.fits)
     rows = np.ascontiguousarray(state.snapshot.pods.slots_of(nodes).T, np.intp)
@@ -141,7 +133,7 @@ def fits_without(state: PreFilterState, leaving: Mask, nodes: Rows) -> Mask:
 
 
 def _count_elsewhere(candidates: Candidates, rules: Rules) -> Candidates:
-    """The candidates with the budgets of victims on other nodes counted, too; without those beyond a strict budget."""
+    """The candidates with budgets counted over all nodes, without those beyond a strict one."""
     budgets = candidates.snapshot.budgets
     if not len(budgets):
         return candidates
@@ -182,7 +174,7 @@ def _victims_on(state: PreFilterState, victims: PotentialVictims, meters: list[M
     rows, counts = pods.rows[step, :, column], not rules.strict_budgets
     is_pod = rows > 0
     nodes = pods.nodes[np.repeat(column, is_pod.sum(axis=1))]
-    return _Victims(nodes, rows[is_pod], (violating[step, :, column] & counts)[is_pod], nodes)
+    return nodes, rows[is_pod], (violating[step, :, column] & counts)[is_pod], nodes
 
 
 def _small_sets(state: PreFilterState, meters: list[Meter], pods: PodsOfNodes) -> _Victims:
@@ -209,11 +201,11 @@ def _small_sets(state: PreFilterState, meters: list[Meter], pods: PodsOfNodes) -
     rows = sets.rows[step, :, of]
     is_pod = rows > 0
     of, nobody = np.repeat(of, is_pod.sum(axis=1)), np.zeros(np.count_nonzero(is_pod), np.bool_)
-    return _Victims(sets.nodes[of], rows[is_pod], nobody, state.snapshot.nodes.rows + of)
+    return sets.nodes[of], rows[is_pod], nobody, state.snapshot.nodes.rows + of
 
 
 def _put_back(room: _Room, pods: PodsOfNodes, violating: Mask, leaving: Mask | None) -> Mask:
-    """Put the units back, those beyond a budget first, those that go anyway last; returns which of them have to go."""
+    """Put the units back, those beyond a budget first, those going anyway last; who has to go."""
     units = pods.units
     kept, beyond = np.zeros(units.shape, np.bool_), np.asarray(violating.any(axis=1))
     turn = (~beyond).view(np.int8)
@@ -233,7 +225,7 @@ def _put_back(room: _Room, pods: PodsOfNodes, violating: Mask, leaving: Mask | N
 
 
 def in_the_way(state: PreFilterState, victims: PotentialVictims, nodes: Rows) -> tuple[Rows, Rows]:
-    """Of these nodes (rows) those whose domains can be cleared, and the pods on others that count there and may go.
+    """The nodes (rows) whose domains can be cleared, and the pods elsewhere that may go for it.
 
     The most promising nodes come first. The pods are a row a node, 0 for no more; of too many the less important ones.
     """
