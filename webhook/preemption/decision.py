@@ -53,7 +53,7 @@ def decide(
     leaving: Mask | None = None,
     evicted: Ints | None = None,
 ) -> Decision:
-    """Decide for one preemptor, looking at every node; the steps are those of kube-scheduler's `Preempt`.
+    """Decide for one preemptor over all nodes, in the steps of kube-scheduler's `Preempt`.
 
     `exclusions` is a mask by pod row: these pods stay, whatever the rules say. `leaving` is another: these pods go
     anyway, so they are reprieved last, whatever their importance. The extenders answer first, and `candidate_filter`
@@ -107,7 +107,7 @@ def _that_fit_afterwards(
     candidate_filter: CandidateFilter | None = None,
     looks: int = _MOST_LOOKS,
 ) -> tuple[Candidates, frozenset[int]]:
-    """Of each node the best candidate, from the first one on that the filter lets stand and the preemptor fits on.
+    """Each node's best candidate, from the first on that the filter lets stand and the pod fits on.
 
     It has to fit without all victims: on other nodes they may mean more than the meters say. A member of a group that
     goes elsewhere may be whom the preemptor's affinity asks for, or leave a domain with fewer pods than the spread
@@ -137,7 +137,7 @@ def _that_fit_afterwards(
 
 
 def why_not_eligible(snapshot: Snapshot, incoming: PodInfo, rules: Rules, failures: Failures, now: float) -> str:
-    """Why the pod may not preempt at all (docs/semantics.md D1), in Kubernetes' words if it has any; empty if it may.
+    """Why the pod may not preempt at all (docs/semantics.md D1), as Kubernetes says it, or empty.
 
     Kubernetes asks after a failure, so a pod that fits on every node is eligible. Under a policy
     `preemptionPolicy: Never` is by design: the policy's pods are Never to kube-scheduler only.
@@ -174,13 +174,13 @@ def fits(snapshot: Snapshot, preemptor: Pod, *, without: Rows = NO_PODS) -> list
 
 
 def fits_on(snapshot: Snapshot, preemptor: Pod, node: str, *, without: Rows = NO_PODS) -> bool:
-    """Whether the pod fits on this one node, judged like `fits`; False for a node that is not known."""
+    """Whether the pod fits on this one node, judged like `fits`; False for an unknown node."""
     row = snapshot.nodes.find(node)
     return row is not None and bool(run_filters(prefilter(snapshot, compile_pod(preemptor), without)).code[row] == 0)
 
 
 def refusal_of(snapshot: Snapshot, preemptor: Pod, node: str) -> str:
-    """Why the node does not take the pod whoever leaves, in kube-scheduler's words; empty if it may lack room only."""
+    """Why the node never takes the pod, whoever leaves, in kube-scheduler's words; else empty."""
     row, failures = snapshot.nodes.find(node), run_filters(prefilter(snapshot, compile_pod(preemptor)))
     if row is None or failures.error or not failures.code[row]:
         return ""
@@ -188,7 +188,7 @@ def refusal_of(snapshot: Snapshot, preemptor: Pod, node: str) -> str:
 
 
 def devices_on(snapshot: Snapshot, preemptor: Pod, node: str, *, without: Rows = NO_PODS) -> list[DeviceId]:
-    """The devices that the pod would get on the node, judged like `fits`; those it would only share are left out."""
+    """The devices that the pod would get on the node, judged like `fits`, shared ones left out."""
     row, devices = snapshot.nodes.find(node), prefilter(snapshot, compile_pod(preemptor), without).devices
     return [] if row is None or devices is None else devices.allocation(row) or []
 
@@ -204,7 +204,7 @@ def victims_needed(
     without: Rows = NO_PODS,
     evicted: Ints | None = None,
 ) -> Rows:
-    """Which of the pods in the rows `among` have to leave so that the pod fits on the node, in their order.
+    """Which of the pods in the rows `among` have to leave for the pod to fit there, in their order.
 
     Judged like `fits`, as if the pods in the rows `without` were gone. What goes together by the `rules` leaves or
     stays together: if one of a group is among those that have `begun` to leave, the others have to. Of pods of equal

@@ -72,7 +72,7 @@ Rows = list[list[_ExamplePod]]
 
 
 def example_pod_findings(policies: Policies, now: float) -> list[Finding]:
-    """What pods made at `now` (seconds since the epoch) show of the PreemptionPolicies of a set without errors."""
+    """What pods made at `now` (seconds since the epoch) show of the set's PreemptionPolicies."""
     engine = Engine(policies)
     return [
         Finding(severity=severity, source=policy.source, message=text)
@@ -122,7 +122,7 @@ class _Asked:
             yield Severity.WARNING, f"{part} of PreemptionPolicy {name} makes no difference: {text}"
 
     def _evicts(self, preemptors: Rows, victims: Rows, pair: PairMatcher) -> tuple[_ExamplePod, _ExamplePod] | None:
-        """A preemptor and a victim of a pair; pods of one class, or of a class and its twin, never evict each other."""
+        """A preemptor and a victim of a pair; a class and its twin never evict each other."""
         evicting = [pod for pod in chain(*preemptors) if pod.may and pod.meets(pair.preemptors)]
         evicted = [pod for pod in chain(*victims) if pod.may and pod.meets(pair.victims)]
         return next((pods for pods in product(evicting, evicted) if self._value(pods[0]) != self._value(pods[1])), None)
@@ -142,7 +142,7 @@ class _Asked:
         return self._rows(side, self._managed, [[named]], [], may)
 
     def _victims(self, side: PodsMatch) -> Rows:
-        """Pods of the classes of a side, and others; their authors choose scheduler and annotations."""
+        """Pods of a side's classes and others; authors choose scheduler and annotations."""
         victims = self._policy.victims
         preemptible, windows = victims.annotations.preemptible, victims.annotations.protection
         named = next((name for name in victims.schedulers if name != ANY), "default-scheduler")
@@ -185,7 +185,7 @@ class _Asked:
         return [[pod((*chain(*place), *way)) for way in ways] for place in places]
 
     def _joining(self, preemptors: Rows, number: int) -> Iterator[tuple[str, _ExamplePod]]:
-        """Who may be a preemptor of a pair and should not: by what an author chooses, or in a namespace not meant."""
+        """Who should not preempt by a pair: by an author's choice, or in another namespace."""
         match, side = self._pairs[number].preemptors, self._matchers[number].preemptors
         by_namespace = match.namespaces is not None or match.namespace_selector is not None
         rows = [(row, [pod for pod in row if pod.may and pod.meets(side)]) for row in preemptors]
@@ -198,7 +198,7 @@ class _Asked:
             yield from ((who, pod) for pod in islice(filter(self._let_in, pods), 1))
 
     def _staying(self, victims: Rows) -> dict[Severity, _ExamplePod]:
-        """Who is no victim by what the author of a pod chooses: an annotation made for that, or something else."""
+        """Who is no victim by an author's choice: an annotation for that, or something else."""
         staying: dict[Severity, _ExamplePod] = {}
         for row in victims:
             for pod in row[1:] if self._is_victim(row[0]) else ():
@@ -217,7 +217,7 @@ class _Asked:
         return any(not any(row.denies for row in self._engine.judge(request)) for request in requests)
 
     def _needless_names(self) -> Iterator[tuple[str, str]]:
-        """Classes that are managed anyway or that there cannot be, and values of signals that permit nothing."""
+        """Classes that are managed anyway or cannot be, and signals' values that permit nothing."""
         preemptors, victims = self._policy.preemptors, self._policy.victims
         twins = (*preemptors.twins, *preemptors.twins.values())
         for place, text in _needless_elements(preemptors.priority_classes, name_matcher(twins)):
@@ -270,7 +270,7 @@ def _classes(request: PolicyRequest) -> dict[str, PriorityClass]:
 def _needless_elements(
     names: Sequence[str], besides: Callable[[str], bool], *, dots: bool = True
 ) -> Iterator[tuple[str, str]]:
-    """The places of names that mean none, or only such as the others mean or go `besides`; `dots` as for samples."""
+    """The places of names that add none to the others or those `besides`; `dots` as for samples."""
     for place, name in enumerate(names):
         meant, others = samples([name], dots=dots), name_matcher((*names[:place], *names[place + 1 :]))
         if all(others(each) or besides(each) for each in meant):

@@ -36,7 +36,7 @@ class MeterRoom(Protocol):
     """What is left of something on some nodes."""
 
     def fits_beside(self, step: int, back: Mask, fits: Mask) -> None:
-        """Take out of `fits` the nodes on which it does not fit beside those of the step that are `back`, too."""
+        """Take out of `fits` the nodes where it does not fit beside the step's pods `back`."""
 
     def put_back(self, stays: Mask) -> None:
         """Let those pods be there again on the nodes where they stay."""
@@ -112,7 +112,7 @@ class Counter:
     def rooms(self, nodes: Rows, gone: Rows, on: NDArray[np.int32] | None = None) -> list[_Slack]:
         """How much it may still grow beside the nominated pods, and without them.
 
-        If pods are on other nodes, too, `on` has those of all pods by row; such a pod counts within reach.
+        If some are on other nodes, `on` has those of all pods by row: they count within reach.
         """
         if on is None or self.reach is None:
             added = self.share(gone, nodes)
@@ -226,7 +226,7 @@ def things_in_use(
     *,
     limit: Ints,
 ) -> ThingsInUse:
-    """What placed and nominated pods use where there is a limit; of each pod the `things` of its id in `ids`.
+    """What placed and nominated pods use where there is a limit: the `things` of their `ids`.
 
     `own` are those of the preemptor.
     """
@@ -296,7 +296,7 @@ def resource_counters(
 
 
 def growth_counters(snapshot: Snapshot, incoming: PodInfo, without: Rows) -> list[Counter]:
-    """A counter for each resource that the pod asks for, as if the pods in the rows `without` were gone.
+    """A counter for each resource that the pod asks for, the pods in the rows `without` being gone.
 
     It is bound and wants to grow in place. What it wants is counted on its node already; only there is anything
     bounded. The kubelet grants a resize if the pod fits with what it wants now beside what the others were allotted or

@@ -142,7 +142,7 @@ class DeviceFilter:
         beside: Collection[DeviceId] = (),
         settled: Collection[str] = (),
     ) -> list[DeviceId] | None:
-        """The devices that the pod would get on the node, without those that it would only share; None if it gets none.
+        """The devices that the pod would get there, without shared ones; None if it gets none.
 
         The pods with the uids `gone` have left, others have the devices `beside` what is allocated, and the claims
         `settled`, by `namespace/name`, have theirs.
@@ -163,7 +163,7 @@ class DeviceFilter:
     def _allocate(
         self, node: int, taken: TakenDevices, freed: frozenset[str], settled: Collection[str] = ()
     ) -> list[Allocation] | None:
-        """What the search gives the pod on the node; None for nothing. Raises DemandError and OutOfStepsError."""
+        """What the search gives the pod, if it does. Raises DemandError and OutOfStepsError."""
         place, pools, *_ = pools_of(self._snapshot, node)
         wanted = [claim for claim in self._wanted(node, freed) if claim.key not in settled]
         return allocate(place, pools, wanted, taken, self._steps) if wanted else []
@@ -199,7 +199,7 @@ class DeviceFilter:
         return DeviceOutcome.FITS if all(need.is_available(place) for need in away) else DeviceOutcome.ELSEWHERE
 
     def _wanted(self, node: int, freed: frozenset[str]) -> list[ClaimDemand]:
-        """The claims to allocate on the node. Raises DemandError for one that cannot be had again once it is freed."""
+        """The claims to allocate. Raises DemandError for one freed that is not had again."""
         wanted = []
         for need in self._needs.claims:
             if need.is_allocated and need.key not in freed:
@@ -271,7 +271,7 @@ def device_filter(snapshot: Snapshot, incoming: PodInfo, without: Rows) -> Devic
 
 
 def needs_devices(snapshot: Snapshot, incoming: PodInfo) -> bool:
-    """Whether the pod asks for devices, by claims or by an extended resource that a class serves."""
+    """Whether the pod asks for devices, by claims or an extended resource that a class serves."""
     served = snapshot.devices.class_of_resource
     return bool(incoming.pod.spec.resource_claims) or any(name in served for name in incoming.amounts)
 
@@ -284,7 +284,7 @@ def without_devices(snapshot: Snapshot, incoming: PodInfo) -> PodInfo:
 
 
 def nodes_served(snapshot: Snapshot, resource: str) -> Mask:
-    """The nodes on which devices have to serve an extended resource: those that list none of it as allocatable."""
+    """The nodes where devices have to serve an extended resource: they list none as allocatable."""
     nodes = snapshot.nodes
     row = nodes.resources.get(resource)
     listed = row is not None and row < len(nodes.allocatable)

@@ -19,7 +19,7 @@ _UNSCHEDULABLE = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedul
 
 
 def placement_masks(nodes: Nodes, incoming: PodInfo, refusal: str) -> list[tuple[str, Mask]]:
-    """The nodes that fail, by reason: what PreFilter finds out before any node is looked at, then what filters say.
+    """The nodes that fail, by reason: what PreFilter finds out beforehand, then what filters say.
 
     PreFilter: a `refusal` of the pod's claims, or nodes that node affinity names. The filters, in this order:
     NodeUnschedulable, NodeName, TaintToleration, NodeAffinity.
@@ -58,7 +58,7 @@ def required_mask(nodes: Nodes, pod: Pod) -> Mask:
 
 
 def affinity_mask(nodes: Nodes, selector: NodeSelector | None, *, fields: bool = True) -> Mask:
-    """Nodes that the selector selects, by node row; None selects all, one that cannot be parsed none.
+    """Nodes that the selector selects, by row; None selects all, one that cannot be parsed none.
 
     Without `fields` whatever `matchFields` ask for holds.
     """
@@ -120,7 +120,7 @@ def required_affinity(pod: Pod) -> NodeSelector | None:
 
 
 def _requirement_mask(nodes: Nodes, row: Requirement) -> Mask:
-    """Nodes that meet the requirement, by node row; none if it cannot be parsed, which spoils its whole term."""
+    """Nodes that meet the requirement, by row; one that cannot be parsed spoils its whole term."""
     if row.operator in ("In", "NotIn") and row.values and all(map(is_label_value, row.values)):
         inside = nodes.has_label_in(row.key, row.values)
         return inside if row.operator == "In" else ~inside

@@ -25,7 +25,7 @@ STAGES = frozenset(("spread", "anti-affinity", "existing-anti-affinity"))
 
 
 def affinity_counters(snapshot: Snapshot, incoming: PodInfo, live: PlacedPods, inside: PlacedPods) -> list[Counter]:
-    """The preemptor's required affinity, its anti-affinity by term, and existing pods' anti-affinity by topology.
+    """The preemptor's affinity, its anti-affinity by term, and existing pods' by topology.
 
     Affinity is to pods that are `live`, anti-affinity to all that are or will be `inside` a domain. Without any term of
     its own and without an existing pod's term that hits it, kube-scheduler skips the plugin, even for pods that are
@@ -48,7 +48,7 @@ def affinity_counters(snapshot: Snapshot, incoming: PodInfo, live: PlacedPods, i
 
 
 def spread_counters(snapshot: Snapshot, incoming: PodInfo, live: PlacedPods) -> list[Counter]:
-    """One counter a hard spread constraint, in their order: matching pods in the node's domain, against the fewest.
+    """A counter each hard constraint: matching pods in the node's domain, against the fewest.
 
     A terminating pod is not counted. To kube-scheduler its removal makes the number smaller all the same
     (`updateWithPod`), so it evicts others in vain; under a policy it changes nothing.
@@ -87,7 +87,7 @@ def spread_counters(snapshot: Snapshot, incoming: PodInfo, live: PlacedPods) -> 
 
 
 def _own_affinity(snapshot: Snapshot, incoming: PodInfo, live: PlacedPods) -> Counter:
-    """The preemptor's required affinity: how many matches may go from each node's domains before it fails.
+    """The required affinity: how many matches may go from a node's domains before it fails.
 
     It fits while a match remains in every term's domain. If it matches its own terms, it may also be the first: once
     no match remains anywhere.
@@ -115,7 +115,7 @@ def _own_affinity(snapshot: Snapshot, incoming: PodInfo, live: PlacedPods) -> Co
 
 
 def _existing_anti_affinity(snapshot: Snapshot, incoming: PodInfo, live: PlacedPods) -> list[Counter]:
-    """Per topology key: how many terms of existing pods in the node's domain forbid the preemptor."""
+    """Per topology key: how many terms of pods in the node's domain forbid the preemptor."""
     pods, nodes = snapshot.pods, snapshot.nodes
     if len(pods.anti.values) <= 1:
         return []
@@ -149,7 +149,7 @@ def _existing_anti_affinity(snapshot: Snapshot, incoming: PodInfo, live: PlacedP
 def _spread_limit(
     constraint: SpreadConstraint, own: int, counts: Ints, eligible: Mask, domains: NDArray[np.int32]
 ) -> Ints:
-    """The most matching pods a node's domain may hold: skew is measured against the fewest in any other domain."""
+    """The most matching pods a domain may hold: skew is measured against the fewest in others."""
     if own > constraint.max_skew:
         return np.full(len(domains), -UNBOUNDED, np.int64)
     room = constraint.max_skew - own
@@ -195,7 +195,7 @@ def _by_node(counts: Ints, domains: NDArray[np.int32]) -> Ints:
 def _share(
     ids: NDArray[np.int32], values: NDArray[Any], where: Mask, nothing: Mask | None = None
 ) -> Callable[[Rows, Rows], Ints]:
-    """What pods add on those of the nodes that count: the value of what they share with others, `ids` by pod row.
+    """What pods add where that counts: the value of what they share, which `ids` has by pod row.
 
     Row 0 and those that are marked in `nothing`, by pod row, add nothing.
     """

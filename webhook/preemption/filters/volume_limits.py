@@ -22,7 +22,7 @@ EXCEEDED = "node(s) exceed max volume count"
 
 
 def attach_limits(snapshot: Snapshot, claims: list[str], live: PlacedPods) -> ThingsInUse | None:
-    """The limits that concern a preemptor with these claims (`namespace/name`); None if none does."""
+    """The limits that concern a pod with these claims (`namespace/name`); None if none does."""
     attached = {_attached(snapshot, claim) for claim in claims}
     own = {volume for volume in attached if volume is not None and volume.driver in snapshot.attach_limits}
     if not own:

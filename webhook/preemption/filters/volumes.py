@@ -80,7 +80,7 @@ def check(snapshot: Snapshot, incoming: PodInfo, live: PlacedPods) -> Storage:
 def _binding_masks(
     snapshot: Snapshot, bound: list[PersistentVolumeClaim], unbound: list[PersistentVolumeClaim]
 ) -> list[tuple[str, Mask]]:
-    """What VolumeBinding says of every node; of its reasons those that hold together are named together.
+    """What VolumeBinding says of every node; reasons that hold together are named together.
 
     The claims are looked at in order, up to the first whose volume is missing or out of reach (`checkBoundClaims`).
     """
@@ -127,7 +127,7 @@ def _claim(snapshot: Snapshot, pod: Pod, volume: Volume) -> PersistentVolumeClai
 def _bound_and_waiting(
     snapshot: Snapshot, claims: list[PersistentVolumeClaim]
 ) -> tuple[list[PersistentVolumeClaim], list[PersistentVolumeClaim]]:
-    """Bound claims, and those that wait for their first consumer. Raises Refusal for one that waits for no one."""
+    """Bound claims, and those that wait for a consumer. Raises Refusal for others."""
     bound, waiting = [], []
     for claim in claims:
         if claim.spec.volume_name and "pv.kubernetes.io/bind-completed" in (claim.metadata.annotations or {}):
@@ -171,7 +171,7 @@ def _in_zones(nodes: Nodes, key: str, zones: list[str]) -> Mask:
 
 
 def _exclusive_use(snapshot: Snapshot, claims: list[PersistentVolumeClaim], live: PlacedPods) -> list[Counter]:
-    """ReadWriteOncePod: one counter, the same on all nodes, of claims in use; only their users can free them."""
+    """ReadWriteOncePod: a counter, alike on all nodes, of claims in use; only users free them."""
     exclusive = {
         f"{claim.metadata.namespace}/{claim.metadata.name}"
         for claim in claims
@@ -179,13 +179,12 @@ def _exclusive_use(snapshot: Snapshot, claims: list[PersistentVolumeClaim], live
     }
     if not exclusive:
         return []
-    pods, nodes = snapshot.pods, snapshot.nodes
-    claim_set, taken = pods.claim_set, set[str]()
-    uses, present = np.zeros(len(pods.claims), np.int64), np.zeros(len(pods.claims), np.bool_)
-    present[claim_set[live.rows]] = True
-    for identity, claims_there in pods.claims.used():
-        uses[identity] = len(claims_there.named & exclusive)
-        taken |= claims_there.named & exclusive if present[identity] else set()
+    nodes, claim_set, taken = snapshot.nodes, snapshot.pods.claim_set, set[str]()
+    uses, present = np.zeros(len(snapshot.pods.claims), np.int64), set(claim_set[live.rows].tolist())
+    for identity, claims_there in snapshot.pods.claims.used():
+        used = claims_there.named & exclusive
+        uses[identity] = len(used)
+        taken |= used if identity in present else set()
     return [
         Counter(
             stage="claims",
@@ -220,7 +219,7 @@ def find_volumes(snapshot: Snapshot, claims: list[PersistentVolumeClaim]) -> Mas
 
 
 def _suiting(snapshot: Snapshot, claim: PersistentVolumeClaim) -> list[Offer]:
-    """The volumes that the claim could take, whatever the node; none once a node was selected to provision one for."""
+    """The volumes that suit the claim on any node; none once a node is selected for a new one."""
     if _SELECTED_NODE in (claim.metadata.annotations or {}):
         return []
     reserved = _large_enough(claim, snapshot.volumes.reserved(claim))
@@ -269,7 +268,7 @@ def _within_reach(nodes: Nodes, offers: list[Offer]) -> Mask:
 
 
 def _competing(nodes: Nodes, suiting: list[list[Offer]], provisionable: list[Mask]) -> Mask:
-    """Nodes where each claim in turn finds the smallest volume that is left, or one can be provisioned for it."""
+    """Nodes where each claim in turn finds the smallest volume left, or one can be provisioned."""
     suits = [{offer.name for offer in some} for some in suiting]
     groups: dict[bytes, dict[str, Offer]] = {}
     for offer in (offer for some in suiting for offer in some):
@@ -296,7 +295,7 @@ def _competing(nodes: Nodes, suiting: list[list[Offer]], provisionable: list[Mas
 
 
 def _provisionable(snapshot: Snapshot, claim: PersistentVolumeClaim) -> Mask:
-    """Nodes, by row, for which a volume could be made: by its class's allowed topologies, or only the selected node."""
+    """Nodes, by row, where a volume could be made, by the class and the selected node."""
     nodes = snapshot.nodes
     storage_class = snapshot.storage_classes.get(class_of_claim(claim))
     if storage_class is None or storage_class.provisioner in _NOT_PROVISIONED:

@@ -131,7 +131,7 @@ class _SpentError(Exception):
 def fewer_units(
     units: Sequence[Unit], prices: EvictionUnits, fits: Callable[[Rows], bool], tries: int
 ) -> list[Unit] | None:
-    """Some units that make room, as cheap as is found; None if all together make none. The most important are first.
+    """Some units that make room, as cheap as is found, the most important first; None for no room.
 
     Each stays that is not needed for the room. Then one or two that go are exchanged for another one, or for none, as
     long as that is cheaper.
@@ -187,13 +187,13 @@ class LikeMembers:
         self._place[nodes] = np.arange(len(nodes))
 
     def room_without(self, rows: Rows) -> int:
-        """How many members fit once the pods in these rows are gone; no more than are needed count on one node."""
+        """How many members fit without these pods (rows), on a node at most those needed."""
         free = self._free.copy()
         np.add.at(free, *self._freed_by(rows))
         return int(self._fitting(free).sum())
 
     def spared(self, units: Iterable[Unit]) -> list[Unit]:
-        """The units that are needed. The others stay; the most important unit is the first that may stay."""
+        """The units that are needed; the most important one is the first that may stay."""
         chosen, free = list(units), self._free.copy()
         freed = [self._freed_by(np.array(unit.rows, np.intp)) for unit in chosen]
         for places, shares in freed:
@@ -213,7 +213,7 @@ class LikeMembers:
         return needed
 
     def _freed_by(self, rows: Rows) -> tuple[Rows, Ints]:
-        """What becomes free if the pods in these rows go: the places of their nodes, and a row of amounts for each."""
+        """What these pods (rows) free: the places of their nodes, and a row of amounts for each."""
         nodes = self.state.snapshot.pods.node[rows].astype(np.intp)
         here = self._place[nodes] >= 0
         shares = [counter.share(rows[here], nodes[here]) for counter in self.state.counters]

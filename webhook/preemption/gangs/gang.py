@@ -38,7 +38,7 @@ class Gang(NamedTuple):
 
     @property
     def missing(self) -> int:
-        """How many members are to be placed together: as many as the minimum lacks. If it lacks none, one at a time."""
+        """How many members are placed together: what the minimum lacks, else one at a time."""
         return max(1, self.minimum - len(self.secured))
 
     @property
@@ -92,7 +92,7 @@ def form_gang(snapshot: Snapshot, pending: Iterable[Pod], nominated: Iterable[st
 
 
 def _minimum(snapshot: Snapshot, key: GroupKey, members: Iterable[Pod]) -> int:
-    """How many members the group needs: by its PodGroup, or by what its pods say; 1 if nothing is said."""
+    """How many members the group needs: by its PodGroup or what its pods say, else 1."""
     known = snapshot.pods.grouped.objects.get(key)
     said = known.minimum if known else max(map(minimum_said_by, members), default=0)
     return max(1, said)

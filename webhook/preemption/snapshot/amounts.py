@@ -35,7 +35,7 @@ class ClusterError(ValueError):
 
 
 def int32(value: int, place: str) -> int:
-    """The value of a field that is an int32 in Kubernetes. Raises ClusterError, which names the place, beyond that."""
+    """The value of an int32. Raises ClusterError, which names the place, for any other."""
     if not -(2**31) <= value < 2**31:
         raise ClusterError(f"{place}: {value} is not within -2147483648 and 2147483647")
     return value
@@ -53,7 +53,7 @@ def requests(pod: Pod) -> Amounts:
 
 
 def occupied(pod: Pod) -> Amounts:
-    """What the pod takes from its node: what it asks for, or has or was allotted beyond that while it is resized.
+    """What the pod takes from its node: what it asks for, or has while it is resized.
 
     Raises ClusterError for an amount that is negative or not a quantity.
     """
@@ -65,7 +65,7 @@ def occupied(pod: Pod) -> Amounts:
         if of_pod and status.resources is not None:
             # Of the resources that the pod as a whole asks for, what it has and was allotted
             told = (_parse(status.resources.requests), _parse(status.allocated_resources))
-            effective = _effective(of_pod, told, infeasible=_is_infeasible(pod))
+            effective = _effective(of_pod, told, infeasible=resize_pending(pod) == _INFEASIBLE)
             of_pod = {name: effective.get(name, 0) for name in of_pod}
         return _rounded(_total(pod, _resized_containers(pod), of_pod))
     except QuantityError as error:
@@ -73,7 +73,7 @@ def occupied(pod: Pod) -> Amounts:
 
 
 def wished(pod: Pod) -> Amounts:
-    """What a pod takes from its node's room beyond what it has or was allotted, while its resize is deferred.
+    """What a pod takes of its node's room beyond what it has while its resize is deferred.
 
     Raises ClusterError as `occupied` does.
     """
@@ -87,7 +87,7 @@ def wished(pod: Pod) -> Amounts:
 
 
 def allocatable(node: Node) -> Amounts:
-    """What the node offers, `pods` among it. Raises ClusterError for an amount that is not a quantity."""
+    """What the node offers, with `pods`. Raises ClusterError for an amount that is no quantity."""
     try:
         return _rounded(_parse(node.status.allocatable, and_pods=True))
     except QuantityError as error:
@@ -102,7 +102,7 @@ def _rounded(amounts: Nanos) -> Amounts:
 
 
 def _total(pod: Pod, resized: Mapping[str, Nanos], of_pod: Nanos) -> Nanos:
-    """Sum up, with other amounts for the containers named in `resized`; `of_pod` stands instead of their sums."""
+    """Sum up, with other amounts for the containers in `resized`; `of_pod` replaces the sums."""
     spec = pod.spec
     containers = spec.containers or ()
     total = _of_container(containers[0], resized) if containers else {}
@@ -146,7 +146,7 @@ def _of_pod(pod: Pod) -> Nanos:
 
 
 def _resized_containers(pod: Pod) -> dict[str, Nanos]:
-    """By name, what containers and sidecars whose status says so take for now; init containers are not resized."""
+    """By name, what containers and sidecars take by their status; others are not resized."""
     sidecars = {container.name for container in pod.spec.init_containers or () if container.restart_policy == "Always"}
     statuses = [status for status in pod.status.init_container_statuses or () if status.name in sidecars]
     statuses += pod.status.container_statuses or ()
@@ -154,7 +154,7 @@ def _resized_containers(pod: Pod) -> dict[str, Nanos]:
         container.name: _of_container(container, {})
         for container in [*(pod.spec.init_containers or ()), *(pod.spec.containers or ())]
     }
-    infeasible = _is_infeasible(pod)
+    infeasible = resize_pending(pod) == _INFEASIBLE
     return {
         status.name: _effective(
             asked.get(status.name, {}),
@@ -167,16 +167,12 @@ def _resized_containers(pod: Pod) -> dict[str, Nanos]:
 
 
 def _effective(asked: Nanos, told: tuple[Nanos, Nanos], *, infeasible: bool) -> Nanos:
-    """The most of what is asked for, had and allotted; a resize that the node can never grant is not counted."""
+    """The most of what is asked for, had and allotted; an infeasible resize does not count."""
     effective = {} if infeasible else dict(asked)
     for amounts in told:
         for name, amount in amounts.items():
             effective[name] = max(effective.get(name, 0), amount)
     return effective
-
-
-def _is_infeasible(pod: Pod) -> bool:
-    return resize_pending(pod) == _INFEASIBLE
 
 
 def _add(total: Nanos, more: Mapping[str, int]) -> None:

@@ -74,7 +74,7 @@ class ClaimIndex:
         self.refresh(affected.union(devices_of(claim)))
 
     def hold(self, plan: str, namespace: str, pod: ClaimConsumer, devices: Iterable[DeviceId]) -> None:
-        """Count the devices as taken by a pod that waits for them, as a claim of it would take them."""
+        """Count the devices as taken by a pod that waits for them, as by a claim of it."""
         results = [
             DeviceRequestResult(driver=device.driver, pool=device.pool, device=device.device) for device in devices
         ]
@@ -85,7 +85,7 @@ class ClaimIndex:
         self.put(ResourceClaim(metadata=meta, status=status))
 
     def release(self, plan: str, namespace: str) -> bool:
-        """Count the devices no longer that were held for this plan of a pod there; whether there were any."""
+        """Count the devices no longer that this plan of a pod there held; whether any were."""
         key = f"{namespace}/plan {plan}"
         if self.planned.pop(key, None) is None:
             return False
@@ -93,7 +93,7 @@ class ClaimIndex:
         return True
 
     def yielding_to(self, uid: str, priority: int) -> list[tuple[str, int]]:
-        """The pods, uid and row, for which devices are held that give way to this one: itself, and lower priorities."""
+        """The pods (uid, row) whose held devices give way: itself and lower priorities."""
         yielding = []
         for key, pod in self.planned.items():
             row = self._pods.find(key.partition("/")[0], pod.name) or 0
@@ -110,7 +110,7 @@ class ClaimIndex:
     def in_the_way(
         self, devices: Iterable[DeviceId], uid: str, going: Collection[str]
     ) -> list[tuple[str, list[DeviceId]]]:
-        """By claim, not of this pod, those of the devices that it keeps once those `going` have left; in order."""
+        """By claim of others, which of the devices it keeps without those `going`; in order."""
         freed, held = self.freed_without({*going, uid}), dict[str, list[DeviceId]]()
         for device in devices:
             for key in self.users(device) - freed - self.planned.keys():
@@ -118,7 +118,7 @@ class ClaimIndex:
         return sorted(held.items())
 
     def is_binding(self, uid: str) -> bool:
-        """Whether a claim is reserved for the pod, or was made for it: its scheduler is binding it."""
+        """Whether a claim is reserved or was made for the pod: its scheduler is binding it."""
         return uid in self.extended or any(key not in self.planned for key in self._by_consumer.get(uid, ()))
 
     def used_by(self, uid: str) -> frozenset[str]:
@@ -130,7 +130,7 @@ class ClaimIndex:
         self.refresh(self._drop(key))
 
     def pod_changed(self, before: str, after: str) -> None:
-        """A pod with another uid is there, empty for none: set again what the removal of either would free."""
+        """A pod has another uid, empty for none: set again what the removal of either frees."""
         for uid in (before, after) if before != after else ():
             for key in self._by_consumer.get(uid, ()):
                 self.refresh(devices_of(self.claims[key]))
@@ -167,7 +167,7 @@ class ClaimIndex:
         )
 
     def _sole_pod(self, claim: ResourceClaim) -> int:
-        """The row of the pod whose removal frees the claim, 0 if no pod's does, SEVERAL if more than one has to go."""
+        """The row of the pod that frees the claim by going, 0 for none, SEVERAL for more."""
         consumers = claim.status.reserved_for or ()
         if not self._is_freed(claim, {consumer.uid for consumer in consumers}):
             return 0

@@ -72,7 +72,7 @@ class Nodes(Columns):
         return np.flatnonzero(self.valid[: self.rows])
 
     def put(self, node: Node) -> int:
-        """Add or update a node; returns its row. Raises ClusterError for amounts that are not quantities."""
+        """Add or update a node; returns its row. Raises ClusterError for what is no quantity."""
         amounts = allocatable(node)
         row = self.claim(node.metadata.name)
         limit = amounts.pop("pods", 0)

@@ -93,7 +93,7 @@ _KEYS = frozenset(source.key for source in GROUP_SOURCES)
 
 
 def group_of(pod: Pod, made: ObjectMeta | None = None) -> GroupKey:
-    """The group that a pod says it belongs to; NO_GROUP for none. `made` is its metadata at creation, if known."""
+    """The group that a pod names, else NO_GROUP. `made` is its metadata at creation, if known."""
     meta = made or at_creation(pod.metadata)
     named = not (_KEYS.isdisjoint(meta.labels or ()) and _KEYS.isdisjoint(meta.annotations or ()))
     if pod.spec.scheduling_group is None and not named:
@@ -116,7 +116,7 @@ def index_of(pod: Pod, made: ObjectMeta | None = None) -> int:
 
 
 def minimum_said_by(pod: Pod) -> int:
-    """How many members the pod says that its group has, if all are there before one is placed; 0 if it does not.
+    """How many members the pod says its group has, if all come before one is placed; else 0.
 
     Kueue lets the pods of a group in together; a group of fast admission grows afterwards.
     """
@@ -127,7 +127,7 @@ def minimum_said_by(pod: Pod) -> int:
 
 
 def with_all_of(groups: Iterable[str]) -> str:
-    """What people read after the names of victims: the groups that these go with; empty if they go by themselves."""
+    """What people read after victims' names: the groups that these go with; empty without any."""
     names = list(dict.fromkeys(filter(None, groups)))
     more = f" and {len(names) - _SHOWN} more groups" if len(names) > _SHOWN else ""
     return f", with all of {', '.join(names[:_SHOWN])}{more}" if names else ""
@@ -161,7 +161,7 @@ class PodGroups:
         return len(self._members)
 
     def put(self, group: PodGroup, source: str) -> None:
-        """Add or update a PodGroup of this source. Raises ClusterError for a number that is no int32."""
+        """Add or update a PodGroup of this source. Raises ClusterError for what is no int32."""
         place = f"podgroup {key_of(group)}"
         int32(group.spec.priority or 0, f"{place}: spec.priority")
         int32(group.minimum, f"{place}: its minimum")
@@ -181,7 +181,7 @@ class PodGroups:
             self._changed.add(id_)
 
     def move(self, row: int, group: int) -> None:
-        """The pod in this row, which is new or has changed, is a member of the group (id), of none if that is 0."""
+        """The pod in this row, new or changed, is a member of the group (id), of none if 0."""
         before = self._group_of.get(row, 0)
         self._changed |= {before, group}
         if before == group:

@@ -107,7 +107,7 @@ def conflicts(wanted: HostPort, taken: HostPort) -> bool:
 
 
 def claim_name(pod: Pod, volume: Volume) -> str | None:
-    """The name of the claim behind a volume: the one it names, or the one that is made for the pod; else None."""
+    """The name of the claim behind a volume, named or made for the pod; else None."""
     if volume.persistent_volume_claim is not None:
         return volume.persistent_volume_claim.claim_name
     return f"{pod.metadata.name}-{volume.name}" if volume.ephemeral is not None else None
@@ -141,7 +141,7 @@ def shape_of(pod: Pod, labels: Collection[str], claim_shape: Callable[[str], obj
 
 
 def node_of(pod: Pod) -> str:
-    """The one node that a pod is made for, as kube-controller-manager writes it for a DaemonSet; empty without one."""
+    """The one node that a pod is made for, as of a DaemonSet's pods; empty without one."""
     affinity = pod.spec.affinity.node_affinity if pod.spec.affinity else None
     required = affinity.required_during_scheduling_ignored_during_execution if affinity else None
     match (required.node_selector_terms or []) if required else []:
@@ -159,7 +159,7 @@ def for_any_node(pod: Pod) -> Pod:
 
 
 def label_keys_read(pod: Pod) -> set[str]:
-    """The keys of those labels, of any pod, that the pod's required affinity and its spread constraints read."""
+    """The keys of pods' labels that the pod's required affinity and spread constraints read."""
     affinity, spread = pod.spec.affinity, pod.spec.topology_spread_constraints or ()
     terms = [*_required(affinity.pod_affinity), *_required(affinity.pod_anti_affinity)] if affinity else []
     keys = {key for constraint in spread for key in constraint.match_label_keys or ()}
@@ -170,7 +170,7 @@ def label_keys_read(pod: Pod) -> set[str]:
 
 
 def anti_affinity_terms(pod: Pod) -> tuple[tuple[str, bytes], tuple[str, tuple[PodAffinityTerm, ...]]] | None:
-    """The pod's required anti-affinity terms as key and value for interning, None if it has none."""
+    """The pod's required anti-affinity terms as key and value for interning, if any."""
     affinity = pod.spec.affinity
     terms = tuple(_required(affinity.pod_anti_affinity)) if affinity else ()
     if not terms:
@@ -180,7 +180,7 @@ def anti_affinity_terms(pod: Pod) -> tuple[tuple[str, bytes], tuple[str, tuple[P
 
 
 def affinity_terms(pod: Pod, *, anti: bool) -> list[Term]:
-    """The incoming pod's required terms. Raises ClusterError for a selector that cannot be parsed."""
+    """The incoming pod's required terms. Raises ClusterError for a selector that is none."""
     affinity = pod.spec.affinity
     if affinity is None:
         return []
@@ -202,7 +202,7 @@ def compile_terms(namespace: str, terms: tuple[PodAffinityTerm, ...]) -> list[Te
 
 
 def spread_constraints(pod: Pod) -> list[SpreadConstraint]:
-    """The incoming pod's hard constraints. Raises ClusterError for a selector or number that cannot be read."""
+    """The incoming pod's hard constraints. Raises ClusterError for what cannot be read."""
     constraints = pod.spec.topology_spread_constraints or ()
     hard = [constraint for constraint in constraints if constraint.when_unsatisfiable == "DoNotSchedule"]
     place = f"pod {pod.metadata.namespace}/{pod.metadata.name}: spec.topologySpreadConstraints"
@@ -216,7 +216,7 @@ def spread_constraints(pod: Pod) -> list[SpreadConstraint]:
 
 
 def compile_spread(pod: Pod, constraint: TopologySpreadConstraint) -> SpreadConstraint:
-    """One constraint of the pod, with its own labels of now in place of `matchLabelKeys`. Raises SelectorError.
+    """One constraint, with the pod's labels of now for `matchLabelKeys`. Raises SelectorError.
 
     Other than those of (anti-)affinity, kube-scheduler merges them itself, once more after the API server.
     """
@@ -245,7 +245,7 @@ def _required(affinity: PodAffinity | None) -> list[PodAffinityTerm]:
 
 
 def required_features(pod: Pod) -> list[str]:
-    """The features that a node must declare to run the pod (NodeDeclaredFeatures of 1.36), sorted."""
+    """The features that the pod's node must declare (NodeDeclaredFeatures of 1.36), sorted."""
     spec, features = pod.spec, []
     containers = (*(spec.containers or ()), *(spec.init_containers or ()))
     rules = (rule for container in containers for rule in container.restart_policy_rules or ())

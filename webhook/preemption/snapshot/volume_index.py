@@ -122,7 +122,7 @@ class VolumeLimits(dict[str, dict[str, int]]):
     """By CSI driver and node: how many volumes can be attached."""
 
     def put(self, csi_node: CSINode) -> None:
-        """Add or update what the drivers say of a node. Raises ClusterError for a count that is no int32."""
+        """Add or update a node's drivers. Raises ClusterError for a count that is no int32."""
         name = csi_node.metadata.name
         counts = {driver.name: driver.allocatable.count for driver in csi_node.spec.drivers or () if driver.allocatable}
         limits = {
@@ -141,7 +141,7 @@ class VolumeLimits(dict[str, dict[str, int]]):
 
 
 def claim_shape(claims: Mapping[str, PersistentVolumeClaim], volumes: VolumeIndex, key: str) -> object:
-    """What filters read of a claim and of its volume: pods with claims of equal shape go to the same nodes.
+    """What filters read of a claim and its volume: pods with claims of equal shape go alike.
 
     It is the key, `namespace/name`, of a claim that counts by itself: it is missing or goes, its volume is missing,
     reserved for it or attached as another one, or it may be in use by other pods (it is not `ReadWriteOnce`). One that
@@ -164,7 +164,7 @@ def claim_shape(claims: Mapping[str, PersistentVolumeClaim], volumes: VolumeInde
 
 
 def claim_key(item: object) -> str:
-    """The claim, as `namespace/name`, that is the item, or for which it is the volume; empty if there is none."""
+    """The claim, as `namespace/name`, that is the item or has it as volume; empty for none."""
     if isinstance(item, PersistentVolumeClaim):
         return key_of(item)
     holder = item.spec.claim_ref if isinstance(item, PersistentVolume) else None
@@ -172,7 +172,7 @@ def claim_key(item: object) -> str:
 
 
 def class_of_claim(claim: PersistentVolumeClaim) -> str:
-    """The name of the claim's storage class, by the annotation of old if there is one; empty for none."""
+    """The claim's storage class, by the annotation of old if there is one; empty for none."""
     return (claim.metadata.annotations or {}).get(_BETA_CLASS) or claim.spec.storage_class_name or ""
 
 
@@ -214,7 +214,7 @@ def _bytes(quantity: Quantity, kind: str, meta: ObjectMeta) -> int:
 
 
 def _of_volume(volume: PersistentVolume) -> AttachedVolume | None:
-    """The CSI volume behind a PersistentVolume, also by the driver that an in-tree plugin was migrated to."""
+    """The CSI volume behind a PersistentVolume, also if an in-tree plugin was migrated to it."""
     csi, labels = volume.spec.csi, volume.metadata.labels or {}
     if csi is not None:
         return AttachedVolume(csi.driver, csi.volume_handle) if csi.driver and csi.volume_handle else None

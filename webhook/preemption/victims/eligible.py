@@ -99,7 +99,7 @@ class PotentialVictims(NamedTuple):
             _apply(self.code, self.units.kept_by(self.code == Exclusion.BUDGET), Exclusion.GROUP)
 
     def slots_of(self, nodes: Rows, others: Rows | None = None) -> NDArray[Any]:
-        """The pods of the nodes, one row a node, in the order in which they are put back; 0 for no more pods.
+        """The nodes' pods, one row a node, in the order in which they are put back; 0 for no more.
 
         That is by priority, then groups that go whole before single pods, larger groups first, and after single pods
         those that their groups can spare, the lowest index first; then the costliest first, then by importance.
@@ -128,7 +128,7 @@ class PotentialVictims(NamedTuple):
         return snapshot.slot_order(tuple(known)).slots_of(nodes, keys, outside)
 
     def excluded(self, row: int) -> ExcludedPod | None:
-        """Why the pod in this row may not go, by its code, with the numbers of now; None if it may."""
+        """Why the pod in this row may not go, with the numbers of now; None if it may."""
         pods, code = self.snapshot.pods, Exclusion(int(self.code[row]))
         match code:
             case Exclusion.NONE:
@@ -172,7 +172,7 @@ class PotentialVictims(NamedTuple):
         return ExcludedPod(pods.key(row), f"{self.rules.name}/{rule}", text)
 
     def _protected(self, row: int) -> tuple[str, str]:
-        """Why the pod is protected now: by its window, or else by what its PriorityClass tolerates."""
+        """Why the pod is protected now: by its window, or by what its class tolerates."""
         profile, start, until = (
             self._profile(row),
             float(self.snapshot.pods.start[row]),
@@ -210,7 +210,7 @@ class PotentialVictims(NamedTuple):
         return self.code[row] in (Exclusion.GROUP, Exclusion.GROUP_BUDGET, *((Exclusion.PRIORITY,) if below else ()))
 
     def priority_of(self, row: int) -> int:
-        """The priority that counts for the pod in this row: that of its group if the group goes whole."""
+        """The priority that counts for the pod in this row: its group's if that goes whole."""
         return int(self.snapshot.pods.priority[row] if self.units is None else self.units.priority[row])
 
     def _who_stays(self, row: int) -> str:
@@ -236,7 +236,7 @@ def potential_victims(
     leaving: Mask | None = None,
     evicted: Ints | None = None,
 ) -> PotentialVictims:
-    """Judge all pods; `exclusions` are further pods that may not go, and `leaving` those that go anyway, by pod row.
+    """Judge all pods; by row, those of the `exclusions` may not go, and those `leaving` go anyway.
 
     `evicted` is by pod row how often the pod's workload was evicted recently.
 
@@ -281,7 +281,7 @@ def potential_victims(
 
 
 def static_pods(snapshot: Snapshot) -> Mask:
-    """The static pods, by pod row: such an object only shows the pod, which its kubelet runs from a file."""
+    """The static pods, by row: the object only shows what its kubelet runs from a file."""
     owners = snapshot.pods.owners
     static: Mask = snapshot.table(("static",), owners, np.bool_, lambda owner: owner.kind == "Node")
     return static[snapshot.pods.owner[: snapshot.pods.rows]]
@@ -294,7 +294,7 @@ def only_pods(
     rules: Rules | None = None,
     evicted: Ints | None = None,
 ) -> PotentialVictims:
-    """The pods in these rows may go and no others, whoever they are; by `rules` some go together, some cost more."""
+    """Only the pods in these rows may go; by `rules` some go together, some cost more."""
     code = np.full(snapshot.pods.rows, Exclusion.EXCLUDED, np.int8)
     code[rows] = Exclusion.NONE
     units = group_units(snapshot, rules) if rules is not None else None
@@ -328,7 +328,7 @@ def _apply(code: NDArray[np.int8], excluded: Mask | None, rule: int) -> None:
 
 
 def protection_ends(snapshot: Snapshot, rules: Rules, now: float, priority: int | None = None) -> Floats | None:
-    """When each pod's protection ends, by pod row, in seconds since the epoch; None if no pod has any now.
+    """When each pod's protection ends, in seconds since the epoch; None if no pod has any now.
 
     A window begins with the pod's start, so a pod that has not started is protected without end (infinite); the entry
     of a pod without a window is minus infinity. If the protection has a schedule, all windows end with that. For a

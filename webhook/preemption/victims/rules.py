@@ -102,7 +102,7 @@ class Rules:
         return self._by_annotation(profile, annotations, classes)
 
     def why_not(self, preemptor: Pod, classes: Classes, now: float) -> str:
-        """Why the policy evicts nobody for the pod at this time: its class does not speak for it, or the schedule says.
+        """Why the policy evicts nobody for the pod now: its class does not speak, or by schedule.
 
         Empty if it does. `now` is in seconds since the epoch.
         """
@@ -124,7 +124,7 @@ class Rules:
         return f"policy {self.name} evicts only by its schedule ({schedule}): {schedule.next_window(now)}"
 
     def protection(self, profile: Profile) -> float:
-        """For how many seconds after its start the pod is protected, as far as `protects_until` goes; 0 for none."""
+        """The seconds of protection from the pod's start, until `protects_until`; 0 for none."""
         if self.policy is None:
             return 0.0
         victims, annotations = self.policy.victims, dict(profile.annotations)
@@ -140,7 +140,7 @@ class Rules:
         return window if longest is None else min(window, longest)
 
     def toleration(self, profile: Profile, classes: Classes) -> ClassToleration:
-        """Whose preemption the pod tolerates, by the annotations of its PriorityClass (PreemptionToleration).
+        """Whose preemption the pod tolerates by its PriorityClass (PreemptionToleration).
 
         As there, a number that cannot be read means that it tolerates nobody's. What a class that does not speak for
         the pod said is not known, so the pod stays: else whoever deletes the class would take the protection off.
@@ -159,7 +159,7 @@ class Rules:
         return ClassToleration(below, math.inf if seconds_ < 0 else float(seconds_))
 
     def protects_until(self, now: float) -> float:
-        """Until when protection windows hold at most, in seconds since the epoch; minus infinity if they do not now."""
+        """Until when protection may hold, in seconds since the epoch; minus infinity if not now."""
         schedule = self.policy.protection.schedule if self.policy else None
         if schedule is None:
             return math.inf
@@ -221,17 +221,17 @@ def compile_rules(policy: PreemptionPolicy) -> Rules:
 
 
 def _first(keys: Iterable[str], annotations: Mapping[str, str]) -> str | None:
-    """The value of the first key that is there; an empty value is as good as none (Gödel's `len(...) == 0`)."""
+    """The value of the first key that is there and not empty (Gödel's `len(...) == 0`)."""
     return next((annotations[key] for key in keys if annotations.get(key)), None)
 
 
 def _speaks(name: str, priority: int | None, classes: Classes) -> bool:
-    """Whether the class of this name speaks for a pod; of a cluster that was given without its classes nobody knows."""
+    """Whether the class of this name speaks for a pod; without any classes nobody knows."""
     return not classes or speaking(classes.get(name), priority) is not None
 
 
 def _pods_matcher(match: PodsMatch, policy: str) -> PodsMatcher:
-    """Compile one side of a pair; what is absent always holds. Raises ClusterError for a selector."""
+    """Compile a side of a pair; what is absent always holds. Raises ClusterError for a selector."""
     try:
         labels = label_matcher(match.labels) if match.labels is not None else None
         namespace_labels = label_matcher(match.namespace_selector) if match.namespace_selector is not None else None

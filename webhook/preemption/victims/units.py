@@ -44,7 +44,7 @@ class Units(NamedTuple):
     by_policy: GroupDisruption = GroupDisruption.GROUP
 
     def importance(self, member_index: NDArray[np.int32]) -> Ints:
-        """One number to order units by: the priority, then groups, single pods, spared ones, then size or index.
+        """One number to order units: priority, groups, single pods, spared ones, size or index.
 
         A larger group is more important, and of the spared ones the one of lower `member_index`.
         """
@@ -59,11 +59,11 @@ class Units(NamedTuple):
 
     @property
     def member_of(self) -> NDArray[np.int32]:
-        """The id of the pod's group if that goes whole, whether it can spare the pod or not; else 0."""
+        """The id of the pod's group if that goes whole, spared or not; else 0."""
         return self.group if self.above is None else np.maximum(self.group, self.above)
 
     def goes_with(self, rows: Rows) -> NDArray[np.int32]:
-        """If these pods go, the id of the group that each of them goes with, 0 for one that goes by itself."""
+        """If these pods go, the id of the group that each goes with, 0 for one by itself."""
         member_of = self.member_of[rows]
         return np.where(np.isin(member_of, self.group[rows]), member_of, 0).astype(np.int32)
 
@@ -72,7 +72,7 @@ class Units(NamedTuple):
         return marked | self.groups_of(self.group[marked])[self.member_of]
 
     def kept_by(self, staying: Mask) -> Mask:
-        """The pods that stay because another member of their group is `staying`, which these are."""
+        """The pods that stay because another member of their group is among those `staying`."""
         return self.groups_of(self.member_of[staying])[self.group] & ~staying
 
     def groups_of(self, ids: NDArray[np.int32]) -> Mask:
@@ -179,7 +179,7 @@ class PodsOfNodes(NamedTuple):
         return np.where(some[:, None], self.rows, 0)
 
     def in_units(self, units: Units) -> PodsOfNodes:
-        """The same, each pod by itself until now, with what goes together at the step of the first pod."""
+        """The same, with what goes together at the step of the first pod, not each by itself."""
         rows = self.rows[:, 0]
         group, (step, column) = units.group[rows], np.nonzero(units.group[rows])
         layer, first, _ = ranked(group[step, column].astype(np.int64) * len(self.nodes) + column)
