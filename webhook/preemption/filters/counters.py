@@ -147,17 +147,17 @@ class _Slack:
 class ThingsInUse:
     """Things that count once on a node however many pods use them: taken host ports, attached volumes.
 
-    They are of kinds: `limit` has a row a kind and a column a node, `own` how many of each the preemptor uses. A *pair*
-    is a thing on a node; pair 0 stands for none. `users` is the number of pods on the node that use the thing, `beside`
-    the same with the nominated pods. `pairs_at` has the pairs of each pod by row, as wide as the most of a pod. What
-    `forgets` counts as free once one of its users is gone.
+    They are of kinds: `limit` has a row a kind and a column a node, `own` how many of each the preemptor
+    uses. A *pair* is a thing on a node, with its `cell` in the flattened `limit`; pair 0 stands for none.
+    `users` is the number of pods on the node that use the thing, `beside` the same with the nominated
+    pods. `pairs_at` has the pairs of each pod by row, as wide as the most of a pod. What `forgets` counts
+    as free once one of its users is gone.
     """
 
     stage: str
     limit: Ints
     own: Ints
-    node: Rows
-    kind: Rows
+    cell: Rows
     is_own: Mask
     users: Ints
     pairs_at: Rows
@@ -173,12 +173,10 @@ class ThingsInUse:
 
     def fits(self, users: Ints) -> Mask:
         """The nodes that take the preemptor's things beside those with users."""
-        used, shape = users > 0, self.limit.shape
+        used, (size, shape) = users > 0, (self.limit.size, self.limit.shape)
         used[0] = False
-        cells = self.kind * shape[1] + self.node
-        there = np.bincount(cells[used], minlength=self.limit.size).reshape(shape)
-        present = np.bincount(cells[used & self.is_own], minlength=self.limit.size).reshape(shape)
-        more = self.own[:, None] - present
+        there = np.bincount(self.cell[used], minlength=size).reshape(shape)
+        more = self.own[:, None] - np.bincount(self.cell[used & self.is_own], minlength=size).reshape(shape)
         fits: Mask = ((more == 0) | (there + more <= self.limit)).all(axis=0)
         return fits
 
@@ -245,12 +243,12 @@ def things_in_use(
     pairs_at = np.zeros((len(ids), width), np.intp)
     pairs_at[rows[users]] = pairs
     node, thing = known // max(1, len(numbers)), known % max(1, len(numbers))
+    kind = np.array([*(kind for kind, _ in numbers), 0])[thing]
     return ThingsInUse(
         stage=stage,
         limit=limit,
         own=np.bincount([kind for kind, _ in own], minlength=len(limit)),
-        node=node,
-        kind=np.array([*(kind for kind, _ in numbers), 0])[thing],
+        cell=kind * limit.shape[1] + node,
         is_own=np.array([*(known in own for known in numbers), False])[thing],
         users=np.bincount(pairs[users < len(placed.rows)].ravel(), minlength=len(known)),
         pairs_at=pairs_at,
