@@ -27,7 +27,7 @@ from webhook.reconciler.evaluate.evaluator import Evaluator
 from webhook.reconciler.evaluate.outcomes import Evicts, Members
 from webhook.reconciler.evictions.log import EvictionLog, PodEviction
 from webhook.reconciler.plans.actions import Do, Step, Verb
-from webhook.reconciler.plans.look import PlanContext, look
+from webhook.reconciler.plans.look import Look, PlanContext
 from webhook.reconciler.plans.plan import Member, Plan, PlanIndex
 from webhook.reconciler.preemptors import PolicySet
 from webhook.reconciler.reconciler import Reconciler
@@ -198,7 +198,15 @@ def plan_for(
     """A plan of five minutes for one preemptor of priority 100."""
     devices = [DeviceId(row.driver, row.pool, row.device) for row in record.devices]
     member = Member(key, uid, 100, record.node, devices, nominated=nominated)
-    return Plan(record, [member], started, 300.0, **more)
+    return Plan(record, [member], started, **{"deadline": 300.0, **more})
+
+
+def went(plan: Plan, *victims: str) -> None:
+    """These victims, by name, have been asked to leave for the plan."""
+    for uid in (f"uid-{name}" for name in victims):
+        plan.gone.add(uid)
+        plan.needed.discard(uid)
+        plan.asking.pop(uid, None)
 
 
 def are_nominated(*plans: Plan) -> None:
@@ -211,7 +219,7 @@ def under_way(*plans: Plan) -> PlanIndex:
     """These plans, and no others."""
     index = PlanIndex()
     for plan in plans:
-        index.add(plan)
+        index.put(plan)
     return index
 
 
@@ -246,7 +254,7 @@ class Setting:
 
     def look(self, plan: Plan) -> Step:
         """What is to be done next for the only plan."""
-        return look(plan, PlanContext(self.evaluator, self.policy_set, under_way(plan)), self.at)
+        return Look(plan, PlanContext(self.evaluator, self.policy_set, under_way(plan)), self.at).step()
 
     def add(self, *pods: Pod) -> None:
         """Let the watch show these pods."""

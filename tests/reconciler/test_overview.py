@@ -298,7 +298,8 @@ def test_by_when_a_victim_goes(setting):
 def test_how_far_a_leader_is_with_a_victim(setting):
     """Also before the watch shows it."""
     plan = plan_for(record(("v1", 0), ("v2", 0), ("v3", 0), ("gone", 0)))
-    plan.gone, plan.asking, plan.unneeded = {"uid-v1"}, {"uid-v2": pod("v2")}, {"uid-v3"}
+    plan.gone, plan.asking = {"uid-v1"}, {"uid-v2": pod("v2")}
+    plan.needed -= {"uid-v1", "uid-v3"}
     states = [one.state for one in model.plan_shown(setting.state, plan, 0.0).victims]
     assert states == ["asked", "being asked", "stays", "gone"]
 

@@ -3,7 +3,7 @@
 from prometheus_client import CollectorRegistry, generate_latest
 
 from tests.cases import table
-from tests.reconciler.builders import START, plan_for, pod, policy, preemptor
+from tests.reconciler.builders import START, plan_for, pod, policy, preemptor, went
 from webhook.policy.model.policies import Policies
 from webhook.policy.model.preemption import PreemptorNaming
 from webhook.policy.model.values import NOTICE, READY
@@ -12,7 +12,6 @@ from webhook.reconciler.evaluate.outcomes import Unschedulable
 from webhook.reconciler.preemptors import PolicySet
 from webhook.reconciler.reporting import ReconcilerMetrics, Reporter
 from webhook.reconciler.state.annotations import NoticeRecord, PlanRecord, PlanVictim, encode
-from webhook.reconciler.state.state import ServerTime
 
 BY = "2027-01-15T08:00:00Z"
 
@@ -56,7 +55,7 @@ def test_events_name_the_groups_that_go(numbers, on_victim, on_preemptor):
     going = plan(victims=tuple(PlanVictim("default", name, f"uid-{name}", number) for name, number in rows))
     going.groups = {1: "JobSet default/train", 2: "JobSet default/other"}
     for victim in going.record.victims:
-        going.note_asked(victim.uid, ServerTime(START))
+        went(going, victim.name)
     made = Told()
     made.victim_asked(going, pod("a", node="n1"))
     made.victim_asked(going, pod("c", node="n1"))

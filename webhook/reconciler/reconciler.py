@@ -21,6 +21,7 @@ from typing import Any
 from webhook.kube.client import Client
 from webhook.kube.object_cache import Change
 from webhook.kube.objects.meta import key_of
+from webhook.kube.objects.pod import Pod
 from webhook.policy.model.policies import Policies
 from webhook.policy.model.values import NOTICE, PLAN
 from webhook.preemption.snapshot.kinds import PODS, SNAPSHOT_KINDS, SnapshotKind
@@ -33,13 +34,14 @@ from webhook.reconciler.evictions.log import EvictionLog
 from webhook.reconciler.evictions.store import NOTHING, EvictionStore
 from webhook.reconciler.plans.actions import LOST_ROOM, End, Ending, Wait
 from webhook.reconciler.plans.adoption import TakeOff, adopt, recall_evictions
-from webhook.reconciler.plans.plan import Member, Plan
+from webhook.reconciler.plans.plan import Member, Plan, stays
 from webhook.reconciler.plans.plan_manager import PlanManager
 from webhook.reconciler.preempting import Preempting
 from webhook.reconciler.preemptors import PolicySet, is_marked, lacks_post_filter
 from webhook.reconciler.queue.event_handlers import EventHandlers
 from webhook.reconciler.queue.queue import Queue
 from webhook.reconciler.reporting import Reporter
+from webhook.reconciler.state.annotations import has_notice
 from webhook.reconciler.state.state import State
 
 log = logging.getLogger(__name__)
@@ -204,8 +206,10 @@ class Reconciler:
             if change.new is not None and PLAN in (change.new.metadata.annotations or ()):
                 self._unseen[key] = None
             # 4. It may have a notice, and leave by itself.
-            if (left := self.plan_manager.victim_left(change)) is not None:
-                self.reporter.victim_left(*left)
+            old = change.old or Pod()
+            leaves = has_notice(old) and not stays(change.new)
+            if leaves and (told_by := self.plan_manager.victim_left(old)) is not None:
+                self.reporter.victim_left(told_by, old)
         else:
             work |= self.event_handlers.changed(kind, change)
             self.plan_manager.changed(kind, change)
@@ -239,7 +243,7 @@ class Reconciler:
                 self._wake()
                 return
         # 3. Do for each plan that is touched or due what is to be done next.
-        if self.plan_manager.count_as_gone():
+        if self.plan_manager.dry_run and self.plan_manager.count_as_gone():
             self.queue.wake(self.clock.monotonic())
         for plan in self.plan_manager.touched(end):
             self._safely(f"plan {plan.id} for {plan.key} could not be looked at", partial(self._look, plan))
@@ -283,7 +287,7 @@ class Reconciler:
                         pass  # it only wakes the loop
                     case Performed(plan, ending):
                         plan.busy = False
-                        self.plan_manager.unchecked[plan.id] = None
+                        self.plan_manager.unchecked[plan] = None
                         if ending is not None:
                             self._end(plan, ending)
                     case Question(preemptor=preemptor):

@@ -23,6 +23,7 @@ from webhook.policy.model.preemption import GroupDisruption, Groups, PreemptionP
 from webhook.policy.model.values import DECISION, PLAN
 from webhook.reconciler.plans.actions import End
 from webhook.reconciler.plans.adoption import TakeOff, adopt
+from webhook.reconciler.plans.look import Look
 from webhook.reconciler.plans.plan import Plan
 from webhook.reconciler.state.annotations import DecidedVictim, PlanRecord, PlanVictim, encode
 
@@ -175,7 +176,8 @@ async def test_a_group_with_too_many_victims_to_name_them_stays_one(gone: list[s
     plan = desk.reconciler.plans["default/p"]
     named = [victim for victim in plan.record.victims if victim.name]
     assert named == [victim for victim in victims if victim.name not in left]
-    assert (len(plan.gone), len(plan.bound_to_go()), plan.ended) == (len(gone), bound, None)
+    context = desk.reconciler.plan_manager.context
+    assert (len(plan.gone), len(Look(plan, context, setting.at).bound), plan.ended) == (len(gone), bound, None)
 
 
 @table(

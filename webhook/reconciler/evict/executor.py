@@ -26,11 +26,10 @@ from webhook.kube.objects.meta import key_of
 from webhook.kube.objects.pod import Pod
 from webhook.policy.model.preemption import EvictionMode
 from webhook.policy.model.values import DECISION, PLAN
-from webhook.reconciler.clock import Now
 from webhook.reconciler.evict.writer import CLEARED, Writer
 from webhook.reconciler.evictions.store import DeposedError, EvictionStore
 from webhook.reconciler.plans.actions import Do, Effect, Ending, PodRequest, Verb
-from webhook.reconciler.plans.look import look, policy_for
+from webhook.reconciler.plans.look import policy_for
 from webhook.reconciler.plans.plan import Member, Plan
 from webhook.reconciler.plans.plan_manager import PlanManager
 from webhook.reconciler.reporting import Reporter
@@ -211,7 +210,7 @@ class Executor:
         if known.metadata.deletion_timestamp:
             return Effect.DONE
         if known is not pod:  # that took its time
-            step = look(plan, self._manager.context, Now.by(self._clock))
+            step = self._manager.look(plan)
             asked = step.requests if isinstance(step, Do) else ()
             if (verb, pod.metadata.uid) not in [(other.verb, other.pod.metadata.uid) for other in asked]:
                 raise ApiError(409, "Conflict", "it is not to be asked by now")

@@ -39,13 +39,14 @@ from webhook.reconciler.evictions.log import BARE
 from webhook.reconciler.evictions.store import EvictionRecord
 from webhook.reconciler.overview.priorities import ladder
 from webhook.reconciler.plans.actions import Ending
-from webhook.reconciler.plans.plan import Member, Plan, group_names, remaining
+from webhook.reconciler.plans.plan import Member, Plan, group_names, stays
 from webhook.reconciler.preemptors import is_marked, unschedulable_since
 from webhook.reconciler.queue.queue import QueueState
 from webhook.reconciler.reconciler import Reconciler
 from webhook.reconciler.service import ReconcilerService
 from webhook.reconciler.state.annotations import (
     DecisionRecord,
+    PlanRecord,
     PlanVictim,
     UnreadableError,
     carries,
@@ -133,24 +134,26 @@ def _waiting(reconciler: Reconciler, marked: Iterable[Pod]) -> list[WaitingPod]:
 
 def written_plans(state: State, pods: Iterable[Pod], ahead: float) -> list[Plan]:
     """The plans that are written on these pods, as far as they tell; `ahead` is as for `plan_shown`."""
-    plans: dict[str, Plan] = {}
+    written: dict[str, tuple[PlanRecord, list[Member]]] = {}
     for pod in pods:
         with suppress(UnreadableError):
             if (record := plan_of(pod)) is None:
                 continue
-            begun, until = epoch_or(record.begun, -math.inf), epoch_or(record.deadline, math.inf)
-            plan = plans.setdefault(record.id, Plan(record, [], begun - ahead, until - ahead))
             devices = [DeviceId(row.driver, row.pool, row.device) for row in record.devices]
             member = Member(key_of(pod), pod.metadata.uid, pod.spec.priority or 0, record.node, devices, nominated=True)
             member.reserved = pod.status.nominated_node_name == record.node
-            plan.members.append(member)
-    for plan in list(plans.values())[:_PLANS]:  # who may write annotations need not have all pods read for each
+            written.setdefault(record.id, (record, []))[1].append(member)
+    plans = []
+    for record, members in written.values():
+        begun, until = epoch_or(record.begun, -math.inf), epoch_or(record.deadline, math.inf)
+        plans.append(Plan(record, members, begun - ahead, until - ahead))
+    for plan in plans[:_PLANS]:  # who may write annotations need not have all pods read for each
         plan.record = with_names(plan.record, state.pods.items().values())
         plan.groups = group_names(state, plan.record.victims)
-        left = {victim.uid for victim in remaining(state, plan)}
-        plan.gone = {victim.uid for victim in plan.record.victims} - left
-        plan.waiting = not left
-    return list(plans.values())
+        victims = plan.record.victims
+        plan.gone = {victim.uid for victim in victims if not stays(state.pod_of(victim.key, victim.uid))}
+        plan.waiting = len(plan.gone) == len(victims)
+    return plans
 
 
 def plan_shown(state: State, plan: Plan, ahead: float) -> PlanShown:
@@ -214,7 +217,7 @@ def _gang(state: State, plan: Plan) -> GangShown | None:
 def _victim(state: State, victim: PlanVictim, plan: Plan) -> VictimShown:
     """A victim and how far it is: by its pod, and by what was done for the plan."""
     pod, progress = state.pod_of(victim.key, victim.uid), "to be asked"
-    if victim.uid in plan.unneeded:
+    if victim.uid not in plan.needed | plan.gone:
         progress = "stays"
     elif pod is None:
         progress = "gone"

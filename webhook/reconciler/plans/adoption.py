@@ -20,10 +20,9 @@ from webhook.preemption.snapshot.device_index import DeviceId
 from webhook.reconciler.clock import Now
 from webhook.reconciler.evaluate.evaluator import Evaluator
 from webhook.reconciler.evictions.store import EvictionRecord
-from webhook.reconciler.plans.look import was_cleared
-from webhook.reconciler.plans.plan import Member, Plan, stays
+from webhook.reconciler.plans.look import over
+from webhook.reconciler.plans.plan import Member, Plan, group_names, stays
 from webhook.reconciler.plans.plan_manager import PlanManager
-from webhook.reconciler.plans.room import devices_for, time_for
 from webhook.reconciler.preemptors import PolicySet, lacks_post_filter
 from webhook.reconciler.state.annotations import (
     PlanMember,
@@ -77,16 +76,8 @@ def adopt(pod: Pod, manager: PlanManager, policy_set: PolicySet) -> Plan | TakeO
     record = with_names(record, state.pods.items().values())
     plan, remaining = _plan(record, _members(pod, record, manager), manager, policy)
     manager.take_up(plan, policy, remaining)
-    for victim in record.victims:
-        if state.pod_of(victim.key, victim.uid) is None:
-            state.pending.expect_deallocated(victim.uid)
     for member in plan.members:
-        manager.hold_devices(member, member.devices)
-        member.reserved = not (member.nominated and was_cleared(plan, state.pods.items()[member.key]))
-    # 4. A member on which no devices are written gets those that it would get once all victims are gone.
-    for member in plan.members if record.members else ():
-        held = member.devices or devices_for(state.snapshot, state.pods.items()[member.key], member.node)
-        manager.hold_devices(member, held)
+        over(plan, member, state.pods.get(member.key))
     log.info("plan %s for %s: going on with it, %d victims remain", plan.id, plan.key, len(remaining))
     return plan
 
@@ -110,6 +101,7 @@ def _members(pod: Pod, record: PlanRecord, manager: PlanManager) -> list[Member]
         if said is not None and (known is pod or evictions.is_of_leader_before(named.uid, digest_of(known))):
             member.nominated = member.seen = True
             member.devices = [DeviceId(device.driver, device.pool, device.device) for device in said.devices]
+            state.hold_devices((key, named.uid), member.devices)
         members.append(member)
     return members
 
@@ -119,21 +111,27 @@ def _plan(
 ) -> tuple[Plan, list[Pod]]:
     """The plan, and its victims that remain: who was told and asked is read off the victims."""
     state, now, wall = manager.evaluator.state, manager.clock.monotonic(), manager.clock.wall()
-    there = [known for victim in record.victims if (known := state.pod_of(victim.key, victim.uid)) is not None]
-    remaining = [victim for victim in there if stays(victim)]
-    gone = {victim.uid for victim in record.victims} - {victim.metadata.uid for victim in remaining}
-    # What a victim was told is kept, by a clock that is behind no longer than the plan says from now on.
-    notices = [(victim.metadata.uid, notice_of(victim)) for victim in remaining]
-    told = [(uid, notice) for uid, notice in notices if notice is not None and notice.plan == record.id]
+    remaining, gone, notices = list[Pod](), set[str](), dict[str, float]()
+    for row in record.victims:
+        victim = state.pod_of(row.key, row.uid)
+        if victim is None:
+            state.pending.expect_deallocated(row.uid)
+        if victim is None or not stays(victim):
+            gone.add(row.uid)
+            continue
+        remaining.append(victim)
+        # What a victim was told is kept, by a clock that is behind no longer than the plan says from now on.
+        if (notice := notice_of(victim)) is not None and notice.plan == record.id:
+            notices[row.uid] = now + min(epoch(notice.by) - wall, record.notice)
     plan = Plan(
         record,
         members,
         now,
-        now + time_for(there, policy),
         timeout=policy.plan_timeout,
         announced=not remaining,
+        groups=group_names(state, record.victims),
         evicting=state.creations.at(record.begun),
-        notices={uid: now + min(epoch(notice.by) - wall, record.notice) for uid, notice in told},
+        notices=notices,
         granted=now if gone else -math.inf,
         gone=gone,
     )

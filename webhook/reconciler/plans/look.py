@@ -8,7 +8,7 @@ follows from what was written, told and asked.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -29,17 +29,10 @@ from webhook.reconciler.evaluate.evaluator import Evaluator
 from webhook.reconciler.evaluate.limits import beyond_budget
 from webhook.reconciler.evaluate.pods_ahead import taken_by
 from webhook.reconciler.plans.actions import Do, End, Ending, PodRequest, Spare, Step, Verb, Wait
-from webhook.reconciler.plans.plan import Member, Plan, PlanIndex, remaining
-from webhook.reconciler.plans.room import (
-    claims_in_the_way,
-    fits_elsewhere,
-    later_equals,
-    taken_text,
-    to_displace,
-)
+from webhook.reconciler.plans.plan import Member, Plan, PlanIndex, stays
+from webhook.reconciler.plans.room import claims_in_the_way, later_equals, taken_text, to_displace
 from webhook.reconciler.preemptors import PolicySet, grace_under, is_marked
 from webhook.reconciler.state.annotations import PlanVictim, carries, is_ready
-from webhook.reconciler.state.state import State
 
 _SHORTEST_WAIT = 0.05
 """Seconds between two looks at a plan, if nothing happens: whatever it waits for, the loop does not spin on it."""
@@ -57,62 +50,83 @@ class PlanContext(NamedTuple):
     plans: PlanIndex
 
 
-def look(plan: Plan, context: PlanContext, at: Now) -> Step:
-    """What to do next for a plan, which is not changed, but for `plan.approved`."""
-    state, pods = context.evaluator.state, list[tuple[Member, Pod]]()
-    # 1. It may be over, or a member may leave it, by what became of the preemptors, the nodes or its time. Then it is
-    #    still to be found out who goes.
-    if plan.ended is not None:
-        return _Look(plan, context, pods, at).ask((Verb.READ, plan.asking.values()))
-    for member in plan.unplaced:
-        pod = state.pods.get(member.key)
-        if (ending := over(plan, member, pod)) is not None:
-            return End(ending, member=member.key)
-        assert pod is not None
-        pods.append((member, pod))
-    if any(state.nodes.get(member.node) is None for member, _ in pods):
-        return End(Ending.NODE_GONE)
-    # 2. What was written, told and asked says the rest.
-    step = _Look(plan, context, pods, at).step()
-    if plan.deadline <= at.monotonic and not isinstance(step, End):
-        return End(Ending.TIMED_OUT)
-    return step._replace(until=max(step.until, at.monotonic + _SHORTEST_WAIT)) if isinstance(step, Wait) else step
+class Look:
+    """A look at a plan, which is not changed, but for `plan.approved`: what there is of it now, and what to do next."""
 
-
-class _Look:
-    """A look at a plan that is not over, with the pods of its members; the victims `left` are to be asked."""
-
-    def __init__(self, plan: Plan, context: PlanContext, pods: list[tuple[Member, Pod]], at: Now) -> None:
-        self.plan, self.context, self.pods, self.at, self.now = plan, context, pods, at, at.monotonic
+    def __init__(self, plan: Plan, context: PlanContext, at: Now) -> None:
+        self.plan, self.context, self.at, self.now = plan, context, at, at.monotonic
         self.evaluator, self.state = context.evaluator, context.evaluator.state
-        self.left = unasked(plan, context)
-        known = self.state.pods.items()
-        self.there = {row.uid: known[row.key] for row in remaining(self.state, plan)}
-        """The victims that remain, also those that others ask, by uid."""
-        self.bound = plan.bound_to_go()
+        known = ((member, self.state.pods.get(member.key)) for member in plan.unplaced)
+        self.pods = [(member, pod) for member, pod in known if pod is not None]
+        self.there: dict[str, Pod] = {}
+        """The victims that have yet to be asked and do not leave for another reason either, by uid."""
+        self.left: list[PlanVictim] = []
+        """Those of them that are to be asked: not by another plan that has, or by an earlier one that will."""
+        for victim in plan.record.victims:
+            uid, pod = victim.uid, self.state.pod_of(victim.key, victim.uid)
+            if uid not in plan.needed or pod is None or not stays(pod):
+                continue
+            self.there[uid] = pod
+            others = context.plans.of(uid)
+            earlier = [other for other in others if other.ended is None and other.order < plan.order]
+            asked = any(uid in other.gone for other in others) or any(uid in other.needed for other in earlier)
+            if not (asked or plan.rehearsed):
+                self.left.append(victim)
+        self.untried = [pod for uid, pod in self.there.items() if uid not in plan.tried]
+        """Those of whom it was not asked yet whether the server would keep them."""
+        self.several = len(self.there) + len(plan.gone) > 1
+        """Whether one that is kept costs others, also those that are asked for other plans and not answered for."""
+        begun = {victim.group for victim in plan.record.victims if victim.uid in plan.gone.union(plan.asking)} - {0}
+        self.bound = frozenset(victim.uid for victim in plan.record.victims if victim.group in begun)
+        """Those of whose group one has been asked, or may have been: they go with it."""
 
     def step(self) -> Step:
+        """What to do next, which is over at its deadline."""
+        plan, state = self.plan, self.state
+        # 1. It may be over, or a member may leave it, by what became of the preemptors, the nodes or its time. Then it
+        #    is still to be found out who goes.
+        if plan.ended is not None:
+            return self.ask((Verb.READ, plan.asking.values()))
+        for member in plan.unplaced:
+            if (ending := over(plan, member, state.pods.get(member.key))) is not None:
+                return End(ending, member=member.key)
+        if any(state.nodes.get(member.node) is None for member in plan.unplaced):
+            return End(Ending.NODE_GONE)
+        # 2. What was written, told and asked says the rest.
+        step = self._proceed()
+        if plan.deadline <= self.now and not isinstance(step, End):
+            return End(Ending.TIMED_OUT)
+        return step._replace(until=max(step.until, self.now + _SHORTEST_WAIT)) if isinstance(step, Wait) else step
+
+    def _proceed(self) -> Step:
         """Write the nominations, tell the victims, ask them, and wait for the room; each once all before it is done."""
-        plan, left = self.plan, self.left
-        # 1. Before anything else the nominations are written: nobody goes for a part of a gang.
+        plan, left, policies = self.plan, self.left, self.context.policy_set
+        # 1. Nobody goes for a part of a gang, or if one of the victims would be kept. Who may be on its way out is
+        #    read.
         if why := too_few(self.pods[0][1], self.context):
             return End(Ending.GANG, why)
-        if (kept := self._kept()) is not None:
-            return kept
-        if waiting := [pod for member, pod in self.pods if not member.nominated]:
-            for pod in waiting:
-                if self.context.policy_set.policy_to_act_by(pod) is None:
-                    return End(Ending.OUTDATED, f"{key_of(pod)} has changed since the decision")
-                if (tried := plan.tries.get(pod.metadata.uid)) is not None and tried.over:
-                    return End(Ending.FAILED)
-            return self.ask((Verb.NOMINATE, waiting), (Verb.TRY, self._untried(of=2)))
-        # 2. If all have been asked, the room is there, or will be, or it was taken.
+        waiting = {pod.metadata.uid: pod for member, pod in self.pods if not member.nominated}
+        tries = {uid: tried for uid, tried in plan.tries.items() if uid in self.there or uid in waiting}
+        if any(tried.refused for uid, tried in tries.items() if uid not in self.bound):
+            return End(Ending.REFUSED)
+        failed = [uid for uid, tried in tries.items() if tried.over]
+        if any(not tries[uid].unclear for uid in failed):
+            return End(Ending.FAILED)
+        if failed:
+            return self.ask((Verb.READ, [self.there[uid] for uid in failed]))
+        # 2. Before anything else the nominations are written.
+        for pod in waiting.values():
+            if policies.policy_to_act_by(pod) is None:
+                return End(Ending.OUTDATED, f"{key_of(pod)} has changed since the decision")
+        if waiting:
+            return self.ask((Verb.NOMINATE, waiting.values()), (Verb.TRY, self.untried if self.several else ()))
+        # 3. If all have been asked, the room is there, or will be, or it was taken.
         if not left:
             lost = (self._lost(member, pod) for member, pod in self.pods if math.isinf(plan.roomy))
             return next((end for end in lost if end is not None), Wait(plan.deadline, all_asked=True))
-        # 3. By the rules of now, the rest of it still has to be right. Of a group of which one has gone the others go
+        # 4. By the rules of now, the rest of it still has to be right. Of a group of which one has gone the others go
         #    as soon as their budgets let them.
-        policy, *others = (policy_for(pod, self.context.policy_set) for _, pod in self.pods)
+        policy, *others = (policy_for(pod, policies) for _, pod in self.pods)
         if policy is None or any(other is not policy for other in others):
             return End(Ending.OUTDATED, "no policy lets the reconciler preempt for it any more")
         judged = judged_by(self.context, policy, self.now)
@@ -124,24 +138,20 @@ class _Look:
             if objection is not None:
                 return objection
             plan.approved = judged
-        # 4. Victims are told. Nobody is who would be kept, or for a plan that another victim's refusal would end.
+        # 5. Victims are told. Nobody is who would be kept, or for a plan that another victim's refusal would end.
         if policy.victims.notice > plan.record.notice and not (plan.notices or plan.gone or plan.asking):
             return End(Ending.OUTDATED, "the policy gives a longer notice by now")
         notice = min(policy.victims.notice, plan.record.notice)
         if notice and (untold := [self.there[row.uid] for row in left if row.uid not in plan.notices]):
-            untried = self._untried()
-            return self.ask((Verb.TRY, untried) if untried else (Verb.TELL, untold))
+            return self.ask((Verb.TRY, self.untried) if self.untried else (Verb.TELL, untold))
         return self._evict(policy)
 
-    def _kept(self) -> Do | Wait | End | None:
-        """The plan is over if one of its victims would be kept; of a group of which one has gone it is asked again."""
-        tries = {uid: self.plan.tries[uid] for uid in self.there if uid in self.plan.tries}
-        if any(tried.refused for uid, tried in tries.items() if uid not in self.bound):
-            return End(Ending.REFUSED)
-        over = [uid for uid, tried in tries.items() if tried.over]
-        if any(not tries[uid].unclear for uid in over):
-            return End(Ending.FAILED)
-        return self.ask((Verb.READ, [self.there[uid] for uid in over])) if over else None
+    def fits_elsewhere(self, member: Member, pod: Pod) -> bool:
+        """Whether its scheduler finds room for a member now, though none comes up on the node of its plan."""
+        plan, evaluator = self.plan, self.evaluator
+        if plan.record.resize or not plan.gone or evaluator.has_room(pod, member.node):
+            return False
+        return not plan.left_out.issuperset(fits(self.state.snapshot, pod))
 
     def _lost(self, member: Member, pod: Pod) -> End | None:
         """Why there will be no room for a member on its node; None if there will be, or if it finds some elsewhere."""
@@ -152,7 +162,7 @@ class _Look:
         if self.left and not plan.gone:
             return End(Ending.OUTDATED, f"evicting would not make room on {member.node} any more", member.key)
         # Two members might count on one node elsewhere, and who is left would go in vain.
-        if not (self.left and len(self.pods) > 1) and fits_elsewhere(plan, member, pod, evaluator):
+        if not (self.left and len(self.pods) > 1) and self.fits_elsewhere(member, pod):
             return None
         if refusal := refusal_of(snapshot, pod, member.node):
             return End(Ending.NODE_CHANGED, refusal)
@@ -195,11 +205,12 @@ class _Look:
         """
         plan, snapshot, pods = self.plan, self.state.snapshot, self.state.snapshot.pods
         fresh = not (plan.gone or plan.asking)
-        uids = {victim.uid for victim in plan.record.victims}
+        uids = plan.gone | plan.needed
         rows = snapshot.pod_rows([victim.key for victim in plan.record.victims]).tolist()
-        victims = {pods.uids[row]: row for row in rows if pods.uids[row] in uids}  # not a new pod of a victim's name
+        going = {pods.uids[row]: row for row in rows if pods.uids[row] in uids}  # not a new pod of a victim's name
         free = frozenset(self.there).difference(plan.unclear, self.bound)
-        among = np.array([row for uid, row in victims.items() if uid in free], np.intp)
+        among = np.array([row for uid, row in going.items() if uid in free], np.intp)
+        begun = np.array([row for uid, row in going.items() if uid not in free], np.intp)
         lacking: list[tuple[Member, Pod]] = []
         for member, pod in self.pods:
             # 1. There would be no room, since others have come, or there is room without evicting anybody.
@@ -214,7 +225,7 @@ class _Look:
                 lacking.append((member, pod))  # two members might count on one node elsewhere
             # 2. A pod in front would take the room.
             if fresh and not plan.record.resize:
-                counted = np.array([row for uid, row in victims.items() if uid not in plan.unneeded], np.intp)
+                counted = np.array(list(going.values()), np.intp)
                 if why := taken_by(self.evaluator, pod, policy, member.node, counted, plans={plan.id}, at=self.at):
                     return End(Ending.OUTDATED, why)
         # 3. Nobody is needed any more, or not everybody.
@@ -222,11 +233,11 @@ class _Look:
             return Spare(free, "it fits without further evictions by now")
         wait = min(policy.wait_for_terminating, plan.deadline - self.now)
         # Other plans count on pods of which the server has not said that they leave: these may stay.
-        leaving, naming = self.evaluator.room_within(wait, self.at), self.context.plans.naming
+        leaving = self.evaluator.room_within(wait, self.at)
         for row in leaving[np.isin(pods.node[leaving], snapshot.nodes.rows_of({row.node for row, _ in self.pods}))]:
-            if any(other is not plan and other.needs(pods.uids[row]) for other in naming(pods.uids[row])):
+            uid = pods.uids[row]
+            if any(other is not plan and uid in other.needed for other in self.context.plans.of(uid)):
                 leaving = leaving[leaving != row]
-        begun = np.array([row for uid, row in victims.items() if uid not in free | plan.unneeded], np.intp)
         without = np.setdiff1d(np.append(leaving, begun), among)
         rules, staying = self.context.policy_set.rules[policy.name], free
         for member, pod in lacking if free else ():
@@ -239,20 +250,24 @@ class _Look:
 
     def _evict(self, policy: PreemptionPolicy) -> Do | Wait:
         """Ask those of the victims that are left whose turn it is: everybody has been told."""
-        plan, state, left = self.plan, self.state, self.left
-        # 1. Whose notice is not over goes if it is ready.
-        asked, later = askable(state, plan, left, self.now)
-        if not asked:
+        plan, state, left, together = self.plan, self.state, self.left, bool(self.plan.devices)
+        # 1. Whose notice is not over goes if it is ready. Those of a group wait for one another, since a group goes at
+        #    once, and so do all of a plan that holds devices, since these have to come free together.
+        ends = {row.uid: plan.notices[row.uid] for row in left if plan.notices.get(row.uid, self.now) > self.now}
+        ends = {uid: end for uid, end in ends.items() if not is_ready(self.there[uid], plan.id)}
+        groups, later = {row.group for row in left if row.uid in ends} - {0}, min(ends.values(), default=math.inf)
+        asked = [row for row in left if row.uid not in ends and row.group not in groups]
+        if not asked or (ends and together):
             return Wait(later)
         # 2. The room must go to nobody of lower priority.
         if lower := [pod for pod in to_displace(state, plan) if pod.metadata.uid not in plan.displaced]:
             return self.ask((Verb.DISPLACE, lower))
         # 3. If several go, it is tried first whether one of them is kept: the others would go in vain.
-        if untried := self._untried(of=2):
-            return self.ask((Verb.TRY, untried))
+        if self.several and self.untried:
+            return self.ask((Verb.TRY, self.untried))
         # 4. Devices have to come free together, or pods that want fewer take them one by one.
         slow = [victim for victim in left if plan.tried.get(victim.uid) is False]
-        if plan.devices and not slow:
+        if together and not slow:
             asked, later = self._in_step(asked, policy)
         # 5. Ask them: first those of whom the server could not tell, then those that a budget covers, the last one
         #    last. The rest of a group goes at once, and only when no budget can refuse one of it any more.
@@ -262,14 +277,14 @@ class _Look:
             here = {victim.uid for member in plan.unplaced for victim in state.pods_on(member.node)}
             chosen = [min(grouped, key=lambda victim: victim.uid in here)]
         else:
-            last = 0 if math.isfinite(later) and not plan.devices else 1
+            last = 0 if math.isfinite(later) and not together else 1
             first = slow or (covered if len(covered) < len(asked) else asked[: len(asked) - last]) or asked
             whole = {victim.group for victim in first if len(covered) in (0, len(asked))} - {0}
             chosen = [victim for victim in asked if victim in first or victim.group in whole]
         # 6. One that was asked in vain is asked after a pause: nobody goes in its place.
         return self.ask((Verb.ASK, [self.there[victim.uid] for victim in chosen])) if chosen else Wait(later)
 
-    def _in_step(self, left: Collection[PlanVictim], policy: PreemptionPolicy) -> tuple[list[PlanVictim], float]:
+    def _in_step(self, left: Iterable[PlanVictim], policy: PreemptionPolicy) -> tuple[list[PlanVictim], float]:
         """Of the victims that are left those to ask now, so that all end together; and when the next is to be asked.
 
         The one with the longest grace is asked first. How long others really take nobody knows. Monotonic seconds.
@@ -283,14 +298,6 @@ class _Look:
                 ends.append(epoch_or(pod.metadata.deletion_timestamp, had + ahead) - ahead)
         begin = {uid: max(ends) - seconds for uid, seconds in grace.items()}
         return [victim for victim in left if begin[victim.uid] <= self.now + _EARLY], min(begin.values())
-
-    def _untried(self, *, of: int = 1) -> list[Pod]:
-        """The victims of whom it was not asked yet whether the server would keep them, if there are so many.
-
-        One that is kept costs the others, also those that are asked for other plans and have not been answered for.
-        """
-        several = len(self.there) + len(self.plan.gone) >= of
-        return [pod for uid, pod in self.there.items() if several and uid not in self.plan.tried]
 
     def ask(self, *wanted: tuple[Verb, Iterable[Pod]]) -> Do | Wait:
         """Ask these about those of their pods about whom something may be asked now, or wait for the first of them."""
@@ -311,22 +318,6 @@ def judged_by(context: PlanContext, policy: PreemptionPolicy, now: float) -> tup
     """
     evaluator, rules = context.evaluator, context.policy_set.rules[policy.name]
     return evaluator.state.snapshot.version, rules, evaluator.log.excluded(now), now // _MOMENT
-
-
-def askable(state: State, plan: Plan, left: Collection[PlanVictim], now: float) -> tuple[list[PlanVictim], float]:
-    """Of the victims that are left those whose notice is over, or that are ready; and when the next one's is over.
-
-    Those of a group wait for one another, since a group goes at once, and so do all of a plan that holds devices, since
-    these have to come free together.
-    """
-    untimely = [victim for victim in left if plan.notices.get(victim.uid, now) > now]
-    pods = {victim.uid: state.pod_of(victim.key, victim.uid) for victim in untimely}
-    waiting = {uid for uid, pod in pods.items() if pod is None or not is_ready(pod, plan.id)}
-    later = min((plan.notices[uid] for uid in waiting), default=math.inf)
-    if waiting and plan.devices:
-        return [], later
-    groups = {victim.group for victim in left if victim.uid in waiting} - {0}
-    return [victim for victim in left if victim.uid not in waiting and victim.group not in groups], later
 
 
 def too_few(pod: Pod, context: PlanContext) -> str:
@@ -351,7 +342,7 @@ def planned_nodes(context: PlanContext, group: GroupKey) -> list[str]:
 
 
 def over(plan: Plan, member: Member, pod: Pod | None) -> Ending | None:
-    """Whether it is over for a member by what its pod looks like now; None if it goes on."""
+    """Whether it is over for a member by what its pod looks like now, which it takes in; None if it goes on."""
     if pod is None or pod.metadata.uid != member.uid or pod.metadata.deletion_timestamp:
         return Ending.DELETED
     if member.displaced:
@@ -360,17 +351,15 @@ def over(plan: Plan, member: Member, pod: Pod | None) -> Ending | None:
         return Ending.RESIZED if not is_deferred(pod) or is_terminal(pod) else None
     if pod.spec.node_name:
         return Ending.BOUND
-    if member.seen and pod.status.nominated_node_name != member.node and not was_cleared(plan, pod):
+    nominated = pod.status.nominated_node_name
+    if nominated == member.node and carries(pod, plan.id):
+        member.seen = member.nominated = True
+    # A scheduler that clears the nomination leaves the plan. Who takes a plan away takes both, and who nominates the
+    # pod elsewhere leaves no empty field.
+    member.reserved = bool(nominated) or not member.seen or not carries(pod, plan.id)
+    if member.seen and member.reserved and nominated != member.node:
         return Ending.LOST
     return Ending.DELETED if is_terminal(pod) else None
-
-
-def was_cleared(plan: Plan, pod: Pod) -> bool:
-    """Whether the nomination is gone and the plan is still on the pod: the scheduler has cleared it.
-
-    Who takes a plan away takes both; who nominates the pod elsewhere leaves no empty field.
-    """
-    return not pod.status.nominated_node_name and not pod.spec.node_name and carries(pod, plan.id)
 
 
 def policy_for(pod: Pod, policy_set: PolicySet) -> PreemptionPolicy | None:
@@ -378,14 +367,3 @@ def policy_for(pod: Pod, policy_set: PolicySet) -> PreemptionPolicy | None:
     policy = policy_set.policy_of(pod) if is_marked(pod) else None
     known = policy is not None and pod.spec.scheduler_name in policy.preemptors.scheduler_names
     return policy if known and pod.spec.preemption_policy == "Never" else None
-
-
-def unasked(plan: Plan, context: PlanContext) -> list[PlanVictim]:
-    """The victims that are to be asked; not those that another plan has asked, or that an earlier one will ask."""
-    left = []
-    for victim in remaining(context.evaluator.state, plan) if not plan.rehearsed else ():
-        others, uid = context.plans.naming(victim.uid), victim.uid
-        earlier = [other for other in others if other.ended is None and other.order < plan.order]
-        if not any(uid in other.gone for other in others) and not any(other.needs(uid) for other in earlier):
-            left.append(victim)
-    return left

@@ -9,14 +9,13 @@ from dataclasses import dataclass, field
 import msgspec
 
 from webhook.kube.bounded import Newest
-from webhook.kube.errors import ApiError
 from webhook.kube.objects.pod import Pod
 from webhook.kube.pods import is_terminal
 from webhook.preemption.snapshot.device_index import DeviceId
 from webhook.preemption.snapshot.pod_groups import group_of, with_all_of
 from webhook.preemption.victims.rules import VictimReason
 from webhook.reconciler.evictions.log import PodEviction
-from webhook.reconciler.plans.actions import Effect, Ending, PodRequest, Tries, Verb, may_pass
+from webhook.reconciler.plans.actions import Ending, Tries
 from webhook.reconciler.state.annotations import DecisionRecord, PlanDevice, PlanRecord, PlanVictim
 from webhook.reconciler.state.pod_indexes import Index
 from webhook.reconciler.state.state import ServerTime, State
@@ -58,7 +57,7 @@ class Plan:
     members: list[Member]
     """The preemptors, also those that are members no more."""
     started: float
-    deadline: float
+    deadline: float = math.inf
     """When it is given up if nothing happens, infinite for not before something does."""
     timeout: float = math.inf
     """Seconds that it may take, by the policy that it was made by."""
@@ -71,6 +70,14 @@ class Plan:
     announced: bool = False
     """Whether it was told that all victims have been asked."""
     ended: Ending | None = None
+    id: str = field(init=False)
+    """By what it is known on pods."""
+    key: str = field(init=False)
+    """The preemptor; of a gang the first one."""
+    unplaced: list[Member] = field(init=False)
+    """The members that go on."""
+    order: tuple[float, str, str] = field(init=False)
+    """By what it stands before or behind other plans: the same input gives the same order, whatever the ids are."""
 
     # What was decided.
     grounds: dict[str, VictimReason] = field(default_factory=dict)
@@ -93,10 +100,10 @@ class Plan:
     """uids of the pods of lower priority in its way whose nominations have been cleared, as far as they could be."""
 
     # What became of the victims.
+    needed: set[str] = field(init=False)
+    """uids of victims that have yet to be asked to leave; once it has ended those of whom no answer has come."""
     gone: set[str] = field(default_factory=set)
     """uids of victims that were asked to leave with success, or that are leaving or gone anyway."""
-    unneeded: set[str] = field(default_factory=set)
-    """uids of victims that turned out not to be needed: they stay."""
     asking: dict[str, Pod] = field(default_factory=dict)
     """uid of a victim that is being asked: it may be on its way out, though no answer says so yet."""
     tries: dict[str, Tries] = field(default_factory=dict)
@@ -120,20 +127,11 @@ class Plan:
     approved: tuple[object, ...] = ()
     """By what it was last found that all victims that were left may go (`look.judged_by`)."""
 
-    @property
-    def id(self) -> str:
-        """By what it is known on pods."""
-        return self.record.id
-
-    @property
-    def key(self) -> str:
-        """The preemptor; of a gang the first one."""
-        return self.members[0].key
-
-    @property
-    def unplaced(self) -> list[Member]:
-        """The members that go on."""
-        return [member for member in self.members if member.ended is None]
+    def __post_init__(self) -> None:
+        self.id, self.key = self.record.id, self.members[0].key
+        self.unplaced = [member for member in self.members if member.ended is None]
+        self.order = self.started, self.key, self.id
+        self.needed = {victim.uid for victim in self.record.victims} - self.gone
 
     @property
     def devices(self) -> list[DeviceId]:
@@ -155,11 +153,6 @@ class Plan:
         return msgspec.structs.replace(self.record, node=member.node, devices=held)
 
     @property
-    def order(self) -> tuple[float, str, str]:
-        """By what it stands before or behind other plans: the same input gives the same order, whatever the ids are."""
-        return self.started, self.members[0].key, self.record.id
-
-    @property
     def step(self) -> int:
         """The step that the page shows, a place in `page.html.STEPS`."""
         if self.waiting:
@@ -172,61 +165,15 @@ class Plan:
         """Uids of the victims of whom it is not known whether they go: the answer is on its way, or was lost."""
         return {uid for uid in self.asking if self.busy or uid not in self.tries or self.tries[uid].unclear}
 
-    def bound_to_go(self) -> frozenset[str]:
-        """Uids of the victims of whose group one has been asked, or may have been: they go with it."""
-        begun = {victim.group for victim in self.record.victims if victim.uid in self.gone.union(self.asking)}
-        return frozenset(victim.uid for victim in self.record.victims if victim.group in begun - {0})
-
-    def with_all_of(self, uids: Collection[str]) -> str:
-        """What people read after the names of these victims: the groups that they go with, and what they go for."""
-        groups = (self.groups.get(victim.group, "") for victim in self.record.victims if victim.uid in uids)
-        return (with_all_of(groups) if self.groups else "") + (f" {self.room}" if self.room else "")
-
-    def needs(self, uid: str) -> bool:
-        """Whether this victim has yet to be asked to leave; once the plan has ended whether no answer has come."""
-        if self.ended is not None:
-            return uid in self.asking
-        return uid not in self.gone and uid not in self.unneeded
-
-    def note(self, request: PodRequest, said: Effect | ApiError, now: float) -> Tries:
-        """What came of a request says when the next one about the pod may be made; returns what was in vain so far.
-
-        What came to nothing is tried again after a pause; a nomination as soon as the watch shows another version.
-        """
-        uid = request.pod.metadata.uid
-        tries = self.tries.setdefault(uid, Tries())
-        tries.refused = said is Effect.REFUSED
-        if not isinstance(said, ApiError):
-            self.asking.pop(uid, None)
-            if tries.refused:
-                tries.failed(None, now)
-            elif request.verb is Verb.READ:
-                tries.unclear = False
-            else:
-                del self.tries[uid]
-            return tries
-        if request.verb is Verb.READ:
-            tries.failed(None, now)
-            tries.unclear = may_pass(said)
-        else:
-            tries.failed(said, now)
-            tries.unclear &= uid in self.asking
-            if said.status in {404, 409} and request.verb is Verb.NOMINATE:
-                tries.conflicting = request.pod.metadata.resource_version
-        if not (tries.begun or tries.unclear):
-            self.asking.pop(uid, None)
-        return tries
-
     def note_told(self, uid: str, until: float) -> None:
         """This victim has a notice, which is over then: what the server said before may be different by then."""
         self.notices[uid] = until
         self.tried.pop(uid, None)
 
-    def note_asked(self, uid: str, now: ServerTime) -> None:
-        """This victim goes since now."""
-        self.asking.pop(uid, None)
-        self.gone.add(uid)
-        self.evicting = self.evicting or now
+    def with_all_of(self, uids: Collection[str]) -> str:
+        """What people read after the names of these victims: the groups that they go with, and what they go for."""
+        groups = (self.groups.get(victim.group, "") for victim in self.record.victims if victim.uid in uids)
+        return (with_all_of(groups) if self.groups else "") + (f" {self.room}" if self.room else "")
 
 
 def group_names(state: State, victims: Iterable[PlanVictim]) -> dict[int, str]:
@@ -240,48 +187,33 @@ def stays(pod: Pod | None) -> bool:
     return pod is not None and not pod.metadata.deletion_timestamp and not is_terminal(pod)
 
 
-def nodes_of(pod: Pod | None) -> set[str]:
-    """The node that a pod takes room on, and the one that it is nominated to; none if it is gone or has ended."""
-    if pod is None or is_terminal(pod):
-        return set()
-    return {pod.spec.node_name, pod.status.nominated_node_name}
-
-
-def remaining(state: State, plan: Plan) -> list[PlanVictim]:
-    """The victims that have yet to be asked, and are not leaving for another reason either."""
-    needed = [victim for victim in plan.record.victims if plan.needs(victim.uid)]
-    return [victim for victim in needed if stays(state.pod_of(victim.key, victim.uid))]
-
-
 class PlanIndex:
     """Plans under way; each preemptor has at most one."""
 
     def __init__(self) -> None:
         self.by_preemptor: dict[str, Plan] = {}
         self.by_id: dict[str, Plan] = {}
-        self.known: Index[str, Plan] = Index(
-            lambda plan: {row.node for row in plan.members} | {victim.uid for victim in plan.record.victims}
+        self._known: Index[str, Plan] = Index(
+            lambda plan: {row.node for row in plan.unplaced} | {victim.uid for victim in plan.record.victims}
         )
-        """The plans of a node, and of a victim by its uid."""
         self.leaving: Newest[str, float] = Newest(_MOST_LEAVING)
         """Pod that leaves, by uid, to when it has had its time since it was asked, or was first seen to leave."""
 
-    def add(self, plan: Plan) -> None:
-        """The plan has begun."""
-        self.by_id[plan.id] = plan
-        self.by_preemptor |= {member.key: plan for member in plan.members}
-        self.known.put(plan.id, plan)
+    def put(self, plan: Plan) -> None:
+        """The plan has begun, or something of it has ended: until it is known who of its victims goes it is known."""
+        is_over = plan.ended is not None and not plan.asking
+        self._known.put(plan.id, None if is_over else plan)
+        if is_over:
+            self.by_id.pop(plan.id, None)
+        else:
+            self.by_id[plan.id] = plan
+            self.by_preemptor |= {member.key: plan for member in plan.unplaced}
 
-    def on_node(self, node: str) -> list[tuple[Plan, Member]]:
-        """The plans that hold room on a node, each with the members for which it does."""
-        plans = self.known.get(node, {}).values()
-        return [(plan, member) for plan in plans for member in plan.unplaced if member.node == node]
-
-    def naming(self, uid: str) -> list[Plan]:
-        """The plans that name this victim, whichever node they hold room on: pods of a group may be on several."""
-        return list(self.known.get(uid, {}).values())
+    def of(self, value: str) -> Collection[Plan]:
+        """The plans that hold room on this node, or name the victim of this uid; its group may be on several nodes."""
+        return self._known.get(value, {}).values()
 
     def untold(self, uid: str) -> None:
         """What plans told this victim holds no more, since another tells it or its notice is taken off."""
-        for plan in self.naming(uid):
+        for plan in self.of(uid):
             plan.notices.pop(uid, None)

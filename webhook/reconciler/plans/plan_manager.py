@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 import uuid
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import msgspec
@@ -19,10 +19,13 @@ from webhook.kube.instants import rfc3339
 from webhook.kube.object_cache import Change
 from webhook.kube.objects.meta import key_of
 from webhook.kube.objects.pod import Pod
+from webhook.kube.pods import is_terminal
 from webhook.policy.model.preemption import PreemptionPolicy
+from webhook.preemption.decision import devices_on
+from webhook.preemption.filters.devices import needs_devices
 from webhook.preemption.snapshot.amounts import ClusterError
-from webhook.preemption.snapshot.device_index import DeviceId
 from webhook.preemption.snapshot.kinds import NODES, PODS, SnapshotKind
+from webhook.preemption.snapshot.pod_info import compile_pod
 from webhook.preemption.snapshot.pod_view import grace_of, priority_of
 from webhook.reconciler.clock import Now
 from webhook.reconciler.evaluate.evaluator import Evaluator
@@ -36,28 +39,16 @@ from webhook.reconciler.plans.actions import (
     Ending,
     PodRequest,
     Spare,
+    Tries,
     Verb,
     Wait,
+    may_pass,
 )
-from webhook.reconciler.plans.look import PlanContext, judged_by, look, over, policy_for, unasked, was_cleared
-from webhook.reconciler.plans.plan import Member, Plan, PlanIndex, group_names, nodes_of, stays
-from webhook.reconciler.plans.room import (
-    claims_in_the_way,
-    devices_for,
-    fits_elsewhere,
-    returning_owners,
-    time_for,
-    time_limit,
-)
+from webhook.reconciler.plans.look import Look, PlanContext, judged_by, over, policy_for
+from webhook.reconciler.plans.plan import Member, Plan, PlanIndex, stays
+from webhook.reconciler.plans.room import claims_in_the_way, returning_owners, time_limit
 from webhook.reconciler.preemptors import PolicySet, grace_under
-from webhook.reconciler.state.annotations import (
-    PlanMember,
-    PlanRecord,
-    as_victims,
-    carries,
-    has_notice,
-    notice_of,
-)
+from webhook.reconciler.state.annotations import PlanMember, PlanRecord, as_victims, has_notice, notice_of
 
 log = logging.getLogger(__name__)
 
@@ -71,8 +62,8 @@ class PlanManager:
     def __init__(self, evaluator: Evaluator, policy_set: PolicySet, *, dry_run: bool = False) -> None:
         self.index = PlanIndex()
         self.plans = self.index.by_preemptor
-        self.unchecked: dict[str, None] = {}
-        """Plans, by id, that something happened to since they were last looked at."""
+        self.unchecked: dict[Plan, None] = {}
+        """Plans that something happened to since they were last looked at."""
         self.evaluator = evaluator
         self.clock = evaluator.clock
         self.dry_run = dry_run
@@ -90,50 +81,49 @@ class PlanManager:
         From now on every decision counts its victims as leaving. `attempts` is how many plans evicted for it in vain.
         """
         victims, places = outcome.victims, outcome.places or ((pod, outcome.node),)
-        now, wall, seconds = self.clock.monotonic(), self.clock.wall(), time_for(victims, policy)
+        now, wall, notice = self.clock.monotonic(), self.clock.wall(), policy.victims.notice
+        # If it were given up before its victims have had their time, they would have ended for nothing.
+        emptied = max((notice + grace_under(policy, victim) for victim in victims), default=0.0)
         gang = tuple(PlanMember(row.metadata.name, row.metadata.uid, node) for row, node in outcome.places)
         record = PlanRecord(
             id=uuid.uuid4().hex[:16],
             node=outcome.node,
             victims=as_victims(victims, outcome.groups),
             begun=rfc3339(wall),
-            deadline=rfc3339(wall + seconds),
+            deadline=rfc3339(wall + emptied + policy.plan_timeout),
             policy=policy.name,
             attempt=attempts + 1,
             resize=bool(pod.spec.node_name),
             members=gang or msgspec.UNSET,
-            notice=policy.victims.notice,
+            notice=notice,
         )
         plan = Plan(
             record,
             [Member(key_of(row), row.metadata.uid, priority_of(row), node) for row, node in places],
             now,
-            now + seconds,
             timeout=policy.plan_timeout,
             left_out=outcome.left_out,
             grounds={victim.metadata.uid: outcome.grounds[key_of(victim)] for victim in victims if outcome.grounds},
+            groups={row.group: outcome.groups[row.key] for row in record.victims if row.group},
             room=outcome.room,
         )
         self.take_up(plan, policy, victims)
-        for member, (row, node) in zip(plan.members, places, strict=True):
-            self.hold_devices(member, devices_for(self._state.snapshot, row, node))
         if self.dry_run:
             # It is held as if it were carried out as long as its preemptor is pending and its room is there.
             for member in plan.members:
                 member.nominated = True
             plan.announced = plan.rehearsed = True
-            plan.deadline, plan.emptied = math.inf, plan.deadline - policy.plan_timeout
+            plan.emptied = now + emptied
             for uid, eviction in plan.evictions.items():
                 self.evaluator.log.asked(uid, eviction, now)
         plan.approved = judged_by(self.context, policy, now)
         return plan
 
     def take_up(self, plan: Plan, policy: PreemptionPolicy, victims: Collection[Pod]) -> None:
-        """Let every later decision count the victims as leaving, the members as nominated, and the rates as used."""
-        evictions, ends = self.evaluator.log, dict[str, float]()
+        """Let every later decision count on the plan: victims leave, members are nominated, rates and devices taken."""
+        evictions, pending, ends = self.evaluator.log, self._state.pending, dict[str, float]()
         now, wall = self.clock.monotonic(), self.clock.wall()
-        self.index.add(plan)
-        plan.groups = group_names(self._state, plan.record.victims)
+        self.index.put(plan)
         for pod in victims:
             uid, key = pod.metadata.uid, plan.member_for(pod).key
             notice = max(0.0, plan.notices[uid] - now) if uid in plan.notices else plan.record.notice
@@ -141,41 +131,50 @@ class PlanManager:
             by = self._state.pods.get(key)
             plan.evictions[uid] = evictions.eviction_of(pod, name_of(by) if by else f"{BARE}{key}")
         plan.owners |= frozenset(row.workload for row in plan.evictions.values())
-        self._state.pending.expect(plan.id, victims, ends)
-        for member in plan.unplaced:
-            self._state.pending.hold(plan.id, (member.key, member.uid), member.node)
+        pending.expect(plan.id, victims, ends)
         evictions.intend(plan.id, plan.evictions)
         plan.logged = evictions.version
-        self.unchecked[plan.id] = None
+        for member in plan.unplaced:
+            pending.hold(plan.id, (member.key, member.uid), member.node)
+        for member in plan.unplaced:
+            self._hold_devices(member, self._state.pods.get(member.key))
+        self.unchecked[plan] = None
 
-    def hold_devices(self, member: Member, devices: Collection[DeviceId]) -> None:
-        """Let every later decision but those for pods of higher priority count these devices as taken."""
-        member.devices = list(devices)
-        self._state.hold_devices((member.key, member.uid), devices)
+    def _hold_devices(self, member: Member, pod: Pod | None, *, anew: bool = False) -> None:
+        """Let every later decision but those for pods of higher priority count a member's devices as taken.
+
+        If it has none, or gets others `anew`, they are those that it would get once every pod that is leaving is gone.
+        """
+        snapshot = self._state.snapshot
+        if pod is not None and (anew or not member.devices) and needs_devices(snapshot, compile_pod(pod)):
+            member.devices = devices_on(snapshot, pod, member.node, without=snapshot.pods.leaving())
+        self._state.hold_devices((member.key, member.uid), member.devices)
 
     def settle(self, plan: Plan) -> None:
         """Expect no more than a plan counts on by now: that victims leave, and that its members are nominated.
 
-        Once it has ended only asked victims leave, and those of whom it is not clear whether they do.
+        Once it has ended only asked victims leave, and those of whom it is not clear whether they do. Plans that
+        counted on the others are looked at.
         """
-        self.noticed |= {victim.key: None for victim in plan.record.victims if plan.record.notice}
-        leaving = {victim.uid for victim in plan.record.victims} - plan.unneeded
         if plan.ended is not None:
             plan.asking = {uid: pod for uid, pod in plan.asking.items() if uid in plan.unclear}
-            leaving = set() if self.dry_run else plan.gone.union(plan.asking)
-            if not plan.asking and self.index.by_id.pop(plan.id, None) is not None:
-                self.index.known.put(plan.id, None)
+            plan.needed = set(plan.asking)
+        leaving, nodes = plan.gone | plan.needed, [member.node for member in plan.members]
+        self.index.put(plan)
+        self.noticed |= {victim.key: None for victim in plan.record.victims if plan.record.notice}
         self._state.pending.give_up(plan.id, leaving, {member.key for member in plan.unplaced})
         for uid in plan.evictions.keys() - leaving:
             self.evaluator.log.give_back(plan.id, uid)
+        for node in dict.fromkeys([*nodes, *(row.node for row in plan.evictions.values())]):
+            self.unchecked |= dict.fromkeys(other for other in self.index.of(node) if other is not plan)
 
     def promised(self, pod: Pod) -> Promised:
         """What plans under way mean for a decision for this pod."""
         held: dict[str, list[Pod]] = {}
-        plans = self.index.by_id.values()
-        victims = ((plan, victim) for plan in plans if not plan.waiting for victim in plan.record.victims)
-        planned = dict.fromkeys(victim.key for plan, victim in victims if plan.needs(victim.uid))
-        for plan in plans:
+        planned: dict[str, None] = {}
+        for plan in self.index.by_id.values():
+            if not plan.waiting:
+                planned |= {victim.key: None for victim in plan.record.victims if victim.uid in plan.needed}
             for member in plan.unplaced if plan.gone else ():
                 below = self._state.pods.get(member.key)
                 if below is None or member.priority >= priority_of(pod):
@@ -195,62 +194,68 @@ class PlanManager:
         """
         key, old, new = change.key, change.old, change.new
         if kind is not PODS:
-            devices = self.index.by_id.values() if kind is not NODES else ()
-            self._touch([plan for plan in devices if plan.devices])
-            self._touch(plan for plan, _ in self.index.on_node(key if kind is NODES else ""))
+            holding = (plan for plan in self.index.by_id.values() if plan.devices)
+            self.unchecked |= dict.fromkeys(self.index.of(key) if kind is NODES else holding)
             return None
         # 1. It came to a node or left it, so there is less room or more; or plans want it to go and have yet to ask it.
-        here, before = nodes_of(new), nodes_of(old)
+        here, before = set[str](), set[str]()
+        for pod, nodes in (new, here), (old, before):
+            if pod is not None and not is_terminal(pod):
+                nodes |= {pod.spec.node_name, pod.status.nominated_node_name}
         uid, own = (new or old or Pod()).metadata.uid, self.plans.get(key)
-        self._touch(plan for node in here ^ before for plan, _ in self.index.on_node(node) if plan is not own)
-        self._touch(plan for plan in self.index.naming(uid) if not here or uid not in plan.gone)
+        there = (plan for node in here ^ before for plan in self.index.of(node) if plan is not own)
+        self.unchecked |= dict.fromkeys(there)
+        self.unchecked |= dict.fromkeys(plan for plan in self.index.of(uid) if not here or uid in plan.needed)
         if new is not None and has_notice(new):
             self.noticed[key] = None
         # 2. Who came last to a node is told if its room is taken.
         if own is None:
-            if new is not None and stays(new):
-                for other in (other for node in here - before for other, _ in self.index.on_node(node)):
-                    other.newcomer = f"{key} of priority {priority_of(new)}"
+            for plan in (plan for node in here - before for plan in self.index.of(node)):
+                if new is not None and stays(new):
+                    plan.newcomer = f"{key} of priority {priority_of(new)}"
             return None
         # 3. It may be over for a preemptor, or it may be nominated by what it is now.
         member = own.member(key)
-        if new is not None and new.status.nominated_node_name == member.node and carries(new, own.id):
-            member.seen = member.nominated = True
-        reserved = new is None or not member.seen or not was_cleared(own, new)
-        if not member.nominated or member.reserved != reserved:
-            self._touch([own])
-        member.reserved = reserved
-        return over(own, member, new)
-
-    def _touch(self, plans: Iterable[Plan]) -> None:
-        """These plans are to be looked at."""
-        self.unchecked |= {plan.id: None for plan in plans}
-
-    def _touch_others(self, plan: Plan) -> None:
-        """A plan will not ask some of its victims: those plans are to be looked at that counted on it."""
-        victims = [self._state.pods.get(victim.key) for victim in plan.record.victims]
-        nodes = dict.fromkeys(member.node for member in plan.members)
-        nodes |= {pod.spec.node_name: None for pod in victims if pod is not None}
-        self._touch(other for node in nodes for other, _ in self.index.on_node(node) if other is not plan)
+        reserved, ending = member.reserved, over(own, member, new)
+        if not member.nominated or member.reserved is not reserved:
+            self.unchecked[own] = None
+        return ending
 
     def note(self, plan: Plan, request: PodRequest, said: Effect | ApiError) -> None:
-        """Take in what came of a request for a plan, which may have ended meanwhile."""
-        (verb, pod), now = request, self.clock.monotonic()
-        meta, tries = pod.metadata, plan.note(request, said, now)
+        """Take in what came of a request for a plan, which may have ended meanwhile.
+
+        What came to nothing is tried again after a pause; a nomination as soon as the watch shows another version.
+        """
+        (verb, pod), now, error = request, self.clock.monotonic(), said if isinstance(said, ApiError) else None
+        uid, key = pod.metadata.uid, key_of(pod)
+        # 1. When the next request about the pod may be made, and whether it may be on its way out.
+        tries = plan.tries.setdefault(uid, Tries())
+        tries.refused = said is Effect.REFUSED
+        if error is not None or tries.refused:
+            tries.failed(None if verb is Verb.READ else error, now)
+        elif verb is not Verb.READ:
+            del plan.tries[uid]
+        tries.unclear = error is not None and may_pass(error) if verb is Verb.READ else tries.unclear
+        tries.unclear &= uid in plan.asking
+        if verb is Verb.NOMINATE and error is not None and error.status in {404, 409}:
+            tries.conflicting = pod.metadata.resource_version
+        if error is None or not (tries.begun or tries.unclear):
+            plan.asking.pop(uid, None)
+        # 2. How far the plan has come by that.
         if verb in {Verb.ASK, Verb.READ} and said in {Effect.DONE, Effect.GONE}:
             self.asked(plan, pod)
         elif verb is Verb.DISPLACE:
-            if not isinstance(said, ApiError) or tries.over or tries.whatever:
-                plan.displaced.add(meta.uid)
-            if said is Effect.DONE and (other := self.plans.get(key_of(pod))) is not None:
-                other.member(key_of(pod)).displaced = True
-                self._touch([other])
+            if error is None or tries.over or tries.whatever:
+                plan.displaced.add(uid)
+            if said is Effect.DONE and (other := self.plans.get(key)) is not None:
+                other.member(key).displaced = True
+                self.unchecked[other] = None
         elif verb is Verb.NOMINATE and said is Effect.DONE:
-            plan.member(key_of(pod)).nominated = True
+            plan.member(key).nominated = True
         elif verb is Verb.TRY and said in {Effect.DONE, Effect.GONE, Effect.UNKNOWN}:
-            plan.tried[meta.uid] = said is not Effect.UNKNOWN
+            plan.tried[uid] = said is not Effect.UNKNOWN
         elif verb is Verb.TELL and said is Effect.GONE:
-            plan.note_told(meta.uid, now)
+            plan.note_told(uid, now)
         if tries.over and not tries.unclear and verb not in {Verb.NOMINATE, Verb.DISPLACE}:
             self.evaluator.log.refused(pod, now)
         if plan.ended is not None:
@@ -261,60 +266,58 @@ class PlanManager:
         uid, now = victim.metadata.uid, self.clock.monotonic()
         preemptor = self._state.pods.get(plan.member_for(victim).key) or victim
         policy = policy_for(preemptor, self.context.policy_set)
-        grace = grace_under(policy, victim) if policy is not None else grace_of(victim)
-        self.index.leaving[uid] = now + grace
+        self.index.leaving[uid] = now + (grace_under(policy, victim) if policy is not None else grace_of(victim))
         self.evaluator.log.asked(uid, plan.evictions[uid], now)
-        plan.note_asked(uid, plan.evicting or self._state.creations.now())
+        plan.asking.pop(uid, None)
+        plan.needed.discard(uid)
+        plan.gone.add(uid)
+        plan.evicting = plan.evicting or self._state.creations.now()
 
-    def victim_left(self, change: Change[Pod]) -> tuple[Plan, Pod] | None:
-        """A victim that leaves though it has not been asked, and the plan that told it: so it left because of that."""
-        old = change.old
-        record = notice_of(old) if old is not None and not stays(change.new) else None
+    def victim_left(self, victim: Pod) -> Plan | None:
+        """The plan that told this victim, which leaves without having been asked: so it left because of that."""
+        record, uid = notice_of(victim), victim.metadata.uid
         plan = self.index.by_id.get(record.plan) if record is not None else None
-        if plan is None or old is None:
+        if plan is None or uid not in plan.notices or uid in plan.asking or uid not in plan.needed:
             return None
-        uid = old.metadata.uid
-        if uid not in plan.notices or uid in plan.asking or not plan.needs(uid):
-            return None
-        self.asked(plan, old)
-        return plan, old
+        self.asked(plan, victim)
+        return plan
 
     def look(self, plan: Plan) -> Do | Wait | End:
         """What to do next for a plan, by what there is now; victims that it does not need stay."""
-        state, evaluator, snapshot, at = self._state, self.evaluator, self._state.snapshot, Now.by(self.clock)
+        evaluator, snapshot, now = self.evaluator, self._state.snapshot, self.clock.monotonic()
         # 1. Who was on its way out has left, and others may have had to go.
         for uid, victim in list(plan.asking.items()) if not plan.busy else ():
-            if not stays(state.pod_of(key_of(victim), uid)):
+            if not stays(self._state.pod_of(key_of(victim), uid)):
                 self.asked(plan, victim)
         if plan.ended is not None:
             self.settle(plan)
+        view = Look(plan, self.context, Now.by(self.clock))
         try:
             # 2. Note since when there is room, and until when the plan may go on by that. Others may have to act first:
             #    kube-controller-manager has yet to take back what a victim held.
-            known = [(row, pod) for row in plan.unplaced if (pod := state.pods.get(row.key)) is not None]
-            awaited = not state.pending.awaited.isdisjoint(row.uid for row in plan.record.victims)
-            waits = awaited or unasked(plan, self.context) or not all(member.nominated for member, _ in known)
+            awaited = not self._state.pending.awaited.isdisjoint(row.uid for row in plan.record.victims)
+            waits = awaited or view.left or self.dry_run or not all(member.nominated for member, _ in view.pods)
             fits = not waits and all(
-                evaluator.fits_on(pod, row.node) or fits_elsewhere(plan, row, pod, evaluator) for row, pod in known
+                evaluator.fits_on(pod, row.node) or view.fits_elsewhere(row, pod) for row, pod in view.pods
             )
-            plan.roomy = min(plan.roomy, at.monotonic) if fits and not self.dry_run else math.inf
-            for member, pod in known:
-                if claims_in_the_way(snapshot, plan, member) and evaluator.has_room(pod, member.node):
-                    self.hold_devices(member, devices_for(snapshot, pod, member.node))
-            policy = policy_for(known[0][1], self.context.policy_set) if known else None
+            plan.roomy = min(plan.roomy, now) if fits else math.inf
+            for member, pod in view.pods:
+                taken = member.devices and claims_in_the_way(snapshot, plan, member)
+                if taken and evaluator.has_room(pod, member.node):
+                    self._hold_devices(member, pod, anew=True)
+            policy = policy_for(view.pods[0][1], self.context.policy_set) if view.pods else None
             if not self.dry_run:
                 timeout = policy.plan_timeout if policy else plan.timeout
                 plan.deadline = math.inf if awaited else time_limit(plan, evaluator, self.index, timeout)
             # 3. By that it is said what to do.
-            step = look(plan, self.context, at)
+            step = view.step()
         except ClusterError as error:
             step = End(Ending.OUTDATED, str(error))
         if isinstance(step, Spare):
             shown = ", ".join(victim.key for victim in plan.record.victims if victim.uid in step.uids)
             log.info("plan %s for %s: %s stay: %s", plan.id, plan.key, shown, step.why)
-            plan.unneeded |= step.uids
+            plan.needed -= step.uids
             self.settle(plan)
-            self._touch_others(plan)
             return self.look(plan)
         plan.waiting = isinstance(step, Wait) and step.all_asked
         return step
@@ -324,33 +327,31 @@ class PlanManager:
 
         Those are plans that something happened to, or was done for. Now and then all are looked at.
         """
-        now = self.clock.monotonic()
+        now, plans = self.clock.monotonic(), self.index.by_id.values()
         if now >= self._next_check:
             self._next_check = now + _CHECK_ALL
-            self._touch(self.index.by_id.values())
-        yield from [plan for plan in self.index.by_id.values() if min(plan.deadline, plan.wake) <= now]
+            self.unchecked |= dict.fromkeys(plans)
+        yield from [plan for plan in plans if min(plan.deadline, plan.wake) <= now]
         while self.unchecked and self.clock.stopwatch() <= end:
-            key = next(iter(self.unchecked))
-            del self.unchecked[key]
-            if (known := self.index.by_id.get(key)) is not None and not known.busy:
-                yield known
+            plan = next(iter(self.unchecked))
+            del self.unchecked[plan]
+            if plan.id in self.index.by_id and not plan.busy:
+                yield plan
 
     def count_as_gone(self) -> bool:
         """Take the victims of rehearsed plans out of account that have had their time; whether there were any."""
-        over = [plan for plan in self.index.by_id.values() if plan.emptied <= self.clock.monotonic()]
-        for plan in over:
+        emptied = [plan for plan in self.index.by_id.values() if plan.emptied <= self.clock.monotonic()]
+        for plan in emptied:
             plan.emptied = math.inf
             self._state.pending.expect_gone(plan.id)
-        return bool(over)
+        return bool(emptied)
 
     def stands(self, pod: Pod) -> bool:
         """Whether the notice on a pod is that of a plan that wants it to go, or the pod leaves anyway."""
         record, uid = notice_of(pod), pod.metadata.uid
         plan = self.index.by_id.get(record.plan) if record is not None else None
-        if pod.metadata.deletion_timestamp or plan is None:
-            return bool(pod.metadata.deletion_timestamp)
-        wanted = plan.asking if plan.ended is not None else {victim.uid for victim in plan.record.victims}
-        return uid in wanted and uid not in plan.unneeded
+        wanted = plan is not None and (uid in plan.needed or (uid in plan.gone and plan.ended is None))
+        return wanted or bool(pod.metadata.deletion_timestamp)
 
     # How it ends.
 
@@ -362,21 +363,20 @@ class PlanManager:
         """
         if plan.ended is not None:
             return []
-        log_, now = self.evaluator.log, self.clock.monotonic()
-        members = [because] if because is not None and ending in LEAVES else plan.unplaced
-        for member in members:
-            member.ended = ending
-            del self.plans[member.key]
-        if because is not None and because.ended not in LEAVES and plan.gone:
+        log_, now, leaves = self.evaluator.log, self.clock.monotonic(), ending in LEAVES
+        members = [because] if because is not None and leaves else plan.unplaced
+        if because is not None and not leaves and plan.gone:
             for owner in returning_owners(self.evaluator, plan, because, self.index):
                 log_.returned(owner, now)
         for member in members:
+            member.ended = ending
+            del self.plans[member.key]
             self._state.hold_devices((member.key, member.uid), ())
             if ending is not Ending.DEPOSED:
                 log_.plans.pop(member.uid, None)
-        self._touch_others(plan)
+        plan.unplaced = [member for member in plan.unplaced if member.ended is None]
         if plan.unplaced:
-            self._touch([plan])
+            self.unchecked[plan] = None
         else:
             plan.ended, plan.deadline, plan.wake, plan.waiting = ending, math.inf, math.inf, False
         if ending is Ending.TIMED_OUT:  # who does not leave in all that time may stay

@@ -15,17 +15,13 @@ import numpy as np
 from webhook.kube.objects.meta import key_of
 from webhook.kube.objects.pod import Pod
 from webhook.kube.pods import workload_of
-from webhook.policy.model.preemption import PreemptionPolicy
-from webhook.preemption.decision import devices_on, fits, fits_on, victims_needed
-from webhook.preemption.filters.devices import needs_devices
+from webhook.preemption.decision import fits_on, victims_needed
 from webhook.preemption.snapshot.device_index import DeviceId
-from webhook.preemption.snapshot.pod_info import compile_pod
 from webhook.preemption.snapshot.pod_view import grace_of
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.reconciler.clock import Now
 from webhook.reconciler.evaluate.evaluator import Evaluator
 from webhook.reconciler.plans.plan import Member, Plan, PlanIndex
-from webhook.reconciler.preemptors import grace_under
 from webhook.reconciler.state.state import State
 
 _SHOWN = 3
@@ -33,15 +29,6 @@ _SHOWN = 3
 
 
 # Until when a plan may go on.
-
-
-def time_for(victims: Iterable[Pod], policy: PreemptionPolicy) -> float:
-    """Seconds a plan may take: the policy's, from when notices are over and the last victim has had its time to end.
-
-    If it were given up earlier, they would have ended for nothing, and others after them.
-    """
-    graces = [grace_under(policy, victim) for victim in victims]
-    return policy.plan_timeout + (policy.victims.notice + max(graces) if graces else 0.0)
 
 
 def time_limit(plan: Plan, evaluator: Evaluator, index: PlanIndex, timeout: float) -> float:
@@ -61,7 +48,7 @@ def time_limit(plan: Plan, evaluator: Evaluator, index: PlanIndex, timeout: floa
         return max(chances, default=math.inf) + timeout
     known, rows = state.snapshot.pods, evaluator.leaving_within(math.inf, now)
     nodes = state.snapshot.nodes.rows_of({member.node for member in plan.unplaced})
-    ends = [plan.started, *(until for uid, until in plan.notices.items() if plan.needs(uid))]
+    ends = [plan.started, *(until for uid, until in plan.notices.items() if uid in plan.needed)]
     for row in rows[np.isin(known.node[rows], nodes)].tolist():
         ends.append(float(known.gone_at[row]) - now.wall + now.monotonic)
         pod = state.pods.get(known.key(row))
@@ -72,20 +59,13 @@ def time_limit(plan: Plan, evaluator: Evaluator, index: PlanIndex, timeout: floa
     return max(ends) + timeout
 
 
-def fits_elsewhere(plan: Plan, member: Member, pod: Pod, evaluator: Evaluator) -> bool:
-    """Whether its scheduler finds room for a member now, though none comes up on the node of its plan."""
-    if plan.record.resize or not plan.gone or evaluator.has_room(pod, member.node):
-        return False
-    return not plan.left_out.issuperset(fits(evaluator.state.snapshot, pod))
-
-
 # Who took the room.
 
 
 def later_equals(plan: Plan, member: Member, index: PlanIndex) -> list[str]:
     """The preemptors of the same priority for which the node was chosen later: if room was taken, theirs is lost."""
-    equals = [(other, own) for other, own in index.on_node(member.node) if own.priority == member.priority]
-    return [own.key for other, own in equals if other.order > plan.order]
+    later = (row for other in index.of(member.node) if other.order > plan.order for row in other.unplaced)
+    return [row.key for row in later if row.node == member.node and row.priority == member.priority]
 
 
 def returning_owners(evaluator: Evaluator, plan: Plan, member: Member, index: PlanIndex) -> set[str]:
@@ -149,19 +129,9 @@ def to_displace(state: State, plan: Plan) -> list[Pod]:
 # Devices.
 
 
-def devices_for(snapshot: Snapshot, pod: Pod, node: str) -> list[DeviceId]:
-    """The devices that the pod would get on the node once every pod that is leaving is gone."""
-    if not needs_devices(snapshot, compile_pod(pod)):
-        return []
-    return devices_on(snapshot, pod, node, without=snapshot.pods.leaving())
-
-
 def claims_in_the_way(snapshot: Snapshot, plan: Plan, member: Member) -> list[tuple[str, list[DeviceId]]]:
     """The claims, by `namespace/name`, that hold these devices of a member and that no pod that leaves will free."""
-    if not member.devices:
-        return []
-    leaving = [snapshot.pods.uids[row] for row in snapshot.pods.leaving().tolist()]
-    leaving += [victim.uid for victim in plan.record.victims if victim.uid not in plan.unneeded]
+    leaving = {snapshot.pods.uids[row] for row in snapshot.pods.leaving().tolist()} | plan.gone | plan.needed
     return snapshot.device_claims.in_the_way(member.devices, member.uid, leaving)
 
 
