@@ -36,7 +36,7 @@ from webhook.reconciler.evaluate.outcomes import (
     Waits,
 )
 from webhook.reconciler.plans.actions import ENDS_PREEMPTOR, HOPELESS, IN_VAIN, LOST_ROOM, Ending
-from webhook.reconciler.plans.look import planned_nodes, plans_of, too_few
+from webhook.reconciler.plans.look import plans_of, too_few
 from webhook.reconciler.plans.plan import Member, Plan
 from webhook.reconciler.plans.plan_manager import PlanManager
 from webhook.reconciler.preemptors import PolicySet, unschedulable_since
@@ -159,7 +159,7 @@ class Preempting:
         members, entries = Members((pod,)), [entry]
         shape: Key | None = None
         if is_gang(self._state.snapshot, pod):
-            if any(not plan.waiting for plan in plans_of(self._manager.context, group_of(pod)).values()):
+            if any(not plan.waiting for plan, _ in plans_of(self._manager.context, group_of(pod))):
                 return Unschedulable("the victims for other pods of its gang are asked first", due=now + _GANG_PAUSE)
             members = self._members(pod, policy)
             ready, gated = (sorted(map(key_of, pods)) for pods in (members.ready, members.gated))
@@ -233,5 +233,6 @@ class Preempting:
         ]
         gated = [member for member in waiting if member.spec.scheduling_gates]
         # Plans that lack a member will find that, and end.
-        secured = () if too_few(pod, self._manager.context) else planned_nodes(self._manager.context, key)
-        return Members(tuple(ready), key, tuple(gated), tuple(secured))
+        secured = () if too_few(pod, self._manager.context) else plans_of(self._manager.context, key)
+        nodes = tuple(member.node for _, member in secured)
+        return Members(tuple(ready), key, tuple(gated), nodes)

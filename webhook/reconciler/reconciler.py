@@ -243,8 +243,6 @@ class Reconciler:
                 self._wake()
                 return
         # 3. Do for each plan that is touched or due what is to be done next.
-        if self.plan_manager.dry_run and self.plan_manager.count_as_gone():
-            self.queue.wake(self.clock.monotonic())
         for plan in self.plan_manager.touched(end):
             self._safely(f"plan {plan.id} for {plan.key} could not be looked at", partial(self._look, plan))
         # 4. Take notices off behind which none of all these plans stands.
@@ -309,7 +307,7 @@ class Reconciler:
             case End(ending, note, key):
                 self._end(plan, ending, note, plan.member(key) if key else None)
             case Wait(until, all_asked):
-                plan.wake = math.inf if plan.busy else until
+                plan.wake = math.inf if plan.busy else min(until, plan.wake)
                 told, plan.announced = plan.announced, plan.announced or all_asked
                 for member in plan.unplaced if plan.announced and not told else ():
                     if (preemptor := self.state.pods.get(member.key)) is not None:

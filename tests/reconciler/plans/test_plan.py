@@ -137,7 +137,9 @@ async def test_looking_at_plans_gives_way():
     setting, seen, longest = Setting(node("n1")), list[str](), 0
     manager = Desk(setting).reconciler.plan_manager
     for number in range(20):
-        manager.index.put(plan_for(PlanRecord(id=f"x{number}", node="n1"), f"default/p{number}"))
+        plan = plan_for(PlanRecord(id=f"x{number}", node="n1"), f"default/p{number}")
+        manager.index.put(plan)
+        manager.unchecked[plan] = None
     for _ in range(10):
         before = len(seen)
         for plan in manager.touched(setting.clock.now + 0.05):

@@ -23,7 +23,7 @@ from webhook.reconciler.evictions.store import EvictionRecord
 from webhook.reconciler.plans.look import over
 from webhook.reconciler.plans.plan import Member, Plan, group_names, stays
 from webhook.reconciler.plans.plan_manager import PlanManager
-from webhook.reconciler.preemptors import PolicySet, lacks_post_filter
+from webhook.reconciler.preemptors import PolicySet, grace_under, lacks_post_filter
 from webhook.reconciler.state.annotations import (
     PlanMember,
     PlanRecord,
@@ -74,11 +74,10 @@ def adopt(pod: Pod, manager: PlanManager, policy_set: PolicySet) -> Plan | TakeO
     # 3. Let it hold its room. Its time begins again: while nobody led, nobody could see the scheduler at work. Rates
     #    were granted to a plan that has evicted, by a clock that may differ.
     record = with_names(record, state.pods.items().values())
-    plan, remaining = _plan(record, _members(pod, record, manager), manager, policy)
-    manager.take_up(plan, policy, remaining)
+    plan = _taken_up(record, _members(pod, record, manager), manager, policy)
     for member in plan.members:
         over(plan, member, state.pods.get(member.key))
-    log.info("plan %s for %s: going on with it, %d victims remain", plan.id, plan.key, len(remaining))
+    log.info("plan %s for %s: going on with it, %d victims remain", plan.id, plan.key, len(plan.needed))
     return plan
 
 
@@ -100,18 +99,16 @@ def _members(pod: Pod, record: PlanRecord, manager: PlanManager) -> list[Member]
         member = Member(key, named.uid, known.spec.priority or 0, named.node)
         if said is not None and (known is pod or evictions.is_of_leader_before(named.uid, digest_of(known))):
             member.nominated = member.seen = True
-            member.devices = [DeviceId(device.driver, device.pool, device.device) for device in said.devices]
+            member.devices = [DeviceId(row.driver, row.pool, row.device) for row in said.devices]
             state.hold_devices((key, named.uid), member.devices)
         members.append(member)
     return members
 
 
-def _plan(
-    record: PlanRecord, members: list[Member], manager: PlanManager, policy: PreemptionPolicy
-) -> tuple[Plan, list[Pod]]:
-    """The plan, and its victims that remain: who was told and asked is read off the victims."""
+def _taken_up(record: PlanRecord, members: list[Member], manager: PlanManager, policy: PreemptionPolicy) -> Plan:
+    """The plan, under way again: who was told and asked is read off the victims."""
     state, now, wall = manager.evaluator.state, manager.clock.monotonic(), manager.clock.wall()
-    remaining, gone, notices = list[Pod](), set[str](), dict[str, float]()
+    remaining, gone, notices, ends = list[Pod](), set[str](), dict[str, float](), dict[str, float]()
     for row in record.victims:
         victim = state.pod_of(row.key, row.uid)
         if victim is None:
@@ -121,8 +118,11 @@ def _plan(
             continue
         remaining.append(victim)
         # What a victim was told is kept, by a clock that is behind no longer than the plan says from now on.
-        if (notice := notice_of(victim)) is not None and notice.plan == record.id:
-            notices[row.uid] = now + min(epoch(notice.by) - wall, record.notice)
+        notice, seconds = notice_of(victim), record.notice
+        if notice is not None and notice.plan == record.id:
+            seconds = min(epoch(notice.by) - wall, seconds)
+            notices[row.uid] = now + seconds
+        ends[row.uid] = wall + max(0.0, seconds) + grace_under(policy, victim)
     plan = Plan(
         record,
         members,
@@ -139,7 +139,8 @@ def _plan(
         if decision is not None and decision.plan == record.id:
             plan.owners |= frozenset(victim.owner for victim in decision.victims if victim.owner)
             plan.room = plan.room or decision.room
-    return plan, remaining
+    manager.take_up(plan, remaining, ends)
+    return plan
 
 
 def recall_evictions(evaluator: Evaluator, policy_set: PolicySet, record: EvictionRecord) -> None:

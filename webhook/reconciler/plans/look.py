@@ -30,10 +30,12 @@ from webhook.reconciler.evaluate.limits import beyond_budget
 from webhook.reconciler.evaluate.pods_ahead import taken_by
 from webhook.reconciler.plans.actions import Do, End, Ending, PodRequest, Spare, Step, Verb, Wait
 from webhook.reconciler.plans.plan import Member, Plan, PlanIndex, stays
-from webhook.reconciler.plans.room import claims_in_the_way, later_equals, taken_text, to_displace
+from webhook.reconciler.plans.room import claims_in_the_way, later_equals, to_displace
 from webhook.reconciler.preemptors import PolicySet, grace_under, is_marked
 from webhook.reconciler.state.annotations import PlanVictim, carries, is_ready
 
+_SHOWN = 3
+"""Claims, and devices of each, that are named."""
 _SHORTEST_WAIT = 0.05
 """Seconds between two looks at a plan, if nothing happens: whatever it waits for, the loop does not spin on it."""
 _EARLY = 0.5
@@ -67,17 +69,18 @@ class Look:
             if uid not in plan.needed or pod is None or not stays(pod):
                 continue
             self.there[uid] = pod
-            others = context.plans.of(uid)
-            earlier = [other for other in others if other.ended is None and other.order < plan.order]
-            asked = any(uid in other.gone for other in others) or any(uid in other.needed for other in earlier)
-            if not (asked or plan.rehearsed):
-                self.left.append(victim)
+            for other in context.plans.of(uid):
+                earlier = other.ended is None and other.order < plan.order
+                if uid in other.gone or (earlier and uid in other.needed):
+                    break
+            else:
+                self.left += [] if plan.rehearsed else [victim]
         self.untried = [pod for uid, pod in self.there.items() if uid not in plan.tried]
         """Those of whom it was not asked yet whether the server would keep them."""
         self.several = len(self.there) + len(plan.gone) > 1
         """Whether one that is kept costs others, also those that are asked for other plans and not answered for."""
-        begun = {victim.group for victim in plan.record.victims if victim.uid in plan.gone.union(plan.asking)} - {0}
-        self.bound = frozenset(victim.uid for victim in plan.record.victims if victim.group in begun)
+        begun = {row.group for row in plan.record.victims if row.uid in plan.gone or row.uid in plan.asking}
+        self.bound = frozenset(row.uid for row in plan.record.victims if row.group in begun - {0})
         """Those of whose group one has been asked, or may have been: they go with it."""
 
     def step(self) -> Step:
@@ -96,7 +99,8 @@ class Look:
         step = self._proceed()
         if plan.deadline <= self.now and not isinstance(step, End):
             return End(Ending.TIMED_OUT)
-        return step._replace(until=max(step.until, self.now + _SHORTEST_WAIT)) if isinstance(step, Wait) else step
+        soon = self.now + _SHORTEST_WAIT
+        return Wait(soon, step.all_asked) if isinstance(step, Wait) and step.until < soon else step
 
     def _proceed(self) -> Step:
         """Write the nominations, tell the victims, ask them, and wait for the room; each once all before it is done."""
@@ -167,7 +171,10 @@ class Look:
         if refusal := refusal_of(snapshot, pod, member.node):
             return End(Ending.NODE_CHANGED, refusal)
         if lost := claims_in_the_way(snapshot, plan, member):
-            return End(Ending.DEVICES_TAKEN, taken_text(lost), member.key)
+            shown = [f"{key} ({', '.join(map('/'.join, held[:_SHOWN]))})" for key, held in lost[:_SHOWN]]
+            more = f" and {len(lost) - _SHOWN} more claims" if len(lost) > _SHOWN else ""
+            held_by = f"{', '.join(shown)}{more}"
+            return End(Ending.DEVICES_TAKEN, f"devices that it waited for are held by {held_by}", member.key)
         cleared = "" if member.reserved else "; the scheduler cleared the nomination, so nothing was reserved"
         taken = f"{plan.newcomer} came to the node{cleared}" if plan.newcomer else ""
         return End(Ending.SPACE_TAKEN, taken, member.key)
@@ -178,8 +185,8 @@ class Look:
         """Whether policy, budgets or rates keep one of the victims by now."""
         state, rules, (now, wall) = self.state, self.context.policy_set.rules[policy.name], self.at
         pods = [pod for _, pod in self.pods]
-        if why := next(filter(None, (rules.why_not(pod, state.snapshot.classes, wall) for pod in pods)), ""):
-            return End(Ending.OUTDATED, why)
+        if whys := [why for pod in pods if (why := rules.why_not(pod, state.snapshot.classes, wall))]:
+            return End(Ending.OUTDATED, whys[0])
         exclusions = self.evaluator.exclusions(now)
         for pod in pods if rules.pairs is not None else [min(pods, key=priority_of)]:
             verdicts = potential_victims(state.snapshot, compile_pod(pod), rules, wall, exclusions=exclusions)
@@ -234,7 +241,8 @@ class Look:
         wait = min(policy.wait_for_terminating, plan.deadline - self.now)
         # Other plans count on pods of which the server has not said that they leave: these may stay.
         leaving = self.evaluator.room_within(wait, self.at)
-        for row in leaving[np.isin(pods.node[leaving], snapshot.nodes.rows_of({row.node for row, _ in self.pods}))]:
+        here = snapshot.nodes.rows_of({member.node for member, _ in self.pods})
+        for row in leaving[np.isin(pods.node[leaving], here)]:
             uid = pods.uids[row]
             if any(other is not plan and uid in other.needed for other in self.context.plans.of(uid)):
                 leaving = leaving[leaving != row]
@@ -250,14 +258,16 @@ class Look:
 
     def _evict(self, policy: PreemptionPolicy) -> Do | Wait:
         """Ask those of the victims that are left whose turn it is: everybody has been told."""
-        plan, state, left, together = self.plan, self.state, self.left, bool(self.plan.devices)
+        plan, state, left = self.plan, self.state, self.left
+        together = any(member.devices for member in plan.unplaced)
         # 1. Whose notice is not over goes if it is ready. Those of a group wait for one another, since a group goes at
         #    once, and so do all of a plan that holds devices, since these have to come free together.
-        ends = {row.uid: plan.notices[row.uid] for row in left if plan.notices.get(row.uid, self.now) > self.now}
-        ends = {uid: end for uid, end in ends.items() if not is_ready(self.there[uid], plan.id)}
-        groups, later = {row.group for row in left if row.uid in ends} - {0}, min(ends.values(), default=math.inf)
-        asked = [row for row in left if row.uid not in ends and row.group not in groups]
-        if not asked or (ends and together):
+        told = [row for row in left if plan.notices.get(row.uid, self.now) > self.now]
+        early = {row.uid: row.group for row in told if not is_ready(self.there[row.uid], plan.id)}
+        later = min((plan.notices[uid] for uid in early), default=math.inf)
+        groups = set(early.values()) - {0}
+        asked = [row for row in left if row.uid not in early and row.group not in groups]
+        if not asked or (early and together):
             return Wait(later)
         # 2. The room must go to nobody of lower priority.
         if lower := [pod for pod in to_displace(state, plan) if pod.metadata.uid not in plan.displaced]:
@@ -325,20 +335,15 @@ def too_few(pod: Pod, context: PlanContext) -> str:
     snapshot = context.evaluator.state.snapshot
     if not is_gang(snapshot, pod):
         return ""
-    gang = form_gang(snapshot, [pod], planned_nodes(context, group_of(pod)))
+    gang = form_gang(snapshot, [pod], [member.node for _, member in plans_of(context, group_of(pod))])
     missing = len(gang.secured) < gang.minimum
     return f"{gang.key} needs {gang.minimum} pods, and {len(gang.secured)} are nominated or bound" if missing else ""
 
 
-def plans_of(context: PlanContext, group: GroupKey) -> dict[str, Plan]:
-    """The plans for members of a group that wait, by `namespace/name` of these."""
-    waiting = map(key_of, context.evaluator.state.waiting_members(group))
-    return {key: plan for key in waiting if (plan := context.plans.by_preemptor.get(key)) is not None}
-
-
-def planned_nodes(context: PlanContext, group: GroupKey) -> list[str]:
-    """The nodes that plans have for members of a group."""
-    return [plan.member(key).node for key, plan in plans_of(context, group).items()]
+def plans_of(context: PlanContext, group: GroupKey) -> list[tuple[Plan, Member]]:
+    """The plans for members of a group that wait, each with its member."""
+    waiting, plans = context.evaluator.state.waiting_members(group), context.plans.by_preemptor
+    return [(plans[key], plans[key].member(key)) for key in map(key_of, waiting) if key in plans]
 
 
 def over(plan: Plan, member: Member, pod: Pod | None) -> Ending | None:

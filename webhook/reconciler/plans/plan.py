@@ -163,7 +163,8 @@ class Plan:
     @property
     def unclear(self) -> set[str]:
         """Uids of the victims of whom it is not known whether they go: the answer is on its way, or was lost."""
-        return {uid for uid in self.asking if self.busy or uid not in self.tries or self.tries[uid].unclear}
+        answered = {uid for uid, tries in self.tries.items() if not (self.busy or tries.unclear)}
+        return self.asking.keys() - answered
 
     def note_told(self, uid: str, until: float) -> None:
         """This victim has a notice, which is over then: what the server said before may be different by then."""

@@ -9,7 +9,8 @@ from __future__ import annotations
 import logging
 import math
 import uuid
-from collections.abc import Collection, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -52,8 +53,8 @@ from webhook.reconciler.state.annotations import PlanMember, PlanRecord, as_vict
 
 log = logging.getLogger(__name__)
 
-_CHECK_ALL = 5.0
-"""Seconds between two looks at plans that nothing seems to have happened to."""
+_CHECK_AGAIN = 5.0
+"""Seconds between two looks at a plan that nothing seems to have happened to."""
 
 
 class PlanManager:
@@ -71,7 +72,6 @@ class PlanManager:
         self.noticed: dict[str, None] = {}
         """Pods whose notice is to be looked at, once no plan is left that may be taken over."""
         self.context = PlanContext(evaluator, policy_set, self.index)
-        self._next_check = 0.0
 
     # How a plan begins, and what later decisions count of it.
 
@@ -83,14 +83,15 @@ class PlanManager:
         victims, places = outcome.victims, outcome.places or ((pod, outcome.node),)
         now, wall, notice = self.clock.monotonic(), self.clock.wall(), policy.victims.notice
         # If it were given up before its victims have had their time, they would have ended for nothing.
-        emptied = max((notice + grace_under(policy, victim) for victim in victims), default=0.0)
+        ends = {victim.metadata.uid: wall + notice + grace_under(policy, victim) for victim in victims}
+        emptied = max(ends.values(), default=wall)
         gang = tuple(PlanMember(row.metadata.name, row.metadata.uid, node) for row, node in outcome.places)
         record = PlanRecord(
             id=uuid.uuid4().hex[:16],
             node=outcome.node,
             victims=as_victims(victims, outcome.groups),
             begun=rfc3339(wall),
-            deadline=rfc3339(wall + emptied + policy.plan_timeout),
+            deadline=rfc3339(emptied + policy.plan_timeout),
             policy=policy.name,
             attempt=attempts + 1,
             resize=bool(pod.spec.node_name),
@@ -107,29 +108,30 @@ class PlanManager:
             groups={row.group: outcome.groups[row.key] for row in record.victims if row.group},
             room=outcome.room,
         )
-        self.take_up(plan, policy, victims)
+        self.take_up(plan, victims, ends)
         if self.dry_run:
             # It is held as if it were carried out as long as its preemptor is pending and its room is there.
             for member in plan.members:
                 member.nominated = True
             plan.announced = plan.rehearsed = True
-            plan.emptied = now + emptied
+            plan.emptied = now + emptied - wall
             for uid, eviction in plan.evictions.items():
                 self.evaluator.log.asked(uid, eviction, now)
         plan.approved = judged_by(self.context, policy, now)
         return plan
 
-    def take_up(self, plan: Plan, policy: PreemptionPolicy, victims: Collection[Pod]) -> None:
-        """Let every later decision count on the plan: victims leave, members are nominated, rates and devices taken."""
-        evictions, pending, ends = self.evaluator.log, self._state.pending, dict[str, float]()
-        now, wall = self.clock.monotonic(), self.clock.wall()
+    def take_up(self, plan: Plan, victims: Iterable[Pod], ends: Mapping[str, float]) -> None:
+        """Let every later decision count on the plan: victims leave, members are nominated, rates and devices taken.
+
+        Each victim will be gone at its end, by uid, in seconds since the epoch.
+        """
+        evictions, pending = self.evaluator.log, self._state.pending
         self.index.put(plan)
         for pod in victims:
-            uid, key = pod.metadata.uid, plan.member_for(pod).key
-            notice = max(0.0, plan.notices[uid] - now) if uid in plan.notices else plan.record.notice
-            ends[uid] = wall + notice + grace_under(policy, pod)
+            key = plan.member_for(pod).key
             by = self._state.pods.get(key)
-            plan.evictions[uid] = evictions.eviction_of(pod, name_of(by) if by else f"{BARE}{key}")
+            preemptor = name_of(by) if by else f"{BARE}{key}"
+            plan.evictions[pod.metadata.uid] = evictions.eviction_of(pod, preemptor)
         plan.owners |= frozenset(row.workload for row in plan.evictions.values())
         pending.expect(plan.id, victims, ends)
         evictions.intend(plan.id, plan.evictions)
@@ -140,14 +142,15 @@ class PlanManager:
             self._hold_devices(member, self._state.pods.get(member.key))
         self.unchecked[plan] = None
 
-    def _hold_devices(self, member: Member, pod: Pod | None, *, anew: bool = False) -> None:
+    def _hold_devices(self, member: Member, pod: Pod | None) -> None:
         """Let every later decision but those for pods of higher priority count a member's devices as taken.
 
-        If it has none, or gets others `anew`, they are those that it would get once every pod that is leaving is gone.
+        Without any, they are those that it would get once every pod that is leaving is gone.
         """
         snapshot = self._state.snapshot
-        if pod is not None and (anew or not member.devices) and needs_devices(snapshot, compile_pod(pod)):
-            member.devices = devices_on(snapshot, pod, member.node, without=snapshot.pods.leaving())
+        with suppress(ClusterError):  # a look ends the plan of a pod that cannot be read
+            if pod is not None and not member.devices and needs_devices(snapshot, compile_pod(pod)):
+                member.devices = devices_on(snapshot, pod, member.node, without=snapshot.pods.leaving())
         self._state.hold_devices((member.key, member.uid), member.devices)
 
     def settle(self, plan: Plan) -> None:
@@ -266,7 +269,8 @@ class PlanManager:
         uid, now = victim.metadata.uid, self.clock.monotonic()
         preemptor = self._state.pods.get(plan.member_for(victim).key) or victim
         policy = policy_for(preemptor, self.context.policy_set)
-        self.index.leaving[uid] = now + (grace_under(policy, victim) if policy is not None else grace_of(victim))
+        grace = grace_under(policy, victim) if policy is not None else grace_of(victim)
+        self.index.leaving[uid] = now + grace
         self.evaluator.log.asked(uid, plan.evictions[uid], now)
         plan.asking.pop(uid, None)
         plan.needed.discard(uid)
@@ -285,26 +289,30 @@ class PlanManager:
     def look(self, plan: Plan) -> Do | Wait | End:
         """What to do next for a plan, by what there is now; victims that it does not need stay."""
         evaluator, snapshot, now = self.evaluator, self._state.snapshot, self.clock.monotonic()
-        # 1. Who was on its way out has left, and others may have had to go.
+        # 1. Who was on its way out has left, and others may have had to go. Those of a rehearsed plan may be gone, too.
         for uid, victim in list(plan.asking.items()) if not plan.busy else ():
             if not stays(self._state.pod_of(key_of(victim), uid)):
                 self.asked(plan, victim)
         if plan.ended is not None:
             self.settle(plan)
+        if plan.emptied <= now:
+            plan.emptied = math.inf
+            self._state.pending.expect_gone(plan.id)
         view = Look(plan, self.context, Now.by(self.clock))
         try:
             # 2. Note since when there is room, and until when the plan may go on by that. Others may have to act first:
             #    kube-controller-manager has yet to take back what a victim held.
             awaited = not self._state.pending.awaited.isdisjoint(row.uid for row in plan.record.victims)
-            waits = awaited or view.left or self.dry_run or not all(member.nominated for member, _ in view.pods)
-            fits = not waits and all(
-                evaluator.fits_on(pod, row.node) or view.fits_elsewhere(row, pod) for row, pod in view.pods
-            )
-            plan.roomy = min(plan.roomy, now) if fits else math.inf
+            nominated = all(member.nominated for member, _ in view.pods)
+            waits = awaited or self.dry_run or bool(view.left) or not nominated
+            for member, pod in view.pods if not waits else ():
+                waits = waits or not (evaluator.fits_on(pod, member.node) or view.fits_elsewhere(member, pod))
+            plan.roomy = math.inf if waits else min(plan.roomy, now)
             for member, pod in view.pods:
                 taken = member.devices and claims_in_the_way(snapshot, plan, member)
                 if taken and evaluator.has_room(pod, member.node):
-                    self._hold_devices(member, pod, anew=True)
+                    member.devices = []
+                    self._hold_devices(member, pod)
             policy = policy_for(view.pods[0][1], self.context.policy_set) if view.pods else None
             if not self.dry_run:
                 timeout = policy.plan_timeout if policy else plan.timeout
@@ -323,28 +331,18 @@ class PlanManager:
         return step
 
     def touched(self, end: float) -> Iterator[Plan]:
-        """The plans that are to be looked at: those that are due, then, until `end` (stopwatch), those touched.
+        """The plans that are to be looked at, until `end` (stopwatch): something happened to them, or they are due.
 
-        Those are plans that something happened to, or was done for. Now and then all are looked at.
+        After a while each is looked at again.
         """
-        now, plans = self.clock.monotonic(), self.index.by_id.values()
-        if now >= self._next_check:
-            self._next_check = now + _CHECK_ALL
-            self.unchecked |= dict.fromkeys(plans)
-        yield from [plan for plan in plans if min(plan.deadline, plan.wake) <= now]
+        now, plans = self.clock.monotonic(), self.index.by_id
+        self.unchecked |= {plan: None for plan in plans.values() if min(plan.deadline, plan.wake) <= now}
         while self.unchecked and self.clock.stopwatch() <= end:
             plan = next(iter(self.unchecked))
             del self.unchecked[plan]
-            if plan.id in self.index.by_id and not plan.busy:
+            plan.wake = now + _CHECK_AGAIN
+            if plan.id in plans and (not plan.busy or plan.deadline <= now):
                 yield plan
-
-    def count_as_gone(self) -> bool:
-        """Take the victims of rehearsed plans out of account that have had their time; whether there were any."""
-        emptied = [plan for plan in self.index.by_id.values() if plan.emptied <= self.clock.monotonic()]
-        for plan in emptied:
-            plan.emptied = math.inf
-            self._state.pending.expect_gone(plan.id)
-        return bool(emptied)
 
     def stands(self, pod: Pod) -> bool:
         """Whether the notice on a pod is that of a plan that wants it to go, or the pod leaves anyway."""
@@ -378,7 +376,7 @@ class PlanManager:
         if plan.unplaced:
             self.unchecked[plan] = None
         else:
-            plan.ended, plan.deadline, plan.wake, plan.waiting = ending, math.inf, math.inf, False
+            plan.ended, plan.deadline, plan.wake, plan.waiting = ending, math.inf, now, False
         if ending is Ending.TIMED_OUT:  # who does not leave in all that time may stay
             for uid, pod in plan.asking.items():
                 if self._state.pod_of(key_of(pod), uid) is not None:

@@ -8,7 +8,6 @@ would take the first that comes free.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -23,10 +22,6 @@ from webhook.reconciler.clock import Now
 from webhook.reconciler.evaluate.evaluator import Evaluator
 from webhook.reconciler.plans.plan import Member, Plan, PlanIndex
 from webhook.reconciler.state.state import State
-
-_SHOWN = 3
-"""Claims, and devices of each, that are named."""
-
 
 # Until when a plan may go on.
 
@@ -75,30 +70,27 @@ def returning_owners(evaluator: Evaluator, plan: Plan, member: Member, index: Pl
     would fit there without it. If something else keeps the member from the node, such as another owner's pod, nobody
     has put anything back.
     """
-    state, node, victims = evaluator.state, member.node, {victim.uid for victim in plan.record.victims}
-    preemptor, snapshot = state.pods.get(member.key), evaluator.state.snapshot
+    state, snapshot, node, back = evaluator.state, evaluator.state.snapshot, member.node, dict[str, Pod]()
+    preemptor, others, evicting = state.pods.get(member.key), later_equals(plan, member, index), plan.evicting
     keys = [known.key for known in state.pods_on(node)]
     keys += [key for owner in plan.owners for key in state.index.owned.get(owner, ())] if plan.room else []
-    others, evicting = later_equals(plan, member, index), plan.evicting
-
-    def put_back(keys: Iterable[str]) -> dict[str, Pod]:
-        there = [pod for key in keys if (pod := state.pods.get(key)) is not None]
-        came = [pod for pod in there if evicting is not None and evicting.is_before(pod)]
-        own = [pod for pod in came if workload_of(pod) in plan.owners]
-        return {key_of(pod): pod for pod in own if pod.metadata.uid not in victims}
-
     # Claims say who has devices before a pod is seen on the node.
-    claims = snapshot.device_claims.claims
-    taken = [claims[key] for key, _ in claims_in_the_way(snapshot, plan, member)]
-    users = [(claim.metadata.namespace, user) for claim in taken for user in claim.status.reserved_for or ()]
-    owners = set(map(workload_of, put_back(f"{namespace}/{user.name}" for namespace, user in users).values()))
-    back = put_back(keys)
-    if preemptor is None or not back or not evaluator.has_room(preemptor, node, but=[*others, *back]):
+    claims = [snapshot.device_claims.claims[key] for key, _ in claims_in_the_way(snapshot, plan, member)]
+    users = {f"{claim.metadata.namespace}/{user.name}" for claim in claims for user in claim.status.reserved_for or ()}
+    victims = {victim.uid for victim in plan.record.victims}
+    for key in (*users, *keys):
+        pod = state.pods.get(key)
+        if pod is None or evicting is None or not evicting.is_before(pod) or pod.metadata.uid in victims:
+            continue
+        if workload_of(pod) in plan.owners:
+            back[key] = pod
+    owners = {workload_of(back[key]) for key in users & back.keys()}
+    here = [key for key in dict.fromkeys(keys) if key in back]
+    if preemptor is None or not here or not evaluator.has_room(preemptor, node, but=[*others, *here]):
         return owners
     gone = np.union1d(snapshot.pods.leaving(), snapshot.pod_rows(others))
-    needed = victims_needed(snapshot, preemptor, node, snapshot.pod_rows(back), without=gone)
-    names, namespaces = snapshot.pods.names, snapshot.pods.namespaces
-    return owners | {workload_of(back[f"{namespaces[row]}/{names[row]}"]) for row in needed.tolist()}
+    needed = victims_needed(snapshot, preemptor, node, snapshot.pod_rows(here), without=gone)
+    return owners | {workload_of(back[snapshot.pods.key(row)]) for row in needed.tolist()}
 
 
 def to_displace(state: State, plan: Plan) -> list[Pod]:
@@ -112,7 +104,8 @@ def to_displace(state: State, plan: Plan) -> list[Pod]:
     snapshot, leaving, displaced = state.snapshot, state.snapshot.pods.leaving(), dict[str, Pod]()
     own = {member.key for member in plan.members}
     for member in plan.unplaced if not plan.record.resize else ():
-        preemptor, lower = state.pods.get(member.key), state.lower_nominated(member.node, member.priority, member.key)
+        preemptor = state.pods.get(member.key)
+        lower = state.lower_nominated(member.node, member.priority, member.key)
         scheduler = preemptor.spec.scheduler_name if preemptor is not None else ""
         lower = [pod for pod in lower if pod.spec.scheduler_name == scheduler and key_of(pod) not in own]
         lower.sort(key=lambda pod: (-(pod.spec.priority or 0), pod.metadata.creation_timestamp or "", key_of(pod)))
@@ -133,10 +126,3 @@ def claims_in_the_way(snapshot: Snapshot, plan: Plan, member: Member) -> list[tu
     """The claims, by `namespace/name`, that hold these devices of a member and that no pod that leaves will free."""
     leaving = {snapshot.pods.uids[row] for row in snapshot.pods.leaving().tolist()} | plan.gone | plan.needed
     return snapshot.device_claims.in_the_way(member.devices, member.uid, leaving)
-
-
-def taken_text(taken: Sequence[tuple[str, Sequence[DeviceId]]]) -> str:
-    """Which claims hold which devices that a plan waited for, for people; the first of each."""
-    shown = [f"{key} ({', '.join(map('/'.join, held[:_SHOWN]))})" for key, held in taken[:_SHOWN]]
-    more = f" and {len(taken) - _SHOWN} more claims" if len(taken) > _SHOWN else ""
-    return f"devices that it waited for are held by {', '.join(shown)}{more}"
