@@ -1,6 +1,7 @@
 """Pods whose claims have equal shapes go to the same nodes: random clusters with volumes."""
 
-import copy
+import json
+import re
 from functools import partial
 
 import pytest
@@ -24,36 +25,25 @@ def with_twin(data):
     """
     preemptor = data["preemptor"]
     own = {key.partition("/")[2] for keys in claims_of(as_pod(preemptor)) or () for key in keys}
-    made = {f"preemptor-{volume['name']}" for volume in preemptor["spec"].get("volumes", ()) if "ephemeral" in volume}
+    claims = [claim for claim in data["persistentVolumeClaims"] if claim["metadata"]["name"] in own]
+    held = {claim["spec"]["volumeName"] for claim in claims if "volumeName" in claim["spec"]}
+    volumes = [volume for volume in data["persistentVolumes"] if volume["metadata"]["name"] in held]
+    handles = {volume["spec"]["csi"]["volumeHandle"] for volume in volumes if "csi" in volume["spec"]}
+    names = {*own, *held, *handles, "preemptor", preemptor["metadata"]["uid"]}
 
-    def renamed(name):
-        return f"twin{name.removeprefix('preemptor')}" if name in made else f"{name}-t"
+    def renamed(match):
+        name = match[1]
+        return f'"{name.replace("preemptor", "twin") if "preemptor" in name else f"{name}-t"}"'
+
+    def twin(obj):
+        return json.loads(re.sub(f'"({"|".join(names)})"', renamed, json.dumps(obj)))
 
     for pod in data["pods"]:
-        volumes = pod["spec"].get("volumes", ())
-        pod["spec"]["volumes"] = [one for one in volumes if "claimName" not in str(one) and "ephemeral" not in one]
-    twin = copy.deepcopy(preemptor)
-    twin["metadata"] |= {"name": "twin", "uid": "uid-twin"}
-    for volume in twin["spec"].get("volumes", ()):
-        if "persistentVolumeClaim" in volume:
-            volume["persistentVolumeClaim"]["claimName"] += "-t"
-    volumes = {volume["metadata"]["name"]: volume for volume in data.get("persistentVolumes", ())}
-    for claim in [claim for claim in data.get("persistentVolumeClaims", ()) if claim["metadata"]["name"] in own]:
-        other = copy.deepcopy(claim)
-        other["metadata"]["name"] = renamed(claim["metadata"]["name"])
-        for owner in other["metadata"].get("ownerReferences", ()):
-            owner["uid"] = owner["uid"].replace(preemptor["metadata"]["uid"], "uid-twin")
-        data["persistentVolumeClaims"].append(other)
-        if (bound := claim["spec"].get("volumeName")) is not None:
-            other["spec"]["volumeName"] = f"{bound}-t"
-        if bound in volumes:
-            volume = copy.deepcopy(volumes[bound])
-            volume["metadata"]["name"] += "-t"
-            volume["spec"].get("csi", {})["volumeHandle"] = f"{bound}-t"
-            if holder := volume["spec"].get("claimRef"):
-                holder |= {"name": other["metadata"]["name"]}
-            data["persistentVolumes"].append(volume)
-    return twin
+        used = pod["spec"].get("volumes", ())
+        pod["spec"]["volumes"] = [one for one in used if "claimName" not in str(one) and "ephemeral" not in one]
+    data["persistentVolumeClaims"] += map(twin, claims)
+    data["persistentVolumes"] += map(twin, volumes)
+    return twin(preemptor)
 
 
 @given(seed=st.integers(0, 10**9), odd=st.booleans())
