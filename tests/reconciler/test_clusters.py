@@ -26,7 +26,8 @@ FOUND_LATER = {
     "costs": (1523, 2027, 2226),
     "gangs": (79, 1768, 70353, 70808, 1403, 90075, 70446, 31, 100064, 285, 300109, 1277, 7018),
     "changing gangs": (2039, 2052, 5088, 2184, 6269, 5774, 6580, 251, 2000251),
-    "mixed": (2030, 317, 7018),
+    "mixed": (2030, 317, 7018, 106, 238, 3331085),
+    "answers lost": (98, 730),
 }
 """By kind, clusters of longer runs in which something was wrong once."""
 

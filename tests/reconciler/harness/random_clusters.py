@@ -18,6 +18,7 @@ from tests.reconciler.harness.judge import say_ready
 from tests.reconciler.harness.pods import Json, cpu_of, running, waiting
 from tests.reconciler.harness.spare_judge import spare
 from tests.reconciler.harness.virtual_time import later, now, run
+from webhook.kube.errors import NO_ANSWER, ApiError
 from webhook.kube.resources import PRIORITY_CLASS
 from webhook.policy.model.limits import Limits, Rate
 from webhook.policy.model.preemption import BudgetMode, EvictionMode
@@ -114,6 +115,18 @@ def kills(made: Cluster, seed: int) -> None:
     dice = random.Random(f"kills {seed}")
     if dice.random() < 0.5 and not made.terms:
         made.killed_at = frozenset(dice.sample(range(1, 60), dice.randint(1, 4)))
+
+
+def lost_answers(made: Cluster, seed: int) -> None:
+    """For a while some answers of the server are lost: what was asked was done all the same."""
+    dice = random.Random(f"lost {seed}")
+    share, until = dice.choice((0.05, 0.2, 0.5)), dice.choice((10.0, 40.0, 100.0))
+
+    def lose(_verb: str, _name: str, _body: Json) -> None:
+        if now() < until and dice.random() < share:
+            raise dice.choice((ApiError(500, "InternalError", "lost"), ApiError(NO_ANSWER, "Unreachable", "lost")))
+
+    made.answered.append(lose)
 
 
 def notices(made: Cluster, seed: int) -> None:
@@ -269,6 +282,7 @@ ROWS = {
     "devices": Row((*TROUBLE, devices, oddities)),
     "growth": Row((*TROUBLE, growth, oddities)),
     "notices": Row((*TROUBLE, notices, oddities), 400.0),
+    "answers lost": Row((*TROUBLE, notices, oddities, lost_answers), 400.0),
     "costs": Row(
         (*TROUBLE, costs, oddities),
         happens=(
