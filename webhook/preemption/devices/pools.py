@@ -64,11 +64,6 @@ class Pool(NamedTuple):
         """`driver/pool`."""
         return "/".join(self.id)
 
-    @property
-    def binds(self) -> bool:
-        """Whether a device has binding conditions."""
-        return any(device.device.binding_conditions is not None for device in self.devices)
-
 
 def gather_pools(index: DeviceIndex, node: NodePlace) -> list[Pool]:
     """The node's pools as devices are taken: by name, those with binding conditions last.
@@ -84,7 +79,8 @@ def gather_pools(index: DeviceIndex, node: NodePlace) -> list[Pool]:
     seen = {id_: _newest([*relevant, *index.counted.get(id_, {}).values()]) for id_, relevant in slices.items()}
     pools = [pool for id_, newest in seen.items() if (pool := _pool(index, id_, newest)) is not None]
     pools += [pool for id_, pool in index.troubled.items() if isinstance(pool, Pool) and id_ not in slices]
-    return sorted(pools, key=lambda pool: (pool.binds, pool.id))
+    binding = {pool.id for pool in pools for device in pool.devices if device.device.binding_conditions is not None}
+    return sorted(pools, key=lambda pool: (pool.id in binding, pool.id))
 
 
 def judge_remote(index: DeviceIndex) -> None:

@@ -211,9 +211,8 @@ class Placer:
 
     def clear(self) -> None:
         """Take everybody off again."""
-        for pod, _ in self.placed:
-            self.trial.take_off(pod)
-        self.placed, self._with_devices = [], {}
+        while self.placed:
+            self.take_back()
 
     def place(self, shapes: Sequence[MemberShape], need: int, gone: Rows) -> list[Placed] | None:
         """Place as many members as are needed; None if they have no room. The trial is as before.
