@@ -135,7 +135,9 @@ class _Cluster:
             return ""
         for pod in self.on[nominated]:
             marks = [one for one in pod["status"].get("conditions", ()) if one["type"] == "DisruptionTarget"]
-            going = "deletionTimestamp" in pod["metadata"] and marks[:1] == [EVICTED]
+            # A policy's victims are marked by the Eviction API.
+            marked = [mark["status"] for mark in marks[:1]] == ["True"] if self.policy else marks[:1] == [EVICTED]
+            going = "deletionTimestamp" in pod["metadata"] and marked
             if going and priority(pod) < priority(self.pod):
                 return "not eligible due to a terminating pod on the nominated node."
         return ""
