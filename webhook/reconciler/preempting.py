@@ -1,5 +1,9 @@
 """The way of a preemptor through the control loop, alone or as a member of a gang: decide, and begin what helps.
 
+What the watches show moves it in the queue: preemptors come and go, and who could be helped is tried again. Which
+changes could help one that found no room is said by the hints of docs/semantics.md F3, which kube-scheduler calls
+queueing hints. They are pure.
+
 A gang takes the same way as a pod. Each member is a preemptor in the queue, the turn of any is the turn of all, and
 those that are placed have one plan.
 """
@@ -7,18 +11,27 @@ those that are placed have one plan.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from operator import attrgetter
+from typing import Any
 
+import msgspec
+
+from webhook.kube.instants import epoch_or
+from webhook.kube.object_cache import Change
+from webhook.kube.objects.cluster_scoped import Node
+from webhook.kube.objects.devices import ResourceClaim
 from webhook.kube.objects.meta import key_of
-from webhook.kube.objects.pod import Pod
-from webhook.kube.pods import workload_of
+from webhook.kube.objects.pod import Pod, PodDisruptionBudget
+from webhook.kube.pods import is_terminal, workload_of
 from webhook.policy.model.creation import at_creation
 from webhook.policy.model.preemption import PreemptionPolicy
 from webhook.preemption.extenders import ExtenderError
 from webhook.preemption.gangs.gang import is_gang
 from webhook.preemption.snapshot.amounts import ClusterError
+from webhook.preemption.snapshot.kinds import BUDGETS, CLAIMS, NODES, SnapshotKind
 from webhook.preemption.snapshot.pod_groups import group_of
 from webhook.reconciler.evaluate.evaluation import Evaluation
 from webhook.reconciler.evaluate.evaluator import Evaluator
@@ -40,8 +53,9 @@ from webhook.reconciler.plans.look import plans_of, too_few
 from webhook.reconciler.plans.plan import Member, Plan
 from webhook.reconciler.plans.plan_manager import PlanManager
 from webhook.reconciler.preemptors import PolicySet, unschedulable_since
-from webhook.reconciler.queue.queue import Queue, QueuedPreemptor
+from webhook.reconciler.queue.queue import MOST_FITTING, Queue, QueuedPreemptor
 from webhook.reconciler.reporting import Reporter
+from webhook.reconciler.state.annotations import decision_of, not_own
 
 _GANG_PAUSE = 1.0
 """Seconds between two looks whether a plan for other members has asked all its victims."""
@@ -53,7 +67,7 @@ _NOT_TAKEN = "a plan timed out there although there was room"
 
 
 class Preempting:
-    """Decides for entries of the queue, and begins their plans."""
+    """Moves preemptors in the queue as the cluster changes, decides for those whose turn it is, and begins plans."""
 
     def __init__(
         self,
@@ -67,11 +81,60 @@ class Preempting:
         """Those on the shapes of preemptors for whom nothing helps."""
         self._manager = manager
         self._evaluator: Evaluator = manager.evaluator
+        self._clock = manager.clock
         self._state = manager.evaluator.state
         self._policy_set = policy_set
         self._queue = queue
         self._extender_client = extender_client
         self._reporter = reporter
+        self._wanting_company: dict[str, None] = {}
+        """Preemptors with pod affinity: a pod that comes to a node may be what they want beside them."""
+
+    def changed(self, kind: SnapshotKind, change: Change[Any]) -> bool:
+        """An object of another kind than a pod changed, and the state has taken it in."""
+        helps = _HINTS.get(kind, relevant_difference)
+        return helps(change) and self._queue.wake(self._clock.monotonic())
+
+    def pod_changed(self, change: Change[Pod], *, has_plan: bool) -> bool:
+        """A pod changed, for which a plan is under way or not, and the state has taken it in."""
+        key, old, new = change.key, change.old, change.new
+        queue, now = self._queue, self._clock.monotonic()
+        # 1. Who could be helped by the change is tried again: by room, or by a pod that goes first and waits no more.
+        work = frees_room(change) and queue.wake(now)
+        waits = new is not None and not new.spec.node_name and not new.metadata.deletion_timestamp
+        if queue.behind and old is not None and not old.spec.node_name and not waits:
+            work |= queue.wake(now, queue.behind)
+        # 2. So is one that asks for something else than before, or that has company.
+        if old is not None and new is not None and _asked_by_pods(old) != _asked_by_pods(new):
+            work |= queue.wake(now, (key,))
+        if self._wanting_company and makes_company(change):
+            work |= queue.wake(now, self._wanting_company)
+        # 3. It comes to the queue or leaves it.
+        return self.offer(key, new, has_plan=has_plan) or work
+
+    def offer(self, key: str, pod: Pod | None, *, has_plan: bool) -> bool:
+        """Take a pod into the queue, or out of it; one with a plan stays until that has ended."""
+        policy = self._policy_set.policy_to_act_by(pod) if pod else None
+        if pod is None or policy is None:
+            if not has_plan:
+                self._queue.remove(key)
+                self._wanting_company.pop(key, None)
+            return False
+        if (known := self._queue.entries.get(key)) is not None and known.uid == pod.metadata.uid:
+            return False
+        now, wall, delay = self._clock.monotonic(), self._clock.wall(), policy.preemptors.delay
+        since = unschedulable_since(pod) or 0.0
+        due = now + delay - min(max(0.0, wall - since), delay)
+        entry = self._queue.offer(
+            key, uid=pod.metadata.uid, priority=pod.spec.priority or 0, created=since, now=now, due=due
+        )
+        if pod.spec.affinity is not None and pod.spec.affinity.pod_affinity is not None:
+            self._wanting_company[key] = None
+        if (decision := decision_of(pod)) is not None:
+            # An attempt of an earlier leader counts if it evicted somebody.
+            entry.attempts = max(0, decision.attempt - (not decision.victims and not decision.more_victims))
+            entry.attempted = now - max(0.0, wall - epoch_or(decision.at, 0.0))
+        return True
 
     def preempt(self, entry: QueuedPreemptor) -> None:
         """Do for a preemptor whose turn it is what can be done now, as kube-scheduler's `Preempt` does."""
@@ -81,7 +144,7 @@ class Preempting:
         if pod is None or policy is None:
             self._queue.remove(entry.key)
             return
-        clock, told, gang = self._evaluator.clock, entry.reason, is_gang(self._state.snapshot, pod)
+        clock, told, gang = self._clock, entry.reason, is_gang(self._state.snapshot, pod)
         begun, now = clock.stopwatch(), clock.monotonic()
         # 2. What would help it?
         outcome = self.evaluate(entry, pod, policy, now)
@@ -116,7 +179,7 @@ class Preempting:
         """Begin a plan for a preemptor, or for the members of its gang that are placed first."""
         keys = [key_of(member) for member, _ in outcome.places] or [entry.key]
         if entry.key not in keys:
-            now = self._evaluator.clock.monotonic()
+            now = self._clock.monotonic()
             self._queue.park(entry, now, reason="other pods of its gang are placed first")
         queued = [known for key in keys if (known := self._queue.entries.get(key)) is not None]
         attempts = max((known.attempts for known in queued), default=0)
@@ -131,7 +194,7 @@ class Preempting:
 
         A node that kube-scheduler did not take in time, or whose room others took, would not do the next time.
         """
-        now, evicted = self._evaluator.clock.monotonic(), bool(plan.gone)
+        now, evicted = self._clock.monotonic(), bool(plan.gone)
         there = [self._state.pod_of(member.key, member.uid) for member in members]
         shunned = ending is Ending.TIMED_OUT and all(
             pod is not None and self._evaluator.fits_on(pod, member.node)
@@ -169,10 +232,10 @@ class Preempting:
             there, alike = pod.spec.node_name or pod.status.nominated_node_name, self._state.index.shape(entry.key)
             evictors = self._evaluator.log.of(workload_of(pod), now)  # which it may not evict
             learned = entry.attempts or entry.nodes.left_out(now) or evictors
-            if alike and not (there or learned or policy.extenders or self._state.has_devices(pod)):
+            if alike and not (there or learned or policy.extenders):
                 made = (at_creation(pod.metadata).labels or {}) if self._policy_set.rules[policy.name].pairs else {}
                 shape = policy.name, alike, group_of(pod), tuple(sorted(made.items()))
-        moment = Moment(now, self._queue.events, entry.back_off())
+        moment = Moment(now, self._queue.events, entry.back_off)
         if shape is not None and (known := self.verdicts.holding(shape, moment)) is not None:
             return known
         try:
@@ -180,7 +243,7 @@ class Preempting:
         except ClusterError as error:
             outcome = Unschedulable(str(error))
         except ExtenderError as error:
-            outcome = Unschedulable(str(error), due=now + entry.back_off() + _EXTENDER_PAUSE)
+            outcome = Unschedulable(str(error), due=now + entry.back_off + _EXTENDER_PAUSE)
         if shape is not None and isinstance(outcome, Unschedulable):
             self.verdicts[shape] = outcome, moment
         return outcome
@@ -189,7 +252,8 @@ class Preempting:
         self, pod: Pod, members: Members, entries: Sequence[QueuedPreemptor], policy: PreemptionPolicy, now: float
     ) -> Outcome:
         """What to do for a preemptor, or for the members of its gang, given what was learned about them."""
-        left_out = {left.node: left.until for entry in entries for left in entry.nodes.left_out(now)}
+        learned = [entry.nodes.left_out(now) for entry in entries]
+        left_out = {left.node: left.until for known in learned for left in known}
         attempts = max((entry.attempts for entry in entries), default=0)
         decide = partial(
             Evaluation,
@@ -202,9 +266,8 @@ class Preempting:
             promised=self._manager.promised(pod),
         )
         outcome = decide(left_out=left_out).outcome()
-        ends = [until for entry in entries if (until := entry.nodes.wherever_it_fits(now)) is not None]
-        if isinstance(outcome, Fits) and ends:
-            left_out |= dict.fromkeys(outcome.nodes, max(ends))
+        if isinstance(outcome, Fits) and any(len(known) >= MOST_FITTING for known in learned):
+            left_out |= dict.fromkeys(outcome.nodes, max(left_out.values()))
             outcome = decide(left_out=left_out).outcome()
         if isinstance(outcome, Fits) and self._manager.dry_run and members.key is None:
             # Where only rehearsed plans make the room kube-scheduler will bind nothing.
@@ -222,7 +285,7 @@ class Preempting:
 
     def _members(self, pod: Pod, policy: PreemptionPolicy) -> Members:
         """The members of the pod's group that have no node."""
-        key, wall = group_of(pod), self._evaluator.clock.wall()
+        key, wall = group_of(pod), self._clock.wall()
         waiting = [member for member in self._state.waiting_members(key) if key_of(member) not in self._manager.plans]
         ready = [
             member
@@ -236,3 +299,73 @@ class Preempting:
         secured = () if too_few(pod, self._manager.context) else plans_of(self._manager.context, key)
         nodes = tuple(member.node for _, member in secured)
         return Members(tuple(ready), key, tuple(gated), nodes)
+
+
+def frees_room(change: Change[Pod]) -> bool:
+    """Whether a pod's change leaves more room, or more pods that may be asked to leave."""
+    old, new = change.old, change.new
+    if old is None:
+        return False
+    if new is None or is_terminal(new):
+        return bool(old.spec.node_name or old.status.nominated_node_name) and not is_terminal(old)
+    if old.status.nominated_node_name != new.status.nominated_node_name and old.status.nominated_node_name:
+        return True
+    return bool(new.spec.node_name) and (
+        _read_of_pods(old) != _read_of_pods(new)
+        or bool(new.metadata.deletion_timestamp) != bool(old.metadata.deletion_timestamp)
+        or (old.metadata.annotations != new.metadata.annotations and not_own(old) != not_own(new))
+    )
+
+
+def makes_company(change: Change[Pod]) -> bool:
+    """Whether a pod came to a node, which can only help a preemptor with pod affinity."""
+    old, new = change.old, change.new
+    return new is not None and bool(new.spec.node_name) and (old is None or not old.spec.node_name)
+
+
+def node_helps(change: Change[Node]) -> bool:
+    """Whether a node came or changed in what the filters look at; a heartbeat is no such change."""
+    old, new = change.old, change.new
+    return new is not None and (old is None or _read_of_nodes(old) != _read_of_nodes(new))
+
+
+def budget_helps(change: Change[PodDisruptionBudget]) -> bool:
+    """Whether a budget is gone, covers other pods, was counted again, or has more disruptions left."""
+    old, new = change.old, change.new
+    if new is None or old is None:
+        return new is None
+    more = new.status.disruptions_allowed > old.status.disruptions_allowed
+    return more or _read_of_budgets(old) != _read_of_budgets(new)
+
+
+def claim_helps(change: Change[ResourceClaim]) -> bool:
+    """Whether a claim on devices came, asks for something else, or leaves devices or users behind."""
+    old, new = change.old, change.new
+    if old is None or new is None:
+        return new is None or new.status.allocation is None
+    if old.status.allocation is not None and old.status.allocation != new.status.allocation:
+        return True
+    users, left = ({consumer.uid for consumer in claim.status.reserved_for or ()} for claim in (old, new))
+    return bool(users - left) or _read_of_claims(old) != _read_of_claims(new)
+
+
+def relevant_difference(change: Change[Any]) -> bool:
+    """Whether an object of a minor kind (class, namespace, volume) differs in anything that is read of it."""
+    old, new = change.old, change.new
+    if old is None or new is None or _read_of_all(old) != _read_of_all(new):
+        return True
+    return bool(msgspec.structs.replace(old, metadata=new.metadata) != new)
+
+
+_read_of_all = attrgetter("metadata.labels", "metadata.annotations")
+_asked_by_pods = attrgetter("spec", "metadata.labels")
+_read_of_pods = attrgetter("metadata.labels", "status.start_time", "spec.containers", "status.container_statuses")
+_read_of_nodes = attrgetter("spec", "metadata.labels", "status.allocatable", "status.declared_features")
+_read_of_budgets = attrgetter("spec.selector", "status.disrupted_pods", "status.observed_generation")
+_read_of_claims = attrgetter("spec", "metadata.finalizers")
+_HINTS: dict[SnapshotKind, Callable[[Change[Any]], bool]] = {
+    NODES: node_helps,
+    BUDGETS: budget_helps,
+    CLAIMS: claim_helps,
+}
+"""By kind: whether a change could help a preemptor that found no room; `relevant_difference` says it of others."""

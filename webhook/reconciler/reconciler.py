@@ -38,7 +38,6 @@ from webhook.reconciler.plans.plan import Member, Plan, stays
 from webhook.reconciler.plans.plan_manager import PlanManager
 from webhook.reconciler.preempting import Preempting
 from webhook.reconciler.preemptors import PolicySet, is_marked, lacks_post_filter
-from webhook.reconciler.queue.event_handlers import EventHandlers
 from webhook.reconciler.queue.queue import Queue
 from webhook.reconciler.reporting import Reporter
 from webhook.reconciler.state.annotations import has_notice
@@ -81,7 +80,6 @@ class Reconciler:
         self._began = math.inf
         """When this process began to lead, in monotonic seconds."""
         self.queue = Queue()
-        self.event_handlers = EventHandlers(self.queue, policy_set, clock)
         self.evaluator = Evaluator(state, EvictionLog(), clock)
         self.plan_manager = PlanManager(self.evaluator, policy_set, dry_run=dry_run)
         self.plans = self.plan_manager.plans
@@ -148,7 +146,7 @@ class Reconciler:
         if NOTICE in written:
             self.plan_manager.noticed[key] = None
         if is_marked(pod):
-            self.event_handlers.offer(key, pod, has_plan=key in self.plans)
+            self.preempting.offer(key, pod, has_plan=key in self.plans)
         if self.plan_manager.dry_run or key in self.plans or PLAN not in written:
             return
         if self.clock.monotonic() > self._began + _EARLIER:
@@ -160,7 +158,7 @@ class Reconciler:
                 pass
             case plan:
                 for member in plan.unplaced:
-                    self.event_handlers.offer(member.key, self.state.pods.get(member.key), has_plan=True)
+                    self.preempting.offer(member.key, self.state.pods.get(member.key), has_plan=True)
                     if (entry := self.queue.entries.get(member.key)) is not None:
                         self.queue.hold(entry, attempts=max(0, plan.record.attempt - 1))
 
@@ -201,7 +199,7 @@ class Reconciler:
             elif reserved and member and change.new and not member.reserved and lacks_post_filter(change.new):
                 self.reporter.nomination_cleared(change.new)
             # 2. Who could be helped by the change is tried again, and the pod comes to the queue or leaves it.
-            work |= self.event_handlers.pod_changed(change, has_plan=key in self.plans)
+            work |= self.preempting.pod_changed(change, has_plan=key in self.plans)
             # 3. An earlier leader may have written a plan on it.
             if change.new is not None and PLAN in (change.new.metadata.annotations or ()):
                 self._unseen[key] = None
@@ -211,7 +209,7 @@ class Reconciler:
             if leaves and (told_by := self.plan_manager.victim_left(old)) is not None:
                 self.reporter.victim_left(told_by, old)
         else:
-            work |= self.event_handlers.changed(kind, change)
+            work |= self.preempting.changed(kind, change)
             self.plan_manager.changed(kind, change)
         if work or self._unseen or self.plan_manager.unchecked or self.plan_manager.noticed:
             self._wake()

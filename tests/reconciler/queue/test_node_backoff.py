@@ -8,10 +8,11 @@ import pytest
 
 from tests.cases import table
 from tests.reconciler.builders import Desk, Setting, asks, node, pod, preemptor
+from webhook.reconciler import preempting
 from webhook.reconciler.evaluate.outcomes import Evicts, Fits, Unschedulable
 from webhook.reconciler.plans.actions import Verb
 from webhook.reconciler.queue import queue
-from webhook.reconciler.queue.queue import PATIENCE, NodeBackoff
+from webhook.reconciler.queue.queue import MOST_FITTING, PATIENCE, NodeBackoff
 
 pytestmark = pytest.mark.skipped_waits
 
@@ -128,17 +129,17 @@ def test_a_pod_that_is_bound_nowhere_fits_nowhere_for_a_while():
     nodes, backoff = [f"n{number}" for number in range(3000)], NodeBackoff()
     now = 0.0
     assert backoff.fitting(nodes, at_work, now)[0] == []
-    assert backoff.wherever_it_fits(now) is None
     now += PATIENCE
     left, _ = backoff.fitting(nodes, at_work, now)
     assert len(left) == 100
-    assert backoff.wherever_it_fits(now) == now + 2 * PATIENCE
-    assert backoff.wherever_it_fits(now + 2 * PATIENCE) is None
+    assert len(backoff.left_out(now + 2 * PATIENCE - 1.0)) == MOST_FITTING
+    assert backoff.left_out(now + 2 * PATIENCE) == []
 
 
 async def test_a_pod_that_is_bound_nowhere_is_served_all_the_same(monkeypatch: pytest.MonkeyPatch):
     """More nodes seem to fit than are followed: it is helped elsewhere, and its plan is not ended because of them."""
-    monkeypatch.setattr(queue, "_MOST_FITTING", 2)
+    for module in (queue, preempting):
+        monkeypatch.setattr(module, "MOST_FITTING", 2)
     setting, desk = await rehearsed(6, bindings=4)
     await desk.work(100.0)
     (decision,) = desk.lines("decision")

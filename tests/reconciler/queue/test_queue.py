@@ -129,7 +129,8 @@ def test_attempts_are_forgiven_with_time():
         in_vain(queue, now)
     entry, counts = queue.entries["a"], []
     for now in (20.0, 919.0, 920.0, 1820.0, 2720.0, 1e9):
-        entry.decay(now)
+        queue.retry(entry, now)
+        drain(queue, now)
         counts.append(entry.attempts)
     in_vain(queue, 1e9)
     assert [*counts, entry.attempts] == [3, 3, 2, 1, 0, 0, 1]

@@ -45,8 +45,8 @@ An event that makes room gets the pod tried after a back-off of at most 10 s.
 """
 _NODE_BACK_OFF = (60.0, 14_400.0)
 """Seconds, at least at first and at most, for which a node is left out."""
-_MOST_FITTING = 100
-"""Nodes whose fit is followed at a time, of which so many left out say enough of all."""
+MOST_FITTING = 100
+"""Nodes whose fit is followed at a time. If so many are left out no node is to blame: the pod fits nowhere."""
 _MOST_NODES = 1000
 """Nodes that are remembered for one preemptor."""
 
@@ -101,11 +101,6 @@ class NodeBackoff:
         self._known: Newest[str, LeftOut] = Newest(_MOST_NODES)
         self._fitting: dict[str, float] = {}
 
-    def wherever_it_fits(self, now: float) -> float | None:
-        """Until when nodes are left out wherever the pod fits: too many were, so no node is to blame; None if not."""
-        ends = [known.until for known in self.left_out(now)]
-        return max(ends) if len(ends) >= _MOST_FITTING else None
-
     def fitting(
         self, nodes: Iterable[str], chance: Callable[[float, float], float], now: float
     ) -> tuple[list[LeftOut], float]:
@@ -118,7 +113,7 @@ class NodeBackoff:
         before, self._fitting = self._fitting, {}
         left: list[LeftOut] = []
         due = math.inf
-        for node in list(nodes)[:_MOST_FITTING]:
+        for node in list(nodes)[:MOST_FITTING]:
             since = before.get(node, now)
             end = chance(since, PATIENCE) + PATIENCE
             if end <= now:
@@ -161,6 +156,8 @@ class QueuedPreemptor:
     tried: float = -math.inf
     failures: int = 0
     """Times in a row that nothing helped."""
+    back_off: float = _FAILURE_BACK_OFF[0]
+    """Seconds after the last try before an event may move it again; grows with every failure in a row."""
     plan_failures: int = 0
     """Plans that came to nothing."""
     attempts: int = 0
@@ -178,16 +175,6 @@ class QueuedPreemptor:
     """What extenders have said since it was decided last."""
     nodes: NodeBackoff = field(default_factory=NodeBackoff)
     """What was learned of nodes that kube-scheduler does not take."""
-
-    def decay(self, now: float) -> None:
-        """Let attempts that were long ago count no more."""
-        forgiven = int(max(0.0, now - self.attempted) // _FORGIVEN)
-        self.attempts = max(0, self.attempts - forgiven)
-        self.attempted += forgiven * _FORGIVEN
-
-    def back_off(self) -> float:
-        """Seconds after the last try before an event may move it again; grows with every failure in a row."""
-        return exponential(self.failures, *_FAILURE_BACK_OFF)
 
 
 _Turn = tuple[float, float, int, QueuedPreemptor]
@@ -263,7 +250,9 @@ class Queue:
                 self._last = share.had
                 share.tries += 1
                 entry.tried = now
-                entry.decay(now)
+                forgiven = int(max(0.0, now - entry.attempted) // _FORGIVEN)
+                entry.attempts = max(0, entry.attempts - forgiven)
+                entry.attempted += forgiven * _FORGIVEN
                 return entry
         return None
 
@@ -281,8 +270,8 @@ class Queue:
 
         It is `behind` if pods that are placed first keep it from a plan.
         """
-        entry.failures += 1
-        entry.reason = reason
+        entry.failures, entry.reason = entry.failures + 1, reason
+        entry.back_off = exponential(entry.failures, *_FAILURE_BACK_OFF)
         again = now + FLUSH
         if due is not None:
             again = min(again, max(due, now + _SHORTEST_WAIT))
@@ -315,7 +304,6 @@ class Queue:
         first = entry.plan_failures == 0
         entry.plan_failures += 1
         if in_vain or entry.losses > 1:
-            entry.decay(now)
             entry.attempts, entry.attempted = entry.attempts + 1, now
             pause = exponential(entry.attempts, *_ATTEMPT_BACK_OFF)
         else:
@@ -331,7 +319,7 @@ class Queue:
         keys = self._waiting if keys is None else keys
         woken = [entry for key in keys if (entry := self._waiting.get(key)) is not None]
         for entry in woken:
-            self.retry(entry, now, due=min(entry.due, entry.tried + entry.back_off()))
+            self.retry(entry, now, due=min(entry.due, entry.tried + entry.back_off))
         return bool(woken)
 
     def next_due(self) -> float:

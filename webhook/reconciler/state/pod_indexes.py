@@ -170,10 +170,16 @@ class PodIndexes:
     # The pods that wait for a node.
 
     def shape(self, key: str) -> tuple[str, int, bytes] | None:
-        """The pod's scheduler, its priority and what filters read of it; None if it does not wait."""
+        """The pod's scheduler, its priority and what filters read of it.
+
+        None if it does not wait, or if a claim that it names has its devices already: then no other pod is like it.
+        """
         groups = self._grouped()
         for shape in groups.known.get(key, ()):
-            return shape.scheduler, shape.priority, shape.read + node_of(groups[shape][key]).encode()
+            pod, known = groups[shape][key], self._snapshot.device_claims.claims
+            claims = filter(None, map(known.get, device_claims_of(pod)))
+            if all(claim.status.allocation is None for claim in claims):
+                return shape.scheduler, shape.priority, shape.read + node_of(pod).encode()
         return None
 
     def groups(self, ahead_of: Pod | None = None) -> list[WaitingGroup]:

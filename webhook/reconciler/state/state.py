@@ -33,7 +33,7 @@ from webhook.preemption.snapshot.pod_groups import GroupKey
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.reconciler.state.annotations import PlanVictim
 from webhook.reconciler.state.pending import Pending
-from webhook.reconciler.state.pod_indexes import PodIndexes, device_claims_of
+from webhook.reconciler.state.pod_indexes import PodIndexes
 
 log = logging.getLogger(__name__)
 
@@ -173,11 +173,6 @@ class State:
         self.snapshot.release_devices(uid, namespace)
         if devices:
             self.snapshot.hold_devices(uid, namespace, ClaimConsumer(resource="pods", name=name, uid=uid), devices)
-
-    def has_devices(self, pod: Pod) -> bool:
-        """Whether a claim that the pod names itself has its devices already, so that no other pod is like it."""
-        claims = map(self.snapshot.device_claims.claims.get, device_claims_of(pod))
-        return any(claim is not None and claim.status.allocation is not None for claim in claims)
 
     def _changed(self, kind: SnapshotKind, change: Change[Any]) -> None:
         """The watch has shown a change: take it in."""

@@ -13,7 +13,7 @@ from webhook.kube.object_cache import Change
 from webhook.kube.objects.cluster_scoped import Namespace
 from webhook.kube.objects.pod import ContainerStatus, ResourceRequirements
 from webhook.policy.model.values import CAN_BE_PREEMPTED, READY, RECONCILER_ANNOTATIONS
-from webhook.reconciler.queue import event_handlers as hints
+from webhook.reconciler import preempting as hints
 
 
 def change(old: Any, new: Any) -> Change[Any]:
