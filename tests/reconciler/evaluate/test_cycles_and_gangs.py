@@ -84,18 +84,6 @@ def test_victims_of_a_gang_are_within_the_limits(limits, goes):
         assert [name.partition("-")[0] for name in outcome] == goes
 
 
-def test_what_was_evicted_before_counts():
-    """A rate that one eviction has left nothing of keeps the gang until that leaves the window."""
-    setting = setting_of(limits=Limits(per_cluster=Rate(2, 60.0)))
-    setting.clock.now = 100.0
-    setting.evaluator.log.remember([setting.policy.limits])
-    evicted(setting.evaluator.log, "Job/default/other", 90.0)
-    outcome = decided(setting)
-    assert (outcome.limited, outcome.due) == (True, 150.0)
-    setting.clock.now = 151.0
-    assert decided(setting) == CHEAP
-
-
 @pytest.mark.parametrize("allowed", [1, 2])
 def test_a_group_that_goes_whole_counts_whole(allowed):
     """A group of two pods goes only if the limit of its workload allows both: for a gang, and for one pod."""
@@ -119,15 +107,6 @@ def test_a_gang_does_not_evict_its_evictor(keep):
     setting.add(filler(2, "dear", priority=200))
     outcome = decided(setting)
     assert "pods of ReplicaSet/default/cheap stay, for which" in outcome.reason if stays else outcome == CHEAP
-
-
-def test_recent_evictions_count_as_a_cost():
-    """Of pods of equal priority those go whose workload was evicted less often."""
-    setting = setting_of(cheap_and_dear(80), victims=Victims(cost=EvictionCost(recent_evictions=3600.0)))
-    for owners, goes in ((["cheap"], DEAR), (["dear", "dear"], CHEAP)):
-        for owner in owners:
-            evicted(setting.evaluator.log, f"ReplicaSet/default/{owner}", 0.0)
-        assert decided(setting) == goes
 
 
 @pytest.mark.parametrize("eviction", list(EvictionMode))
@@ -276,19 +255,6 @@ def test_random_evictions_close_the_cycles_that_a_walk_finds():
             assert found.keys() == closed_by(events, own, window, now), seed
             assert all((by, gone) in happened for by, gone in found.items())
             assert all(gone == own or gone in found for gone in found.values())
-
-
-async def test_what_keeps_one_workload_from_evicting_keeps_no_other_of_its_shape():
-    """A preemptor that must not evict its evictor does not decide for pods of other workloads that look the same."""
-    setting = Setting(node("n1"), under=under(CycleKeeper.EVICTOR))
-    setting.add(workload_pod("a", "db", node="n1"))
-    desk = Desk(setting)
-    evicted(desk.reconciler.evaluator.log, CACHE, -9.0, DB)
-    for workload in ("cache", "other"):
-        setting.add(of(workload))
-        await desk.work(1.0)
-    assert [line["preemptor"] for line in desk.lines("no preemption")] == ["default/p-cache"]
-    assert [line["preemptor"] for line in desk.lines("decision")] == ["default/p-other"]
 
 
 def test_recent_evictions_count_as_a_cost_of_a_window():

@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.cases import table
-from tests.reconciler.builders import START, Setting, budget, evicted, four_victims, names, node, pod, policy, preemptor
+from tests.reconciler.builders import START, Setting, evicted, four_victims, names, node, pod, policy, preemptor
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects.pod import Pod
 from webhook.policy.model.limits import Limits, Rate
-from webhook.policy.model.preemption import BudgetMode, PreemptionPolicy, Protection
+from webhook.policy.model.preemption import PreemptionPolicy, Protection
 from webhook.policy.model.schedule import Schedule
 from webhook.policy.model.values import CAN_BE_PREEMPTED, PROTECTION_DURATION
 from webhook.preemption.ranking import RANKING
@@ -241,19 +241,6 @@ def test_refused_victim_is_left_alone_for_a_while():
     assert "pods that would not go" in outcome.reason
     setting.clock.now = outcome.due
     assert told(setting.evaluate(preemptor())) == "kept on n1"
-
-
-@pytest.mark.parametrize("mode", BudgetMode)
-def test_budget_is_spent_once(mode: BudgetMode):
-    """Two plans spend no disruption twice before the status follows; one that is dropped gives it back."""
-    web = {"labels": {"app": "web"}}
-    victims = [pod(name, "6", node=on, **web) for name, on in (("a", "n1"), ("b", "n2"))]
-    setting = on_nodes(*victims, under=policy(budgets=mode))
-    setting.budget(budget("web", 1, web["labels"]))
-    setting.expect(preemptor("p1", "5"), setting.evaluate(preemptor("p1", "5")))
-    assert told(setting.evaluate(preemptor("p2", "5"))) == "nobody"
-    setting.state.pending.give_up("plan", ())
-    assert isinstance(setting.evaluate(preemptor("p2", "5")), Evicts)
 
 
 def test_attempts_are_capped():

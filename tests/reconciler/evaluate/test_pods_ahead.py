@@ -179,32 +179,22 @@ def test_pods_of_a_daemon_set_in_front(free: str, goes: bool):
 
 
 @table(
-    "between, goes",
-    ("there is room for both", None, True),
-    ("a pod between them takes the rest", "1", False),
-    ("there is room for all three", "500m", True),
-    ("the pod between them fits nowhere", "3", True),
-    ("the pod between them takes the room anyway", "2", True),
+    "own, between, goes",
+    ("there is room for both", {}, None, True),
+    ("a pod between them takes the rest", {}, "1", False),
+    ("there is room for all three", {}, "500m", True),
+    ("the pod between them fits nowhere", {}, "3", True),
+    ("the pod between them takes the room anyway", {}, "2", True),
+    ("they take the same host port", on_port(8080, "5"), None, False),
+    ("they take different host ports", on_port(9090, "5"), None, True),
 )
-def test_room_made_for_a_lower_pod_goes_to_nobody_between(between: str | None, goes: bool):
-    """A pod of higher priority does not evict if that lets others come before the one for which pods have gone."""
-    setting = full("v3")
-    low = preemptor("low", "500m", priority=80, nominated="n1")
-    setting.add(low, preemptor("p", "5"))
-    if between is not None:
-        setting.add(preemptor("between", between, priority=90, class_name="other"))
-    outcome = setting.evaluate(preemptor("p", "5"), promised=Promised(held={"n1": [low]}))
-    assert isinstance(outcome, Evicts if goes else Unschedulable)
-    if not goes:
-        assert "it is kept for default/low of priority 80" in outcome.reason
-
-
-@pytest.mark.parametrize("port", [8080, 9090])
-def test_room_made_for_a_lower_pod_with_whom_it_shares_no_node(port: int):
-    """A pod of higher priority does not evict where others went for one that has its host port."""
+def test_room_made_for_a_lower_pod(own: dict, between: str | None, goes: bool):
+    """A pod of higher priority evicts only if the one for which pods have gone is the next one there, and can be."""
     setting = full("v3")
     low = preemptor("low", "500m", priority=80, nominated="n1", **on_port(8080, "500m"))
-    p = preemptor("p", "5", **on_port(port, "5"))
-    setting.add(low, p)
-    outcome = setting.evaluate(p, promised=Promised(held={"n1": [low]}))
-    assert isinstance(outcome, Unschedulable if port == 8080 else Evicts)
+    setting.add(low)
+    if between is not None:
+        setting.add(preemptor("between", between, priority=90, class_name="other"))
+    outcome = setting.evaluate(preemptor("p", "5", **own), promised=Promised(held={"n1": [low]}))
+    assert isinstance(outcome, Evicts if goes else Unschedulable)
+    assert goes or "it is kept for default/low of priority 80" in outcome.reason

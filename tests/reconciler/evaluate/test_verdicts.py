@@ -3,9 +3,9 @@
 import pytest
 
 from tests.cases import table
-from tests.reconciler.builders import Desk, Setting, node, pod, policy, preemptor
+from tests.reconciler.builders import Desk, Setting, evicted, node, pod, policy, preemptor
 from webhook.kube.objects.meta import LabelSelector
-from webhook.policy.model.limits import Limits
+from webhook.policy.model.limits import CycleKeeper, Cycles, Limits
 from webhook.policy.model.victims import PodsMatch, PreemptionPair, Victims
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.reconciler import preempting
@@ -141,25 +141,28 @@ async def test_a_thousand_alike_cost_one_decision(monkeypatch: pytest.MonkeyPatc
     assert {line["node"] for line in desk.lines("decision")} == {"n1"}
 
 
-async def test_a_pair_by_labels_is_asked_for_each():
-    """If pairs may name the preemptor's labels, pods of other labels are decided for by themselves."""
-    own = PodsMatch(labels=LabelSelector(match_labels={"may": "yes"}))
-    setting = Setting(node("n1", "8"), under=policy(victims=Victims(pairs=(PreemptionPair(preemptors=own),))))
-    setting.add(pod("low", "8", node="n1"))
-    desk = Desk(setting)
-    setting.add(preemptor("a", "8", labels={"may": "no"}), preemptor("b", "8", labels={"may": "yes"}))
-    await desk.work(1.0)
-    assert [line["preemptor"] for line in desk.lines("decision")] == ["default/b"]
+PAIR = Victims(pairs=(PreemptionPair(preemptors=PodsMatch(labels=LabelSelector(match_labels={"may": "yes"}))),))
+OWNED = ("StatefulSet", "own")
+KEEPS_EVICTOR = Limits(cycles=Cycles(keep=CycleKeeper.EVICTOR, window=100.0))
 
 
-async def test_attempts_are_each_ones_own():
-    """That a preemptor has had its attempts says nothing of another of its shape."""
-    setting = Setting(node("n1", "8"), under=policy(limits=Limits(attempts_per_preemptor=1)))
-    setting.add(pod("low", "8", node="n1"))
+@table(
+    "fields, own",
+    ("a pair names its labels", {"victims": PAIR}, {"labels": {"may": "no"}}),
+    ("it has had its attempts", {"limits": Limits(attempts_per_preemptor=1)}, {}),
+    ("the victim's workload evicted its own", {"limits": KEEPS_EVICTOR}, {"owner": OWNED}),
+)
+async def test_what_keeps_one_keeps_no_other_of_its_shape(fields: dict, own: dict):
+    """What is said of one preemptor alone is not said of another one that asks for the same."""
+    setting = Setting(node("n1", "8"), under=policy(**fields))
+    setting.add(pod("low", "8", node="n1", owner=("Job", "low")))
     desk = Desk(setting)
-    setting.add(preemptor("a", "8"), preemptor("b", "8"))
+    evicted(desk.reconciler.evaluator.log, "StatefulSet/default/own", -9.0, "Job/default/low")
+    setting.add(preemptor("a", "8", **own))
     desk.reconciler.look_at_all()
-    queue, now = desk.reconciler.queue, setting.clock.now
-    queue.plan_ended(queue.entries["default/a"], now, in_vain=True, at_once=True, reason="")
+    queue = desk.reconciler.queue
+    queue.plan_ended(queue.entries["default/a"], setting.clock.now, in_vain=True, at_once=True, reason="")
+    setting.add(preemptor("b", "8", labels={"may": "yes"}))
     await desk.work(1.0)
+    assert [line["preemptor"] for line in desk.lines("no preemption")] == ["default/a"]
     assert [line["preemptor"] for line in desk.lines("decision")] == ["default/b"]

@@ -87,34 +87,12 @@ def busy(count: int, seconds: float, intended: int = 0) -> tuple[EvictionLog, fl
     return log, 1e5 + seconds
 
 
-def many_plans() -> tuple[EvictionLog, float]:
-    """2000 plans have begun at once, each for five pods of a workload of its own."""
-    log, now = busy(2000, 3500.0)
-    dice = random.Random(5)
-    for number in range(2000):
-        uids = [str(uuid.UUID(int=dice.getrandbits(128))) for _ in range(5)]
-        log.intend(f"p{number}", dict.fromkeys(uids, NEXT._replace(workload=f"Job/default/{dice.getrandbits(40)}")))
-        log.believe(f"p{number}", f"{dice.getrandbits(128):032x}")
-    return log, now
-
-
-def one_workload() -> tuple[EvictionLog, float]:
-    """One workload has been evicted again and again for most of a day."""
-    log = EvictionLog()
-    log.remember([Limits(per_cluster=Rate(evictions=10**6, window=86_400.0))])
-    for number in range(120_000):
-        evicted(log, WEB, number / 2)
-    return log, 60_000.0
-
-
 @table(
     "make, evictions, intended, returning",
     ("long names", long_names, 3000, 1, 1),
     ("owners that return", owners_that_return, 150, 0, 150),
     ("a busy hour", partial(busy, 10_000, 3500.0), 7000, 0, 0),
     ("a busy minute", partial(busy, 10_000, 50.0), 7000, 0, 0),
-    ("one workload", one_workload, 10_000, 0, 0),
-    ("many plans", many_plans, 0, 1000, 0),
     ("one large plan", partial(busy, 16_000, 3500.0, 7000), 0, 1000, 0),
 )
 def test_it_is_bounded_and_leaves_out_what_is_oldest(make, evictions, intended, returning, monkeypatch):

@@ -11,7 +11,6 @@ from tests.reconciler.builders import (
     Setting,
     are_nominated,
     asks,
-    logged,
     node,
     planned,
     pod,
@@ -24,8 +23,6 @@ from webhook.policy.model.policies import Policies
 from webhook.policy.model.preemption import GroupDisruption, Groups, Preemptors
 from webhook.reconciler.plans.actions import End, Ending, Verb
 from webhook.reconciler.plans.plan import Plan
-from webhook.reconciler.queue.queue import QueueState
-from webhook.reconciler.state.annotations import PlanRecord
 
 GANG = "scheduling.x-k8s.io/pod-group"
 
@@ -97,68 +94,10 @@ async def test_a_member_that_leaves(ending: Ending, queued: bool):
         assert len({new.id for new in reconciler.plans.values()} - {plan.id}) == 1
 
 
-async def test_once_somebody_was_asked_for_a_gang_its_plan_goes_on():
-    """That a member fits elsewhere by now ends the plan before anybody was asked, and not when somebody was."""
-    reconciler = full_nodes(2).reconciler
-    plan, manager = reconciler.plans["default/gang-0"], reconciler.plan_manager
-    are_nominated(plan)
-    reconciler.state.nodes.take("n9", node("n9", "4"))
-    assert manager.look(plan).note == "it fits without preemption by now"
-    manager.asked(plan, reconciler.state.pods.get(plan.record.victims[0].key))
-    assert not isinstance(manager.look(plan), End)
-
-
-async def test_a_member_that_joins_depends_on_those_before_it():
-    """It has a plan of its own once all victims for those before it were asked: if their plan ends, its own does."""
-    reconciler = full_nodes(2).reconciler
-    reconciler.state.pods.take("default/gang-2", member(2))
-    reconciler.turn()
-    assert "default/gang-2" not in reconciler.plans
-    first = reconciler.plans["default/gang-0"]
-    first.waiting = first.busy = True
-    reconciler.clock.now += 30.0
-    reconciler.turn()
-    joined = reconciler.plans["default/gang-2"]
-    assert [member.key for member in joined.members] == ["default/gang-2"]
-    assert not isinstance(reconciler.plan_manager.look(first), End)
-    reconciler._end(first, Ending.OUTDATED)
-    step = reconciler.plan_manager.look(joined)
-    assert isinstance(step, End)
-    assert step.ending is Ending.GANG
-
-
 async def test_the_plan_of_a_gang_knows_who_goes_together():
     """A pod that its group could spare goes with the group."""
     plan = full_nodes(2, of="train").reconciler.plans["default/gang-0"]
     assert {victim.key: victim.group for victim in plan.record.victims} == {f"default/v{n}": 1 for n in range(3)}
-
-
-def written(plan: Plan, *numbers: int) -> Desk:
-    """The same cluster under another leader, who finds the plan on the members of these numbers."""
-    desk = full_nodes(0)
-    for number, row in enumerate(plan.members):
-        made = member(number)
-        if number in numbers:
-            made = planned(member(number, nominated=row.node), plan.written_on(row))
-        desk.reconciler.state.pods.take(row.key, made)
-    desk.reconciler.queue.clear()
-    return desk
-
-
-@pytest.mark.parametrize("numbers", [(0, 1), (0,), (1,)], ids=["on all", "on the first", "on the second"])
-async def test_a_new_leader_has_one_plan_again(numbers: tuple[int, ...]):
-    """Whichever member it is found on, with all of them: where it is not written yet it is written then."""
-    before = full_nodes(2).reconciler.plans["default/gang-0"]
-    desk = written(before, *numbers)
-    desk.lead()
-    plan, other = (desk.reconciler.plans[f"default/gang-{number}"] for number in range(2))
-    assert plan is other
-    assert (plan.id, plan.record.victims) == (before.id, before.record.victims)
-    assert [member.nominated for member in plan.members] == [number in numbers for number in range(2)]
-    assert [entry.state for entry in desk.reconciler.queue.entries.values()] == [QueueState.BUSY] * 2
-    assert next(iter(asks(desk.reconciler.plan_manager.look(plan)))) is (
-        Verb.TRY if len(numbers) == 2 else Verb.NOMINATE
-    )
 
 
 @pytest.mark.parametrize("on", [(0, 1), (0,)], ids=["too many to be written", "on the first alone"])
@@ -184,33 +123,6 @@ async def test_a_new_leader_holds_the_devices_of_all_members(on: tuple[int, ...]
     taken = gang(before)
     taken.lead()
     assert sorted(taken.reconciler.plans["default/gang-0"].devices) == sorted(before.devices)
-
-
-async def test_victims_on_the_node_of_a_member_that_left_go_for_one_that_goes_on():
-    """Pods of a group go whole, so also those there: somebody has to stand for them, by whose policy they go."""
-    desk = full_nodes(2, of="train")
-    plan = desk.reconciler.plans["default/gang-0"]
-    first, second = plan.members
-    there = desk.reconciler.state.pods.get(f"default/v{first.node[1:]}")
-    assert there is not None
-    assert plan.member_for(there) is first
-    desk.reconciler._end(plan, Ending.DELETED, because=first)
-    assert plan.member_for(there) is second
-
-
-@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
-async def test_a_plan_of_a_gang_that_is_found_leaves_others_their_members(order: tuple[int, ...]):
-    """Who lost its nomination and has another plan by now keeps that, whichever is found first."""
-    before = full_nodes(2).reconciler.plans["default/gang-0"]
-    desk, second = written(before, 0, 1), before.members[1]
-    alone = PlanRecord(id="alone", node=second.node, victims=before.record.victims)
-    made = member(1, nominated=second.node)
-    desk.reconciler.state.pods.take("default/gang-1", planned(made, alone))
-    logged(desk.reconciler.evaluator.log, *desk.reconciler.state.pods.items().values())
-    for number in order:
-        desk.reconciler._look_at(f"default/gang-{number}")
-    plans = {key: plan.id for key, plan in desk.reconciler.plans.items()}
-    assert plans == {"default/gang-0": before.id, "default/gang-1": "alone"}
 
 
 async def test_members_that_go_by_several_policies():

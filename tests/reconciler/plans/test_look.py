@@ -1,6 +1,5 @@
 """The last look at state before an eviction: what stops a plan, who is told and asked, and who may stay."""
 
-import itertools
 from typing import Any
 
 import msgspec
@@ -27,7 +26,6 @@ from webhook.kube.instants import rfc3339
 from webhook.kube.objects.pod import Pod
 from webhook.policy.model.policies import Policies
 from webhook.policy.model.preemption import GroupDisruption, Groups
-from webhook.policy.model.schedule import Schedule
 from webhook.policy.model.values import CAN_BE_PREEMPTED, NOTICE, READY
 from webhook.policy.model.victims import Victims
 from webhook.reconciler.plans.actions import End, Ending, Spare, Tries, Verb, Wait
@@ -105,18 +103,6 @@ def test_objections(make, happens, why: str):
     assert bool(why) == bool(found)
 
 
-def test_a_schedule_that_ends_is_seen_without_any_event():
-    """What was judged a moment ago need not be judged again, but soon it is: time alone may end a plan's right."""
-    an_hour = Schedule(cron="0 8 * * *", duration=3600)  # the clock of the tests begins at eight
-    setting = full(under=policy(schedule=an_hour))
-    plan = planned(setting)
-    setting.clock.now = 3599.5
-    plan.deadline = 7200.0
-    assert objection(setting, plan) == ""
-    setting.clock.now = 3601.0
-    assert "evicts only by its schedule" in objection(setting, plan)
-
-
 def stay(setting: Setting, plan: Plan, wait: float = 0.0) -> set[str]:
     """The victims, by uid, that need not go any more."""
     waits = msgspec.structs.replace(setting.policy, wait_for_terminating=wait)
@@ -185,18 +171,6 @@ def test_a_victim_on_its_way_out_is_not_asked_again_if_it_is_not_needed():
     setting.state.nodes.take("n1", node("n1", "16"))
     assert stay(setting, plan) == {"uid-a"}
     plan.tries["uid-a"].unclear = True
-    assert stay(setting, plan) == set()
-
-
-def test_a_new_pod_of_a_victims_name_is_not_counted_on():
-    """What a controller makes under the name of a victim that was asked stays, so the other victim has to go."""
-    setting = Setting(node("n1"))
-    setting.add(*(pod(name, "3", node="n1") for name in ("a", "b")), high("other", "2", "n1"))
-    plan = planned(setting, "5")
-    went(plan, "a")
-    setting.remove("default/a")
-    setting.add(pod("a", "3", node="n1", uid="another"))
-    setting.remove("default/other")
     assert stay(setting, plan) == set()
 
 
@@ -349,13 +323,3 @@ def test_a_policy_that_gives_another_notice_by_now(given: float, told: dict[Verb
     plan.tried = dict.fromkeys(("uid-a", "uid-b"), True)
     step = manager.look(plan)
     assert isinstance(step, End) if told is None else asks(step) == told
-
-
-def test_later_decisions_know_when_the_room_comes():
-    """Victims count as leaving, with an end after their notice and their grace period."""
-    setting, _, _ = manager_with(60.0)
-    pods = setting.state.snapshot.pods
-    rows = pods.leaving()
-    ends = {round(float(end) - START) for end in pods.gone_at[rows]}
-    assert ends == {90}
-    assert list(itertools.chain(setting.evaluator.leaving_within(60.0, setting.at))) == []

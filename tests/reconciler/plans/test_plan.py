@@ -7,48 +7,20 @@ import pytest
 
 from tests.cases import table
 from tests.reconciler.builders import (
-    START,
     Desk,
     Setting,
-    are_nominated,
-    asks,
-    budget,
     node,
     plan_for,
-    planned,
     pod,
     preemptor,
     under_way,
 )
 from webhook.kube.errors import NO_ANSWER, ApiError
-from webhook.kube.instants import rfc3339
-from webhook.reconciler.plans.actions import TRIES, Ending, PodRequest, Tries, Verb, Wait
-from webhook.reconciler.plans.plan_manager import PlanManager
+from webhook.reconciler.plans.actions import TRIES, Ending, Tries, Wait
 from webhook.reconciler.plans.room import later_equals, to_displace
-from webhook.reconciler.state.annotations import PlanRecord, PlanVictim
+from webhook.reconciler.state.annotations import PlanRecord
 
 pytestmark = pytest.mark.skipped_waits
-
-
-@table(
-    "gone, touched",
-    ("a victim on its node", "near", True),
-    ("a victim on another node", "far", True),
-    ("another pod there", "other", False),
-)
-async def test_whose_end_has_a_plan_looked_at(gone: str, touched: bool):
-    """A plan that has evicted is looked at as soon as another of its victims is gone, on whatever node that was."""
-    setting, made = Setting(node("n1"), node("n2")), preemptor("p", "8", nominated="n1")
-    victims = tuple(PlanVictim("default", name, f"uid-{name}") for name in ("near", "far", "earlier"))
-    planned(made, PlanRecord(id="plan", node="n1", victims=victims, begun=rfc3339(START - 60)))
-    setting.add(*(pod(name, "2", node=on) for name, on in (("near", "n1"), ("far", "n2"), ("other", "n2"))), made)
-    desk = Desk(setting)
-    desk.lead()
-    assert desk.reconciler.plans["default/p"].record.id == "plan"
-    unchecked = desk.reconciler.plan_manager.unchecked
-    unchecked.clear()
-    setting.remove(f"default/{gone}")
-    assert ("plan" in {plan.id for plan in unchecked}) is touched
 
 
 @pytest.mark.parametrize(("ending", "counted_on"), [(Ending.DELETED, True), (Ending.TIMED_OUT, False)])
@@ -81,26 +53,6 @@ def test_plans_of_one_moment_have_an_order(ids: str):
     assert [later_equals(plan, plan.members[0], index) for plan in plans] == [["default/b"], []]
 
 
-@pytest.mark.parametrize("covered", ["a", "ab"])
-async def test_nobody_overtakes_who_is_asked_again(covered: str):
-    """While one that a budget covers is to be asked again those that none covers wait, and so does the last one."""
-    setting = Setting(node("n1", "4"))
-    setting.add(*(pod(name, "2", node="n1", labels={"app": str(name in covered)}) for name in "ab"))
-    setting.budget(budget("budget", 2, {"app": "True"}))
-    desk = Desk(setting)
-    setting.add(preemptor("p", "4"))
-    desk.reconciler.turn()
-    plan, manager = desk.reconciler.plans["default/p"], desk.reconciler.plan_manager
-    are_nominated(plan)
-    plan.tried = {"uid-a": True, "uid-b": True}
-    first = asks(manager.look(plan))
-    (asked,) = first[Verb.ASK]
-    plan.tries[f"uid-{asked}"] = Tries(due=5.0)
-    assert manager.look(plan) == Wait(5.0)
-    setting.clock.now = 5.0
-    assert asks(manager.look(plan)) == first
-
-
 @table(
     "requests, displaced",
     ("both fit beside it", (("a", "2", 90), ("b", "3", 80)), []),
@@ -118,18 +70,6 @@ def test_who_is_displaced(requests, displaced: list[str]):
     setting.add(preemptor("p", "3", nominated="n1"))
     plan = plan_for(PlanRecord(id="x", node="n1"))
     assert [pod.metadata.name for pod in to_displace(setting.state, plan)] == displaced
-
-
-async def test_lower_nominations_are_cleared_before_anybody_goes():
-    """Once, if there are any: one that could not be cleared does not hold the plan up."""
-    setting = Setting(node("n1"))
-    setting.add(pod("v", "8", node="n1"), preemptor("low", "8", priority=90, nominated="n1"))
-    made, manager = preemptor("p", "8"), Desk(setting).reconciler.plan_manager
-    plan = manager.begin(made, setting.policy, setting.evaluate(made), 0)
-    are_nominated(plan)
-    assert asks(manager.look(plan)) == {Verb.DISPLACE: ["low"]}
-    plan.displaced = {"uid-low"}
-    assert asks(manager.look(plan)) == {Verb.ASK: ["v"]}
 
 
 async def test_looking_at_plans_gives_way():
@@ -226,15 +166,3 @@ def test_nobody_keeps_a_pod_by_changing_it():
         tries.failed(CHANGED, float(number))
         assert tries.due > number
     assert tries.whatever
-
-
-def test_a_pod_that_is_another_one_by_now_ends_no_plan():
-    """While the watch lags each request about it is a conflict: the plan waits for what the watch shows."""
-    setting, told = Setting(node("n1")), ApiError(409, "Conflict", "the UID in the precondition")
-    plan, manager = plan_for(PlanRecord(id="x", node="n1")), PlanManager(setting.evaluator, setting.policy_set)
-    for number in range(3 * TRIES):
-        setting.clock.now = 10.0 * number
-        manager.note(plan, PodRequest(Verb.ASK, pod("v", node="n1")), told)
-        tries = plan.tries["uid-v"]
-        assert not tries.over
-        assert 10.0 * number < tries.due <= 10.0 * number + 5.0

@@ -7,7 +7,6 @@ from tests.cases import table
 from tests.reconciler.builders import START, Desk, Setting, asks, node, planned, pod, preemptor
 from tests.reconciler.device_settings import DRIVER, TEMPLATE, Devices, all_asked, begun, claim, holder, uses
 from webhook.kube.instants import rfc3339
-from webhook.kube.objects.cluster_scoped import Node
 from webhook.kube.objects.pod import Pod
 from webhook.preemption.snapshot.device_index import DeviceId
 from webhook.reconciler.evaluate.outcomes import Evicts, Fits, Unschedulable, Waits
@@ -98,15 +97,6 @@ async def test_an_owner_that_takes_the_devices_again_is_passed_over():
     assert list(desk.reconciler.evaluator.log.returning) == ["Job/default/j"]
 
 
-async def test_its_own_scheduler_takes_the_devices():
-    """While the preemptor is being bound its claim holds devices that the plan holds: that is no theft."""
-    setting = Devices(n1=1)
-    desk, plan = begun(setting, setting.wants("p", 1))
-    all_gone(setting, desk, plan)
-    setting.claim(claim("c-p", held=("d0",), by=("p",)))
-    assert isinstance(desk.reconciler.plan_manager.look(plan), Wait)
-
-
 def with_graces(*seconds: int) -> Devices:
     """A node with a device for each of these grace periods, held by pods that have them."""
     setting = Devices(n1=len(seconds))
@@ -137,18 +127,6 @@ async def test_victims_end_together():
     setting.clock.now = 20.0
     setting.ends("n1-0")
     assert asked() == ["n1-1"]
-
-
-async def test_whoever_may_refuse_is_asked_before_all_end_together():
-    """If the server could not tell of the one with the shorter grace, that one is first: the other would go in vain."""
-    setting = with_graces(60, 10)
-    desk, plan = begun(setting, setting.wants("p", 2))
-    manager = desk.reconciler.plan_manager
-    for victim in plan.record.victims:
-        plan.tried[victim.uid] = victim.name == "n1-0"
-    for name in ("n1-1", "n1-0"):
-        assert asks(manager.look(plan)) == {Verb.ASK: [name]}
-        manager.asked(plan, setting.state.pods.get(f"default/{name}"))
 
 
 @pytest.mark.parametrize("deallocated", [False, True], ids=["claims as they were", "claims taken back"])
@@ -251,25 +229,3 @@ def ended(desk: Desk, plan: Plan) -> End:
     assert isinstance(action, End)
     desk.reconciler.plan_manager.end(plan, action.ending, plan.member(action.member) if action.member else None)
     return action
-
-
-@table(
-    "spec, why",
-    ("cordoned", {"unschedulable": True}, "node(s) were unschedulable"),
-    ("tainted", {"taints": [{"key": "gone", "effect": "NoSchedule"}]}, "node(s) had untolerated taint(s)"),
-)
-async def test_nobody_is_blamed_for_a_node_that_changed(spec: dict, why: str):
-    """A rolling update's pod takes free room and the node is cordoned: the plan ends by that, without back-off."""
-    setting = Setting(node("n1", "8"))
-    setting.add(pod("web-0", "4", node="n1", owner=("Job", "web")))
-    setting.add(pod("rest", "2", node="n1", annotations={}))
-    desk, plan = begun(setting, preemptor("p", "4"))
-    all_asked(desk, plan)
-    setting.add(pod("web-1", "2", node="n1", owner=("Job", "web"), created=rfc3339(START + 1)))
-    setting.remove("default/web-0")
-    assert isinstance(desk.reconciler.plan_manager.look(plan), Wait)
-    body = {"metadata": {"name": "n1"}, "spec": spec, "status": {"allocatable": {"cpu": "8"}}}
-    setting.state.nodes.take("n1", msgspec.convert(body, Node))
-    action = ended(desk, plan)
-    assert (action.ending, why in action.note) == (Ending.NODE_CHANGED, True), action
-    assert not desk.reconciler.evaluator.log.returning

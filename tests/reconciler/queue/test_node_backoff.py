@@ -2,14 +2,12 @@
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
 from tests.cases import table
 from tests.reconciler.builders import Desk, Setting, asks, node, pod, preemptor
 from webhook.reconciler import preempting
-from webhook.reconciler.evaluate.outcomes import Evicts, Fits, Unschedulable
 from webhook.reconciler.plans.actions import Verb
 from webhook.reconciler.queue import queue
 from webhook.reconciler.queue.queue import MOST_FITTING, PATIENCE, NodeBackoff
@@ -28,11 +26,7 @@ def test_left_out_for_a_growing_while():
         now = until
     assert whiles[:4] == [60.0, 120.0, 240.0, 480.0]
     assert whiles[-1] == 14_400.0
-
-
-def test_left_out_for_longer_than_the_plan_took():
-    """The next plans have their time elsewhere before the node is tried again."""
-    assert NodeBackoff().leave_out("n1", "", 300.0, 0.0).until == 600.0
+    assert nodes.leave_out("n2", "", 300.0, 0.0).until == 600.0, "the next plans have their time elsewhere before"
 
 
 def test_forgotten_after_as_long_again():
@@ -84,16 +78,6 @@ def test_fit_that_ends_begins_again():
     nodes.fitting(["n2"], at_work, 50.0)
     left, _ = nodes.fitting(["n1", "n2"], at_work, 100.0)
     assert [one.node for one in left] == ["n2"]
-
-
-@pytest.mark.parametrize("left_out", [(), ("n1",), ("n1", "n2")])
-def test_decision_without_some_nodes(left_out: tuple[str, ...]):
-    """Nodes that are left out neither end the decision by a fit nor are they emptied."""
-    setting = Setting(node("n1"), node("n2"))
-    setting.add(pod("v", "8", node="n2"))
-    outcome = setting.evaluate(preemptor(), left_out=left_out)
-    expected: Any = {0: Fits, 1: Evicts, 2: Unschedulable}[len(left_out)]
-    assert isinstance(outcome, expected)
 
 
 async def rehearsed(nodes: int, *, bindings: int) -> tuple[Setting, Desk]:

@@ -39,29 +39,6 @@ def in_vain(queue: Queue, now: float) -> None:
     queue.plan_ended(queue.entries["a"], now, in_vain=True, at_once=False, reason="")
 
 
-def test_higher_priority_then_longest_ago_then_older_first():
-    """Of equal priority who was never tried comes first, then the others in turn; age decides between equals."""
-    queue = Queue()
-    for name, created in (("old", 1.0), ("older", 0.0)):
-        queue.offer(name, uid="u", priority=1, created=created, now=0.0)
-    assert [queue.pop(0.0).key, queue.pop(1.0).key] == ["older", "old"]
-    for name in ("old", "older"):
-        queue.retry(queue.entries[name], 2.0)
-    for name, priority in (("young", 1), ("low", 0)):
-        queue.offer(name, uid="u", priority=priority, created=5.0, now=2.0)
-    assert drain(queue, 2.0) == ["young", "older", "old", "low"]
-
-
-@pytest.mark.parametrize(("victims", "last"), [(0, ["a/2", "b/2"]), (3, ["b/2", "a/2"])])
-def test_a_namespace_that_has_had_its_turn_is_behind(victims: int, last: list[str]):
-    """Another one has its turn before, though its pods are younger; all of them, if pods have gone for the first."""
-    queue = Queue()
-    for created, key in enumerate(("a/1", "a/2", "b/1", "b/2")):
-        queue.offer(key, uid=key, priority=1, created=created, now=0.0)
-    queue.took(queue.pop(0.0), victims)
-    assert drain(queue) == ["b/1", *last]
-
-
 def test_busy_pod_is_not_tried_again():
     """While a plan runs for a pod it is not considered."""
     queue = filled("a")
