@@ -5,7 +5,7 @@ import random
 import pytest
 
 from tests.cases import table
-from tests.reconciler.builders import START, Desk, Setting, budget, evicted, node, only_on, pod, policy, preemptor
+from tests.reconciler.builders import START, Desk, Setting, budget, evicted, node, pod, policy, preemptor
 from webhook.kube.instants import rfc3339
 from webhook.policy.model.limits import CycleKeeper, Cycles, LabelRate, Limits, Rate, WorkloadLimit
 from webhook.policy.model.preemption import (
@@ -147,25 +147,6 @@ async def test_the_victims_of_a_gang_count_for_its_namespace():
     setting.add(member(0), member(1))
     await desk.work(10.0)
     assert took == [("default/gang-0", 2)]
-
-
-@table("front, waits", ("nobody", 0, True), ("one that leaves room", 1, True), ("one that takes it", 2, False))
-def test_room_that_comes_up_for_members_on_one_node(front, waits):
-    """Pods in front take it first, and what is left has to do for all members that are to be there."""
-    setting = setting_of([pod("leaving", "4", node="n0", deleted=rfc3339(START + 5))])
-    for number in (1, 2, 3):
-        setting.state.nodes.take(f"n{number}", None)
-    if front:
-        setting.add(preemptor("front", str(front), priority=200, labels={"app": "front"}))
-    outcome = decided(setting, cpu="1500m", owner=None)
-    assert outcome == [] if waits else (outcome.behind and "default/front of priority 200" in outcome.reason)
-
-
-def test_a_gang_is_placed_where_pods_in_front_leave_it_the_room():
-    """A pod of higher priority that can only come to one node keeps the gang off that node, and not from others."""
-    setting = setting_of()
-    setting.add(preemptor("front", "4", priority=200, spec=only_on("n0")))
-    assert decided(setting) == ["cheap-1", "dear-3"]
 
 
 @table("leaves, asked", ("another plan has yet to ask it", False, CHEAP), ("it leaves", True, ["cheap-1"]))

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from tests.cases import table
-from tests.reconciler.builders import START, only_on, pod, preemptor
+from tests.reconciler.builders import START, pod, preemptor
 from tests.reconciler.device_settings import DRIVER, TEMPLATE, Devices, claim, holder, uses
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects.cluster_scoped import Node
@@ -34,9 +34,9 @@ def in_front(setting: Devices, name: str, count: int, *, priority: int = 200, **
     setting.add(pod(name, "100m", priority=priority, spec={**uses(f"c-{name}"), **spec}))
 
 
-def wants(count: int, claim: str = "first", priority: int = 200, **spec: Any) -> dict[str, Any]:
+def wants(count: int, claim: str = "first", cpu: str = "100m", *, priority: int = 200, **spec: Any) -> dict[str, Any]:
     """A pod that waits, and the claim by which it asks for so many devices."""
-    return {"count": count, "claim": claim, "priority": priority, "spec": spec}
+    return {"count": count, "claim": claim, "cpu": cpu, "priority": priority, "spec": spec}
 
 
 @table(
@@ -51,6 +51,8 @@ def wants(count: int, claim: str = "first", priority: int = 200, **spec: Any) ->
     ("one of another scheduler", [wants(3, schedulerName="other")], True),
     ("one that wants more than there are", [wants(5)], True),
     ("pods that share the preemptor's claim", [wants(2, "p"), wants(2, "p")], True),
+    ("three of which all have room", [wants(1, name, "2") for name in "abc"], False),
+    ("three of which two have room", [wants(1, name, "3") for name in "abc"], True),
 )
 def test_what_pods_in_front_take(waiting: list[dict[str, Any]], evicts: bool):
     """Of four devices that one pod holds two have to be left for the preemptor."""
@@ -59,21 +61,10 @@ def test_what_pods_in_front_take(waiting: list[dict[str, Any]], evicts: bool):
     for number, row in enumerate(waiting):
         setting.claim(claim(f"c-{row['claim']}", row["count"]))
         spec = {**uses(f"c-{row['claim']}"), **row["spec"]}
-        setting.add(pod(f"front-{number}", "100m", priority=row["priority"], spec=spec))
+        setting.add(pod(f"front-{number}", row["cpu"], priority=row["priority"] + number, spec=spec))
     outcome = setting.evaluate(made)
     assert isinstance(outcome, Evicts if evicts else Unschedulable), outcome
     assert evicts or "it is kept for default/front-" in outcome.reason
-
-
-@pytest.mark.parametrize(("cpu", "evicts"), [("2", False), ("3", True)])
-def test_pods_in_front_for_which_there_is_no_room(cpu: str, evicts: bool):
-    """Of three that want a device each only those take one that have room on the node by other resources."""
-    setting = whole_node(4)
-    for number in range(3):
-        setting.claim(claim(f"c-front-{number}"))
-        setting.add(pod(f"front-{number}", cpu, priority=200 + number, spec=uses(f"c-front-{number}")))
-    outcome = setting.evaluate(setting.wants("p", 2))
-    assert isinstance(outcome, Evicts if evicts else Unschedulable), outcome
 
 
 @pytest.mark.parametrize("wanted", [1, 2])
@@ -152,13 +143,6 @@ def asks(count: int) -> dict[str, Any]:
     """What a pod's spec says to ask for so many of the extended resource."""
     requests = {"cpu": "100m", SERVED: str(count)}
     return {"containers": [{"name": "c", "resources": {"requests": requests}}]}
-
-
-def test_another_node_is_chosen():
-    """A pod in front that can come to one node only leaves the other one to the preemptor."""
-    setting = Devices(n1=2, n2=2)
-    in_front(setting, "first", 2, **only_on("n1"))
-    assert setting.evaluate(setting.wants("p", 2)).node == "n2"
 
 
 def setting_of(*, whole: bool) -> Devices:

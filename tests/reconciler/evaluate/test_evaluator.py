@@ -157,17 +157,6 @@ def test_what_is_done(name: str):
         assert outcome.last_resort == {f"default/{name}" for name in names(outcome) if name == "agent"}
 
 
-def test_of_equal_nodes_the_one_that_is_free_first():
-    """Among candidates that kube-scheduler calls equal, the victims that end first go."""
-    graces = {"n1": 86400, "n2": 1, "n3": 30}
-    setting = on_nodes(
-        *(pod(f"v-{on}", "8", node=on, spec={"terminationGracePeriodSeconds": grace}) for on, grace in graces.items()),
-        number=3,
-    )
-    outcome = setting.evaluate(preemptor())
-    assert (outcome.node, [row.node for row in outcome.alternatives]) == ("n2", ["n3", "n1"])
-
-
 def test_room_of_an_owner_that_puts_its_pods_back_is_not_waited_for():
     """As long as the owner is passed over its pods that leave make no room: others take it at once."""
     setting = on_nodes(leaves("a", 5, owner=("Job", "j")), pod("b", "8", node="n2"))
@@ -181,19 +170,26 @@ def test_room_of_an_owner_that_puts_its_pods_back_is_not_waited_for():
 
 
 @table(
-    "schedule, due",
-    ("it has just begun", daily(8, 1), None),
-    ("it has just ended", daily(7, 1), 23 * 3600.0),
-    ("in two hours", daily(10, 1), 2 * 3600.0),
+    "fields, due",
+    ("its schedule has just begun", {"schedule": daily(8, 1)}, 0.0),
+    ("its schedule has just ended", {"schedule": daily(7, 1)}, 23 * 3600.0),
+    ("in two hours", {"schedule": daily(10, 1)}, 2 * 3600.0),
+    (
+        "young pods are protected to the end of a schedule",
+        {"protection": Protection(default=86400.0, schedule=daily(8, 1))},
+        3600.0,
+    ),
 )
-def test_outside_its_schedule_a_policy_evicts_nobody(schedule: Schedule, due: float | None):
-    """The preemptor waits, and is due when the schedule begins."""
-    outcome = full(schedule=schedule).evaluate(preemptor())
-    if due is None:
-        assert isinstance(outcome, Evicts)
-    else:
-        text = f"not eligible: policy test evicts only by its schedule ({schedule}): from"
-        assert (outcome.reason.startswith(text), outcome.due) == (True, due)
+def test_when_a_policy_evicts(fields: dict[str, Any], due: float):
+    """Within its schedule, and outside that of its protection; the preemptor is due when it may."""
+    setting = full(**fields)
+    if due:
+        outcome = setting.evaluate(preemptor())
+        assert (told(outcome), outcome.due) == ("nobody", due)
+        said = f"not eligible: policy test evicts only by its schedule ({fields.get('schedule')}): from"
+        assert outcome.reason.startswith(said) is ("schedule" in fields)
+    setting.clock.now = due
+    assert isinstance(setting.evaluate(preemptor()), Evicts)
 
 
 def test_a_rate_holds_by_its_schedule():
@@ -208,15 +204,6 @@ def test_a_rate_holds_by_its_schedule():
     assert (told(outcome), outcome.limited, outcome.due) == ("nobody", True, 3 * 3600.0)
     setting.clock.now = 3 * 3600.0
     assert told(setting.evaluate(preemptor(cpu="2"))) == "v3 on n1"
-
-
-def test_protection_holds_by_its_schedule():
-    """Within it a young pod is protected, at most to the end of the schedule; outside it is not."""
-    setting = full(protection=Protection(default=86400.0, schedule=daily(8, 1)))
-    outcome = setting.evaluate(preemptor())
-    assert (told(outcome), outcome.due) == ("nobody", 3600.0)
-    setting.clock.now = 3600.0
-    assert isinstance(setting.evaluate(preemptor()), Evicts)
 
 
 def test_protected_until_a_time():
@@ -241,14 +228,6 @@ def test_refused_victim_is_left_alone_for_a_while():
     assert "pods that would not go" in outcome.reason
     setting.clock.now = outcome.due
     assert told(setting.evaluate(preemptor())) == "kept on n1"
-
-
-def test_attempts_are_capped():
-    """After the policy's number of attempts nobody is evicted for this pod any more."""
-    setting = full(limits=Limits(attempts_per_preemptor=3))
-    assert isinstance(setting.evaluate(preemptor(), attempts=2), Evicts)
-    outcome = setting.evaluate(preemptor(), attempts=3)
-    assert (told(outcome), outcome.limited) == ("nobody", True)
 
 
 def test_alternatives_are_recorded():

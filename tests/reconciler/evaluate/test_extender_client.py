@@ -173,20 +173,19 @@ async def test_the_extender_has_its_say(kept, meanwhile, node, questions):
     assert (outcome.node if isinstance(outcome, Evicts) else None, len(seen)) == (node, questions)
 
 
-async def test_a_failing_extender_stops_the_preemption():
-    """Unless the policy says that it may be ignored."""
-    async with talking(msgspec.structs.replace(AWAY, ignorable=True)) as talk:
-        assert (await talk.concluded()).node == "n1"
-    async with talking(AWAY) as talk:
-        with pytest.raises(ExtenderError, match=r"127\.0\.0\.1:9"):
-            await talk.concluded()
-
-
-async def test_interest_follows_managed_resources():
-    """An extender that manages resources is asked only about pods that request one of them."""
-    async with talking(msgspec.structs.replace(AWAY, managed_resources=("example.com/gpu",))) as talk:
-        assert isinstance(await talk.concluded(), Evicts)
-    async with talking(msgspec.structs.replace(AWAY, managed_resources=("example.com/gpu", "cpu"))) as talk:
+@table(
+    "fields, goes",
+    ("by the policy", {}, False),
+    ("it may be ignored", {"ignorable": True}, True),
+    ("the pod requests nothing that it manages", {"managed_resources": ("example.com/gpu",)}, True),
+    ("the pod requests something that it manages", {"managed_resources": ("example.com/gpu", "cpu")}, False),
+)
+async def test_an_extender_that_is_away_stops_the_preemption(fields: dict[str, Any], goes: bool):
+    """Unless the policy says that it may be ignored, or it manages other resources and is not asked."""
+    async with talking(msgspec.structs.replace(AWAY, **fields)) as talk:
+        if goes:
+            assert (await talk.concluded()).node == "n1"
+            return
         with pytest.raises(ExtenderError, match=r"127\.0\.0\.1:9"):
             await talk.concluded()
 

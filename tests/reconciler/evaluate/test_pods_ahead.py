@@ -5,15 +5,7 @@ import pytest
 
 from tests.cases import table
 from tests.preemption import building
-from tests.reconciler.builders import (
-    START,
-    Setting,
-    four_victims,
-    node,
-    only_on,
-    pod,
-    preemptor,
-)
+from tests.reconciler.builders import START, Setting, four_victims, node, only_on, pod, preemptor
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects.storage import PersistentVolume, PersistentVolumeClaim
 from webhook.preemption.snapshot.kinds import VOLUME_CLAIMS, VOLUMES

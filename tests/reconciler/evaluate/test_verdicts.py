@@ -13,9 +13,6 @@ from webhook.reconciler.evaluate import evaluation
 from webhook.reconciler.evaluate.outcomes import Moment, Unschedulable, Verdicts
 from webhook.reconciler.state.pod_indexes import PodIndexes
 
-CLAIM = {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "c"}}]}
-EPHEMERAL = {"volumes": [{"name": "data", "ephemeral": {"volumeClaimTemplate": {}}}]}
-
 
 def apart(key: str) -> dict:
     """Anti-affinity against pods by a label of this key."""
@@ -33,9 +30,6 @@ POD_NAME = "statefulset.kubernetes.io/pod-name"
 @table(
     "one, other, same",
     ("names and the volumes of their tokens differ", preemptor("a"), preemptor("b"), True),
-    ("a claim", preemptor("a"), preemptor("b", spec=CLAIM), False),
-    ("the same claim", preemptor("a", spec=CLAIM), preemptor("b", spec=CLAIM), True),
-    ("claims of their own", preemptor("a", spec=EPHEMERAL), preemptor("b", spec=EPHEMERAL), False),
     ("other amounts", preemptor("a"), preemptor("b", "4"), False),
     ("another priority", preemptor("a"), preemptor("b", priority=101), False),
     ("another namespace", preemptor("a"), preemptor("b", namespace="other"), False),

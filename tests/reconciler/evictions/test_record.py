@@ -51,17 +51,6 @@ def test_what_is_written_is_read():
     assert (encode(NOTHING), decode("")) == ("", NOTHING)
 
 
-def long_names() -> tuple[EvictionLog, float]:
-    """10 000 workloads with long names, one after the other evicted for the one before."""
-    dice, log = random.Random(1), EvictionLog()
-    names = [f"Deployment/team-{n % 97}/{dice.getrandbits(60):x}-service-{n}" for n in range(10_000)]
-    for at, name in enumerate(names):
-        evicted(log, name, float(at), names[at - 1])
-    log.intend("p", {"next": NEXT})
-    log.returned(API, 10_000.0)
-    return log, 10_000.0
-
-
 def owners_that_return() -> tuple[EvictionLog, float]:
     """5000 owners of random names that rates count, and as many that put their pods back."""
     dice, log = random.Random(2), EvictionLog()
@@ -89,7 +78,6 @@ def busy(count: int, seconds: float, intended: int = 0) -> tuple[EvictionLog, fl
 
 @table(
     "make, evictions, intended, returning",
-    ("long names", long_names, 3000, 1, 1),
     ("owners that return", owners_that_return, 150, 0, 150),
     ("a busy hour", partial(busy, 10_000, 3500.0), 7000, 0, 0),
     ("a busy minute", partial(busy, 10_000, 50.0), 7000, 0, 0),

@@ -5,7 +5,6 @@ import math
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import partial
 from typing import Any
 
 import pytest
@@ -21,14 +20,7 @@ from webhook.kube.objects.pod import Pod
 from webhook.kube.transport import BEFORE_SENDING
 from webhook.policy.model.limits import LabelRate, Limits
 from webhook.reconciler.evictions.log import KEPT_SECONDS, EvictionLog, PodEviction
-from webhook.reconciler.evictions.store import (
-    EVICTIONS,
-    NOTHING,
-    EvictionRecord,
-    EvictionStore,
-    decode,
-    encode,
-)
+from webhook.reconciler.evictions.store import EVICTIONS, NOTHING, EvictionRecord, EvictionStore, decode, encode
 from webhook.reconciler.plans.adoption import recall_evictions
 
 pytestmark = pytest.mark.skipped_waits
@@ -274,19 +266,6 @@ async def test_wishes_of_a_moment_share_a_write(awaited: bool, writes: tuple[int
         before = server.writes
         await asyncio.sleep(62.0)
         assert 2 <= server.writes - before <= 3
-
-
-async def test_somebody_begins_to_wait_while_it_is_written():
-    """What is on its way is not written once more."""
-    async with keeping() as (server, leader):
-        server.before = partial(asyncio.sleep, 0.1)
-        leader.log.intend("p", {"a": NEXT})
-        leader.store.hurried.set()
-        await asyncio.sleep(0.05)
-        await leader.store.wait_until_written(leader.log.version)
-        assert list(server.record.intended) == ["a"]
-        await asyncio.sleep(10.0)
-        assert server.writes == 1
 
 
 async def test_a_text_that_cannot_be_made_once(caplog: pytest.LogCaptureFixture):

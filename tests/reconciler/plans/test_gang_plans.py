@@ -6,23 +6,15 @@ import msgspec
 import pytest
 
 from tests.cases import table
-from tests.reconciler.builders import (
-    Desk,
-    Setting,
-    are_nominated,
-    asks,
-    node,
-    planned,
-    pod,
-    policy,
-    preemptor,
-)
+from tests.reconciler.builders import Desk, Setting, are_nominated, asks, logged, node, planned, pod, policy, preemptor
 from tests.reconciler.device_settings import Devices
 from webhook.kube.objects.pod import Pod
 from webhook.policy.model.policies import Policies
-from webhook.policy.model.preemption import GroupDisruption, Groups, Preemptors
+from webhook.policy.model.preemption import Preemptors
+from webhook.reconciler.evaluate.outcomes import Unschedulable
 from webhook.reconciler.plans.actions import End, Ending, Verb
 from webhook.reconciler.plans.plan import Plan
+from webhook.reconciler.state.annotations import PlanRecord
 
 GANG = "scheduling.x-k8s.io/pod-group"
 
@@ -32,19 +24,11 @@ def member(number: int, **more: Any) -> Pod:
     return preemptor(f"gang-{number}", "4", labels={GANG: "gang"}, **more)
 
 
-def full_nodes(members: int, *, of: str = "") -> Desk:
-    """Three full nodes, and so many members of a gang with a minimum of two, each of which needs a node.
-
-    The pods there may be `of` a group that goes whole, and that needs two of them.
-    """
-    setting = Setting(
-        *(node(f"n{number}", "4") for number in range(3)),
-        under=policy(groups=Groups(disruption=GroupDisruption.GROUP)),
-    )
-    labels = {GANG: of} if of else {}
-    setting.add(*(pod(f"v{number}", "4", node=f"n{number}", labels=labels) for number in range(3)))
-    for name in filter(None, ("gang", of)):
-        setting.group(name)
+def full_nodes(members: int) -> Desk:
+    """Three full nodes, and so many members of a gang with a minimum of two, each of which needs a node."""
+    setting = Setting(*(node(f"n{number}", "4") for number in range(3)))
+    setting.add(*(pod(f"v{number}", "4", node=f"n{number}") for number in range(3)))
+    setting.group()
     desk = Desk(setting)
     for number in range(members):
         setting.add(member(number))
@@ -94,12 +78,6 @@ async def test_a_member_that_leaves(ending: Ending, queued: bool):
         assert len({new.id for new in reconciler.plans.values()} - {plan.id}) == 1
 
 
-async def test_the_plan_of_a_gang_knows_who_goes_together():
-    """A pod that its group could spare goes with the group."""
-    plan = full_nodes(2, of="train").reconciler.plans["default/gang-0"]
-    assert {victim.key: victim.group for victim in plan.record.victims} == {f"default/v{n}": 1 for n in range(3)}
-
-
 @pytest.mark.parametrize("on", [(0, 1), (0,)], ids=["too many to be written", "on the first alone"])
 async def test_a_new_leader_holds_the_devices_of_all_members(on: tuple[int, ...]):
     """Also those that are not written: the ones that a member would get once all victims are gone."""
@@ -123,6 +101,23 @@ async def test_a_new_leader_holds_the_devices_of_all_members(on: tuple[int, ...]
     taken = gang(before)
     taken.lead()
     assert sorted(taken.reconciler.plans["default/gang-0"].devices) == sorted(before.devices)
+    assert isinstance(taken.setting.evaluate(taken.setting.wants("q", 1)), Unschedulable)
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+async def test_a_plan_of_a_gang_that_is_found_leaves_others_their_members(order: tuple[int, ...]):
+    """Who lost its nomination and has another plan by now keeps that, whichever is found first."""
+    before, desk = full_nodes(2).reconciler.plans["default/gang-0"], full_nodes(0)
+    records = [before.written_on(row) for row in before.members]
+    records[1] = PlanRecord(id="alone", node=records[1].node, victims=records[1].victims)
+    made = [planned(member(n, nominated=record.node), record) for n, record in enumerate(records)]
+    desk.setting.add(*made)
+    desk.reconciler.queue.clear()
+    logged(desk.reconciler.evaluator.log, *made)
+    for number in order:
+        desk.reconciler._look_at(f"default/gang-{number}")
+    plans = {key: plan.id for key, plan in desk.reconciler.plans.items()}
+    assert plans == {"default/gang-0": before.id, "default/gang-1": "alone"}
 
 
 async def test_members_that_go_by_several_policies():

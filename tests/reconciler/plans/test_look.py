@@ -149,17 +149,6 @@ def test_victims_that_are_not_needed_any_more(asked: list[str], happens: list[st
         assert stay(setting, plan) == {f"uid-{name}" for name in staying}
 
 
-@table("wait, unneeded_victims", ("in time", 30.0, 1), ("too late", 1.0, 0))
-def test_leaving_pods_that_may_not_be_victims_are_counted_on(wait: float, unneeded_victims: int):
-    """Room that a pod of higher priority leaves soon spares a victim, though the decision did not count on it."""
-    setting = Setting(node("n1"))
-    setting.add(pod("other", "2", node="n1", priority=1000, deleted=rfc3339(START + 5)))
-    setting.add(*(pod(name, "3", node="n1") for name in ("a", "b")))
-    plan = planned(setting, "5")
-    assert len(plan.record.victims) == 2
-    assert len(stay(setting, plan, wait)) == unneeded_victims
-
-
 def test_a_victim_on_its_way_out_is_not_asked_again_if_it_is_not_needed():
     """Others end, and the preemptor has room; while no answer says whether a victim goes it is counted on."""
     setting = Setting(node("n1"))

@@ -6,17 +6,10 @@ from pathlib import Path
 import pytest
 
 from tests.cases import table
-from tests.reconciler.builders import (
-    Desk,
-    Setting,
-    node,
-    plan_for,
-    pod,
-    preemptor,
-    under_way,
-)
+from tests.reconciler.builders import Desk, Setting, node, plan_for, pod, preemptor, under_way
 from webhook.kube.errors import NO_ANSWER, ApiError
-from webhook.reconciler.plans.actions import TRIES, Ending, Tries, Wait
+from webhook.reconciler.plans.actions import TRIES, Ending, PodRequest, Tries, Verb, Wait
+from webhook.reconciler.plans.plan_manager import PlanManager
 from webhook.reconciler.plans.room import later_equals, to_displace
 from webhook.reconciler.state.annotations import PlanRecord
 
@@ -166,3 +159,15 @@ def test_nobody_keeps_a_pod_by_changing_it():
         tries.failed(CHANGED, float(number))
         assert tries.due > number
     assert tries.whatever
+
+
+def test_a_pod_that_is_another_one_by_now_ends_no_plan():
+    """While the watch lags each request about it is a conflict: the plan waits for what the watch shows."""
+    setting, told = Setting(node("n1")), ApiError(409, "Conflict", "the UID in the precondition")
+    plan, manager = plan_for(PlanRecord(id="x", node="n1")), PlanManager(setting.evaluator, setting.policy_set)
+    for number in range(3 * TRIES):
+        setting.clock.now = 10.0 * number
+        manager.note(plan, PodRequest(Verb.ASK, pod("v", node="n1")), told)
+        tries = plan.tries["uid-v"]
+        assert not tries.over
+        assert 10.0 * number < tries.due <= 10.0 * number + 5.0

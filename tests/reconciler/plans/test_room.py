@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from tests.cases import table
-from tests.reconciler.builders import START, Desk, Setting, asks, node, planned, pod, preemptor
+from tests.reconciler.builders import START, Desk, Setting, asks, node, pod, preemptor
 from tests.reconciler.device_settings import DRIVER, TEMPLATE, Devices, all_asked, begun, claim, holder, uses
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects.pod import Pod
@@ -129,28 +129,6 @@ async def test_victims_end_together():
     assert asked() == ["n1-1"]
 
 
-@pytest.mark.parametrize("deallocated", [False, True], ids=["claims as they were", "claims taken back"])
-async def test_a_new_leader_holds_what_the_plan_names(deallocated: bool):
-    """Killed after the last victim was gone: the next leader waits, and counts the devices as taken."""
-    setting = Devices(n1=2)
-    made = setting.wants("p", 2, nominated="n1")
-    desk, plan = begun(setting, made)
-    record, held = plan.written_on(plan.members[0]), plan.devices
-    await desk.reconciler.stop()
-    fresh = Devices(n1=2)
-    for number in range(2):
-        fresh.remove(f"default/n1-{number}")
-        if deallocated:
-            fresh.deallocated(f"c-n1-{number}")
-    fresh.add(planned(fresh.wants("p", 2, nominated="n1"), record))
-    led = Desk(fresh)
-    led.lead()
-    taken = led.reconciler.plans["default/p"]
-    assert taken.devices == held
-    assert isinstance(led.reconciler.plan_manager.look(taken), Wait)
-    assert isinstance(fresh.evaluate(fresh.wants("q", 1)), Unschedulable)
-
-
 WAITING = pod("other", "100m", spec=uses("c-n1-0"))
 
 
@@ -172,15 +150,6 @@ def test_devices_of_a_pod(pods: list[Pod], nodes: int, outcome: type):
     if WAITING in pods:
         setting.remove("default/other")
         assert isinstance(setting.evaluate(setting.wants("p", 1)), Evicts)
-
-
-def test_a_user_that_no_watch_has_shown_yet_has_its_devices():
-    """Its claim is shown before it, or it cannot be read: nobody goes for what it would not leave."""
-    setting = Devices(n1=2)
-    setting.state.pods.take("default/n1-0", None)
-    setting.claim(claim("c-n1-0"))
-    setting.claim(claim("c-new", held=("d0",), by=("new",)))
-    assert isinstance(setting.evaluate(setting.wants("p", 2)), Unschedulable)
 
 
 def came(cpu: str, of: str = "web", made: float = 1.0) -> Pod:

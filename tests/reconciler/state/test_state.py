@@ -102,14 +102,6 @@ def test_a_moment_that_another_clock_gave(begun: float, younger: bool):
     assert creations.at(rfc3339(START + begun)).is_before(made) is younger
 
 
-def test_moments_of_one_second_share_what_was_seen():
-    """A cluster is made in a second: a moment kept for each of its pods is no copy of them all."""
-    creations = Creations()
-    for number in range(3):
-        creations.note(pod(f"p{number}", created=rfc3339(START)))
-    assert creations.now().seen is creations.now().seen
-
-
 Json = dict[str, Any]
 
 
