@@ -250,7 +250,7 @@ class Setting:
     @property
     def at(self) -> Now:
         """The time."""
-        return Now.by(self.clock)
+        return Now(self.clock.monotonic(), self.clock.wall())
 
     def look(self, plan: Plan) -> Step:
         """What is to be done next for the only plan."""

@@ -30,11 +30,6 @@ class Now(NamedTuple):
     monotonic: float
     wall: float
 
-    @classmethod
-    def by(cls, clock: Clock) -> Now:
-        """What the clock says now."""
-        return cls(clock.monotonic(), clock.wall())
-
 
 def _since_boot() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)

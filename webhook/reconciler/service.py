@@ -137,7 +137,8 @@ class ReconcilerService:
     def evictions(self) -> EvictionRecord:
         """What is known of evictions; a process that does not write them reads them for who asks the next time."""
         if self.reconciler.leading and not self.options.dry_run:
-            return record_of(self.reconciler.evaluator.log, Now.by(self.clock))
+            now = Now(self.clock.monotonic(), self.clock.wall())
+            return record_of(self.reconciler.evaluator.log, now)
         if self._reading is None or self._reading.done():
             self._evictions = self._reading.result() if self._reading is not None else NOTHING
             self._reading = asyncio.create_task(self.reconciler.store.read())

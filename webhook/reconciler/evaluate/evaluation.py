@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects.meta import key_of
@@ -80,7 +80,7 @@ class Evaluation:
         self._evaluator, self._members, self._policy, self._rules = evaluator, members, policy, rules
         self._state, self._attempts, self._promised = evaluator.state, attempts, promised
         self._extenders, self._left_out = extenders, left_out
-        self._at = Now.by(evaluator.clock)
+        self._at = Now(evaluator.clock.monotonic(), evaluator.clock.wall())
         known = zip(promised.planned, map(evaluator.state.pods.items().get, promised.planned), strict=True)
         self._planned = {key: None for key, pod in known if pod and not pod.metadata.deletion_timestamp}
         """The pods that count as leaving, although the plans that need them have yet to ask them."""

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import ClassVar, NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from webhook.kube.bounded import Newest
 from webhook.kube.objects.pod import Pod
@@ -28,22 +30,20 @@ Key = tuple[Hashable, ...]
 """The name of a policy, and what it and a decision read of a preemptor: its shape."""
 
 
-@dataclass(frozen=True, slots=True)
-class Fits:
+class Fits(Struct, frozen=True):
     """It fits without preemption: kube-scheduler's business."""
 
     result: ClassVar[str] = "fits"
     nodes: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Reserves:
+class Reserves(Struct, frozen=True):
     """It fits on `node` once `victims` have left, and so many pods there that are `leaving` anyway."""
 
     node: str
     leaving: int
     victims: tuple[Pod, ...] = ()
-    groups: dict[str, str] = field(default_factory=dict)
+    groups: dict[str, str] = {}
     """Key of each victim that goes with a group to the name of the group."""
     candidates: int = 0
     alternatives: tuple[Alternative, ...] = ()
@@ -56,7 +56,7 @@ class Reserves:
     """What victims on other nodes go for, such as `to make room in zone z1`."""
     last_resort: frozenset[str] = frozenset()
     """Keys of the victims whose replacement can run nowhere else."""
-    grounds: dict[str, VictimReason] = field(default_factory=dict)
+    grounds: dict[str, VictimReason] = {}
     """Key of each victim to the `policy/rule` by which it may go."""
     places: tuple[tuple[Pod, str], ...] = ()
     """The members that are placed together, each with its node, the first on `node`; none for a pod by itself."""
@@ -66,25 +66,22 @@ class Reserves:
     """The cycles that it closes: from a victim's workload to the preemptor's own, each evicted for the one before."""
 
 
-class Waits(Reserves):
+class Waits(Reserves, frozen=True):
     """Reserve the node, and evict nobody.
 
     Its victims are pods that another plan has yet to ask. If that plan never does, they are asked for this one.
     """
 
-    __slots__ = ()
     result: ClassVar[str] = "waits"
 
 
-class Evicts(Reserves):
+class Evicts(Reserves, frozen=True):
     """Evict the victims."""
 
-    __slots__ = ()
     result: ClassVar[str] = "evicts"
 
 
-@dataclass(frozen=True, slots=True)
-class Unschedulable:
+class Unschedulable(Struct, frozen=True):
     """Nothing helps now. `due` is when it may, in monotonic seconds, and `change` says so, if that is known."""
 
     reason: str

@@ -24,7 +24,7 @@ from webhook.kube.resources import POD
 from webhook.policy.model.values import PLAN
 from webhook.reconciler.evictions.store import fenced
 from webhook.reconciler.plans.actions import FIRST_PAUSE, LONGEST_PAUSE, TRIES, Effect, is_on_its_way, may_pass
-from webhook.reconciler.state.annotations import PlanRecord, plan_id_of, plans_growth
+from webhook.reconciler.state.annotations import PlanRecord, plan_id_of
 
 log = logging.getLogger(__name__)
 
@@ -153,7 +153,8 @@ class Writer:
             if plan_id_of(current) != plan_id:
                 return current
             body = CLEARED if current.status.nominated_node_name in {"", node} else _WITHOUT_PLAN
-            may_change = not current.spec.node_name or is_deferred(current) or plans_growth(current)
+            grows = is_deferred(current) or '"resize":true' in (current.metadata.annotations or {}).get(PLAN, "")
+            may_change = grows or not current.spec.node_name
             return await self.patch_status(
                 "clear", current, body, current.metadata.resource_version if may_change else ""
             )

@@ -100,19 +100,16 @@ def encode(record: EvictionRecord) -> str:
     """
     if not (record.intended or record.evictions or record.plans or record.returning):
         return ""
-    packed = partial(_packed, record)
-    intended, evictions, rest = record.intended, record.evictions, 0
-    while len(text := packed(intended, evictions)) > _ROOM and (count := len(intended) + len(evictions)):
-        rest = rest or len(packed({}, ()))
-        count = count * max(0, _AIM - rest) // max(1, len(text) - rest)
-        intended = dict(islice(intended.items(), max(0, len(intended) - count), None))
-        evictions = evictions[: count - len(intended)]
-    return text
-
-
-def _packed(record: EvictionRecord, intended: dict[str, PodEviction], evictions: tuple[PodEviction, ...]) -> str:
-    written = msgspec.structs.replace(record, intended=intended, evictions=evictions)
-    return base64.b64encode(zlib.compress(msgspec.json.encode(written))).decode()
+    text = base64.b64encode(zlib.compress(msgspec.json.encode(record))).decode()
+    intended, evictions = record.intended, record.evictions
+    count = len(intended) + len(evictions)
+    if len(text) <= _ROOM or not count:
+        return text
+    fewer = partial(msgspec.structs.replace, record)
+    rest = len(encode(fewer(intended={}, evictions=())))
+    count = count * max(0, _AIM - rest) // max(1, len(text) - rest)
+    intended = dict(islice(intended.items(), max(0, len(intended) - count), None))
+    return encode(fewer(intended=intended, evictions=evictions[: count - len(intended)]))
 
 
 def decode(text: str) -> EvictionRecord:
@@ -220,9 +217,9 @@ class EvictionStore:
         """Write what is known now, if this process may; whether that succeeded. A failure is logged."""
         if self._place is None or self._fence() <= 0:
             return False
-        version = self._known.version
+        version, now = self._known.version, Now(self._clock.monotonic(), self._clock.wall())
         try:
-            text = await asyncio.to_thread(encode, record_of(self._known, Now.by(self._clock)))
+            text = await asyncio.to_thread(encode, record_of(self._known, now))
             await fenced(partial(self._put, *self._place, text), self._fence, _PATIENCE)
         except (ApiError, DeposedError) as error:
             self._written = math.inf if _is_final(error) else min(self._written, version - 1)

@@ -7,9 +7,10 @@ a pause (docs/reconciler.md). docs/operations.md has the table of endings for pe
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from webhook.kube.errors import NO_ANSWER, ApiError
 from webhook.kube.objects.pod import Pod
@@ -102,8 +103,7 @@ def is_on_its_way(error: ApiError) -> bool:
     return error.status == 429 and any(words in error.message.lower() for words in _ON_ITS_WAY)
 
 
-@dataclass(slots=True)
-class Tries:
+class Tries(Struct):
     """The requests about a pod that came to nothing so far, and when the next one is `due`, in monotonic seconds."""
 
     failures: int = 0

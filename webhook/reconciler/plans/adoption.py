@@ -17,7 +17,6 @@ from webhook.kube.objects.pod import Pod
 from webhook.policy.model.preemption import PreemptionPolicy
 from webhook.policy.model.values import PLAN
 from webhook.preemption.snapshot.device_index import DeviceId
-from webhook.reconciler.clock import Now
 from webhook.reconciler.evaluate.evaluator import Evaluator
 from webhook.reconciler.evictions.store import EvictionRecord
 from webhook.reconciler.plans.look import over
@@ -148,7 +147,7 @@ def recall_evictions(evaluator: Evaluator, policy_set: PolicySet, record: Evicti
 
     When a pod went that was yet to be asked is not known, so that counts as of now: nobody gets a rate back too early.
     """
-    log_, (now, wall) = evaluator.log, Now.by(evaluator.clock)
+    log_, now, wall = evaluator.log, evaluator.clock.monotonic(), evaluator.clock.wall()
     ahead, unled = now - record.now, max(0.0, wall - record.wall)
     log_.remember(policy.limits for policy in policy_set.policies.preemption)
     for row in reversed(record.evictions):

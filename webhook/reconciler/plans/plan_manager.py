@@ -298,7 +298,7 @@ class PlanManager:
         if plan.emptied <= now:
             plan.emptied = math.inf
             self._state.pending.expect_gone(plan.id)
-        view = Look(plan, self.context, Now.by(self.clock))
+        view = Look(plan, self.context, Now(self.clock.monotonic(), self.clock.wall()))
         try:
             # 2. Note since when there is room, and until when the plan may go on by that. Others may have to act first:
             #    kube-controller-manager has yet to take back what a victim held.

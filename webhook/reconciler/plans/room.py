@@ -34,7 +34,8 @@ def time_limit(plan: Plan, evaluator: Evaluator, index: PlanIndex, timeout: floa
     node has had its time to end. A deletionTimestamp is by the API server's clock, and this one may be ahead. So such a
     pod has at least its grace period from when it was asked, or first seen to leave.
     """
-    state, now, leaving = evaluator.state, Now.by(evaluator.clock), index.leaving
+    state, clock, leaving = evaluator.state, evaluator.clock, index.leaving
+    now = Now(clock.monotonic(), clock.wall())
     if math.isfinite(plan.roomy):
         if plan.record.resize:
             return plan.roomy + timeout  # the kubelet tries again as soon as a pod has left

@@ -273,11 +273,6 @@ def plan_id_of(pod: Pod) -> str:
     return plan.id if plan else ""
 
 
-def plans_growth(pod: Pod) -> bool:
-    """Whether a plan is written on a pod by which it is to grow where it is; cheap, and right for what is written."""
-    return '"resize":true' in (pod.metadata.annotations or {}).get(PLAN, "")
-
-
 def decision_of(pod: Pod) -> DecisionRecord | None:
     """The last decision written on a pod; None if there is none, or it cannot be read."""
     with suppress(UnreadableError):
