@@ -7,14 +7,7 @@ from tests.preemption.building import NOW, as_pod, cluster, decided, node, pod, 
 from webhook.preemption.decision import decide
 from webhook.preemption.extenders import ExtenderError
 from webhook.preemption.gangs.eviction_units import Price
-from webhook.preemption.ranking import (
-    RANKING,
-    how_compared,
-    preferred_because,
-    rank,
-    shown_keys,
-    sum_of_priorities,
-)
+from webhook.preemption.ranking import RANKING, how_compared, preferred_because, rank, shown_keys, sum_of_priorities
 from webhook.preemption.result import StaleDecisionError
 from webhook.preemption.snapshot.kinds import PODS
 from webhook.preemption.victims.candidates import Candidate, Candidates, Victim

@@ -157,7 +157,7 @@ class Preempting:
         left, more = entry.nodes.fitting(fitting, partial(self._evaluator.schedulers.chance, pod), now)
         for left_out in left:
             self._reporter.left_out(entry.key, left_out, now)
-        # 4. Wait for an event that helps, ask an extender, or begin a plan.
+        # 4. Wait for an event that helps, ask an extender, or begin a plan, of a gang for the members placed first.
         plan = None
         match outcome:
             case Fits(nodes):
@@ -168,26 +168,20 @@ class Preempting:
             case Question():
                 self._extender_client.ask(outcome, entry.said)
             case Waits() | Evicts():
-                plan = self._begin(entry, pod, policy, outcome)
+                keys = [key_of(member) for member, _ in outcome.places] or [entry.key]
+                if entry.key not in keys:
+                    self._queue.park(entry, now, reason="other pods of its gang are placed first")
+                queued = [known for key in keys if (known := self._queue.entries.get(key)) is not None]
+                attempts = max((known.attempts for known in queued), default=0)
+                plan = self._manager.begin(pod, policy, outcome, attempts)
+                for known in queued:
+                    self._queue.hold(known, attempts)
+                self._queue.took(entry, len(plan.record.victims))
         if not isinstance(outcome, Question):
             entry.said = {}
         # 5. Report it.
         self._reporter.metrics.decision_seconds.observe(clock.stopwatch() - begun)
         self._reporter.evaluated(pod, outcome, plan, told=told, seconds=seconds, wall=clock.wall())
-
-    def _begin(self, entry: QueuedPreemptor, pod: Pod, policy: PreemptionPolicy, outcome: Evicts | Waits) -> Plan:
-        """Begin a plan for a preemptor, or for the members of its gang that are placed first."""
-        keys = [key_of(member) for member, _ in outcome.places] or [entry.key]
-        if entry.key not in keys:
-            now = self._clock.monotonic()
-            self._queue.park(entry, now, reason="other pods of its gang are placed first")
-        queued = [known for key in keys if (known := self._queue.entries.get(key)) is not None]
-        attempts = max((known.attempts for known in queued), default=0)
-        plan = self._manager.begin(pod, policy, outcome, attempts)
-        for known in queued:
-            self._queue.hold(known, attempts)
-        self._queue.took(entry, len(plan.record.victims))
-        return plan
 
     def plan_ended(self, plan: Plan, members: Sequence[Member], ending: Ending, because: Member | None) -> None:
         """A plan is over for these members: decide again for who is not bound, at once or after a while.

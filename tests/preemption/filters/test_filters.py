@@ -3,18 +3,7 @@
 import pytest
 
 from tests.cases import table
-from tests.preemption.building import (
-    HOST,
-    NOW,
-    as_pod,
-    cluster,
-    node,
-    pod,
-    rules,
-    snapshot_of,
-    spread,
-    volumes_of,
-)
+from tests.preemption.building import HOST, NOW, as_pod, cluster, node, pod, rules, snapshot_of, spread, volumes_of
 from webhook.preemption.decision import decide, fits
 from webhook.preemption.filters import volumes as module
 from webhook.preemption.snapshot.amounts import ClusterError

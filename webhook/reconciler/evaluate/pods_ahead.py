@@ -34,11 +34,7 @@ from webhook.preemption.snapshot.claim_index import devices_of
 from webhook.preemption.snapshot.columns import Ints, Mask, Rows
 from webhook.preemption.snapshot.device_index import DeviceId
 from webhook.preemption.snapshot.pod_groups import group_of
-from webhook.preemption.snapshot.pod_info import (
-    compile_pod,
-    for_any_node,
-    node_of,
-)
+from webhook.preemption.snapshot.pod_info import compile_pod, for_any_node, node_of
 from webhook.preemption.snapshot.pod_view import priority_of
 from webhook.preemption.victims.candidates import Candidate, Candidates
 from webhook.preemption.victims.selection import fits_without

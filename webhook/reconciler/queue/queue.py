@@ -16,9 +16,10 @@ import heapq
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple
+
+from msgspec import Struct, field
 
 from webhook.kube.backoff import exponential
 from webhook.kube.bounded import Newest
@@ -60,8 +61,7 @@ class QueueState(StrEnum):
     BUSY = "busy"
 
 
-@dataclass(slots=True)
-class _Share:
+class _Share(Struct):
     """What a namespace has had, counted in tries."""
 
     had: float = 0.0
@@ -142,8 +142,7 @@ class NodeBackoff:
         return left
 
 
-@dataclass(slots=True)
-class QueuedPreemptor:
+class QueuedPreemptor(Struct):
     """One preemptor; `created` is seconds since the epoch, `due` and `tried` monotonic seconds."""
 
     key: str
@@ -171,7 +170,7 @@ class QueuedPreemptor:
     """Plans in a row whose nomination somebody else took."""
     reason: str = ""
     turn: int = 0
-    said: dict[str, Any] = field(default_factory=dict)
+    said: dict[str, Any] = {}
     """What extenders have said since it was decided last."""
     nodes: NodeBackoff = field(default_factory=NodeBackoff)
     """What was learned of nodes that kube-scheduler does not take."""
