@@ -186,14 +186,14 @@ class DisruptionBudgets:
         if not self._budgets:
             return result
         strict = strict or evicts  # the Eviction API counts what it would grant now, whatever the policy says
-        covered: Mask = self._coverage.column() != 0
-        places = np.flatnonzero(covered.take(self._pods.identity.take(rows)))
+        users, numbers = self._uses(rows, strict=strict)
         if evicts:
-            places = places[~self.unguarded(rows[places])]
-        positions, numbers = self._uses(rows[places], strict=strict)
-        users, left = places[positions], self._column("granted" if strict else "allowed")[numbers]
+            guarded = np.flatnonzero(~self.unguarded(rows[users]))
+            users, numbers = users[guarded], numbers[guarded]
+        left = self._column("granted" if strict else "allowed")[numbers]
         result[users[left <= 0]] = True
-        users, numbers, left = (column[left > 0] for column in (users, numbers, left))
+        more = np.flatnonzero(left > 0)
+        users, numbers, left = users[more], numbers[more], left[more]
         rank, _, size = ranked(groups[users].astype(np.intp) * len(self) + numbers)
         result[users[(size - 1 - rank if from_end else rank) >= left]] = True
         return result
