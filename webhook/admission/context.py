@@ -59,7 +59,7 @@ class Lookup:
         return [item for item in classes if item.global_default]
 
     def corrected(self, live: Mapping[str, Mapping[str, Any]]) -> "Lookup":
-        """The same with what was just read live, by resource; None where nothing is."""
+        """The same with what was just read live, by resource; None is an object that is not there."""
         classes = {**self.classes, **live.get(CLASSES, {})}
         namespaces = ChainMap(dict(live.get(NAMESPACES, {})), self.namespaces)  # type: ignore[arg-type]  # only read
         pod_groups = ChainMap(dict(live.get(POD_GROUPS, {})), self._pod_groups)  # type: ignore[arg-type]

@@ -47,7 +47,7 @@ def mutate_pod(context: Context, review: Review, answer: Answer) -> None:
 
 
 def mutate_priority(context: Context, review: Review, answer: Answer) -> None:
-    """Patch a new pod as the Priority plugin does, where pods are made without it, and by no policy."""
+    """Patch a new pod as the Priority plugin does, and by no policy: where pods of the system are made without it."""
     mutate_pod(context.without_policies(), review, answer)
 
 

@@ -133,7 +133,7 @@ def documents_in(where: str, value: Any, line: int = 0) -> Iterator[ObjectDocume
 
 
 def _read(where: str, content_of: Callable[[], bytes], *, only_objects: bool = False) -> Iterator[ObjectDocument]:
-    """The documents of a file; `only_objects` passes over what is none."""
+    """The documents of a file; with `only_objects` what is read and is no object is passed over."""
     try:
         content = content_of()
     except OSError as error:

@@ -193,7 +193,7 @@ def _run_case(context: Context, found_test: FoundTest, number: int) -> CaseResul
 
 
 def _ask(context: Context, phase: Phase, request: TestRequest) -> Answer:
-    """The answer to the request of a case, as an API server would ask."""
+    """The answer to the request of a case, sent as the review that an API server makes of it."""
     shown = request.object or request.old_object or {}
     meta = part(shown, "metadata")
     body = review_of(

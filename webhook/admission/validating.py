@@ -81,7 +81,7 @@ def validate_pod(context: Context, review: Review, answer: Answer) -> None:
 
 
 def validate_priority(context: Context, review: Review, answer: Answer) -> None:
-    """Judge a new pod as the Priority plugin does, where pods are made without it, and by no policy.
+    """Judge a new pod as the Priority plugin does, and by no policy: where pods of the system are made without it.
 
     A priority that nobody filled in is no fault of the pod, so it is let in.
     """

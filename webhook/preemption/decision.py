@@ -204,7 +204,7 @@ def victims_needed(
     without: Rows = NO_PODS,
     evicted: Ints | None = None,
 ) -> Rows:
-    """Which of the pods in the rows `among` have to leave for the pod to fit there, in their order.
+    """Which of the pods in the rows `among` have to leave so that the pod fits on the node, in their order.
 
     Judged like `fits`, as if the pods in the rows `without` were gone. What goes together by the `rules` leaves or
     stays together: if one of a group is among those that have `begun` to leave, the others have to. Of pods of equal

@@ -270,7 +270,7 @@ def _classes(request: PolicyRequest) -> dict[str, PriorityClass]:
 def _needless_elements(
     names: Sequence[str], besides: Callable[[str], bool], *, dots: bool = True
 ) -> Iterator[tuple[str, str]]:
-    """The places of names that add none to the others or those `besides`; `dots` as for samples."""
+    """The places of names that mean none, or only such as the others mean or go `besides`; `dots` as for samples."""
     for place, name in enumerate(names):
         meant, others = samples([name], dots=dots), name_matcher((*names[:place], *names[place + 1 :]))
         if all(others(each) or besides(each) for each in meant):

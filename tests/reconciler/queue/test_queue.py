@@ -163,7 +163,7 @@ def test_all_that_wait_are_woken():
 
 
 class Plain:
-    """The same order by looking through all that wait, as semantics F2 says it."""
+    """The same order by looking through all that wait, as docs/semantics.md F2 says it."""
 
     def __init__(self):
         self.ready, self.victims, self.in_vain, self.pods, self.last = [], Counter(), Counter(), Counter(), 0
@@ -208,7 +208,7 @@ class Plain:
 
 
 def test_the_order_is_that_of_the_oracle():
-    """Any pods of any namespaces and priorities that come, are tried, take victims and go have their turns by F2."""
+    """Any pods that come, are tried, take victims and go have their turns as docs/semantics.md F2 says."""
     for seed in range(60):
         dice, queue, plain, parked = random.Random(seed), Queue(), Plain(), []
         for turn in range(300):

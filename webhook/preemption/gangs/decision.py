@@ -210,7 +210,7 @@ class _Decision:
                 yield np.union1d(left_out, np.setdiff1d(known, inside)).astype(np.intp)
 
     def _promising(self, domains: list[Rows], units: EvictionUnits) -> list[Rows]:
-        """The domains to look at: of many, those with most room without all that may go."""
+        """The domains to look at. If there are many, those with the most room once all pods are gone that may go."""
         if len(domains) <= _MOST_DOMAINS:
             return domains
 
@@ -221,7 +221,7 @@ class _Decision:
         return sorted(domains, key=room, reverse=True)[:_MOST_DOMAINS]
 
     def _room(self, outside: Rows, units: EvictionUnits) -> _Solution | None:
-        """The cheapest room found, nobody `outside`: member by member, then with fewer units."""
+        """The cheapest room that is found if nobody is placed `outside`: member by member, then with fewer units."""
         placer, need = Placer(self._trial, outside), self._gang.missing
         looks = [placer.look(shape, self._leaving) for shape in self._shapes]
         members, local = self._like_members(*looks[0]), all(state.is_local for state, _ in looks)
@@ -258,7 +258,7 @@ class _Decision:
     def _units_that_help(
         self, looks: Sequence[tuple[PreFilterState, Failures]], units: EvictionUnits
     ) -> list[Unit] | None:
-        """The units with a pod on a node where evicting may help; None if they are many."""
+        """The units with a pod on a node where evicting may help a member; None if there are many of them."""
         rows = units.victims.rows
         if all(state.is_local for state, _ in looks):  # else pods elsewhere may be in the way
             nodes = np.concatenate([_nodes_to_use(failures) for _, failures in looks])
@@ -290,7 +290,7 @@ def _nodes_to_use(failures: Failures) -> Rows:
 
 
 def _in_order(shapes: Sequence[MemberShape], gang: Gang) -> list[MemberShape]:
-    """The shapes as they are placed: if all are needed, the one that asks for most comes first."""
+    """The shapes in the order in which they are placed: if all are needed, the one that asks for most comes first."""
     if len(gang.waiting) > gang.missing:
         return list(shapes)
     return sorted(shapes, key=lambda shape: sorted(shape.incoming.amounts.items()), reverse=True)

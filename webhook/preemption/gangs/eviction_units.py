@@ -131,7 +131,7 @@ class _SpentError(Exception):
 def fewer_units(
     units: Sequence[Unit], prices: EvictionUnits, fits: Callable[[Rows], bool], tries: int
 ) -> list[Unit] | None:
-    """Some units that make room, as cheap as is found, the most important first; None for no room.
+    """Some units that make room, as cheap as is found; None if all together make none. The most important are first.
 
     Each stays that is not needed for the room. Then one or two that go are exchanged for another one, or for none, as
     long as that is cheaper.
@@ -187,7 +187,7 @@ class LikeMembers:
         self._place[nodes] = np.arange(len(nodes))
 
     def room_without(self, rows: Rows) -> int:
-        """How many members fit without these pods (rows), on a node at most those needed."""
+        """How many members fit once the pods in these rows are gone; no more than are needed count on one node."""
         free = self._free.copy()
         np.add.at(free, *self._freed_by(rows))
         return int(self._fitting(free).sum())

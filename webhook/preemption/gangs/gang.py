@@ -38,7 +38,7 @@ class Gang(NamedTuple):
 
     @property
     def missing(self) -> int:
-        """How many members are placed together: what the minimum lacks, else one at a time."""
+        """How many members are to be placed together: as many as the minimum lacks. If it lacks none, one at a time."""
         return max(1, self.minimum - len(self.secured))
 
     @property

@@ -93,7 +93,7 @@ class ClaimIndex:
         return True
 
     def yielding_to(self, uid: str, priority: int) -> list[tuple[str, int]]:
-        """The pods (uid, row) whose held devices give way: itself and lower priorities."""
+        """The pods, uid and row, for which devices are held that give way to this one: itself, and lower priorities."""
         yielding = []
         for key, pod in self.planned.items():
             row = self._pods.find(key.partition("/")[0], pod.name) or 0
@@ -110,7 +110,7 @@ class ClaimIndex:
     def in_the_way(
         self, devices: Iterable[DeviceId], uid: str, going: Collection[str]
     ) -> list[tuple[str, list[DeviceId]]]:
-        """By claim of others, which of the devices it keeps without those `going`; in order."""
+        """By claim, not of this pod, those of the devices that it keeps once those `going` have left; in order."""
         freed, held = self.freed_without({*going, uid}), dict[str, list[DeviceId]]()
         for device in devices:
             for key in self.users(device) - freed - self.planned.keys():
@@ -167,7 +167,7 @@ class ClaimIndex:
         )
 
     def _sole_pod(self, claim: ResourceClaim) -> int:
-        """The row of the pod that frees the claim by going, 0 for none, SEVERAL for more."""
+        """The row of the pod whose removal frees the claim, 0 if no pod's does, SEVERAL if more than one has to go."""
         consumers = claim.status.reserved_for or ()
         if not self._is_freed(claim, {consumer.uid for consumer in consumers}):
             return 0

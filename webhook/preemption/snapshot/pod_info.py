@@ -107,7 +107,7 @@ def conflicts(wanted: HostPort, taken: HostPort) -> bool:
 
 
 def claim_name(pod: Pod, volume: Volume) -> str | None:
-    """The name of the claim behind a volume, named or made for the pod; else None."""
+    """The name of the claim behind a volume: the one it names, or the one that is made for the pod; else None."""
     if volume.persistent_volume_claim is not None:
         return volume.persistent_volume_claim.claim_name
     return f"{pod.metadata.name}-{volume.name}" if volume.ephemeral is not None else None
@@ -180,7 +180,7 @@ def anti_affinity_terms(pod: Pod) -> tuple[tuple[str, bytes], tuple[str, tuple[P
 
 
 def affinity_terms(pod: Pod, *, anti: bool) -> list[Term]:
-    """The incoming pod's required terms. Raises ClusterError for a selector that is none."""
+    """The incoming pod's required terms. Raises ClusterError for a selector that cannot be parsed."""
     affinity = pod.spec.affinity
     if affinity is None:
         return []

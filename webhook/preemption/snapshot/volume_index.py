@@ -141,7 +141,7 @@ class VolumeLimits(dict[str, dict[str, int]]):
 
 
 def claim_shape(claims: Mapping[str, PersistentVolumeClaim], volumes: VolumeIndex, key: str) -> object:
-    """What filters read of a claim and its volume: pods with claims of equal shape go alike.
+    """What filters read of a claim and of its volume: pods with claims of equal shape go to the same nodes.
 
     It is the key, `namespace/name`, of a claim that counts by itself: it is missing or goes, its volume is missing,
     reserved for it or attached as another one, or it may be in use by other pods (it is not `ReadWriteOnce`). One that

@@ -102,7 +102,7 @@ class Rules:
         return self._by_annotation(profile, annotations, classes)
 
     def why_not(self, preemptor: Pod, classes: Classes, now: float) -> str:
-        """Why the policy evicts nobody for the pod now: its class does not speak, or by schedule.
+        """Why the policy evicts nobody for the pod at this time: its class does not speak for it, or the schedule says.
 
         Empty if it does. `now` is in seconds since the epoch.
         """
@@ -159,7 +159,7 @@ class Rules:
         return ClassToleration(below, math.inf if seconds_ < 0 else float(seconds_))
 
     def protects_until(self, now: float) -> float:
-        """Until when protection may hold, in seconds since the epoch; minus infinity if not now."""
+        """Until when protection windows hold at most, in seconds since the epoch; minus infinity if they do not now."""
         schedule = self.policy.protection.schedule if self.policy else None
         if schedule is None:
             return math.inf
@@ -221,7 +221,7 @@ def compile_rules(policy: PreemptionPolicy) -> Rules:
 
 
 def _first(keys: Iterable[str], annotations: Mapping[str, str]) -> str | None:
-    """The value of the first key that is there and not empty (Gödel's `len(...) == 0`)."""
+    """The value of the first key that is there; an empty value is as good as none (Gödel's `len(...) == 0`)."""
     return next((annotations[key] for key in keys if annotations.get(key)), None)
 
 

@@ -59,7 +59,7 @@ class Units(NamedTuple):
 
     @property
     def member_of(self) -> NDArray[np.int32]:
-        """The id of the pod's group if that goes whole, spared or not; else 0."""
+        """The id of the pod's group if that goes whole, whether it can spare the pod or not; else 0."""
         return self.group if self.above is None else np.maximum(self.group, self.above)
 
     def goes_with(self, rows: Rows) -> NDArray[np.int32]:
@@ -179,7 +179,7 @@ class PodsOfNodes(NamedTuple):
         return np.where(some[:, None], self.rows, 0)
 
     def in_units(self, units: Units) -> PodsOfNodes:
-        """The same, with what goes together at the step of the first pod, not each by itself."""
+        """The same, each pod by itself until now, with what goes together at the step of the first pod."""
         rows = self.rows[:, 0]
         group, (step, column) = units.group[rows], np.nonzero(units.group[rows])
         layer, first, _ = ranked(group[step, column].astype(np.int64) * len(self.nodes) + column)
