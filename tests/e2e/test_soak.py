@@ -14,6 +14,7 @@ from contextlib import suppress
 import pytest
 
 from tests.e2e.software import SYSTEM, policies
+from tests.reconciler.builders import otherwise
 from tests.workloads import eventually
 from webhook.clusters.model.pods import is_ready
 from webhook.kube.errors import ApiError
@@ -159,7 +160,7 @@ async def test_soak(sandbox, giveway):
     await eventually(lambda: agrees(sandbox, service), 20, "the caches are equal to the server")
     await other.stop(signal.SIGTERM)
     await eventually(lambda: service.reconciler.leading, 20, "the reconciler in this process leads")
-    await eventually(lambda: not len(service.state.pending), 60, "nothing is expected that nobody shows")
+    await eventually(lambda: not otherwise(service.state), 60, "nothing is expected that nobody shows")
     work.cancel()
     await asyncio.gather(work, return_exceptions=True)
     watching.cancel()

@@ -10,16 +10,17 @@ from prometheus_client import CollectorRegistry
 from tests.preemption import building
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects.cluster_scoped import Node, PriorityClass
-from webhook.kube.objects.meta import ObjectMeta
+from webhook.kube.objects.meta import ObjectMeta, key_of
 from webhook.kube.objects.pod import Pod, PodDisruptionBudget
 from webhook.kube.objects.scheduling import PodGroup
+from webhook.kube.pods import is_terminal
 from webhook.policy.model.policies import Policies
 from webhook.policy.model.preemption import PreemptionPolicy, Preemptors
 from webhook.policy.model.values import CAN_BE_PREEMPTED, DECISION, MANAGED, MARK, PLAN
 from webhook.policy.shapes.yaml_nodes import SourcePosition
 from webhook.preemption.snapshot.columns import ObjectTable
 from webhook.preemption.snapshot.device_index import DeviceId
-from webhook.preemption.snapshot.kinds import POD_GROUPS, PRIORITY_CLASSES
+from webhook.preemption.snapshot.kinds import POD_GROUPS, PODS, PRIORITY_CLASSES
 from webhook.preemption.snapshot.pod_groups import COSCHEDULING, GroupKey, group_of
 from webhook.reconciler.clock import Now
 from webhook.reconciler.evaluate.evaluation import Evaluation
@@ -41,6 +42,7 @@ from webhook.reconciler.state.annotations import (
     encode,
     plan_of,
 )
+from webhook.reconciler.state.pending import CountedOn
 from webhook.reconciler.state.state import State
 
 START = 1_800_000_000.0
@@ -231,6 +233,13 @@ def asks(step: Step) -> dict[Verb, list[str]]:
     return names
 
 
+def otherwise(state: State) -> list[str]:
+    """The pods and budgets that count otherwise than the watch shows them."""
+    there = {key: one for key, one in state.pods.items().items() if not is_terminal(one)}
+    pods = [key for key, one in there.items() if state.pending.expected(PODS, key, one) is not one]
+    return pods + [key for key in state.budgets.items() if state.pending.spending(key)]
+
+
 class Setting:
     """A cluster in memory, and decisions on it."""
 
@@ -287,11 +296,14 @@ class Setting:
 
     def expect(self, one: Pod, outcome: Any, plan: str = "plan") -> None:
         """Begin to carry out an outcome, as far as later decisions are concerned."""
-        key = f"default/{one.metadata.name}"
-        victims = getattr(outcome, "victims", ())
-        ends = {victim.metadata.uid: self.clock.wall() for victim in victims}
-        self.state.pending.expect(plan, victims, ends)
-        self.state.pending.hold(plan, (key, one.metadata.uid), outcome.node)
+        self.count_on(plan, *getattr(outcome, "victims", ()))
+        self.state.pending.count_on(plan, {key_of(one): CountedOn(one.metadata.uid, node=outcome.node)})
+
+    def count_on(self, plan: str, *leaving: Pod) -> None:
+        """A plan counts on these pods to leave by now."""
+        end = rfc3339(self.clock.wall())
+        rows = {key_of(pod): CountedOn(pod.metadata.uid, end) for pod in leaving}
+        self.state.pending.count_on(plan, rows)
 
 
 class Desk:

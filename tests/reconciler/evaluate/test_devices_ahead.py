@@ -14,6 +14,7 @@ from webhook.kube.objects.devices import DeviceClass
 from webhook.kube.resources import DEVICE_CLASS
 from webhook.preemption.snapshot.device_index import DeviceId
 from webhook.reconciler.evaluate.outcomes import Evicts, Fits, Promised, Unschedulable
+from webhook.reconciler.state.pending import CountedOn
 
 
 def whole_node(count: int) -> Devices:
@@ -73,7 +74,7 @@ def test_what_was_emptied_for_a_pod_of_lower_priority(wanted: int):
     setting = Devices(n1=2)
     lower = setting.wants("lower", 1)
     setting.state.hold_devices(("default/lower", "uid-lower"), [DeviceId(DRIVER, "n1", "d0")])
-    setting.state.pending.hold("plan", ("default/lower", "uid-lower"), "n1")
+    setting.state.pending.count_on("plan", {"default/lower": CountedOn("uid-lower", node="n1")})
     setting.ends("n1-0")
     higher = setting.wants("higher", wanted, priority=200)
     promised = Promised(held={"n1": [lower]})

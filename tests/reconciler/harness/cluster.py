@@ -19,7 +19,7 @@ import msgspec
 from prometheus_client import CollectorRegistry
 
 from tests.preemption.building import budget
-from tests.reconciler.builders import START, ClassesOfPods
+from tests.reconciler.builders import START, ClassesOfPods, otherwise
 from tests.reconciler.harness.api_server import ApiClient, ApiServer, StoredObjects
 from tests.reconciler.harness.devices import EXTENDED, SimulatedDevices
 from tests.reconciler.harness.judge import Judge, Record, untold
@@ -367,5 +367,5 @@ class Cluster:
     def remembered(self) -> list[str]:
         """What the reconciler still counts otherwise than the watch shows it, although it has ended all its plans."""
         assert self.process is not None
-        count = len(self.process.service.state.pending)
-        return [f"{count} pods or budgets count otherwise than they are"] if count else []
+        known = otherwise(self.process.service.state)
+        return [f"{', '.join(known)} count otherwise than they are"] if known else []

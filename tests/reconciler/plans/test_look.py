@@ -225,7 +225,7 @@ def test_who_may_be_asked(groups: list[int], until: list[float], ready: set[str]
         plan.tried[f"uid-{name}"] = True
     setting.add(preemptor("p", "8"))
     pods = list(setting.state.pods.items().values())
-    setting.state.pending.expect(plan.id, pods[:4], dict.fromkeys(plan.needed, START))
+    setting.count_on(plan.id, *pods[:4])
     step = setting.look(plan)
     waits = [name not in ready and end > 0 for name, end in zip(NAMES, until, strict=True)]
     expected = []

@@ -13,6 +13,7 @@ from webhook.kube.objects.devices import ResourceClaim
 from webhook.kube.objects.pod import Pod, PodDisruptionBudget
 from webhook.kube.resources import RESOURCE_CLAIM
 from webhook.policy.model.values import PLAN
+from webhook.reconciler.state.pending import CountedOn
 
 VICTIM, PREEMPTOR = "default/v", "default/p"
 READY = [{"type": "Ready", "status": "True"}]
@@ -30,7 +31,15 @@ class Expecting(Setting):
         for made in budgets:
             self.budget(made)
         for plan in plans:
-            self.pending.expect(plan, victims, {victim.metadata.uid: START for victim in victims})
+            self.count_on(plan, *victims)
+
+    def give_up(self, plan: str, *names: str) -> None:
+        """A plan counts on nothing of these pods any more."""
+        self.pending.count_on(plan, {f"default/{name}": None for name in names})
+
+    def hold(self) -> None:
+        """The plan counts on the preemptor being nominated."""
+        self.pending.count_on("plan", {PREEMPTOR: CountedOn("uid-p", node="n1")})
 
     def leaving(self) -> set[str]:
         """The pods that count as leaving."""
@@ -56,33 +65,31 @@ def test_victim_counts_as_leaving_until_it_is_seen_leaving():
     assert shown.metadata.deletion_timestamp is None
     setting.add(seen := leaving())
     assert setting.state.index.leaving[VICTIM] is seen
-    assert len(setting.pending) == 0, "nothing is expected of it any more"
+    assert setting.pending.leaves_for(VICTIM) == set(), "nothing is expected of it any more"
 
 
 def test_of_whom_nothing_is_expected():
     """Other pods, and one that is made again under the victim's or the preemptor's name, count as they are shown."""
     setting = Expecting(pod("v", node="n1"))
-    setting.pending.hold("plan", (PREEMPTOR, "uid-p"), "n1")
+    setting.hold()
     setting.add(pod("other", node="n1"), pod("v", node="n1", uid="another"), preemptor(uid="another"))
-    assert (setting.leaving(), setting.nominated(), len(setting.pending)) == (set(), {}, 0)
-    setting.pending.hold("plan", (PREEMPTOR, "uid-p"), "n1")
-    setting.pending.expect("plan", [pod("v", node="n1")], {"uid-v": START})
-    assert (setting.leaving(), setting.nominated(), len(setting.pending)) == (set(), {}, 0)
+    assert (setting.leaving(), setting.nominated()) == (set(), {})
+    setting.hold()
+    setting.count_on("plan", pod("v", node="n1"))
+    assert (setting.leaving(), setting.nominated()) == (set(), {})
 
 
 def test_preemptor_counts_as_nominated():
     """The room is reserved from the decision until the plan is given up, or the pod is bound."""
     setting = Expecting()
-    setting.pending.hold("plan", (PREEMPTOR, "uid-p"), "n1")
+    setting.hold()
     for shown in (preemptor(), preemptor(nominated="n1"), preemptor()):
         setting.add(shown)
         assert setting.nominated() == {"n1": {PREEMPTOR}}
-    setting.pending.give_up("plan", (), {PREEMPTOR})
-    assert setting.nominated() == {"n1": {PREEMPTOR}}
     setting.add(preemptor(node="n2"))
     assert setting.nominated() == {}
     setting.add(preemptor())
-    setting.pending.give_up("plan", ())
+    setting.give_up("plan", "p")
     assert setting.nominated() == {}
 
 
@@ -111,14 +118,13 @@ def test_nominations_of_plans_that_are_taken_off(shown: Pod, counts: dict[str, s
         assert setting.pending.is_clearing(PREEMPTOR, plan)
         setting.pending.expect_cleared(plan, preemptor(), None)
     assert setting.nominated() == {shown.status.nominated_node_name: {PREEMPTOR}}
-    assert len(setting.pending) == 0
 
 
 def test_giving_up_keeps_those_already_asked():
     """A plan that is dropped half-way still expects the pods it has asked to leave."""
     setting = Expecting(pod("v", node="n1"), pod("w", node="n1"))
-    setting.pending.hold("plan", (PREEMPTOR, "uid-p"), "n1")
-    setting.pending.give_up("plan", {"uid-v"})
+    setting.hold()
+    setting.give_up("plan", "w", "p")
     assert (setting.leaving(), setting.nominated()) == ({VICTIM}, {})
 
 
@@ -128,12 +134,12 @@ def test_a_victim_of_two_plans(leaves: bool):
     setting = Expecting(pod("v", node="n1", conditions=READY), budgets=(budget("web", 3, {}),), plans=("first",))
     if leaves:
         setting.add(leaving(conditions=READY))
-    setting.pending.expect("second", [pod("v", node="n1")], {"uid-v": START})
+    setting.count_on("second", pod("v", node="n1"))
     assert (setting.left(), setting.pending.leaves_for(VICTIM)) == (2, set() if leaves else {"first", "second"})
-    setting.pending.give_up("second", ())
+    setting.give_up("second", "v")
     assert (setting.left(), setting.pending.leaves_for(VICTIM)) == (2, set() if leaves else {"first"})
-    setting.remove(VICTIM) if leaves else setting.pending.give_up("first", ())
-    assert (setting.left(), len(setting.pending)) == (3, 0)
+    setting.remove(VICTIM) if leaves else setting.give_up("first", "v")
+    assert setting.left() == 3
 
 
 def test_budget_until_its_status_has_followed():
@@ -144,8 +150,8 @@ def test_budget_until_its_status_has_followed():
     assert setting.left() == 1
     setting.remove("default/w")
     assert (setting.left(), setting.pending.spending("default/web")) == (2, set())
-    setting.pending.give_up("plan", ())
-    setting.pending.expect("another", [pod("v", node="n1")], {"uid-v": START})
+    setting.give_up("plan", "v")
+    setting.count_on("another", pod("v", node="n1"))
     assert setting.left() == 1, "the server would grant another one"
     setting.budget(budget("web", 2, {}, currentHealthy=1, disruptedPods={"v": rfc3339(START)}))
     assert setting.left() == 1, "it names an earlier pod of that name"

@@ -13,6 +13,7 @@ from webhook.kube.instants import rfc3339
 from webhook.kube.objects.meta import key_of
 from webhook.preemption.snapshot.kinds import SNAPSHOT_KINDS
 from webhook.preemption.snapshot.snapshot import Snapshot
+from webhook.reconciler.state.pending import CountedOn
 from webhook.reconciler.state.pod_indexes import PodIndexes
 from webhook.reconciler.state.state import Creations, State
 
@@ -186,8 +187,7 @@ def test_nothing_stays_of_objects_that_are_gone(order: int):
         for cache, obj in known:
             cache.take(key_of(obj), obj)
         pod = state.pods.get(f"ns{number}/p{number}")
-        state.pending.expect("plan", [pod], {pod.metadata.uid: START})
-        state.pending.hold("plan", (key_of(pod), pod.metadata.uid), "n1")
+        state.pending.count_on("plan", {key_of(pod): CountedOn(pod.metadata.uid, rfc3339(START), node="n1")})
         state.pending.expect_cleared("plan", pod, "n1")
         assert sum(size for _, size in entries(state, "state", set())) > before + len(known)
         for cache, obj in known:

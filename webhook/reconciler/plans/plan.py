@@ -17,6 +17,7 @@ from webhook.preemption.victims.rules import VictimReason
 from webhook.reconciler.evictions.log import PodEviction
 from webhook.reconciler.plans.actions import Ending, Tries
 from webhook.reconciler.state.annotations import DecisionRecord, PlanDevice, PlanRecord, PlanVictim
+from webhook.reconciler.state.pending import CountedOn
 from webhook.reconciler.state.pod_indexes import Index
 from webhook.reconciler.state.state import ServerTime, State
 
@@ -90,6 +91,8 @@ class Plan:
     """Whose pods its victims are (`workload_of`), as far as that is known."""
     left_out: frozenset[str] = frozenset()
     """Nodes that were left out when it was decided."""
+    leaves: dict[str, CountedOn] = field(default_factory=dict)
+    """Key of each victim that was there when it was taken up to what decisions count on of it."""
     evictions: dict[str, PodEviction] = field(default_factory=dict)
     """Victim's uid to what the log is to know of its eviction."""
     logged: int = 0
@@ -165,6 +168,13 @@ class Plan:
         """Uids of the victims of whom it is not known whether they go: the answer is on its way, or was lost."""
         answered = {uid for uid, tries in self.tries.items() if not (self.busy or tries.unclear)}
         return self.asking.keys() - answered
+
+    def counted_on(self) -> dict[str, CountedOn | None]:
+        """What decisions count on by now, by pod: that victims leave, and that members are nominated."""
+        leaving, gone = self.gone | self.needed, self.rehearsed and math.isinf(self.emptied)
+        rows = {key: row._replace(gone=gone) if row.uid in leaving else None for key, row in self.leaves.items()}
+        members = {member.key: CountedOn(member.uid, node=member.node) for member in self.unplaced}
+        return dict.fromkeys(member.key for member in self.members) | rows | members
 
     def note_told(self, uid: str, until: float) -> None:
         """This victim has a notice, which is over then: what the server said before may be different by then."""

@@ -50,6 +50,7 @@ from webhook.reconciler.plans.plan import Member, Plan, PlanIndex, stays
 from webhook.reconciler.plans.room import claims_in_the_way, returning_owners, time_limit
 from webhook.reconciler.preemptors import PolicySet, grace_under
 from webhook.reconciler.state.annotations import PlanMember, PlanRecord, as_victims, has_notice, notice_of
+from webhook.reconciler.state.pending import CountedOn
 
 log = logging.getLogger(__name__)
 
@@ -125,19 +126,19 @@ class PlanManager:
 
         Each victim will be gone at its end, by uid, in seconds since the epoch.
         """
-        evictions, pending = self.evaluator.log, self._state.pending
+        evictions = self.evaluator.log
         self.index.put(plan)
         for pod in victims:
             key = plan.member_for(pod).key
             by = self._state.pods.get(key)
             preemptor = name_of(by) if by else f"{BARE}{key}"
-            plan.evictions[pod.metadata.uid] = evictions.eviction_of(pod, preemptor)
+            uid = pod.metadata.uid
+            plan.evictions[uid] = evictions.eviction_of(pod, preemptor)
+            plan.leaves[key_of(pod)] = CountedOn(uid, rfc3339(ends[uid]))
         plan.owners |= frozenset(row.workload for row in plan.evictions.values())
-        pending.expect(plan.id, victims, ends)
+        self._state.pending.count_on(plan.id, plan.counted_on())
         evictions.intend(plan.id, plan.evictions)
         plan.logged = evictions.version
-        for member in plan.unplaced:
-            pending.hold(plan.id, (member.key, member.uid), member.node)
         for member in plan.unplaced:
             self._hold_devices(member, self._state.pods.get(member.key))
         self.unchecked[plan] = None
@@ -165,7 +166,7 @@ class PlanManager:
         leaving, nodes = plan.gone | plan.needed, [member.node for member in plan.members]
         self.index.put(plan)
         self.noticed |= {victim.key: None for victim in plan.record.victims if plan.record.notice}
-        self._state.pending.give_up(plan.id, leaving, {member.key for member in plan.unplaced})
+        self._state.pending.count_on(plan.id, plan.counted_on())
         for uid in plan.evictions.keys() - leaving:
             self.evaluator.log.give_back(plan.id, uid)
         for node in dict.fromkeys([*nodes, *(row.node for row in plan.evictions.values())]):
@@ -297,7 +298,7 @@ class PlanManager:
             self.settle(plan)
         if plan.emptied <= now:
             plan.emptied = math.inf
-            self._state.pending.expect_gone(plan.id)
+            self.settle(plan)
         view = Look(plan, self.context, Now(self.clock.monotonic(), self.clock.wall()))
         try:
             # 2. Note since when there is room, and until when the plan may go on by that. Others may have to act first:

@@ -17,14 +17,12 @@ such a claim counts as one that is not taken back (docs/reconciler.md#devices).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
-from webhook.kube.instants import rfc3339
 from webhook.kube.object_cache import Change
 from webhook.kube.objects.devices import ResourceClaim
 from webhook.kube.objects.meta import key_of
@@ -41,23 +39,22 @@ from webhook.reconciler.state.pod_indexes import Index, PodIndexes
 _FINALIZER = "resource.kubernetes.io/delete-protection"
 
 
-@dataclass(slots=True)
-class _Victim:
-    """A pod that plans expect to leave until `end`; several may count on its room, and it may be asked for any of them.
-
-    `uncounted` are the budgets that have yet to count it; once it is `leaving`, all of them will.
-    """
+class CountedOn(NamedTuple):
+    """What a plan counts on of the pod with this uid, as long as the watch does not show otherwise."""
 
     uid: str
-    uncounted: frozenset[str]
     end: str = ""
-    leaving: bool = False
+    """It leaves, and will be gone at this RFC 3339 instant."""
     gone: bool = False
-    plans: set[str] = field(default_factory=set)
+    """It counts as gone by now: the plan is only rehearsed."""
+    node: str = ""
+    """It is nominated to this node, also if its scheduler clears the nomination."""
+    off: str = ""
+    """The plan of this id for that node is being taken off it."""
 
 
 class Pending:
-    """The expectations, by `namespace/name` of the object; `take` is told which objects count otherwise by now.
+    """What plans count on, by `namespace/name` of the pod; `take` is told which objects count otherwise by now.
 
     Nothing is expected of a pod that `pods` does not show.
     """
@@ -71,12 +68,10 @@ class Pending:
         take: Callable[[SnapshotKind, Iterable[str]], None],
     ) -> None:
         self._pods, self._budgets, self._snapshot, self._index, self._take = pods, budgets, snapshot, index, take
-        self._victims: dict[str, _Victim] = {}
-        """Those that are not seen leaving, or that a budget has yet to count."""
-        self._holds: dict[str, tuple[str, str]] = {}
-        """Pod to the plan and the node for which it counts as nominated."""
-        self._clearing: dict[str, dict[str, str]] = {}
-        """Pod to the plans that are being taken off it, and their nodes."""
+        self._counted: dict[str, dict[str, CountedOn]] = {}
+        """By pod and plan."""
+        self._uncounted: dict[str, set[str]] = {}
+        """By victim, the budgets that have yet to count it."""
         self._claims: Index[str, ResourceClaim] = Index(_consumers)
         """By the uid of a pod, the claims of which it is shown as a consumer."""
         self.awaited: set[str] = set()
@@ -85,88 +80,57 @@ class Pending:
         One that no watch has shown yet may well be there.
         """
 
-    def __len__(self) -> int:
-        return len(self._victims) + len(self._holds)
-
     def covering(self, pod: Pod) -> list[str]:
         """The budgets that cover the pod."""
         return list(self._snapshot.budgets.covering(pod.metadata.namespace, pod.metadata.labels or {}))
 
     def spending(self, budget: str) -> AbstractSet[str]:
         """The pods, by name, that are expected to use a disruption of the budget."""
+        pods = [self._pods[key] for key, budgets in self._uncounted.items() if budget in budgets]
         return {
-            key.partition("/")[2]
-            for key, victim in self._yet_to_count(budget)
-            if victim.leaving or _spends(self._pods[key], self._budgets[budget])
+            pod.metadata.name for pod in pods if pod.metadata.deletion_timestamp or _spends(pod, self._budgets[budget])
         }
-
-    def _yet_to_count(self, budget: str) -> list[tuple[str, _Victim]]:
-        return [(key, victim) for key, victim in self._victims.items() if budget in victim.uncounted]
 
     def leaves_for(self, key: str) -> AbstractSet[str]:
         """The plans, by id, that count on the pod `namespace/name` to leave, which it does not do yet."""
-        known = self._victims.get(key)
-        return known.plans if known is not None and not known.leaving else frozenset()
+        pod = self._pods.get(key)
+        if pod is None or pod.metadata.deletion_timestamp:
+            return frozenset()
+        return {plan for plan, row in self._counted.get(key, {}).items() if row.end}
 
     def is_clearing(self, key: str, plan: str) -> bool:
         """Whether the plan of that id is being taken off the pod."""
-        return plan in self._clearing.get(key, ())
+        return f"{plan} off" in self._counted.get(key, {})
 
     # What is done.
 
-    def expect(self, plan: str, victims: Iterable[Pod], ends: Mapping[str, float]) -> None:
-        """These pods were, or are about to be, asked to leave; each will be gone at its end, by uid.
-
-        Ends are in seconds since the epoch.
-        """
-        keys = [key_of(pod) for pod in victims if self._is_there(key_of(pod), pod.metadata.uid)]
-        for key in keys:
-            pod, victim = self._pods[key], self._victims.get(key)
-            if victim is None and not pod.metadata.deletion_timestamp:
-                uncounted = frozenset(self.covering(pod))
-                victim = self._victims[key] = _Victim(pod.metadata.uid, uncounted)
-                self._take(BUDGETS, uncounted)
-            if victim is not None:
-                victim.end = rfc3339(ends[victim.uid])
-                victim.plans.add(plan)
-        self._take(PODS, keys)
-
-    def hold(self, plan: str, preemptor: tuple[str, str], node: str) -> None:
-        """The preemptor (key, uid) was, or is about to be, nominated, also if the scheduler clears its nomination."""
-        key, uid = preemptor
-        if self._is_there(key, uid):
-            self._holds[key] = plan, node
-            self._take(PODS, (key,))
-
-    def give_up(self, plan: str, leaving: Container[str], nominated: Container[str] = ()) -> None:
-        """Expect of a plan only that the pods of these uids leave, and that those of these keys are `nominated`."""
-        held = [key for key, (by, _) in self._holds.items() if by == plan and key not in nominated]
-        victims = self._victims.items()
-        staying = [key for key, victim in victims if plan in victim.plans and victim.uid not in leaving]
-        for key in held:
-            del self._holds[key]
-        for key in staying:
-            self._victims[key].plans.discard(plan)
-            if not self._victims[key].plans:
-                self._take(BUDGETS, self._victims.pop(key).uncounted)
-        self._take(PODS, staying + held)
-
-    def expect_gone(self, plan: str) -> None:
-        """The victims of a rehearsed plan count as gone, and as counted by their budgets."""
-        gone = [key for key, victim in self._victims.items() if plan in victim.plans]
-        for key in gone:
-            self._victims[key].gone = True
-            self._count(key, self._victims[key].uncounted)
-        self._take(PODS, gone)
+    def count_on(self, plan: str, pods: Mapping[str, CountedOn | None]) -> None:
+        """What a plan counts on of these pods by now; None for those of which it expects nothing any more."""
+        changed, budgets = list[str](), set[str]()
+        for key, expected in pods.items():
+            if (pod := self._pods.get(key)) is None:
+                continue
+            row = expected if expected is not None and expected.uid == pod.metadata.uid else None
+            if self._counted.get(key, {}).get(plan) == row:
+                continue
+            changed.append(key)
+            if row is None:
+                take_out(self._counted, key, plan)
+            else:
+                self._counted.setdefault(key, {})[plan] = row
+            if pod.metadata.deletion_timestamp:
+                continue
+            if any(known.end and not known.gone for known in self._counted.get(key, {}).values()):
+                budgets |= self._uncounted.setdefault(key, set(self.covering(pod)))
+            else:
+                budgets |= self._uncounted.pop(key, set())
+        self._take(BUDGETS, budgets)
+        self._take(PODS, changed)
 
     def expect_cleared(self, plan: str, pod: Pod, node: str | None) -> None:
         """This plan for that node is being taken off the pod; None if that is done, or nobody does it any more."""
-        key = key_of(pod)
-        if node is None:
-            take_out(self._clearing, key, plan)
-        elif self._is_there(key, pod.metadata.uid):
-            self._clearing.setdefault(key, {})[plan] = node
-        self._take(PODS, (key,))
+        row = None if node is None else CountedOn(pod.metadata.uid, node=node, off=plan)
+        self.count_on(f"{plan} off", {key_of(pod): row})
 
     def expect_deallocated(self, uid: str, *, gone: bool = True) -> None:
         """The pod with this uid is `gone`, and so are its claims soon; or it is there, and they are as shown."""
@@ -182,29 +146,24 @@ class Pending:
         If `currentHealthy` fell, as many others that are seen terminating are counted, too.
         """
         name, old, new = change.key, change.old, change.new
-        victims = self._yet_to_count(name)
-        counted = [key for key, _ in victims if new is None or _grant(new, key) not in (None, _grant(old, key))]
-        if old is not None and new is not None:
-            leaving = [key for key, victim in victims if victim.leaving and key not in counted]
-            counted += leaving[: max(0, old.status.current_healthy - new.status.current_healthy)]
-        for key in counted:
-            self._count(key, {name})
+        fell = old.status.current_healthy - new.status.current_healthy if old is not None and new is not None else 0
+        for key, budgets in self._uncounted.items():
+            if new is None or _grant(new, key) not in (None, _grant(old, key)):
+                budgets.discard(name)
+            elif fell > 0 and name in budgets and self._pods[key].metadata.deletion_timestamp:
+                budgets.discard(name)
+                fell -= 1
 
     def pod_changed(self, change: Change[Pod]) -> None:
         """What is shown of a pod is no more expected. What it spends is settled by how it was before it is leaving."""
-        key, new, victim = change.key, change.new, self._victims.get(change.key)
+        key, old, new = change.key, change.old, change.new
+        budgets = self._uncounted.get(key, set())
         if new is None:
-            self._holds.pop(key, None)
-            self._clearing.pop(key, None)
-            if victim is not None:
-                self._take(BUDGETS, self._victims.pop(key).uncounted)
-        elif victim is None or victim.leaving:
-            return
-        elif new.metadata.deletion_timestamp:
-            before, victim.leaving = change.old or new, True
-            self._count(key, {name for name in victim.uncounted if not _spends(before, self._budgets[name])})
-        else:
-            self._take(BUDGETS, victim.uncounted)
+            self._counted.pop(key, None)
+            self._uncounted.pop(key, None)
+        elif budgets and old and new.metadata.deletion_timestamp and not old.metadata.deletion_timestamp:
+            self._uncounted[key] = {name for name in budgets if _spends(old, self._budgets[name])}
+        self._take(BUDGETS, budgets)
 
     def expected(self, kind: SnapshotKind, key: str, shown: Any) -> Any:
         """The object, of which this is shown, as decisions are to see it; None if it counts as gone."""
@@ -219,17 +178,21 @@ class Pending:
         return shown
 
     def _pod(self, key: str, pod: Pod) -> Pod | None:
-        nominated, hold, victim = pod.status.nominated_node_name, self._holds.get(key), self._victims.get(key)
-        for plan, node in self._clearing.get(key, {}).items():
-            nominated = "" if nominated == node and carries(pod, plan) else nominated
-        if hold is not None and not pod.spec.node_name:
-            _, nominated = hold
+        nominated, held, end = pod.status.nominated_node_name, "", ""
+        for row in self._counted.get(key, {}).values():
+            if row.gone and not pod.metadata.deletion_timestamp:
+                return None
+            if not row.off:
+                held, end = row.node or held, row.end or end
+            elif nominated == row.node and carries(pod, row.off):
+                nominated = ""
+        if held and not pod.spec.node_name:
+            nominated = held
         if nominated != pod.status.nominated_node_name:
             pod = _with_status(pod, nominated_node_name=nominated)
-        if victim is None or pod.metadata.deletion_timestamp:
-            return pod
-        meta = msgspec.structs.replace(pod.metadata, deletion_timestamp=victim.end)
-        return None if victim.gone else msgspec.structs.replace(pod, metadata=meta)
+        if end and not pod.metadata.deletion_timestamp:
+            pod = msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, deletion_timestamp=end))
+        return pod
 
     def _claim(self, key: str, claim: ResourceClaim) -> ResourceClaim:
         """Without its finalizer a claim keeps its allocation, and so does one that stays in use."""
@@ -241,17 +204,6 @@ class Pending:
         if claim.status.allocation is not None and key in self._index.keeping and finalizers:
             claim = msgspec.structs.replace(claim, metadata=msgspec.structs.replace(claim.metadata, finalizers=None))
         return claim
-
-    def _is_there(self, key: str, uid: str) -> bool:
-        return (pod := self._pods.get(key)) is not None and pod.metadata.uid == uid
-
-    def _count(self, key: str, budgets: AbstractSet[str]) -> None:
-        """These budgets have counted a victim, or never will."""
-        victim = self._victims[key]
-        victim.uncounted -= budgets
-        if victim.leaving and not victim.uncounted:
-            del self._victims[key]
-        self._take(BUDGETS, budgets)
 
 
 def _consumers(claim: ResourceClaim) -> tuple[str, ...]:
