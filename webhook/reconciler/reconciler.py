@@ -152,8 +152,8 @@ class Reconciler:
         if self.clock.monotonic() > self._began + _EARLIER:
             self.evaluator.log.earlier_plans.clear()
         match adopt(pod, self.plan_manager, self.policy_set):
-            case TakeOff(plan_id, node):
-                self.executor.clear(pod, plan_id, node)
+            case TakeOff(text, node):
+                self.executor.clear(pod, text, node)
             case None:
                 pass
             case plan:

@@ -9,7 +9,7 @@ from webhook.component_base.own_names import RECONCILER, WEBHOOK
 from webhook.inspection.checks.native import who_enforces
 from webhook.inspection.cluster_findings import ClusterFinding, FindingSeverity, finding, sentence
 from webhook.inspection.observed import CONFIGURATIONS, Nominated, Observed
-from webhook.kube.instants import epoch, epoch_or, time_span
+from webhook.kube.instants import epoch_or, time_span
 from webhook.kube.objects.meta import key_of
 from webhook.kube.resources import OLDEST, TESTED, minor_of
 from webhook.kube.rollouts import unready
@@ -151,7 +151,7 @@ def overdue_notices(observed: Observed) -> Iterator[ClusterFinding]:
     """Pods whose notice is over, and that neither leave nor were told that they stay."""
     for pod in observed.pods:
         notice = notice_of(pod)
-        if notice and (late := observed.now - epoch(notice.by)) > _LATE:
+        if notice and (late := observed.now - epoch_or(notice.by, observed.now)) > _LATE:
             yield finding("overdue-notices.late", pod=pod.metadata, late=time_span(late))
 
 

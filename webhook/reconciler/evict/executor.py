@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
 from webhook.kube.errors import ApiError
-from webhook.kube.instants import epoch, rfc3339
+from webhook.kube.instants import epoch_or, rfc3339
 from webhook.kube.objects.meta import key_of
 from webhook.kube.objects.pod import Pod
 from webhook.policy.model.preemption import EvictionMode
@@ -81,14 +81,14 @@ class Executor:
         self._alone: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         """Held while the notice of a pod is written or taken off, so that neither undoes the other."""
 
-    def clear(self, pod: Pod, plan_id: str, node: str, ended: tuple[Plan, Member] | None = None) -> None:
-        """Take the plan of that id off the pod, and its nomination to that node.
+    def clear(self, pod: Pod, text: str, node: str, ended: tuple[Plan, Member] | None = None) -> None:
+        """Take a plan off the pod, known by its id or its text (`carries`), and its nomination to that node.
 
         For a member for which its plan has just `ended` that is done once its nomination is not on its way any more.
         """
-        self._state.pending.expect_cleared(plan_id, pod, node)
-        task = self.start(self._clear(pod, plan_id, node, ended))
-        task.add_done_callback(lambda _: self._state.pending.expect_cleared(plan_id, pod, None))
+        self._state.pending.expect_cleared(text, pod, node)
+        task = self.start(self._clear(pod, text, node, ended))
+        task.add_done_callback(lambda _: self._state.pending.expect_cleared(text, pod, None))
 
     def withdraw(self, key: str) -> None:
         """Take the notice off a pod as long as no plan stands behind it, unless that is being done."""
@@ -232,7 +232,7 @@ class Executor:
         member, whom = plan.member_for(pod), self._reporter.preemptor_shown(plan, pod)
         record = notice_of(pod) if again else None
         if record is not None and record.plan == plan.id:
-            until = min(epoch(record.by), until)
+            until = min(epoch_or(record.by, until), until)
         else:
             record = NoticeRecord(
                 plan=plan.id, by=rfc3339(until), preemptor=whom, uid=member.uid, priority=member.priority
@@ -260,7 +260,7 @@ class Executor:
 
     # What is taken off pods.
 
-    async def _clear(self, pod: Pod, plan_id: str, node: str, ended: tuple[Plan, Member] | None) -> None:
+    async def _clear(self, pod: Pod, text: str, node: str, ended: tuple[Plan, Member] | None) -> None:
         """Take plan and nomination off, however long that takes.
 
         What is written last must be the clearing: it waits until nothing of a plan that has ended is on its way. What a
@@ -279,6 +279,6 @@ class Executor:
                     break
                 await asyncio.sleep(_PAUSE)
             known = self._state.pod_of(member.key, member.uid)
-        without = await self._writer.clear(known, plan_id, node) if known is not None else None
+        without = await self._writer.clear(known, text, node) if known is not None else None
         if without is not None:
             self._state.pods.written(without)

@@ -24,7 +24,7 @@ from webhook.kube.resources import POD
 from webhook.policy.model.values import PLAN
 from webhook.reconciler.evictions.store import fenced
 from webhook.reconciler.plans.actions import FIRST_PAUSE, LONGEST_PAUSE, TRIES, Effect, is_on_its_way, may_pass
-from webhook.reconciler.state.annotations import PlanRecord, plan_id_of
+from webhook.reconciler.state.annotations import PlanRecord, carries
 
 log = logging.getLogger(__name__)
 
@@ -140,17 +140,17 @@ class Writer:
         patch = {"metadata": {"annotations": texts}, "status": status}
         await self.patch_status("nominate", pod, patch, pod.metadata.resource_version)
 
-    async def clear(self, pod: Pod, plan_id: str, node: str) -> Pod | None:
-        """Take plan and nomination off a preemptor; returns it without them, None if it is gone.
+    async def clear(self, pod: Pod, plan: str, node: str) -> Pod | None:
+        """Take plan and nomination off a preemptor; returns it without them, None if it is gone. `plan` as `carries`.
 
         A nomination to another node than the plan's is somebody else's and stays. Goes on until it is done or the pod
         no longer carries this plan. A pod that gets no further plan is patched whatever the kubelet has written.
         """
 
         async def write(current: Pod) -> Pod:
-            if current is pod and plan_id_of(pod) != plan_id:
+            if current is pod and not carries(pod, plan):
                 current = await self.read(pod.metadata)
-            if plan_id_of(current) != plan_id:
+            if not carries(current, plan):
                 return current
             body = CLEARED if current.status.nominated_node_name in {"", node} else _WITHOUT_PLAN
             grows = is_deferred(current) or '"resize":true' in (current.metadata.annotations or {}).get(PLAN, "")

@@ -11,7 +11,7 @@ import math
 from contextlib import suppress
 from typing import NamedTuple
 
-from webhook.kube.instants import epoch
+from webhook.kube.instants import epoch_or
 from webhook.kube.objects.meta import key_of
 from webhook.kube.objects.pod import Pod
 from webhook.policy.model.preemption import PreemptionPolicy
@@ -38,9 +38,9 @@ log = logging.getLogger(__name__)
 
 
 class TakeOff(NamedTuple):
-    """The plan of that id, for that node, is to be taken off the pod."""
+    """The plan with this text, for that node, is to be taken off the pod."""
 
-    plan_id: str
+    text: str
     node: str
 
 
@@ -51,13 +51,16 @@ def adopt(pod: Pod, manager: PlanManager, policy_set: PolicySet) -> Plan | TakeO
     written it yet.
     """
     # 1. Read it. What no version of giveway would write is taken off.
-    state, evictions = manager.evaluator.state, manager.evaluator.log
+    state, evictions, key = manager.evaluator.state, manager.evaluator.log, key_of(pod)
+    text = (pod.metadata.annotations or {}).get(PLAN, "")
+    if state.pending.is_clearing(key, text):
+        return None
     try:
         record = plan_of(pod)
     except UnreadableError as error:
-        log.warning("%s: %s; taking it off", key_of(pod), error)
-        return TakeOff((pod.metadata.annotations or {})[PLAN], pod.status.nominated_node_name)
-    if record is None or state.pending.is_clearing(key_of(pod), record.id):
+        log.warning("%s: %s; taking it off", key, error)
+        return TakeOff(text, pod.status.nominated_node_name)
+    if record is None or state.pending.is_clearing(key, record.id):
         return None
     # 2. Take it off if the leader before did not have it under way like this, or it is over: without its nomination
     #    though the scheduler clears none, or for a pod to leave alone, or one that goes on without this pod.
@@ -66,10 +69,10 @@ def adopt(pod: Pod, manager: PlanManager, policy_set: PolicySet) -> Plan | TakeO
     if record.resize:
         under_way = pod.spec.node_name == record.node
     if not evictions.is_of_leader_before(pod.metadata.uid, digest_of(pod)):
-        return TakeOff(record.id, record.node)
+        return TakeOff(text, record.node)
     if not under_way or policy is None or record.id in manager.index.by_id:
         del evictions.plans[pod.metadata.uid]
-        return TakeOff(record.id, record.node)
+        return TakeOff(text, record.node)
     # 3. Let it hold its room. Its time begins again: while nobody led, nobody could see the scheduler at work. Rates
     #    were granted to a plan that has evicted, by a clock that may differ.
     record = with_names(record, state.pods.items().values())
@@ -119,7 +122,7 @@ def _taken_up(record: PlanRecord, members: list[Member], manager: PlanManager, p
         # What a victim was told is kept, by a clock that is behind no longer than the plan says from now on.
         notice, seconds = notice_of(victim), record.notice
         if notice is not None and notice.plan == record.id:
-            seconds = min(epoch(notice.by) - wall, seconds)
+            seconds = min(epoch_or(notice.by, math.inf) - wall, seconds)
             notices[row.uid] = now + seconds
         ends[row.uid] = wall + max(0.0, seconds) + grace_under(policy, victim)
     plan = Plan(

@@ -27,11 +27,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 
-from webhook.kube.instants import epoch, rfc3339
+from webhook.kube.instants import rfc3339
 from webhook.kube.objects.meta import key_of
 from webhook.kube.objects.pod import Pod
 from webhook.policy.model.values import ANSWERS, DECISION, NOTICE, NOTICE_CONDITION, PLAN, READY, RECONCILER_ANNOTATIONS
@@ -43,8 +43,6 @@ Name = Annotated[str, msgspec.Meta(pattern=rf"\A{_DNS}\Z")]
 NameOrNone = Annotated[str, msgspec.Meta(pattern=rf"\A({_DNS})?\Z")]
 Id = Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9.-]{1,128}\Z")]
 """The id of a plan, or a uid."""
-_VERSION = 1
-"""Of the plans that are written and understood."""
 _OF_PLANS = frozenset((*RECONCILER_ANNOTATIONS, *ANSWERS))
 _LONGEST = 160 * 1024
 """Characters that are read."""
@@ -62,6 +60,10 @@ _Key = Annotated[str, msgspec.Meta(pattern=r"\A[-A-Za-z0-9./]{0,600}\Z")]
 """A pod, `namespace/name`."""
 _Owner = Annotated[str, msgspec.Meta(pattern=r"\A([^/\x00-\x1f\x7f]+/[-a-z0-9]+/[^\x00-\x1f\x7f]+)?\Z", max_length=600)]
 """Its owner, `Kind/namespace/name`: the API server takes any text as the kind and the name of one."""
+_SECOND = r"\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])T([01]\d|2[0-3]):[0-5]\d:[0-5]\dZ"
+_Instant = Annotated[str, msgspec.Meta(pattern=rf"\A{_SECOND}\Z")]
+"""RFC 3339, as `rfc3339` writes it; a day need not be in the calendar."""
+_InstantOrNone = Annotated[str, msgspec.Meta(pattern=rf"\A({_SECOND})?\Z")]
 _Attempt = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
 
 
@@ -114,21 +116,15 @@ class PlanRecord(msgspec.Struct, frozen=True, kw_only=True):
     id: Id
     node: Name
     victims: tuple[PlanVictim, ...] = ()
-    deadline: str = ""
+    deadline: _InstantOrNone = ""
     policy: str = ""
     attempt: _Attempt = 1
-    version: int = _VERSION
-    begun: str = ""
+    version: Literal[1] = 1
+    begun: _InstantOrNone = ""
     devices: tuple[PlanDevice, ...] = ()
     resize: bool = False
     members: tuple[PlanMember, ...] | msgspec.UnsetType = msgspec.UNSET
     notice: Annotated[float, msgspec.Meta(ge=0, le=86400)] = 0.0
-
-    def __post_init__(self) -> None:
-        if self.version != _VERSION:
-            raise ValueError(f"a plan of version {self.version}, not {_VERSION}")
-        for instant in filter(None, (self.begun, self.deadline)):
-            epoch(instant)
 
 
 class DecidedVictim(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -162,7 +158,7 @@ class DecisionRecord(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
     """One decision: when, where, who, by which policy, what else there was, how long it took in milliseconds."""
 
     plan: str
-    at: str
+    at: _Instant
     node: Name
     policy: str
     attempt: _Attempt
@@ -184,9 +180,6 @@ class DecisionRecord(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
     room: Annotated[str, msgspec.Meta(max_length=4096)] = ""
     """What victims on other nodes go for; empty if there are none."""
 
-    def __post_init__(self) -> None:
-        epoch(self.at)
-
 
 class NoticeRecord(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """The notice of one victim: it is asked to leave `by` then (RFC 3339) at the latest, and not earlier unless ready.
@@ -195,13 +188,10 @@ class NoticeRecord(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
     """
 
     plan: str
-    by: str
+    by: _Instant
     uid: str
     priority: int
     preemptor: str = ""
-
-    def __post_init__(self) -> None:
-        epoch(self.by)
 
 
 _PLAN = msgspec.json.Decoder(PlanRecord)
@@ -264,15 +254,6 @@ def plan_of(pod: Pod) -> PlanRecord | None:
     return _read(pod, PLAN, _PLAN)
 
 
-def plan_id_of(pod: Pod) -> str:
-    """The id of the plan on a pod; the annotation itself if it cannot be read; empty without one."""
-    try:
-        plan = plan_of(pod)
-    except UnreadableError:
-        return (pod.metadata.annotations or {}).get(PLAN, "")
-    return plan.id if plan else ""
-
-
 def decision_of(pod: Pod) -> DecisionRecord | None:
     """The last decision written on a pod; None if there is none, or it cannot be read."""
     with suppress(UnreadableError):
@@ -281,8 +262,9 @@ def decision_of(pod: Pod) -> DecisionRecord | None:
 
 
 def carries(pod: Pod, plan: str) -> bool:
-    """Whether the plan of that id is written on a pod; cheap, and never wrong for ids that this program makes."""
-    return plan in (pod.metadata.annotations or {}).get(PLAN, "")
+    """Whether a plan is written on a pod: that of this id as this program writes it, or just this text."""
+    text = (pod.metadata.annotations or {}).get(PLAN)
+    return text is not None and (text == plan or f'"id":"{plan}"' in text)
 
 
 def not_own(pod: Pod) -> dict[str, str]:

@@ -49,8 +49,8 @@ class CountedOn(NamedTuple):
     """It counts as gone by now: the plan is only rehearsed."""
     node: str = ""
     """It is nominated to this node, also if its scheduler clears the nomination."""
-    off: str = ""
-    """The plan of this id for that node is being taken off it."""
+    off: str | None = None
+    """The plan of this id, or with this text, for that node is being taken off it."""
 
 
 class Pending:
@@ -99,7 +99,7 @@ class Pending:
         return {plan for plan, row in self._counted.get(key, {}).items() if row.end}
 
     def is_clearing(self, key: str, plan: str) -> bool:
-        """Whether the plan of that id is being taken off the pod."""
+        """Whether the plan of that id, or with that text, is being taken off the pod."""
         return f"{plan} off" in self._counted.get(key, {})
 
     # What is done.
@@ -182,7 +182,7 @@ class Pending:
         for row in self._counted.get(key, {}).values():
             if row.gone and not pod.metadata.deletion_timestamp:
                 return None
-            if not row.off:
+            if row.off is None:
                 held, end = row.node or held, row.end or end
             elif nominated == row.node and carries(pod, row.off):
                 nominated = ""
