@@ -39,7 +39,7 @@ from webhook.reconciler.clock import SteadyClock
 from webhook.reconciler.evaluate.evaluation import Evaluation
 from webhook.reconciler.evaluate.evaluator import Evaluator
 from webhook.reconciler.evaluate.extender_client import ExtenderCache, Question, url_of
-from webhook.reconciler.evaluate.limits import decide_sparing, last_resort
+from webhook.reconciler.evaluate.limits import decide_sparing
 from webhook.reconciler.evaluate.outcomes import Fits, Members, Unschedulable
 from webhook.reconciler.evictions.log import KEPT_SECONDS, EvictionLog
 from webhook.reconciler.evictions.store import EVICTIONS, NOTHING, EvictionRecord, decode, evictions_lease
@@ -192,7 +192,7 @@ def show_pod(
         if policy is None:
             decision = decide(state.snapshot, pod, rules, now)
         else:
-            last, decided = last_resort(state), partial(decide, state.snapshot, pod, rules, now)
+            last, decided = state.index.last_resort(), partial(decide, state.snapshot, pod, rules, now)
             decision = decide_sparing(last, decided, np.zeros_like(last))
         if is_gang(state.snapshot, pod):
             whole = f"It belongs to {group_of(pod)} and is placed together with others of it"

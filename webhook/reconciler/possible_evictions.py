@@ -17,7 +17,6 @@ from webhook.policy.model.preemption import PreemptionPolicy
 from webhook.preemption.snapshot.pod_info import compile_pod
 from webhook.preemption.victims.eligible import Exclusion, matched_pods, potential_victims, protection_ends
 from webhook.preemption.victims.rules import Rules, compile_rules
-from webhook.reconciler.evaluate.limits import last_resort
 from webhook.reconciler.preemptors import PolicySet
 from webhook.reconciler.state.state import State
 
@@ -83,7 +82,7 @@ def _by_policy(
             text = "no pair of the policy names it as a victim of a higher class"
             return PossibleEviction(policy.name, (), None, f"{policy.name}/pairs", text)
         conditions.append("only if the policy's pairs name the preemptor")
-    if last_resort(state)[row]:
+    if state.index.last_resort()[row]:
         conditions.append("only if nothing else makes room: its replacement could run on no other node")
     if policy.schedule is not None:
         conditions.append(f"only by the policy's schedule: {policy.schedule}")

@@ -174,9 +174,7 @@ class Preempting:
                 queued = [known for key in keys if (known := self._queue.entries.get(key)) is not None]
                 attempts = max((known.attempts for known in queued), default=0)
                 plan = self._manager.begin(pod, policy, outcome, attempts)
-                for known in queued:
-                    self._queue.hold(known, attempts)
-                self._queue.took(entry, len(plan.record.victims))
+                self._queue.hold(queued, attempts, len(plan.record.victims))
         if not isinstance(outcome, Question):
             entry.said = {}
         # 5. Report it.

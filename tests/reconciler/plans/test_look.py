@@ -14,6 +14,7 @@ from tests.reconciler.builders import (
     are_nominated,
     asks,
     four_victims,
+    names,
     node,
     plan_for,
     pod,
@@ -32,7 +33,7 @@ from webhook.reconciler.plans.actions import End, Ending, Spare, Tries, Verb, Wa
 from webhook.reconciler.plans.look import Look, PlanContext
 from webhook.reconciler.plans.plan import Plan
 from webhook.reconciler.plans.plan_manager import PlanManager
-from webhook.reconciler.state.annotations import NoticeRecord, PlanDevice, PlanRecord, PlanVictim, as_victims, encode
+from webhook.reconciler.state.annotations import NoticeRecord, PlanDevice, PlanRecord, PlanVictim, encode
 
 pytestmark = pytest.mark.skipped_waits
 
@@ -61,8 +62,10 @@ def planned(setting: Setting, cpu: str = "3") -> Plan:
     made = preemptor("p", cpu)
     outcome = setting.evaluate(made)
     setting.expect(made, outcome)
-    record = PlanRecord(id="plan", node=outcome.node, victims=as_victims(outcome.victims, outcome.groups))
-    return plan_for(record, nominated=True)
+    victims = tuple(
+        PlanVictim("default", name, f"uid-{name}", int(f"default/{name}" in outcome.groups)) for name in names(outcome)
+    )
+    return plan_for(PlanRecord(id="plan", node=outcome.node, victims=victims), nominated=True)
 
 
 def objection(setting: Setting, plan: Plan) -> str:

@@ -233,7 +233,7 @@ def test_the_order_is_that_of_the_oracle():
                 assert entry is wanted, seed
                 if entry is not None:
                     victims = dice.choice([0, 0, 1, 2, 4])
-                    queue.took(entry, victims)
+                    queue.hold([entry], 0, victims)
                     plain.took(entry, victims)
                     queue.park(entry, now, reason="", due=1e9)
                     parked.append(entry)
@@ -257,7 +257,7 @@ def test_namespaces_that_come_and_go_are_forgotten():
     for number in range(10_500):
         queue.offer(f"ns-{number}/p", uid=f"{number}", priority=1, created=0.0, now=0.0)
         entry = queue.pop(0.0)
-        queue.took(entry, 1)
+        queue.hold([entry], 0, 1)
         queue.remove(entry.key)
     kept = [part for part in vars(queue).values() if hasattr(part, "__len__")]
     assert max(map(len, kept)) <= 10_000

@@ -6,6 +6,7 @@ The answers are the same for every decision, and newer when the cluster is.
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 
 from tests.cases import table
@@ -26,6 +27,12 @@ def claim(name: str, size: str = "1Gi", *, meta: dict | None = None, phase: str 
     body["resources"] = {"requests": {"storage": size}}
     made = {"metadata": {"name": name, "namespace": "default", **(meta or {})}, "spec": body}
     return msgspec.convert({**made, "status": {"phase": phase}}, PersistentVolumeClaim)
+
+
+def pinned_in(setting: Setting) -> set[str]:
+    """The pods that could run on no other node than theirs."""
+    state = setting.state
+    return set(map(state.snapshot.pods.key, np.flatnonzero(state.index.last_resort()).tolist()))
 
 
 def volume(name: str, zone: str = "a", driver: str = "d", of: str = "") -> PersistentVolume:
@@ -225,26 +232,25 @@ def test_devices_keep_a_pod_on_its_node(more: dict[str, int], shared: bool, pinn
         selector = {"nodeSelectorTerms": [term("metadata.name", "n1", fields=True)]}
         body["status"]["allocation"]["nodeSelector"] = selector
         setting.claim(msgspec.convert(body, ResourceClaim))
-    assert ("default/n1-0" in set(setting.state.index.on_one_node())) is pinned
+    assert ("default/n1-0" in pinned_in(setting)) is pinned
 
 
 def test_what_is_known_of_nodes_and_volumes_is_newest():
     """Another node, another label of it, and a volume that is known only now change the answer."""
     setting = Setting(host("n1"), host("n2", "b"))
     setting.add(pod("a", node="n1", spec={"nodeSelector": {ZONE: "a"}}))
-    pinned = lambda: set(setting.state.index.on_one_node())  # noqa: E731
-    assert pinned() == {"default/a"}
+    assert pinned_in(setting) == {"default/a"}
     setting.state.nodes.take("n2", host("n2", "a"))
-    assert pinned() == set()
+    assert pinned_in(setting) == set()
     setting.state.nodes.take("n2", host("n2", "b"))
-    assert pinned() == {"default/a"}
+    assert pinned_in(setting) == {"default/a"}
     setting.state.nodes.take("n3", host("n3", "a"))
-    assert pinned() == set()
+    assert pinned_in(setting) == set()
     setting.add(pod("b", node="n1", spec=DATA))
-    assert pinned() == set()
+    assert pinned_in(setting) == set()
     bound_from(setting, term(HOST, "n1"))
-    assert pinned() == {"default/b"}
+    assert pinned_in(setting) == {"default/b"}
     for key in ("default/a", "default/b"):
         setting.remove(key)
-    assert pinned() == set()
+    assert pinned_in(setting) == set()
     assert not setting.state.index._confined

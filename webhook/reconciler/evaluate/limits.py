@@ -74,7 +74,7 @@ class LimitsNow:
         stay = self.evictors if policy.limits.cycles.keep is CycleKeeper.EVICTOR else ()
         bare = [evictor.removeprefix(BARE) for evictor in stay if evictor.startswith(BARE)]
         self._kept = np.append(state.snapshot.pod_rows(bare), evaluator.owned(stay))
-        self.last_resort = last_resort(state)
+        self.last_resort = state.index.last_resort()
         self.leaving = evaluator.room_within(min(policy.wait_for_terminating, policy.plan_timeout), at)
         """The rows of the pods that leave so soon that decisions count on them and evict no others."""
         late = np.setdiff1d(state.snapshot.pods.leaving(), self.leaving, assume_unique=True)
@@ -266,16 +266,6 @@ def _places(of: Rows, group: Rows) -> Rows:
     places = np.empty(len(both), np.intp)
     places[order] = np.arange(len(both)) - np.repeat(firsts, np.diff(np.append(firsts, len(both))))
     return places
-
-
-def last_resort(state: State) -> Mask:
-    """The pods whose replacement could run on no other node: a DaemonSet's, and those confined to theirs."""
-    snapshot = state.snapshot
-    pods = snapshot.pods
-    daemons = snapshot.table(("reconciler", "daemons"), pods.owners, np.bool_, lambda owner: owner.kind == "DaemonSet")
-    mask: Mask = daemons[pods.owner[: pods.rows]].copy()
-    mask[snapshot.pod_rows(state.index.on_one_node())] = True
-    return mask
 
 
 def decide_sparing(last: Mask, decided: Callable[..., Decision], excluded: Mask) -> Decision:

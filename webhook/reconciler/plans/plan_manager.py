@@ -49,7 +49,7 @@ from webhook.reconciler.plans.look import Look, PlanContext, judged_by, over, po
 from webhook.reconciler.plans.plan import Member, Plan, PlanIndex, stays
 from webhook.reconciler.plans.room import claims_in_the_way, returning_owners, time_limit
 from webhook.reconciler.preemptors import PolicySet, grace_under
-from webhook.reconciler.state.annotations import PlanMember, PlanRecord, as_victims, has_notice, notice_of
+from webhook.reconciler.state.annotations import PlanMember, PlanRecord, PlanVictim, has_notice, notice_of
 from webhook.reconciler.state.pending import CountedOn
 
 log = logging.getLogger(__name__)
@@ -86,11 +86,15 @@ class PlanManager:
         # If it were given up before its victims have had their time, they would have ended for nothing.
         ends = {victim.metadata.uid: wall + notice + grace_under(policy, victim) for victim in victims}
         emptied = max(ends.values(), default=wall)
+        numbers, rows = {"": 0}, list[PlanVictim]()
+        for victim in victims:
+            meta, group = victim.metadata, outcome.groups.get(key_of(victim), "")
+            rows.append(PlanVictim(meta.namespace, meta.name, meta.uid, numbers.setdefault(group, len(numbers))))
         gang = tuple(PlanMember(row.metadata.name, row.metadata.uid, node) for row, node in outcome.places)
         record = PlanRecord(
             id=uuid.uuid4().hex[:16],
             node=outcome.node,
-            victims=as_victims(victims, outcome.groups),
+            victims=tuple(rows),
             begun=rfc3339(wall),
             deadline=rfc3339(emptied + policy.plan_timeout),
             policy=policy.name,
@@ -106,7 +110,7 @@ class PlanManager:
             timeout=policy.plan_timeout,
             left_out=outcome.left_out,
             grounds={victim.metadata.uid: outcome.grounds[key_of(victim)] for victim in victims if outcome.grounds},
-            groups={row.group: outcome.groups[row.key] for row in record.victims if row.group},
+            groups={number: group for group, number in numbers.items() if number},
             room=outcome.room,
         )
         self.take_up(plan, victims, ends)

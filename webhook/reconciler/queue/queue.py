@@ -15,7 +15,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -255,13 +255,6 @@ class Queue:
                 return entry
         return None
 
-    def took(self, entry: QueuedPreemptor, victims: int) -> None:
-        """A plan was begun for it, by which so many pods go: then the try of its namespace was not in vain."""
-        if victims:
-            entry.share.tries -= 1
-            entry.share.had += _VICTIM * victims
-            self._most = max(self._most, entry.share.had)
-
     def park(
         self, entry: QueuedPreemptor, now: float, *, reason: str, due: float | None = None, behind: bool = False
     ) -> None:
@@ -283,10 +276,19 @@ class Queue:
         entry.reason = entry.reason if reason is None else reason
         self._move(entry, QueueState.BACKOFF if due > now else QueueState.ACTIVE, due)
 
-    def hold(self, entry: QueuedPreemptor, attempts: int) -> None:
-        """Mark it busy: a plan is being carried out for it, after so many attempts."""
-        self._move(entry, QueueState.BUSY)
-        entry.attempts = attempts
+    def hold(self, entries: Sequence[QueuedPreemptor], attempts: int, victims: int = 0) -> None:
+        """Mark these of one namespace busy: a plan is being carried out for them, after so many attempts.
+
+        If so many pods go by it, the try of their namespace was not in vain.
+        """
+        for entry in entries:
+            self._move(entry, QueueState.BUSY)
+            entry.attempts = attempts
+        if entries and victims:
+            share = entries[0].share
+            share.tries -= 1
+            share.had += _VICTIM * victims
+            self._most = max(self._most, share.had)
 
     def plan_ended(
         self, entry: QueuedPreemptor, now: float, *, in_vain: bool, at_once: bool, reason: str, lost: bool = False

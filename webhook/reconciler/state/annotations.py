@@ -32,7 +32,6 @@ from typing import Annotated, Any, Literal, TypeVar
 import msgspec
 
 from webhook.kube.instants import rfc3339
-from webhook.kube.objects.meta import key_of
 from webhook.kube.objects.pod import Pod
 from webhook.policy.model.values import ANSWERS, DECISION, NOTICE, NOTICE_CONDITION, PLAN, READY, RECONCILER_ANNOTATIONS
 
@@ -197,15 +196,6 @@ class NoticeRecord(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
 _PLAN = msgspec.json.Decoder(PlanRecord)
 _DECISION = msgspec.json.Decoder(DecisionRecord)
 _NOTICE = msgspec.json.Decoder(NoticeRecord)
-
-
-def as_victims(pods: Iterable[Pod], groups: Mapping[str, str]) -> tuple[PlanVictim, ...]:
-    """These pods as the victims of a plan; `groups` names by key those that they go with, numbered from 1 on."""
-    numbers, victims = {"": 0}, []
-    for pod in pods:
-        meta, number = pod.metadata, numbers.setdefault(groups.get(key_of(pod), ""), len(numbers))
-        victims.append(PlanVictim(meta.namespace, meta.name, meta.uid, number))
-    return tuple(victims)
 
 
 def encode(record: PlanRecord | DecisionRecord | NoticeRecord) -> str:

@@ -18,7 +18,7 @@ from webhook.kube.pods import controller_of, workload_of
 from webhook.preemption.filters.placement import affinity_mask, required_affinity, required_mask
 from webhook.preemption.filters.volumes import wrong_zones
 from webhook.preemption.snapshot.claim_index import devices_of
-from webhook.preemption.snapshot.columns import Mask, take_out
+from webhook.preemption.snapshot.columns import Mask, Table, take_out
 from webhook.preemption.snapshot.pod_groups import NO_GROUP, GroupKey, group_of
 from webhook.preemption.snapshot.pod_info import claims_of, label_keys_read, node_of, shape_of
 from webhook.preemption.snapshot.snapshot import Snapshot
@@ -123,6 +123,7 @@ class PodIndexes:
         """The one known node on which such pods can run, empty for none, of those that can run on no more."""
         self._unjudged: set[_Confinement] = set()
         """Those of which that is to be worked out."""
+        self._daemons = Table(snapshot.pods.owners, np.bool_, lambda owner: owner.kind == "DaemonSet")
         self._drivers: dict[str, Mask] = {}
         """The nodes that have devices of each driver."""
 
@@ -209,8 +210,8 @@ class PodIndexes:
 
     # The pods that can run on one node only.
 
-    def on_one_node(self) -> list[str]:
-        """The pods, by `namespace/name`, that could run on no other node than theirs."""
+    def last_resort(self) -> Mask:
+        """The pods, by row, whose replacement could run nowhere else: a DaemonSet's, or confined to its node."""
         for group in self._unjudged:
             node = self._node_of(group, next(iter(self._confined[group].values())))
             if node is None:
@@ -218,8 +219,12 @@ class PodIndexes:
             else:
                 self._only_node[group] = node
         self._unjudged.clear()
-        pods = ((node, item) for group, node in self._only_node.items() for item in self._confined[group].items())
-        return [key for node, (key, pod) in pods if node in ("", pod.spec.node_name)]
+        pods, keys = self._snapshot.pods, list[str]()
+        for group, node in self._only_node.items():
+            keys += [key for key, pod in self._confined[group].items() if node in ("", pod.spec.node_name)]
+        mask: Mask = self._daemons.column()[pods.owner[: pods.rows]]
+        mask[self._snapshot.pod_rows(keys)] = True
+        return mask
 
     def _node_of(self, group: _Confinement, pod: Pod) -> str | None:
         snapshot, nodes = self._snapshot, self._snapshot.nodes
