@@ -52,7 +52,7 @@ from webhook.reconciler.plans.actions import ENDS_PREEMPTOR, HOPELESS, IN_VAIN, 
 from webhook.reconciler.plans.look import plans_of, too_few
 from webhook.reconciler.plans.plan import Member, Plan
 from webhook.reconciler.plans.plan_manager import PlanManager
-from webhook.reconciler.preemptors import PolicySet, unschedulable_since
+from webhook.reconciler.preemptors import unschedulable_since
 from webhook.reconciler.queue.queue import MOST_FITTING, Queue, QueuedPreemptor
 from webhook.reconciler.reporting import Reporter
 from webhook.reconciler.state.annotations import decision_of, not_own
@@ -72,7 +72,6 @@ class Preempting:
     def __init__(
         self,
         manager: PlanManager,
-        policy_set: PolicySet,
         queue: Queue,
         extender_client: ExtenderClient,
         reporter: Reporter,
@@ -83,7 +82,7 @@ class Preempting:
         self._evaluator: Evaluator = manager.evaluator
         self._clock = manager.clock
         self._state = manager.evaluator.state
-        self._policy_set = policy_set
+        self._policy_set = manager.context.policy_set
         self._queue = queue
         self._extender_client = extender_client
         self._reporter = reporter
@@ -95,8 +94,8 @@ class Preempting:
         helps = _HINTS.get(kind, relevant_difference)
         return helps(change) and self._queue.wake(self._clock.monotonic())
 
-    def pod_changed(self, change: Change[Pod], *, has_plan: bool) -> bool:
-        """A pod changed, for which a plan is under way or not, and the state has taken it in."""
+    def pod_changed(self, change: Change[Pod]) -> bool:
+        """A pod changed, and the state has taken it in; whether the loop has to take another turn."""
         key, old, new = change.key, change.old, change.new
         queue, now = self._queue, self._clock.monotonic()
         # 1. Who could be helped by the change is tried again: by room, or by a pod that goes first and waits no more.
@@ -110,13 +109,13 @@ class Preempting:
         if self._wanting_company and makes_company(change):
             work |= queue.wake(now, self._wanting_company)
         # 3. It comes to the queue or leaves it.
-        return self.offer(key, new, has_plan=has_plan) or work
+        return self.offer(key, new) or work
 
-    def offer(self, key: str, pod: Pod | None, *, has_plan: bool) -> bool:
+    def offer(self, key: str, pod: Pod | None) -> bool:
         """Take a pod into the queue, or out of it; one with a plan stays until that has ended."""
         policy = self._policy_set.policy_to_act_by(pod) if pod else None
         if pod is None or policy is None:
-            if not has_plan:
+            if key not in self._manager.plans:
                 self._queue.remove(key)
                 self._wanting_company.pop(key, None)
             return False

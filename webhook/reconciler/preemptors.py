@@ -179,9 +179,3 @@ class SchedulerActivity:
             self._fits_since.pop(key_of(pod), None)
             return False
         return self.chance(pod, self._fits_since.setdefault(key_of(pod), now), _PATIENCE) + _PATIENCE <= now
-
-    def clear(self) -> None:
-        """Forget what was seen."""
-        self._seen.clear()
-        self._refused.clear()
-        self._fits_since.clear()

@@ -36,7 +36,7 @@ from webhook.reconciler.plans.adoption import TakeOff, adopt, recall_evictions
 from webhook.reconciler.plans.plan import Member, Plan, stays
 from webhook.reconciler.plans.plan_manager import PlanManager
 from webhook.reconciler.preempting import Preempting
-from webhook.reconciler.preemptors import PolicySet, is_marked, lacks_post_filter
+from webhook.reconciler.preemptors import PolicySet, SchedulerActivity, is_marked, lacks_post_filter
 from webhook.reconciler.queue.queue import Queue
 from webhook.reconciler.reporting import Reporter
 from webhook.reconciler.state.state import State
@@ -87,7 +87,7 @@ class Reconciler:
         self._unseen: dict[str, None] = {}
         """Pods that are yet to be looked at: preemptors come to the queue, plans of earlier leaders are taken over."""
         self.extender_client = ExtenderClient(self._news)
-        self.preempting = Preempting(self.plan_manager, policy_set, self.queue, self.extender_client, reporter)
+        self.preempting = Preempting(self.plan_manager, self.queue, self.extender_client, reporter)
         wrote = reporter.metrics.write_seconds
         writer = Writer(client, fence, lambda write, seconds: wrote.labels(write).observe(seconds), in_doubt)
         self.executor = Executor(writer, self.plan_manager, reporter, store=self.store, news=self._news)
@@ -116,7 +116,7 @@ class Reconciler:
             await self.stop()
 
     def use(self, policies: Policies) -> None:
-        """Take other policies into use: pods that wait, or wait to grow, are looked at again.
+        """Take other policies into use: every pod is looked at again.
 
         Raises ClusterError if one of the policies is wrong.
         """
@@ -125,9 +125,7 @@ class Reconciler:
         self.state.keep(self.policy_set.annotations())
         self.preempting.verdicts.clear()
         if self.leading:
-            pods = self.state.snapshot.pods
-            self._unseen |= dict.fromkeys(self.state.index.waiting.known)
-            self._unseen |= {f"{pods.namespaces[row]}/{pods.names[row]}": None for row in pods.wishes}
+            self.look_at_all()
             self.queue.wake(self.clock.monotonic())
             self._wake()
 
@@ -144,7 +142,7 @@ class Reconciler:
         if NOTICE in written:
             self.plan_manager.noticed[key] = None
         if is_marked(pod):
-            self.preempting.offer(key, pod, has_plan=key in self.plans)
+            self.preempting.offer(key, pod)
         if self.plan_manager.dry_run or key in self.plans or PLAN not in written:
             return
         if self.clock.monotonic() > self._began + _EARLIER:
@@ -156,7 +154,7 @@ class Reconciler:
                 pass
             case plan:
                 for member in plan.unplaced:
-                    self.preempting.offer(member.key, self.state.pods.get(member.key), has_plan=True)
+                    self.preempting.offer(member.key, self.state.pods.get(member.key))
                     if (entry := self.queue.entries.get(member.key)) is not None:
                         self.queue.hold((entry,), attempts=max(0, plan.record.attempt - 1))
 
@@ -174,7 +172,7 @@ class Reconciler:
         self.queue.clear()
         self.preempting.verdicts.clear()
         self.evaluator.log.clear()
-        self.evaluator.schedulers.clear()
+        self.evaluator.schedulers = SchedulerActivity()
 
     # What the watches show.
 
@@ -197,7 +195,7 @@ class Reconciler:
             elif reserved and member and change.new and not member.reserved and lacks_post_filter(change.new):
                 self.reporter.nomination_cleared(change.new)
             # 2. Who could be helped by the change is tried again, and the pod comes to the queue or leaves it.
-            work |= self.preempting.pod_changed(change, has_plan=key in self.plans)
+            work |= self.preempting.pod_changed(change)
             # 3. An earlier leader may have written a plan on it.
             if change.new is not None and PLAN in (change.new.metadata.annotations or ()):
                 self._unseen[key] = None

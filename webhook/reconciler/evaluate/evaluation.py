@@ -248,12 +248,7 @@ class Evaluation:
         leaving = np.setdiff1d(limits.leaving, rows)
         there = np.isin(known.node[leaving], state.snapshot.nodes.rows_of(nodes))
         pods = tuple(pod for key in keys if (pod := state.pods.get(key)) is not None)
-        cycles = []
-        for evictor in sorted(limits.evictors.keys() & map(name_of, pods)) if not waits else ():
-            cycle = [evictor]
-            while evicted := limits.evictors.get(cycle[-1]):
-                cycle.append(evicted)
-            cycles.append(tuple(cycle))
+        evictors = sorted(limits.evictors.keys() & map(name_of, pods))
         return (Waits if waits else Evicts)(
             node=nodes[0],
             victims=pods,
@@ -261,7 +256,7 @@ class Evaluation:
             last_resort=frozenset(map(known.key, rows[last[rows]].tolist())),
             grounds={key: ground(key) for key in keys},
             groups={victim.key: victim.group for victim in victims if victim.group},
-            cycles=tuple(cycles),
+            cycles=tuple(limits.evictors[evictor] for evictor in evictors),
             **told,
         )
 

@@ -70,7 +70,7 @@ class LimitsNow:
         """When the first of those may be asked again that are excluded for a while only, in monotonic seconds."""
         own = [workload for pod in pods if (workload := workload_of(pod))]
         self.evictors = log.evictors(own, policy.limits.cycles.window, now)
-        """Workload or bare pod for which pods were evicted to whose these were: each leads to the preemptor's own."""
+        """Workload or bare pod for which pods were evicted to the way from it to the preemptor's own."""
         stay = self.evictors if policy.limits.cycles.keep is CycleKeeper.EVICTOR else ()
         bare = [evictor.removeprefix(BARE) for evictor in stay if evictor.startswith(BARE)]
         self._kept = np.append(state.snapshot.pod_rows(bare), evaluator.owned(stay))

@@ -237,19 +237,19 @@ class EvictionLog:
         counts = {name: sum(1 for _ in _within(rows, window, now)) for name, rows in self._of["owner"].items()}
         return Counter({name: count for name, count in counts.items() if count})
 
-    def evictors(self, workloads: Collection[str], window: float, now: float) -> dict[str, str]:
+    def evictors(self, workloads: Collection[str], window: float, now: float) -> dict[str, tuple[str, ...]]:
         """The workloads for which pods of these were evicted within the window, and so on from each of them.
 
-        The nearest to these come first, a thousand or a few more at most. Each has the workload that was evicted for
-        it. These workloads are not among them.
+        The nearest to these come first, a thousand or a few more at most. Each has the way from it to one of these,
+        each evicted for the one before. These workloads are not among them.
         """
-        evictors = dict.fromkeys(workloads, "")
-        for evicted in (queue := list(evictors)):
-            for row in self.of(evicted, now, window) if len(evictors) <= _MOST_EVICTORS else ():
-                if row.preemptor and row.preemptor not in evictors:
-                    evictors[row.preemptor] = evicted
+        ways: dict[str, tuple[str, ...]] = {workload: (workload,) for workload in workloads}
+        for evicted in (queue := list(ways)):
+            for row in self.of(evicted, now, window) if len(ways) <= _MOST_EVICTORS else ():
+                if row.preemptor and row.preemptor not in ways:
+                    ways[row.preemptor] = (row.preemptor, *ways[evicted])
                     queue.append(row.preemptor)
-        return {evictor: evicted for evictor, evicted in evictors.items() if evicted}
+        return {evictor: way for evictor, way in ways.items() if len(way) > 1}
 
     # What was in vain: it is excluded for a while, twice as long each time it happens again.
 
