@@ -163,7 +163,7 @@ def test_every_kind_that_is_judged_can_be_asked_about():
 
 def test_a_handler_that_raises_is_a_well_formed_500(monkeypatch):
     """A bug here is an answer with the uid, under HTTP 500, so that failurePolicy decides."""
-    monkeypatch.setattr(mutating, "resolve", lambda *_: 1 / 0)
+    monkeypatch.setattr(mutating, "resolve", lambda *_, **_named: 1 / 0)
     reviewed = ask(CONTEXT, "mutate", GOOD)
     text = "giveway failed on this review: ZeroDivisionError; its log has the details"
     assert reviewed.answer.code == 500

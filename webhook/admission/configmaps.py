@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Sequence
 from importlib.metadata import version
 
 from webhook.admission.context import Context
-from webhook.admission.review import Answer, Review
+from webhook.admission.review import Review
 from webhook.policy.cel.program import AllowanceError
 from webhook.policy.evaluation.request import part
 from webhook.policy.files.loading import load_texts, texts_of
@@ -32,18 +32,19 @@ _LONGEST = 8.0
 """Seconds of a thread after which no further file is read: the API server waits no longer, and a thread has no end."""
 
 
-def mutate_config_map(context: Context, review: Review, answer: Answer) -> None:
+def mutate_config_map(context: Context, review: Review) -> None:
     """Answer the probe."""
     if (review.namespace, review.name) == (context.namespace, PROBE):
-        answer.warnings.append(answers("mutate"))
+        review.answer.warnings.append(answers("mutate"))
 
 
-def validate_config_map(context: Context, review: Review, answer: Answer) -> None:
+def validate_config_map(context: Context, review: Review) -> None:
     """Answer the probe, and judge the policies, in giveway's own namespace only.
 
     Files with errors are refused, and files that give up rules in force unless the ConfigMap says that they may.
     Raises AllowanceError if the review has no time for that: reading and compiling takes long.
     """
+    answer = review.answer
     if review.namespace != context.namespace:
         return
     if review.name == PROBE:
@@ -52,16 +53,18 @@ def validate_config_map(context: Context, review: Review, answer: Answer) -> Non
         return
     if context.allowance is not None:
         raise AllowanceError
-    source = texts_of(POLICIES, part(review.object, "data"), part(review.object, "binaryData"))
-    loaded = load_texts(*source, uses=context.uses, seconds=_LONGEST)
+    kept = (part(review.object, field) for field in ("data", "binaryData"))
+    loaded = load_texts(*texts_of(POLICIES, *kept), uses=context.uses, seconds=_LONGEST)
     if loaded.errors:
         answer.deny("policies", "the policies have errors:\n" + _few(loaded.errors, "\n"))
         return
     for finding in loaded.findings:
         if finding.severity is Severity.WARNING:
             answer.warnings.append(f"{finding.place}: {finding.message}")
-    listed = part(part(review.object, "metadata"), "annotations").get(ALLOW_REMOVAL)
-    allowed = listed[:_LONGEST_LIST].replace(",", " ").split() if isinstance(listed, str) else []
+    annotations = part(part(review.object, "metadata"), "annotations")
+    listed = annotations.get(ALLOW_REMOVAL)
+    text = listed[:_LONGEST_LIST] if isinstance(listed, str) else ""
+    allowed = text.replace(",", " ").split()
     held = held_back(removals(context.engine.policies, loaded.policies), allowed)
     if held:
         answer.deny("policy-removal", mend(held, allowed, loaded.policies))

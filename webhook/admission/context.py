@@ -1,17 +1,15 @@
-"""What a review is judged by: the policies, and the cluster's PriorityClasses and Namespaces, by name.
-
-And the request that the policy engine judges, which a `Context` makes of a review.
-"""
+"""What a review is judged by: policies, and the cluster's objects by name; and the request that is made of it."""
 
 import copy
 import time
 from collections import ChainMap
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import msgspec
 
-from webhook.admission.review import Json, MetadataView, PodSpecView, PodView, Review
+from webhook.admission.review import Json, MetadataView, PodSpecView, Review
 from webhook.component_base.own_names import SYSTEM_NAMESPACE, reconciler_user
 from webhook.kube.bounded import BoundedCache
 from webhook.kube.objects.cluster_scoped import Namespace, PriorityClass
@@ -21,52 +19,45 @@ from webhook.policy.evaluation.engine import Engine
 from webhook.policy.evaluation.request import PolicyRequest
 from webhook.policy.evaluation.rules import Verdict
 from webhook.policy.files.loading import Uses
-from webhook.policy.model.policies import Policies
 
 CLASSES, NAMESPACES, POD_GROUPS = "priorityclasses", "namespaces", "podgroups"
 """The resources an answer can hinge on."""
-
 LONGEST_NAME = 253
 """Characters of the longest name of a class or namespace (`apimachinery/pkg/util/validation.IsDNS1123Subdomain`)."""
-
 OWN_NAMESPACE = SYSTEM_NAMESPACE
 RECONCILER = reconciler_user(SYSTEM_NAMESPACE)
 """The user name of the reconciler as manifests/base installs it."""
-
 SYSTEM_CLASSES = {"system-node-critical": 2000001000, "system-cluster-critical": 2000000000}
 """The classes every Kubernetes has, with their values."""
 
 
+@dataclass(eq=False)
 class Lookup:
-    """Objects by name, as last heard of; PodGroups by `namespace/name`.
+    """Objects by name, as last heard of; PodGroups by `namespace/name`, if they are watched or were looked up live."""
 
-    Where PodGroups are not watched, only one that was looked up live is known.
-    """
+    classes: Mapping[str, PriorityClass]
+    namespaces: Mapping[str, Namespace | None]
+    pod_groups: Mapping[str, PodGroup | None]
 
-    def __init__(
-        self,
-        classes: Mapping[str, PriorityClass],
-        namespaces: Mapping[str, Namespace | None],
-        pod_groups: Mapping[str, PodGroup | None],
-    ) -> None:
-        self.classes, self.namespaces = classes, namespaces
-        self.priority_class, self.namespace, self.pod_group = classes.get, namespaces.get, pod_groups.get
-        self._pod_groups = pod_groups
+    def __post_init__(self) -> None:
+        self.priority_class = self.classes.get
+        self.namespace = self.namespaces.get
+        self.pod_group = self.pod_groups.get
 
     def default_priority_classes(self) -> list[PriorityClass]:
         """All classes with `globalDefault: true`."""
-        classes = list(self.classes.values())  # at once, since a cache changes while threads look at it
+        # At once, since a cache changes while threads look at it
+        classes = list(self.classes.values())
         return [item for item in classes if item.global_default]
 
     def corrected(self, live: Mapping[str, Mapping[str, Any]]) -> "Lookup":
         """The same with what was just read live, by resource; None is an object that is not there."""
         classes = {**self.classes, **live.get(CLASSES, {})}
-        namespaces = ChainMap(dict(live.get(NAMESPACES, {})), self.namespaces)  # type: ignore[arg-type]  # only read
-        pod_groups = ChainMap(dict(live.get(POD_GROUPS, {})), self._pod_groups)  # type: ignore[arg-type]
+        known: list[Any] = [self.namespaces, self.pod_groups]
+        others = zip((NAMESPACES, POD_GROUPS), known, strict=True)
         return Lookup(
             {name: item for name, item in classes.items() if item is not None},
-            namespaces,
-            pod_groups,
+            *(ChainMap(dict(live.get(name, {})), items) for name, items in others),
         )
 
 
@@ -79,17 +70,14 @@ class Objects(Lookup):
         namespaces: Iterable[Namespace] = (),
         pod_groups: Mapping[str, PodGroup] | None = None,
     ) -> None:
-        system = [PriorityClass(metadata=ObjectMeta(name=name), value=value) for name, value in SYSTEM_CLASSES.items()]
-        super().__init__(
-            {item.metadata.name: item for item in (*system, *classes)},
-            {item.metadata.name: item for item in namespaces},
-            pod_groups or {},
-        )
+        by_name: dict[str, PriorityClass] = {}
+        for name, value in SYSTEM_CLASSES.items():
+            by_name[name] = PriorityClass(metadata=ObjectMeta(name=name), value=value)
+        by_name |= {item.metadata.name: item for item in classes}
+        super().__init__(by_name, {item.metadata.name: item for item in namespaces}, pod_groups or {})
 
 
-_NO_POLICIES = Engine(Policies())
-
-
+@dataclass(eq=False)
 class Context:
     """What a review is judged by: the compiled policies, the cluster's objects, and where to say why, if anywhere.
 
@@ -100,33 +88,26 @@ class Context:
     the epoch.
     """
 
-    def __init__(
-        self,
-        engine: Engine,
-        lookup: Lookup,
-        trace: list[Verdict] | None = None,
-        *,
-        reconciler: str = RECONCILER,
-        namespace: str = OWN_NAMESPACE,
-        uses: Uses = (),
-        allowance: float | None = None,
-        clock: Callable[[], float] = time.time,
-    ) -> None:
-        self.engine, self.lookup, self.trace = engine, lookup, trace
-        self.reconciler, self.namespace, self.uses = reconciler, namespace, uses
-        self.allowance, self.clock = allowance, clock
-        reads = trace is not None
-        for _, policy, rule in engine.policies.rules:
-            hidden = {path[:2] for path in rule.declaration.fields} - _SHOWN
-            reads |= bool(policy.conditions or rule.declaration.expressions or hidden)
-        self.reads_everything = reads
-        """Whether a rule may read any field of an object, so that objects are decoded in full."""
-        self.managed = BoundedCache(engine.managed, 4096, LONGEST_NAME)
-        """The policy and twin of a managed class, by its name."""
+    engine: Engine
+    lookup: Lookup
+    trace: list[Verdict] | None = None
+    _: KW_ONLY
+    reconciler: str = RECONCILER
+    namespace: str = OWN_NAMESPACE
+    uses: Uses = ()
+    allowance: float | None = None
+    clock: Callable[[], float] = time.time
 
-    def without_policies(self) -> "Context":
-        """No policies over the same objects."""
-        return Context(_NO_POLICIES, self.lookup, self.trace, reconciler=self.reconciler, clock=self.clock)
+    def __post_init__(self) -> None:
+        self.reads_everything = self.trace is not None
+        """Whether a rule may read any field of an object, so that objects are decoded in full."""
+        for _, policy, rule in self.engine.policies.rules:
+            read = rule.declaration
+            hidden = {path[:2] for path in read.fields} - _SHOWN
+            if policy.conditions or read.expressions or hidden:
+                self.reads_everything = True
+        self.managed = BoundedCache(self.engine.managed, 4096, LONGEST_NAME)
+        """The policy and twin of a managed class, by its name."""
 
     def changed(self, **changes: Any) -> "Context":
         """The same policies with another `lookup` or `allowance`."""
@@ -135,10 +116,7 @@ class Context:
         return changed
 
     def request(self, review: Review, data: Json | None = None, old: Json | None = None) -> PolicyRequest:
-        """The request to judge; its priority is filled in once it is resolved.
-
-        `data` and `old` stand for the object as it would be and as it is, if rules are to see something else.
-        """
+        """The request to judge, before its priority is known; rules see `data` and `old` as the objects, if given."""
         namespace = review.namespace
         return PolicyRequest(
             operation=review.operation,
@@ -155,11 +133,12 @@ class Context:
             now=self.clock(),
         )
 
-    def pod_request(self, review: Review, pod: PodView, old: PodView | None = None) -> PolicyRequest:
+    def pod_request(self, review: Review) -> PolicyRequest:
         """The request for a pod: in full if an expression may read it, else with what rules look at."""
         if self.reads_everything:
             return self.request(review)
-        return self.request(review, msgspec.to_builtins(pod), msgspec.to_builtins(old))
+        old = None if review.operation == "CREATE" else review.old_pod
+        return self.request(review, msgspec.to_builtins(review.pod), msgspec.to_builtins(old))
 
 
 _SHOWN = {

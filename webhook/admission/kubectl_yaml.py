@@ -65,10 +65,7 @@ class YamlDocument(NamedTuple):
     source: tuple[str, int] = ("", 1)
 
     def place(self, *path: str | int) -> tuple[int, int]:
-        """Line and column of the nearest part that is there of a path of keys and indices.
-
-        JSON may have what YAML has not: then they are those of the beginning.
-        """
+        """Line and column of the nearest part of a path that is there; of the beginning if it is JSON but no YAML."""
         text, line = self.source
         node = _nodes(text)
         if node is None:
@@ -86,10 +83,7 @@ class YamlDocument(NamedTuple):
 
 
 def read_yaml(content: bytes) -> Iterator[YamlDocument]:
-    """The documents that are not empty, in their order; what is wrong with one of them does not touch the others.
-
-    Of a key that stands twice the last one holds, and a warning says so.
-    """
+    """The documents that are not empty, in their order; what is wrong with one of them does not touch the others."""
     utf16 = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     text = content.decode("utf-16" if utf16 else "utf-8", "replace").replace("\ufeff", "")
     line, begin = 1, 0
@@ -101,9 +95,10 @@ def read_yaml(content: bytes) -> Iterator[YamlDocument]:
             line, begin = line + text.count("\n", begin, end), end
     marks = [mark.start() for mark in _MARK.finditer(text, begin)]
     for start, end in pairwise([begin, *marks, len(text)]):
-        document = _Reader(text[start:end], line).document()._replace(source=(text[start:end], line))
+        part = text[start:end]
+        document = _Reader(part, line).document()
         if document.value is not None or document.problem is not None:
-            yield document
+            yield document._replace(source=(part, line))
         line += text.count("\n", start, end)
 
 
@@ -129,7 +124,9 @@ class _Dumper(yaml.SafeDumper):  # type: ignore[misc]
 
     def represent_str(self, data: str) -> Any:
         """A text."""
-        style = "|" if "\n" in data else '"' if _meaning(data) != data or not data.isprintable() else None
+        style = "|" if "\n" in data else None
+        if not style and (_meaning(data) != data or not data.isprintable()):
+            style = '"'
         return self.represent_scalar("tag:yaml.org,2002:str", data, style=style)
 
 
@@ -169,8 +166,10 @@ class _Reader:
         except MarkedYAMLError as error:
             at, column, said = problem_of(error)
             problem = Remark(self._line + at - 1, column, said)
-        except (YAMLError, RecursionError) as error:
-            problem = Remark(line, 1, "nested too deeply" if isinstance(error, RecursionError) else error.reason)
+        except RecursionError:
+            problem = Remark(line, 1, "nested too deeply")
+        except YAMLError as error:
+            problem = Remark(line, 1, error.reason)
         return YamlDocument(line, value, tuple(self._warnings), problem)
 
     def _value(self, event: Any) -> Any:
@@ -213,8 +212,12 @@ class _Reader:
                     made.update(part)
                     merged.update(part)
                 continue
-            if not isinstance(name, str):
-                name = _name(name, key)
+            if isinstance(name, bool):
+                name = str(name).lower()
+            elif isinstance(name, int | float):
+                name = str(name) if isinstance(name, int) else f"{name:g}"
+            elif not isinstance(name, str):
+                raise _error(key, "the name of a field is text, a number, or true or false")
             if name in made and name not in merged:
                 mark = key.start_mark
                 said = f"`{name}` stands twice in one mapping; the last one holds, as for kubectl"
@@ -226,15 +229,6 @@ class _Reader:
 
 def _error(event: Any, problem: str) -> MarkedYAMLError:
     return MarkedYAMLError(problem=problem, problem_mark=event.start_mark)
-
-
-def _name(key: Any, event: Any) -> str:
-    """The name of a field whose key is no text."""
-    if isinstance(key, bool):
-        return str(key).lower()
-    if not isinstance(key, int | float):
-        raise _error(event, "the name of a field is text, a number, or true or false")
-    return str(key) if isinstance(key, int) else f"{key:g}"
 
 
 @lru_cache(1 << 14)

@@ -5,17 +5,19 @@ What is filled in goes out as a minimal JSON Patch (RFC 6902). What was given to
 
 import hashlib
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 
 from webhook.admission.context import Context, Lookup
 from webhook.admission.resolving import NEVER, Resolution, policy_of, resolve, written
-from webhook.admission.review import Answer, Json, MetadataView, Operation, PodSpecView, PodView, Review
+from webhook.admission.review import Json, Operation, PodSpecView, Review
 from webhook.kube.bounded import bounded_cache
 from webhook.kube.json_patch import escape
 from webhook.kube.objects.cluster_scoped import PriorityClass
-from webhook.policy.evaluation.engine import scale_up_delay
+from webhook.policy.evaluation.engine import Engine, scale_up_delay
+from webhook.policy.model.policies import Policies
 from webhook.policy.model.values import (
     CREATION,
     GIVEN,
@@ -30,67 +32,67 @@ from webhook.policy.model.values import (
 MIRROR = "kubernetes.io/config.mirror"
 """The annotation of a mirror pod: the API's picture of a static pod, which nobody may change."""
 
+_NO_POLICIES = Engine(Policies())
 _LONGEST = 64 * 1024
 LONGEST_VALUE = 64
 """Characters of a value of which the record has the digest if there are more."""
+_MADE_NEVER = "{} {}: PreemptionPolicy {} manages it, so giveway preempts for its pods and kube-scheduler does not."
+_TAKEN_OFF = f"label {MARK} is giveway's own mark, for pods of the PriorityClasses it manages: taken off; leave it out"
 
 
-def mutate_pod(context: Context, review: Review, answer: Answer) -> None:
+def mutate_pod(context: Context, review: Review) -> None:
     """Patch a pod: what it resolves to, or what an UPDATE leaves out of what it was given."""
-    pod = review.typed(PodView)
+    pod = review.pod
     if MIRROR in pod.metadata.annotations:
         return
     if review.operation == "CREATE":
-        _create(context, review, pod, answer)
+        _create(context, review)
     elif review.has_old and pod.sent_metadata is not None and pod.sent_spec is not None:
-        _put_back(context, review, pod, answer)
+        _put_back(context, review)
 
 
-def mutate_priority(context: Context, review: Review, answer: Answer) -> None:
+def mutate_priority(context: Context, review: Review) -> None:
     """Patch a new pod as the Priority plugin does, and by no policy: where pods of the system are made without it."""
-    mutate_pod(context.without_policies(), review, answer)
+    mutate_pod(replace(context, engine=_NO_POLICIES), review)
 
 
-def mutate_class(context: Context, review: Review, answer: Answer) -> None:
+def mutate_class(context: Context, review: Review) -> None:
     """A managed class gets `preemptionPolicy: Never` at CREATE, so that kube-scheduler leaves it to the reconciler.
 
-    The field is immutable afterwards: a class that exists and is not Never needs a twin instead. An UPDATE of a class
-    that is Never keeps it so. The API server compares old and new after mutation (`ValidateUpdate` of PriorityClass),
-    so a manifest without `Never` can be applied again.
+    The field is immutable: a class that exists and is not Never needs a twin. An UPDATE of one that is Never keeps it
+    so: the API server compares after mutation (`ValidateUpdate`), and a manifest without it can be applied again.
     """
-    priority_class, created = review.typed(PriorityClass), review.operation == "CREATE"
-    kept = created or review.typed(PriorityClass, old=True).preemption_policy == NEVER
-    if priority_class.preemption_policy == NEVER or not kept:
+    class_, created = review.typed(PriorityClass), review.operation == "CREATE"
+    was = NEVER if created else review.typed(PriorityClass, old=True).preemption_policy
+    if class_.preemption_policy == NEVER or was != NEVER:
         return
-    name, prefix = priority_class.metadata.name, priority_class.metadata.generate_name
+    name, prefix = class_.metadata.name, class_.metadata.generate_name
     managed = context.managed(name) if name else context.engine.managed_if_generated(prefix)
     if managed is None:
         return
-    now = {"preemptionPolicy": priority_class.preemption_policy}
-    answer.patch = _set("", now, {"preemptionPolicy": NEVER})
-    answer.warnings.append(
-        f"PriorityClass {name or f'{prefix}*'} {'was made' if created else 'stays'} {NEVER}: PreemptionPolicy"
-        f" {managed.policy.name} manages it, so giveway preempts for its pods and kube-scheduler does not."
-        f' Write "preemptionPolicy: {NEVER}" in the manifest'
-    )
+    field, answer = "preemptionPolicy", review.answer
+    answer.patch = _set("", {field: class_.preemption_policy}, {field: NEVER})
+    how = f"{name or f'{prefix}*'} {'was made' if created else 'stays'}"
+    text = _MADE_NEVER.format(how, NEVER, managed.policy.name)
+    answer.warnings.append(f'PriorityClass {text} Write "{field}: {NEVER}" in the manifest')
 
 
-def mutate_group(context: Context, review: Review, answer: Answer) -> None:
+def mutate_group(context: Context, review: Review) -> None:
     """Patch a new PodGroup as a pod in its place: class, value, and Never if it is managed.
 
     An API server that does not know `preemptionPolicy` of a PodGroup drops it (docs/kubernetes-behaviour.md K28).
     """
-    group = review.typed(PodView)
+    group, answer = review.pod, review.answer
     spec, annotations = group.spec, group.metadata.annotations or None
     if review.operation != "CREATE":
-        old = review.typed(PodView, old=True)
+        old = review.old_pod
         given = old.metadata.annotations.get(GIVEN, "")
         if _moved(context, spec, old.spec, _decoded(given)):
             record = {GIVEN: given} if given else {}
             answer.patch = _class_back(spec, old.spec, named=True)
             answer.patch += _set("/metadata/annotations", annotations, record)
         return
-    resolution = resolve(context, spec, context.request(review, review.object), review, answer)
+    resolution = resolve(context, review, spec, context.request(review, review.object))
     if not resolution.settled:
         return
     if resolution.set_by:
@@ -104,23 +106,23 @@ def mutate_group(context: Context, review: Review, answer: Answer) -> None:
         answer.patch += _set("/metadata/annotations", annotations, record)
 
 
-def _create(context: Context, review: Review, pod: PodView, answer: Answer) -> None:
+def _create(context: Context, review: Review) -> None:
     """Patch a new pod: class, priority, copied annotations, mark, and what was given."""
-    spec, meta = pod.spec, pod.metadata
-    present = meta.annotations
+    spec, meta, answer = review.pod.spec, review.pod.metadata, review.answer
+    present, engine = meta.annotations, context.engine
     earlier = given_earlier(present, review)
     given = earlier or Given()
-    # The API server takes a deletionTimestamp off a new pod after mutation
-    request = context.pod_request(review, pod)
+    request = context.pod_request(review)
     if meta.deletion_timestamp:
+        # The API server takes it off a new pod after mutation
         metadata = dict(request.object["metadata"])
         del metadata["deletionTimestamp"]
         request.object = {**request.object, "metadata": metadata}
     as_sent = given.as_sent(spec, context.lookup)
-    resolution = resolve(context, as_sent, request, None if earlier else review, answer)
+    resolution = resolve(context, review, as_sent, request, again=earlier is not None)
     class_ = resolution.priority_class
     offered = (class_ and class_.metadata.annotations) or {}
-    ours = given.still_there(present, context.engine.copied)
+    ours = given.still_there(present, engine.copied)
     # What the pod says by itself stays, and what only giveway writes is not copied
     kept = present.keys() - ours
     values: dict[str, str] = {}
@@ -128,8 +130,8 @@ def _create(context: Context, review: Review, pod: PodView, answer: Answer) -> N
     if resolution.settled:
         request.priority_class, request.priority = class_, resolution.value
         if context.trace is not None:
-            context.engine.judge(request, context.trace)
-        for key, rule in context.engine.annotations_to_copy(request) if offered else ():
+            engine.judge(request, context.trace)
+        for key, rule in engine.annotations_to_copy(request) if offered else ():
             if key in offered and key not in kept and key not in OWN_ANNOTATIONS:
                 values[key] = offered[key]
                 if present.get(key) != values[key]:
@@ -139,49 +141,50 @@ def _create(context: Context, review: Review, pod: PodView, answer: Answer) -> N
         if managed is not None and POD_SCALE_UP_DELAY not in {*kept, *offered}:
             waits = scale_up_delay(managed.policy.preemptors)
             values |= {POD_SCALE_UP_DELAY: waits} if waits else {}
-    moved_from, record = resolution.moved_from, None
+    moved_from = resolution.moved_from
     if not moved_from and given.name == resolution.name:
         moved_from = given.moved_from
-    if values or rules or moved_from or earlier:
-        record = _encoded(resolution.name, moved_from, tuple(values.items()))
     # What an earlier call copied and this one does not is taken away again. What only the reconciler writes is taken
     # off, since a restored or copied manifest may carry it
     annotations: dict[str, str | None] = {**dict.fromkeys(ours), **values}
     annotations |= {key: None for key in RECONCILER_ANNOTATIONS if key in present}
-    said = context.engine.creation_record(meta.sent_labels, meta.sent_annotations)
-    annotations |= {GIVEN: record, CREATION: said}
+    annotations[GIVEN] = None
+    if values or rules or moved_from or earlier:
+        annotations[GIVEN] = _encoded(resolution.name, moved_from, tuple(values.items()))
+    annotations[CREATION] = engine.creation_record(meta.sent_labels, meta.sent_annotations)
     patch = _set("/metadata/annotations", meta.sent_annotations, annotations)
-    patch += _set("/metadata/labels", meta.sent_labels, _labels(review, meta, resolution, answer))
+    patch += _set("/metadata/labels", meta.sent_labels, _labels(review, resolution))
     # What it lacks as a whole is made before anything is put into it
-    lacking = ["/metadata"] if pod.sent_metadata is None and patch else []
+    lacking = ["/metadata"] if review.pod.sent_metadata is None and patch else []
     if resolution.settled:
-        lacking += [] if pod.sent_spec else ["/spec"]
+        lacking += [] if review.pod.sent_spec else ["/spec"]
         patch += _set("/spec", carried(spec), _priority(resolution, spec))
     answer.patch = [{"op": "add", "path": path, "value": {}} for path in lacking] + patch
     if rules:
         answer.audit["applied"] = ",".join(dict.fromkeys(rules))
 
 
-def _put_back(context: Context, review: Review, pod: PodView, answer: Answer) -> None:
+def _put_back(context: Context, review: Review) -> None:
     """Put back what an update leaves out, so that a manifest can be sent again.
 
     A value that the update changes is left for validation. Keys are put back if the mark and the records are all gone.
     """
-    meta, spec, old = pod.metadata, pod.spec, review.typed(PodView, old=True)
+    meta, spec, answer = review.pod.metadata, review.pod.spec, review.answer
+    old = review.old_pod
     annotations, labels = old.metadata.annotations, old.metadata.labels
-    now = meta.annotations
     given = _decoded(annotations.get(GIVEN, ""))
     named = _moved(context, spec, old.spec, given)
     own = frozenset(WEBHOOK_ANNOTATIONS)
-    left = MARK in meta.labels or own & now.keys()
+    left = MARK in meta.labels or own & meta.annotations.keys()
     if left or not (MARK in labels or own & annotations.keys()):
         answer.patch = _class_back(spec, old.spec, named=named)
         return
     copied = given.still_there(annotations, annotations) if given else ()
-    kept = [key for key in (*OWN_ANNOTATIONS, *copied) if key in annotations]
-    lost = {key: annotations[key] for key in kept if key not in now}
+    missing = annotations.keys() - meta.annotations.keys()
+    lost = {key: annotations[key] for key in (*OWN_ANNOTATIONS, *copied) if key in missing}
     mark = {MARK: labels[MARK]} if MARK in labels else {}
-    answer.warnings.append(f"the pod keeps what giveway gave it: {', '.join((*mark, *lost))}")
+    keeps = ", ".join((*mark, *lost))
+    answer.warnings.append(f"the pod keeps what giveway gave it: {keeps}")
     named = named or (given is not None and not spec.priority_class_name)
     answer.patch = _class_back(spec, old.spec, named=named)
     answer.patch += _set("/metadata/annotations", meta.sent_annotations, lost)
@@ -202,7 +205,9 @@ def _moved(context: Context, spec: PodSpecView, before: PodSpecView, given: "Giv
 def _class_back(spec: PodSpecView, before: PodSpecView, *, named: bool) -> list[Operation]:
     """Put back the numbers that were left out; with `named` also class and policy."""
     now, was = carried(spec), carried(before)
-    wanted = {key: was[key] if now[key] is None else now[key] for key in ("priority", "preemptionPolicy")}
+    wanted = {}
+    for key in ("priority", "preemptionPolicy"):
+        wanted[key] = was[key] if now[key] is None else now[key]
     if named:
         wanted |= {key: was[key] or now[key] for key in ("priorityClassName", "preemptionPolicy")}
     return _set("/spec", now, wanted)
@@ -225,12 +230,13 @@ def _priority(resolution: Resolution, spec: PodSpecView) -> Json:
     }
 
 
-def _labels(review: Review, meta: MetadataView, resolution: Resolution, answer: Answer) -> dict[str, str | None]:
+def _labels(review: Review, resolution: Resolution) -> dict[str, str | None]:
     """The mark on a pod of a managed class, and no mark on any other, whoever set it.
 
     What a client set on a pod with a controller stays, and validation judges it: the controller may select its pods by
     it, would not see a pod without it, and would make the next, without end.
     """
+    meta = review.pod.metadata
     marked = MARK in meta.labels
     sent = marked and written(review, "metadata", "labels", MARK)
     untold = marked and not review.object["metadata"].get("managedFields")
@@ -239,22 +245,19 @@ def _labels(review: Review, meta: MetadataView, resolution: Resolution, answer: 
     if resolution.managed:
         return {MARK: MANAGED}
     if sent:
-        answer.warnings.append(
-            f"label {MARK} is giveway's own mark, for pods of the PriorityClasses it manages: taken off; leave it out"
-        )
+        review.answer.warnings.append(_TAKEN_OFF)
     return {MARK: None}
 
 
 class Given(msgspec.Struct, frozen=True, omit_defaults=True):
     """What mutation gave a new pod, written on the pod, so that a second call takes back what does not hold any more.
 
-    Another webhook may change the class after giveway, and the API server then calls giveway again with the same pod
-    (`reinvocationPolicy: IfNeeded`). A value that was copied and one that the user set look the same by then. So the
-    annotation `giveway.dev/given` says which class the pod had after the first call and what was copied to it.
+    If another webhook changes the class after giveway, the API server calls giveway again with the same pod
+    (`reinvocationPolicy: IfNeeded`). A value that was copied and one that the user set look the same by then.
 
-    A user who sends the annotation achieves nothing: `metadata.managedFields` show that a client set it, and then it
-    counts for nothing and is taken off. Without any managedFields (`giveway review`, tests) it is believed; all it can
-    do then is to have a value that policies copy treated as if the pod had been sent without it.
+    A user who sends the annotation achieves nothing: `metadata.managedFields` show that a client set it, and it is
+    taken off. Without any (`giveway review`, tests) it is believed; all it can do then is to have a value that policies
+    copy treated as if the pod had been sent without it.
 
     `name` is the PriorityClass the pod had after the call, and `moved_from` the one of which that is the twin; `copied`
     are annotations with their values, or the digests of values longer than LONGEST_VALUE.
@@ -266,14 +269,15 @@ class Given(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def still_there(self, annotations: Mapping[str, str], copyable: Collection[str]) -> set[str]:
         """The keys that were copied and have not been changed since."""
-        there = {key: value for key, value in self.copied.items() if key in copyable}
-        return {key for key, value in there.items() if key in annotations and _brief(annotations[key]) == value}
+        there = (self.copied.keys() & annotations.keys()).intersection(copyable)
+        return {key for key in there if _brief(annotations[key]) == self.copied[key]}
 
     def as_sent(self, spec: PodSpecView, lookup: Lookup) -> PodSpecView:
         """The spec without the numbers of its class, if another was named since."""
         before, named = lookup.priority_class(self.name), spec.priority_class_name
-        numbers = spec.priority, spec.preemption_policy
-        if (named or "") == self.name or before is None or numbers != (before.value, policy_of(before)):
+        if (named or "") == self.name or before is None:
+            return spec
+        if (spec.priority, spec.preemption_policy) != (before.value, policy_of(before)):
             return spec
         return PodSpecView(priority_class_name=named)
 
@@ -283,11 +287,9 @@ _decoder = msgspec.json.Decoder(Given)
 
 @bounded_cache(1024, 4096)
 def _encoded(name: str, moved_from: str, copied: tuple[tuple[str, str], ...]) -> str:
-    """The annotation's text, compact JSON: the pod's class now, and what was copied.
-
-    The pods of one class mostly get the same.
-    """
-    return msgspec.json.encode(Given(name, moved_from, {key: _brief(value) for key, value in copied})).decode()
+    """The annotation's text, compact JSON; the pods of one class mostly get the same."""
+    given = Given(name, moved_from, {key: _brief(value) for key, value in copied})
+    return msgspec.json.encode(given).decode()
 
 
 def given_earlier(annotations: Mapping[str, str], sent: Review | None = None) -> Given | None:
@@ -309,7 +311,8 @@ def _decoded(text: str) -> Given | None:
 def _brief(value: str) -> str:
     if len(value) <= LONGEST_VALUE:
         return value
-    return "sha256:" + hashlib.sha256(value.encode(errors="surrogatepass")).hexdigest()
+    content = value.encode(errors="surrogatepass")
+    return f"sha256:{hashlib.sha256(content).hexdigest()}"
 
 
 def _set(parent: str, present: Mapping[str, Any] | None, wanted: Mapping[str, Any]) -> list[Operation]:

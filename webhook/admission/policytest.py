@@ -4,6 +4,7 @@ import difflib
 import re
 import time
 from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -104,14 +105,13 @@ class FoundTest(NamedTuple):
 
 
 def find(paths: Iterable[Path]) -> Iterator[FoundTest]:
-    """All PolicyTests in these files and below these directories, read as kubectl reads them.
-
-    Raises TestFileError at the first that cannot be read, or says something twice.
-    """
+    """All PolicyTests in and below these. Raises TestFileError for a file that is unreadable or says a thing twice."""
     for path in paths:
         if not path.exists():
             raise TestFileError(SourcePosition(str(path)), "no such file or directory")
-        files = sorted(file for file in path.rglob("*") if file.suffix in SUFFIXES) if path.is_dir() else [path]
+        files = [path]
+        if path.is_dir():
+            files = sorted(file for file in path.rglob("*") if file.suffix in SUFFIXES)
         for file in files:
             try:
                 documents = list(read_yaml(file.read_bytes()))
@@ -129,18 +129,17 @@ def _test(file: Path, document: YamlDocument) -> PolicyTest:
         return msgspec.convert(document.value, PolicyTest)
     except msgspec.ValidationError as error:
         # The path that msgspec names, such as `$.spec.cases[0]`; with the unknown field, if it is one
-        where = re.search(r"`\$([^`]*)`$", str(error))
-        path: list[str | int] = [name or int(number) for name, number in _STEP.findall(where[1] if where else "")]
-        path += re.findall(r"^Object contains unknown field `([^`]+)`", str(error))
+        said = str(error)
+        where = re.search(r"`\$([^`]*)`$", said)
+        steps = _STEP.findall(where[1]) if where else []
+        path = [name or int(number) for name, number in steps]
+        path += re.findall(r"^Object contains unknown field `([^`]+)`", said)
         place = SourcePosition(str(file), *document.place(*path))
-        raise TestFileError(place, str(error).replace("`$.", "`")) from error
+        raise TestFileError(place, said.replace("`$.", "`")) from error
 
 
 class CaseResult(msgspec.Struct, kw_only=True):
-    """One case that ran: `failures` says what was expected and what came instead; empty is a pass.
-
-    `place` is where a case that failed stands.
-    """
+    """One case that ran; `failures` say what was expected and what came, and `place` where a failed one stands."""
 
     file: Path
     place: SourcePosition | None
@@ -175,11 +174,25 @@ def _run_case(context: Context, found_test: FoundTest, number: int) -> CaseResul
     began, case = time.perf_counter(), found_test.test.spec.cases[number]
     answers: list[Answer] = []
     request = case.request
+    shown = request.object or request.old_object or {}
+    meta = part(shown, "metadata")
+    # As the review that an API server makes of it
+    asked = partial(
+        review_of,
+        str(shown.get("kind", "")),
+        user={"username": request.user, "groups": request.groups},
+        operation=request.operation,
+        old_object=request.old_object,
+        namespace=meta.get("namespace", ""),
+        name=meta.get("name", ""),
+        dry_run=request.dry_run,
+    )
+    sent = request.object
     phases: tuple[Phase, ...] = ("mutate", "validate") if case.phase == "both" else (case.phase,)
     for phase in phases:
-        answers.append(answer := _ask(context, phase, request))
-        if answer.patch and request.object is not None:
-            request = msgspec.structs.replace(request, object=apply_json_patch(request.object, answer.patch))
+        answers.append(ask(context, phase, asked(sent)))
+        if answers[-1].patch and sent is not None:
+            sent = apply_json_patch(sent, answers[-1].patch)
     failures = list(_failures(context.engine.policies, case.expect, answers))
     return CaseResult(
         file=found_test.file,
@@ -192,29 +205,13 @@ def _run_case(context: Context, found_test: FoundTest, number: int) -> CaseResul
     )
 
 
-def _ask(context: Context, phase: Phase, request: TestRequest) -> Answer:
-    """The answer to the request of a case, sent as the review that an API server makes of it."""
-    shown = request.object or request.old_object or {}
-    meta = part(shown, "metadata")
-    body = review_of(
-        str(shown.get("kind", "")),
-        request.object,
-        {"username": request.user, "groups": request.groups},
-        operation=request.operation,
-        old_object=request.old_object,
-        namespace=meta.get("namespace", ""),
-        name=meta.get("name", ""),
-        dry_run=request.dry_run,
-    )
-    return ask(context, phase, body)
-
-
 def _failures(policies: Policies, expect: Expect, answers: list[Answer]) -> Iterator[str]:
     """Where the answers differ from what is expected; the last one decides."""
     verdict = "allow" if answers[-1].allowed else "deny"
     text = answers[-1].message or "; ".join(answers[-1].refusals)
     if verdict != expect.verdict:
-        yield f"verdict: expected {expect.verdict}, got {verdict}{': ' if text else ''}{text}"
+        got = f"{verdict}: {text}" if text else verdict
+        yield f"verdict: expected {expect.verdict}, got {got}"
     if expect.rule is not None:
         # Every rule that had a part: that refused, warned, would have refused, or filled something in
         rules: set[str] = set()
@@ -223,14 +220,16 @@ def _failures(policies: Policies, expect: Expect, answers: list[Answer]) -> Iter
             rules.update(filter(None, answer.audit.get("applied", "").split(",")))
         if expect.rule not in rules:
             got = ", ".join(sorted(rules)) or "none"
-            yield f"rule: expected {expect.rule}, got {got}{_unknown_rule(policies, expect.rule)}"
+            got += _unknown_rule(policies, expect.rule)
+            yield f"rule: expected {expect.rule}, got {got}"
     if expect.message is not None and expect.message not in text:
         yield f"message: expected {expect.message!r} in {text!r}"
     if expect.patch is not None:
-        patch = _without_record([operation for answer in answers for operation in answer.patch])
-        given, wanted = (sorted(rows, key=lambda row: str(row.get("path"))) for rows in (patch, expect.patch))
+        patch = _without_record([row for answer in answers for row in answer.patch])
+        both = expect.patch, patch
+        wanted, given = (sorted(rows, key=lambda row: str(row.get("path"))) for rows in both)
         if given != wanted:
-            shown = [msgspec.json.encode(rows).decode() for rows in (expect.patch, patch)]
+            shown = [msgspec.json.encode(rows).decode() for rows in both]
             yield "patch: expected {}, got {}".format(*shown)
     if expect.warnings is not None:
         warnings = [text for answer in answers for text in answer.warnings]
@@ -247,8 +246,9 @@ def _unknown_rule(policies: Policies, rule: str) -> str:
     known += [f"{policy.name}/{row.name}" for policy in policies.priority for row in policy.conditions]
     if rule in known or rule.partition("/")[0] == BUILTIN:
         return ""
+    text = f'; no policy has a rule "{rule}"'
     near = difflib.get_close_matches(rule, known, n=1)
-    return f'; no policy has a rule "{rule}"' + (f'; did you mean "{near[0]}"?' if near else "")
+    return f'{text}; did you mean "{near[0]}"?' if near else text
 
 
 def _without_record(patch: list[Operation]) -> list[Operation]:

@@ -13,6 +13,8 @@ from webhook.kube.objects.cluster_scoped import PriorityClass
 from webhook.policy.evaluation.request import PolicyRequest, part
 
 NEVER, PREEMPT = "Never", "PreemptLowerPriority"
+_NO_DEFAULT = "rule {} gives PriorityClass {}, which does not exist; it was not applied"
+_DEFAULT = "a pod that names no PriorityClass gets {} here, by rule {}"
 
 
 class Resolution(msgspec.Struct, kw_only=True):
@@ -56,15 +58,15 @@ def disagreement(spec: PodSpecView, value: int, preemption_policy: str) -> bool:
 def written(review: Review, *path: str) -> bool | None:
     """Whether a client set the field, by its managers; None if they own nothing beside it either.
 
-    They tell who set which field. The API server computes them from what the client sent, before admission runs. What
-    plugins and webhooks add to a new object is nobody's.
+    The API server computes them from what the client sent, before admission runs. What plugins and webhooks add to a
+    new object is nobody's.
     """
     *above, field = (f"f:{name}" for name in path)
     entries = part(review.object, "metadata").get("managedFields")
     told = None
     for entry in entries if isinstance(entries, list) else ():
-        fields: Any = entry.get("fieldsV1") if isinstance(entry, dict) else None
-        for name in above:
+        fields: Any = entry
+        for name in ("fieldsV1", *above):
             fields = fields.get(name) if isinstance(fields, dict) else None
         if isinstance(fields, dict):
             told = told or field in fields
@@ -72,14 +74,14 @@ def written(review: Review, *path: str) -> bool | None:
 
 
 def resolve(
-    context: Context, spec: PodSpecView, request: PolicyRequest, sent: Review | None, answer: Answer
+    context: Context, review: Review, spec: PodSpecView, request: PolicyRequest, *, again: bool = False
 ) -> Resolution:
     """Resolve a new pod or a template: named class, policy or global default, then its twin.
 
-    `sent` is the review of the pod, in the first call. The answer gets warnings, and the classes whose newest state
+    With `again` an earlier call has given it what it has. The answer gets warnings, and the classes whose newest state
     would settle it.
     """
-    resolution = Resolution()
+    resolution, answer = Resolution(), review.answer
     name = spec.priority_class_name
     if name:
         named = context.lookup.priority_class(name)
@@ -91,12 +93,13 @@ def resolve(
         if disagreement(spec, resolution.value, resolution.preemption_policy):
             resolution.settled = False
             answer.unsure.add((CLASSES, name))
-        elif named.global_default and sent is not None and written(sent, "spec", "priorityClassName") is False:
+        elif named.global_default and not again and written(review, "spec", "priorityClassName") is False:
             # No field manager owns the name, so the Priority plugin filled it in: judge the pod as the user sent it.
             # Without managedFields the name counts as the user's choice
             fields = dict(request.object["spec"])
             del fields["priorityClassName"]
-            unnamed = msgspec.structs.replace(request, object={**request.object, "spec": fields})
+            sent = {**request.object, "spec": fields}
+            unnamed = msgspec.structs.replace(request, object=sent)
             _take_policy_default(context, unnamed, resolution, answer)
     else:
         # Without the plugin nobody has named the default to a pod that carries its numbers
@@ -108,7 +111,8 @@ def resolve(
             resolution.take(default)
         elif not taken and (default is not None or not has_none):
             resolution.settled = False
-            answer.unsure |= {(CLASSES, default.metadata.name)} if default is not None else set()
+            if default is not None:
+                answer.unsure.add((CLASSES, default.metadata.name))
     if resolution.priority_class is not None and resolution.settled:
         _apply_management(context, resolution, resolution.priority_class, answer)
     return resolution
@@ -123,11 +127,11 @@ def _take_policy_default(context: Context, request: PolicyRequest, resolution: R
     default = context.lookup.priority_class(name)
     if default is None:
         answer.unsure.add((CLASSES, name))
-        answer.warnings.append(f"rule {rule} gives PriorityClass {name}, which does not exist; it was not applied")
+        answer.warnings.append(_NO_DEFAULT.format(rule, name))
         return False
     resolution.take(default)
     resolution.set_by = rule
-    answer.warnings.append(f"a pod that names no PriorityClass gets {name} here, by rule {rule}")
+    answer.warnings.append(_DEFAULT.format(name, rule))
     return True
 
 
@@ -138,22 +142,22 @@ def _apply_management(context: Context, resolution: Resolution, own: PriorityCla
     if managed is None or resolution.preemption_policy == NEVER:
         resolution.managed = managed is not None
         return
-    twin_name = managed.twin
-    if twin_name is None:
-        answer.warnings.append(
-            f"PriorityClass {name} is managed but has preemptionPolicy {PREEMPT} and no twin:"
-            " kube-scheduler preempts for the pod, giveway does not"
-        )
+    if managed.twin is None:
+        text = f"PriorityClass {name} is managed but has preemptionPolicy {PREEMPT}"
+        text += " and no twin: kube-scheduler preempts for the pod"
+        answer.warnings.append(f"{text}, giveway does not")
         return
-    twin = context.lookup.priority_class(twin_name)
+    twin = context.lookup.priority_class(managed.twin)
     if twin is None or twin.value != own.value or policy_of(twin) != NEVER:
-        problem = "does not exist" if twin is None else f"is not of value {own.value} with preemptionPolicy {NEVER}"
-        answer.unsure.add((CLASSES, twin_name))
-        answer.warnings.append(f"twin {twin_name} of PriorityClass {name} {problem}: the pod stays in {name}")
+        problem = "does not exist"
+        if twin is not None:
+            problem = f"is not of value {own.value} with preemptionPolicy {NEVER}"
+        answer.unsure.add((CLASSES, managed.twin))
+        text = f"twin {managed.twin} of PriorityClass {name} {problem}"
+        answer.warnings.append(f"{text}: the pod stays in {name}")
         return
     resolution.take(twin)
     resolution.managed, resolution.moved_from = True, name
-    answer.warnings.append(
-        f"the pod gets PriorityClass {twin_name}, the twin of {name}: giveway preempts for it, and kube-scheduler does"
-        f" not (PreemptionPolicy {managed.policy.name})"
-    )
+    text = f"the pod gets PriorityClass {managed.twin}, the twin of {name}"
+    text += ": giveway preempts for it, and kube-scheduler does not"
+    answer.warnings.append(f"{text} (PreemptionPolicy {managed.policy.name})")

@@ -4,6 +4,7 @@ import copy
 import re
 from collections.abc import Iterable
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -32,6 +33,7 @@ _BEGINNING = 4096
 """Bytes of a body in which it is looked for."""
 
 
+@dataclass(eq=False)
 class BadReviewError(Exception):
     """A body that is no AdmissionReview, which is a 400; `uid` is the request's if it could be read.
 
@@ -39,9 +41,9 @@ class BadReviewError(Exception):
     a tenant put into its object. An error would let it pass if `failurePolicy` is Ignore.
     """
 
-    def __init__(self, message: str, *, uid: str = "", rule: str = "") -> None:
-        super().__init__(message)
-        self.message, self.uid, self.rule = message, uid, rule
+    message: str
+    uid: str = ""
+    rule: str = ""
 
 
 class ObjectView(msgspec.Struct, rename="camel"):
@@ -141,15 +143,6 @@ class _Request(ObjectView):
     dry_run: bool | None = None
 
 
-class _Whole(ObjectView):
-    """The envelope with every field of the request."""
-
-    request: dict[str, msgspec.Raw]
-
-
-_OBJECTS = frozenset({"object", "oldObject"})
-
-
 class _AdmissionReview(ObjectView):
     kind: Literal["AdmissionReview"]
     api_version: str
@@ -158,33 +151,37 @@ class _AdmissionReview(ObjectView):
 
 _json: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
 _review = msgspec.json.Decoder(_AdmissionReview)
-_whole = msgspec.json.Decoder(_Whole)
+_parts = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _TYPED: dict[type[Any], msgspec.json.Decoder[Any]] = {
     type_: msgspec.json.Decoder(type_) for type_ in (PodView, PriorityClass)
 }
 
 
 class Review:
-    """One request to judge.
+    """One request to judge, and its `answer`.
 
     Pods are by far the most of them, and of a pod admission mostly reads a dozen fields: the objects are kept as
     they came, and decoded in full only when `object` or `old_object` is asked for; `raw` is the AdmissionRequest
-    without them.
+    without them. What is no AdmissionReview raises BadReviewError where it is read, which names the field.
     """
 
     def __init__(self, body: bytes, request: _Request) -> None:
-        self._body, self._object, self._old = body, request.object, request.old_object
-        self._views: dict[tuple[type[Any], bool], Any] = {}
+        self._body = body
+        self._object, self._old = request.object, request.old_object
+        self._pod: PodView | None = None
+        self._old_pod: PodView | None = None
+        self.answer = Answer()
         self.uid = request.uid
-        self.group, self.resource = request.resource.group, request.resource.resource
-        self.kind = self.group, self.resource
+        of = request.resource
+        self.kind = self.group, self.resource = of.group, of.resource
         self.subresource = request.sub_resource or ""
         self.operation = request.operation or ""
-        self.namespace, self.name = request.namespace or "", request.name or ""
+        self.namespace = request.namespace or ""
+        self.name = request.name or ""
         self.user = request.user_info or UserInfo()
         self.dry_run = bool(request.dry_run)
-        self.has_object, self.has_old = self._object != _NULL, self._old != _NULL
-        """Whether there is the object (a DELETE carries none), and the object as it was."""
+        self.has_object = self._object != _NULL
+        self.has_old = self._old != _NULL
 
     @property
     def shown_name(self) -> str:
@@ -192,10 +189,22 @@ class Review:
         if self.name or not self.has_object:
             return self.name
         with suppress(BadReviewError):
-            metadata = self.typed(PodView).metadata
+            metadata = self.pod.metadata
             prefix = metadata.generate_name
             return metadata.name or (f"{prefix}*" if prefix else "")
         return ""
+
+    @property
+    def pod(self) -> PodView:
+        """The object as a pod."""
+        self._pod = self._pod or self.typed(PodView)
+        return self._pod
+
+    @property
+    def old_pod(self) -> PodView:
+        """The pod as it was; empty at CREATE."""
+        self._old_pod = self._old_pod or self.typed(PodView, old=True)
+        return self._old_pod
 
     @cached_property
     def object(self) -> Json:
@@ -210,27 +219,27 @@ class Review:
     @cached_property
     def raw(self) -> Json:
         """The AdmissionRequest as JSON data, without its objects, which take 25 times their bytes."""
-        fields = self._read(_whole, self._body, "body").request
-        return {key: self._read(_json, value, key) for key, value in fields.items() if key not in _OBJECTS}
+        fields = _parts.decode(_parts.decode(self._body)["request"])
+        for key in ("object", "oldObject"):
+            fields.pop(key, None)
+        return {key: self._read(_json, value, key) for key, value in fields.items()}
 
     def typed(self, type_: type[T], *, old: bool = False) -> T:
-        """The object, now or before (empty if none). BadReviewError names a bad field."""
-        if old and not self.has_old:
-            return type_()
-        view: T | None = self._views.get((type_, old))
-        if view is None:
-            raw, field = (self._old, "oldObject") if old else (self._object, "object")
-            view = self._views[type_, old] = self._read(_TYPED[type_], raw, field)
-        return view
+        """The object, now or before (empty if none)."""
+        decoder: msgspec.json.Decoder[T] = _TYPED[type_]
+        if not old:
+            return self._read(decoder, self._object, "object")
+        return self._read(decoder, self._old, "oldObject") if self.has_old else type_()
 
     def as_created(self, obj: Json, resource: str) -> "Review":
-        """The review of what a template in this one makes. BadReviewError names a bad field."""
+        """The review of what a template in this one makes; it has the same answer."""
         try:
-            view = msgspec.convert(obj, PodView)
+            pod = msgspec.convert(obj, PodView)
         except msgspec.ValidationError as error:
             raise _unreadable("the pod template of request.object", error, self.uid) from None
-        made, more = copy.copy(self), {"object": obj, "old_object": None, "_views": {(PodView, False): view}}
-        vars(made).update(more, operation="CREATE", resource=resource, has_old=False)
+        made = copy.copy(self)
+        vars(made).update(operation="CREATE", resource=resource, has_old=False)
+        vars(made).update(_pod=pod, _old_pod=PodView(), object=obj, old_object=None)
         return made
 
     def _whole(self, raw: msgspec.Raw, field: str) -> Json:
@@ -266,11 +275,9 @@ def decode(body: bytes) -> Review:
     except UNREADABLE as error:
         raise _unreadable("the body is no AdmissionReview", error, uid_of(body)) from None
     if review.api_version != API_VERSION:
-        raise BadReviewError(
-            f"apiVersion is {bounded(review.api_version)!r}; only {API_VERSION} is served"
-            " (set admissionReviewVersions: [v1] in the webhook configuration)",
-            uid=review.request.uid,
-        )
+        text = f"apiVersion is {bounded(review.api_version)!r}; only {API_VERSION} is served"
+        text += " (set admissionReviewVersions: [v1] in the webhook configuration)"
+        raise BadReviewError(text, review.request.uid)
     return Review(body, review.request)
 
 
@@ -278,8 +285,10 @@ def values(body: bytes) -> int:
     """How many values a body has, at most; those in texts count unless it would be too many."""
     number = sum(map(body.count, (b",", b"{", b"[")))
     texts = (body.count(b'"') - body.count(b'\\"')) // 2
-    if number > MOST_VALUES and texts <= 2 * MOST_VALUES:  # at least every second one is a value, too
-        number -= sum(len(text[0]) - len(text[0].translate(None, b",{[")) for text in _STRING.finditer(body))
+    # At least every second text is a value, too
+    if number > MOST_VALUES and texts <= 2 * MOST_VALUES:
+        for text in _STRING.finditer(body):
+            number -= sum(map(text[0].count, (b",", b"{", b"[")))
     return number
 
 
@@ -292,8 +301,9 @@ def uid_of(body: bytes) -> str:
 def _unreadable(what: str, error: Exception, uid: str) -> BadReviewError:
     """Why it is not read. An API server takes objects nested ten times as deep as here."""
     if isinstance(error, RecursionError):
-        return BadReviewError(f"{what}: it is nested too deeply", uid=uid, rule="depth")
-    return BadReviewError(f"{what}: {bounded(str(error).replace('`$', '`'))}", uid=uid)
+        return BadReviewError(f"{what}: it is nested too deeply", uid, "depth")
+    why = str(error).replace("`$", "`")
+    return BadReviewError(f"{what}: {bounded(why)}", uid)
 
 
 VIOLATED = ("rule", "warned", "wouldDeny", "excepted")

@@ -5,8 +5,7 @@ copies to the pod (`registry/core/pod/storage`). So the protected keys, which ar
 the annotations that policies shield, are judged on all three.
 
 kube-scheduler preempts for a PodGroup by the group's own priority (docs/semantics.md A9). So a group is judged by the
-rules about the priority of pods: whether its class exists and agrees with its numbers, who may use the value, and which
-classes are allowed.
+rules about the priority of pods.
 """
 
 from collections.abc import Iterator
@@ -17,7 +16,7 @@ import msgspec
 from webhook.admission.context import CLASSES, LONGEST_NAME, POD_GROUPS, Context
 from webhook.admission.mutating import MIRROR, carried
 from webhook.admission.resolving import NEVER, PREEMPT, global_default, policy_of, resolve, written
-from webhook.admission.review import Answer, Json, MetadataView, PodSpecView, PodView, Review
+from webhook.admission.review import Json, MetadataView, PodSpecView, Review
 from webhook.kube.bounded import bounded
 from webhook.kube.objects.cluster_scoped import PriorityClass
 from webhook.kube.objects.meta import LabelSelector
@@ -50,60 +49,63 @@ UNMARKED = f"no label {MARK}: {MANAGED}, so nothing preempts for this pod"
 AS_IT_IS = {True: "leave it as it is", False: "leave it out"}
 """What would be right for whoever writes a key of giveway's own: on the pod itself, or by a Binding."""
 _OWN_RULE = "own-annotations"
+_IMMUTABLE = "spec.{} of a pod cannot change (now {}, requested {}); {} instead"
+_NO_CLASS = "no PriorityClass with name {} was found; `kubectl get priorityclasses` lists those that exist"
+_ONE_MARK = f"label {MARK} is {{!r}}; its only value is {MANAGED!r}, and giveway sets it by itself: leave it out"
 
 
-def validate_pod(context: Context, review: Review, answer: Answer) -> None:
+def validate_pod(context: Context, review: Review) -> None:
     """Judge a pod as it would be stored; an UPDATE is judged by what it changes.
 
     Nothing holds up a pod that is being deleted. But who may not change its protected keys may not do so then either:
     until it is gone, they decide about other pods, too.
     """
-    pod = review.typed(PodView)
+    pod = review.pod
     going = bool(pod.metadata.deletion_timestamp)
     if review.operation == "CREATE":
         if not going:
-            _validate_new(context, review, pod, answer)
+            _validate_new(context, review)
     elif going:
-        validate_status(context, review, answer)
+        validate_status(context, review)
     elif review.has_old:
-        old = review.typed(PodView, old=True)
         instead = "change the pod template" if pod.metadata.has_controller else "make a new pod"
-        before = carried(old.spec)
+        before = carried(review.old_pod.spec)
         for field, value in carried(pod.spec).items():
             was = before[field]
             if value == was or (field == "priorityClassName" and not (value or was)):
                 continue
             shown = ["absent" if item is None else bounded(str(item)) for item in (was, value)]
-            changes = "now {}, requested {}".format(*shown)
-            answer.deny("priority-immutable", f"spec.{field} of a pod cannot change ({changes}); {instead} instead")
-        _check_changes(context, review, pod.metadata, old.sent_metadata, answer)
-        answer.add(context.engine.judge(_change_request(context, review, pod, old), context.trace))
+            text = _IMMUTABLE.format(field, *shown, instead)
+            review.answer.deny("priority-immutable", text)
+        _check_changes(context, review)
+        review.answer.add(context.engine.judge(_change_request(context, review), context.trace))
 
 
-def validate_priority(context: Context, review: Review, answer: Answer) -> None:
+def validate_priority(context: Context, review: Review) -> None:
     """Judge a new pod as the Priority plugin does, and by no policy: where pods of the system are made without it.
 
     A priority that nobody filled in is no fault of the pod, so it is let in.
     """
     if review.operation == "CREATE" and not _shows_static_pod(review):
-        check_class(context, review, answer)
+        check_class(context, review)
 
 
-def check_class(context: Context, review: Review, answer: Answer) -> PriorityClass | None:
+def check_class(context: Context, review: Review) -> PriorityClass | None:
     """Refuse a class that is not there and numbers that are not its own; give it if it speaks."""
-    spec = review.typed(PodView).spec
+    spec, answer = review.pod.spec, review.answer
     name = spec.priority_class_name or ""
     named = context.lookup.priority_class(name) if name else None
     if name and named is None:
         answer.unsure.add((CLASSES, name))
-        text = f"no PriorityClass with name {bounded(name)} was found"
-        answer.deny("class-exists", f"{text}; `kubectl get priorityclasses` lists those that exist")
+        answer.deny("class-exists", _NO_CLASS.format(bounded(name)))
         return None
     expected = named or global_default(context)
     value, policy, source = 0, PREEMPT, "a pod without a PriorityClass"
     if expected:
         value, policy = expected.value, policy_of(expected)
-        source = f"{'' if named else 'the default '}PriorityClass {expected.metadata.name}"
+        source = f"PriorityClass {expected.metadata.name}"
+        if not named:
+            source = f"the default {source}"
     for rule, field, now, right in (
         ("priority-agrees", "priority", spec.priority, value),
         ("preemption-policy-agrees", "preemptionPolicy", spec.preemption_policy, policy),
@@ -122,21 +124,22 @@ def check_class(context: Context, review: Review, answer: Answer) -> PriorityCla
     return named if spec.priority is None else speaking(named, spec.priority)
 
 
-def _validate_new(context: Context, review: Review, pod: PodView, answer: Answer) -> None:
+def _validate_new(context: Context, review: Review) -> None:
     """Judge a new pod: its class, its priority, its mark, and then what the policies say."""
-    meta, spec = pod.metadata, pod.spec
+    meta, spec, answer = review.pod.metadata, review.pod.spec, review.answer
     mirror, static = MIRROR in meta.annotations, _shows_static_pod(review)
-    name = spec.priority_class_name or ""
-    named = None if static else check_class(context, review, answer)
+    named = None if static else check_class(context, review)
     resolved = spec.priority is not None and spec.preemption_policy is not None
     if answer.allowed and not mirror and not resolved:
         answer.deny("priority-resolved", NEVER_RESOLVED)
     if not static:
-        check_group(context, review.namespace, spec, spec.priority, answer)
+        check_group(context, review, spec, spec.priority)
         if any(owner.controller and owner.kind == "Node" for owner in meta.owner_references or ()):
             answer.deny("static-pods", OF_A_NODE)
-    managed = named is not None and named.preemption_policy == NEVER and context.managed(name) is not None
-    _check_mark(answer, meta, name, managed=managed)
+    name = spec.priority_class_name or ""
+    never = named is not None and named.preemption_policy == NEVER
+    managed = never and context.managed(name) is not None
+    _check_mark(review, name, managed=managed)
     if managed and MARK not in meta.labels and not mirror:
         answer.warnings.append(UNMARKED)
     # If mutation was asked, it has taken away what the reconciler writes, and replaced its own but on mirror pods
@@ -144,7 +147,7 @@ def _validate_new(context: Context, review: Review, pod: PodView, answer: Answer
         if key in meta.annotations and (mirror or key in RECONCILER_ANNOTATIONS):
             answer.deny(_OWN_RULE, text.format(key))
     if not static:
-        judge(context, context.pod_request(review, pod), spec, named, answer)
+        judge(context, review, context.pod_request(review), named)
 
 
 def _shows_static_pod(review: Review) -> bool:
@@ -152,62 +155,65 @@ def _shows_static_pod(review: Review) -> bool:
 
     Its containers run whether or not the API has the pod, and only a pod in the API is counted on the node.
     """
-    pod, user = review.typed(PodView), review.user
-    node = user.username.removeprefix(NODE_USER)
+    pod, user = review.pod, review.user
     if MIRROR not in pod.metadata.annotations or NODE_GROUP not in user.groups:
         return False
-    owner = next((row for row in pod.metadata.owner_references or () if row.controller), None)
-    if owner is None or user.username != f"{NODE_USER}{node}":
+    node = pod.spec.node_name
+    if node is None or user.username != f"{NODE_USER}{node}":
         return False
-    return ("Node", node, node) == (owner.kind, owner.name, pod.spec.node_name)
+    for owner in pod.metadata.owner_references or ():
+        if owner.controller:
+            return (owner.kind, owner.name) == ("Node", node)
+    return False
 
 
-def validate_workload(context: Context, review: Review, answer: Answer) -> None:
+def validate_workload(context: Context, review: Review) -> None:
     """Judge the pods that a workload will make, so that its author reads the message.
 
     A template that an UPDATE leaves alone is not judged: scaling or deleting what exists always works.
     """
-    data = review.object
+    data, answer = review.object, review.answer
     template = template_of(data, review.resource)
     if template is None or part(data, "metadata").get("deletionTimestamp"):
         return
     if review.operation == "UPDATE" and template == template_of(review.old_object, review.resource):
         return
     made = review.as_created(template, "pods")
-    pod = made.typed(PodView)
-    meta, spec = pod.metadata, pod.spec
-    resolution = resolve(context, spec, _by_controller(context.request(made)), made, answer)
+    spec = made.pod.spec
+    resolution = resolve(context, made, spec, _by_controller(context.request(made)))
     if resolution.settled:
         view = msgspec.structs.replace(spec, preemption_policy=resolution.preemption_policy)
-        check_group(context, review.namespace, view, resolution.value, answer)
+        check_group(context, review, view, resolution.value)
     else:
-        check_class(context, made, answer)
-    _check_mark(answer, meta, resolution.name, managed=resolution.managed)
-    if resolution.managed and _loses_the_mark(data, meta.labels):
-        text = f"spec.selector does not select pods with label {MARK}: {MANAGED}, which giveway sets on these"
-        answer.deny("mark", f"{text}; leave that label out of the selector")
+        check_class(context, made)
+    _check_mark(made, resolution.name, managed=resolution.managed)
+    if resolution.managed and _loses_the_mark(data, made.pod.metadata.labels):
+        text = f"spec.selector does not select pods with label {MARK}: {MANAGED}"
+        text += ", which giveway sets on these; leave that label out of the selector"
+        answer.deny("mark", text)
     request = context.request(review)
-    judge(context, request, spec, resolution.priority_class, answer)
+    judge(context, made, request, resolution.priority_class)
     if answer.allowed:
-        warn_of_controllers(context, request, "pods", answer)
+        warn_of_controllers(context, review, request, "pods")
 
 
-def judge(
-    context: Context, request: PolicyRequest, spec: PodSpecView, named: PriorityClass | None, answer: Answer
-) -> None:
-    """Add what policies say of a request with this class, and its own priority or the class's."""
-    request.priority_class, request.priority = named, spec.priority
+def judge(context: Context, review: Review, request: PolicyRequest, named: PriorityClass | None) -> None:
+    """Add what policies say of a request with this class, and the priority of the pod or the class's."""
+    request.priority_class, request.priority = named, review.pod.spec.priority
     if request.priority is None:
         request.priority = named.value if named else 0
-    answer.add(context.engine.judge(request, context.trace))
+    review.answer.add(context.engine.judge(request, context.trace))
 
 
-def warn_of_controllers(context: Context, request: PolicyRequest, made: str, answer: Answer) -> None:
+def warn_of_controllers(context: Context, review: Review, request: PolicyRequest, made: str) -> None:
     """Tell the author of a template which rule will refuse what controllers make of it."""
-    for verdict in context.engine.judge(_by_controller(request)) if context.engine.asks_who else ():
+    if not context.engine.asks_who:
+        return
+    for verdict in context.engine.judge(_by_controller(request)):
         if verdict.denies:
-            refusal = f"rule {verdict.id} will refuse them: {without_name(verdict.id, verdict.message)}"
-            answer.warnings.append(f"a controller makes the {made}, and {refusal}")
+            text = without_name(verdict.id, verdict.message)
+            refusal = f"rule {verdict.id} will refuse them: {text}"
+            review.answer.warnings.append(f"a controller makes the {made}, and {refusal}")
 
 
 def _by_controller(request: PolicyRequest) -> PolicyRequest:
@@ -218,28 +224,24 @@ def _by_controller(request: PolicyRequest) -> PolicyRequest:
     return msgspec.structs.replace(request, user=CONTROLLER, raw=raw)
 
 
-def validate_group(context: Context, review: Review, answer: Answer) -> None:
+def validate_group(context: Context, review: Review) -> None:
     """Judge a PodGroup as it would be stored, also at an update: what it names cannot change."""
-    if not review.typed(PodView).metadata.deletion_timestamp:
-        _judge_group(context, review.as_created(review.object, GROUPS), answer)
+    if not review.pod.metadata.deletion_timestamp:
+        group = review.as_created(review.object, GROUPS)
+        judge(context, group, context.request(group), check_class(context, group))
 
 
-def validate_group_templates(context: Context, review: Review, answer: Answer) -> None:
+def validate_group_templates(context: Context, review: Review) -> None:
     """Judge the groups of a Workload, so that its author reads it; they are judged again."""
     metadata = part(review.object, "metadata")
     if metadata.get("deletionTimestamp"):
         return
     for template in _templates(review.object.get("spec")):
-        group = {"metadata": metadata, "spec": template}
-        request = _judge_group(context, review.as_created(group, GROUPS), answer)
-        if answer.allowed:
-            warn_of_controllers(context, request, "PodGroups", answer)
-
-
-def _judge_group(context: Context, group: Review, answer: Answer) -> PolicyRequest:
-    request, named = context.request(group), check_class(context, group, answer)
-    judge(context, request, group.typed(PodView).spec, named, answer)
-    return request
+        group = review.as_created({"metadata": metadata, "spec": template}, GROUPS)
+        request = context.request(group)
+        judge(context, group, request, check_class(context, group))
+        if review.answer.allowed:
+            warn_of_controllers(context, review, request, "PodGroups")
 
 
 def _templates(spec: Any) -> Iterator[Json]:
@@ -252,7 +254,7 @@ def _templates(spec: Any) -> Iterator[Json]:
         yield from _templates(below)
 
 
-def check_group(context: Context, namespace: str, spec: PodSpecView, priority: int | None, answer: Answer) -> None:
+def check_group(context: Context, review: Review, spec: PodSpecView, priority: int | None) -> None:
     """Refuse a pod whose priority is not that of its PodGroup, where the group's counts.
 
     kube-scheduler preempts for a group by the group's priority, unless one of its pods is Never (docs/semantics.md A9).
@@ -261,7 +263,8 @@ def check_group(context: Context, namespace: str, spec: PodSpecView, priority: i
     name = (spec.scheduling_group and spec.scheduling_group.pod_group_name) or ""
     if not name or len(name) > LONGEST_NAME:
         return
-    asked = POD_GROUPS, f"{namespace}/{name}"
+    answer = review.answer
+    asked = POD_GROUPS, f"{review.namespace}/{name}"
     group = context.lookup.pod_group(asked[1])
     if group is None:
         answer.unsure.add(asked)
@@ -269,47 +272,46 @@ def check_group(context: Context, namespace: str, spec: PodSpecView, priority: i
     theirs, class_name = group.spec.priority, group.spec.priority_class_name
     if theirs is None:
         return
-    whose = f"PodGroup {name} has {theirs}" + (f" (PriorityClass {class_name})" if class_name else "")
+    whose = f"PodGroup {name} has {theirs}"
+    if class_name:
+        whose += f" (PriorityClass {class_name})"
     if priority not in (None, theirs):
         answer.unsure.add(asked)
-        text = f"the pod has priority {priority}, but its {whose}, which counts for all pods of the group"
-        answer.deny("group-priority", f"{text}; give both the same PriorityClass")
+        text = f"the pod has priority {priority}, but its {whose}, which counts"
+        text += " for all pods of the group; give both the same PriorityClass"
+        answer.deny("group-priority", text)
     elif spec.preemption_policy not in (None, NEVER) and context.managed(class_name) is not None:
         if not speaking(context.lookup.priority_class(class_name), theirs):
             return
         answer.unsure.add(asked)
-        policy = f"a pod of it with preemptionPolicy {spec.preemption_policy}"
-        text = f"the {whose}, for which giveway preempts; {policy} would let kube-scheduler preempt for the group"
+        text = f"the {whose}, for which giveway preempts; a pod of it with preemptionPolicy"
+        text += f" {spec.preemption_policy} would let kube-scheduler preempt for the group"
         answer.deny("group-managed", f"{text}: give the pod PriorityClass {class_name}, too")
 
 
-def validate_status(context: Context, review: Review, answer: Answer) -> None:
+def validate_status(context: Context, review: Review) -> None:
     """Judge what an update of `pods/status` does to protected keys."""
     if review.operation != "UPDATE" or not review.has_old:
         return
-    pod, old = review.typed(PodView), review.typed(PodView, old=True)
-    _check_changes(context, review, pod.metadata, old.sent_metadata, answer)
-    answer.add(context.engine.judge_annotations(_change_request(context, review, pod, old)))
+    _check_changes(context, review)
+    review.answer.add(context.engine.judge_annotations(_change_request(context, review)))
 
 
-def validate_binding(context: Context, review: Review, answer: Answer) -> None:
-    """Judge a Binding as an update of its pod, of which nothing is known.
-
-    Its own labels give no rights: whoever binds chooses them. So those of the pod are not known here.
-    """
+def validate_binding(context: Context, review: Review) -> None:
+    """Judge a Binding as an update of its pod, whose labels are not known: its own give no rights."""
     if review.operation != "CREATE":
         return
-    meta = review.typed(PodView).metadata
-    _check_changes(context, review, meta, None, answer)
+    meta = review.pod.metadata
+    _check_changes(context, review)
     named = {"name": review.name or meta.name, "annotations": meta.sent_annotations}
-    request = context.request(review, {"metadata": named}, {"metadata": {}})
-    change = msgspec.structs.replace(request, operation="UPDATE", resource="pods", labels_known=False)
-    answer.add(context.engine.judge_annotations(change))
+    change = context.request(review, {"metadata": named}, {"metadata": {}})
+    change.operation, change.resource, change.labels_known = "UPDATE", "pods", False
+    review.answer.add(context.engine.judge_annotations(change))
 
 
-def _change_request(context: Context, review: Review, pod: PodView, old: PodView) -> PolicyRequest:
+def _change_request(context: Context, review: Review) -> PolicyRequest:
     """The request for an UPDATE of a pod: its priority is the one it was created with."""
-    spec, request = pod.spec, context.pod_request(review, pod, old)
+    spec, request = review.pod.spec, context.pod_request(review)
     if spec.priority_class_name:
         named = context.lookup.priority_class(spec.priority_class_name)
         request.priority_class = speaking(named, spec.priority)
@@ -317,34 +319,34 @@ def _change_request(context: Context, review: Review, pod: PodView, old: PodView
     return request
 
 
-def _check_changes(
-    context: Context, review: Review, new: MetadataView, before: MetadataView | None, answer: Answer
-) -> None:
-    """Refuse others than the reconciler that change giveway's annotations or the mark."""
+def _check_changes(context: Context, review: Review) -> None:
+    """Refuse others than the reconciler that change giveway's annotations or the mark, of a pod or by a Binding."""
     if review.user.username == context.reconciler:
         return
+    new, before = review.pod.metadata, None
+    if review.operation == "UPDATE":
+        before = review.old_pod.sent_metadata
     old, instead = before or MetadataView(), AS_IT_IS[before is not None]
     for key in OWN_ANNOTATIONS:
         if new.annotations.get(key) != old.annotations.get(key):
-            answer.deny(_OWN_RULE, OWN_RECORD.format(key, context.reconciler, instead))
+            review.answer.deny(_OWN_RULE, OWN_RECORD.format(key, context.reconciler, instead))
     mark, was = new.labels.get(MARK), old.labels.get(MARK)
     if mark != was:
         states = f"now {bounded(was or 'absent')}, requested {bounded(mark or 'absent')}"
-        answer.deny("mark", f"{MARK_STAYS} ({states}); {instead}")
+        review.answer.deny("mark", f"{MARK_STAYS} ({states}); {instead}")
 
 
-def _check_mark(answer: Answer, meta: MetadataView, name: str, *, managed: bool) -> None:
-    mark = meta.labels.get(MARK)
+def _check_mark(review: Review, name: str, *, managed: bool) -> None:
+    mark = review.pod.metadata.labels.get(MARK)
     if mark is None or (managed and mark == MANAGED):
         return
-    text = f"label {MARK} is giveway's own mark and no PriorityClass is named: leave the label out"
-    if managed:
-        only = f"its only value is {MANAGED!r}, and giveway sets it by itself"
-        text = f"label {MARK} is {bounded(mark)!r}; {only}: leave it out"
-    elif name:
+    whose = "no PriorityClass is named"
+    if name:
         whose = f"PriorityClass {bounded(name)} is not one that it manages"
-        text = f"label {MARK} is giveway's own mark and {whose}: leave the label out"
-    answer.deny("mark", text)
+    text = f"label {MARK} is giveway's own mark and {whose}: leave the label out"
+    if managed:
+        text = _ONE_MARK.format(bounded(mark))
+    review.answer.deny("mark", text)
 
 
 def _loses_the_mark(workload: Json, labels: dict[str, str]) -> bool:

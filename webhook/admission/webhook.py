@@ -1,8 +1,4 @@
-"""One review from bytes to bytes: decode, dispatch by resource, answer. Pure: no clock, no I/O, no request context.
-
-PolicyTests, scans, trials and simulations ask as an API server would: there is one maker of their reviews, so each asks
-about every kind that is judged, in the same words.
-"""
+"""One review from bytes to bytes: decode, dispatch by resource, answer. Pure: no clock, no I/O, no request context."""
 
 from binascii import b2a_base64
 from collections.abc import Callable, Mapping
@@ -20,7 +16,7 @@ from webhook.policy.evaluation.request import UserInfo
 
 Phase = Literal["mutate", "validate", "mutate-priority", "validate-priority"]
 """What is asked, which is the path of the URL as well. Those of `priority` do what the Priority plugin does."""
-Handler = Callable[[Context, Review, Answer], None]
+Handler = Callable[[Context, Review], None]
 
 HANDLERS: dict[tuple[Phase, str, str, str], Handler] = {
     ("mutate", "", "pods", ""): mutating.mutate_pod,
@@ -62,6 +58,7 @@ _REASONS = {
     503: "ServiceUnavailable",
     504: "Timeout",
 }
+_NO_RULES = "giveway has no rules for {}; leave it out of the webhook configuration"
 _WARNING_LENGTH, _WARNINGS = 256, 10
 """What the API server passes on of a warning, and how many a person reads."""
 _AUDIT_LENGTH = 1024
@@ -104,8 +101,8 @@ def review(context: Context, phase: Phase, body: bytes) -> Reviewed:
         raise
     except Exception as raised:  # noqa: BLE001 - the API server gets a well-formed answer whatever happens here
         error = raised
-        text = f"giveway failed on this review: {type(raised).__name__}; its log has the details"
-        answer = Answer(code=500, message=text)
+        text = f"giveway failed on this review: {type(raised).__name__}"
+        answer = Answer(code=500, message=f"{text}; its log has the details")
     return _reviewed(uid, answer, asked, error)
 
 
@@ -120,7 +117,7 @@ def review_of(
     name: str = "",
     dry_run: bool = False,
 ) -> Json:
-    """The AdmissionReview (v1) that asks about an object.
+    """The AdmissionReview (v1) that asks about an object, as PolicyTests, scans, trials and simulations do.
 
     `obj` and `old_object` are JSON data or `msgspec.Raw`; `user` is the `userInfo`. A kind that is not in RESOURCES
     counts as one of the core group.
@@ -160,12 +157,12 @@ def deny(uid: str, rule: str, message: str, asked: Review | None = None) -> Revi
 
 def _dispatch(context: Context, phase: Phase, asked: Review) -> Answer:
     """Let the handler of this phase and resource answer, if there is one."""
-    answer = Answer()
-    handler, operation = HANDLERS.get((phase, *asked.kind, asked.subresource)), asked.operation
+    answer, operation = asked.answer, asked.operation
+    handler = HANDLERS.get((phase, *asked.kind, asked.subresource))
     if handler is None:
         if asked.kind not in HANDLED:
-            where = f"{asked.resource}.{asked.group}" if asked.group else asked.resource
-            answer.warnings.append(f"giveway has no rules for {where}; leave it out of the webhook configuration")
+            where = ".".join(filter(None, (asked.resource, asked.group)))
+            answer.warnings.append(_NO_RULES.format(where))
         return answer
     if operation in ("CREATE", "UPDATE"):
         if not asked.has_object:
@@ -174,7 +171,7 @@ def _dispatch(context: Context, phase: Phase, asked: Review) -> Answer:
         return answer
     if asked.namespace and context.lookup.namespace(asked.namespace) is None:
         answer.unsure.add((NAMESPACES, asked.namespace))
-    handler(context, asked, answer)
+    handler(context, asked)
     return answer
 
 
@@ -186,12 +183,14 @@ def _reviewed(uid: str, answer: Answer, asked: Review | None = None, error: Exce
         audit = {**audit, "denied-by": ",".join(answer.ids["rule"])}
     response: Json = {"uid": uid, "allowed": code == 200}
     if code != 200:
-        response["status"] = {"code": code, "reason": _REASONS[code], "message": bounded(message, _MESSAGE_LENGTH)}
+        said = bounded(message, _MESSAGE_LENGTH)
+        response["status"] = {"code": code, "reason": _REASONS[code], "message": said}
     elif answer.patch:
         response["patchType"] = "JSONPatch"
         response["patch"] = b2a_base64(_encode(answer.patch), newline=False).decode("ascii")
     if answer.warnings:
-        response["warnings"] = [_line(text, _WARNING_LENGTH) for text in answer.warnings[:_WARNINGS]]
+        first = answer.warnings[:_WARNINGS]
+        response["warnings"] = [_line(text, _WARNING_LENGTH) for text in first]
     if audit:
         response["auditAnnotations"] = {key: _line(text, _AUDIT_LENGTH) for key, text in audit.items()}
     body = _encode({"apiVersion": API_VERSION, "kind": "AdmissionReview", "response": response})

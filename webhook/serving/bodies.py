@@ -26,16 +26,14 @@ _DRAINED = 32 * 1024 * 1024
 objects of 1.5 MiB and 3 MiB, six times as long in JSON at most). A client that still writes may not see an answer."""
 _BEGINNING = 1024
 """Bytes of an oversized body that are kept."""
+_SLOW = f"the body came too slowly: nothing for {_PAUSE:g} s, or less than {_RATE} bytes a second"
+_NO_ROOM = f"more than {BUDGET} bytes of reviews are under way, most of them from this address"
 _MMAP_THRESHOLD, _LARGE = -3, 128 * 1024
 """The parameter M_MMAP_THRESHOLD of mallopt(3), and the bytes from which a piece of memory is mapped by itself."""
 
 
 def give_back_large_memory() -> None:
-    """Let what is large go back to the system as soon as it is free, whatever has been allocated after it.
-
-    So glibc begins, but after the first large body it takes such
-    pieces from the heap of each thread, which keeps them.
-    """
+    """Let what is large go back once it is free: after a first large body glibc keeps it in each thread's heap."""
     with suppress(AttributeError):  # another C library has no such parameter
         ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, _LARGE)
 
@@ -44,8 +42,8 @@ class OversizedError(Exception):
     """The body is larger than BODY_LIMIT; these are its first bytes."""
 
 
-class NoRoomError(Exception):
-    """The request was ended, because more than BUDGET bytes are under way, most of them from its address."""
+class BodyError(Exception):
+    """The body was not whole in time, or found no room: the HTTP status of the answer, and why."""
 
 
 @dataclass(eq=False, slots=True)
@@ -68,34 +66,36 @@ class Bodies:
 
     @asynccontextmanager
     async def held(self, address: str, seconds: float) -> AsyncIterator[Held]:
-        """Hold a body for so many seconds at most. Raises NoRoomError or TimeoutError."""
+        """Hold a body for so many seconds at most. Raises BodyError."""
         held = Held(address, asyncio.timeout(seconds))
         self._held[held] = None
         try:
             async with held.timer:
                 yield held
-        except TimeoutError:
+        except TimeoutError as late:
             if held.ended:
-                raise NoRoomError from None
-            raise
+                raise BodyError(503, _NO_ROOM) from None
+            over = f"the review was not finished within {seconds:g} s, its share of the timeout"
+            raise BodyError(504, str(late) or over) from None
         finally:
             del self._held[held]
             self.bytes -= held.bytes
 
     async def read(self, held: Held, content: StreamReader) -> bytes:
-        """Read a body. Raises NoRoomError, OversizedError, TimeoutError, and what the stream raises."""
+        """Read a body. Raises OversizedError, TimeoutError, and what the stream raises."""
         loop = asyncio.get_running_loop()
         began, received, body = loop.time(), 0, bytearray()
         while received <= _DRAINED and not content.at_eof():
+            due = min(loop.time(), began + received / _RATE)
             try:
-                async with asyncio.timeout_at(min(loop.time(), began + received / _RATE) + _PAUSE):
+                async with asyncio.timeout_at(due + _PAUSE):
                     chunk = await content.readany()
             except TimeoutError:
-                if content.total_bytes > received:  # this process was held up, and more has come meanwhile
+                # This process was held up, and more has come meanwhile
+                if content.total_bytes > received:
                     continue
                 self._ended("slow")
-                text = f"nothing for {_PAUSE:g} s, or less than {_RATE} bytes a second"
-                raise TimeoutError(f"the body came too slowly: {text}") from None
+                raise TimeoutError(_SLOW) from None
             received += len(chunk)
             if received <= BODY_LIMIT:
                 body += chunk
@@ -108,7 +108,7 @@ class Bodies:
         return bytes(body)
 
     def charge(self, held: Held, count: int) -> None:
-        """Count bytes, and make room if these are too many."""
+        """Count bytes, and make room if these are too many. Raises TimeoutError if the body itself has to go."""
         held.bytes += count
         self.bytes += count
         while self.bytes > BUDGET:
@@ -123,4 +123,4 @@ class Bodies:
                 largest.timer.reschedule(asyncio.get_running_loop().time())
             self._ended("room")
         if held.ended:
-            raise NoRoomError
+            raise TimeoutError

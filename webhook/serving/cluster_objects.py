@@ -73,8 +73,8 @@ class CachedObjects:
 
     def unheard(self) -> str:
         """Which resources were not heard of yet, in words; the server is not ready while there are any."""
-        missing = [resource for resource in _NEEDED if not self._caches[resource].synced.is_set()]
-        return f"nothing heard yet of {', '.join(missing)}" if missing else ""
+        names = ", ".join(name for name in _NEEDED if not self._caches[name].synced.is_set())
+        return f"nothing heard yet of {names}" if names else ""
 
     def ages(self) -> dict[str, float]:
         """Seconds since the API server was last heard from, by resource."""

@@ -147,8 +147,9 @@ class Connections(web.Server):
         super().__init__(handler)
         self.context = context
         """What connections begin under."""
-        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        self._most = MOST_CONNECTIONS if soft == resource.RLIM_INFINITY else min(MOST_CONNECTIONS, max(1, soft // 2))
+        self._most, (soft, _) = MOST_CONNECTIONS, resource.getrlimit(resource.RLIMIT_NOFILE)
+        if soft != resource.RLIM_INFINITY:
+            self._most = min(MOST_CONNECTIONS, max(1, soft // 2))
         self._ended = ended
         self.greetings = TurnsOfRound(_GREETINGS)
         self.new: _Group = {}
@@ -162,24 +163,20 @@ class Connections(web.Server):
         """Serve a connection, after room was made for it. Raises OSError if its client has gone."""
         address = accepted.getpeername()[0]
         while len(self) >= self._most:
-            spared = len(self.new) <= self._most * _NEW_SHARE
-            group = self.idle if self.idle and spared else self.new or self.idle or self.busy
-            of_address = Counter(connection.address for connection in group)
+            group = self.new or self.idle or self.busy
+            if self.idle and len(self.new) <= self._most * _NEW_SHARE:
+                group = self.idle
+            counts = Counter(connection.address for connection in group)
             # The first of those whose address has most
-            self.end(max(group, key=lambda connection: of_address[connection.address]), "room")
+            first = max(group, key=lambda connection: counts[connection.address])
+            self.end(first, "room")
         self._move(Connection(self, accepted, address), self.new)
 
-    def begin(self, connection: Connection) -> None:
-        """Note that a review has begun that has to wait."""
+    def put(self, connection: Connection, group: _Group) -> None:
+        """Note that a review has begun that has to wait, or has ended."""
         if connection.group is not None:
             connection.late.cancel()
-            self._move(connection, self.busy)
-
-    def finish(self, connection: Connection, *, verdict: bool) -> None:
-        """Note that a review has ended, with a verdict or without."""
-        if connection.group is not None:
-            connection.late.cancel()
-            self._move(connection, self.idle if verdict else self.new)
+            self._move(connection, group)
 
     def end(self, connection: Connection, reason: str) -> None:
         """End a connection at once, and count why."""

@@ -23,7 +23,7 @@ from webhook.kube.bounded import bounded, bounded_cache
 from webhook.kube.errors import ApiError
 from webhook.kube.instants import rfc3339_micro
 from webhook.policy.cel.program import AllowanceError
-from webhook.serving.bodies import BODY_LIMIT, BUDGET, Bodies, NoRoomError, OversizedError
+from webhook.serving.bodies import BODY_LIMIT, Bodies, BodyError, OversizedError
 from webhook.serving.cluster_objects import CachedObjects
 from webhook.serving.connections import Connection
 from webhook.serving.fair_turns import FairTurns, TurnsOfRound
@@ -46,9 +46,12 @@ _PHASES: dict[str, Phase] = {f"/{phase}": phase for phase in get_args(Phase)}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(h|ms|m|s)")
 _UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 _TOO_LARGE = (
-    "giveway refuses it unread; make the object smaller (in a review the characters < > & and control characters take"
-    " six bytes each, and an update carries the object twice)"
+    f"the review of this request is larger than {BODY_LIMIT} bytes, so giveway refuses it unread; make the object"
+    " smaller (in a review the characters < > & and control characters take six bytes each, and an update carries the"
+    " object twice)"
 )
+_NO_UID = f"the body is larger than {BODY_LIMIT} bytes, and it does not begin with the uid of an AdmissionReview"
+_BROKEN = "the body is not encoded as its header says, or the client has gone before it was whole"
 
 
 class Received(NamedTuple):
@@ -76,15 +79,17 @@ class ReviewHandler:
 
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer one request."""
+        began, connection = time.perf_counter(), request.protocol
         path, _, query = request.raw_path.partition("?")
-        phase, connection, began = _PHASES.get(path), request.protocol, time.perf_counter()
+        phase = _PHASES.get(path)
         if phase is None:
             return web.Response(status=404, text=f"reviews go to {' or '.join(_PHASES)}\n")
         if request.method != "POST":
             return web.Response(status=405, text="a review is sent by POST\n", headers={"Allow": "POST"})
         assert isinstance(connection, Connection)
         reviewed = await self._answer(request, connection, phase, query)
-        connection.owner.finish(connection, verdict=reviewed.answer.code == 200)
+        groups = connection.owner
+        groups.put(connection, groups.idle if reviewed.answer.code == 200 else groups.new)
         self._tell(phase, reviewed, time.perf_counter() - began)
         stays = request.keep_alive and request.content.is_eof() and not self.draining
         return JsonResponse(reviewed.body, reviewed.answer.code, stays=stays)
@@ -104,7 +109,7 @@ class ReviewHandler:
                 reviewed = _at_once(context, phase, body)
                 if reviewed is not None and not reviewed.answer.unsure:
                     return reviewed
-            connection.owner.begin(connection)
+            connection.owner.put(connection, connection.owner.busy)
             async with self._bodies.held(connection.address, _budget(query)) as held:
                 if body is None:
                     body = await self._bodies.read(held, content)
@@ -117,18 +122,14 @@ class ReviewHandler:
                 return await self._settle(came, context, reviewed)
         except OversizedError as error:
             # A refusal, not an error: what passes by failurePolicy would pass unjudged by whoever makes it large enough
-            uid, larger = uid_of(error.args[0]), f"larger than {BODY_LIMIT} bytes"
-            if uid:
-                return deny(uid, "size", f"the review of this request is {larger}, so {_TOO_LARGE}")
-            return refuse(413, f"the body is {larger}, and it does not begin with the uid of an AdmissionReview")
-        except NoRoomError:
-            return refuse(503, f"more than {BUDGET} bytes of reviews are under way, most of them from this address")
-        except TimeoutError as late:
-            over = f"the review was not finished within {_budget(query):g} s"
-            return refuse(504, str(late) or f"{over}, its share of the timeout")
+            uid = uid_of(error.args[0])
+            return deny(uid, "size", _TOO_LARGE) if uid else refuse(413, _NO_UID)
+        except BodyError as error:
+            return refuse(*error.args)
         except (web.RequestPayloadError, ConnectionError) as error:
-            error.__traceback__ = None  # the stream keeps the error, and its traceback would keep the body
-            return refuse(400, "the body is not encoded as its header says, or the client has gone before it was whole")
+            # The stream keeps the error, and its traceback would keep the body
+            error.__traceback__ = None
+            return refuse(400, _BROKEN)
 
     async def _settle(self, came: Received, context: Context, reviewed: Reviewed) -> Reviewed:
         """Answer again by what the API server says, if the answer hinges on objects that the cache may lack."""
@@ -136,12 +137,14 @@ class ReviewHandler:
         if not unsure:
             return reviewed
         namespace = reviewed.asked.namespace if reviewed.asked else ""
-        reviewed.asked = None  # It has a copy of the object, which nobody needs while the API server is asked
+        # It has a copy of the object, which nobody needs while the API server is asked
+        reviewed.asked = None
         try:
             lookup = await self._source.ask(unsure, (came.address, bounded(namespace)))
         except ApiError as error:
             names = ", ".join(f"{resource}/{bounded(name)}" for resource, name in unsure)
-            return refuse(503, f"the API server did not say whether there is {names}: {error}", reviewed.uid)
+            text = f"the API server did not say whether there is {names}"
+            return refuse(503, f"{text}: {error}", reviewed.uid)
         return await self._review(came, context.changed(lookup=lookup))
 
     async def _review(self, came: Received, context: Context) -> Reviewed:
@@ -216,11 +219,7 @@ def _at_once(context: Context, phase: Phase, body: bytes) -> Reviewed | None:
 
 
 async def _beside(turns: FairTurns, came: Received, context: Context) -> Reviewed:
-    """Answer a review in a thread, one at a time, in fair turns by address.
-
-    A thread cannot be ended: if its review is given up, the next
-    one waits until it has come to its end.
-    """
+    """Answer a review in a thread, one at a time, in fair turns by address; the next waits until a thread has ended."""
     await turns.enter(came.address)
     work = asyncio.get_running_loop().run_in_executor(None, review, context, came.phase, came.body)
     work.add_done_callback(lambda _: turns.leave())
@@ -239,10 +238,12 @@ def _budget(query: str) -> float:
 def _line(phase: Phase, reviewed: Reviewed, seconds: float) -> Json:
     """The line of a review: who asked for what, and what became of it; never the object itself."""
     answer, asked = reviewed.answer, reviewed.asked
-    head = {"time": rfc3339_micro(time.time()), "level": "info", "message": "review", "phase": phase}
+    line: Json = {"time": rfc3339_micro(time.time()), "level": "info", "message": "review"}
+    line |= {"phase": phase, "uid": reviewed.uid}
     told: Json = {"verdict": answer.verdict, "ms": round(seconds * 1000, 3)}
     if asked is not None:
-        told |= {"user": asked.user.username, "operation": asked.operation, "dryRun": asked.dry_run}
+        told |= {"user": asked.user.username, "operation": asked.operation}
+        told["dryRun"] = asked.dry_run
         told["resource"] = "/".join(filter(None, (asked.resource, asked.subresource)))
         namespace, name = asked.namespace, asked.shown_name
         told["object"] = f"{namespace}/{name}" if namespace else name
@@ -250,4 +251,4 @@ def _line(phase: Phase, reviewed: Reviewed, seconds: float) -> Json:
         told |= {"code": answer.code, "error": answer.message}
     elif answer.verdicts:
         told |= {field: ",".join(answer.ids.get(field, ())) for field in VIOLATED}
-    return head | {"uid": reviewed.uid} | {field: value for field, value in told.items() if value}
+    return line | {field: value for field, value in told.items() if value}

@@ -81,8 +81,8 @@ def load_certificate(certificate_file: Path, key_file: Path, client_ca_file: Pat
             context.verify_mode = ssl.CERT_REQUIRED
     except OSError as error:
         raise TlsError(f"{problem}: {getattr(error, 'reason', '') or error}") from error
-    expires, subject = certificate.not_valid_after_utc.timestamp(), certificate.subject.rfc4514_string()
-    return ServingCertificate(context, expires, subject)
+    expires = certificate.not_valid_after_utc.timestamp()
+    return ServingCertificate(context, expires, certificate.subject.rfc4514_string())
 
 
 class ReviewServer(Component):
@@ -218,9 +218,8 @@ class ReviewServer(Component):
     def _begin_under_the_newest(self, tls: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
         """Take the newest certificate also for a connection that was accepted before it.
 
-        OpenSSL asks for it whether the client names a server or not.
-        Connections that are accepted later have the new context from the start,
-        since an old one keeps its client CA and its sessions of TLS 1.2.
+        OpenSSL asks for it whether the client names a server or not. Later connections have the new context from the
+        start, since an old one keeps its client CA and its sessions of TLS 1.2.
         """
         assert self.certificate is not None
         tls.context = self.certificate.context
