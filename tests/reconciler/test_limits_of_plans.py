@@ -23,6 +23,7 @@ from tests.reconciler.harness.scenarios import (
     at,
     bound,
     does,
+    ended,
     having,
     killed_at_each_step,
     later,
@@ -119,6 +120,8 @@ def test_killed_at_every_step(make: Scene, gone: list[str]):
         assert (step > 0 or "to make room in zone a" in str(made.told), made.faults(60.0)) == (True, [])
 
 
+FAR_GRACE = does("edit", "far", lambda pod: pod["spec"].update(terminationGracePeriodSeconds=30))
+FAR_IS_SLOW = zone_for_two(FAR_GRACE, having(ends_after={"far": 30.0})).but(plan_timeout=20.0)
 LATE = victim("late", "a2", "0", priority=1000, app="x")
 FAR_ENDS = at(5.0, lambda made: made.end(made.pods["far"], evicted=False))
 
@@ -133,6 +136,12 @@ FAR_ENDS = at(5.0, lambda made: made.end(made.pods["far"], evicted=False))
 def test_who_goes(make: Scene, expected: tuple[str, list[str]]):
     """If one of them would stay, nobody goes; what happens in the zone counts until the victims are asked."""
     assert outcome(lived(make)) == expected
+
+
+def test_a_victim_on_another_node_takes_longer_than_a_plan():
+    """Its plan waits for it as for those on its own node."""
+    made = lived(FAR_IS_SLOW)
+    assert (outcome(made), ended(made)) == (("a1", ["far", "near"]), ["bound"])
 
 
 def test_owners_that_put_their_pods_back():

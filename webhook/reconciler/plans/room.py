@@ -30,9 +30,10 @@ def time_limit(plan: Plan, evaluator: Evaluator, index: PlanIndex, timeout: floa
     """When a plan is given up if nothing happens, in monotonic seconds; infinite if others have to act first.
 
     The time counts from when all room was there, and only while the preemptor's scheduler is seen at work: if that is
-    away, no node is to blame. Before, it counts from when the last notice is over, when the last pod that leaves the
-    node has had its time to end. A deletionTimestamp is by the API server's clock, and this one may be ahead. So such a
-    pod has at least its grace period from when it was asked, or first seen to leave.
+    away, no node is to blame. Before, it counts from when the last notice is over, when the last victim, and the last
+    pod that leaves the node, has had its time to end: whoever ends sooner may have kept others from being asked. A
+    deletionTimestamp is by the API server's clock, and this one may be ahead. So such a pod has at least its grace
+    period from when it was asked, or first seen to leave.
     """
     state, clock, leaving = evaluator.state, evaluator.clock, index.leaving
     now = Now(clock.monotonic(), clock.wall())
@@ -45,7 +46,9 @@ def time_limit(plan: Plan, evaluator: Evaluator, index: PlanIndex, timeout: floa
     known, rows = state.snapshot.pods, evaluator.leaving_within(math.inf, now)
     nodes = state.snapshot.nodes.rows_of({member.node for member in plan.unplaced})
     ends = [plan.started, *(until for uid, until in plan.notices.items() if uid in plan.needed)]
-    for row in rows[np.isin(known.node[rows], nodes)].tolist():
+    ends += [leaving.get(uid, -math.inf) for uid in plan.gone]
+    victims = state.snapshot.pod_rows([victim.key for victim in plan.record.victims])
+    for row in rows[np.isin(known.node[rows], nodes) | np.isin(rows, victims)].tolist():
         ends.append(float(known.gone_at[row]) - now.wall + now.monotonic)
         pod = state.pods.get(known.key(row))
         if pod is not None and pod.metadata.deletion_timestamp:
