@@ -226,6 +226,15 @@ FAULTS = {
         *("8", slow, fixed("fixed", "n1", "2"), victim("kept", "n1", "4", priority=10), having(kept={"kept"})),
         *(victim("v", "n1", "2", priority=20), preemptor("a", "3"), preemptor("p", "3")),
     ),
+    "two plans need a pod that the first one does not come to ask; the second one needs another one, too": fault(
+        bound=False, evicted=1, seconds=60.0
+    )(
+        *("10", fixed("fixed", "n1", "2"), having(migrating={"vm": 200.0}), victim("b", "n1", "2")),
+        *(victim("vm", "n1", "2", **IN_GANG), victim("c", "n1", "1", grace=90, **IN_GANG)),
+        *(victim("v", "n1", "3", priority=20), preemptor("q", "5"), at(2.0, preemptor(cpu="3"))),
+        groups=WHOLE,
+        plan_timeout=20.0,
+    ),
     "while room is ready for one pod the victim of another plan there is put back": fault(evicted=2, seconds=60.0)(
         *("8", AGENTS_RETURN, victim("a", "n1"), victim("agent", "n1", priority=20, owner="agents")),
         *(at(2.0, preemptor()), at(8.0, preemptor("q")), having(away_until=20.0)),

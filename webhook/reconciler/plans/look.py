@@ -275,11 +275,14 @@ class Look:
         # 3. If several go, it is tried first whether one of them is kept: the others would go in vain.
         if self.several and self.untried:
             return self.ask((Verb.TRY, self.untried))
-        # 4. Devices have to come free together, or pods that want fewer take them one by one.
+        # 4. Nobody goes first for this plan if earlier ones have yet to ask others: they may never do so.
+        if len(left) < len(self.there) and not (plan.gone or plan.asking):
+            return Wait(plan.deadline)
+        # 5. Devices have to come free together, or pods that want fewer take them one by one.
         slow = [victim for victim in left if plan.tried.get(victim.uid) is False]
         if together and not slow:
             asked, later = self._in_step(asked, policy)
-        # 5. Ask them: first those of whom the server could not tell, then those that a budget covers, the last one
+        # 6. Ask them: first those of whom the server could not tell, then those that a budget covers, the last one
         #    last. The rest of a group goes at once, and only when no budget can refuse one of it any more.
         covered = [victim for victim in asked if state.pending.covering(self.there[victim.uid])]
         if len(grouped := [victim for victim in covered if victim.group]) > 1:
@@ -291,7 +294,7 @@ class Look:
             first = slow or (covered if len(covered) < len(asked) else asked[: len(asked) - last]) or asked
             whole = {victim.group for victim in first if len(covered) in (0, len(asked))} - {0}
             chosen = [victim for victim in asked if victim in first or victim.group in whole]
-        # 6. One that was asked in vain is asked after a pause: nobody goes in its place.
+        # 7. One that was asked in vain is asked after a pause: nobody goes in its place.
         return self.ask((Verb.ASK, [self.there[victim.uid] for victim in chosen])) if chosen else Wait(later)
 
     def _in_step(self, left: Iterable[PlanVictim], policy: PreemptionPolicy) -> tuple[list[PlanVictim], float]:
