@@ -159,6 +159,14 @@ def test_a_gang_counts_on_no_pod_that_another_plan_has_yet_to_ask(leaves, asked)
     assert decided(setting, promised=Promised(planned={"default/cheap-0"})) == asked
 
 
+def test_a_gang_takes_no_room_that_was_made_for_a_lower_pod():
+    """Also where nobody goes for it, if others do elsewhere: by itself it would not come."""
+    setting, low = setting_of(), preemptor("low", "4", priority=90, nominated="n0")
+    setting.add(filler(0, "cheap", deleted=rfc3339(START + 20)), low)
+    assert decided(setting) == ["cheap-1"]
+    assert decided(setting, promised=Promised(held={"n0": [low]})) == ["cheap-1", "dear-3"]
+
+
 DB, CACHE, API = (f"StatefulSet/default/{name}" for name in ("db", "cache", "api"))
 
 

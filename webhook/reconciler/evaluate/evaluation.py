@@ -226,7 +226,7 @@ class Evaluation:
             ahead = PodsAhead(evaluator, together, self._at, self._promised, others=ready)
             row = evaluator.state.snapshot.nodes.find(node)
             going, coming = (rows[pods.node[rows] == row] for rows in (victims, leaving))
-            if why := ahead.taker(node, going if len(going) else coming, evicts=bool(len(going))):
+            if why := ahead.taker(node, going if len(going) else coming, evicts=bool(decision.victims)):
                 return node, f"where evicting pods makes room, {why}"
         return None
 
