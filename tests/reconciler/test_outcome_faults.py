@@ -274,6 +274,12 @@ FAULTS = {
         *("4", AGENTS_RETURN, victim("agent", "n1", owner="agents"), preemptor()),
         having(terms=[(0.0, 10.0, 0.0), (12.0, 20.0, 30.0), (22.0, 30.0, -30.0), (32.0, math.inf, 0.0)]),
     ),
+    "a victim is put back when its eviction is not answered yet, and leaders' clocks are ahead": fault(
+        evicted=1, bound=False, seconds=50.0
+    )(
+        *("4", AGENTS_RETURN, victim("agent", "n1", owner="agents"), at(2.0, preemptor()), at(9.0, preemptor("q"))),
+        having(terms=[(0.0, math.inf, 30.0)], killed_at=frozenset({4})),
+    ),
     "neither a leader nor the scheduler is there while room is ready": fault(evicted=1, seconds=600.0)(
         *("8", "8", victim("v1", "n1", "8"), victim("v2", "n2", "8", priority=20), preemptor(cpu="8")),
         having(terms=[(0.0, 5.0, 0.0), (400.0, math.inf, -20.0)], away_until=430.0),

@@ -95,14 +95,6 @@ def test_what_is_younger(at: float, known: bool, younger: bool):
     assert moment.is_before(made) is younger
 
 
-@pytest.mark.parametrize(("begun", "younger"), [(5.0, True), (60.0, False)], ids=["before", "by a clock that is ahead"])
-def test_a_moment_that_another_clock_gave(begun: float, younger: bool):
-    """A moment that an earlier leader wrote counts, but pods that were seen are younger than none that is to come."""
-    creations, made = Creations(), pod("one", created=rfc3339(START + 10.0))
-    creations.note(made)
-    assert creations.at(rfc3339(START + begun)).is_before(made) is younger
-
-
 Json = dict[str, Any]
 
 

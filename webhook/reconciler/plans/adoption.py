@@ -33,6 +33,7 @@ from webhook.reconciler.state.annotations import (
     plan_of,
     with_names,
 )
+from webhook.reconciler.state.state import ServerTime
 
 log = logging.getLogger(__name__)
 
@@ -132,7 +133,7 @@ def _taken_up(record: PlanRecord, members: list[Member], manager: PlanManager, p
         timeout=policy.plan_timeout,
         announced=not remaining,
         groups=group_names(state, record.victims),
-        evicting=state.creations.at(record.begun),
+        evicting=ServerTime(epoch_or(record.newest, math.inf)),
         notices=notices,
         granted=now if gone else -math.inf,
         gone=gone,

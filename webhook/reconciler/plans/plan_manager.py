@@ -96,6 +96,7 @@ class PlanManager:
             node=outcome.node,
             victims=tuple(rows),
             begun=rfc3339(wall),
+            newest=rfc3339(max(0.0, self._state.creations.now().made)),
             deadline=rfc3339(emptied + policy.plan_timeout),
             policy=policy.name,
             attempt=attempts + 1,

@@ -104,12 +104,13 @@ class PlanMember(msgspec.Struct, frozen=True):
 
 
 class PlanRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A plan as it is written on a preemptor; `begun` and `deadline` are RFC 3339 instants.
+    """A plan as it is written on a preemptor; `begun`, `deadline` and `newest` are RFC 3339 instants.
 
     `node` and `devices` are what the plan holds for this pod; no devices if they are too many to be written. The plan
     of a gang is written on each of its `members`, which are in one namespace, and has the victims of all; that of a pod
     by itself names no members. `resize` says that the pod is bound and wants to grow. `notice` is for how many seconds
-    its victims are told before they are asked: the most if the policy has changed.
+    its victims are told before they are asked: the most if the policy has changed. `newest` is when the newest pod that
+    was known then was made, by the API server's clock.
     """
 
     id: Id
@@ -120,6 +121,7 @@ class PlanRecord(msgspec.Struct, frozen=True, kw_only=True):
     attempt: _Attempt = 1
     version: Literal[1] = 1
     begun: _InstantOrNone = ""
+    newest: _InstantOrNone = ""
     devices: tuple[PlanDevice, ...] = ()
     resize: bool = False
     members: tuple[PlanMember, ...] | msgspec.UnsetType = msgspec.UNSET

@@ -73,11 +73,6 @@ class Creations:
         """This moment: pods that have been seen are not younger."""
         return ServerTime(self._made, self._seen, len(self._seen))
 
-    def at(self, instant: str) -> ServerTime:
-        """The moment of an RFC 3339 instant, which another clock may have given: this moment at the latest."""
-        made = epoch_or(instant, math.inf)
-        return ServerTime(made) if made < self._made else self.now()
-
 
 class State:
     """Caches, snapshot and indexes of one cluster; `annotations` are the ones the rules read.
