@@ -7,6 +7,7 @@ from tests.cases import table
 from tests.preemption import building
 from tests.reconciler.builders import START, Setting, four_victims, node, only_on, pod, preemptor
 from webhook.kube.instants import rfc3339
+from webhook.kube.objects.cluster_scoped import Node
 from webhook.kube.objects.storage import PersistentVolume, PersistentVolumeClaim
 from webhook.preemption.snapshot.kinds import VOLUME_CLAIMS, VOLUMES
 from webhook.preemption.snapshot.pod_groups import POD_GROUP
@@ -153,6 +154,29 @@ def test_nobody_goes_if_the_one_in_front_takes_more_than_room(own: dict, front: 
     add_claim(setting, "common")
     setting.add(preemptor("front", "1", priority=200, **{"class_name": "other", **front}))
     outcome = setting.evaluate(preemptor("p", "1", **own))
+    assert isinstance(outcome, Evicts if goes else Unschedulable)
+    assert goes or outcome.behind
+
+
+IN_ZONE = {"spec": building.apart_from(building.ZONE, app="web")}
+
+
+@table(
+    "own, front, zone, goes",
+    ("the preemptor's anti-affinity", IN_ZONE, WEB, "a", False),
+    ("the anti-affinity of the one in front", WEB, IN_ZONE, "a", False),
+    ("it comes to another zone", IN_ZONE, WEB, "b", True),
+    ("it keeps out of a node alone", {"spec": APART}, WEB, "a", True),
+    ("a port is taken on a node alone", on_port(80, "4"), on_port(80), "a", True),
+)
+def test_the_one_in_front_comes_to_another_node_of_the_zone(own: dict, front: dict, zone: str, goes: bool):
+    """Nobody goes for a pod that cannot be in the zone together with the one that comes first."""
+    nodes = (("n1", "8", "a"), ("small", "2", zone))
+    made = (building.node(name, cpu, labels={building.ZONE: value}) for name, cpu, value in nodes)
+    setting = Setting(*(msgspec.convert(known, Node) for known in made))
+    spec = {**front.get("spec", {}), "nodeSelector": {building.HOST: "small"}}
+    setting.add(pod("v", "8", node="n1"), preemptor("front", "1", **{**front, "priority": 200, "spec": spec}))
+    outcome = setting.evaluate(preemptor("p", "4", **own))
     assert isinstance(outcome, Evicts if goes else Unschedulable)
     assert goes or outcome.behind
 

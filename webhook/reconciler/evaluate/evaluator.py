@@ -136,22 +136,27 @@ def count_on(candidates: Candidates, names: Iterable[str]) -> Ints:
     return np.bincount(columns[columns >= 0], minlength=len(candidates.nodes))
 
 
-def share_no_node(snapshot: Snapshot, incoming: PodInfo, other: Pod, nodes: Rows) -> NDArray[np.bool_]:
-    """On which of the nodes (rows) the two pods cannot be together.
+def share_no_node(
+    snapshot: Snapshot, incoming: PodInfo, other: Pod, nodes: Rows, elsewhere: Rows | None = None
+) -> NDArray[np.bool_]:
+    """On which of the nodes (rows) the two pods cannot be together; or the one if the other is on one of `elsewhere`.
 
     That is by a host port, a claim that only one pod may use, or by anti-affinity of either.
     """
     own_claims, claims = claims_of(incoming.pod), claims_of(other)
     shared = [snapshot.claims.get(key) for key in own_claims.named & claims.named] if own_claims and claims else []
     exclusive = any(claim and "ReadWriteOncePod" in (claim.spec.access_modes or ()) for claim in shared)
-    if exclusive or any(conflicts(own, port) for port in host_ports(other) for own in incoming.ports):
+    clash = exclusive or any(conflicts(own, port) for port in host_ports(other) for own in incoming.ports)
+    if clash and elsewhere is None:
         return np.ones(len(nodes), np.bool_)
     apart, meta = np.zeros(len(nodes), np.bool_), other.metadata
     pairs = [(term, meta.namespace, meta.labels or {}) for term in incoming.anti_affinity]
     pairs += [(term, incoming.namespace, incoming.labels) for term in affinity_terms(other, anti=True)]
     for term, namespace, labels in pairs:
         if term.selects(namespace, labels, snapshot.namespace_labels(namespace)):
-            apart |= snapshot.nodes.label(term.topology_key)[nodes] >= 0
+            domains = snapshot.nodes.label(term.topology_key)
+            taken = domains[nodes if elsewhere is None else elsewhere]
+            apart |= np.isin(domains[nodes], taken[taken >= 0])
     return apart
 
 

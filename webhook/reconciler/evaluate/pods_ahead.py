@@ -102,8 +102,8 @@ class PodsAhead:
         """The pods of higher priority that wait, the most important first."""
         self._leaving = evaluator.leaving_within(math.inf, at)
         """The rows of the pods that leave anyway: how long they take is not known, at most their grace period."""
-        self._late: dict[str, bool] = {}
-        """Whether the scheduler of a pod does not want to place it, by its uid."""
+        self._fitting: dict[str, Rows | None] = {}
+        """The nodes, by row, on which a pod fits, by its uid; None if its scheduler does not want to place it."""
         self._needed: dict[str, DeviceFilter | None] = {}
         """What pods need of devices, by their uid."""
 
@@ -162,7 +162,11 @@ class PodsAhead:
                 left -= need[:, None] * np.maximum(number - there, 0)
                 taken = (left < 0).any(axis=0)
                 for pod, _ in self._own:
-                    taken |= share_no_node(snapshot, pod, alike[0], candidates.nodes)
+                    apart = share_no_node(snapshot, pod, alike[0], candidates.nodes)
+                    # It may keep others out of all of a zone, on whichever node there it comes.
+                    if apart.any() and (elsewhere := self._nodes_for(alike[0])) is not None:
+                        lost |= share_no_node(snapshot, pod, alike[0], candidates.nodes, elsewhere)
+                    taken |= apart
                 lost |= taken & ((number > 0) | (there > 0))
                 if not self.blocking and lost.any():
                     self.blocking = _kept_for(alike[0])
@@ -208,18 +212,19 @@ class PodsAhead:
             if example.spec.scheduling_group:
                 missing = form_gang(snapshot, self._state.waiting_members(group_of(example))).missing
                 count = np.where(count < missing, np.minimum(count, there), count)
-            if count.any() and self._is_late(example):
+            if count.any() and self._nodes_for(example) is None:
                 count = np.zeros_like(count)
             room -= need[:, None] * count
             yield Coming(alike, need, count, there)
 
-    def _is_late(self, example: Pod) -> bool:
-        """Whether a pod fits somewhere, and its scheduler leaves it pending."""
+    def _nodes_for(self, example: Pod) -> Rows | None:
+        """The nodes, by row, on which a pod fits; None if its scheduler leaves it pending all the same."""
         uid, snapshot = example.metadata.uid, self._snapshot
-        if uid not in self._late:
-            fitting = bool(fits(snapshot, for_any_node(example)))
-            self._late[uid] = self._evaluator.schedulers.overdue(example, fits=fitting, now=self._at.monotonic)
-        return self._late[uid]
+        if uid not in self._fitting:
+            nodes = fits(snapshot, for_any_node(example))
+            late = self._evaluator.schedulers.overdue(example, fits=bool(nodes), now=self._at.monotonic)
+            self._fitting[uid] = None if late else snapshot.nodes.rows_of(nodes)
+        return self._fitting[uid]
 
     def _rooms(self, candidates: Candidates, free: Ints) -> Iterator[tuple[Ints, Rows]]:
         """What is free in each state that may come up, and the rows of the pods that have left besides the victims."""
