@@ -271,7 +271,7 @@ class ApiClient:
             raise ApiError(409, "Conflict", "another pod of that name")
         if stays > 0:
             if stays > cluster.policy.plan_timeout - 6.0:  # it is asked again every 5 s
-                cluster.outcomes.outside(f"{name} was migrated for longer than a plan may take", uid)
+                cluster.outcomes.kept_for_long(name, uid)
             raise ApiError(429, "TooManyRequests", "Evacuation in progress")
         if name in cluster.kept:
             if name in cluster.migrating:

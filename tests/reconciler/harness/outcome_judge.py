@@ -107,6 +107,18 @@ class OutcomeJudge(Judge):
         self._shunned.add(pod["metadata"]["uid"])
         self.outside(f"{pod['metadata']['name']} is refused for a hidden reason", above=pod["spec"]["priority"])
 
+    def kept_for_long(self, name: str, uid: str) -> None:
+        """Somebody keeps a pod on its way out for longer than a plan may take: plans that wait for it come to nothing.
+
+        So do those of equal or lower priority on the node to which such a plan has nominated a preemptor after them.
+        """
+        what = f"{name} was migrated for longer than a plan may take"
+        self.outside(what, uid)
+        for pod in self.cluster.pods.values():
+            if (plan := written_on(pod)) and uid in {victim["uid"] for victim in plan["victims"]}:
+                decided, above = self.cluster.record.decided.get(plan["id"], 0.0), pod["spec"]["priority"] + 1
+                self._outside.append(_Outside(decided, what, plan["node"], above))
+
     def another_leads(self, back: float) -> None:
         """It knows of owners what the last one had time to write on the Lease; by its own clock that may be older."""
         for owner, times in self._returned.items():
