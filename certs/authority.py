@@ -41,10 +41,7 @@ def make_authority(now: datetime, lifetime: timedelta) -> KeyPair:
 
 
 def make_serving(authority: KeyPair, names: Iterable[str], now: datetime, lifetime: timedelta) -> KeyPair:
-    """A serving certificate for DNS names and IP addresses; it never outlives its authority.
-
-    Raises ValueError for a name that can stand in no certificate.
-    """
+    """A serving certificate for DNS names and IP addresses. Raises ValueError for what can stand in no certificate."""
     general: list[x509.GeneralName] = []
     for name in names:
         try:
@@ -57,7 +54,8 @@ def make_serving(authority: KeyPair, names: Iterable[str], now: datetime, lifeti
 
 def make_client(authority: KeyPair, name: str, now: datetime, lifetime: timedelta) -> KeyPair:
     """A certificate by which a client shows who it is; it never outlives its authority."""
-    return _issue(authority, name, now, lifetime, x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]))
+    purpose = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH])
+    return _issue(authority, name, now, lifetime, purpose)
 
 
 def names_of(certificate: x509.Certificate) -> frozenset[str]:
@@ -91,18 +89,22 @@ def _issue(
     key = ec.generate_private_key(ec.SECP256R1())
     attributes = {NameOID.ORGANIZATION_NAME: "giveway", NameOID.COMMON_NAME: name}
     subject = x509.Name([x509.NameAttribute(oid, text) for oid, text in attributes.items()])
-    issuer, ends, signer = subject, now + lifetime, key
-    is_for: list[x509.ExtensionType] = [x509.SubjectKeyIdentifier.from_public_key(key.public_key())]
-    granted, limits = {"key_cert_sign", "crl_sign"}, x509.BasicConstraints(ca=True, path_length=0)
+    issuer, ends, signer, public = subject, now + lifetime, key, key.public_key()
+    identifier = x509.SubjectKeyIdentifier
+    is_for: list[x509.ExtensionType] = [identifier.from_public_key(public)]
+    granted = {"key_cert_sign", "crl_sign"}
+    limits = x509.BasicConstraints(ca=True, path_length=0)
     if authority is not None:
         above, signer = authority.certificate, authority.key
         issuer, ends = above.subject, min(ends, above.not_valid_after_utc)
-        identifier = above.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
-        is_for.append(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier))
-        granted, limits = {"digital_signature"}, x509.BasicConstraints(ca=False, path_length=None)
-    usage = {name: name in granted for name in signature(x509.KeyUsage).parameters}
+        own = above.extensions.get_extension_for_class(identifier).value
+        is_for.append(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(own))
+        granted = {"digital_signature"}
+        limits = x509.BasicConstraints(ca=False, path_length=None)
+    parameters = signature(x509.KeyUsage).parameters
+    usage = {name: name in granted for name in parameters}
     serial = x509.random_serial_number()
-    builder = x509.CertificateBuilder(issuer, subject, key.public_key(), serial, now - BACKDATED, ends)
+    builder = x509.CertificateBuilder(issuer, subject, public, serial, now - BACKDATED, ends)
     for critical in (limits, x509.KeyUsage(**usage)):
         builder = builder.add_extension(critical, critical=True)
     for extension in (*is_for, *extensions):

@@ -49,8 +49,8 @@ class Bundle:
 
     def issuer(self) -> x509.Certificate | None:
         """The trusted authority that signed the serving certificate."""
-        authorities = (ca for ca in self.authorities if signed_by(self.serving.certificate, ca))
-        return next(authorities, None)
+        served = self.serving.certificate
+        return next((ca for ca in self.authorities if signed_by(served, ca)), None)
 
     def files(self) -> dict[str, bytes]:
         """The bundle as files or Secret data."""
@@ -66,18 +66,16 @@ class Bundle:
         """Without expired retired certificates and the older authorities that only they needed."""
         retired = tuple(old for old in self.retired if old.not_valid_after_utc > now)
         needed = (self.serving.certificate, *retired)
-        valid = (ca for ca in self.older if ca.not_valid_after_utc > now)
-        older = tuple(ca for ca in valid if any(signed_by(leaf, ca) for leaf in needed))
+        older = tuple(
+            ca for ca in self.older if ca.not_valid_after_utc > now and any(signed_by(leaf, ca) for leaf in needed)
+        )
         if (retired, older) == (self.retired, self.older):
             return self
         return Bundle(self.authority, self.serving, older, retired)
 
 
 def parse(files: Mapping[str, bytes]) -> Bundle | None:
-    """The bundle in these files; None if there is nothing yet.
-
-    Raises BundleError if there is something else, which is not ours to overwrite.
-    """
+    """The bundle in these files; None if there is nothing yet. Raises BundleError for what is not ours to overwrite."""
     missing = [name for name in ("ca.key", "ca.crt", "tls.key", "tls.crt") if not files.get(name)]
     if len(missing) == 4:
         return None
@@ -86,7 +84,8 @@ def parse(files: Mapping[str, bytes]) -> Bundle | None:
     newest, *older = _certificates(files, "ca.crt")
     serving = _certificates(files, "tls.crt")[0]
     retired = _certificates(files, "retired.crt") if files.get("retired.crt") else ()
-    return Bundle(_pair(newest, files, "ca"), _pair(serving, files, "tls"), tuple(older), tuple(retired))
+    authority, served = _pair(newest, files, "ca"), _pair(serving, files, "tls")
+    return Bundle(authority, served, tuple(older), tuple(retired))
 
 
 def _certificates(files: Mapping[str, bytes], name: str) -> list[x509.Certificate]:

@@ -49,7 +49,8 @@ def renew_authority(
         authority = make_authority(now, settings.authority_lifetime)
         return Bundle(authority, make_serving(authority, settings.names, now, settings.lifetime))
     bundle = bundle.pruned(now)
-    due = bundle.authority.certificate.not_valid_after_utc - now < 2 * settings.lifetime
+    ends = bundle.authority.certificate.not_valid_after_utc
+    due = ends - now < 2 * settings.lifetime
     if not due and not (force and _settled(bundle, now)):
         return bundle
     newest = make_authority(now, settings.authority_lifetime)
@@ -61,11 +62,10 @@ def renew_serving(
 ) -> Bundle:
     """The bundle with a new serving certificate if it is time for one.
 
-    It is time when two thirds of its validity have passed, when a name is missing, or when a newer
-    authority has settled. The certificate it replaces is remembered until it expires. Call this
-    only when the bundle's authorities are known to the API servers. If they were told just now
-    (`spreading`), the newest authority signs at the next look, however old it is. Returns the same
-    object if nothing changes.
+    It is time when two thirds of its validity have passed, a name is missing, or a newer authority
+    has settled. The one it replaces is remembered until it expires. Call this only when the API
+    servers know the bundle's authorities. If they were told just now (`spreading`), the newest
+    signs at the next look. Returns the same object if nothing changes.
     """
     current = bundle.serving.certificate
     begins, ends = current.not_valid_before_utc, current.not_valid_after_utc

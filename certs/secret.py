@@ -73,17 +73,16 @@ async def read_secret(api: _Client, secret: tuple[str, str]) -> Bundle | None:
 
 
 async def inject(api: _Client, configurations: Sequence[str], trust: bytes) -> list[str]:
-    """Put `trust` into the `caBundle` of all webhooks that are reached through a Service; what was changed.
-
-    Configurations that do not exist are passed over: what is not installed needs no trust.
-    """
+    """Put `trust` into the `caBundle` of all webhooks there that are reached through a Service; what was changed."""
     wanted = base64.b64encode(trust).decode()
 
     def trusting(configuration: Object | None) -> Object | None:
-        clients = [webhook["clientConfig"] for webhook in (configuration or {}).get("webhooks") or ()]
-        outdated = [client for client in clients if "service" in client and client.get("caBundle") != wanted]
-        for client in outdated:
-            client["caBundle"] = wanted
+        outdated = False
+        for webhook in (configuration or {}).get("webhooks") or ():
+            client = webhook["clientConfig"]
+            if "service" in client and client.get("caBundle") != wanted:
+                client["caBundle"] = wanted
+                outdated = True
         return configuration if outdated else None
 
     return [
@@ -105,19 +104,19 @@ async def _update(api: _Client, secret: tuple[str, str], renew: Callable[[Bundle
             return None
         if stored is None:
             metadata = {"name": secret[1], "namespace": secret[0], "labels": _LABELS}
-            stored = {"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls", "metadata": metadata}
-        files = {name: base64.b64encode(content).decode() for name, content in renewed[-1].files().items()}
-        return {**stored, "data": {**(stored.get("data") or {}), **files}}
+            stored = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata}
+            stored["type"] = "kubernetes.io/tls"
+        data = dict(stored.get("data") or {})
+        for name, content in renewed[-1].files().items():
+            data[name] = base64.b64encode(content).decode()
+        return {**stored, "data": data}
 
     await _change(api, secret_path(*secret), renewing)
     return renewed[-1]
 
 
 async def _change(api: _Client, path: str, change: Callable[[Object | None], Object | None]) -> bool:
-    """Read, change, write; again from the start if someone else wrote meanwhile. Whether anything was written.
-
-    `change` gives None if the object, or that there is none, is right.
-    """
+    """Read, change (None: it is right), write, and again if someone else wrote meanwhile. Whether it was written."""
     for _ in range(_ATTEMPTS):
         stored = await _find(api, path)
         wanted = change(stored)
@@ -151,7 +150,8 @@ async def _find(api: _Client, path: str) -> Object | None:
 
 
 def _bundle(secret: tuple[str, str], stored: Object | None) -> Bundle | None:
-    data = (stored or {}).get("data") or {}  # without any, it is there and empty where the manifests made it
+    # Without any, it is there and empty where the manifests made it
+    data = (stored or {}).get("data") or {}
     try:
         return parse({name: base64.b64decode(text) for name, text in data.items()})
     except (BundleError, binascii.Error) as error:

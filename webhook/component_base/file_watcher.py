@@ -61,11 +61,7 @@ class FollowedFiles:
 
 
 async def follow(files: Iterable[FollowedFiles], period: float) -> None:
-    """Reload files when they change, every `period` seconds at most. Raises OSError if a directory cannot be read.
-
-    This may be cancelled or fail at any point and be started again:
-    nothing that was noticed is lost.
-    """
+    """Reload files when they change, every `period` seconds at most. Raises OSError, and may be started again then."""
     while True:
         await asyncio.sleep(period)
         for followed in files:

@@ -7,6 +7,7 @@ import os
 import socket
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 log = logging.getLogger(__name__)
 
@@ -25,13 +26,15 @@ def bind(address: str, port: int, option: str = "") -> socket.socket:
     """
     if address == "::" and not socket.has_dualstack_ipv6():
         address = "0.0.0.0"  # noqa: S104 - every address that there is
-    family, both = socket.AF_INET6 if ":" in address else socket.AF_INET, address == "::"
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    create = partial(socket.create_server, family=family, backlog=1024)
     try:
-        return socket.create_server((address, port), family=family, dualstack_ipv6=both, backlog=1024)
+        return create((address, port), dualstack_ipv6=address == "::")
     except OSError as error:
         why = os.strerror(error.errno) if error.errno else str(error)
-        other = f"; {option} names another" if option else ""
-        raise OSError(f"cannot listen on port {port} of {address}: {why}{other}") from error
+        if option:
+            why += f"; {option} names another"
+        raise OSError(f"cannot listen on port {port} of {address}: {why}") from error
 
 
 class Acceptor:

@@ -16,6 +16,9 @@ _LAST_SECONDS = 1.0
 """For answers under way when the process ends, twice: aiohttp then waits as long for whoever does not take them."""
 _MOST_CONNECTIONS = 64
 """Connections of probes, Prometheus and people; the oldest goes first."""
+_AGE = "Seconds since the API server was last heard from, by resource."
+_DROPPED = "Log lines dropped because nobody read them."
+_FAILURES = "Background tasks that ended and were started again, by task."
 LOOPBACK = "127.0.0.1"
 """Reached from inside the pod only, and by `kubectl port-forward`."""
 
@@ -27,22 +30,15 @@ class ProcessMetrics:
         self.registry = registry = CollectorRegistry()
         ProcessCollector(registry=registry)
         PlatformCollector(registry=registry)
-        text = "Seconds since the API server was last heard from, by resource."
-        self.cache_age = Gauge("giveway_cache_age_seconds", text, ["resource"], registry=registry)
-        text = "Log lines dropped because nobody read them."
-        self.lines_dropped = Counter("giveway_log_lines_dropped", text, registry=registry)
-        text = "Background tasks that ended and were started again, by task."
-        self.task_failures = Counter("giveway_task_failures", text, ["task"], registry=registry)
+        self.cache_age = Gauge("giveway_cache_age_seconds", _AGE, ["resource"], registry=registry)
+        self.lines_dropped = Counter("giveway_log_lines_dropped", _DROPPED, registry=registry)
+        self.task_failures = Counter("giveway_task_failures", _FAILURES, ["task"], registry=registry)
 
 
 def probes(
     checks: Callable[[], list[ReadinessCheck]], exposition: Callable[[], bytes], problem: Callable[[], str]
 ) -> web.Application:
-    """The application of the health port.
-
-    `exposition` gives the metrics as text; `problem` says what only a
-    new process can repair, or is empty.
-    """
+    """The application of the health port; `problem` says what only a new process can repair, or is empty."""
 
     async def healthz(_request: web.Request) -> web.Response:
         why = problem()
@@ -57,7 +53,8 @@ def probes(
         for row in failing:
             how = f"[+]{row.name} ok" if row.ok else f"[-]{row.name} failed"
             lines.append(f"{how}: {row.note}" if row.note else how)
-        text = "\n".join([*lines, f"readyz check {'passed' if ready else 'failed'}", ""])
+        end = "passed" if ready else "failed"
+        text = "\n".join([*lines, f"readyz check {end}", ""])
         return web.Response(status=200 if ready else 503, text=text)
 
     async def metrics(_request: web.Request) -> web.Response:
@@ -71,10 +68,7 @@ def probes(
 
 @asynccontextmanager
 async def plain_port(app: web.Application, address: str, port: int, *, option: str = "") -> AsyncIterator[int]:
-    """Serve an application; yields the port, which is a free one for 0.
-
-    Raises OSError, whose text names the `option` that says the port.
-    """
+    """Serve an application; yields the port, a free one for 0. Raises OSError, whose text names the `option`."""
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=_LAST_SECONDS)
     await runner.setup()
     try:
@@ -94,7 +88,8 @@ def _connection(runner: web.AppRunner) -> asyncio.Protocol:
     server = runner.server
     assert server is not None
     present = server.connections
-    for protocol in present[: max(0, len(present) + 1 - _MOST_CONNECTIONS)]:
+    too_many = max(0, len(present) + 1 - _MOST_CONNECTIONS)
+    for protocol in present[:too_many]:
         if protocol.transport is not None:
             protocol.transport.abort()
     return server()

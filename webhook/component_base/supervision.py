@@ -49,7 +49,8 @@ class Supervisor:
             [end] = await asyncio.gather(work(), return_exceptions=True)
             error = end if isinstance(end, BaseException) else RuntimeError(_RETURNED)
             task.forgive()
-            task.running_since, task.error = math.inf, str(error) or type(error).__name__
+            task.running_since = math.inf
+            task.error = str(error) or type(error).__name__
             delay = task.next()
             log.error("task %s ended and is started again in %.1f s", name, delay, exc_info=error)
             self._failed(name)

@@ -55,10 +55,9 @@ class KeptPolicies:
         return kept.data or {}
 
     async def write(self, files: Mapping[str, str], given_up: Iterable[str] = ()) -> bool:
-        """Keep these files instead of what `read` last showed; False if somebody else was faster. Raises ApiError.
+        """Keep these files, which give up these ids, instead of what `read` last showed. Raises ApiError.
 
-        `given_up` are the ids of what they give up. Other replicas,
-        whose files are older, know by it that it is meant.
+        False if somebody else was faster. Other replicas know by the ids that it is meant.
         """
         annotations = {"giveway.dev/written-by": "giveway; change the ConfigMap giveway-policies instead"}
         if ids := " ".join(dict.fromkeys(given_up)):
@@ -85,11 +84,7 @@ class KeptPolicies:
         return self._allowing.replace(",", " ").split()
 
     async def end_allowance(self) -> None:
-        """Take the annotation that served a change off, so that it serves no other; one that changed meanwhile stays.
-
-        Raises no ApiError: the policies are in use all the same, it
-        is told once, and the next call tries again.
-        """
+        """Take off the annotation that served a change, unless it changed; what fails is told once, and repeated."""
         if not self._served:
             return
         path = f"/metadata/annotations/{ALLOW_REMOVAL.replace('/', '~1')}"

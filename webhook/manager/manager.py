@@ -102,9 +102,10 @@ class Manager:
         # Files are followed as they are before they are first loaded:
         # a change meanwhile is not missed.
         files = [FollowedFiles([options.policies], self._reload_policies)]
-        files += [followed for component in self._components for followed in component.files()]
-        tasks: dict[str, Callable[[], Awaitable[object]]] = {"files": partial(follow, files, options.poll_interval)}
+        tasks: dict[str, Callable[[], Awaitable[object]]] = {}
+        tasks["files"] = partial(follow, files, options.poll_interval)
         for component in self._components:
+            files += component.files()
             tasks.update(component.tasks())
         self.policies = PolicyChooser(
             PolicySource(str(options.policies), partial(texts_in, options.policies)),
@@ -124,9 +125,12 @@ class Manager:
         running.push_async_callback(cancelled, work := [])
         for component in self._components:
             await running.enter_async_context(component.running())
-        work += [asyncio.create_task(self.supervisor.keep(name, task), name=name) for name, task in tasks.items()]
+        for name, task in tasks.items():
+            kept = self.supervisor.keep(name, task)
+            work.append(asyncio.create_task(kept, name=name))
         ports = [*filter(None, (component.listens() for component in self._components))]
-        log.info("%s; %s", ", ".join([*ports, f"probes on port {self.health_port}"]), self.policies.describe())
+        ports.append(f"probes on port {self.health_port}")
+        log.info("%s; %s", ", ".join(ports), self.policies.describe())
 
     def _use_policies(self) -> None:
         for component in self._components:

@@ -2,8 +2,7 @@
 
 Three sets can differ: what the source offers now, the set that is kept, and the set in use. `_choose` says which one is
 to be used; everything else here brings that about. A broken offer, and one that gives up rules without anybody having
-said that it is meant, leave the set in force where it is. Where the policies come from makes no difference here
-(`webhook.policy.files.loading`).
+said that it is meant, leave the set in force where it is.
 """
 
 import asyncio
@@ -22,7 +21,7 @@ from webhook.manager.policy_uses import USES
 from webhook.policy.evaluation.engine import Engine
 from webhook.policy.files.loading import Loaded, PolicySource, load_texts, texts_of
 from webhook.policy.model.policies import Policies
-from webhook.policy.reports import ended_findings, exceptions, removals
+from webhook.policy.reports import Removal, ended_findings, exceptions, removals
 from webhook.policy.shapes.findings import Finding, PolicyError, Severity
 from webhook.policy.shapes.yaml_nodes import SourcePosition
 
@@ -30,6 +29,12 @@ log = logging.getLogger(__name__)
 
 _POLL_SECONDS = 5.0
 _SHOWN = 3
+_WIDER = "%s gives less protection than %s, and was not written by giveway: %s; %s"
+_EXCEPTIONS = "Exceptions in the policies in use: active or ended."
+_RELOADS = "Policy reloads, by result: success or failure."
+_CURRENT = "1 if the policies in use are those in the files, 0 if the files are broken."
+_HELD = "Rules, rights and verdicts that the policy files would give up, and that nobody has said may go."
+_RESTORED = "Times the policies in force were found to give less protection than the files, by somebody's hand."
 
 
 class _Set(msgspec.Struct, frozen=True):
@@ -51,20 +56,15 @@ class PolicyMetrics:
         def number(*, ended: bool) -> int:
             return sum(exception.ended is ended for exception in exceptions(in_use(), time.time()))
 
-        text = "Exceptions in the policies in use: active or ended."
-        counted = Gauge("giveway_policy_exceptions", text, ["state"], registry=registry)
+        counted = Gauge("giveway_policy_exceptions", _EXCEPTIONS, ["state"], registry=registry)
         for state in ("active", "ended"):
             counted.labels(state).set_function(partial(number, ended=state == "ended"))
-        text = "Policy reloads, by result: success or failure."
-        self.reloads = Counter("giveway_policy_reloads", text, ["result"], registry=registry)
+        self.reloads = Counter("giveway_policy_reloads", _RELOADS, ["result"], registry=registry)
         for result in ("success", "failure"):
             self.reloads.labels(result)
-        text = "1 if the policies in use are those in the files, 0 if the files are broken."
-        self.policies_current = Gauge("giveway_policies_current", text, registry=registry)
-        text = "Rules, rights and verdicts that the policy files would give up, and that nobody has said may go."
-        self.removals_held = Gauge("giveway_policy_removals_held", text, registry=registry)
-        text = "Times the policies in force were found to give less protection than the files, by somebody's hand."
-        self.restored = Counter("giveway_policies_in_force_restored", text, registry=registry)
+        self.policies_current = Gauge("giveway_policies_current", _CURRENT, registry=registry)
+        self.removals_held = Gauge("giveway_policy_removals_held", _HELD, registry=registry)
+        self.restored = Counter("giveway_policies_in_force_restored", _RESTORED, registry=registry)
 
 
 class PolicyChooser:
@@ -85,8 +85,9 @@ class PolicyChooser:
         allow_removal: bool = False,
         changed: Callable[[], None] = lambda: None,
     ) -> None:
-        self._source, self._metrics = source, PolicyMetrics(registry, lambda: self.engine.policies)
-        self._kept, self._judge, self._allow_removal = kept, judge or kept is None, allow_removal
+        self._source, self._kept = source, kept
+        self._metrics = PolicyMetrics(registry, lambda: self.engine.policies)
+        self._judge, self._allow_removal = judge or kept is None, allow_removal
         self.changed = changed
         self._offered = _read(source)
         if self._offered.problem and kept is None:
@@ -138,7 +139,9 @@ class PolicyChooser:
         policies = self.engine.policies
         priority, preemption = len(policies.priority), len(policies.preemption)
         used = f"{priority} PriorityPolicies and {preemption} PreemptionPolicies in use"
-        return f"{used}; the files are not in use: {self.problem}" if self.problem else used
+        if self.problem:
+            used += f"; the files are not in use: {self.problem}"
+        return used
 
     async def _settle(self) -> None:
         """Use what is to be used now, and keep it."""
@@ -216,39 +219,43 @@ class PolicyChooser:
         if in_force is not None and not (self._judge and self._pending):
             is_new = in_force is not self._in_use and self.settled.is_set()
             if is_new and (wider := self._widened(in_force)):
-                log.error("%s gives less protection than %s, and was not written by giveway: %s; %s", *wider)
+                log.error(_WIDER, *wider)
                 self._metrics.restored.inc()
                 in_force = self._offered if self._judge else self._in_use
             return in_force, "" if self._judge else broken
         if broken:
             return in_force, f"the files are not in use, the set in force stays:\n{broken}"
-        if in_force is not None and in_force.loaded.policies != Policies() == new:
-            return in_force, f"{self._source.name} holds no policies any more: this is probably a broken mount"
-        if in_force is not None and not self._allow_removal:
-            removed, allowed = removals(in_force.loaded.policies, new), list[str]()
+        before = in_force.loaded.policies if in_force is not None else Policies()
+        if before != Policies() == new:
+            text = f"{self._source.name} holds no policies any more"
+            return in_force, f"{text}: this is probably a broken mount"
+        allowed, held = list[str](), list[Removal]()
+        if not self._allow_removal:
+            removed = removals(before, new)
             if removed and self._kept is not None:
                 allowed = await self._kept.allowed_removals()
             held = held_back(removed, allowed)
-            self._metrics.removals_held.set(len(held))
-            if held:
-                again = "" if self._kept else ", or start again"
-                return in_force, f"the set in force stays: {mend(held, allowed, new)}{again}"
-        self._metrics.removals_held.set(0)
+        self._metrics.removals_held.set(len(held))
+        if held:
+            text = mend(held, allowed, new)
+            again = "" if self._kept else ", or start again"
+            return in_force, f"the set in force stays: {text}{again}"
         return self._offered, ""
 
     def _widened(self, kept: _Set) -> tuple[object, ...]:
-        """What another kept set gives up of sound files although nobody said that it may go; empty if it is nothing.
-
-        A replica that takes files into use notes what they give up,
-        so one whose files are older still lets it be.
-        """
+        """What another kept set gives up of sound files although no replica noted that it may go; empty for nothing."""
         policies = self._offered.loaded.policies
-        if self._kept is None or self._allow_removal or self._offered.problem or policies == Policies():
+        if self._kept is None or self._allow_removal:
             return ()
-        held = held_back(removals(policies, kept.loaded.policies), self._kept.given_up)
+        if self._offered.problem or policies == Policies():
+            return ()
+        lacking = removals(policies, kept.loaded.policies)
+        held = held_back(lacking, self._kept.given_up)
+        if not held:
+            return ()
         shown = "; ".join(map(str, held[:_SHOWN]))
         does = "it is put back" if self._judge else "the webhook puts it back"
-        return (self._kept, self._source.name, shown, does) if held else ()
+        return self._kept, self._source.name, shown, does
 
     def _use(self, chosen: _Set) -> None:
         policies = chosen.loaded.policies

@@ -51,8 +51,9 @@ class Reconciliation(Component):
 
     def checks(self) -> list[ReadinessCheck]:
         """Whether its caches are filled; one that waits for the lease is ready."""
-        problem = "" if self.service.state.synced else "the caches have not been filled yet"
-        return [ReadinessCheck("reconciler", not problem, problem)]
+        synced = self.service.state.synced
+        problem = "" if synced else "the caches have not been filled yet"
+        return [ReadinessCheck("reconciler", synced, problem)]
 
     def ages(self) -> dict[str, float]:
         """Those of what it watches."""
@@ -64,10 +65,7 @@ class Reconciliation(Component):
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Show what it does, and reconcile as soon as the policies are known.
-
-        Without any, an earlier leader's plans would be dropped.
-        """
+        """Show what it does, and reconcile once there are policies: without any, an earlier leader's plans would go."""
 
         async def reconcile() -> None:
             await self._manager.policies.settled.wait()

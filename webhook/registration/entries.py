@@ -108,6 +108,8 @@ def _validating(policies: Policies, target: WebhookTarget) -> list[Entry]:
     own_policies = entry("policies", [_rule("", ["configmaps"], _BOTH)], named)
     on_pods = {"something-to-judge": pod_condition(reads, protected)}
     new_template = {"new-template": _NEW_TEMPLATE}
+    templates = [_rule(*rows, _BOTH) for rows in workloads.items()]
+    classes = _rule(_SCHEDULING, ["priorityclasses"], [*_BOTH, "DELETE"], scope="Cluster")
     return [
         entry("pods", [_rule("", ["pods"], _BOTH)], on_pods),
         *_system_pods(target, VALIDATING),
@@ -115,11 +117,8 @@ def _validating(policies: Policies, target: WebhookTarget) -> list[Entry]:
         entry("pods-binding", [_rule("", ["pods/binding", "bindings"], ["CREATE"])], on_binding),
         # Templates are judged where their author sees the answer. Their pods are judged again,
         # and so are the groups that are made of templates: nothing is lost if nobody answers
-        entry("workloads", [_rule(*rows, _BOTH) for rows in workloads.items()], new_template) | _OPEN,
-        entry(
-            "priorityclasses",
-            [_rule(_SCHEDULING, ["priorityclasses"], [*_BOTH, "DELETE"], scope="Cluster")],
-        ),
+        entry("workloads", templates, new_template) | _OPEN,
+        entry("priorityclasses", [classes]),
         entry("podgroups", [_groups("podgroups")], _NEW_GROUP),
         entry("podgroup-templates", [_groups("workloads")], _NEW_GROUP) | _OPEN,
         own_policies | _OPEN | _own(target),
@@ -155,12 +154,13 @@ def present_key(field: str, key: str) -> str:
 def pod_condition(reads: Reads, protected: Collection[str]) -> str:
     """Which CREATEs and UPDATEs of pods are asked about: all new pods, and changes of what is read.
 
-    Taking a finalizer off, as the Job controller does with every pod that ended, or renewing
-    an annotation by which somebody holds a lead must not wait for the webhook. Of a pod that
-    is being deleted only the protected keys are asked about. It cannot fail on any pod.
+    Taking a finalizer off, as the Job controller does with every pod that ended, or renewing an
+    annotation by which somebody holds a lead does not wait for the webhook. Of a pod that is being
+    deleted only the protected keys are asked about.
     """
     tests = [changed(f"spec.?{field}") for field in PRESERVED]
-    tests = [changed("spec")] if "spec" in reads.parts else tests
+    if "spec" in reads.parts:
+        tests = [changed("spec")]
     keys = {"annotations": reads.annotations - set(protected), "labels": reads.labels - {MARK}}
     for part, read in keys.items():
         if part in reads.parts:
@@ -174,7 +174,8 @@ def pod_condition(reads: Reads, protected: Collection[str]) -> str:
 
 def _of_marks(test: Callable[[str, str], str], protected: Collection[str]) -> str:
     """The test holds of a protected annotation, or of the mark."""
-    return _any_of([*(test("annotations", key) for key in sorted(protected)), test("labels", MARK)])
+    tests = [test("annotations", key) for key in sorted(protected)]
+    return _any_of([*tests, test("labels", MARK)])
 
 
 _BOTH = ["CREATE", "UPDATE"]
@@ -213,13 +214,14 @@ def _entry(
         # What the cluster needs to get back on its feet, and the
         # webhook itself, must not wait for it
         outside = _outside_exempt(_named("NotIn", "kube-system", target.namespace))
+    tests = [{"name": what, "expression": test} for what, test in (conditions or {}).items()]
     made: Entry = {
         "name": f"{name}.{PHASES[kind]}.giveway.dev",
         "clientConfig": client,
         "rules": rules,
         "namespaceSelector": outside,
         "objectSelector": {},
-        "matchConditions": [{"name": what, "expression": test} for what, test in (conditions or {}).items()],
+        "matchConditions": tests,
         "admissionReviewVersions": ["v1"],
         "failurePolicy": target.failure_policy,
         "matchPolicy": "Equivalent",
@@ -236,14 +238,13 @@ def _probe(target: WebhookTarget, kind: str) -> Entry:
 
 
 def _system_pods(target: WebhookTarget, kind: str) -> list[Entry]:
-    """What the Priority plugin does for pods that nobody else asks about: those of the system.
-
-    A policy says nothing here, and none of them waits for the webhook.
-    """
+    """What the Priority plugin does, for pods of the system: no policy is asked, and none waits for the webhook."""
+    if target.priority_plugin:
+        return []
     rules, phase = [_rule("", ["pods"], ["CREATE"])], f"{PHASES[kind]}-priority"
     entry = _entry(target, kind, "pods-system", rules, phase=phase) | _OPEN
     entry["namespaceSelector"] = _outside_exempt(_named("In", "kube-system", target.namespace))
-    return [] if target.priority_plugin else [entry]
+    return [entry]
 
 
 def _own(target: WebhookTarget) -> Entry:

@@ -43,6 +43,7 @@ _PATIENCE = 60.0
 _LAST = 10.0
 """Seconds that taking the entries away may take when the process ends."""
 _CONFLICT = 409
+_STATIC = "giveway is being removed, and its entries stay: delete the webhook configurations"
 
 
 class Keeper(Component):
@@ -116,8 +117,10 @@ class Keeper(Component):
             except Exception as error:
                 log.exception("webhook configurations stay as they are")
                 self._report(f"cannot be kept: {type(error).__name__}: {error}", logging.ERROR)
-            delay = self._soon.next() if under_way else _PERIOD * random.uniform(0.9, 1.1)  # noqa: S311 - spreads replicas
-            if not under_way:
+            if under_way:
+                delay = self._soon.next()
+            else:
+                delay = _PERIOD * random.uniform(0.9, 1.1)  # noqa: S311 - spreads replicas
                 self._soon.reset()
             with suppress(TimeoutError):
                 async with asyncio.timeout(delay):
@@ -129,10 +132,7 @@ class Keeper(Component):
             log.log(level, "webhook configurations %s: %s", CONFIGURATION, note)
 
     async def drain(self) -> None:
-        """Stop keeping; take the entries away if the server is not replaced but removed. Raises no ApiError.
-
-        Whoever applied static entries takes them away, too.
-        """
+        """Stop keeping; take the entries away, but for static ones, if the server is removed. Raises no ApiError."""
         self._ended = True
         try:
             async with asyncio.timeout(_LAST), self._working:
@@ -184,34 +184,33 @@ class Keeper(Component):
             self._kept[kind] = mine, kept
             log.info("%s %s: %d entries written", kind, CONFIGURATION, len(wanted[kind]))
         self.in_force = len(configurations) == len(_PATHS)
-        self._report(
-            "in force" if self.in_force else f"in force in the {next(iter(configurations))} alone",
-        )
+        alone = "" if self.in_force else f" in the {next(iter(configurations))} alone"
+        self._report(f"in force{alone}")
         return False
 
     def _is_due(self, kind: str, configuration: Json, wanted: list[Entry], trust: Trust) -> bool:
         """Whether to write now. What another replica wrote is left alone for a while; anybody else's change is not."""
-        mine, there = stored.digest(wanted), stored.digest(configuration.get("webhooks") or ())
-        if there == mine or self._kept.get(kind) == (mine, there):
+        mine = stored.digest(wanted)
+        there = stored.digest(configuration.get("webhooks") or ())
+        kept, _ = known = self._kept.get(kind, ("", ""))
+        if there == mine or known == (mine, there):
             self._kept[kind] = mine, there
             self._others.pop(kind, None)
             return stored.untrusted(configuration, trust)
-        if not stored.is_ours(configuration) or self._kept.get(kind, ("",))[0] != mine:
+        if not stored.is_ours(configuration) or kept != mine:
             return True
-        if self._others.get(kind, ("",))[0] != there:
-            self._others[kind] = there, time.monotonic()
-        return time.monotonic() - self._others[kind][1] >= _PATIENCE
+        other, since = self._others.get(kind, ("", 0.0))
+        if other != there:
+            since = time.monotonic()
+            self._others[kind] = there, since
+        return time.monotonic() - since >= _PATIENCE
 
     async def _reached(self, configurations: dict[str, Json], wanted: dict[str, list[Entry]], trust: Trust) -> bool:
-        """Whether reviews come through right now, asked through the probe entries, which are written if need be.
-
-        `configurations` is brought up to date with what was written.
-        """
-        for kind, configuration in configurations.items():
-            if not stored.has_probes(configuration, wanted[kind], trust):
-                written = await self._api.replace(_PATHS[kind], stored.with_probes(configuration, wanted[kind], trust))
-                configuration.clear()
-                configuration.update(written)
+        """Whether reviews come through now by the probe entries, which are written into `configurations` if need be."""
+        for kind, before in configurations.items():
+            if not stored.has_probes(before, wanted[kind], trust):
+                probing = stored.with_probes(before, wanted[kind], trust)
+                configurations[kind] = await self._api.replace(_PATHS[kind], probing)
         return await self._answers(configurations, "; nothing that refuses is written")
 
     async def _answers(self, kinds: Iterable[str], advice: str) -> bool:
@@ -224,16 +223,14 @@ class Keeper(Component):
             return False
         silent = ", ".join(PHASES[kind] for kind in kinds if PHASES[kind] in unanswered)
         if silent:
-            self._report(
-                f"waiting: the API server does not reach this webhook yet ({silent}){advice}",
-            )
+            text = "waiting: the API server does not reach this webhook yet"
+            self._report(f"{text} ({silent}){advice}")
         return not silent
 
     async def _withdraw(self) -> None:
         """Take all entries away, so that nothing waits for a server that goes."""
         if self._static:
-            text = "giveway is being removed, and its entries stay: delete the webhook configurations"
-            self._report(text, logging.WARNING)
+            self._report(_STATIC, logging.WARNING)
             return
         self.in_force = False
         for path in _PATHS.values():

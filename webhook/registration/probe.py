@@ -35,10 +35,7 @@ class Probe(msgspec.Struct, frozen=True):
 
 
 async def hear(api: Client, own: str) -> list[str]:
-    """The warnings by which a probe is answered; giveway's namespace is `own`.
-
-    Raises ApiError if the ConfigMap of the probe cannot be changed.
-    """
+    """The warnings by which a probe is answered in giveway's namespace. Raises ApiError if it cannot be sent."""
     heard: list[str] = []
     body = {"metadata": {"annotations": {"giveway.dev/probe": f"{random.getrandbits(32):08x}"}}}
     await api.patch(CONFIG_MAP.path(own, PROBE), body, warnings=heard, dryRun="All")
@@ -53,8 +50,7 @@ def silent_phases(heard: list[str]) -> tuple[str, ...]:
 async def send_probe(client: Client, own: str) -> Probe:
     """Ask through the entries of giveway, whose namespace is `own`, and find out why nobody answers if that is so.
 
-    Raises ApiError for a missing right: to patch the ConfigMap of the
-    probe, or to create PriorityClasses.
+    Raises ApiError for a missing right.
     """
     heard = await unless_absent(hear(client, own)) or []  # without it the fail-closed entry still tells
     silent, failed = silent_phases(heard), None
@@ -66,4 +62,5 @@ async def send_probe(client: Client, own: str) -> Probe:
             if error.status == 403 and "cannot create" in error.message:
                 raise
             failed = _FAILED.search(error.message)
-    return Probe(silent, failed[1], failed[2].strip(), versions) if failed else Probe(silent, versions=versions)
+    entry, failure = (failed[1], failed[2].strip()) if failed else ("", "")
+    return Probe(silent, entry, failure, versions)

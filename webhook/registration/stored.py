@@ -34,7 +34,8 @@ def digest(entries: Iterable[Entry]) -> str:
         client = entry.get("clientConfig") or {}
         service = client.get("service")
         meant = {field: entry.get(field) for field in _GIVEN}
-        meant |= {field: entry.get(field) or default for field, default in _DEFAULTS.items()}
+        for field, default in _DEFAULTS.items():
+            meant[field] = entry.get(field) or default
         meant["url"] = client.get("url")
         meant["service"] = service and {"path": "", "port": 443, **service}
         meant["rules"] = [{"scope": "*", **rule} for rule in entry.get("rules") or ()]
@@ -57,8 +58,10 @@ def has_probes(configuration: Json, wanted: Iterable[Entry], trust: Trust) -> bo
 
 def trusted(configurations: Iterable[Json]) -> str:
     """A `caBundle` that is in use in one of the configurations; empty if there is none."""
-    bundles = [bundle for configuration in configurations for bundle in _bundles(configuration)]
-    return next(filter(None, bundles), "")
+    for configuration in configurations:
+        for bundle in filter(None, _bundles(configuration)):
+            return bundle
+    return ""
 
 
 def untrusted(configuration: Json, trust: Trust) -> bool:
@@ -82,9 +85,10 @@ def with_entries(configuration: Json, wanted: Iterable[Entry], trust: Trust) -> 
 
 def with_probes(configuration: Json, wanted: Iterable[Entry], trust: Trust) -> Json:
     """The configuration as it is, but for the entries by which the server is probed."""
-    others = [entry for entry in _entries(configuration) if entry.get("name") not in PROBES]
-    probing = with_entries(configuration, _probes(wanted), trust)["webhooks"]
-    return {**configuration, "webhooks": others + probing}
+    there = _entries(configuration)
+    entries = [entry for entry in there if entry.get("name") not in PROBES]
+    entries += with_entries(configuration, _probes(wanted), trust)["webhooks"]
+    return {**configuration, "webhooks": entries}
 
 
 def emptied(configuration: Json) -> Json:
