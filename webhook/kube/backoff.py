@@ -4,11 +4,10 @@ import random
 
 
 def exponential(failures: int, first: float, longest: float, factor: float = 2.0) -> float:
-    """Seconds to wait after so many failures in a row: 0 after none, `first` after one, then `factor` times as long.
-
-    Never more than `longest`.
-    """
-    return min(longest, first * factor ** min(failures - 1, 32)) if failures > 0 else 0.0
+    """Seconds to wait after so many failures in a row: 0, `first`, then `factor` times as long, up to `longest`."""
+    if failures <= 0:
+        return 0.0
+    return min(longest, first * factor ** min(failures - 1, 32))
 
 
 class Backoff:

@@ -71,7 +71,7 @@ class BoundedCache(Newest[tuple[Any, ...], T], Generic[P, T]):
 
 
 def bounded_cache(entries: int, longest: int) -> Callable[[Callable[P, T]], BoundedCache[P, T]]:
-    """Decorate a function with a `BoundedCache`, in place of `lru_cache`, if an argument comes from a request."""
+    """Decorate a function whose arguments come from requests with a `BoundedCache`, in place of `lru_cache`."""
     return lambda function: BoundedCache(function, entries, longest)
 
 

@@ -133,9 +133,12 @@ class Client:
             try:
                 page = await self._ask(Chunk, "GET", path, asked)
             except ApiError as error:
-                if not (patience and (error.continue_token or error.status in _BUSY)):
+                if not patience:
                     raise
-                token, patience = error.continue_token or token, patience - 1
+                if not error.continue_token and error.status not in _BUSY:
+                    raise
+                patience -= 1
+                token = error.continue_token or token
                 await asyncio.sleep(min(error.retry_after or 1.0, LONGEST_WAIT))
                 continue
             yield page
@@ -144,10 +147,7 @@ class Client:
                 return
 
     async def pages_of(self, resource: Resource, *, limit: int = 500) -> AsyncIterator[Chunk]:
-        """As `pages`, in all namespaces, in the first API version of the resource that the server has.
-
-        Raises ApiError with status 404 if it has none of them.
-        """
+        """As `pages`, in all namespaces, in the first API version that the server has; ApiError 404 if it has none."""
         paths = resource.paths()
         for path in paths:
             try:
@@ -186,9 +186,10 @@ class Client:
         return await self._ask(dict, "DELETE", path, query, body=body)
 
     async def user_name(self) -> str:
-        """As whom the API server knows this client (SelfSubjectReview, as `kubectl auth whoami`). Raises ApiError."""
-        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
-        answer = await self.create("/apis/authentication.k8s.io/v1/selfsubjectreviews", body)
+        """As whom the API server knows this client (`kubectl auth whoami`). Raises ApiError."""
+        version = "authentication.k8s.io/v1"
+        body = {"apiVersion": version, "kind": "SelfSubjectReview"}
+        answer = await self.create(f"/apis/{version}/selfsubjectreviews", body)
         try:
             return str(answer["status"]["userInfo"]["username"])
         except (KeyError, TypeError) as error:
@@ -198,15 +199,17 @@ class Client:
     async def watch(self, path: str, *, resource_version: str, **query: Any) -> AsyncGenerator[tuple[str, bytes], None]:
         """Follow a collection: (event type, object as raw JSON) until the server ends the stream.
 
-        The first is ("", b""): the server has accepted. ERROR events are passed
-        on as they are. Lines may be of any length; a line that was cut off at the
-        end of the stream is dropped. The stream ends after the query's
-        `timeoutSeconds`; how much longer to wait for that is the caller's to say.
+        The first is ("", b""): the server has accepted. ERROR events are passed on as they
+        are. A line that was cut off at the end of the stream is dropped. The stream ends after
+        the query's `timeoutSeconds`; how much longer to wait is the caller's to say.
         """
         asked = {"watch": True, "resourceVersion": resource_version, **query}
         try:
             async for line in self._transport.lines(path, asked):
-                event = _WATCH_EVENT.decode(line) if line else WatchEvent("", msgspec.Raw())
+                if not line:
+                    yield "", b""
+                    continue
+                event = _WATCH_EVENT.decode(line)
                 yield event.type, bytes(event.object)
         except msgspec.DecodeError as error:
             raise ApiError(NO_ANSWER, "BadWatchLine", f"watch {path}: {error}") from error

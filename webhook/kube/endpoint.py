@@ -97,26 +97,28 @@ class Endpoint:
 
     def _take_files(self) -> None:
         """Let new connections use the files of TLS as they are now; those that are open go on with what they have."""
+        if self.tls is None:
+            return
         _, ca_file, client_cert, client_key = self.credentials
-        if self.tls is not None and ca_file:
+        if ca_file:
             self.tls.load_verify_locations(cafile=ca_file)
-        if self.tls is not None and client_cert:
+        if client_cert:
             # On trial first: a pair that does not fit would leave no key at all
-            for context in (ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), self.tls):
+            trial = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            for context in (trial, self.tls):
                 context.load_cert_chain(client_cert, client_key)
 
 
 async def discover(kubeconfig: str | None = None) -> Endpoint:
-    """The cluster of `kubeconfig`, else of $KUBECONFIG, else of ~/.kube/config, else the one this process runs in.
-
-    Raises ConfigError saying what was looked at and what would be right.
-    """
+    """The cluster of `kubeconfig`, else of $KUBECONFIG, of ~/.kube/config, or of this pod. Raises ConfigError."""
     paths = _kubeconfig_paths(kubeconfig)
     where = f"kubeconfig {paths}" if paths else f"service account in {SERVICE_ACCOUNT}"
     try:
         return await (_of_kubeconfig(paths) if paths else _of_service_account())
-    except Exception as error:  # the package raises its own, YAML's, TypeError and KeyError alike
-        raise ConfigError(f"{where}: {error or type(error).__name__}") from error
+    # The package raises its own, YAML's, TypeError and KeyError alike
+    except Exception as error:
+        why = error or type(error).__name__
+        raise ConfigError(f"{where}: {why}") from error
 
 
 def _kubeconfig_paths(kubeconfig: str | None) -> str:

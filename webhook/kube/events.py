@@ -119,18 +119,13 @@ class EventRecorder:
         self._task: asyncio.Task[None] | None = None
 
     def event(self, occurrence: Occurrence) -> None:
-        """Note an occurrence and return at once; never raises.
-
-        If more waits than can be kept, occurrences that are not
-        `urgent` make room for those that are.
-        """
+        """Note an occurrence and return at once; never raises. What is not `urgent` makes room for what is."""
         try:
             said: dict[str, Any] = {field: part for field in _SAID if (part := getattr(occurrence, field))}
-            key = msgspec.json.encode(
-                [said, occurrence.note if occurrence.distinct else ""],
-                order="deterministic",
-            )
-            if self._closing or not (key in self._waiting or self._has_room(urgent=occurrence.urgent)):
+            note = occurrence.note if occurrence.distinct else ""
+            key = msgspec.json.encode([said, note], order="deterministic")
+            waits = key in self._waiting
+            if self._closing or not (waits or self._has_room(urgent=occurrence.urgent)):
                 self._drop(occurrence.reason)
                 return
             series = self._known.get(key)
@@ -164,11 +159,12 @@ class EventRecorder:
         """Whether one more series may wait; for an urgent one the oldest that is not urgent is dropped."""
         if len(self._waiting) < _WAITING:
             return True
-        victims = (key for key, series in self._waiting.items() if urgent and not series.urgent)
-        victim = next(victims, None)
-        if victim is not None:
-            self._drop(self._waiting.pop(victim).said["reason"])
-        return victim is not None
+        for key, series in self._waiting.items():
+            if urgent and not series.urgent:
+                del self._waiting[key]
+                self._drop(series.said["reason"])
+                return True
+        return False
 
     def _drop(self, reason: str) -> None:
         if not self.dropped:
@@ -180,13 +176,16 @@ class EventRecorder:
         """Send what waits, urgent ones first, until it is closed and nothing is left."""
         while self._waiting or not self._closing:
             now = time.monotonic()
-            due = [key for key, series in self._waiting.items() if self._closing or series.not_before <= now]
+            due = list(self._waiting)
+            if not self._closing:
+                due = [key for key in due if self._waiting[key].not_before <= now]
             if not due:
                 # Wait for an occurrence, or for the first series that may be updated again
                 times = [series.not_before for series in self._waiting.values()]
+                patience = max(0.0, min(times) - now) if times else None
                 self._more.clear()
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._more.wait(), max(0.0, min(times) - now) if times else None)
+                    await asyncio.wait_for(self._more.wait(), patience)
                 continue
             # Of the urgent ones, or else of all, the oldest
             key = min(due, key=lambda key: not self._waiting[key].urgent)
@@ -207,7 +206,8 @@ class EventRecorder:
             passing = error.status in (NO_ANSWER, 429) or error.status >= 500
             if passing and series.tries < _TRIES:
                 self._waiting.setdefault(key, series)
-                await asyncio.sleep(max(self._backoff.next(), min(error.retry_after or 0.0, 30.0)))
+                asked = min(error.retry_after or 0.0, 30.0)
+                await asyncio.sleep(max(self._backoff.next(), asked))
             else:
                 log.warning("event %s was not accepted: %s", reason, error)
                 self._drop(reason)

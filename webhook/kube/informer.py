@@ -98,11 +98,7 @@ class Informer(ObjectCache[T]):
         """Whether a watch is open, by which changes come as they happen."""
 
     def age(self) -> float:
-        """Seconds since the server last sent anything about this resource; infinite before the first time.
-
-        A server sends a bookmark about once a minute if nothing
-        changes, the first one after up to some minutes.
-        """
+        """Seconds since the server last sent anything, such as a bookmark each minute; infinite before that."""
         return time.monotonic() - self._heard_at
 
     async def run(self) -> None:
@@ -119,8 +115,11 @@ class Informer(ObjectCache[T]):
                 if self._step == self._watch and error.status == _EXPIRED:
                     delay = max(delay, self._to_list())
                 # What comes with every API server now and then is nothing to be warned of
-                level = logging.INFO if error.status == _EXPIRED else logging.WARNING
-                level = logging.DEBUG if error.reason == "WatchEnded" else level
+                level = logging.WARNING
+                if error.status == _EXPIRED:
+                    level = logging.INFO
+                elif error.reason == "WatchEnded":
+                    level = logging.DEBUG
                 log.log(level, "cache %s: %s; next try in %.1f s", self._path, error, delay)
                 await asyncio.sleep(delay)
             except Exception:
@@ -225,10 +224,7 @@ class Informer(ObjectCache[T]):
         self._backoff.reset()
 
     def _receive(self, kind: str, raw: bytes) -> None:
-        """Take one event of a watch, unless it tells what is known already: late and repeated events are ordinary.
-
-        Raises ApiError for an error event.
-        """
+        """Take an event of a watch, unless it is late or repeated, as many are. Raises ApiError for an error event."""
         if kind == "ERROR":
             raise status_error(raw)
         obj = None if kind == "BOOKMARK" else self._decode(raw)
@@ -247,9 +243,12 @@ class Informer(ObjectCache[T]):
     def written(self, obj: T) -> None:
         """Take what a write was answered with, unless a watch has shown as much, or that the object is gone."""
         key, meta = key_of(obj), obj.metadata
-        before = known.metadata if (known := self._items.get(key)) is not None else None
-        if before and before.uid == meta.uid and _older(before.resource_version, meta.resource_version):
-            self.take(key, self._kept(deepcopy(obj)))  # the answer is the caller's
+        known = self._items.get(key)
+        if known is None or known.metadata.uid != meta.uid:
+            return
+        if _older(known.metadata.resource_version, meta.resource_version):
+            # The answer is the caller's
+            self.take(key, self._kept(deepcopy(obj)))
 
     def _decode(self, raw: msgspec.Raw | bytes) -> T | None:
         try:

@@ -20,11 +20,7 @@ class InstantError(ValueError):
 
 @lru_cache(maxsize=65536)
 def epoch(text: str) -> float:
-    """Seconds since the epoch.
-
-    Raises InstantError for a text that is not RFC 3339 with a zone,
-    and for an instant that RFC 3339 cannot say in UTC.
-    """
+    """Seconds since the epoch. Raises InstantError for what is not RFC 3339 with a zone, or beyond its years."""
     match = _RFC3339.fullmatch(text)
     if match is not None and match["zone"] is None:
         raise InstantError(
@@ -56,7 +52,8 @@ def rfc3339(seconds: float) -> str:
 
 def rfc3339_micro(seconds: float) -> str:
     """The instant to the microsecond, as in `MicroTime` fields of Leases and Events; the nearest that can be said."""
-    return datetime.fromtimestamp(_sayable(seconds), UTC).isoformat(timespec="microseconds")[:26] + "Z"
+    instant = datetime.fromtimestamp(_sayable(seconds), UTC)
+    return instant.isoformat(timespec="microseconds")[:26] + "Z"
 
 
 def _sayable(seconds: float) -> float:

@@ -18,17 +18,21 @@ _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 def merge_label_keys(pod: Json) -> None:
     """Add what its label keys stand for to the selectors of a new pod, in place; a term without a selector stays."""
-    spec, labels = pod.get("spec") or {}, (pod.get("metadata") or {}).get("labels") or {}
+    spec = pod.get("spec") or {}
+    labels = (pod.get("metadata") or {}).get("labels") or {}
     affinity = spec.get("affinity") or {}
     terms = list(spec.get("topologySpreadConstraints") or ())
     for side in filter(None, map(affinity.get, _SIDES)):
         terms += side.get(_REQUIRED) or ()
-        terms += [row.get("podAffinityTerm") or {} for row in side.get(_PREFERRED) or ()]
+        for row in side.get(_PREFERRED) or ():
+            terms.append(row.get("podAffinityTerm") or {})
     for term in terms:
         selector, rows = term.get("labelSelector"), []
         for field, operator in _KEYS.items():
-            keys = (key for key in term.get(field) or () if key in labels)
-            rows += [{"key": key, "operator": operator, "values": [labels[key]]} for key in keys]
+            for key in term.get(field) or ():
+                if key in labels:
+                    row = {"key": key, "operator": operator, "values": [labels[key]]}
+                    rows.append(row)
         if selector is not None and rows:
             present = selector.get("matchExpressions") or ()
             term["labelSelector"] = {**selector, "matchExpressions": [*present, *rows]}

@@ -167,10 +167,7 @@ class LeaderElector:
             log.info("lease %s was not released and will lapse: %s", self._title, error)
 
     async def _attempt(self) -> bool:
-        """Try once to take or renew the lease; a failure is logged. Whether that succeeded.
-
-        The term is over if somebody else has it.
-        """
+        """Try once to take or renew the lease, or log why not; whether it is held. If others have it, the term ends."""
         self._attempted_at = self._clock()
         try:
             if await self._take():
@@ -233,7 +230,9 @@ class LeaderElector:
 
     def _patience(self) -> float:
         """Seconds for one request: what is left of the renewal, all of the deadline for who does not hold it."""
-        return max(0.0, self._renewal_ends - self._clock()) if self._in_term else self._renew_deadline
+        if not self._in_term:
+            return self._renew_deadline
+        return max(0.0, self._renewal_ends - self._clock())
 
     def _observe(self, lease: Lease) -> None:
         if lease.spec != self._observed.spec or self._observed_at == _NEVER:

@@ -117,8 +117,10 @@ def is_deferred(pod: Pod) -> bool:
 
 
 def _resize_condition(pod: Pod) -> Condition | None:
-    conditions = pod.status.conditions or ()
-    return next((row for row in conditions if row.type == RESIZE_PENDING), None)
+    for condition in pod.status.conditions or ():
+        if condition.type == RESIZE_PENDING:
+            return condition
+    return None
 
 
 def sync_failure(status: PodDisruptionBudgetStatus) -> Condition | None:

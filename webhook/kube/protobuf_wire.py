@@ -12,10 +12,7 @@ class WireError(ValueError):
 
 
 def fields(data: bytes) -> Iterator[tuple[int, int, int | bytes]]:
-    """Number, wire type and value of each field, in order. Raises WireError.
-
-    The value of a varint is an int, that of any other field its bytes.
-    """
+    """Number, wire type and value (an int for a varint, else its bytes) of each field, in order. Raises WireError."""
     at = 0
     while at < len(data):
         tag, at = _varint(data, at)

@@ -32,19 +32,13 @@ class QuantityError(ValueError):
 
 
 def units(quantity: Quantity) -> int:
-    """The amount in whole units (bytes, counts), rounded away from zero, capped to an int64.
-
-    Raises QuantityError for a text that is not a quantity.
-    """
+    """The amount in whole units (bytes, counts), rounded away from zero, capped to an int64. Raises QuantityError."""
     amount = nanos(quantity)
     return amount // NANOS if amount < 0 else -(-amount // NANOS)
 
 
 def nanos(quantity: Quantity) -> int:
-    """The amount in billionths of a unit, to be added up without rounding; capped to an int64 of units.
-
-    Raises QuantityError for a text that is not a quantity.
-    """
+    """The amount in billionths of a unit, not rounded further; capped to an int64 of units. Raises QuantityError."""
     return _nanos(str(quantity))
 
 

@@ -42,23 +42,27 @@ class Resource:
     def path(self, namespace: str | None = None, name: str | None = None, subresource: str | None = None) -> str:
         """The path of the collection, of one namespace's part of it, of an object or of its sub-resource.
 
-        Raises ValueError if a namespace is given for a cluster-wide
-        resource or missing for a namespaced object.
+        Raises ValueError for a namespace that does not apply or is missing.
         """
+        plural = self.plural
         if namespace and not self.namespaced:
-            raise ValueError(f"{self.plural} are cluster-wide; namespace {namespace!r} does not apply")
+            text = f"{plural} are cluster-wide; namespace {namespace!r}"
+            raise ValueError(f"{text} does not apply")
         if name and self.namespaced and not namespace:
-            raise ValueError(f"{self.plural} {name!r} needs a namespace")
-        parts = ["apis", self.group, self.version] if self.group else ["api", self.version]
-        parts += ["namespaces", quote(namespace, safe="")] if namespace else []
-        parts.append(self.plural)
+            raise ValueError(f"{plural} {name!r} needs a namespace")
+        parts = ["apis", self.group] if self.group else ["api"]
+        parts.append(self.version)
+        if namespace:
+            parts += ["namespaces", quote(namespace, safe="")]
+        parts.append(plural)
         parts += [quote(part, safe="") for part in (name, subresource) if part]
         return "/" + "/".join(parts)
 
     def paths(self, namespace: str | None = None, name: str | None = None) -> list[str]:
         """As `path`, in each API version that a server may have, in the order in which they are tried."""
-        versions = (self, *(replace(self, version=version) for version in self.other_versions))
-        return [resource.path(namespace, name) for resource in versions]
+        versions = (self.version, *self.other_versions)
+        resources = [replace(self, version=version) for version in versions]
+        return [resource.path(namespace, name) for resource in resources]
 
 
 POD = Resource("", "v1", "pods", "Pod")

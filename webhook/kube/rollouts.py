@@ -8,17 +8,20 @@ Json = Mapping[str, Any]
 
 def unready(deployment: Json, pods: Iterable[Json]) -> str:
     """That its newest pods are not all ready, and why, if they say so; empty if they are. `pods` are its own."""
-    name, status = deployment["metadata"]["name"], deployment.get("status") or {}
+    metadata, status = deployment["metadata"], deployment.get("status") or {}
     replicas = deployment["spec"].get("replicas")
     wanted = 1 if replicas is None else int(replicas)
-    seen = status.get("observedGeneration", 0) >= deployment["metadata"].get("generation", 0)
-    ready = min(status.get("updatedReplicas", 0), status.get("availableReplicas", 0)) if seen else 0
+    ready = 0
+    if status.get("observedGeneration", 0) >= metadata.get("generation", 0):
+        counts = ("updatedReplicas", "availableReplicas")
+        ready = min(status.get(count, 0) for count in counts)
     if ready >= wanted:
         return ""
+    told = map(_reason, pods)
     failing = [row for row in status.get("conditions") or () if row.get("type") == "ReplicaFailure"]
     messages = [row.get("message", "") for row in failing if row.get("status") == "True"]
-    reasons = dict.fromkeys(filter(None, [*messages, *map(_reason, pods)]))
-    text = f"{name}: {ready} of {wanted} pods are ready"
+    reasons = dict.fromkeys(filter(None, [*messages, *told]))
+    text = f"{metadata['name']}: {ready} of {wanted} pods are ready"
     return f"{text} ({'; '.join(reasons)})" if reasons else text
 
 

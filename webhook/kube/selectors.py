@@ -45,10 +45,7 @@ def is_label_value(text: str) -> bool:
 
 
 def label_matcher(selector: LabelSelector | None) -> Matcher:
-    """Compile a label selector: None matches nothing, an empty one everything.
-
-    Raises SelectorError for an operator or value list that Kubernetes refuses.
-    """
+    """Compile a label selector: None matches nothing, an empty one everything. Raises SelectorError for a bad one."""
     if selector is None:
         return nothing
     labels = selector.match_labels or {}
@@ -61,10 +58,7 @@ def label_matcher(selector: LabelSelector | None) -> Matcher:
 
 
 def node_matcher(selector: NodeSelector | None) -> Callable[[str, Labels], bool]:
-    """Compile a node selector to a function of node name and labels; None matches every node.
-
-    A term that cannot be parsed or has no requirement selects nothing, as in kube-scheduler.
-    """
+    """Compile a node selector; None matches every node, and an empty term or one that does not parse matches none."""
     if selector is None:
         return lambda _name, _labels: True
     terms = [_term(term) for term in selector.node_selector_terms or ()]
@@ -72,10 +66,7 @@ def node_matcher(selector: NodeSelector | None) -> Callable[[str, Labels], bool]
 
 
 def parse_selector(text: str) -> Matcher:
-    """Compile the text form used in queries: `a=b,c!=d,e in (f,g),!h,i,j>5`.
-
-    Raises SelectorError with the part that does not parse.
-    """
+    """Compile the text form of queries, `a=b,c!=d,e in (f,g),!h,i,j>5`. Raises SelectorError with what is bad."""
     checks: list[Matcher] = []
     for part in filter(None, map(str.strip, _COMMA.split(text))):
         match = _PART.fullmatch(part)
@@ -161,8 +152,10 @@ def tolerates(tolerations: Iterable[Toleration] | None, taint: Taint) -> bool:
 
 def keep_off(taints: Iterable[Taint] | None, tolerations: Iterable[Toleration] | None) -> bool:
     """Whether one of the taints keeps off who has these tolerations."""
-    hard = (taint for taint in taints or () if taint.effect in ("NoSchedule", "NoExecute"))
-    return any(not tolerates(tolerations, taint) for taint in hard)
+    for taint in taints or ():
+        if taint.effect in ("NoSchedule", "NoExecute") and not tolerates(tolerations, taint):
+            return True
+    return False
 
 
 def integer(text: str, bits: int = 64) -> int | None:

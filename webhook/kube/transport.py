@@ -75,14 +75,15 @@ class Transport:
         *,
         warnings: list[str] | None = None,
     ) -> bytes:
-        """One request and the body of its answer. Raises ApiError for any status from 300 on.
-
-        The texts of `Warning` headers are added to `warnings`.
-        """
-        headers, check = {} if data is None else {"Content-Type": content_type}, BEFORE_SENDING.get()
+        """One request and the body of its answer, and its warnings. Raises ApiError for any status from 300 on."""
+        headers: dict[str, str] = {}
         body: bytes | _Checked | None = data
+        check = BEFORE_SENDING.get()
+        if data is not None:
+            headers["Content-Type"] = content_type
         if data is not None and check is not None:
-            headers["Content-Length"], body = str(len(data)), _Checked(data, check)
+            headers["Content-Length"] = str(len(data))
+            body = _Checked(data, check)
         for left in reversed(range(_TRIES)):
             try:
                 async with self._answer(method, path, query, headers, body) as (answer, _):
@@ -96,10 +97,7 @@ class Transport:
         raise AssertionError("unreachable")
 
     async def lines(self, path: str, query: Mapping[str, Any]) -> AsyncIterator[bytes]:
-        """The lines of an answer that has no end of its own, after an empty one once it has begun.
-
-        Raises ApiError if it breaks, or does not begin within the timeout of a request.
-        """
+        """The lines of an endless answer, after an empty one. Raises ApiError if it breaks, or begins too late."""
         async with self._answer("GET", path, query) as (answer, limit):
             limit.reschedule(None)
             yield b""
@@ -124,21 +122,21 @@ class Transport:
                 if answer.status < 300:
                     yield answer, limit
                     return
-                retry_after, said = answer.headers.get("Retry-After"), await answer.read()
-                refusal = status_error(said, http_status=answer.status, retry_after=retry_after)
+                later, said = answer.headers.get("Retry-After"), await answer.read()
+                refusal = status_error(said, http_status=answer.status, retry_after=later)
         except (aiohttp.ClientError, OSError) as error:
             reason = "Timeout" if isinstance(error, TimeoutError) else "Unreachable"
-            raise ApiError(NO_ANSWER, reason, f"{method} {path}: {error or type(error).__name__}") from error
+            text = f"{method} {path}: {error or type(error).__name__}"
+            raise ApiError(NO_ANSWER, reason, text) from error
         if refusal.status == 401:
             await self.endpoint.renew(force=True)
         raise refusal
 
     def _url(self, path: str, query: Mapping[str, Any]) -> URL:
-        texts = {
-            key: str(value).lower() if isinstance(value, bool) else str(value)
-            for key, value in query.items()
-            if value not in (None, "")
-        }
+        texts = {key: str(value) for key, value in query.items() if value not in (None, "")}
+        for key, value in query.items():
+            if isinstance(value, bool):
+                texts[key] = str(value).lower()
         return URL(self.endpoint.url + path, encoded=True).with_query(texts)
 
 

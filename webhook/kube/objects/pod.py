@@ -135,9 +135,11 @@ def _resized(
 def _differs(status: ContainerStatus | PodStatus, asked: dict[str, Quantity]) -> bool:
     """Whether what it has or was allotted is not what it asks for; a half that is not reported is no difference."""
     assert status.resources is not None
-    has, allotted = status.resources.requests, status.allocated_resources
-    told = [amounts for amounts in (has, allotted) if amounts]
-    return any(amounts != asked for amounts in told) if told else bool(asked)
+    both = status.resources.requests, status.allocated_resources
+    told = [amounts for amounts in both if amounts]
+    if not told:
+        return bool(asked)
+    return any(amounts != asked for amounts in told)
 
 
 class PodDisruptionBudgetSpec(KubeStruct):

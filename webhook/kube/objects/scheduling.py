@@ -55,9 +55,11 @@ class PodGroup(KubeObject):
     def goes_whole(self) -> bool | None:
         """Whether its members are disrupted together or not at all; None if it says neither."""
         mode = self.spec.disruption_mode
-        if isinstance(mode, dict):
-            return True if "all" in mode else False if "single" in mode else None
-        return {"PodGroup": True, "Pod": False}.get(mode) if isinstance(mode, str) else None
+        if mode == "PodGroup" or (isinstance(mode, dict) and "all" in mode):
+            return True
+        if mode == "Pod" or (isinstance(mode, dict) and "single" in mode):
+            return False
+        return None
 
     @property
     def minimum(self) -> int:
