@@ -25,17 +25,14 @@ class Compiled(msgspec.Struct, frozen=True):
 
     @property
     def lacks(self) -> list[Inexpressible]:
-        """What it lacks by the policies; what it lacks by the classes of the cluster keeps nobody from applying it."""
+        """What it lacks by the policies: what it lacks by classes of the cluster is no reason not to apply it."""
         return [lack for lack in self.inexpressible if not lack.by_classes]
 
 
 def compile_policies(
     policies: Policies, classes: Iterable[PriorityClass] | None, settings: Settings, now: float
 ) -> Compiled:
-    """Compile a policy set for a cluster with these PriorityClasses; None if they are not known.
-
-    `now` is in seconds since the epoch: exceptions that have ended by then are left out.
-    """
+    """Compile a policy set for these PriorityClasses (None: not known) as of `now`, in seconds since the epoch."""
     sink = Sink(policies, classes, settings, now)
     made = [*mutating_objects(policies, sink)] if settings.mutates else []
     made += protected_objects(policies, sink)

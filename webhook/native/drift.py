@@ -32,11 +32,7 @@ class Mode(StrEnum):
 
 
 def drift(applied: Iterable[Object], compiled: Iterable[Object]) -> list[Drift]:
-    """How what is applied differs from what the policies say, in the order of what they say; left-overs come last.
-
-    Only objects with giveway's labels count as left over. What the
-    API server adds makes no difference.
-    """
+    """How what is applied differs from what policies say, in their order; then what else of giveway is left over."""
     there, wanted = _by_name(applied), _by_name(compiled)
     drifts = []
     for key, obj in wanted.items():

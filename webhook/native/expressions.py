@@ -107,9 +107,13 @@ def mapping(rows: Iterable[tuple[str, str]]) -> str:
 
 def _join(tests: Iterable[str], operator: str, *, empty: str, decides: str) -> str:
     distinct = list(dict.fromkeys(test for test in tests if test != empty))
-    if decides in distinct or not distinct:
-        return decides if distinct else empty
-    return distinct[0] if len(distinct) == 1 else f" {operator} ".join(_operand(test, operator) for test in distinct)
+    if not distinct:
+        return empty
+    if decides in distinct:
+        return decides
+    if len(distinct) == 1:
+        return distinct[0]
+    return f" {operator} ".join(_operand(test, operator) for test in distinct)
 
 
 def _operand(text: str, operator: str) -> str:

@@ -245,8 +245,8 @@ def _giving(cases: list[tuple[str, str, str]], policies: Policies, sink: Sink) -
     for _, name, when in reversed(cases):
         default = if_else(when, quote(name), default)
     # A pod names no class if it has none, or if the Priority plugin filled in the global default
-    filled_in = [f"{RECORD} == ''", f"{_NAME} in {listing(global_defaults)}", owned(["spec"])]
-    filled_in.append(negate(owned(["spec", "priorityClassName"])))
+    filled_in = [f"{RECORD} == ''", f"{_NAME} in {listing(global_defaults)}"]
+    filled_in += [owned(["spec"]), negate(owned(["spec", "priorityClassName"]))]
     names_none = f"{_NAME} == ''"
     if global_defaults:
         names_none = any_of([names_none, all_of(filled_in)])
@@ -259,14 +259,17 @@ def _giving(cases: list[tuple[str, str, str]], policies: Policies, sink: Sink) -
     is_twin = FALSE
     if twins_of(policies.preemption):
         is_twin = f"{_twin_of(policies)} == params.metadata.name"
-    usable = [f"{_CLASS_POLICY} == {quote(NEVER)}", f"{_POLICY} != {quote(NEVER)}"]
+    usable = [is_twin, f"{_CLASS_POLICY} == {quote(NEVER)}", f"{_POLICY} != {quote(NEVER)}"]
     usable.append("params.value == object.spec.?priority.orValue(0)")
-    moves = all_of(["params != null", any_of([by_default, all_of([is_twin, *usable, settled])])])
+    by_twin = all_of([*usable, settled])
+    moves = all_of(["params != null", any_of([by_default, by_twin])])
     # Most pods get no other class, and a match condition finds it out at the least cost
     has_none = name_is(_NAME, ["", *global_defaults])
-    is_default = all_of([has_none, name_is("params.metadata.name", sorted(defaults))])
+    takes_default = name_is("params.metadata.name", sorted(defaults))
+    is_default = all_of([has_none, takes_default])
+    given = if_else(names_none, default, quote(""))
     return _Giving(
-        variables=[("default", if_else(names_none, default, quote(""))), ("moves", moves)],
+        variables=[("default", given), ("moves", moves)],
         may_be_given=CompiledCondition(
             "may-be-given",
             any_of(["params == null", is_default, is_twin]),

@@ -301,8 +301,11 @@ def _annotation(of: str, key: str) -> str:
 
 def _text(asked: matching.Asked, key: str, shield: _Shield | None) -> str:
     """What whoever changed a key is told; without a shield the built-in rule speaks."""
-    rule = shield.id if shield else f"{BUILTIN}/{SHIELD}"
-    who = rights_text(shield.allow(asked)) if shield else "nobody once the pod exists"
-    new = asked.operation == "CREATE" or not asked.labels_known
-    done, instead = ("set", "leave it out") if new else ("changed", "leave it as it is")
-    return f"annotation {key} may not be {done}: rule {rule} leaves that to {who}; {instead}"
+    rule, who = f"{BUILTIN}/{SHIELD}", "nobody once the pod exists"
+    if shield:
+        rule, who = shield.id, rights_text(shield.allow(asked))
+    done, instead = "changed", "leave it as it is"
+    if asked.operation == "CREATE" or not asked.labels_known:
+        done, instead = "set", "leave it out"
+    text = f"annotation {key} may not be {done}"
+    return f"{text}: rule {rule} leaves that to {who}; {instead}"

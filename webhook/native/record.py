@@ -24,11 +24,7 @@ def owned(path: Sequence[str]) -> str:
 
 
 def sent(path: Sequence[str]) -> str:
-    """A client may have set this field.
-
-    Without managedFields, which the API server leaves out if it
-    cannot compute them, nothing tells who wrote it.
-    """
+    """A client may have set this field: without managedFields, which may be left out, nothing tells who wrote it."""
     return f"size(object.metadata.?managedFields.orValue([])) == 0 ||\n{owned(path)}"
 
 
@@ -57,9 +53,11 @@ def creation_text(keys: Sequence[str]) -> str:
     """The text that `webhook.policy.model.creation.creation_record` makes of a new pod."""
     labels = "object.metadata.?labels.orValue({})"
     annotations = "object.metadata.?annotations.orValue({})"
-    had = f"{listing([*GROUP_LABELS, *keys])}.filter(k, k in {labels}).map(k, {_pair(labels)})"
+    there = f"{listing([*GROUP_LABELS, *keys])}.filter(k, k in {labels})"
+    had = f"{there}.map(k, {_pair(labels)})"
     is_name = f"k in {annotations} && {annotations}[k].matches({quote(NAME)})"
-    named = f"{listing(GROUP_ANNOTATIONS)}.filter(k, {is_name}).map(k, {_pair(annotations)})"
+    names = f"{listing(GROUP_ANNOTATIONS)}.filter(k, {is_name})"
+    named = f"{names}.map(k, {_pair(annotations)})"
     absent = f"{listing(keys)}.filter(k, !(k in {labels})).map(k, '\"' + k + '\"')"
     members = [
         f"'\"labels\":{{' + {had}.join(',')",

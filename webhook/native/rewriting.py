@@ -54,14 +54,13 @@ _INSTEAD = {
 
 
 def condition(expression: str, instead: Mapping[str, str] = MappingProxyType({})) -> str:
-    """A rule's or condition's expression, of type bool. Raises InexpressibleError.
-
-    `instead` are expressions that stand for objects by their names.
-    """
+    """A bool of a policy, with `instead` of the objects of these names. Raises InexpressibleError."""
     rewritten = text(expression, instead)
     # The API server takes an expression only if it is known to be a
     # bool; here a value of unknown type is enough.
-    return rewritten if is_certain(compile_bool(expression)) else f"({rewritten}) == {TRUE}"
+    if is_certain(compile_bool(expression)):
+        return rewritten
+    return f"({rewritten}) == {TRUE}"
 
 
 def text(expression: str, instead: Mapping[str, str] = MappingProxyType({})) -> str:

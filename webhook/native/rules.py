@@ -190,8 +190,8 @@ def _rows(policy: PriorityPolicy, rule: PriorityRule, twins: Twins) -> Iterator[
     match rule.body:
         case "priority_classes", classes:
             if "CREATE" in operations:
-                message = "its PriorityClass may not be used in this namespace: "
-                message += f"rule {rule_id} {classes_text(classes)}"
+                message = f"rule {rule_id} {classes_text(classes)}"
+                message = f"its PriorityClass may not be used in this namespace: {message}"
                 test = any_of([f"{CLASS_NAME} == ''", _may_name(classes, twins)])
                 for kind in _HAVING_PRIORITY:
                     yield _Row(rule, kind, _CREATE, test, message)
@@ -207,8 +207,9 @@ def _rows(policy: PriorityPolicy, rule: PriorityRule, twins: Twins) -> Iterator[
                     one_line = f"({_SHORTENED}).replace('\\n', ' ')"
                     words = f"[{made}].map(words, {one_line})[0]"
                     words += f" + {quote(f' (rule {rule_id})')}"
+            message += f" (rule {rule_id})"
             for kind in body.resources:
-                yield _Row(rule, kind, operations, test, f"{message} (rule {rule_id})", words)
+                yield _Row(rule, kind, operations, test, message, words)
         case (("default_priority_class" | "copy_annotations" | "protect_annotations"), _):
             pass  # `webhook.native.mutation` and `webhook.native.protected`
         case _:

@@ -79,24 +79,23 @@ class Sink:
         bands = [rule.reserve for rule in rules if rule.reserve is not None]
 
         def importance(class_: PriorityClass) -> tuple[bool, float, str]:
-            """Those in a range first, which not everybody may define, then the older ones: more displace nobody's."""
-            metadata = class_.metadata
-            reserved = any(band.from_ <= class_.value <= band.to for band in bands)
-            return not reserved, epoch_or(metadata.creation_timestamp, 0.0), metadata.name
+            """Those in a range, which not everybody may define, then the older ones: more displace nobody's."""
+            metadata, value = class_.metadata, class_.value
+            made = epoch_or(metadata.creation_timestamp, 0.0)
+            reserved = any(band.from_ <= value <= band.to for band in bands)
+            return not reserved, made, metadata.name
 
         self._classes = sorted(classes or (), key=importance)
 
     def names(self, *, default: bool = False) -> list[str]:
         """The classes; with `default` those with `globalDefault: true`, one of which the Priority plugin fills in."""
-        classes = (class_ for class_ in self._classes if class_.global_default or not default)
+        classes = self._classes
+        if default:
+            classes = [class_ for class_ in classes if class_.global_default]
         return sorted(class_.metadata.name for class_ in classes)
 
     def annotation(self, key: str) -> tuple[str, list[str]]:
-        """The literal of what classes say for an annotation.
-
-        And the classes of which it is not in the table, because it
-        cannot be recorded, or there is no room for it.
-        """
+        """The literal of what classes say for an annotation; and those that cannot be recorded or find no room."""
         room, rows, left_out = LONGEST_EXPRESSION, list[tuple[str, str]](), list[str]()
         for class_ in self._classes:
             value = (class_.metadata.annotations or {}).get(key)
