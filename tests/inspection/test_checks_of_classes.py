@@ -6,7 +6,7 @@ from tests.admission.builders import make_class, make_policy, make_rule, manage
 from tests.inspection.observing import LOW, PREEMPTIBLE, PROTECTION, finds, observed, summary
 from webhook.inspection.checks import classes
 from webhook.policy.model.match import RequestMatch, Subject
-from webhook.policy.model.rules import Definers, Reserve
+from webhook.policy.model.rules import Reserve
 from webhook.policy.model.victims import PodsMatch, PreemptionPair, Victims
 
 HIGH = make_class("high", 1000)
@@ -105,7 +105,7 @@ test_reserved_ranges = finds(
         (HIGH, LOW, USES, band(use=(RequestMatch(subjects=LEADS),))),
         ["error: *", "info: *team-a (1) (cannot be judged)."],
     ),
-    ("by who made it", (HIGH, band(define=(Definers(subjects=LEADS),))), f"info: {CLASS} (cannot be judged)."),
+    ("by who made it", (HIGH, band(define=(RequestMatch(subjects=LEADS),))), f"info: {CLASS} (cannot be judged)."),
     ("elsewhere", (LOW, summary(), BAND), ""),
     given=lambda given: observed(*given),
 )
@@ -113,7 +113,7 @@ test_reserved_ranges = finds(
 
 def test_a_class_that_its_owners_may_have_made_needs_no_mend():
     """Nobody knows who made it: as the page about bands says it, those who may."""
-    [finding] = classes.reserved(observed(HIGH, band(define=(Definers(subjects=LEADS),))))
+    [finding] = classes.reserved(observed(HIGH, band(define=(RequestMatch(subjects=LEADS),))))
     assert finding.fix.startswith("Nothing, if it is meant: ")
 
 

@@ -10,7 +10,7 @@ from webhook.inspection.judge import UNKNOWN, maker_of, maker_of_template
 from webhook.kube.objects.meta import LabelSelector, ObjectMeta
 from webhook.policy.model.match import RequestMatch, Subject
 from webhook.policy.model.priority import MatchCondition, PolicyException
-from webhook.policy.model.rules import Definers, Enforcement, PriorityClasses, ProtectAnnotations, Reserve, Validate
+from webhook.policy.model.rules import Enforcement, PriorityClasses, ProtectAnnotations, Reserve, Validate
 
 LEADS = (Subject("Group", "leads"),)
 
@@ -135,8 +135,8 @@ def test_what_the_reconciler_wrote_is_no_violation():
     ("define", "expected"),
     cases(
         ("nobody", (), "refused"),
-        ("by-name", (Definers(names=("urgent",)),), None),
-        ("by-subject", (Definers(subjects=LEADS),), "cannot be judged"),
+        ("by-name", (RequestMatch(names=("urgent",)),), None),
+        ("by-subject", (RequestMatch(subjects=LEADS),), "cannot be judged"),
     ),
 )
 def test_classes(define, expected):

@@ -101,7 +101,7 @@ def bodies(draw: Any) -> dict[str, Any]:
         return {"priority_classes": rules.PriorityClasses(allow=allow, deny=deny)}
     if kind == "reserve":
         definers = st.builds(
-            rules.Definers,
+            RequestMatch,
             names=st.none() | some(GLOBS),
             subjects=st.none() | st.lists(subjects, min_size=1, max_size=2).map(tuple),
         )

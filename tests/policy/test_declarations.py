@@ -52,12 +52,12 @@ def policies(*rows):
 def _evaluated(monkeypatch):
     """The body is taught to the evaluation, and to nothing else."""
 
-    def compiled(policy, rule, body, _):
+    def compiled(_, rule, body, __):
         def run(attributes):
             named = attributes.new["spec"].get("serviceAccountName")
             return ("deny", f"not for {named}") if named in body.deny else ("allow", "")
 
-        yield PODS, CompiledRule(policy, rule, run)
+        yield PODS, CompiledRule(rule, run)
 
     monkeypatch.setitem(KINDS, "service_accounts", compiled)
 

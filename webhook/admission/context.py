@@ -101,7 +101,7 @@ class Context:
     def __post_init__(self) -> None:
         self.reads_everything = self.trace is not None
         """Whether a rule may read any field of an object, so that objects are decoded in full."""
-        for _, policy, rule in self.engine.policies.rules:
+        for policy, rule in self.engine.policies.rules:
             read = rule.declaration
             hidden = {path[:2] for path in read.fields} - _SHOWN
             if policy.conditions or read.expressions or hidden:

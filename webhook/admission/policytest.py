@@ -242,7 +242,7 @@ def _failures(policies: Policies, expect: Expect, answers: list[Answer]) -> Iter
 
 def _unknown_rule(policies: Policies, rule: str) -> str:
     """That no policy has this rule; empty if one has, or it is built in."""
-    known = [rule_id for rule_id, _, _ in policies.rules]
+    known = [row.id for _, row in policies.rules]
     known += [f"{policy.name}/{row.name}" for policy in policies.priority for row in policy.conditions]
     if rule in known or rule.partition("/")[0] == BUILTIN:
         return ""

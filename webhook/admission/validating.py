@@ -294,7 +294,7 @@ def validate_status(context: Context, review: Review) -> None:
     if review.operation != "UPDATE" or not review.has_old:
         return
     _check_changes(context, review)
-    review.answer.add(context.engine.judge_annotations(_change_request(context, review)))
+    review.answer.add(context.engine.judge_going(_change_request(context, review)))
 
 
 def validate_binding(context: Context, review: Review) -> None:
@@ -306,7 +306,7 @@ def validate_binding(context: Context, review: Review) -> None:
     named = {"name": review.name or meta.name, "annotations": meta.sent_annotations}
     change = context.request(review, {"metadata": named}, {"metadata": {}})
     change.operation, change.resource, change.labels_known = "UPDATE", "pods", False
-    review.answer.add(context.engine.judge_annotations(change))
+    review.answer.add(context.engine.judge_going(change))
 
 
 def _change_request(context: Context, review: Review) -> PolicyRequest:

@@ -31,7 +31,6 @@ from webhook.policy.model.match import (
     Subject,
 )
 from webhook.policy.model.preemption import PreemptionPolicy
-from webhook.policy.model.rules import Definers
 from webhook.registration.entries import changed, changed_metadata
 
 
@@ -109,7 +108,7 @@ def may(rights: Iterable[RequestMatch], asked: Asked) -> str:
     return any_of(holds(right, asked, gives=True) for right in rights)
 
 
-def may_define(definers: Iterable[Definers], asked: Asked) -> str:
+def may_define(definers: Iterable[RequestMatch], asked: Asked) -> str:
     """Who asks may define this PriorityClass."""
     name = f"{'oldObject' if asked == DELETED_CLASS else 'object'}.metadata.name"
     return any_of(

@@ -16,7 +16,7 @@ from webhook.native.objects import CompiledCondition, Validation
 from webhook.native.rewriting import InexpressibleError
 from webhook.native.sink import Sink
 from webhook.policy.cel.program import LONGEST_MESSAGE
-from webhook.policy.evaluation.matching import definers_text, rights_text
+from webhook.policy.evaluation.matching import ANYONE, rights_text
 from webhook.policy.evaluation.reads import reads_on_update
 from webhook.policy.evaluation.request import CLASSES, GROUPS, PODS
 from webhook.policy.evaluation.rules import Twins, classes_text, excepted_text
@@ -249,7 +249,7 @@ def _reserve_rows(
         test = unless(PRIORITY, matching.may(reserve.use, matching.NEW_POD))
         for kind in _HAVING_PRIORITY:
             yield _Row(rule, kind, _CREATE, test, message)
-    message = f"its value {lies}: classes there may be defined by {definers_text(reserve.define)}"
+    message = f"its value {lies}: classes there may be defined by {rights_text(reserve.define, ANYONE)}"
     passes = all_of(["request.operation == 'UPDATE'", *map(negate, matching.DEFINITION)])
     test = unless(
         "object.value",

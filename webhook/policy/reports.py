@@ -14,7 +14,7 @@ import math
 import msgspec
 
 from webhook.kube.instants import rfc3339
-from webhook.policy.evaluation.matching import definers_text, rights_text
+from webhook.policy.evaluation.matching import ANYONE, rights_text
 from webhook.policy.model.match import RequestMatch
 from webhook.policy.model.policies import Policies
 from webhook.policy.model.priority import PriorityPolicy
@@ -42,16 +42,17 @@ class RightRow(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def rights_of(policies: Policies) -> list[RightRow]:
-    """Every right of a policy set, ranges by their value first, then what other rules give."""
+    """Every right of a policy set: ranges by value first, then what other rules give."""
     rows: list[RightRow] = []
-    for rule_id, policy, rule in sorted(policies.rules, key=lambda row: row[2].declaration.range or (math.inf, 0)):
+    for policy, rule in sorted(policies.rules, key=lambda row: row[1].declaration.range or (math.inf, 0)):
         declared, holds = rule.declaration, _holds(policy)
         for right, alternatives in declared.rights.items():
-            words = definers_text if right == DEFINE else rights_text
-            people, controllers = words(alternatives), SAME
-            if right != DEFINE and "CREATE" in declared.operations:
+            people, controllers = rights_text(alternatives), SAME
+            if right == DEFINE:
+                people = rights_text(alternatives, ANYONE)
+            elif "CREATE" in declared.operations:
                 controllers = ", or ".join(map(_by_controllers, alternatives)) or "nobody"
-            rows.append(RightRow(rule_id, declared.title, right, people, controllers, holds, rule.enforcement.value))
+            rows.append(RightRow(rule.id, declared.title, right, people, controllers, holds, rule.enforcement.value))
     return rows
 
 
@@ -94,11 +95,9 @@ class ExceptionState(msgspec.Struct, frozen=True, kw_only=True):
 
 def exceptions(policies: Policies, now: float) -> list[ExceptionState]:
     """Every exception as of `now` (seconds since the epoch), as they end."""
-    rows = [(policy.name, exception) for policy in policies.priority for exception in policy.exceptions]
-    rows.sort(key=lambda row: row[1].until)
     return [
         ExceptionState(
-            rules=tuple(f"{name}/{rule}" for rule in exception.rules),
+            rules=tuple(f"{policy.name}/{rule}" for rule in exception.rules),
             who=rights_text((exception.match,)),
             until=rfc3339(exception.until),
             owner=exception.owner,
@@ -106,7 +105,7 @@ def exceptions(policies: Policies, now: float) -> list[ExceptionState]:
             ended=exception.until <= now,
             source=exception.source,
         )
-        for name, exception in rows
+        for policy, exception in sorted(policies.exceptions, key=lambda row: row[1].until)
     ]
 
 
@@ -123,8 +122,8 @@ def ended_findings(policies: Policies, now: float) -> list[Finding]:
 
 def next_end(policies: Policies, now: float) -> float | None:
     """When the next exception ends, in seconds since the epoch; None if none does."""
-    ends = [exception.until for policy in policies.priority for exception in policy.exceptions if exception.until > now]
-    return min(ends, default=None)
+    ends = [exception.until for _, exception in policies.exceptions]
+    return min((end for end in ends if end > now), default=None)
 
 
 class Removal(msgspec.Struct, frozen=True):
@@ -141,20 +140,24 @@ class Removal(msgspec.Struct, frozen=True):
 def removals(old: Policies, new: Policies) -> list[Removal]:
     """What `new` lacks of `old`, in the order of `old`, or has softer."""
     removed: dict[Removal, None] = {}
-    there, names = {rule_id: rule for rule_id, _, rule in new.rules}, {policy.name for policy in new.priority}
-    for rule_id, policy, rule in old.rules:
-        now = there.get(rule_id)
+    there = {rule.id: rule for _, rule in new.rules}
+    names = {policy.name for policy in new.priority}
+    for policy, rule in old.rules:
+        now = there.get(rule.id)
         if policy.name not in names:
             what = f"the PriorityPolicy with its {len(policy.rules)} rules is gone"
             removed[Removal(policy.name, what)] = None
         elif now is None:
-            removed[Removal(rule_id, "the rule is gone")] = None
+            removed[Removal(rule.id, "the rule is gone")] = None
         else:
             if STRICTNESS.index(now.enforcement) < STRICTNESS.index(rule.enforcement):
                 what = f"enforcement {rule.enforcement.value} becomes {now.enforcement.value}"
-                removed[Removal(rule_id, what)] = None
+                removed[Removal(rule.id, what)] = None
             if now.body[0] != rule.body[0]:
-                removed[Removal(rule_id, "it is a rule of another kind now")] = None
+                removed[Removal(rule.id, "it is a rule of another kind now")] = None
     names = {policy.name for policy in new.preemption}
     gone = "the PreemptionPolicy is gone: nothing preempts for pods of its classes"
-    return [*removed, *(Removal(policy.name, gone) for policy in old.preemption if policy.name not in names)]
+    for other in old.preemption:
+        if other.name not in names:
+            removed[Removal(other.name, gone)] = None
+    return list(removed)

@@ -79,7 +79,7 @@ _NUMBER_SIZE = 8
 
 
 def parse(serialized: bytes) -> Tree:
-    """The tree of an expression's serialized form. Raises ValueError for anything else."""
+    """The tree of a serialized expression. Raises ValueError for anything else."""
     checked = _message(_fields(serialized), 2)
     scalars: set[int] = set()
     for entry in _messages(checked, 3):
@@ -146,7 +146,7 @@ def _message(fields: _Fields, number: int) -> _Fields:
 
 
 def _last(fields: _Fields, number: int, absent: _Value) -> _Value:
-    """The last value of that number, as protobuf reads it; `absent` without one of its type."""
+    """The last value of that number, as protobuf has it; `absent` if its type is another."""
     values = fields.get(number, ())
     return values[-1] if values and isinstance(values[-1], type(absent)) else absent
 

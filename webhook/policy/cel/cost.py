@@ -132,9 +132,8 @@ class Cost:
 
     def bound(self, size: int, elements: int) -> float:
         """As `estimate`, for the next powers of two, so that it is known; exact if that is much."""
-        rough = self._rounded(
-            *(1 << (number - 1).bit_length() if number else 0 for number in (size, elements)),
-        )
+        powers = [1 << (number - 1).bit_length() if number else 0 for number in (size, elements)]
+        rough = self._rounded(*powers)
         return rough if rough <= BUDGET / 10 else self.estimate(size, elements)
 
 
@@ -168,7 +167,7 @@ class _Estimate:
                 return self._comprehension(tree, scope)
 
     def _call(self, call: FunctionCall, values: list[_Value]) -> _Value:
-        """The value of a function or operator, as long as its arguments unless known better."""
+        """A function's or operator's value, as long as its arguments unless known better."""
         name, sizes = call.function, [value.size for value in values]
         if name == LIST:
             most = max([float(len(values)), *(value.elements for value in values)])
@@ -220,9 +219,12 @@ class _Estimate:
         range_, init = self._value(loop.range, scope), self._value(loop.init, scope)
         if loop.range == EMPTY:
             return self._value(loop.result, {**scope, loop.accumulator: init})
-        steps, size, outside = min(range_.elements, float(_ITERATIONS)), self._here(range_.size), self._repeated
-        often = (min(count * steps, all_ / _SMALLEST_ELEMENT) for count, all_ in zip(outside, size, strict=True))
-        self._repeated = (*(min(count, _ITERATIONS) for count in often), 1.0)
+        steps = min(range_.elements, float(_ITERATIONS))
+        size, outside = self._here(range_.size), self._repeated
+        often = []
+        for count, all_ in zip(outside, size, strict=True):
+            often.append(min(count * steps, all_ / _SMALLEST_ELEMENT, _ITERATIONS))
+        self._repeated = (*often, 1.0)
         element = _Value((*size, size[-1]), range_.elements)
         inner = {**scope, loop.variable: element, loop.accumulator: _COLLECTED}
         self._value(loop.condition, inner)
@@ -251,13 +253,13 @@ class _Estimate:
         return tuple(map(math.fsum, zip(*rows, strict=True))) if rows else (0.0,)
 
     def _product(self, size: _Sums, other: _Sums) -> _Sums:
-        """At most the one's sum with the other at its most; sum by sum if inner loops change none."""
+        """The one's sum with the other at its most; sum by sum if inner loops change none."""
         first, second = sorted((size, other), key=len)
         here, there, last = self._here(first), self._here(second), len(first) - 1
         least = [min(row[0] * there[-1], row[1] * here[-1], _MUCH) for row in zip(here, there, strict=True)]
-        return tuple(
-            min(sum_, first[place] * there[last]) if place <= last else sum_ for place, sum_ in enumerate(least)
-        )
+        for place, size_ in enumerate(first):
+            least[place] = min(least[place], size_ * there[last])
+        return tuple(least)
 
 
 def _steps_of_pattern(pattern: str) -> float:

@@ -68,7 +68,8 @@ class _Fields(msgspec.Struct):
 
 @cache
 def _data() -> _Fields:
-    fields = msgspec.json.decode(files("webhook.policy.cel").joinpath("object_fields.json").read_bytes(), type=_Fields)
+    data = files("webhook.policy.cel").joinpath("object_fields.json").read_bytes()
+    fields = msgspec.json.decode(data, type=_Fields)
     return msgspec.structs.replace(fields, structs={**fields.structs, **_OWN})
 
 
@@ -87,7 +88,7 @@ class UnknownField(NamedTuple):
 def unknown_fields(text: str, tree: Tree, about: Collection[str]) -> list[UnknownField]:
     """What the expression reads that does not exist, in the order of the text, each once.
 
-    It judges objects of the kinds `about`: `pods`, `priorityclasses` or both, of one of which a field is known.
+    `about` are the kinds of objects that it judges, `pods` and `priorityclasses`; one of them has a known field.
     """
     unknown = {}
     for name, struct, known in _Walk(tree, about).absent:
@@ -101,7 +102,7 @@ def unknown_fields(text: str, tree: Tree, about: Collection[str]) -> list[Unknow
 
 
 def fields_read(tree: Tree, about: Collection[str]) -> dict[Path, str]:
-    """The variables that an expression reads as a whole, and fields below them, with their types."""
+    """The variables that an expression reads as a whole, and fields below, with their types."""
     return {path: min(types) for types, path in reversed(_Walk(tree, about).read) if path}
 
 
@@ -202,7 +203,8 @@ class _Walk:
 
 
 def _elements(value: _Value) -> _Value:
-    """What a loop over it runs through: the elements of lists; the keys of maps are texts."""
-    if all(type_.startswith("[") for type_ in value.types):
-        return _Value(frozenset(type_[1:-1] for type_ in value.types), (*value.path, ELEMENT) if value.path else ())
-    return _Value()
+    """What a loop over it runs through: elements of lists; keys of maps are texts."""
+    if not all(type_.startswith("[") for type_ in value.types):
+        return _Value()
+    types = frozenset(type_[1:-1] for type_ in value.types)
+    return _Value(types, (*value.path, ELEMENT) if value.path else ())

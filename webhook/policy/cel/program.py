@@ -59,14 +59,14 @@ _UNDECLARED = re.compile(r"undeclared reference to '(.+)'")
 
 @cache
 def _types() -> Any:
-    """The library's types. It is loaded with the first expression, because it takes 15 MB."""
+    """The library's types. It takes 15 MB, so it is loaded with the first expression."""
     from cel_expr_python import cel  # noqa: PLC0415 - see above
 
     return cel.Type
 
 
 def environment(variables: Iterable[str], functions: Iterable[Any] = ()) -> Any:
-    """An environment with these variables of any type and, besides its own, these functions."""
+    """An environment with these variables of any type, and these functions of our own."""
     from cel_expr_python import cel  # noqa: PLC0415 - see _types
     from cel_expr_python.ext import ext_bindings, ext_optional, ext_strings  # noqa: PLC0415
 
@@ -121,7 +121,7 @@ class Inputs:
         self._elements: dict[str, int] = {}
 
     def activation(self) -> Any:
-        """The activation; built again after dear expressions, because it keeps what they allocate."""
+        """The activation; built again after dear expressions, since it keeps what they allocate."""
         if self._activation is None:
             self._activation = _env().Activation(self._values())
         return self._activation
@@ -154,12 +154,11 @@ class Inputs:
         return max((self._elements[name] for name in names), default=0)
 
     def spend(self, estimate: float) -> None:
-        """Count an estimate. Raises AllowanceError, and CelRuntimeError if it is too much in all."""
+        """Count an estimate. Raises AllowanceError; CelRuntimeError if all is too much."""
         self._spent += estimate
         if self._spent > MOST_IN_ALL:
-            raise CelRuntimeError(
-                f"all could take more than {MOST_IN_ALL / 1e6:.0f} ms on this object: make it smaller"
-            )
+            text = f"all could take more than {MOST_IN_ALL / 1e6:.0f} ms on this object"
+            raise CelRuntimeError(f"{text}: make it smaller")
         if self._spent > self._allowance:
             raise AllowanceError
         if self._spent > self._renewal:
@@ -181,22 +180,20 @@ class Program(msgspec.Struct, frozen=True):
     tree: Tree
 
     def run(self, inputs: Inputs) -> Any:
-        """The value. Raises CelRuntimeError, also if it could take too long; AllowanceError."""
+        """The value. Raises AllowanceError; CelRuntimeError, also if it could take too long."""
         read = self.cost.variables
         size, elements = inputs.size(read)
         if size > LARGEST:
-            raise CelRuntimeError(
-                f"make the object smaller: it reads {size} bytes; an expression may read at most {LARGEST}"
-            )
+            text = f"it reads {size} bytes; an expression may read at most {LARGEST}"
+            raise CelRuntimeError(f"make the object smaller: {text}")
         estimate = self.cost.bound(size, elements)
         if estimate > _NOTHING:  # lists have to be counted, which takes longer than many an expression
             elements = inputs.elements(read)
             estimate = self.cost.bound(size, elements)
         if estimate > BUDGET:
-            raise CelRuntimeError(
-                f"make the object smaller: it could take {estimate / 1e6:.0f} ms on {size} bytes with up to {elements}"
-                f" elements in a list; at most {BUDGET / 1e6:.0f} ms are allowed"
-            )
+            most = f"at most {BUDGET / 1e6:.0f} ms are allowed"
+            text = f"{estimate / 1e6:.0f} ms on {size} bytes with up to {elements} elements in a list"
+            raise CelRuntimeError(f"make the object smaller: it could take {text}; {most}")
         inputs.spend(estimate)
         return self.evaluate(inputs)
 
@@ -212,7 +209,7 @@ class Program(msgspec.Struct, frozen=True):
         return value
 
     def words(self, inputs: Inputs) -> str:
-        """The text a messageExpression makes, cut to one line. Raises CelRuntimeError, also for no text."""
+        """A messageExpression's text, cut to one line. Raises CelRuntimeError, also for no text."""
         value = self.run(inputs)
         if not isinstance(value, str):
             raise CelRuntimeError(f"the expression gave {type(value).__name__}, not a string")
@@ -232,7 +229,7 @@ def compile_text(text: str) -> Program:
 
 
 def is_certain(program: Program) -> bool:
-    """Whether the type of the value is known, whatever the objects that the expression reads."""
+    """Whether the value's type is known, whatever objects the expression reads."""
     certain: bool = program.expression.return_type() != _types().DYN
     return certain
 
@@ -248,7 +245,7 @@ def _compile(text: str, wanted: Any, words: str) -> Program:
 
 
 def compiled(env: Any, text: str, variables: Collection[str]) -> Program:
-    """Compile an expression in an environment that has these variables. Raises CelError."""
+    """Compile an expression in an environment with these variables. Raises CelError."""
     try:
         expression = env.compile(renamed(text))
     except Exception as error:
@@ -279,16 +276,18 @@ def evaluated(expression: Any, activation: Any) -> Any:
 
 def _plain(report: str) -> str:
     """One line of the library's report, without its status codes."""
-    line = re.sub(r"\s*\[[A-Z_]+\]\s*$", "", report.strip()).splitlines()[0] if report.strip() else "unknown error"
+    report = report.strip() or "unknown error"
+    line = re.sub(r"\s*\[[A-Z_]+\]\s*$", "", report).splitlines()[0]
     line = re.sub(r"^(?:[A-Z_]+: )+", "", line)
     return plain(line.removesuffix(" (in container '')"))
 
 
 def _plain_words(message: str, known: Collection[str]) -> str:
-    """The library's message for people, as it is if unknown; `known` variables may be meant."""
+    """The library's message for people, if it is a known one; `known` variables may be meant."""
     if undeclared := _UNDECLARED.fullmatch(message):
         near = difflib.get_close_matches(undeclared[1].partition(".")[0][:64], known, n=1)
-        return f'there is no variable or function "{undeclared[1]}"' + (f'; did you mean "{near[0]}"?' if near else "")
+        text = f'there is no variable or function "{undeclared[1]}"'
+        return f'{text}; did you mean "{near[0]}"?' if near else text
     for pattern, words in _PATTERNS:
         if match := re.fullmatch(pattern, message, re.DOTALL):
             return match.expand(words)

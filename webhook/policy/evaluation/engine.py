@@ -32,10 +32,7 @@ _KEPT = 1024
 
 
 class CompiledPolicy:
-    """One PriorityPolicy ready to run: when it applies, and its rules sorted by the question they answer.
-
-    Raises CelError for expressions that loading would have refused.
-    """
+    """A PriorityPolicy ready to run, its rules by question. Raises CelError for what loading would have refused."""
 
     def __init__(self, policy: PriorityPolicy, twins: Twins) -> None:
         self.policy = policy
@@ -88,8 +85,6 @@ class CompiledPolicy:
 class RuleEvaluation:
     """The course of judging one request: which policies concern it, asked once each, and the verdicts so far."""
 
-    __slots__ = ("_applicabilities", "attributes", "verdicts")
-
     def __init__(self, attributes: RequestAttributes) -> None:
         self.attributes = attributes
         self.verdicts: list[Verdict] = []
@@ -109,36 +104,39 @@ class RuleEvaluation:
                 self.verdicts.append(applicability)
         return self._applicabilities[policy.name] is None
 
-    def explain(self, policies: Iterable[CompiledPolicy]) -> Iterator[Verdict]:
-        """What every rule says, or why it was not asked, for `--explain`; the built-in one last."""
-        said = {verdict.id: verdict for verdict in self.verdicts}
-        for policy in policies:
-            applicability = policy.applicability(self.attributes)
-            if isinstance(applicability, Verdict):
-                yield applicability
-                applicability = applicability.message
-            for rule in policy.policy.rules:
-                said_nothing: Said = ("skip", applicability) if applicability else self._unheard(rule)
-                unheard = Verdict(policy.name, rule.name, rule.enforcement, *said_nothing)
-                yield said.get(unheard.id, unheard)
-        nobody = "no protected annotation changes without the right to it"
-        builtin = Verdict(rules.BUILTIN, rules.SHIELD, Enforcement.ENFORCE, "skip", nobody)
-        yield said.get(builtin.id, builtin)
 
-    def _unheard(self, rule: PriorityRule) -> Said:
-        """What a rule without a verdict had to do with the request, and why there is none."""
-        attributes, default = self.attributes, rule.default_priority_class
-        if rule.declaration.range is not None:
-            return "skip", f"{attributes.value} does not lie in {rule.declaration.title}"
-        if attributes.kind == PODS and attributes.operation == "CREATE" and not attributes.template:
-            if default is not None:
-                own = attributes.class_name
-                why = f"the pod has PriorityClass {own or 'none'}; the default is {default}"
-                return "allow" if own == default else "skip", why
-            if rule.copy_annotations:
-                keys = ", ".join(rule.copy_annotations)
-                return "allow", f"a new pod takes over {keys} from its PriorityClass"
-        return "skip", "it says nothing of this request"
+def _explained(evaluation: RuleEvaluation, policies: Iterable[CompiledPolicy]) -> Iterator[Verdict]:
+    """What each rule says, or why it was not asked, for `--explain`; the built-in one last."""
+    said = {verdict.id: verdict for verdict in evaluation.verdicts}
+    for policy in policies:
+        why = policy.applicability(evaluation.attributes)
+        if isinstance(why, Verdict):
+            yield why
+            why = why.message
+        for rule in policy.policy.rules:
+            if rule.id in said:
+                yield said[rule.id]
+                continue
+            answer: Said = ("skip", why) if why else _unheard(rule, evaluation.attributes)
+            yield Verdict(policy.name, rule.name, rule.enforcement, *answer)
+    nobody = "no protected annotation changes without the right to it"
+    builtin = Verdict(rules.BUILTIN, rules.SHIELD, Enforcement.ENFORCE, "skip", nobody)
+    yield said.get(builtin.id, builtin)
+
+
+def _unheard(rule: PriorityRule, attributes: RequestAttributes) -> Said:
+    """What a rule without a verdict has to do with the request, and why it has none."""
+    if rule.declaration.range is not None:
+        return "skip", f"{attributes.value} does not lie in {rule.declaration.title}"
+    if attributes.kind == PODS and attributes.operation == "CREATE" and not attributes.template:
+        default, own = rule.default_priority_class, attributes.class_name
+        if default is not None:
+            why = f"the pod has PriorityClass {own or 'none'}; the default is {default}"
+            return "allow" if own == default else "skip", why
+        if rule.copy_annotations:
+            keys = ", ".join(rule.copy_annotations)
+            return "allow", f"a new pod takes over {keys} from its PriorityClass"
+    return "skip", "it says nothing of this request"
 
 
 class Engine:
@@ -152,18 +150,18 @@ class Engine:
         self.policies = policies
         twins = originals(policies.preemption)
         self._compiled = [CompiledPolicy(policy, twins) for policy in policies.priority]
-        self._asked = bounded_cache(_KEPT, 256)(partial(_concerning, self._compiled))
+        self._asked = bounded_cache(_KEPT, 256)(self._concerning)
         self.shielded = shielded(policies.preemption)
-        """The annotations that nobody may change on an existing pod without a right by a policy."""
+        """The annotations of pods that change only by a right that a policy gives."""
         self._builtin = {PODS: self.shielded, CLASSES: frozenset[str]()}
         self._protected = self._builtin.copy()
         for _, shields in self._asked(rules.PROTECT, None):
             for shield in shields:
                 self._protected[shield.kind] |= shield.keys
         self.asks_who = any(policy.asks_who for policy in policies.priority)
-        """Whether any policy may judge a workload's author and the controller that makes its pods differently."""
+        """Whether a policy may judge a workload's author and its controller differently."""
         self.copied = {key for _, rows in self._asked(rules.COPY, None) for key, _ in rows}
-        """The annotation keys that some policy gives new pods: copies from their classes, or how long nodes wait."""
+        """The annotations given to new pods: copies from their classes, or how long nodes wait."""
         if any(scale_up_delay(policy.preemptors) for policy in policies.preemption):
             self.copied.add(POD_SCALE_UP_DELAY)
         self._labels_recorded = labels_recorded(policies.preemption)
@@ -172,10 +170,23 @@ class Engine:
         self.managed_if_generated = classes.managed_if_generated
         self._exceptions: dict[str, list[tuple[PolicyException, list[Test]]]] = defaultdict(list)
         """Whom each rule lets in, by its id."""
-        for policy in policies.priority:
-            for exception in policy.exceptions:
-                for rule in exception.rules:
-                    self._exceptions[f"{policy.name}/{rule}"].append((exception, exclusion(exception.match)))
+        for policy, exception in policies.exceptions:
+            tests = exclusion(exception.match)
+            for rule in exception.rules:
+                self._exceptions[f"{policy.name}/{rule}"].append((exception, tests))
+
+    def _concerning(
+        self, question: str, namespace: str | None, value: int | None = None
+    ) -> list[tuple[CompiledPolicy, list[Any]]]:
+        """What policies say on a question, without those for other namespaces by name or other values."""
+        concerned = []
+        for policy in self._compiled:
+            rows = policy.rows[question]
+            if question in _VALUE.values():
+                rows = [] if value is None else [rule for rule in rows if value in rule.values]
+            if rows and (namespace is None or policy.named(namespace)):
+                concerned.append((policy, rows))
+        return concerned
 
     def creation_record(self, labels: Mapping[str, str] | None, annotations: Mapping[str, str] | None) -> str | None:
         """The record of a new pod (`webhook.policy.model.creation`), if a policy needs it."""
@@ -183,23 +194,23 @@ class Engine:
         return None if keys is None else creation_record(labels or {}, annotations or {}, keys)
 
     def default_priority_class(self, request: PolicyRequest) -> tuple[str, str] | None:
-        """The class for a new pod or template that names none, and the id of the first rule with one."""
+        """The class for a new pod or template that names none, and the id of the rule that gives it."""
         return next(self._given(rules.DEFAULT, request), None)
 
     def annotations_to_copy(self, request: PolicyRequest) -> list[tuple[str, str]]:
-        """The annotations a new pod takes over, if its class has them and it has none; rules' ids."""
+        """The annotations that a new pod takes over if only its class has them; rules' ids."""
         copied: dict[str, str] = {}
         for key, rule in self._given(rules.COPY, request):
             copied.setdefault(key, rule)
         return list(copied.items())
 
     def _given(self, question: str, request: PolicyRequest) -> Iterator[tuple[str, str]]:
-        """What policies fill in for a new pod if all conditions hold; what gives is part of what applies."""
+        """What policies that apply, as what gives, fill in for a new pod; all conditions hold."""
         attributes = observe(request)
-        if isinstance(attributes, str) or attributes.kind != PODS or attributes.operation != "CREATE":
+        if isinstance(attributes, str) or attributes.kind != PODS:
             return
         has_it = attributes.names_class if question == rules.DEFAULT else attributes.template
-        if has_it:
+        if attributes.operation != "CREATE" or has_it:
             return
         for policy, rows in self._asked(question, attributes.namespace):
             if policy.applicability(attributes, gives=True) is None:
@@ -221,31 +232,24 @@ class Engine:
                 evaluation.ask(rows)
         for policy, rows in self._asked(_VALUE[attributes.kind], None, attributes.value):
             # An owner is as good as a deletion, of which conditions are not asked
-            if evaluation.concerns(policy) or (attributes.gains_owner and policy.matches(attributes) is None):
+            gained = attributes.gains_owner and policy.matches(attributes) is None
+            if evaluation.concerns(policy) or gained:
                 evaluation.ask(rows)
         if attributes.question in self._protected:
             self._judge_annotations(evaluation)
         verdicts = self._after_exceptions(evaluation)
         if trace is not None:
-            trace += evaluation.explain(self._compiled)
+            trace += _explained(evaluation, self._compiled)
         return verdicts
 
-    def judge_annotations(self, request: PolicyRequest) -> list[Verdict]:
-        """What the rules about protected annotations alone say of an update, also of a pod that goes."""
-        attributes = observe(request, until_gone=True)
-        if isinstance(attributes, str):
-            return []
-        evaluation = RuleEvaluation(attributes)
-        self._judge_annotations(evaluation)
-        return self._after_exceptions(evaluation)
-
     def judge_going(self, request: PolicyRequest) -> list[Verdict]:
-        """What the rules about who may define and annotate classes say of one that is to go."""
-        attributes = RequestAttributes(request, CLASSES, request.object, request.old_object)
+        """What holds also of a pod or class that is to go: who may annotate it, or define a class."""
+        attributes = RequestAttributes(request, request.resource, request.object, request.old_object)
         evaluation = RuleEvaluation(attributes)
-        for policy, rows in self._asked(rules.DEFINE, None, attributes.value):
-            if policy.matches(attributes) is None:
-                evaluation.ask(rows)
+        if attributes.kind == CLASSES:
+            for policy, rows in self._asked(rules.DEFINE, None, attributes.value):
+                if policy.matches(attributes) is None:
+                    evaluation.ask(rows)
         if request.operation == "UPDATE":
             self._judge_annotations(evaluation)
         return self._after_exceptions(evaluation)
@@ -258,7 +262,8 @@ class Engine:
         shields: list[Shield] = []
         for policy, rows in self._asked(rules.PROTECT, attributes.namespace):
             speaking = [shield for shield in rows if shield.speaks(attributes, changed)]
-            shields += speaking if speaking and evaluation.concerns(policy) else ()
+            if speaking and evaluation.concerns(policy):
+                shields += speaking
         elsewhere = partial(self._shields_elsewhere, attributes)
         builtin = self._builtin[attributes.kind]
         evaluation.verdicts += rules.shield_verdicts(attributes, changed, shields, builtin, elsewhere)
@@ -273,28 +278,19 @@ class Engine:
 
     def _after_exceptions(self, evaluation: RuleEvaluation) -> list[Verdict]:
         """What the rules have to say, after exceptions; none is about a condition that failed."""
-        verdicts, attributes = evaluation.verdicts, evaluation.attributes
-        for place, verdict in enumerate(verdicts if self._exceptions else ()):
-            for exception, tests in self._exceptions.get(verdict.id, ()) if verdict.violated else ():
-                if attributes.request.now < exception.until and any(test(attributes) for test in tests):
-                    text = rules.excepted_text(verdict.id, exception, verdict.message)
-                    verdicts[place] = replace(verdict, outcome="excepted", message=text)
-                    break
+        verdicts = evaluation.verdicts
+        for place, verdict in enumerate(verdicts):
+            if verdict.violated:
+                verdicts[place] = self._unless_excepted(verdict, evaluation.attributes)
         return [verdict for verdict in verdicts if verdict.outcome != "skip"]
 
-
-def _concerning(
-    policies: list[CompiledPolicy], question: str, namespace: str | None, value: int | None = None
-) -> list[tuple[CompiledPolicy, list[Any]]]:
-    """What each policy has to say on a question, but for those for other namespaces by name, and for other values."""
-    concerning = []
-    for policy in policies:
-        rows = policy.rows[question]
-        if question in _VALUE.values():
-            rows = [rule for rule in rows if value is not None and rule.range[0] <= value <= rule.range[1]]
-        if rows and (namespace is None or policy.named(namespace)):
-            concerning.append((policy, rows))
-    return concerning
+    def _unless_excepted(self, verdict: Verdict, attributes: RequestAttributes) -> Verdict:
+        """The verdict on a violation, which an exception may let in for a while."""
+        for exception, tests in self._exceptions.get(verdict.id, ()):
+            if attributes.request.now < exception.until and any(test(attributes) for test in tests):
+                text = rules.excepted_text(verdict.id, exception, verdict.message)
+                return replace(verdict, outcome="excepted", message=text)
+        return verdict
 
 
 class Managed(msgspec.Struct, frozen=True):
@@ -339,7 +335,7 @@ class ManagedClasses:
     def managed_if_generated(self, prefix: str) -> Managed | None:
         """The policy that may manage a PriorityClass made with this `generateName`.
 
-        Globs that match any name with this prefix count, names do not: the API server ends the name at random.
+        Only globs that match names with this prefix count: the API server ends the name at random.
         """
         if not prefix or prefix.startswith("system-"):
             return None
@@ -360,7 +356,7 @@ def originals(policies: Iterable[PreemptionPolicy]) -> dict[str, tuple[str, ...]
 
 
 def shielded(policies: Iterable[PreemptionPolicy]) -> frozenset[str]:
-    """The annotation keys by which the reconciler judges whether a pod may be evicted."""
+    """The annotations by which the reconciler judges whether a pod may be evicted."""
     return frozenset((CAN_BE_PREEMPTED, PROTECTION_DURATION)).union(
         *(policy.victims.annotations_read for policy in policies)
     )

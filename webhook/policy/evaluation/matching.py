@@ -13,7 +13,6 @@ from webhook.kube.selectors import label_matcher
 from webhook.policy.evaluation.request import RequestAttributes, strings
 from webhook.policy.model.globs import name_matcher
 from webhook.policy.model.match import RequestMatch, Subject
-from webhook.policy.model.rules import Definers
 
 Test = Callable[[RequestAttributes], str | None]
 """None if the request is meant, else the reason why it is not: a fixed text, so that it costs nothing."""
@@ -25,29 +24,37 @@ _UNSELECTED = {
     "namespace": "namespaceSelector does not select the namespace's labels",
 }
 """Why labels give nothing, by the operation; what gives must hold before and after an UPDATE."""
+_FOR_SOMEONE = "who asks may make the pod for someone else, and no namespace is named"
 
 
 class Rights:
     """The alternatives of a right, compiled: whoever meets all parts of one has it; nobody without alternatives."""
 
-    def __init__(self, alternatives: Iterable[RequestMatch | Definers]) -> None:
-        self._alternatives: list[list[Test]] = []
-        for match in alternatives:
-            parts = _defining(match) if isinstance(match, Definers) else parts_of(match, gives=True)
-            self._alternatives.append(parts)
+    def __init__(self, alternatives: Iterable[RequestMatch]) -> None:
+        self._alternatives = [parts_of(match, gives=True) for match in alternatives]
 
     def __call__(self, attributes: RequestAttributes) -> bool:
         """Whether one of the alternatives holds."""
         return any(all(part(attributes) is None for part in parts) for parts in self._alternatives)
 
     def missing(self, attributes: RequestAttributes) -> str:
-        """What the request lacks of alternatives that it meets in part; empty if it meets none."""
+        """What the request lacks of alternatives that it meets in part; empty without such."""
         texts = []
         for parts in self._alternatives:
-            reasons = [reason for part in parts if (reason := part(attributes)) is not None]
+            reasons = lacking(parts, attributes)
             if 0 < len(reasons) < len(parts):
                 texts.append(" and ".join(reasons))
         return f" ({'; or '.join(texts)})" if texts else ""
+
+
+def lacking(parts: Iterable[Test], attributes: RequestAttributes) -> list[str]:
+    """The reasons of the parts that do not hold."""
+    reasons = []
+    for part in parts:
+        reason = part(attributes)
+        if reason is not None:
+            reasons.append(reason)
+    return reasons
 
 
 def parts_of(match: RequestMatch, *, gives: bool = False) -> list[Test]:
@@ -57,22 +64,26 @@ def parts_of(match: RequestMatch, *, gives: bool = False) -> list[Test]:
     nothing about a PriorityClass, which lies in none: there those parts always hold.
     """
     tests: list[Test] = []
-    operations, names, selector = match.operations, match.namespaces, match.namespace_selector
+    operations = match.operations
     if operations is not None:
         reason = f"the operation is not {' or '.join(operations)}"
         tests.append(_unless(lambda attributes: attributes.operation in operations, reason))
-    if names is not None:
-        named, reason = name_matcher(names), f"the namespace is not one of {', '.join(names)}"
-        tests.append(_unless(lambda attributes: attributes.namespace is None or named(attributes.namespace), reason))
+    if match.names is not None:
+        called = name_matcher(match.names)
+        reason = f"the name is not one of {', '.join(match.names)}"
+        tests.append(_unless(lambda attributes: called(attributes.name), reason))
+    if match.namespaces is not None:
+        inside = name_matcher(match.namespaces)
+        reason = f"the namespace is not one of {', '.join(match.namespaces)}"
+        tests.append(_of_namespace(lambda attributes: inside(attributes.request.namespace), reason))
     if match.subjects is not None:
         tests.append(_asked_by(match.subjects, gives=gives, by_namespace=match.by_namespace))
     if match.object_selector is not None:
         tests.append(_labelled(match.object_selector, gives=gives))
-    if selector is not None:
-        selected, reason = label_matcher(selector), _UNSELECTED["namespace"]
-        tests.append(
-            _unless(lambda attributes: attributes.namespace is None or selected(attributes.namespace_labels), reason)
-        )
+    if match.namespace_selector is not None:
+        selected = label_matcher(match.namespace_selector)
+        reason = _UNSELECTED["namespace"]
+        tests.append(_of_namespace(lambda attributes: selected(attributes.namespace_labels), reason))
     return tests
 
 
@@ -80,13 +91,18 @@ def _unless(meant: Callable[[RequestAttributes], bool], reason: str) -> Test:
     return lambda attributes: None if meant(attributes) else reason
 
 
+def _of_namespace(meant: Callable[[RequestAttributes], bool], reason: str) -> Test:
+    """As `_unless`, of what lies in a namespace."""
+    return lambda attributes: None if attributes.namespace is None or meant(attributes) else reason
+
+
 def _asked_by(subjects: tuple[Subject, ...], *, gives: bool, by_namespace: bool) -> Test:
-    """Whether one of the subjects asks, as far as that says something of service accounts."""
+    """Whether one of the subjects asks, as far as that tells of service accounts."""
     user = name_matcher(pattern for row in subjects if (pattern := row.user_pattern) is not None)
     group = name_matcher(row.name for row in subjects if row.kind == "Group")
     reason = f"who asks is not one of {', '.join(f'{row.kind} {row.name}' for row in subjects)}"
     exactly = {subject.exact_user for subject in subjects}
-    silent = None if by_namespace else "who asks may make the pod for someone else, and no namespace is named"
+    silent = None if by_namespace else _FOR_SOMEONE
 
     def test(attributes: RequestAttributes) -> str | None:
         asking = attributes.request.user
@@ -102,7 +118,7 @@ def _asked_by(subjects: tuple[Subject, ...], *, gives: bool, by_namespace: bool)
 def _labelled(selector: LabelSelector, *, gives: bool) -> Test:
     """Whether labels are selected, before or after an update; both if something is given.
 
-    Nobody escapes a restriction by taking a label off, or gains a right by putting one on.
+    Nobody escapes a restriction by taking a label off, or gets a right by putting one on.
     Labels that are not known are taken for those that give no right and lift no restriction.
     """
     selected, enough = label_matcher(selector), all if gives else any
@@ -120,10 +136,7 @@ def _labelled(selector: LabelSelector, *, gives: bool) -> Test:
 
 
 def exclusion(exclude: RequestMatch | None) -> list[Test]:
-    """Compile an `exclude`: a test that gives the reason, or none if nothing is excluded.
-
-    Everything named must hold, and no PriorityClass lies in an excluded namespace.
-    """
+    """Compile an `exclude`, if it names anything; no PriorityClass lies in an excluded namespace."""
     if exclude is None or exclude == RequestMatch():
         return []
     parts = parts_of(exclude, gives=True)
@@ -136,17 +149,8 @@ def exclusion(exclude: RequestMatch | None) -> list[Test]:
     return [excluded]
 
 
-def _defining(definer: Definers) -> list[Test]:
-    """Compile who may define: by the class's name, by who asks, or both."""
-    tests: list[Test] = []
-    if definer.names is not None:
-        named, reason = name_matcher(definer.names), f"the name is not one of {', '.join(definer.names)}"
-        tests.append(_unless(lambda attributes: named(attributes.name), reason))
-    if definer.subjects is not None:
-        tests.append(_asked_by(definer.subjects, gives=True, by_namespace=False))
-    return tests
-
-
+ANYONE = "anyone"
+"""Who may define a class by a right that names nobody."""
 _IN_WORDS: dict[str, Callable[[Any], str]] = {
     "namespaces": lambda names: f"namespace {_either(names)}",
     "namespace_selector": lambda selector: f"namespaces labelled {_labels(selector)}",
@@ -157,22 +161,16 @@ _IN_WORDS: dict[str, Callable[[Any], str]] = {
 """What the parts of a match mean."""
 
 
-def rights_text(alternatives: Iterable[RequestMatch]) -> str:
-    """`pods in namespace a, or Group b`; `nobody` without alternatives."""
+def rights_text(alternatives: Iterable[RequestMatch], everyone: str = "everyone") -> str:
+    """`pods in namespace a, or Group b under a name c-*`; `nobody` without alternatives."""
     texts = []
     for match in alternatives:
         parts = [(words, getattr(match, field)) for field, words in _IN_WORDS.items()]
         named = [words(part) for words, part in parts if part is not None]
-        texts.append(" with ".join(named) or "everyone")
-    return ", or ".join(texts) or "nobody"
-
-
-def definers_text(alternatives: Iterable[Definers]) -> str:
-    """`anyone under a name system-*, or by Group b`; `nobody` without alternatives."""
-    texts = []
-    for alternative in alternatives:
-        who = _either(map(str, alternative.subjects)) if alternative.subjects is not None else "anyone"
-        texts.append(who if alternative.names is None else f"{who} under a name {_either(alternative.names)}")
+        text = " with ".join(named) or everyone
+        if match.names is not None:
+            text += f" under a name {_either(match.names)}"
+        texts.append(text)
     return ", or ".join(texts) or "nobody"
 
 

@@ -51,11 +51,13 @@ def reads_on_update(policies: Policies) -> Reads:
         if policy.match.operations is not None and "UPDATE" not in policy.match.operations:
             continue
         declared = [rule.declaration for rule in policy.rules]
-        asked = [declaration for declaration in declared if declaration.always_asked and PODS in declaration.about]
+        asked = [row for row in declared if row.always_asked and PODS in row.about]
         for condition in policy.conditions if asked else ():
             parts |= _parts_read(condition.expression)
-        matches = (policy.match, policy.exclude, *(exception.match for exception in policy.exceptions))
-        selecting = set[str]().union(*(keys_of(match.object_selector) for match in matches if match is not None))
+        selecting = set[str]()
+        matches = [exception.match for exception in policy.exceptions]
+        for match in filter(None, (policy.match, policy.exclude, *matches)):
+            selecting |= keys_of(match.object_selector)
         for declaration in asked:
             fields = {path for path in declaration.fields if path[1:] not in preserved or path[0] != "spec"}
             for expression in declaration.expressions:
@@ -76,7 +78,7 @@ def reads_on_update(policies: Policies) -> Reads:
 def protected_annotations(policies: Policies) -> frozenset[str]:
     """The pod annotations that not everyone may change: giveway's own and shielded ones."""
     keys = {*OWN_ANNOTATIONS, *shielded(policies.preemption)}
-    for _, _, rule in policies.rules:
+    for _, rule in policies.rules:
         keys.update(rule.declaration.keys if PODS in rule.declaration.about else ())
     return frozenset(keys)
 

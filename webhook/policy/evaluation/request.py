@@ -68,11 +68,11 @@ AnnotationChange = tuple[str | None, str | None]
 """An annotation before and after; None is absent."""
 
 
-def observe(request: PolicyRequest, *, until_gone: bool = False) -> "RequestAttributes | str":
-    """What the rules look at, or why none does; `until_gone`: at what is being deleted, too."""
+def observe(request: PolicyRequest) -> "RequestAttributes | str":
+    """What the rules look at, or why none does."""
     if request.operation not in ("CREATE", "UPDATE"):
         return f"operation {request.operation} is not judged"
-    if not until_gone and part(request.object, "metadata").get("deletionTimestamp"):
+    if part(request.object, "metadata").get("deletionTimestamp"):
         return "the object is being deleted; nothing holds that up"
     if request.resource in (PODS, CLASSES):
         return RequestAttributes(request, request.resource, request.object, request.old_object)
@@ -137,7 +137,7 @@ class RequestAttributes:
 
     @property
     def by_controller(self) -> bool:
-        """Whether a service account surely makes the pod, or the workload, for someone else.
+        """Whether a service account surely makes the pod or workload for someone else.
 
         Service accounts of kube-system always do, and so does whoever
         makes an object with a controller. Whoever makes the object
@@ -149,16 +149,14 @@ class RequestAttributes:
 
     @property
     def has_controller(self) -> bool:
-        """Whether an owner of the object is its controller, as its ownerReferences say."""
-        owners = part(self.request.object, "metadata").get("ownerReferences")
-        return isinstance(owners, list) and any(
-            isinstance(owner, dict) and owner.get("controller") is True for owner in owners
-        )
+        """Whether the object has a controller, as its ownerReferences say."""
+        return any(owner.get("controller") is True for owner in _owners(self.request.object))
 
     @property
     def namespace_labels(self) -> Mapping[str, str]:
         """The namespace's labels; its name's own label is always among them."""
-        labels, known = {"kubernetes.io/metadata.name": self.request.namespace}, self.request.namespace_object
+        labels = {"kubernetes.io/metadata.name": self.request.namespace}
+        known = self.request.namespace_object
         return labels | (known.metadata.labels or {}) if known else labels
 
     @property
@@ -170,7 +168,7 @@ class RequestAttributes:
     def annotation_changes(self, keys: Iterable[str]) -> dict[str, AnnotationChange]:
         """Which of these annotations the request sets, changes or removes.
 
-        At CREATE a value equal to the PriorityClass's own is copied from there, and no change.
+        At CREATE a value that its PriorityClass has is copied from there, and no change.
         """
         new = strings(self.new, "annotations")
         if self.operation == "CREATE":
@@ -183,8 +181,11 @@ class RequestAttributes:
 
     @property
     def gains_owner(self) -> bool:
-        """Whether a PriorityClass gets an owner, without whom the garbage collector deletes it."""
-        return self.kind == CLASSES and self.old is not None and not _owners(self.new) <= _owners(self.old)
+        """Whether a class gets an owner, without whom the garbage collector deletes it."""
+        if self.kind != CLASSES or self.old is None:
+            return False
+        old = [_named(owner) for owner in _owners(self.old)]
+        return any(_named(owner) not in old for owner in _owners(self.new))
 
     @property
     def definition_changed(self) -> bool:
@@ -194,7 +195,8 @@ class RequestAttributes:
         said = []
         for data in (self.new, self.old):
             metadata = part(data, "metadata").items()
-            said.append({**data, "metadata": {key: value for key, value in metadata if key not in _BOOKKEEPING}})
+            kept = {key: value for key, value in metadata if key not in _BOOKKEEPING}
+            said.append({**data, "metadata": kept})
         return said[0] != said[1]
 
     def _variables(self) -> dict[str, Any]:
@@ -246,11 +248,17 @@ def part(of: Mapping[str, Any] | None, key: str) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _owners(of: dict[str, Any]) -> set[tuple[str, ...]]:
-    """What the ownerReferences name; what is none is left for the API server to refuse."""
+def _owners(of: dict[str, Any]) -> list[dict[str, Any]]:
+    """The ownerReferences; what is none is left for the API server to refuse."""
     owners = part(of, "metadata").get("ownerReferences")
-    rows = filter(None, owners) if isinstance(owners, list) else ()
-    return {tuple(str(owner.get(field)) for field in OWNER_FIELDS) for owner in rows if isinstance(owner, dict)}
+    if not isinstance(owners, list):
+        return []
+    return [owner for owner in owners if owner and isinstance(owner, dict)]
+
+
+def _named(owner: dict[str, Any]) -> list[str]:
+    """What an ownerReference names."""
+    return [str(owner.get(field)) for field in OWNER_FIELDS]
 
 
 def strings(of: Mapping[str, Any] | None, key: str) -> Mapping[str, str]:

@@ -20,7 +20,7 @@ import msgspec
 from webhook.kube.bounded import bounded
 from webhook.kube.instants import rfc3339
 from webhook.policy.cel.program import CelRuntimeError, Program, compile_bool, compile_text
-from webhook.policy.evaluation.matching import Rights, definers_text, parts_of, rights_text
+from webhook.policy.evaluation.matching import ANYONE, Rights, lacking, parts_of, rights_text
 from webhook.policy.evaluation.request import CLASSES, GROUPS, PODS, AnnotationChange, RequestAttributes
 from webhook.policy.model.globs import name_matcher
 from webhook.policy.model.priority import PolicyException, PriorityPolicy
@@ -77,7 +77,7 @@ class Verdict(msgspec.Struct, frozen=True):
 
     @property
     def warns(self) -> bool:
-        """Whether the author is warned: by `warn`, of an error not under `enforce`, of an exception."""
+        """Whether its author is warned: by `warn`, or of an exception or an error that denies nothing."""
         if self.outcome == "excepted":
             return self.enforcement is not Enforcement.AUDIT
         if self.outcome == "deny":
@@ -93,19 +93,18 @@ _BY_NAMESPACE = " (pods that service accounts and controllers make have a right 
 class CompiledRule:
     """One rule ready to run on requests of the kinds it is about."""
 
-    policy: PriorityPolicy
     rule: PriorityRule
     run: Callable[[RequestAttributes], Said]
-    range: tuple[int, int] = (0, 0)
-    """The values that a rule about some values is about."""
+    values: range = range(0)
+    """Those that a rule about some values is about."""
 
     def evaluate(self, attributes: RequestAttributes) -> Verdict:
         """What the rule says of the request."""
         outcome, message = self.run(attributes)
-        enforcement = self.rule.enforcement
+        rule, enforcement = self.rule, self.rule.enforcement
         if outcome == "error":
             enforcement = on_error(enforcement, attributes)
-        return Verdict(self.policy.name, self.rule.name, enforcement, outcome, message)
+        return Verdict(rule.policy, rule.name, enforcement, outcome, message)
 
 
 def on_error(enforcement: Enforcement, attributes: RequestAttributes) -> Enforcement:
@@ -116,9 +115,9 @@ def on_error(enforcement: Enforcement, attributes: RequestAttributes) -> Enforce
     return Enforcement.WARN if attributes.template and attributes.question != GROUPS else enforcement
 
 
-def _classes(policy: PriorityPolicy, rule: PriorityRule, body: PriorityClasses, twins: Twins) -> Rows:
+def _classes(_: PriorityPolicy, rule: PriorityRule, body: PriorityClasses, twins: Twins) -> Rows:
     """Which PriorityClasses pods may name; a twin counts as those whose pods are moved to it."""
-    what = f"rule {policy.name}/{rule.name} {classes_text(body)}"
+    what = f"rule {rule.id} {classes_text(body)}"
     denied = name_matcher(body.deny)
     allowed = name_matcher(body.allow) if body.allow is not None else None
 
@@ -138,14 +137,14 @@ def _classes(policy: PriorityPolicy, rule: PriorityRule, body: PriorityClasses, 
             text += f" in namespace {attributes.request.namespace}"
         return "deny", f"{text}: {what}"
 
-    return [(PODS, CompiledRule(policy, rule, run))]
+    return [(PODS, CompiledRule(rule, run))]
 
 
-def _reserved(policy: PriorityPolicy, rule: PriorityRule, body: Reserve, _: Twins) -> Rows:
+def _reserved(_: PriorityPolicy, rule: PriorityRule, body: Reserve, __: Twins) -> Rows:
     """Who may use a reserved range, and define classes in it; asked of values in it."""
     users, may_use = rights_text(body.use), Rights(body.use)
-    defining, may_define = definers_text(body.define), Rights(body.define)
-    lies = f"lies in the range {body.from_} to {body.to}, which rule {policy.name}/{rule.name} reserves"
+    definers, may_define = rights_text(body.define, ANYONE), Rights(body.define)
+    lies = f"lies in the range {body.from_} to {body.to}, which rule {rule.id} reserves"
     by_subject = any(right.subjects for right in body.use)
 
     def use(attributes: RequestAttributes) -> Said:
@@ -167,17 +166,17 @@ def _reserved(policy: PriorityPolicy, rule: PriorityRule, body: Reserve, _: Twin
         if may_define(attributes):
             return _ALLOW
         what = f'value {attributes.value} of PriorityClass "{bounded(attributes.name)}"'
-        who = f"classes there may be defined by {defining}{may_define.missing(attributes)}"
+        who = f"classes there may be defined by {definers}{may_define.missing(attributes)}"
         return "deny", f"{what} {lies}: {who}; {DEFINE_INSTEAD[attributes.request.operation]}"
 
-    reserved = body.from_, body.to
+    reserved = range(body.from_, body.to + 1)
     rows = (USE, use), (DEFINE, define)
-    return [(question, CompiledRule(policy, rule, run, reserved)) for question, run in rows]
+    return [(question, CompiledRule(rule, run, reserved)) for question, run in rows]
 
 
-def _validated(policy: PriorityPolicy, rule: PriorityRule, body: Validate, _: Twins) -> Rows:
-    """An expression: to fail is an error, false a refusal. Raises CelError if it does not compile."""
-    rule_id, expression = f"{policy.name}/{rule.name}", compile_bool(body.expression)
+def _validated(_: PriorityPolicy, rule: PriorityRule, body: Validate, __: Twins) -> Rows:
+    """An expression: false refuses, to fail is an error. Raises CelError if it does not compile."""
+    expression = compile_bool(body.expression)
     words = compile_text(body.message_expression) if body.message_expression else None
 
     def run(attributes: RequestAttributes) -> Said:
@@ -185,18 +184,19 @@ def _validated(policy: PriorityPolicy, rule: PriorityRule, body: Validate, _: Tw
             if expression.holds(attributes.inputs):
                 return _ALLOW
         except CelRuntimeError as error:
-            return "error", f"rule {rule_id} {failed_text(expression, error)}"
+            return "error", f"rule {rule.id} {failed_text(expression, error)}"
         message = body.message or f"the expression {body.expression!r} is false"
         if words is not None:
-            with suppress(CelRuntimeError):  # a messageExpression that fails must not hide that the rule is violated
+            # One that fails must not hide that the rule is violated
+            with suppress(CelRuntimeError):
                 message = words.words(attributes.inputs)
-        return "deny", f"{message} (rule {rule_id})"
+        return "deny", f"{message} (rule {rule.id})"
 
-    return [(kind, CompiledRule(policy, rule, run)) for kind in body.resources]
+    return [(kind, CompiledRule(rule, run)) for kind in body.resources]
 
 
 def failed_text(program: Program, error: CelRuntimeError) -> str:
-    """What the author of a request is told of an expression that could not be evaluated."""
+    """What an author is told of an expression that could not be evaluated."""
     instead = "set what it reads, or tell whoever keeps the policy"
     return f"could not be evaluated: expression {program.text!r}: {error}; {instead}"
 
@@ -206,14 +206,13 @@ class Shield:
 
     def __init__(self, kind: str, policy: PriorityPolicy, rule: PriorityRule, body: ProtectAnnotations) -> None:
         allow = [right for right in body.allow if kind == PODS or not right.in_namespaces]
-        self.kind, self.policy, self.rule = kind, policy.name, rule.name
-        self.enforcement = rule.enforcement
+        self.kind, self.rule = kind, rule
         self.keys, self._operations = frozenset(body.keys), body.operations
         self.allowed, self._who = Rights(allow), rights_text(allow)
         self._within = parts_of(policy.match, gives=True)
 
     def speaks(self, attributes: RequestAttributes, keys: Iterable[str]) -> bool:
-        """Whether it is about the change of one of these annotations by the request."""
+        """Whether it is about the request's change of one of these annotations."""
         if attributes.kind != self.kind or attributes.operation not in self._operations:
             return False
         return any(key in self.keys for key in keys)
@@ -223,10 +222,10 @@ class Shield:
 
         The policy's own `match` is part of the right and holds as what gives.
         """
-        outside = [reason for part in self._within if (reason := part(attributes)) is not None]
+        outside = lacking(self._within, attributes)
         if not outside and self.allowed(attributes):
             return ""
-        text = f"rule {self.policy}/{self.rule} leaves that to {self._who}{self.allowed.missing(attributes)}"
+        text = f"rule {self.rule.id} leaves that to {self._who}{self.allowed.missing(attributes)}"
         if outside:
             text += f" (the policy's own match gives no right: {' and '.join(outside)})"
         return text
@@ -241,24 +240,26 @@ def shield_verdicts(
 ) -> list[Verdict]:
     """What the rules that apply, or else the built-in one, say of these changes.
 
-    `elsewhere` gives the others, with why not: it is told of those that would allow the change.
+    `elsewhere` gives the others, with why not: those that would allow the change are told.
     """
     verdicts: list[Verdict] = []
     for key, change in sorted(changed.items()):
-        speaking = [(shield, shield.leaves(attributes)) for shield in shields if shield.speaks(attributes, (key,))]
-        binding = [row for row in speaking if row[0].enforcement is Enforcement.ENFORCE]
+        about = [shield for shield in shields if shield.speaks(attributes, (key,))]
+        speaking = [(shield, shield.leaves(attributes)) for shield in about]
+        binding = [row for row in speaking if row[0].rule.enforcement is Enforcement.ENFORCE]
         granting = [row for row in binding if not row[1]][:1]
         on_trial = [row for row in speaking if row not in binding]
         for shield, leaves in (*(granting or binding), *on_trial):
             text = _refusal(attributes, key, change, leaves) if leaves else ""
             outcome: Outcome = "deny" if leaves else "allow"
-            verdicts.append(Verdict(shield.policy, shield.rule, shield.enforcement, outcome, text))
+            rule = shield.rule
+            verdicts.append(Verdict(rule.policy, rule.name, rule.enforcement, outcome, text))
         if not binding and key in builtin and attributes.operation == "UPDATE":
             leaves = f"rule {BUILTIN}/{SHIELD} leaves that to nobody once the pod exists"
             for shield, why in elsewhere():
-                enforced = shield.enforcement is Enforcement.ENFORCE and shield.speaks(attributes, (key,))
-                if enforced and shield.allowed(attributes):
-                    leaves += f" (rule {shield.policy}/{shield.rule} gives the right, but not here: {why})"
+                enforced = shield.rule.enforcement is Enforcement.ENFORCE
+                if enforced and shield.speaks(attributes, (key,)) and shield.allowed(attributes):
+                    leaves += f" (rule {shield.rule.id} gives the right, but not here: {why})"
             text = _refusal(attributes, key, change, leaves)
             verdicts.append(Verdict(BUILTIN, SHIELD, Enforcement.ENFORCE, "deny", text))
     return verdicts
@@ -308,10 +309,10 @@ def without_name(rule_id: str, text: str) -> str:
 
 
 KINDS: dict[str, Callable[[PriorityPolicy, PriorityRule, Any, Twins], Rows]] = {
-    "default_priority_class": lambda policy, rule, name, _: [(DEFAULT, (name, f"{policy.name}/{rule.name}"))],
+    "default_priority_class": lambda _, rule, name, __: [(DEFAULT, (name, rule.id))],
     "priority_classes": _classes,
     "reserve": _reserved,
-    "copy_annotations": lambda policy, rule, keys, _: [(COPY, (key, f"{policy.name}/{rule.name}")) for key in keys],
+    "copy_annotations": lambda _, rule, keys, __: [(COPY, (key, rule.id)) for key in keys],
     "protect_annotations": lambda policy, rule, body, _: [
         (PROTECT, Shield(kind, policy, rule, body)) for kind in body.resources
     ],

@@ -43,7 +43,7 @@ class Example(NamedTuple):
         return dict(self.settings).get(path, otherwise)
 
     def request(self, now: float) -> PolicyRequest:
-        """The request as admission gives it to the engine, at `now` (seconds since the epoch)."""
+        """The request that admission would hand the engine at `now` (seconds since the epoch)."""
         plain = _PLAIN[self.resource]
         world = _copy({"object": plain, "oldObject": plain, "namespaceObject": {}, "priorityClass": {"metadata": {}}})
         world["request"] = {"kind": {"kind": plain["kind"]}, "resource": {"resource": self.resource}, "subResource": ""}

@@ -110,11 +110,11 @@ def _question(
             part = free if path[0] == "object" and path not in own else places
             part.append([(), *_each(path, values)])
     matches = [policy.match, policy.exclude, *(row.match for row in policy.exceptions)]
-    for match in (*matches, *chain.from_iterable(declared.rights.values())):
-        names += getattr(match, "namespaces", None) or ()
-        free += label_settings(getattr(match, "object_selector", None), "object")
-        places += label_settings(getattr(match, "namespace_selector", None), "namespaceObject")
-        for subject in getattr(match, "subjects", None) or ():
+    for match in filter(None, (*matches, *chain.from_iterable(declared.rights.values()))):
+        names += match.namespaces or ()
+        free += label_settings(match.object_selector, "object")
+        places += label_settings(match.namespace_selector, "namespaceObject")
+        for subject in match.subjects or ():
             name = (subject.user_pattern or subject.name).replace(WILDCARD, "a")
             called.append((name if subject.user_pattern else f"a member of {name}", name))
     users = [UserInfo(text, ("system:authenticated", name)) for text, name in called]
@@ -134,7 +134,7 @@ def _each(path: Path, values: Iterable[Any]) -> list[Settings]:
 
 
 def label_settings(selector: LabelSelector | None, variable: str) -> Parts:
-    """The labels a selector reads: all as it wants them, and each alone with several values."""
+    """The labels a selector reads: all as it wants them, and each alone with some values."""
     if selector is None:
         return []
     rows = [(key, "In", [value]) for key, value in (selector.match_labels or {}).items()]
@@ -216,7 +216,7 @@ def _decided(declared: Declaration, about: str, kind: str, read: dict[Path, list
     values = [1000, *read.get(VALUE, ())]
     names = ["c", *read.get(NAME, ()), *(declared.classes or ())]
     for right in declared.rights.get(about, ()):
-        names += getattr(right, "names", None) or ()
+        names += right.names or ()
     start, end = declared.range or (-(2**31), 2**31 - 1)
     values += declared.range or ()
     if declared.range is not None or declared.classes is not None:

@@ -17,8 +17,10 @@ Readers = Mapping[str, Reader]
 _Clashes = Iterator[tuple[Severity, SourcePosition, str, *tuple[tuple[SourcePosition, str], ...]]]
 """What is wrong at a place, and the other places that have to do with it, with what is there."""
 
+_ONE_POLICY = "a class has one policy, so name it in one of them"
 _ALMOST = 0.9
 """How alike two annotation keys are that probably mean the same."""
+_TAKEN = f'"{BUILTIN}" is the name of the built-in rules; choose another'
 _NO_DEFAULT = "pods that name no class are denied; allow it there, or choose another default"
 _TOO_DEAR = (
     f"on an object of {ORDINARY_SIZE // 1024} KiB whose lists have {ORDINARY_ELEMENTS} elements; at most"
@@ -27,13 +29,15 @@ _TOO_DEAR = (
 
 
 def check_together(policies: Policies, readers: Readers, known_classes: Collection[str] | None = None) -> None:
-    """Note what is wrong between policies, and unknown classes if all names or globs are known."""
+    """Note what is wrong between policies, and unknown classes if the known ones are given."""
     if known_classes is not None:
         _known(readers, known_classes)
     for check in (_names, _costs, _ranges, _defaults, _managed):
         for severity, source, message, *others in check(policies):
-            related = [Finding(severity, at, there, readers[at.file].excerpt(at)) for at, there in others]
-            readers[source.file].at(severity, source, message, tuple(related))
+            related: tuple[Finding, ...] = ()
+            for at, there in others:
+                related += (Finding(severity, at, there, readers[at.file].excerpt(at)),)
+            readers[source.file].at(severity, source, message, related)
     _annotations(readers)
 
 
@@ -44,8 +48,8 @@ def _known(readers: Readers, known: Collection[str]) -> None:
         for name, node in reader.classes:
             if WILDCARD not in name and not is_known(name):
                 near = reader.nearest(name, known)
-                text = f'PriorityClass "{name}" is not among the objects{near}; for one that something else makes, add'
-                reader.warn(node, f"{text} --known-class {name}")
+                text = f'PriorityClass "{name}" is not among the objects{near}'
+                reader.warn(node, f"{text}; for one that something else makes, add --known-class {name}")
 
 
 def _names(policies: Policies) -> _Clashes:
@@ -54,7 +58,7 @@ def _names(policies: Policies) -> _Clashes:
         first: dict[str, SourcePosition] = {}
         for policy in group:
             if policy.name == BUILTIN:
-                yield Severity.ERROR, policy.source, f'"{BUILTIN}" is the name of the built-in rules; choose another'
+                yield Severity.ERROR, policy.source, _TAKEN
             if policy.name in first:
                 text = f'two policies are named "{policy.name}"; give one of them another name'
                 yield Severity.ERROR, policy.source, text, (first[policy.name], "the first one")
@@ -70,9 +74,7 @@ def _costs(policies: Policies) -> _Clashes:
                 spent += compile_bool(expression).cost.ordinary
             conditions = []
             if spent > MOST_IN_ALL:
-                text = (
-                    f"with rule {policy.name}/{rule.name} the expressions of this policy may take {spent / 1e6:.0f} ms"
-                )
+                text = f"with rule {rule.id} the expressions of this policy may take {spent / 1e6:.0f} ms"
                 yield Severity.ERROR, rule.source, f"{text} {_TOO_DEAR}"
                 break
 
@@ -80,9 +82,9 @@ def _costs(policies: Policies) -> _Clashes:
 def _ranges(policies: Policies) -> _Clashes:
     """Each range that overlaps one before it, against the one that reaches furthest."""
     ranges = []
-    for rule_id, _, rule in policies.rules:
+    for _, rule in policies.rules:
         if rule.declaration.range is not None:
-            ranges.append((rule.declaration.range, rule_id, rule.source))
+            ranges.append((rule.declaration.range, rule.id, rule.source))
     ranges.sort(key=lambda row: row[0])
     furthest = ranges[:1]
     for (start, end), name, source in ranges[1:]:
@@ -108,7 +110,7 @@ def _defaults(policies: Policies) -> _Clashes:
         for rule, (refusing, denies, allows) in product(policy.rules, listing):
             default = rule.default_priority_class
             if default is not None and (denies(default) or not allows(default)):
-                text = f'the default "{default}" is refused by {policy.name}/{refusing.name}: {_NO_DEFAULT}'
+                text = f'the default "{default}" is refused by {refusing.id}: {_NO_DEFAULT}'
                 yield Severity.ERROR, rule.source, text, (refusing.source, "the rule that refuses it")
 
 
@@ -125,16 +127,18 @@ def _managed(policies: Policies) -> _Clashes:
                 globs = WILDCARD in name and WILDCARD in rival
                 if not (intersect(name, rival) if globs else means(rival) or fits(name)):
                     continue
-                severity, text = Severity.ERROR, f'"{name}" is managed by {policy.name} already'
+                severity = Severity.ERROR
+                text = f'"{name}" is managed by {policy.name} already'
                 if globs and name != rival:
-                    severity, text = Severity.WARNING, f'"{name}" and "{rival}" may mean the same class'
-                text = f"PreemptionPolicy {other.name}: {text}; a class has one policy, so name it in one of them"
-                yield severity, other.source, text, (policy.source, f'{policy.name} manages "{rival}"')
+                    severity = Severity.WARNING
+                    text = f'"{name}" and "{rival}" may mean the same class'
+                there = policy.source, f'{policy.name} manages "{rival}"'
+                yield severity, other.source, f"PreemptionPolicy {other.name}: {text}; {_ONE_POLICY}", there
                 break
 
 
 def _annotations(readers: Readers) -> None:
-    """Warn of keys that nothing reads; a PreemptionPolicy's are known, unless misspelt."""
+    """Warn of keys that nothing reads; those of a PreemptionPolicy are read, unless misspelt."""
     named = [(reader, *row) for reader in readers.values() for row in reader.annotations]
     known = {*KNOWN_ANNOTATIONS, *(key for _, key, _, recognises in named if recognises)}
     for reader, key, node, recognises in named:

@@ -65,7 +65,8 @@ def texts_in(directory: Path) -> PolicyTexts:
     result = PolicyTexts([], [])
     try:
         entries = sorted(directory.iterdir()) if directory.is_dir() else ()
-        files = [path for path in entries if path.suffix in SUFFIXES and path.name[0] != "." and not path.is_dir()]
+        shown = [path for path in entries if path.suffix in SUFFIXES and path.name[0] != "."]
+        files = [path for path in shown if not path.is_dir()]
         paths = files if directory.is_dir() else [directory]
     except OSError as error:
         return PolicyTexts([], [_about(directory, f"cannot be read: {error.strerror or error}")])
@@ -88,9 +89,12 @@ def texts_of(name: str, data: Mapping[str, Any], binary: Iterable[str] = ()) -> 
     `binary` are the keys of `binaryData`, in which kubectl puts a file that is not UTF-8.
     """
     unread = "this is binaryData, in which a file is that is not UTF-8; save the file as UTF-8"
-    files = sorted((key, text) for key, text in data.items() if key.endswith(SUFFIXES) and isinstance(text, str))
+    texts = []
+    for key, text in sorted(data.items()):
+        if key.endswith(SUFFIXES) and isinstance(text, str):
+            texts.append((f"{name}/{key}", text))
     findings = [_about(Path(name, key), unread) for key in binary if key.endswith(SUFFIXES)]
-    return PolicyTexts([(f"{name}/{key}", text) for key, text in files], findings)
+    return PolicyTexts(texts, findings)
 
 
 def _about(path: Path, message: str, severity: Severity = Severity.ERROR) -> Finding:
@@ -110,13 +114,16 @@ def _text(path: Path) -> str | Finding:
     try:
         with path.open("rb") as file:
             data = file.read(LARGEST_FILE + 1)
-        return _about(path, _too_large(path.stat().st_size)) if len(data) > LARGEST_FILE else data.decode("utf-8-sig")
+        if len(data) > LARGEST_FILE:
+            return _about(path, _too_large(path.stat().st_size))
+        return data.decode("utf-8-sig")
     except OSError as error:
         return _about(path, f"cannot be read: {error.strerror or error}")
     except UnicodeDecodeError as error:
         before = data[: error.start]
-        source = SourcePosition(str(path), before.count(b"\n") + 1, error.start - (before.rfind(b"\n") + 1) + 1)
-        return Finding(Severity.ERROR, source, f"byte 0x{data[error.start]:02x} is not UTF-8; save the file as UTF-8")
+        line, column = before.count(b"\n") + 1, error.start - before.rfind(b"\n")
+        text = f"byte 0x{data[error.start]:02x} is not UTF-8; save the file as UTF-8"
+        return Finding(Severity.ERROR, SourcePosition(str(path), line, column), text)
 
 
 class Loaded(msgspec.Struct, frozen=True):
@@ -150,8 +157,8 @@ def load_texts(
 ) -> Loaded:
     """Read policy files as a source gives them, with what it found (`PolicyTexts`).
 
-    With `known_classes`, names or globs, PriorityClasses that are not among them are found, too. `uses` is as in
-    `use_once`. Nothing is raised for what is in the files, or keeps them from being read: that is in the findings.
+    With `known_classes`, names or globs, other PriorityClasses are found, too. `uses` is as in
+    `use_once`. What is wrong in files, or keeps them from being read, is not raised but among the findings.
 
     All of it is used once, as of `now` (seconds since the epoch; the clock's
     time if None). No file is begun after so many `seconds` of this thread.
@@ -244,11 +251,12 @@ def use_once(policies: Policies, readers: dict[str, Reader], now: float, uses: U
 
 def _parts(policies: Policies) -> Iterator[tuple[Policies, SourcePosition]]:
     """Exceptions, rules and PreemptionPolicies, each as a set with its place."""
-    for policy in policies.priority:
-        for exception in policy.exceptions:
-            yield Policies(priority=(replace(policy, rules=(), exceptions=(exception,)),)), exception.source
-        for rule in policy.rules:
-            yield Policies(priority=(replace(policy, rules=(rule,), exceptions=()),)), rule.source
+    for policy, exception in policies.exceptions:
+        alone = replace(policy, rules=(), exceptions=(exception,))
+        yield Policies(priority=(alone,)), exception.source
+    for policy, rule in policies.rules:
+        alone = replace(policy, rules=(rule,), exceptions=())
+        yield Policies(priority=(alone,)), rule.source
     for other in policies.preemption:
         yield Policies(preemption=(other,)), other.source
 
@@ -275,9 +283,8 @@ def _use(policies: Policies, now: float) -> None:
     rights_of(policies)
     exceptions(policies, now)
     next_end(policies, now)
-    for policy in policies.priority:
-        for exception in policy.exceptions:
-            excepted_text("", exception, "")
+    for _, exception in policies.exceptions:
+        excepted_text("", exception, "")
     for other in policies.preemption:
         other.limits.at(now)
         rates = [rate.schedule for rate in other.limits.rates.values()]

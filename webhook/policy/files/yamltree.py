@@ -77,7 +77,7 @@ class YamlError(Exception):
 
 
 def documents(text: str) -> Iterator[YamlNode]:
-    """The documents of a text, also those before a mistake. Raises YamlError at the first one."""
+    """The documents of a text, up to the first mistake, at which it raises YamlError."""
     try:
         yield from _Composer(YAML(typ="safe", pure=True).parse(text)).documents()
     except MarkedYAMLError as error:
@@ -90,10 +90,7 @@ def documents(text: str) -> Iterator[YamlNode]:
 
 
 def problem_of(error: MarkedYAMLError) -> tuple[int, int, str]:
-    """Line and column, from 1, where a parser gave up, ruamel's or libyaml, and why.
-
-    That is in words for the author of the text, or the parser's own if they are not known.
-    """
+    """Line and column, from 1, where a parser (ruamel's or libyaml) gave up, and why, in its author's words."""
     mark = error.problem_mark or error.context_mark
     problem = " ".join(str(error.problem or error.context or "not YAML").split())
     if error.context and error.context != problem:

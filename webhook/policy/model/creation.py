@@ -65,7 +65,7 @@ _decoder = msgspec.json.Decoder(_Creation)
 
 
 def labels_recorded(policies: Iterable[PreemptionPolicy]) -> tuple[str, ...] | None:
-    """The labels recorded beside those of groups, sorted; None if no policy needs a record."""
+    """The labels recorded beside those of groups, sorted; None if no record is needed."""
     known = list(policies)
     if not any(policy.labels_read or policy.reads_groups for policy in known):
         return None
@@ -74,7 +74,7 @@ def labels_recorded(policies: Iterable[PreemptionPolicy]) -> tuple[str, ...] | N
 
 
 def creation_record(labels: Mapping[str, str], annotations: Mapping[str, str], keys: Collection[str]) -> str:
-    """The record for a new pod, compact JSON; `keys` are labels that policies select by (`labels_recorded`)."""
+    """The record for a new pod, compact JSON; `keys` are labels as of `labels_recorded`."""
     had = {key: labels[key] for key in (*GROUP_LABELS, *keys) if key in labels}
     named = {key: annotations[key] for key in GROUP_ANNOTATIONS if _is_name(annotations.get(key, ""))}
     absent = tuple(key for key in keys if key not in labels)
@@ -82,7 +82,7 @@ def creation_record(labels: Mapping[str, str], annotations: Mapping[str, str], k
 
 
 def at_creation(meta: ObjectMeta) -> ObjectMeta:
-    """The pod's metadata with the labels and annotations recorded as the pod was made."""
+    """The pod's metadata with labels and annotations as they were recorded at creation."""
     made = _recorded(meta.annotations)
     if made is None:
         return meta

@@ -8,7 +8,7 @@ WILDCARD = "*"
 
 
 def name_matcher(patterns: Iterable[str]) -> Callable[[str], bool]:
-    """Compile names and globs to a test of a name; literal names cost one look-up in a set."""
+    """Compile names and globs to a test; names without `*` cost one look-up in a set."""
     patterns = tuple(patterns)
     literals = frozenset(pattern for pattern in patterns if WILDCARD not in pattern)
     if literals.issuperset(patterns):

@@ -162,6 +162,8 @@ class RequestMatch(msgspec.Struct, frozen=True, kw_only=True):
     ] = None
     subjects: Annotated[Subjects | None, "Who asks is one of these."] = None
     operations: Annotated[Operations | None, "CREATE, UPDATE or both (when absent)."] = None
+    names: tuple[str, ...] | None = None
+    """The class's name is one of these; in the right to define one only."""
 
     @property
     def in_namespaces(self) -> bool:
@@ -201,7 +203,7 @@ _EVERYBODYS = (
 
 
 def check_rights(rights: tuple[RequestMatch, ...], node: YamlNode, reader: Reader) -> None:
-    """Refuse alternatives at `node` that controllers open to everybody (docs/policies.md, "Who asks")."""
+    """Refuse alternatives that controllers open to everybody (docs/policies.md, "Who asks")."""
     places = node.items if isinstance(node, YamlSequence) else [node]
     for number, right in enumerate(rights):
         subjects = () if right.by_namespace else right.subjects or ()

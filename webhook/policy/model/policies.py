@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import msgspec
 
 from webhook.policy.model.preemption import PreemptionPolicy
-from webhook.policy.model.priority import PriorityPolicy
+from webhook.policy.model.priority import PolicyException, PriorityPolicy
 from webhook.policy.model.rules import PriorityRule
 
 
@@ -16,8 +16,15 @@ class Policies(msgspec.Struct, frozen=True, kw_only=True):
     preemption: tuple[PreemptionPolicy, ...] = ()
 
     @property
-    def rules(self) -> Iterator[tuple[str, PriorityPolicy, PriorityRule]]:
-        """Every rule, with its policy and the id by which texts name it: `policy/rule`."""
+    def rules(self) -> Iterator[tuple[PriorityPolicy, PriorityRule]]:
+        """Every rule, with its policy."""
         for policy in self.priority:
             for rule in policy.rules:
-                yield f"{policy.name}/{rule.name}", policy, rule
+                yield policy, rule
+
+    @property
+    def exceptions(self) -> Iterator[tuple[PriorityPolicy, PolicyException]]:
+        """Every exception, with its policy."""
+        for policy in self.priority:
+            for exception in policy.exceptions:
+                yield policy, exception

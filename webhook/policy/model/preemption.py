@@ -83,7 +83,7 @@ class Preemptors(msgspec.Struct, frozen=True, kw_only=True):
 
     @staticmethod
     def check(values: Values, nodes: Nodes, reader: Reader) -> None:
-        """No class of Kubernetes' own is named, and a twin is another class that has none."""
+        """None is of Kubernetes' own classes, and a twin is another class that has none."""
         for name in values.get("priority_classes", ()):
             if name.startswith("system-"):
                 reader.error(nodes["priority_classes"], f'"{name}": {_NEVER}; leave it out')
@@ -180,7 +180,7 @@ class PreemptionPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def class_globs(self) -> list[str]:
-        """The globs of classes that need not exist yet; in pairs not the one for every class."""
+        """The globs of classes that need not exist yet, but for `*` in pairs."""
         names = dict.fromkeys(self.preemptors.priority_classes)
         for side in self._sides:
             names |= {name: None for name in side.priority_classes or () if name != WILDCARD}

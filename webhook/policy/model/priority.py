@@ -3,6 +3,7 @@
 from typing import Annotated
 
 import msgspec
+from msgspec.structs import force_setattr, replace
 
 from webhook.policy.cel.program import VARIABLES, compile_bool
 from webhook.policy.model.match import MEND, RIGHT, RequestMatch, check_rights
@@ -46,10 +47,8 @@ class PolicyException(msgspec.Struct, frozen=True, kw_only=True):
     def check(values: Values, nodes: Nodes, reader: Reader) -> None:
         """It is for somebody, and means whom it names."""
         if values.get("match") == RequestMatch():
-            reader.error(
-                nodes["match"],
-                "this excepts everybody: name who is meant, or turn the rules to warn",
-            )
+            text = "this excepts everybody: name who is meant, or turn the rules to warn"
+            reader.error(nodes["match"], text)
         elif "match" in values:
             check_rights((values["match"],), nodes["match"], reader)
 
@@ -98,6 +97,11 @@ class PriorityPolicy(msgspec.Struct, frozen=True, kw_only=True):
                     text = f'rule "{name}" refuses nothing, so there is nothing to except from; use "exclude"'
                     reader.at(Severity.ERROR, exception.source, text)
 
+    def __post_init__(self) -> None:
+        """Its rules have the policy's name."""
+        rules = tuple(replace(rule, policy=self.name) for rule in self.rules)
+        force_setattr(self, "rules", rules)
+
     @property
     def asks_who(self) -> bool:
         """Whether it makes a difference to pods who asks: by `subjects` or an expression."""
@@ -111,7 +115,7 @@ class PriorityPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _check_requesters(match: RequestMatch, rules: tuple[PriorityRule, ...], nodes: Nodes, reader: Reader) -> None:
-    """Refuse a `match` by subjects that name no controller, over rules that restrict new pods.
+    """Refuse a `match` by subjects without a controller over rules that restrict new pods.
 
     Such rules hold for the pods of controllers all the same, and refuse those of everybody's
     workloads, so the policy must say that it means it (docs/policies.md, "Who asks").

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import msgspec
 
 from webhook.policy.cel.program import VARIABLES, compile_bool, compile_text
-from webhook.policy.model.match import Operations, Rights, Subjects, check_rights
+from webhook.policy.model.match import Operations, RequestMatch, Rights, Subjects, check_rights
 from webhook.policy.model.values import Annotation, ClassGlob, ClassName, Name, NewClassGlobs, expression, warn_of
 from webhook.policy.shapes.findings import Reader
 from webhook.policy.shapes.object_shape import FILLED, MAY_BE_ABSENT, Choice, Nodes, Values, mapping, shape_of
@@ -59,7 +59,7 @@ class Declaration(msgspec.Struct, frozen=True, kw_only=True):
     range: tuple[int, int] | None = None
     classes: tuple[str, ...] | None = None
     keys: tuple[str, ...] = ()
-    rights: Mapping[str, tuple[Any, ...]] = {}
+    rights: Mapping[str, tuple[RequestMatch, ...]] = {}
     title: str = ""
 
     @property
@@ -72,7 +72,7 @@ class Declaration(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def judges_groups(self) -> bool:
-        """Whether the body judges PodGroups, too, of which nothing is known but a priority."""
+        """Whether it judges PodGroups, too, of which nothing but a priority is known."""
         return "pods" in self.about and not self.expressions and self.fields <= FIELDS_OF_PRIORITY
 
 
@@ -108,8 +108,8 @@ class PriorityClasses(msgspec.Struct, frozen=True, kw_only=True):
         return Declaration(about=_PODS, fields=FIELDS_OF_PRIORITY, classes=(*(self.allow or ()), *self.deny))
 
 
-@mapping("definers")
-class Definers(msgspec.Struct, frozen=True, kw_only=True):
+@mapping("definers", build=lambda values, _: RequestMatch(**values))
+class _Definers(msgspec.Struct, frozen=True, kw_only=True):
     """Who may define PriorityClasses in a range: everything named must hold. A list gives alternatives."""
 
     names: Annotated[NewClassGlobs | None, "The class's name is one of these; * is a wildcard."] = None
@@ -126,8 +126,8 @@ class Reserve(msgspec.Struct, frozen=True, kw_only=True):
     from_: Annotated[int, _PRIORITY, "The lowest value reserved."]
     to: Annotated[int, _PRIORITY, "The highest value reserved."]
     define: Annotated[
-        tuple[Definers, ...],
-        ListOf(shape_of(Definers), or_one=True),
+        tuple[RequestMatch, ...],
+        ListOf(shape_of(_Definers), or_one=True),
         "Who may create, change or delete PriorityClasses in it; else nobody.",
     ] = ()
     use: Annotated[Rights, "Which pods may have a priority in it; else none."] = ()
@@ -222,6 +222,8 @@ class PriorityRule(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     name: Annotated[Name, "The rule's name in messages, logs and tests."]
+    policy: str = ""
+    """The name of its policy."""
     source: SourcePosition
     enforcement: Annotated[Enforcement, MAY_BE_ABSENT, "Instead of the policy's enforcement."]
     default_priority_class: Annotated[ClassName | None, "The class of new pods that name none."] = None
@@ -234,6 +236,11 @@ class PriorityRule(msgspec.Struct, frozen=True, kw_only=True):
     ] = None
     protect_annotations: Annotated[ProtectAnnotations | None, "Annotations that not everyone may change."] = None
     validate: Annotated[Validate | None, "A CEL expression that must be true."] = None
+
+    @property
+    def id(self) -> str:
+        """`policy/rule`, as texts, logs and metrics name it."""
+        return f"{self.policy}/{self.name}"
 
     @property
     def declaration(self) -> Declaration:

@@ -85,7 +85,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
         return self.ends(now) is not None
 
     def ends(self, now: float) -> float | None:
-        """When the open window ends, or some time within a very long one; None if none is open."""
+        """When the open window ends, or some time in a very long one; None without one."""
         return _end(self, int(now // _MINUTE))
 
     def begins(self, now: float) -> float | None:
@@ -104,7 +104,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def ever_together(first: Schedule, second: Schedule, moments: Iterable[int]) -> bool:
-    """Whether both ever hold together; True if it takes more than these `moments` to tell."""
+    """Whether both ever hold together; True if these `moments` are not enough to tell."""
     now = _BEGIN
     for _ in islice(moments, 2 * _STEPS):
         closed = [schedule for schedule in (first, second) if not schedule.holds(now)]
@@ -122,7 +122,7 @@ def _local(instant: float, zone: ZoneInfo) -> datetime:
 
 
 def _windows(schedule: Schedule, after: float) -> Iterator[tuple[float, float]]:
-    """When windows begin and end, of those that begin after an instant, in their order."""
+    """When the windows that begin after an instant begin and end, in their order."""
     zone, last, lasts = ZoneInfo(schedule.time_zone), after, timedelta(seconds=schedule.duration)
     with suppress(OverflowError, ValueError):  # there is no window before year 1 or after year 9999
         for begins in CronSim(schedule.cron, _local(after, zone)):

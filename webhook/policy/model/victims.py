@@ -175,7 +175,7 @@ class Victims(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def schedulers(self) -> tuple[str, ...]:
-        """Whose pods may be victims. Who makes a pod writes its scheduler, also beside a node's name."""
+        """Whose pods may be victims. A pod's maker writes its scheduler, also beside a node's name."""
         default = ANY if self.mode is VictimMode.OPT_OUT else "default-scheduler"
         return self.scheduler_names or (default,)
 

@@ -49,7 +49,7 @@ class Finding(msgspec.Struct, frozen=True):
         return f"{self.source} ({self.source.field})" if self.source.field else str(self.source)
 
     def __str__(self) -> str:
-        """`file:line:column: severity: message (field)`, the excerpt, and the related places."""
+        """`file:line:column: severity: message (field)`, an excerpt, and related places."""
         lines: list[str] = []
         for finding in (self, *self.related):
             severity = self.severity.value if finding is self else "note"
@@ -137,7 +137,7 @@ class Reader:
     def excerpt(self, source: SourcePosition) -> str:
         """The line of a place in this file, numbered, and a caret below the place.
 
-        A long line is cut around it, and what a terminal may not show, such as a tab, is a blank.
+        A long line is cut around it, and a blank stands for what terminals may not show, such as a tab.
         """
         text = self.line(source.line)
         column = min(source.column, len(text) + 1)

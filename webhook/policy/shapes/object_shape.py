@@ -161,20 +161,18 @@ def mapping(
     """
 
     def derive(model: type[Model]) -> type[Model]:
-        fields, optional = [], []
+        fields, others = [], []
         for field in msgspec.structs.fields(model):
             marks = getattr(field.type, "__metadata__", ())
             about = next((mark for mark in marks if isinstance(mark, str)), None)
             if about is not None:
                 required = (field.required or REQUIRED in marks) and MAY_BE_ABSENT not in marks
-                name = yaml_name(field.name)
-                fields.append(
-                    Property(name, field.name, _shape(field.type), about, required, field.default),
-                )
-                optional += [name] if NoneType in get_args(field.type.__origin__) else []
+                name, shape = yaml_name(field.name), _shape(field.type)
+                fields.append(Property(name, field.name, shape, about, required, field.default))
+                if alternatives and NoneType in get_args(field.type.__origin__):
+                    others.append(name)
         text = doc or (model.__doc__ or "").partition("\n")[0]
-        others = tuple(optional) if alternatives else ()
-        _SHAPES[model] = ObjectShape(title, text, tuple(fields), build, others, model)
+        _SHAPES[model] = ObjectShape(title, text, tuple(fields), build, tuple(others), model)
         return model
 
     return derive
@@ -205,9 +203,7 @@ def _shape(hint: Any, marks: tuple[Any, ...] = ()) -> Shape:
     if get_origin(hint) is tuple:
         return ListOf(_shape(get_args(hint)[0]), least=int(FILLED in marks))
     if hint not in _SHAPES:
-        raise TypeError(
-            f"{hint} does not say what may stand in the field: name a shape in its annotation",
-        )
+        raise TypeError(f"{hint} does not say what may stand in the field: name a shape in its annotation")
     return _SHAPES[hint]
 
 

@@ -90,7 +90,7 @@ def string(
 
 
 def one_of(what: str, options: Mapping[str, str], build: Callable[[str], Any] = str) -> Scalar:
-    """One of these values, with their meanings; `build` makes it an enumeration's member."""
+    """One of these values, with their meanings; `build` makes a member of it."""
 
     def convert(scalar: YamlScalar, reader: Reader) -> Any:
         if scalar.text not in options:
@@ -119,7 +119,7 @@ def integer(what: str, least: int, most: int, why: str = "") -> Scalar:
 
 
 def duration_that(fits: Callable[[float], bool], otherwise: str) -> Scalar:
-    """A length of time in seconds that `fits`; `otherwise` is what is wrong with {text} or {amount}."""
+    """A length of time in seconds that `fits`; `otherwise` says why a {text} or {amount} does not."""
 
     def convert(scalar: YamlScalar, _: Reader) -> float:
         amount = None if scalar.plain and scalar.yaml11 else seconds(scalar.text)
@@ -184,7 +184,9 @@ class ListOf:
         if self.or_one and not isinstance(node, YamlSequence):
             return self.read(YamlSequence(node.line, node.column, node.path, [node]), reader)
         if not isinstance(node, YamlSequence):
-            hint = f"; write [{node.text[:40]}]" if isinstance(node, YamlScalar) and node.meaning == "text" else ""
+            hint = ""
+            if isinstance(node, YamlScalar) and node.meaning == "text":
+                hint = f"; write [{node.text[:40]}]"
             return reader.error(node, f"expected a list, found {kind(node)}{hint}")
         if len(node.items) < self.least:
             return reader.error(node, "the list is empty; name something, or leave the field out")
