@@ -32,7 +32,7 @@ from webhook.reconciler.evict.writer import Writer
 from webhook.reconciler.evictions.log import EvictionLog
 from webhook.reconciler.evictions.store import NOTHING, EvictionStore
 from webhook.reconciler.plans.actions import LOST_ROOM, End, Ending, Wait
-from webhook.reconciler.plans.adoption import TakeOff, adopt, recall_evictions
+from webhook.reconciler.plans.adoption import adopt, recall_evictions
 from webhook.reconciler.plans.plan import Member, Plan, stays
 from webhook.reconciler.plans.plan_manager import PlanManager
 from webhook.reconciler.preempting import Preempting
@@ -139,24 +139,21 @@ class Reconciler:
         if pod is None:
             return
         written = pod.metadata.annotations or {}
-        if NOTICE in written:
+        if NOTICE in written or PLAN in written:
             self.plan_manager.noticed[key] = None
         if is_marked(pod):
             self.preempting.offer(key, pod)
-        if self.plan_manager.dry_run or key in self.plans or PLAN not in written:
+        is_over = self.state.pending.over(key, pod) is not None
+        if self.plan_manager.dry_run or key in self.plans or PLAN not in written or is_over:
             return
         if self.clock.monotonic() > self._began + _EARLIER:
             self.evaluator.log.earlier_plans.clear()
-        match adopt(pod, self.plan_manager, self.policy_set):
-            case TakeOff(text, node):
-                self.executor.clear(pod, text, node)
-            case None:
-                pass
-            case plan:
-                for member in plan.unplaced:
-                    self.preempting.offer(member.key, self.state.pods.get(member.key))
-                    if (entry := self.queue.entries.get(member.key)) is not None:
-                        self.queue.hold((entry,), attempts=max(0, plan.record.attempt - 1))
+        if (plan := adopt(pod, self.plan_manager, self.policy_set)) is None:
+            return
+        for member in plan.unplaced:
+            self.preempting.offer(member.key, self.state.pods.get(member.key))
+            if (entry := self.queue.entries.get(member.key)) is not None:
+                self.queue.hold((entry,), attempts=max(0, plan.record.attempt - 1))
 
     async def stop(self) -> None:
         """End every plan and task without writing, and forget all that a later term reads off the pods."""
@@ -238,11 +235,11 @@ class Reconciler:
         # 3. Do for each plan that is touched or due what is to be done next.
         for plan in self.plan_manager.touched(end):
             self._safely(f"plan {plan.id} for {plan.key} could not be looked at", partial(self._look, plan))
-        # 4. Take notices off behind which none of all these plans stands.
+        # 4. Take off pods what none of all these plans stands behind.
         while self.plan_manager.noticed and self.clock.stopwatch() <= end:
             key, _ = self.plan_manager.noticed.popitem()
             if not self.plan_manager.dry_run:
-                self.executor.withdraw(key)
+                self.executor.take_off(key)
         # 5. Preempt for those whose turn it is, for a moment.
         while (entry := self.queue.pop(self.clock.monotonic())) is not None:
             try:
@@ -323,10 +320,5 @@ class Reconciler:
             self.reporter.ended(plan, ending, self.clock.monotonic() - plan.started, note, lost)
         if ending in LOST_ROOM:
             self.store.hurried.set()  # whose pods come back the next leader has to know
-        # What is written is taken off as long as the pod exists and this process leads.
-        if ending is not Ending.DEPOSED:
-            for member in members:
-                if (pod := self.state.pod_of(member.key, member.uid)) is not None:
-                    self.executor.clear(pod, plan.id, member.node, ended=(plan, member))
         self.preempting.plan_ended(plan, members, ending, because)
         self._wake()

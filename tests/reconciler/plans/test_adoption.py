@@ -22,7 +22,7 @@ from webhook.policy.model.limits import Limits, Rate
 from webhook.policy.model.preemption import GroupDisruption, Groups, PreemptionPolicy
 from webhook.policy.model.values import DECISION, PLAN
 from webhook.reconciler.plans.actions import End
-from webhook.reconciler.plans.adoption import TakeOff, adopt
+from webhook.reconciler.plans.adoption import adopt
 from webhook.reconciler.plans.look import Look
 from webhook.reconciler.plans.plan import Plan
 from webhook.reconciler.state.annotations import DecidedVictim, PlanRecord, PlanVictim, encode
@@ -52,8 +52,9 @@ async def test_what_the_leader_before_has_written(annotations: dict[str, str], u
     made.metadata.uid = uid
     reconciler.state.pods.take("default/p", made)
     for first in (True, False):
-        found = adopt(made, reconciler.plan_manager, reconciler.policy_set)
-        assert isinstance(found, Plan if believed and first else TakeOff)
+        plan = adopt(made, reconciler.plan_manager, reconciler.policy_set)
+        assert (plan is not None) is (believed and first)
+        assert reconciler.state.pending.over("default/p", made) == (None if plan else "n1")
 
 
 async def test_a_copy_of_a_plan_under_way():
@@ -64,8 +65,9 @@ async def test_a_copy_of_a_plan_under_way():
         made = planned(preemptor(name, nominated="n1"), RECORD, DECIDED)
         logged(known, *([made] if name == "p" else []))
         reconciler.state.pods.take(f"default/{name}", made)
-        found.append((type(adopt(made, reconciler.plan_manager, reconciler.policy_set)), list(known.plans)))
-    assert found == [(Plan, ["uid-p"]), (TakeOff, ["uid-p"])]
+        plan = adopt(made, reconciler.plan_manager, reconciler.policy_set)
+        found.append((plan is not None, reconciler.executor._in_vain(made), list(known.plans)))
+    assert found == [(True, "", ["uid-p"]), (False, "clear", ["uid-p"])]
 
 
 @pytest.mark.parametrize(("seconds", "believed"), [(29.0, True), (31.0, False)])
@@ -74,7 +76,7 @@ async def test_a_plan_that_the_watch_shows_late(seconds: float, believed: bool):
     setting = Setting(node("n1"))
     desk, made = Desk(setting), planned(preemptor(nominated="n1"), RECORD, DECIDED)
     desk.reconciler._began = 0.0
-    desk.reconciler.executor.clear = lambda *_: None  # type: ignore[method-assign]
+    desk.reconciler.executor.take_off = lambda _: None  # type: ignore[method-assign]
     logged(desk.reconciler.evaluator.log, made)
     setting.clock.now += seconds
     setting.add(made)

@@ -268,7 +268,7 @@ def test_behind_which_notice_a_plan_stands(shown: Pod, becomes: dict[str, Any], 
     for field, value in becomes.items():
         setattr(plan, field, value)
     plan.note_told("uid-a", 5.0)
-    assert manager.stands(shown) is stands
+    assert manager.index.stands(shown) is stands
 
 
 def manager_with(seconds: float) -> tuple[Setting, PlanManager, Plan]:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.cases import table
-from tests.reconciler.builders import Desk, Setting, node, plan_for, pod, preemptor, under_way
+from tests.reconciler.builders import Desk, Setting, node, plan_for, planned, pod, preemptor, under_way
 from webhook.kube.errors import NO_ANSWER, ApiError
 from webhook.reconciler.plans.actions import TRIES, Ending, PodRequest, Tries, Verb, Wait
 from webhook.reconciler.plans.plan_manager import PlanManager
@@ -109,14 +109,15 @@ async def test_a_clearing_that_never_began():
     """If the lease is lost just when a plan has ended, a later term takes the plan off."""
     setting = Setting(node("n1"))
     desk = Desk(setting)
-    reconciler = desk.reconciler
-    setting.add(preemptor())
-    plan = plan_for(PlanRecord(id="x", node="n1"))
+    reconciler, plan = desk.reconciler, plan_for(PlanRecord(id="x", node="n1"))
+    setting.add(planned(preemptor(nominated="n1"), plan.record))
     reconciler.plan_manager.index.put(plan)
     reconciler._end(plan, Ending.TIMED_OUT)
-    assert setting.state.pending.is_clearing("default/p", "x")
-    await reconciler.stop()
-    assert not setting.state.pending.is_clearing("default/p", "x")
+    for _ in range(2):
+        reconciler.look_at_all()
+        reconciler.turn()
+        assert reconciler.executor._taking_off == {"default/p"}
+        await reconciler.stop()
 
 
 THROTTLED = ApiError(429, "", "Too many requests, please try again later.", retry_after=3.0)

@@ -5,10 +5,10 @@ pod and notes what came of it on the plan. A request that came to nothing is mad
 wants it. Every step can be the last one of this process: the plan written on the preemptor says to the next leader how
 to go on.
 
-A notice is written, and taken off once no plan stands behind it (docs/notice.md), by one PATCH of a pod's status with
-its resourceVersion. So one that another plan has written meanwhile is not taken off, and one that is taken off late is
-not written again. For a pod that has changed meanwhile it is one with its uid alone: nobody keeps a pod, or a notice,
-by changing the pod all the time.
+What a plan has written is taken off once nothing stands behind it (docs/notice.md), by one PATCH of a pod's status with
+its resourceVersion, as the pod is known by then. So what another plan has written meanwhile is not taken off. From the
+second try on a notice is taken off by the pod's uid alone: nobody keeps a pod, or a notice, by changing the pod all the
+time.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import asyncio
 import logging
 import math
 from collections.abc import Coroutine
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 from weakref import WeakValueDictionary
 
 from webhook.kube.errors import ApiError
@@ -28,9 +28,9 @@ from webhook.policy.model.preemption import EvictionMode
 from webhook.policy.model.values import DECISION, PLAN
 from webhook.reconciler.evict.writer import CLEARED, Writer
 from webhook.reconciler.evictions.store import DeposedError, EvictionStore
-from webhook.reconciler.plans.actions import Do, Effect, Ending, PodRequest, Verb
+from webhook.reconciler.plans.actions import Do, Effect, Ending, PodRequest, Tries, Verb, may_pass
 from webhook.reconciler.plans.look import policy_for
-from webhook.reconciler.plans.plan import Member, Plan
+from webhook.reconciler.plans.plan import Plan
 from webhook.reconciler.plans.plan_manager import PlanManager
 from webhook.reconciler.reporting import Reporter
 from webhook.reconciler.state.annotations import (
@@ -76,36 +76,28 @@ class Executor:
         self._state, self._clock = manager.evaluator.state, manager.clock
         self._store, self._news = store, news
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._withdrawing: set[str] = set()
-        """Pods, by `namespace/name`, whose notice is being taken off."""
+        self._taking_off: set[str] = set()
+        """Pods, by `namespace/name`, that something is being taken off."""
         self._alone: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         """Held while the notice of a pod is written or taken off, so that neither undoes the other."""
 
-    def clear(self, pod: Pod, text: str, node: str, ended: tuple[Plan, Member] | None = None) -> None:
-        """Take a plan off the pod, known by its id or its text (`carries`), and its nomination to that node.
-
-        For a member for which its plan has just `ended` that is done once its nomination is not on its way any more.
-        """
-        self._state.pending.expect_cleared(text, pod, node)
-        task = self.start(self._clear(pod, text, node, ended))
-        task.add_done_callback(lambda _: self._state.pending.expect_cleared(text, pod, None))
-
-    def withdraw(self, key: str) -> None:
-        """Take the notice off a pod as long as no plan stands behind it, unless that is being done."""
-
-        async def write(current: Pod) -> None:
-            if has_notice(current) and not self._manager.stands(current):
-                self._manager.index.untold(current.metadata.uid)
-                await self._write_notice("withdraw", current, None, whatever=current is not pod)
-                self._reporter.withdrawn(current)
-
+    def take_off(self, key: str) -> None:
+        """Take off a pod what nothing stands behind any more, unless that is being done."""
         pod = self._state.pods.get(key)
-        if pod is None or key in self._withdrawing or not has_notice(pod) or self._manager.stands(pod):
-            return
-        self._withdrawing.add(key)
-        alone = self._alone.setdefault(key, asyncio.Lock())
-        task = self.start(self._writer.until_written(pod, write, alone))
-        task.add_done_callback(lambda _: self._withdrawing.discard(key))
+        if pod is not None and key not in self._taking_off and self._in_vain(pod):
+            self._taking_off.add(key)
+            self.start(self._take_off(key))
+
+    def _in_vain(self, pod: Pod) -> Literal["clear", "withdraw", ""]:
+        """What a pod carries that nothing stands behind any more: a plan, or a notice.
+
+        A plan that another one of the preemptor follows is written over: an autoscaler that looks between two patches
+        adds a node for a pod without a nomination.
+        """
+        key = key_of(pod)
+        if key not in self._manager.plans and self._state.pending.over(key, pod) is not None:
+            return "clear"
+        return "withdraw" if has_notice(pod) and not self._manager.index.stands(pod) else ""
 
     async def stop(self) -> None:
         """End every task without writing: this process leads no more. One may not even have begun."""
@@ -113,6 +105,7 @@ class Executor:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        self._taking_off.clear()
 
     def start(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """Do this in a task of its own."""
@@ -256,29 +249,31 @@ class Executor:
         condition = notice_condition(self._clock.wall(), text)
         body = {"metadata": {"annotations": notice_annotations(record)}, "status": {"conditions": [condition]}}
         version = "" if whatever else pod.metadata.resource_version
-        await self._writer.patch_status(what, pod, body, version, kind="strategic")
+        self._state.pods.written(await self._writer.patch_status(what, pod, body, version, kind="strategic"))
 
-    # What is taken off pods.
+    async def _take_off(self, key: str) -> None:
+        """Take off a pod what nothing stands behind any more, however long that takes.
 
-    async def _clear(self, pod: Pod, text: str, node: str, ended: tuple[Plan, Member] | None) -> None:
-        """Take plan and nomination off, however long that takes.
-
-        What is written last must be the clearing: it waits until nothing of a plan that has ended is on its way. What a
-        bound pod carries is in nobody's way, so other plans pass for some seconds. A plan that is followed by another
-        one of its preemptor is written over: an autoscaler that looks between two patches adds a node for a pod without
-        a nomination.
+        What a bound pod carries of a plan is in nobody's way, so other plans pass for some seconds.
         """
-        known: Pod | None = pod
-        if ended is not None:
-            (plan, member), plans, clock = ended, self._manager.plans, self._clock
-            until = clock.monotonic() + _LONGEST_PAUSE
-            while plan.busy or clock.monotonic() < until:
-                following = plans.get(member.key)
-                awaited = following is not None and not following.member(member.key).nominated
-                if not plan.busy and not (plans if member.ended is Ending.BOUND else awaited):
-                    break
-                await asyncio.sleep(_PAUSE)
-            known = self._state.pod_of(member.key, member.uid)
-        without = await self._writer.clear(known, text, node) if known is not None else None
-        if without is not None:
-            self._state.pods.written(without)
+        pods, manager, clock, tries = self._state.pods, self._manager, self._clock, Tries()
+        until, alone = clock.monotonic() + _LONGEST_PAUSE, self._alone.setdefault(key, asyncio.Lock())
+        try:
+            while True:
+                async with alone:
+                    if (pod := pods.get(key)) is None or not (what := self._in_vain(pod)):
+                        break
+                    try:
+                        if what == "withdraw":
+                            manager.index.untold(pod.metadata.uid)
+                            await self._write_notice(what, pod, None, whatever=tries.pause > 0)
+                            self._reporter.withdrawn(pod)
+                        elif not (pod.spec.node_name and manager.plans and clock.monotonic() < until):
+                            pods.written(await self._writer.clear(pod, self._state.pending.over(key, pod)))
+                    except ApiError as error:
+                        tries.failed(error, clock.monotonic())
+                        if error.status != 409 and not may_pass(error):
+                            log.warning("what is written on %s cannot be taken off yet: %s", key, error)
+                await asyncio.sleep(max(_PAUSE, tries.due - clock.monotonic()))
+        finally:
+            self._taking_off.discard(key)

@@ -7,7 +7,6 @@ pod. The victim's uid goes with every eviction, so that its successor of the sam
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -17,14 +16,14 @@ from typing import Any, TypeVar
 from webhook.kube.client import Client, PatchKind
 from webhook.kube.errors import ApiError
 from webhook.kube.instants import rfc3339
-from webhook.kube.objects.meta import ObjectMeta, key_of
+from webhook.kube.objects.meta import ObjectMeta
 from webhook.kube.objects.pod import Pod
 from webhook.kube.pods import is_deferred
 from webhook.kube.resources import POD
 from webhook.policy.model.values import PLAN
 from webhook.reconciler.evictions.store import fenced
-from webhook.reconciler.plans.actions import FIRST_PAUSE, LONGEST_PAUSE, TRIES, Effect, is_on_its_way, may_pass
-from webhook.reconciler.state.annotations import PlanRecord, carries
+from webhook.reconciler.plans.actions import Effect, is_on_its_way
+from webhook.reconciler.state.annotations import PlanRecord
 
 log = logging.getLogger(__name__)
 
@@ -116,50 +115,21 @@ class Writer:
         asking = partial(self._client.patch, path, patch, kind=kind, as_=Pod)
         return await self.timely(what, asking, removes=removes)
 
-    async def until_written(self, pod: Pod, write: Callable[[Pod], Awaitable[T]], alone: asyncio.Lock) -> T | None:
-        """Write on a pod as it is known, and after each failure as it is read again, until that is done.
-
-        `alone` is held while it is read and written. Returns what `write` comes to, None if the pod is gone.
-        """
-        for attempt in itertools.count():
-            try:
-                async with alone:
-                    return await write(pod if attempt == 0 else await self.read(pod.metadata))
-            except ApiError as error:
-                if error.status == 404:
-                    break
-                if error.status != 409 and not may_pass(error):
-                    log.warning("what is written on %s cannot be taken off yet: %s", key_of(pod), error)
-                pause = max(FIRST_PAUSE * 3 ** min(attempt, TRIES), error.retry_after or 0.0)
-                await asyncio.sleep(min(LONGEST_PAUSE, pause))
-        return None
-
     async def nominate(self, pod: Pod, record: PlanRecord, texts: Mapping[str, str]) -> None:
         """Write nomination, and plan and decision as annotations, in one patch (docs/kubernetes-behaviour.md K20)."""
         status = {} if record.resize else {"nominatedNodeName": record.node}
         patch = {"metadata": {"annotations": texts}, "status": status}
         await self.patch_status("nominate", pod, patch, pod.metadata.resource_version)
 
-    async def clear(self, pod: Pod, plan: str, node: str) -> Pod | None:
-        """Take plan and nomination off a preemptor; returns it without them, None if it is gone. `plan` as `carries`.
+    async def clear(self, pod: Pod, node: str | None) -> Pod:
+        """Take plan and nomination off a preemptor; a nomination to another `node` is somebody else's and stays.
 
-        A nomination to another node than the plan's is somebody else's and stays. Goes on until it is done or the pod
-        no longer carries this plan. A pod that gets no further plan is patched whatever the kubelet has written.
+        A pod that gets no further plan is patched whatever the kubelet has written.
         """
-
-        async def write(current: Pod) -> Pod:
-            if current is pod and not carries(pod, plan):
-                current = await self.read(pod.metadata)
-            if not carries(current, plan):
-                return current
-            body = CLEARED if current.status.nominated_node_name in {"", node} else _WITHOUT_PLAN
-            grows = is_deferred(current) or '"resize":true' in (current.metadata.annotations or {}).get(PLAN, "")
-            may_change = grows or not current.spec.node_name
-            return await self.patch_status(
-                "clear", current, body, current.metadata.resource_version if may_change else ""
-            )
-
-        return await self.until_written(pod, write, asyncio.Lock())
+        body = CLEARED if pod.status.nominated_node_name in {"", node} else _WITHOUT_PLAN
+        grows = is_deferred(pod) or '"resize":true' in (pod.metadata.annotations or {}).get(PLAN, "")
+        version = pod.metadata.resource_version if grows or not pod.spec.node_name else ""
+        return await self.patch_status("clear", pod, body, version)
 
     async def mark(self, pod: Pod, now: float, version: str) -> Pod:
         """Write the condition DisruptionTarget on a victim of that resourceVersion, or whatever it is without one."""

@@ -135,12 +135,12 @@ class Tries(Struct):
         """
         pause = max(_AWAY_PAUSE, 2 * self.pause)  # the server has no time either, if it throttles or is away
         if error is not None and error.status in {404, 409}:
-            pause = FIRST_PAUSE * 3**self.conflicts
+            pause = FIRST_PAUSE * 3 ** min(TRIES, self.conflicts)
             self.conflicts, self.failures = self.conflicts + 1, 0
         elif error is None or is_on_its_way(error) or error.throttled or error.reason == "Unreachable":
             self.failures = 0
         else:
-            pause = FIRST_PAUSE * 3**self.failures
+            pause = FIRST_PAUSE * 3 ** min(TRIES, self.failures)
             self.failures += 1
             self.over = not may_pass(error) or error.reason == "Timeout" or self.failures >= TRIES
         if error is not None:

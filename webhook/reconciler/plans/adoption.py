@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import math
 from contextlib import suppress
-from typing import NamedTuple
 
 from webhook.kube.instants import epoch_or
 from webhook.kube.objects.meta import key_of
@@ -27,53 +26,46 @@ from webhook.reconciler.state.annotations import (
     PlanMember,
     PlanRecord,
     UnreadableError,
+    carries,
     decision_of,
     digest_of,
     notice_of,
     plan_of,
     with_names,
 )
+from webhook.reconciler.state.pending import CountedOn
 from webhook.reconciler.state.state import ServerTime
 
 log = logging.getLogger(__name__)
 
 
-class TakeOff(NamedTuple):
-    """The plan with this text, for that node, is to be taken off the pod."""
-
-    text: str
-    node: str
-
-
-def adopt(pod: Pod, manager: PlanManager, policy_set: PolicySet) -> Plan | TakeOff | None:
-    """Take over the plan an earlier leader wrote on a pod; None if it carries none, or one that is being taken off.
+def adopt(pod: Pod, manager: PlanManager, policy_set: PolicySet) -> Plan | None:
+    """Take over the plan an earlier leader wrote on a pod; None if it carries none, or one that is to be taken off.
 
     The plan of a gang is taken over with all members that are there, also those on which the earlier leader has not
     written it yet.
     """
     # 1. Read it. What no version of giveway would write is taken off.
-    state, evictions, key = manager.evaluator.state, manager.evaluator.log, key_of(pod)
-    text = (pod.metadata.annotations or {}).get(PLAN, "")
-    if state.pending.is_clearing(key, text):
-        return None
+    state, evictions, key, uid = manager.evaluator.state, manager.evaluator.log, key_of(pod), pod.metadata.uid
     try:
         record = plan_of(pod)
     except UnreadableError as error:
         log.warning("%s: %s; taking it off", key, error)
-        return TakeOff(text, pod.status.nominated_node_name)
-    if record is None or state.pending.is_clearing(key, record.id):
-        return None
+        record = None
     # 2. Take it off if the leader before did not have it under way like this, or it is over: without its nomination
     #    though the scheduler clears none, or for a pod to leave alone, or one that goes on without this pod.
     nominated, policy = pod.status.nominated_node_name, policy_set.policy_to_act_by(pod)
-    under_way = nominated == record.node or (not nominated and lacks_post_filter(pod))
-    if record.resize:
-        under_way = pod.spec.node_name == record.node
-    if not evictions.is_of_leader_before(pod.metadata.uid, digest_of(pod)):
-        return TakeOff(text, record.node)
-    if not under_way or policy is None or record.id in manager.index.by_id:
-        del evictions.plans[pod.metadata.uid]
-        return TakeOff(text, record.node)
+    node = record.node if record is not None else nominated
+    under_way = nominated == node or (not nominated and lacks_post_filter(pod))
+    if record is not None and record.resize:
+        under_way = pod.spec.node_name == node
+    believed = record is not None and evictions.is_of_leader_before(uid, digest_of(pod))
+    if record is None or policy is None or not (believed and under_way) or record.id in manager.index.by_id:
+        if believed:
+            del evictions.plans[uid]
+        text = (pod.metadata.annotations or {}).get(PLAN, "")
+        state.pending.count_on(text, {key: CountedOn(uid, node=node, off=True)})
+        return None
     # 3. Let it hold its room. Its time begins again: while nobody led, nobody could see the scheduler at work. Rates
     #    were granted to a plan that has evicted, by a clock that may differ.
     record = with_names(record, state.pods.items().values())
@@ -92,12 +84,12 @@ def _members(pod: Pod, record: PlanRecord, manager: PlanManager) -> list[Member]
         key, said = f"{pod.metadata.namespace}/{named.name}", None
         known = state.pod_of(key, named.uid)
         waits = known is not None and not known.spec.node_name and act(known) is not None and key not in manager.plans
-        if known is None or state.pending.is_clearing(key, record.id) or not (waits or known is pod):
+        if known is None or not (waits or known is pod):
             continue
         if known is pod or digest_of(known) in evictions.earlier_plans.get(named.uid, ()):
             with suppress(UnreadableError):
                 said = plan_of(known)
-        if said is not None and said.id != record.id:
+        if said.id != record.id if said is not None else carries(known, record.id):
             continue
         member = Member(key, named.uid, known.spec.priority or 0, named.node)
         if said is not None and (known is pod or evictions.is_of_leader_before(named.uid, digest_of(known))):

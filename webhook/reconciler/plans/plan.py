@@ -16,7 +16,7 @@ from webhook.preemption.snapshot.pod_groups import group_of, with_all_of
 from webhook.preemption.victims.rules import VictimReason
 from webhook.reconciler.evictions.log import PodEviction
 from webhook.reconciler.plans.actions import Ending, Tries
-from webhook.reconciler.state.annotations import DecisionRecord, PlanDevice, PlanRecord, PlanVictim
+from webhook.reconciler.state.annotations import DecisionRecord, PlanDevice, PlanRecord, PlanVictim, notice_of
 from webhook.reconciler.state.pending import CountedOn
 from webhook.reconciler.state.pod_indexes import Index
 from webhook.reconciler.state.state import ServerTime, State
@@ -170,11 +170,13 @@ class Plan:
         return self.asking.keys() - answered
 
     def counted_on(self) -> dict[str, CountedOn | None]:
-        """What decisions count on by now, by pod: that victims leave, and that members are nominated."""
+        """What decisions count on by now, by pod: that victims leave, and that members are nominated, or are not."""
         leaving, gone = self.gone | self.needed, self.rehearsed and math.isinf(self.emptied)
         rows = {key: row._replace(gone=gone) if row.uid in leaving else None for key, row in self.leaves.items()}
-        members = {member.key: CountedOn(member.uid, node=member.node) for member in self.unplaced}
-        return dict.fromkeys(member.key for member in self.members) | rows | members
+        for member in self.members:
+            row = CountedOn(member.uid, node=member.node, off=member.ended is not None)
+            rows[member.key] = None if member.ended is Ending.DEPOSED else row
+        return rows
 
     def note_told(self, uid: str, until: float) -> None:
         """This victim has a notice, which is over then: what the server said before may be different by then."""
@@ -223,6 +225,13 @@ class PlanIndex:
     def of(self, value: str) -> Collection[Plan]:
         """The plans that hold room on this node, or name the victim of this uid; its group may be on several nodes."""
         return self._known.get(value, {}).values()
+
+    def stands(self, pod: Pod) -> bool:
+        """Whether the notice on a pod is that of a plan that wants it to go, or the pod leaves anyway."""
+        record, uid = notice_of(pod), pod.metadata.uid
+        plan = self.by_id.get(record.plan) if record is not None else None
+        wanted = plan is not None and (uid in plan.needed or (uid in plan.gone and plan.ended is None))
+        return wanted or bool(pod.metadata.deletion_timestamp)
 
     def untold(self, uid: str) -> None:
         """What plans told this victim holds no more, since another tells it or its notice is taken off."""

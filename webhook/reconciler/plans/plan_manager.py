@@ -71,7 +71,7 @@ class PlanManager:
         self.dry_run = dry_run
         self._state = evaluator.state
         self.noticed: dict[str, None] = {}
-        """Pods whose notice is to be looked at, once no plan is left that may be taken over."""
+        """Pods whose plan or notice is to be looked at, once no plan is left that may be taken over."""
         self.context = PlanContext(evaluator, policy_set, self.index)
 
     # How a plan begins, and what later decisions count of it.
@@ -350,13 +350,6 @@ class PlanManager:
             if plan.id in plans and (not plan.busy or plan.deadline <= now):
                 yield plan
 
-    def stands(self, pod: Pod) -> bool:
-        """Whether the notice on a pod is that of a plan that wants it to go, or the pod leaves anyway."""
-        record, uid = notice_of(pod), pod.metadata.uid
-        plan = self.index.by_id.get(record.plan) if record is not None else None
-        wanted = plan is not None and (uid in plan.needed or (uid in plan.gone and plan.ended is None))
-        return wanted or bool(pod.metadata.deletion_timestamp)
-
     # How it ends.
 
     def end(self, plan: Plan, ending: Ending, because: Member | None = None) -> list[Member]:
@@ -378,6 +371,7 @@ class PlanManager:
             self._state.hold_devices((member.key, member.uid), ())
             if ending is not Ending.DEPOSED:
                 log_.plans.pop(member.uid, None)
+                self.noticed[member.key] = None
         plan.unplaced = [member for member in plan.unplaced if member.ended is None]
         if plan.unplaced:
             self.unchecked[plan] = None

@@ -25,9 +25,9 @@ import msgspec
 
 from webhook.kube.object_cache import Change
 from webhook.kube.objects.devices import ResourceClaim
-from webhook.kube.objects.meta import key_of
 from webhook.kube.objects.pod import Pod, PodDisruptionBudget
 from webhook.kube.pods import is_terminal
+from webhook.policy.model.values import PLAN
 from webhook.preemption.snapshot.budgets import is_lenient
 from webhook.preemption.snapshot.columns import take_out
 from webhook.preemption.snapshot.kinds import BUDGETS, CLAIMS, PODS, SnapshotKind
@@ -49,8 +49,8 @@ class CountedOn(NamedTuple):
     """It counts as gone by now: the plan is only rehearsed."""
     node: str = ""
     """It is nominated to this node, also if its scheduler clears the nomination."""
-    off: str | None = None
-    """The plan of this id, or with this text, for that node is being taken off it."""
+    off: bool = False
+    """The plan, which was for that node, is over: its nomination counts for nothing as long as it is on the pod."""
 
 
 class Pending:
@@ -98,14 +98,15 @@ class Pending:
             return frozenset()
         return {plan for plan, row in self._counted.get(key, {}).items() if row.end}
 
-    def is_clearing(self, key: str, plan: str) -> bool:
-        """Whether the plan of that id, or with that text, is being taken off the pod."""
-        return f"{plan} off" in self._counted.get(key, {})
+    def over(self, key: str, pod: Pod) -> str | None:
+        """The node of the plan that is written on the pod, if that is over; None if no such plan is."""
+        rows = self._counted.get(key, {}).items()
+        return next((row.node for plan, row in rows if row.off and carries(pod, plan)), None)
 
     # What is done.
 
     def count_on(self, plan: str, pods: Mapping[str, CountedOn | None]) -> None:
-        """What a plan counts on of these pods by now; None for those of which it expects nothing any more."""
+        """What a plan, known by its id or its text, counts on of these pods by now; None for nothing any more."""
         changed, budgets = list[str](), set[str]()
         for key, expected in pods.items():
             if (pod := self._pods.get(key)) is None:
@@ -126,11 +127,6 @@ class Pending:
                 budgets |= self._uncounted.pop(key, set())
         self._take(BUDGETS, budgets)
         self._take(PODS, changed)
-
-    def expect_cleared(self, plan: str, pod: Pod, node: str | None) -> None:
-        """This plan for that node is being taken off the pod; None if that is done, or nobody does it any more."""
-        row = None if node is None else CountedOn(pod.metadata.uid, node=node, off=plan)
-        self.count_on(f"{plan} off", {key_of(pod): row})
 
     def expect_deallocated(self, uid: str, *, gone: bool = True) -> None:
         """The pod with this uid is `gone`, and so are its claims soon; or it is there, and they are as shown."""
@@ -161,7 +157,9 @@ class Pending:
         if new is None:
             self._counted.pop(key, None)
             self._uncounted.pop(key, None)
-        elif budgets and old and new.metadata.deletion_timestamp and not old.metadata.deletion_timestamp:
+        elif key in self._counted and PLAN not in (new.metadata.annotations or ()):
+            self._counted[key] = {plan: row for plan, row in self._counted[key].items() if not row.off}
+        if new and old and budgets and new.metadata.deletion_timestamp and not old.metadata.deletion_timestamp:
             self._uncounted[key] = {name for name in budgets if _spends(old, self._budgets[name])}
         self._take(BUDGETS, budgets)
 
@@ -179,12 +177,12 @@ class Pending:
 
     def _pod(self, key: str, pod: Pod) -> Pod | None:
         nominated, held, end = pod.status.nominated_node_name, "", ""
-        for row in self._counted.get(key, {}).values():
+        for plan, row in self._counted.get(key, {}).items():
             if row.gone and not pod.metadata.deletion_timestamp:
                 return None
-            if row.off is None:
+            if not row.off:
                 held, end = row.node or held, row.end or end
-            elif nominated == row.node and carries(pod, row.off):
+            elif nominated == row.node and carries(pod, plan):
                 nominated = ""
         if held and not pod.spec.node_name:
             nominated = held
