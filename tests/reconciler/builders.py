@@ -200,7 +200,7 @@ def plan_for(
     """A plan of five minutes for one preemptor of priority 100."""
     devices = [DeviceId(row.driver, row.pool, row.device) for row in record.devices]
     member = Member(key, uid, 100, record.node, devices, nominated=nominated)
-    return Plan(record, [member], started, **{"deadline": 300.0, **more})
+    return Plan(record, {key: member}, started, **{"deadline": 300.0, **more})
 
 
 def went(plan: Plan, *victims: str) -> None:
@@ -213,7 +213,7 @@ def went(plan: Plan, *victims: str) -> None:
 
 def are_nominated(*plans: Plan) -> None:
     """The nominations of all their members are written."""
-    for member in chain.from_iterable(plan.members for plan in plans):
+    for member in chain.from_iterable(plan.unplaced for plan in plans):
         member.nominated = True
 
 

@@ -59,9 +59,8 @@ def decision(plan=FIRST, at=START, victim="default/v", owner="Deployment/default
 
 def decided(record, **endings):
     """The plan of that decision, made by this process, for members with these endings."""
-    members = [
-        Member(f"default/{name}", name, 100, "n1", decision=record, ended=ending) for name, ending in endings.items()
-    ]
+    rows = (Member(f"default/{key}", key, 100, "n1", decision=record, ended=ending) for key, ending in endings.items())
+    members = {row.key: row for row in rows}
     return Plan(PlanRecord(id=record.plan, node="n1", begun=record.at, deadline=record.at), members, 0.0, 0.0)
 
 
@@ -263,7 +262,7 @@ def test_a_gang_is_one_plan(setting):
 def test_a_plan_whose_first_member_has_left_it(setting):
     """The first one that goes on stands for it, with its own priority and node."""
     first = Member("default/a", "uid-a", 200, "n1", ended=Ending.DELETED)
-    members = [first, Member("default/b", "uid-b", 100, "n2")]
+    members = {"default/a": first, "default/b": Member("default/b", "uid-b", 100, "n2")}
     row = model.plan_shown(setting.state, Plan(record(), members, 0.0, 300.0), 0.0)
     assert (row.preemptor, row.priority, row.node) == ("default/b", 100, "n2")
 
@@ -319,7 +318,7 @@ async def test_the_devices_of_a_plan():
     setting = Devices(n1=20)
     made = setting.wants("p", 20, nominated="n1")
     _, plan = begun(setting, made)
-    made.metadata.annotations = {**(made.metadata.annotations or {}), PLAN: encode(plan.written_on(plan.members[0]))}
+    made.metadata.annotations = {**(made.metadata.annotations or {}), PLAN: encode(plan.written_on(plan.unplaced[0]))}
     for gone in ("", "0"):
         if gone:
             setting.ends("n1-0")

@@ -263,7 +263,7 @@ class Preempting:
         if isinstance(outcome, Fits) and self._manager.dry_run and members.key is None:
             # Where only rehearsed plans make the room kube-scheduler will bind nothing.
             plans = self._manager.index.by_id.values()
-            made = {member.node for plan in plans if math.isinf(plan.emptied) for member in plan.members}
+            made = {member.node for plan in plans if math.isinf(plan.emptied) for member in plan.unplaced}
             if made.issuperset(outcome.nodes):
                 return Waits(outcome.nodes[0], 0)
         if isinstance(outcome, Reserves):

@@ -185,7 +185,7 @@ class Reconciler:
                 self.evaluator.schedulers.observe(change, self.clock.monotonic())
             # 1. The pod's plan may be over by that: it is bound, for one. Or it stands without a nomination.
             plan = self.plans.get(key)
-            member = plan.member(key) if plan is not None else None
+            member = plan.members[key] if plan is not None else None
             reserved, ending = member is not None and member.reserved, self.plan_manager.changed(kind, change)
             if plan is not None and ending is not None:
                 self._end(plan, ending, because=member)
@@ -295,7 +295,7 @@ class Reconciler:
         began = self.clock.stopwatch()
         match self.plan_manager.look(plan):
             case End(ending, note, key):
-                self._end(plan, ending, note, plan.member(key) if key else None)
+                self._end(plan, ending, note, plan.members[key] if key else None)
             case Wait(until, all_asked):
                 plan.wake = math.inf if plan.busy else min(until, plan.wake)
                 told, plan.announced = plan.announced, plan.announced or all_asked

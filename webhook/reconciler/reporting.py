@@ -177,7 +177,7 @@ class Reporter:
         victims: dict[str, list[Pod]] = {}
         for victim in outcome.victims if isinstance(outcome, Evicts) else ():
             victims.setdefault(plan.member_for(victim).node, []).append(victim)
-        for member in plan.members:
+        for member in plan.members.values():
             decision = _decision(plan, member.node, outcome, victims.get(member.node, ()), rfc3339(wall))
             member.decision = msgspec.structs.replace(decision, decision_ms=round(seconds * 1000, 3))
             fields = ({"dryRun": True} if plan.rehearsed else {}) | msgspec.to_builtins(member.decision)
@@ -252,7 +252,7 @@ class Reporter:
 
     def evicted(self, plan: Plan, pod: Pod) -> None:
         """All victims that had to go for a plan have been asked to leave; the pod is one of its preemptors."""
-        node = plan.member(key_of(pod)).node
+        node = plan.members[key_of(pod)].node
         victims = [row for row in plan.record.victims if row.uid in plan.gone]
         if not victims:
             note = f"Node {node} is reserved: the pod fits there once pods that are already leaving are gone"
@@ -281,12 +281,12 @@ class Reporter:
         fields: dict[str, Any] = {"ending": ending.value, "seconds": round(seconds, 3)}
         if plan.record.members:
             self.metrics.gangs_ended.labels(ending.value).inc()
-            fields["members"] = [member.key for member in plan.members]
+            fields["members"] = list(plan.members)
         if note:
             fields["reason"] = note
         self._tell(Line.PLAN_ENDED, plan=plan.id, preemptor=plan.key, **fields)
         if ending is Ending.DEVICES_TAKEN and pod is not None:
-            told = f"Node {plan.member(key_of(pod)).node} is given up: {note}"
+            told = f"Node {plan.members[key_of(pod)].node} is given up: {note}"
             self._event(pod, DEVICES_TAKEN, told, distinct=True)
 
     def nomination_cleared(self, pod: Pod) -> None:

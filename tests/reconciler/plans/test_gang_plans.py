@@ -41,9 +41,9 @@ async def test_a_gang_has_one_plan():
     desk = full_nodes(2)
     first, second = desk.reconciler.plans.values()
     assert first is second
-    written = [first.written_on(member) for member in first.members]
-    assert [record.node for record in written] == [member.node for member in first.members]
-    assert len({member.node for member in first.members}) == len(written[0].victims) == 2
+    written = [first.written_on(member) for member in first.members.values()]
+    assert [record.node for record in written] == [member.node for member in first.members.values()]
+    assert len({member.node for member in first.members.values()}) == len(written[0].victims) == 2
     assert len({(record.id, record.victims, record.members) for record in written}) == 1
     assert [member.name for member in written[0].members] == ["gang-0", "gang-1"]
 
@@ -61,10 +61,10 @@ async def test_a_member_that_leaves(ending: Ending, queued: bool):
     reconciler = desk.reconciler
     plan = reconciler.plans["default/gang-0"]
     if ending is Ending.BOUND:
-        bound = member(1, node=plan.member("default/gang-1").node)
+        bound = member(1, node=plan.members["default/gang-1"].node)
         reconciler.state.pods.take("default/gang-1", bound)
     else:
-        reconciler._end(plan, ending, because=plan.member("default/gang-1"))
+        reconciler._end(plan, ending, because=plan.members["default/gang-1"])
     assert (plan.ended, [member.key for member in plan.unplaced]) == (None, ["default/gang-0"])
     assert ("default/gang-1" in reconciler.queue.entries) is queued
     action = reconciler.plan_manager.look(plan)
@@ -86,7 +86,7 @@ async def test_a_new_leader_holds_the_devices_of_all_members(on: tuple[int, ...]
         setting = Devices(n1=2, n2=2)
         setting.group()
         for number in range(2):
-            member = plan.members[number] if plan is not None and number in on else None
+            member = plan.unplaced[number] if plan is not None and number in on else None
             made = setting.wants(f"gang-{number}", 2, labels={GANG: "gang"}, nominated=member.node if member else "")
             if plan is not None and member is not None:
                 record = plan.written_on(member)
@@ -108,7 +108,7 @@ async def test_a_new_leader_holds_the_devices_of_all_members(on: tuple[int, ...]
 async def test_a_plan_of_a_gang_that_is_found_leaves_others_their_members(order: tuple[int, ...]):
     """Who lost its nomination and has another plan by now keeps that, whichever is found first."""
     before, desk = full_nodes(2).reconciler.plans["default/gang-0"], full_nodes(0)
-    records = [before.written_on(row) for row in before.members]
+    records = [before.written_on(row) for row in before.members.values()]
     records[1] = PlanRecord(id="alone", node=records[1].node, victims=records[1].victims)
     made = [planned(member(n, nominated=record.node), record) for n, record in enumerate(records)]
     desk.setting.add(*made)

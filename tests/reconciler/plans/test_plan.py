@@ -43,7 +43,7 @@ def test_plans_of_one_moment_have_an_order(ids: str):
     """Which of them loses room that was taken is said by their preemptors' names, not by what is made at random."""
     plans = [plan_for(PlanRecord(id=id_, node="n1"), f"default/{name}") for id_, name in zip(ids, "ab", strict=True)]
     index = under_way(*plans)
-    assert [later_equals(plan, plan.members[0], index) for plan in plans] == [["default/b"], []]
+    assert [later_equals(plan, plan.unplaced[0], index) for plan in plans] == [["default/b"], []]
 
 
 @table(

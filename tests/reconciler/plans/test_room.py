@@ -92,7 +92,7 @@ async def test_an_owner_that_takes_the_devices_again_is_passed_over():
     manager = desk.reconciler.plan_manager
     action = manager.look(plan)
     assert isinstance(action, End)
-    assert manager.end(plan, action.ending, plan.member(action.member))
+    assert manager.end(plan, action.ending, plan.members[action.member])
     assert action.ending is Ending.DEVICES_TAKEN
     assert list(desk.reconciler.evaluator.log.returning) == ["Job/default/j"]
 
@@ -200,5 +200,5 @@ def ended(desk: Desk, plan: Plan) -> End:
     """How the plan ends now."""
     action = desk.reconciler.plan_manager.look(plan)
     assert isinstance(action, End)
-    desk.reconciler.plan_manager.end(plan, action.ending, plan.member(action.member) if action.member else None)
+    desk.reconciler.plan_manager.end(plan, action.ending, plan.members[action.member] if action.member else None)
     return action

@@ -166,7 +166,7 @@ class Executor:
         (verb, pod), version = request, request.pod.metadata.resource_version
         tries = plan.tries.get(pod.metadata.uid)
         if verb is Verb.NOMINATE:  # the store has it, and the victims, before they are asked
-            member = plan.member(key_of(pod))
+            member = plan.members[key_of(pod)]
             record = plan.written_on(member)
             told = encode(member.decision) if member.decision else (pod.metadata.annotations or {}).get(DECISION, "")
             texts = {PLAN: encode(record)} | ({DECISION: told} if told else {})

@@ -134,7 +134,7 @@ def _waiting(reconciler: Reconciler, marked: Iterable[Pod]) -> list[WaitingPod]:
 
 def written_plans(state: State, pods: Iterable[Pod], ahead: float) -> list[Plan]:
     """The plans that are written on these pods, as far as they tell; `ahead` is as for `plan_shown`."""
-    written: dict[str, tuple[PlanRecord, list[Member]]] = {}
+    written: dict[str, tuple[PlanRecord, dict[str, Member]]] = {}
     for pod in pods:
         with suppress(UnreadableError):
             if (record := plan_of(pod)) is None:
@@ -142,7 +142,7 @@ def written_plans(state: State, pods: Iterable[Pod], ahead: float) -> list[Plan]
             devices = [DeviceId(row.driver, row.pool, row.device) for row in record.devices]
             member = Member(key_of(pod), pod.metadata.uid, pod.spec.priority or 0, record.node, devices, nominated=True)
             member.reserved = pod.status.nominated_node_name == record.node
-            written.setdefault(record.id, (record, []))[1].append(member)
+            written.setdefault(record.id, (record, {}))[1][member.key] = member
     plans = []
     for record, members in written.values():
         begun, until = epoch_or(record.begun, -math.inf), epoch_or(record.deadline, math.inf)
@@ -198,7 +198,7 @@ def _gang(state: State, plan: Plan) -> GangShown | None:
     members = [MemberShown(pod=key_of(pod), node=pod.spec.node_name, state="bound") for pod in there]
     for pod in waiting:
         if not pod.spec.node_name:
-            node = plan.member(key_of(pod)).node
+            node = plan.members[key_of(pod)].node
             said = "nominated" if pod.status.nominated_node_name == node else "to be nominated"
             members.append(MemberShown(pod=key_of(pod), node=node, state=said))
     minimum = form_gang(state.snapshot, waiting).minimum
@@ -260,7 +260,7 @@ def decisions(plans: Iterable[Plan], pods: Mapping[str, Pod], wall: float) -> li
     leader know them, too. The latter may be forged in namespaces that the webhook leaves out: they push out none of
     this process.
     """
-    members = {(plan.id, member.key): member for plan in plans for member in plan.members}
+    members = {(plan.id, key): member for plan in plans for key, member in plan.members.items()}
     own = {name: member.decision for name, member in members.items() if member.decision is not None}
     known = dict(list(own.items())[-_DECISIONS:])
     written: list[tuple[float, str]] = []

@@ -70,15 +70,15 @@ def adopt(pod: Pod, manager: PlanManager, policy_set: PolicySet) -> Plan | None:
     #    were granted to a plan that has evicted, by a clock that may differ.
     record = with_names(record, state.pods.items().values())
     plan = _taken_up(record, _members(pod, record, manager), manager, policy)
-    for member in plan.members:
+    for member in plan.unplaced:
         over(plan, member, state.pods.get(member.key))
     log.info("plan %s for %s: going on with it, %d victims remain", plan.id, plan.key, len(plan.needed))
     return plan
 
 
-def _members(pod: Pod, record: PlanRecord, manager: PlanManager) -> list[Member]:
+def _members(pod: Pod, record: PlanRecord, manager: PlanManager) -> dict[str, Member]:
     """The pod, and of those that its plan names the others that wait for a node and have no other plan since."""
-    state, evictions, members = manager.evaluator.state, manager.evaluator.log, []
+    state, evictions, members = manager.evaluator.state, manager.evaluator.log, dict[str, Member]()
     act = manager.context.policy_set.policy_to_act_by
     for named in record.members or (PlanMember(pod.metadata.name, pod.metadata.uid, record.node),):
         key, said = f"{pod.metadata.namespace}/{named.name}", None
@@ -96,11 +96,11 @@ def _members(pod: Pod, record: PlanRecord, manager: PlanManager) -> list[Member]
             member.nominated = member.seen = True
             member.devices = [DeviceId(row.driver, row.pool, row.device) for row in said.devices]
             state.hold_devices((key, named.uid), member.devices)
-        members.append(member)
+        members[key] = member
     return members
 
 
-def _taken_up(record: PlanRecord, members: list[Member], manager: PlanManager, policy: PreemptionPolicy) -> Plan:
+def _taken_up(record: PlanRecord, members: dict[str, Member], manager: PlanManager, policy: PreemptionPolicy) -> Plan:
     """The plan, under way again: who was told and asked is read off the victims."""
     state, now, wall = manager.evaluator.state, manager.clock.monotonic(), manager.clock.wall()
     remaining, gone, notices, ends = list[Pod](), set[str](), dict[str, float](), dict[str, float]()
@@ -130,7 +130,7 @@ def _taken_up(record: PlanRecord, members: list[Member], manager: PlanManager, p
         granted=now if gone else -math.inf,
         gone=gone,
     )
-    for decision in (decision_of(state.pods.items()[member.key]) for member in members):
+    for decision in (decision_of(state.pods.items()[key]) for key in members):
         if decision is not None and decision.plan == record.id:
             plan.owners |= frozenset(victim.owner for victim in decision.victims if victim.owner)
             plan.room = plan.room or decision.room

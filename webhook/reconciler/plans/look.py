@@ -346,7 +346,7 @@ def too_few(pod: Pod, context: PlanContext) -> str:
 def plans_of(context: PlanContext, group: GroupKey) -> list[tuple[Plan, Member]]:
     """The plans for members of a group that wait, each with its member."""
     waiting, plans = context.evaluator.state.waiting_members(group), context.plans.by_preemptor
-    return [(plans[key], plans[key].member(key)) for key in map(key_of, waiting) if key in plans]
+    return [(plans[key], plans[key].members[key]) for key in map(key_of, waiting) if key in plans]
 
 
 def over(plan: Plan, member: Member, pod: Pod | None) -> Ending | None:

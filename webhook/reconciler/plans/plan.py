@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field
 
 import msgspec
 
@@ -25,15 +24,14 @@ _MOST_LEAVING = 10_000
 """Pods that leave of whom it is known until when they have their time."""
 
 
-@dataclass(slots=True, eq=False)
-class Member:
+class Member(msgspec.Struct, eq=False):
     """A preemptor with the node that its plan has for it, and what became of its nomination."""
 
     key: str
     uid: str
     priority: int
     node: str
-    devices: list[DeviceId] = field(default_factory=list)
+    devices: list[DeviceId] = []
     """Those that are held for it."""
     decision: DecisionRecord | None = None
     """What is written on it with the plan; None for a plan of an earlier leader, which has written it."""
@@ -49,14 +47,13 @@ class Member:
     """Why it is a member no more."""
 
 
-@dataclass(slots=True, eq=False)
-class Plan:
+class Plan(msgspec.Struct, eq=False):
     """A plan for one preemptor or for a gang, and what became of it so far; all instants are monotonic seconds."""
 
     record: PlanRecord
     """What is written on each member but for node and devices: all victims, also those that are not needed."""
-    members: list[Member]
-    """The preemptors, also those that are members no more."""
+    members: dict[str, Member]
+    """The preemptors by `namespace/name`, also those that are members no more."""
     started: float
     deadline: float = math.inf
     """When it is given up if nothing happens, infinite for not before something does."""
@@ -71,19 +68,19 @@ class Plan:
     announced: bool = False
     """Whether it was told that all victims have been asked."""
     ended: Ending | None = None
-    id: str = field(init=False)
+    id: str = ""
     """By what it is known on pods."""
-    key: str = field(init=False)
+    key: str = ""
     """The preemptor; of a gang the first one."""
-    unplaced: list[Member] = field(init=False)
+    unplaced: list[Member] = []
     """The members that go on."""
-    order: tuple[float, str, str] = field(init=False)
+    order: tuple[float, str, str] = (0.0, "", "")
     """By what it stands before or behind other plans: the same input gives the same order, whatever the ids are."""
 
     # What was decided.
-    grounds: dict[str, VictimReason] = field(default_factory=dict)
+    grounds: dict[str, VictimReason] = {}
     """Victim's uid to the `policy/rule` by which it may go; empty for a plan of an earlier leader."""
-    groups: dict[int, str] = field(default_factory=dict)
+    groups: dict[int, str] = {}
     """The names of the groups that victims go with, by the number that the record has for each, as far as known."""
     room: str = ""
     """What victims on other nodes go for; empty if there are none."""
@@ -91,31 +88,31 @@ class Plan:
     """Whose pods its victims are (`workload_of`), as far as that is known."""
     left_out: frozenset[str] = frozenset()
     """Nodes that were left out when it was decided."""
-    leaves: dict[str, CountedOn] = field(default_factory=dict)
+    leaves: dict[str, CountedOn] = {}
     """Key of each victim that was there when it was taken up to what decisions count on of it."""
-    evictions: dict[str, PodEviction] = field(default_factory=dict)
+    evictions: dict[str, PodEviction] = {}
     """Victim's uid to what the log is to know of its eviction."""
     logged: int = 0
     """The version of the log of evictions from which on a new leader knows the plan and its victims."""
     granted: float = -math.inf
     """Since when evictions count against it for the rates: those before it was taken over count for who decided it."""
-    displaced: set[str] = field(default_factory=set)
+    displaced: set[str] = set()
     """uids of the pods of lower priority in its way whose nominations have been cleared, as far as they could be."""
 
     # What became of the victims.
-    needed: set[str] = field(init=False)
+    needed: set[str] = set()
     """uids of victims that have yet to be asked to leave; once it has ended those of whom no answer has come."""
-    gone: set[str] = field(default_factory=set)
+    gone: set[str] = set()
     """uids of victims that were asked to leave with success, or that are leaving or gone anyway."""
-    asking: dict[str, Pod] = field(default_factory=dict)
+    asking: dict[str, Pod] = {}
     """uid of a victim that is being asked: it may be on its way out, though no answer says so yet."""
-    tries: dict[str, Tries] = field(default_factory=dict)
+    tries: dict[str, Tries] = {}
     """uid of a pod to what was asked about it in vain."""
     evicting: ServerTime | None = None
     """When the first victim was asked; at the earliest, for a plan of an earlier leader."""
-    notices: dict[str, float] = field(default_factory=dict)
+    notices: dict[str, float] = {}
     """uid of a victim that has a notice to when that is over: then it may be asked, and earlier if it is ready."""
-    tried: dict[str, bool] = field(default_factory=dict)
+    tried: dict[str, bool] = {}
     """uid of a victim to whether the server has said, asked with `dryRun`, that it lets it go; False if it cannot."""
 
     # What the watches have shown.
@@ -131,8 +128,8 @@ class Plan:
     """By what it was last found that all victims that were left may go (`look.judged_by`)."""
 
     def __post_init__(self) -> None:
-        self.id, self.key = self.record.id, self.members[0].key
-        self.unplaced = [member for member in self.members if member.ended is None]
+        self.id, self.key = self.record.id, next(iter(self.members))
+        self.unplaced = [member for member in self.members.values() if member.ended is None]
         self.order = self.started, self.key, self.id
         self.needed = {victim.uid for victim in self.record.victims} - self.gone
 
@@ -141,13 +138,9 @@ class Plan:
         """The devices that it holds."""
         return [device for member in self.unplaced for device in member.devices]
 
-    def member(self, key: str) -> Member:
-        """The member `namespace/name`."""
-        return next(member for member in self.members if member.key == key)
-
     def member_for(self, victim: Pod) -> Member:
         """For whom a victim goes: of the members that go on the one on its node, if there is one."""
-        members = self.unplaced or self.members
+        members = self.unplaced or [*self.members.values()]
         return next((member for member in members if member.node == victim.spec.node_name), members[0])
 
     def written_on(self, member: Member) -> PlanRecord:
@@ -173,9 +166,9 @@ class Plan:
         """What decisions count on by now, by pod: that victims leave, and that members are nominated, or are not."""
         leaving, gone = self.gone | self.needed, self.rehearsed and math.isinf(self.emptied)
         rows = {key: row._replace(gone=gone) if row.uid in leaving else None for key, row in self.leaves.items()}
-        for member in self.members:
+        for key, member in self.members.items():
             row = CountedOn(member.uid, node=member.node, off=member.ended is not None)
-            rows[member.key] = None if member.ended is Ending.DEPOSED else row
+            rows[key] = None if member.ended is Ending.DEPOSED else row
         return rows
 
     def note_told(self, uid: str, until: float) -> None:

@@ -106,7 +106,7 @@ class PlanManager:
         )
         plan = Plan(
             record,
-            [Member(key_of(row), row.metadata.uid, priority_of(row), node) for row, node in places],
+            {key_of(row): Member(key_of(row), row.metadata.uid, priority_of(row), node) for row, node in places},
             now,
             timeout=policy.plan_timeout,
             left_out=outcome.left_out,
@@ -117,7 +117,7 @@ class PlanManager:
         self.take_up(plan, victims, ends)
         if self.dry_run:
             # It is held as if it were carried out as long as its preemptor is pending and its room is there.
-            for member in plan.members:
+            for member in plan.unplaced:
                 member.nominated = True
             plan.announced = plan.rehearsed = True
             plan.emptied = now + emptied - wall
@@ -168,7 +168,7 @@ class PlanManager:
         if plan.ended is not None:
             plan.asking = {uid: pod for uid, pod in plan.asking.items() if uid in plan.unclear}
             plan.needed = set(plan.asking)
-        leaving, nodes = plan.gone | plan.needed, [member.node for member in plan.members]
+        leaving, nodes = plan.gone | plan.needed, [member.node for member in plan.members.values()]
         self.index.put(plan)
         self.noticed |= {victim.key: None for victim in plan.record.victims if plan.record.notice}
         self._state.pending.count_on(plan.id, plan.counted_on())
@@ -224,7 +224,7 @@ class PlanManager:
                     plan.newcomer = f"{key} of priority {priority_of(new)}"
             return None
         # 3. It may be over for a preemptor, or it may be nominated by what it is now.
-        member = own.member(key)
+        member = own.members[key]
         reserved, ending = member.reserved, over(own, member, new)
         if not member.nominated or member.reserved is not reserved:
             self.unchecked[own] = None
@@ -257,10 +257,10 @@ class PlanManager:
             if error is None or tries.over or tries.whatever:
                 plan.displaced.add(uid)
             if said is Effect.DONE and (other := self.plans.get(key)) is not None:
-                other.member(key).displaced = True
+                other.members[key].displaced = True
                 self.unchecked[other] = None
         elif verb is Verb.NOMINATE and said is Effect.DONE:
-            plan.member(key).nominated = True
+            plan.members[key].nominated = True
         elif verb is Verb.TRY and said in {Effect.DONE, Effect.GONE, Effect.UNKNOWN}:
             plan.tried[uid] = said is not Effect.UNKNOWN
         elif verb is Verb.TELL and said is Effect.GONE:

@@ -106,12 +106,11 @@ def to_displace(state: State, plan: Plan) -> list[Pod]:
     and pods of another scheduler are that scheduler's.
     """
     snapshot, leaving, displaced = state.snapshot, state.snapshot.pods.leaving(), dict[str, Pod]()
-    own = {member.key for member in plan.members}
     for member in plan.unplaced if not plan.record.resize else ():
         preemptor = state.pods.get(member.key)
         lower = state.lower_nominated(member.node, member.priority, member.key)
         scheduler = preemptor.spec.scheduler_name if preemptor is not None else ""
-        lower = [pod for pod in lower if pod.spec.scheduler_name == scheduler and key_of(pod) not in own]
+        lower = [pod for pod in lower if pod.spec.scheduler_name == scheduler and key_of(pod) not in plan.members]
         lower.sort(key=lambda pod: (-(pod.spec.priority or 0), pod.metadata.creation_timestamp or "", key_of(pod)))
         undecided = {key_of(pod) for pod in lower}
         for pod in lower:
