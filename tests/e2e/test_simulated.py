@@ -145,7 +145,10 @@ async def holds(sandbox: Sandbox, seed: int, file: Path) -> None:
     options = ReconcilerOptions(leader_elect=False, lease_namespace=sandbox.id)
     lines: list[tuple[float, Json]] = []
     service = ReconcilerService(
-        sandbox.client, real.policies, options, tell=lambda line: lines.append((time.time(), line))
+        sandbox.client,
+        real.policies,
+        options,
+        tell=lambda message, **line: lines.append((time.time(), {"message": message, **line})),
     )
     acting = asyncio.create_task(service.run())
     try:

@@ -172,7 +172,7 @@ async def test_soak(sandbox, giveway):
 def begin(sandbox, text: str, options: ReconcilerOptions) -> tuple[ReconcilerService, asyncio.Task[None]]:
     """A reconciler in this process, whose caches can be looked into."""
     loaded = load_texts([("soak.yaml", text)])
-    service = ReconcilerService(sandbox.client, loaded.policies, options, tell=lambda _: None)
+    service = ReconcilerService(sandbox.client, loaded.policies, options, tell=lambda *_, **_fields: None)
     return service, asyncio.create_task(service.run())
 
 

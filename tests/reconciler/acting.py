@@ -91,8 +91,9 @@ class Play:
         """A reconciler at work; ready when this is entered."""
         client: Client = options.pop("client", None) or self.cluster.client()
         settings = ReconcilerOptions(lease_namespace="kube-system", **{**SHORT, **options})
+        tell = lambda message, **line: self.told.append({"message": message, **line})  # noqa: E731
         async with client:
-            service = ReconcilerService(client, policies or managing(), settings, tell=self.told.append)
+            service = ReconcilerService(client, policies or managing(), settings, tell=tell)
             work = asyncio.create_task(service.run())
             try:
                 await asyncio.wait_for(service.state.wait_for_sync(), 10)

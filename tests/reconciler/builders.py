@@ -346,6 +346,6 @@ class Desk:
                 return
             self.clock.now = min(step, until, max(due, self.clock.now))
 
-    def _tell(self, line: dict[str, Any]) -> None:
-        self.told.append(line)
+    def _tell(self, message: str, **line: Any) -> None:
+        self.told.append({"message": message, **line})
         self.times.append(self.clock.now)

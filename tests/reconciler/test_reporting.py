@@ -22,7 +22,7 @@ class Told(Reporter):
     def __init__(self, naming=PreemptorNaming.SAME_NAMESPACE):
         self.occurrences = []
         policies = PolicySet(Policies(preemption=(policy(name_preemptor=naming),)))
-        super().__init__(ReconcilerMetrics(CollectorRegistry()), lambda _: None, self, policy_set=policies)
+        super().__init__(ReconcilerMetrics(CollectorRegistry()), lambda *_, **__: None, self, policy_set=policies)
 
     def event(self, occurrence):
         self.occurrences.append(occurrence)

@@ -98,7 +98,7 @@ async def _shown(cluster: EmbeddedCluster, port: int, policies: Policies) -> Asy
     supervisor = Supervisor()
     async with cluster.client() as client:
         service = ReconcilerService(
-            client, policies, ReconcilerOptions(leader_elect=False, dry_run=True), tell=lambda _: None
+            client, policies, ReconcilerOptions(leader_elect=False, dry_run=True), tell=lambda *_, **_fields: None
         )
         watching = asyncio.create_task(supervisor.keep("caches", service.state.run))
         try:

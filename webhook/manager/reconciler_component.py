@@ -42,8 +42,8 @@ class Reconciliation(Component):
             client,
             Policies(),
             options,
-            tell=lambda fields: manager.log.write(
-                {"time": rfc3339_micro(time.time()), "level": "info", **fields},
+            tell=lambda message, **fields: manager.log.write(
+                {"time": rfc3339_micro(time.time()), "level": "info", "message": message, **fields},
             ),
             registry=manager.metrics.registry,
             supervisor=manager.supervisor,

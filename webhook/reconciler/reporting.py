@@ -34,8 +34,8 @@ from webhook.reconciler.state.annotations import DecidedVictim, DecisionRecord, 
 
 log = logging.getLogger(__name__)
 
-Tell = Callable[[dict[str, Any]], None]
-"""Takes the fields of one structured log line."""
+Tell = Callable[..., None]
+"""Takes the message of one structured log line, and its other fields by their names."""
 
 
 class Line:
@@ -140,7 +140,7 @@ class Reporter:
         policy_set: PolicySet | None = None,
     ) -> None:
         self.metrics = metrics
-        self._lines = tell
+        self._tell = tell
         self.decided: deque[Plan] = deque(maxlen=_DECIDED)
         """The plans that were decided last, the oldest first."""
         self._recorder, self._owners, self._policy_set = recorder, owners, policy_set
@@ -313,9 +313,6 @@ class Reporter:
             helps = " Room on a node helps, or pods of lower priority that may be evicted."
         note = f"No pod is evicted for it now: {text}{helps} giveway explain {key_of(pod)} says more."
         self._event(pod, "PreemptionWaits", note, distinct=True)
-
-    def _tell(self, message: str, **fields: Any) -> None:
-        self._lines({"message": message, **fields})
 
     def _event(self, pod: Pod, reason: str, note: str, *, urgent: bool = False, distinct: bool = False) -> None:
         if self._recorder is not None:

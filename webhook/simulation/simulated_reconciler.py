@@ -43,9 +43,9 @@ class _Reporter(Reporter):
         self.waits_for_time[key_of(pod)] = waits
         super().evaluated(pod, outcome, plan, **more)
 
-    def _hear(self, line: dict[str, Any]) -> None:
+    def _hear(self, message: str, **line: Any) -> None:
         """Take a line of the log."""
-        match line["message"]:
+        match message:
             case Line.DECISION:
                 self._history.decided(line)
             case Line.PLAN_ENDED:

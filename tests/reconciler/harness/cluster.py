@@ -209,8 +209,9 @@ class Cluster:
                     self._killed.clear()
                     self.api.free_the_lease()
 
-    def tell(self, line: Json) -> None:
+    def tell(self, message: str, **fields: Any) -> None:
         """A reconciler logs something."""
+        line: Json = {"message": message, **fields}
         self.told.append(line)
         self._tell_judges("told", line)
         for hear in self.heard:

@@ -107,19 +107,11 @@ class Executor:
         await asyncio.gather(*tasks, return_exceptions=True)
         self._taking_off.clear()
 
-    def start(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+    def start(self, work: Coroutine[Any, Any, Any]) -> None:
         """Do this in a task of its own."""
-
-        def ended(task: asyncio.Task[Any]) -> None:
-            self._tasks.discard(task)
-            error = None if task.cancelled() else task.exception()
-            if error is not None and not isinstance(error, DeposedError):
-                log.error("what was planned cannot be done", exc_info=error)
-
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(ended)
-        return task
+        task.add_done_callback(self._tasks.discard)
 
     # The steps of a plan.
 
@@ -275,5 +267,7 @@ class Executor:
                         if error.status != 409 and not may_pass(error):
                             log.warning("what is written on %s cannot be taken off yet: %s", key, error)
                 await asyncio.sleep(max(_PAUSE, tries.due - clock.monotonic()))
+        except DeposedError:
+            pass  # the next leader takes it off
         finally:
             self._taking_off.discard(key)
