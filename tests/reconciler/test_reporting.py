@@ -7,11 +7,10 @@ from tests.reconciler.builders import START, plan_for, pod, policy, preemptor, w
 from webhook.policy.model.policies import Policies
 from webhook.policy.model.preemption import PreemptorNaming
 from webhook.policy.model.values import NOTICE, READY
-from webhook.preemption.victims.rules import VictimReason
 from webhook.reconciler.evaluate.outcomes import Unschedulable
 from webhook.reconciler.preemptors import PolicySet
 from webhook.reconciler.reporting import ReconcilerMetrics, Reporter
-from webhook.reconciler.state.annotations import NoticeRecord, PlanRecord, PlanVictim, encode
+from webhook.reconciler.state.annotations import DecidedVictim, NoticeRecord, PlanRecord, PlanVictim, encode
 
 BY = "2027-01-15T08:00:00Z"
 
@@ -160,7 +159,8 @@ def test_evictions_are_counted_in_a_bounded_number_of_series():
     for number in (*range(60), 0):
         labels = {"jobset.sigs.k8s.io/jobset-name": f"wide-{number}"} if number < 2 else {}
         victim, going = pod("a", node="n1", namespace=f"team-{number}", labels=labels), plan()
-        going.grounds[victim.metadata.uid] = VictimReason("test/opt-in", "it says so", may_go=True)
+        row = DecidedVictim(pod="team/a", priority=80, rule="test/opt-in", because="it says so")
+        going.grounds[victim.metadata.uid] = row
         made.victim_asked(going, victim)
     series = made.series("giveway_evictions_total")
     for namespace, count in (("team-0", 2), ("other", 10)):

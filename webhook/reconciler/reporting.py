@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -20,7 +20,6 @@ from webhook.kube.instants import rfc3339
 from webhook.kube.objects.meta import key_of
 from webhook.kube.objects.pod import Pod
 from webhook.kube.owner_events import OwnerEvents
-from webhook.kube.pods import workload_of
 from webhook.kube.resources import POD
 from webhook.policy.model.preemption import PreemptorNaming
 from webhook.policy.model.values import READY
@@ -174,12 +173,28 @@ class Reporter:
             note = f"Evicts pods in turn: {told}; limits.cycles of the policy says who stays"
             self._event(pod, "PreemptionCycle", note)
         self.decided.append(plan)
-        victims: dict[str, list[Pod]] = {}
-        for victim in outcome.victims if isinstance(outcome, Evicts) else ():
-            victims.setdefault(plan.member_for(victim).node, []).append(victim)
+        evicts, decided = isinstance(outcome, Evicts), dict[str, list[DecidedVictim]]()
+        for victim, row in zip(outcome.victims, outcome.decided, strict=False) if evicts else ():
+            decided.setdefault(plan.member_for(victim).node, []).append(row)
+        room = f"victims go {outcome.room}" if outcome.room else ""
         for member in plan.members.values():
-            decision = _decision(plan, member.node, outcome, victims.get(member.node, ()), rfc3339(wall))
-            member.decision = msgspec.structs.replace(decision, decision_ms=round(seconds * 1000, 3))
+            member.decision = DecisionRecord(
+                plan=plan.id,
+                at=rfc3339(wall),
+                node=member.node,
+                policy=plan.record.policy,
+                attempt=plan.record.attempt,
+                victims=tuple(decided.get(member.node, ())),
+                already_leaving=outcome.leaving,
+                selected=outcome.selected,
+                alternatives=outcome.alternatives,
+                because="; ".join(filter(None, (outcome.because, room))),
+                left_out=tuple(sorted(plan.left_out)[:_LEFT_OUT]),
+                candidates=outcome.candidates,
+                decision_ms=round(seconds * 1000, 3),
+                notice=plan.record.notice if evicts else 0.0,
+                room=outcome.room,
+            )
             fields = ({"dryRun": True} if plan.rehearsed else {}) | msgspec.to_builtins(member.decision)
             self._tell(Line.DECISION, preemptor=member.key, priority=member.priority, **fields)
 
@@ -203,7 +218,7 @@ class Reporter:
             self.metrics.group_evictions.labels(source).inc()
         if pod.metadata.uid in plan.notices:
             self.metrics.notices.labels("ready" if is_ready(pod, plan.id) else "expired").inc()
-        rule = f"{grounds.rule}: {grounds.text}" if grounds else f"policy {name}"
+        rule = f"{grounds.rule}: {grounds.because}" if grounds else f"policy {name}"
         member, together = plan.member_for(pod), plan.with_all_of({pod.metadata.uid})
         by = self.preemptor_shown(plan, pod) or f"{member.uid} of another namespace,"
         note = f"Preempted by pod {by} of priority {member.priority} on node {pod.spec.node_name}{together} ({rule})"
@@ -318,37 +333,3 @@ class Reporter:
         if self._recorder is not None:
             regarding = reference(POD, pod.metadata)
             self._recorder.event(Occurrence(regarding, None, "Normal", reason, _ACTION, note, urgent, distinct))
-
-
-def _decision(plan: Plan, node: str, outcome: Reserves, victims: Iterable[Pod], at: str) -> DecisionRecord:
-    """What was decided for a preemptor on a node, and for whom these victims go."""
-    decided = tuple(
-        DecidedVictim(
-            pod=key_of(pod),
-            priority=pod.spec.priority or 0,
-            owner=workload_of(pod),
-            rule=outcome.grounds[key_of(pod)].rule,
-            because=outcome.grounds[key_of(pod)].text
-            + (f"; it goes {outcome.room}" if outcome.room and pod.spec.node_name != node else ""),
-            last_resort=key_of(pod) in outcome.last_resort,
-            node=pod.spec.node_name if pod.spec.node_name != node else msgspec.UNSET,
-            group=outcome.groups.get(key_of(pod), msgspec.UNSET),
-        )
-        for pod in victims
-    )
-    return DecisionRecord(
-        plan=plan.id,
-        at=at,
-        node=node,
-        policy=plan.record.policy,
-        attempt=plan.record.attempt,
-        victims=decided,
-        already_leaving=outcome.leaving,
-        selected=outcome.selected,
-        alternatives=outcome.alternatives,
-        because="; ".join(filter(None, (outcome.because, outcome.room and f"victims go {outcome.room}"))),
-        left_out=tuple(sorted(plan.left_out)[:_LEFT_OUT]),
-        candidates=outcome.candidates,
-        notice=plan.record.notice if isinstance(outcome, Evicts) else 0.0,
-        room=outcome.room,
-    )

@@ -154,7 +154,7 @@ def test_what_is_done(name: str):
     outcome = on_nodes(*case.pods, under=policy(**case.fields)).evaluate(preemptor(**case.asks))
     assert told(outcome) == case.expected
     if isinstance(outcome, Evicts):
-        assert outcome.last_resort == {f"default/{name}" for name in names(outcome) if name == "agent"}
+        assert [row.last_resort for row in outcome.decided] == [name == "agent" for name in names(outcome)]
 
 
 def test_room_of_an_owner_that_puts_its_pods_back_is_not_waited_for():

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects.meta import key_of
 from webhook.kube.objects.pod import Pod
+from webhook.kube.pods import workload_of
 from webhook.policy.model.preemption import EvictionMode, PreemptionPolicy
 from webhook.policy.model.values import PLAN
 from webhook.preemption.decision import fits, fits_on, victims_needed
@@ -43,7 +44,7 @@ from webhook.reconciler.evaluate.outcomes import (
 )
 from webhook.reconciler.evaluate.pods_ahead import AHEAD, PodsAhead
 from webhook.reconciler.evictions.log import name_of
-from webhook.reconciler.state.annotations import MOST_MEMBERS, Alternative
+from webhook.reconciler.state.annotations import MOST_MEMBERS, Alternative, DecidedVictim
 
 _NO_NODE = (
     f"cluster-autoscaler adds no node, because the pod fits where pods below {EXPENDABLE} run that may not be evicted:"
@@ -231,7 +232,12 @@ class Evaluation:
         return None
 
     def _reserves(
-        self, nodes: Sequence[str], victims: Sequence[Victim], ground: Callable[[str], VictimReason], **told: Any
+        self,
+        nodes: Sequence[str],
+        victims: Sequence[Victim],
+        ground: Callable[[str], VictimReason],
+        room: str = "",
+        **told: Any,
     ) -> Evicts | Waits | Unschedulable:
         """Evict the victims that do not leave anyway, within attempts; only wait if other plans are to ask all of them.
 
@@ -249,14 +255,30 @@ class Evaluation:
         there = np.isin(known.node[leaving], state.snapshot.nodes.rows_of(nodes))
         pods = tuple(pod for key in keys if (pod := state.pods.get(key)) is not None)
         evictors = sorted(limits.evictors.keys() & map(name_of, pods))
+        groups, decided = {victim.key: victim.group for victim in victims if victim.group}, []
+        nowhere_else = set(map(known.key, rows[last[rows]].tolist()))
+        for pod in pods:
+            key, node = key_of(pod), pod.spec.node_name
+            grounds = ground(key)
+            row = DecidedVictim(
+                pod=key,
+                priority=priority_of(pod),
+                owner=workload_of(pod),
+                rule=grounds.rule,
+                because=f"{grounds.text}; it goes {room}" if room and node not in nodes else grounds.text,
+                last_resort=key in nowhere_else,
+                node=node if node not in nodes else msgspec.UNSET,
+                group=groups.get(key, msgspec.UNSET),
+            )
+            decided.append(row)
         return (Waits if waits else Evicts)(
             node=nodes[0],
             victims=pods,
             leaving=int(np.count_nonzero(there)),
-            last_resort=frozenset(map(known.key, rows[last[rows]].tolist())),
-            grounds={key: ground(key) for key in keys},
-            groups={victim.key: victim.group for victim in victims if victim.group},
+            decided=tuple(decided),
+            groups=groups,
             cycles=tuple(limits.evictors[evictor] for evictor in evictors),
+            room=room,
             **told,
         )
 

@@ -18,9 +18,8 @@ from msgspec.structs import replace
 from webhook.kube.bounded import Newest
 from webhook.kube.objects.pod import Pod
 from webhook.preemption.snapshot.pod_groups import GroupKey
-from webhook.preemption.victims.rules import VictimReason
 from webhook.reconciler.evaluate.extender_client import Question
-from webhook.reconciler.state.annotations import Alternative
+from webhook.reconciler.state.annotations import Alternative, DecidedVictim
 
 _LONGEST = 30.0
 """Seconds for which a verdict holds at most: the flush of the queue."""
@@ -54,10 +53,8 @@ class Reserves(Struct, frozen=True):
     """Why the node was preferred to the best of the others."""
     room: str = ""
     """What victims on other nodes go for, such as `to make room in zone z1`."""
-    last_resort: frozenset[str] = frozenset()
-    """Keys of the victims whose replacement can run nowhere else."""
-    grounds: dict[str, VictimReason] = {}
-    """Key of each victim to the `policy/rule` by which it may go."""
+    decided: tuple[DecidedVictim, ...] = ()
+    """The victims as the decision tells them; none if they go by another plan's decision."""
     places: tuple[tuple[Pod, str], ...] = ()
     """The members that are placed together, each with its node, the first on `node`; none for a pod by itself."""
     left_out: frozenset[str] = frozenset()

@@ -12,10 +12,16 @@ from webhook.kube.objects.pod import Pod
 from webhook.kube.pods import is_terminal
 from webhook.preemption.snapshot.device_index import DeviceId
 from webhook.preemption.snapshot.pod_groups import group_of, with_all_of
-from webhook.preemption.victims.rules import VictimReason
 from webhook.reconciler.evictions.log import PodEviction
 from webhook.reconciler.plans.actions import Ending, Tries
-from webhook.reconciler.state.annotations import DecisionRecord, PlanDevice, PlanRecord, PlanVictim, notice_of
+from webhook.reconciler.state.annotations import (
+    DecidedVictim,
+    DecisionRecord,
+    PlanDevice,
+    PlanRecord,
+    PlanVictim,
+    notice_of,
+)
 from webhook.reconciler.state.pending import CountedOn
 from webhook.reconciler.state.pod_indexes import Index
 from webhook.reconciler.state.state import ServerTime, State
@@ -78,8 +84,8 @@ class Plan(msgspec.Struct, eq=False):
     """By what it stands before or behind other plans: the same input gives the same order, whatever the ids are."""
 
     # What was decided.
-    grounds: dict[str, VictimReason] = {}
-    """Victim's uid to the `policy/rule` by which it may go; empty for a plan of an earlier leader."""
+    grounds: dict[str, DecidedVictim] = {}
+    """Victim's uid to what was decided of it; empty for a plan of an earlier leader."""
     groups: dict[int, str] = {}
     """The names of the groups that victims go with, by the number that the record has for each, as far as known."""
     room: str = ""

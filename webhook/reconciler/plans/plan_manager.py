@@ -110,7 +110,7 @@ class PlanManager:
             now,
             timeout=policy.plan_timeout,
             left_out=outcome.left_out,
-            grounds={victim.metadata.uid: outcome.grounds[key_of(victim)] for victim in victims if outcome.grounds},
+            grounds={victim.metadata.uid: row for victim, row in zip(victims, outcome.decided, strict=False)},
             groups={number: group for group, number in numbers.items() if number},
             room=outcome.room,
         )
