@@ -12,6 +12,7 @@ import pytest
 
 from webhook.kube.client import Client
 from webhook.kube.errors import ApiError, unless_absent
+from webhook.kube.resources import POD
 
 Json = dict[str, Any]
 
@@ -114,6 +115,11 @@ async def served(request: Awaitable[Any], what: str) -> Any:
         if error.status == 404:
             pytest.skip(f"this API server has no {what}")
         raise
+
+
+async def fills_in_priorities(client: Client) -> bool:
+    """Whether the API server runs with its Priority plugin."""
+    return "priority" in (await client.create(POD.path("default"), pod("probe"), dryRun="All"))["spec"]
 
 
 async def is_there(client: Client, path: str) -> bool:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.e2e.software import Software
 from tests.native.comparing import SETTINGS
-from tests.workloads import Json, eventually, served
+from tests.workloads import Json, eventually, fills_in_priorities, served
 from webhook.kube.client import Client
 from webhook.kube.errors import ApiError
 from webhook.kube.objects.cluster_scoped import PriorityClass
@@ -36,9 +36,11 @@ RESOURCES = {
 
 
 async def need_admission_policies(client: Client) -> None:
-    """Skip the test if the API server has no MutatingAdmissionPolicy v1 (it came with 1.36)."""
+    """Skip the test if the API server has no MutatingAdmissionPolicy v1 (it came with 1.36), or no Priority plugin."""
     what = "MutatingAdmissionPolicy of admissionregistration.k8s.io/v1"
     await served(client.list(MUTATING_ADMISSION_POLICY.path(), dict), what)
+    if not await fills_in_priorities(client):
+        pytest.skip("the API server has no Priority plugin")
 
 
 def limited(objects: Iterable[Json], namespace: str) -> list[Json]:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.preemption.building import NOW
 from tests.simulation.clusters import added
-from tests.workloads import Json, deployment, eventually
+from tests.workloads import Json, deployment, eventually, fills_in_priorities
 from webhook.clusters.embedded.embedded_cluster import node
 from webhook.clusters.simulated.objects import ClusterObjects
 from webhook.kube.objects.pod import Pod
@@ -80,6 +80,8 @@ PAIRS += [("its own tolerations", "a largest amount"), ("limits alone", "a large
 @pytest.mark.parametrize(("name", "limit_range"), PAIRS, ids=map(", ".join, PAIRS))
 async def test_a_template_makes_the_same_pod(another_cluster, sandbox, name, limit_range):
     """By amounts, overhead, nodes, tolerations and ports."""
+    if not await fills_in_priorities(sandbox.client):
+        pytest.skip("the API server has no Priority plugin")
     kata = {
         "apiVersion": "node.k8s.io/v1",
         "kind": "RuntimeClass",

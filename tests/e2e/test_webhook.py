@@ -28,7 +28,7 @@ from tests.e2e.software import (
 )
 from tests.e2e.users import granted
 from tests.manifests.objects import COMPONENTS, documents
-from tests.workloads import eventually, pod, refusal, refused, served, until_refused
+from tests.workloads import eventually, fills_in_priorities, pod, refusal, refused, served, until_refused
 from webhook.component_base.own_names import SYSTEM_NAMESPACE, WEBHOOK
 from webhook.kube.client import Client
 from webhook.kube.resources import CONFIG_MAP, NAMESPACE, POD, PRIORITY_CLASS, VALIDATING_ADMISSION_POLICY
@@ -113,7 +113,7 @@ async def test_a_server_that_nobody_follows_opens_the_door(sandbox, giveway):
 
 async def test_without_the_priority_plugin_pods_have_their_priorities(sandbox, giveway):
     """Pods get the value and the policy of their class, the system's too, and none of a class that does not exist."""
-    if "priority" in (await sandbox.dry(pod("plain")))["spec"]:
+    if await fills_in_priorities(sandbox.client):
         pytest.skip("the API server has its Priority plugin")
     name = await sandbox.priority_class("plain", 70, preemptionPolicy="Never")
     await giveway.serve(FORBIDDEN_IMAGE, "--priority-plugin-off")
