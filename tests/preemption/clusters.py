@@ -5,16 +5,13 @@ the end: claims, volumes, storage classes and attach limits.
 """
 
 import copy
-import gzip
-import json
 import random
 from functools import cache
-from pathlib import Path
 
 from tests.preemption.building import HOST, ZONE, Json, instant, namespace
+from tests.preemption.recorded import DATA, recorded
 from webhook.kube.pods import POD_DELETION_COST
 
-RECORDED = Path(__file__).parent / "data"
 PROFILES = (
     "affinity",
     "antiaffinity",
@@ -40,17 +37,16 @@ _MOST_NODES = 7
 
 
 @cache
-def recorded(profile: str) -> list[Json]:
+def _of_kind(profile: str) -> list[Json]:
     """The recorded clusters of a profile."""
-    with gzip.open(RECORDED / f"{profile}.jsonl.gz") as lines:
-        return [json.loads(line)["input"] for line in lines]
+    return [cluster for cluster, _ in recorded(DATA / f"{profile}.jsonl.gz")]
 
 
 def plain(seed: int, *features: str) -> Json:
     """A small cluster. What is taken from which recorded one depends on the seed alone."""
     dice = random.Random(f"{seed}/{features}")
     profiles = [feature for feature in features if feature in PROFILES] or ["resources"]
-    sources = [dice.choice(recorded(profile)) for profile in profiles]
+    sources = [dice.choice(_of_kind(profile)) for profile in profiles]
     of = copy.deepcopy(dice.choice(sources))
     nodes, pods = [], []
     for number in range(dice.randint(2, _MOST_NODES)):

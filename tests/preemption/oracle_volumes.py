@@ -41,7 +41,8 @@ def refusal(cluster: Json) -> str:
             whole = f"{pod['metadata']['namespace']}/{name}"
             return f"PVC {whole} was not created for pod {pod['metadata']['namespace']}/preemptor (pod is not owner)"
     for claim in _claims(cluster, pod):
-        if not _bound(claim) and _class(cluster, claim)["volumeBindingMode"] == "Immediate":
+        waits = _class(cluster, claim).get("volumeBindingMode") == "WaitForFirstConsumer"
+        if not _bound(claim) and ("volumeName" in claim["spec"] or not waits):
             return "pod has unbound immediate PersistentVolumeClaims"
     for volume in _volumes(pod):
         claim = _claim(cluster, _key(pod, volume))
@@ -195,7 +196,8 @@ def _reaches(volume: Json, labels: Json) -> bool:
 
 
 def _bound(claim: Json) -> bool:
-    return "volumeName" in claim["spec"]
+    is_complete = "pv.kubernetes.io/bind-completed" in claim["metadata"].get("annotations", {})
+    return is_complete and "volumeName" in claim["spec"]
 
 
 def _claim(cluster: Json, key: str) -> Json:

@@ -1,4 +1,4 @@
-"""The decision against the slow oracle, on random clusters with features that few recorded clusters have."""
+"""The decision against the slow oracle, on random clusters of mixed features; each by itself: `filters/test_oracle`."""
 
 import random
 
@@ -7,24 +7,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.preemption import oracle
-from tests.preemption.building import answer, rules
+from tests.preemption.building import answer, rules, snapshot_of
 from tests.preemption.clusters import FEATURES, plain
 from tests.preemption.dense import dense
 from webhook.policy.model.preemption import BudgetMode, EvictionMode
 from webhook.preemption.victims.rules import kubernetes_rules
 
 pytestmark = pytest.mark.slow
-
-KINDS = [(), *[(feature,) for feature in FEATURES], FEATURES]
-
-
-@pytest.mark.parametrize("features", KINDS, ids=lambda features: "+".join(features) if len(features) < 2 else "all")
-def test_decision_equals_the_oracles(features):
-    """Each feature by itself, and all together: fits, reasons, victims in order, violations and best nodes agree."""
-    for seed in range(120 if features == ("volumes",) else 40):  # of volumes there are many rules
-        cluster = plain(seed, *features, *(["oddities"] if seed % 2 else []))
-        assert answer(cluster) == oracle.decide(cluster)
-
 
 BY = {
     "kubernetes": (kubernetes_rules(), None),
@@ -45,13 +34,18 @@ def test_decision_equals_the_oracles_for_any_mixture(seed, features, by):
     assert answer(cluster, ours) == oracle.decide(cluster, policy=theirs)
 
 
-@pytest.mark.parametrize("by", [name for name in BY if name != "kubernetes"])
-def test_budgets_are_those_of_the_oracle(by):
-    """Whatever budgets have left, nobody goes beyond a strict one, and nobody whom the Eviction API refuses."""
-    ours, theirs = BY[by]
-    for seed in range(60):
-        cluster = plain(seed, "pdb", *(["oddities"] if seed % 2 else []))
-        assert answer(cluster, ours) == oracle.decide(cluster, policy=theirs)
+@given(**MIXTURES)
+def test_the_order_of_input_does_not_matter(seed, features):
+    """Nodes, pods, budgets and namespaces in any order give the same decision, twice as well as once."""
+    cluster = plain(seed, *sorted(features))
+    expected = answer(cluster)
+    mixer = random.Random(seed)
+    shuffled = {
+        field: mixer.sample(value, len(value)) if isinstance(value, list) else value for field, value in cluster.items()
+    }
+    assert answer(shuffled) == expected
+    snapshot = snapshot_of(cluster)
+    assert answer(cluster, snapshot=snapshot) == answer(cluster, snapshot=snapshot) == expected
 
 
 def test_clusters_for_the_oracle_have_candidates():

@@ -5,7 +5,7 @@ Shares no code with the decision. Pods ask for whole CPUs, nodes have a zone and
 
 import random
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import combinations
 from typing import Any, NamedTuple
 
@@ -165,6 +165,41 @@ def _place(pods: list[Json], free: dict[str, int], pools: dict[str, str], apart:
         if _place(rest, left, pools, apart):
             return True
     return False
+
+
+class Decided(NamedTuple):
+    """What was decided in a cluster for `own`, a gang: whether nobody has to go, and who does."""
+
+    data: Json
+    own: str
+    fits: bool
+    victims: frozenset[str]
+    price: Price = cost_of
+    incomplete: bool = False
+
+
+def judged(decisions: Iterable[Decided]) -> Counter[str]:
+    """Fails where somebody goes in vain or for a much higher price than the lowest; counts what was decided."""
+    seen: Counter[str] = Counter()
+    for seed, (data, own, as_it_is, victims, price, incomplete) in enumerate(decisions):
+        if incomplete or as_it_is:
+            assert not victims
+            seen["incomplete" if incomplete else "fits"] += 1
+            continue
+        assert fits(data, victims, data["need"]) is bool(victims), f"seed {seed}: in vain, or for nobody"
+        best, paid = cheapest(data, data["need"], price), price(chosen_by(data, own, victims)) if victims else None
+        if best is None or paid is None:
+            assert best is paid, f"seed {seed}: {paid}, where {best} would do"
+            seen["hopeless"] += 1
+            continue
+        seen["best" if paid == best else "worse"] += 1
+        (highest, groups, pods), lowest = paid[:3], best[:3]
+        assert highest == lowest[0], f"seed {seed}: {paid}, where {best} would do"
+        assert groups <= 2 * lowest[1], f"seed {seed}: {paid}, where {best} would do"
+        assert groups > lowest[1] or pods <= 2 * lowest[2], f"seed {seed}: {paid}, where {best} would do"
+    assert seen["best"] >= 0.95 * (seen["best"] + seen["worse"]) > 80, seen
+    assert min(seen["fits"], seen["hopeless"]) > 10, seen
+    return seen
 
 
 def gang_cluster(seed: int) -> Json:

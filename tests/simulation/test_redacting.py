@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.preemption.test_groups import NAMED
+from tests.preemption.snapshot.test_pod_groups import NAMED
 from tests.simulation.clusters import pod
 from webhook.clusters.model.workloads import TemplateSpec
 from webhook.clusters.simulated.objects import BY_KIND, KINDS

@@ -2,19 +2,8 @@
 
 import pytest
 
-from tests.preemption.building import (
-    HOST,
-    NOW,
-    affinity,
-    as_pod,
-    budget,
-    gang_decided,
-    node,
-    pod,
-    pod_group,
-    rules,
-    snapshot_of,
-)
+from tests.preemption import building
+from tests.preemption.building import affinity, as_pod, budget, gang_decided, node, pod, pod_group, rules, snapshot_of
 from tests.preemption.costs import dressed
 from webhook.policy.model.preemption import GroupDisruption
 from webhook.policy.model.victims import EvictionCost
@@ -133,7 +122,7 @@ def test_room_that_is_coming_up_is_waited_for():
 
 def test_members_bound_to_each_other():
     """Members that may not share a node are placed apart, and those that must share a domain together."""
-    for kind, key in (("podAntiAffinity", HOST), ("podAffinity", "zone")):
+    for kind, key in (("podAntiAffinity", building.HOST), ("podAffinity", "zone")):
         waiting = [member(number, cpu="2", **affinity(kind, key, of="gang")) for number in range(2)]
         for one in waiting:
             one["metadata"]["labels"] = {"of": "gang"}
@@ -193,7 +182,7 @@ def test_a_decision_leaves_the_snapshot_as_it_was():
     waiting = [member(0), member(1)]
     waiting[0]["status"]["nominatedNodeName"] = "n2"
     snapshot = snapshot_of({"nodes": TWO, "pods": [*FULL, waiting[0]], "podGroups": [group()]}, WHOLE)
-    before, other = state_of(snapshot), decide(snapshot, as_pod(pod("p", priority=100, cpu="4")), WHOLE, NOW)
+    before, other = state_of(snapshot), decide(snapshot, as_pod(pod("p", priority=100, cpu="4")), WHOLE, building.NOW)
     decision = gang_decided(snapshot, waiting, WHOLE)
     assert len(decision.placements) == 2
     after = state_of(snapshot)

@@ -7,19 +7,8 @@ import msgspec
 import pytest
 
 from tests.cases import table
-from tests.preemption.building import (
-    NOW,
-    as_pod,
-    cluster,
-    decided,
-    node,
-    outcome,
-    pod,
-    priority_class,
-    rules,
-    snapshot_of,
-    victim,
-)
+from tests.preemption import building
+from tests.preemption.building import cluster, decided, node, outcome, pod, priority_class, rules, snapshot_of, victim
 from webhook.kube.objects.cluster_scoped import PriorityClass
 from webhook.kube.objects.meta import LabelSelector, Requirement
 from webhook.policy.model.values import CAN_BE_PREEMPTED
@@ -204,7 +193,7 @@ def test_a_snapshot_without_the_annotations_is_refused():
     """Rules that read an annotation the snapshot does not keep are refused instead of misjudging."""
     by = rules(annotations=PreemptibilityAnnotations(preemptible=("example.com/evictable",)))
     with pytest.raises(ValueError, match=r"does not keep example.com/evictable"):
-        decide(Snapshot(), as_pod(pod("preemptor")), by, NOW)
+        decide(Snapshot(), building.as_pod(pod("preemptor")), by, building.NOW)
 
 
 @table(
@@ -252,5 +241,5 @@ def test_a_class_speaks_again_when_its_value_is_back():
         snapshot.remove(PRIORITY_CLASSES, "low")
         if value is not None:
             snapshot.put(PRIORITY_CLASSES, msgspec.convert(priority_class("low", value), PriorityClass))
-        went.append(decide(snapshot, as_pod(asking), by, NOW).selected is not None)
+        went.append(decide(snapshot, building.as_pod(asking), by, building.NOW).selected is not None)
     assert went == [True, False, False, True]

@@ -1,56 +1,16 @@
-"""Groups that go whole: by the policy, by their PodGroup, and against an oracle that tries every set of units."""
+"""Groups that go whole, by the policy or by their PodGroup; against every set of units: `test_across_nodes`."""
 
 import numpy as np
 import pytest
 
 from tests.cases import table
-from tests.preemption.building import (
-    NOW,
-    as_pod,
-    budget,
-    cluster,
-    decided,
-    node,
-    outcome,
-    pod,
-    pod_group,
-    rules,
-    snapshot_of,
-)
+from tests.preemption import building
+from tests.preemption.building import as_pod, cluster, decided, node, outcome, pod, pod_group, rules, snapshot_of
 from webhook.policy.model.preemption import GroupDisruption
 from webhook.preemption.decision import decide, victims_needed
-from webhook.preemption.snapshot.pod_groups import GROUP_SOURCES, group_of
 
 WHOLE = rules(groups=GroupDisruption.GROUP)
 NEVER = rules(groups=GroupDisruption.NEVER)
-
-
-NAMED = {
-    "PodGroup": {"spec": {"schedulingGroup": {"podGroupName": "g"}}},
-    "coscheduling PodGroup": {"labels": {"scheduling.x-k8s.io/pod-group": "g"}},
-    "Volcano PodGroup": {"annotations": {"scheduling.k8s.io/group-name": "g"}},
-    "Kueue pod group": {"labels": {"kueue.x-k8s.io/pod-group-name": "g"}},
-    "LeaderWorkerSet replica": {
-        "labels": {"leaderworkerset.sigs.k8s.io/name": "g", "leaderworkerset.sigs.k8s.io/group-index": "3"}
-    },
-    "JobSet": {"labels": {"jobset.sigs.k8s.io/jobset-name": "g"}},
-    "indexed Job": {"labels": {"batch.kubernetes.io/job-name": "g", "batch.kubernetes.io/job-completion-index": "0"}},
-}
-
-
-@pytest.mark.parametrize("source", [source.title for source in GROUP_SOURCES])
-def test_who_names_a_group(source):
-    """Each way in which pods name their group is read; another pod of that kind is in the same group."""
-    made = {**NAMED[source]}
-    data = {"metadata": {"name": "a", "namespace": "ns", **made}, "spec": made.pop("spec", {})}
-    key = group_of(as_pod(data))
-    assert (key.source, key.namespace, key.name[:1]) == (source, "ns", "g")
-
-
-def test_pods_without_a_group_are_none_s():
-    """A Job whose pods are not numbered is no group, and neither is a pod of a Deployment."""
-    labels = {"batch.kubernetes.io/job-name": "g", "app": "web"}
-    assert group_of(as_pod({"metadata": {"name": "a", "namespace": "ns", "labels": labels}})).name == ""
 
 
 BOTH = [
@@ -111,7 +71,7 @@ def test_who_goes(pods, by, groups, cpu, gone):
     "keeper, more, rule",
     ("priority", {"priority": 100}, {}, "policy/priority"),
     ("scheduler", {"schedulerName": "mine"}, {}, "policy/scheduler"),
-    ("budget", {}, {"podDisruptionBudgets": [budget("b", {"app": "a-1"}, 0)]}, "policy/budget"),
+    ("budget", {}, {"podDisruptionBudgets": [building.budget("b", {"app": "a-1"}, 0)]}, "policy/budget"),
 )
 def test_if_one_may_not_go_none_may(keeper, more, rule):
     """A member on another node that may not go keeps the whole group, and the reason names it."""
@@ -140,23 +100,6 @@ def test_what_is_needed_of_a_plan_is_whole_groups():
     assert [snapshot.pods.names[row] for row in needed.tolist()] == ["a-0", "a-1"]
 
 
-@pytest.mark.parametrize("of", ["coscheduling", "volcano"])
-def test_minima_of_other_schedulers_count(of):
-    """`minMember` of coscheduling's and of Volcano's PodGroups is a minimum, each for those that name it that way."""
-    named = {
-        "coscheduling": {"labels": {"scheduling.x-k8s.io/pod-group": "a"}},
-        "volcano": {"annotations": {"scheduling.k8s.io/group-name": "a"}},
-    }
-    pods = [pod(f"a-{number}", on="n1", priority=10, cpu="2") for number in range(2)]
-    for one in pods:
-        one["metadata"] |= named[of]
-    for kind, gone in (("coscheduling", 1), ("volcano", 1), ("", 2)):
-        groups = [{"metadata": {"name": "a", "namespace": "default"}, "spec": {"minMember": 1}}]
-        field = f"{kind}PodGroups" if kind else "podGroups"
-        went, _ = outcome(pods, WHOLE, preemptor=pod("p", priority=100, cpu="2"), **{field: groups})
-        assert len(went) == (gone if kind == of else 2)
-
-
 def test_whoever_leaves_is_not_kept():
     """Of three with a minimum of two of which one is leaving nobody else can be spared."""
     pods = [pod(f"a-{number}", group="a", on="n1", priority=10, cpu="1") for number in range(3)]
@@ -166,8 +109,8 @@ def test_whoever_leaves_is_not_kept():
     leaving = np.zeros(snapshot.pods.rows, np.bool_)
     leaving[snapshot.pod_rows(["default/a-0"])] = True
     wanted = as_pod(data["preemptor"])
-    assert [one.name for one in decide(snapshot, wanted, WHOLE, NOW).selected.victims] == ["a-0", "a-1", "a-2"]
+    assert [one.name for one in decide(snapshot, wanted, WHOLE, building.NOW).selected.victims] == ["a-0", "a-1", "a-2"]
     wanted = as_pod(pod("p", priority=100, cpu="2"))
-    assert [one.name for one in decide(snapshot, wanted, WHOLE, NOW).selected.victims] == ["a-2"]
-    victims = decide(snapshot, wanted, WHOLE, NOW, leaving=leaving).selected.victims
+    assert [one.name for one in decide(snapshot, wanted, WHOLE, building.NOW).selected.victims] == ["a-2"]
+    victims = decide(snapshot, wanted, WHOLE, building.NOW, leaving=leaving).selected.victims
     assert [one.name for one in victims] == ["a-0"]
