@@ -6,7 +6,6 @@ the end: claims, volumes, storage classes and attach limits.
 
 import copy
 import random
-from functools import cache
 
 from tests.preemption.building import HOST, ZONE, Json, instant, namespace
 from tests.preemption.recorded import DATA, recorded
@@ -36,17 +35,11 @@ DECLARED = ("UserNamespacesHostNetworkSupport", "RestartAllContainersOnContainer
 _MOST_NODES = 7
 
 
-@cache
-def _of_kind(profile: str) -> list[Json]:
-    """The recorded clusters of a profile."""
-    return [cluster for cluster, _ in recorded(DATA / f"{profile}.jsonl.gz")]
-
-
 def plain(seed: int, *features: str) -> Json:
     """A small cluster. What is taken from which recorded one depends on the seed alone."""
     dice = random.Random(f"{seed}/{features}")
     profiles = [feature for feature in features if feature in PROFILES] or ["resources"]
-    sources = [dice.choice(_of_kind(profile)) for profile in profiles]
+    sources = [dice.choice(recorded(DATA / f"{profile}.jsonl.gz"))[0] for profile in profiles]
     of = copy.deepcopy(dice.choice(sources))
     nodes, pods = [], []
     for number in range(dice.randint(2, _MOST_NODES)):

@@ -51,8 +51,8 @@ def test_the_order_of_input_does_not_matter(seed, features):
 def test_clusters_for_the_oracle_have_candidates():
     """The random clusters are worth comparing: a fair part of them ends in a preemption."""
     draws = random.Random(1)
-    clusters = [plain(seed, *draws.sample(FEATURES, 3)) for seed in range(200)]
-    assert sum(bool(answer(cluster)["candidates"]) for cluster in clusters) > 30
+    clusters = [plain(seed, *draws.sample(FEATURES, 3)) for seed in range(80)]
+    assert sum(bool(answer(cluster)["candidates"]) for cluster in clusters) > 12
 
 
 def test_dense_cluster_equals_the_oracles():

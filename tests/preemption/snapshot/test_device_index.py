@@ -20,7 +20,7 @@ POOLS = ("n1", "n2")
 DEVICES = sorted(
     DeviceId(DRIVER, pool, f"x{name}-{number}") for pool in POOLS for name in range(4) for number in range(3)
 )
-UIDS = ["uid-x0", "uid-x1", "uid-x2", "uid-stranger"]
+USERS = ["x0", "x1", "x2", "stranger"]
 
 
 def numbered(name, host, count, *, generation=1, slices=1, **device):
@@ -63,13 +63,7 @@ def holding(snapshot):
     """By device, how many claims hold it and which pods have to go for it."""
     devices, pods = snapshot.devices, snapshot.pods
     return {
-        str(id_): [
-            (
-                int(devices.holds[row]),
-                "several" if devices.holder[row] < 0 else pods.names[devices.holder[row]],
-            )
-            for row in sorted(rows)
-        ]
+        str(id_): [(int(devices.holds[row]), [*pods.names, "several"][devices.holder[row]]) for row in sorted(rows)]
         for id_, rows in sorted(devices.rows_of.items())
     }
 
@@ -88,61 +82,44 @@ def test_an_amount_that_is_none_is_refused():
     assert holding(snapshot) == before
 
 
-def sole(one, pods):
-    """The pod whose removal frees the claim, if it is known by its uid."""
-    if not one.is_freed(one.users) or not all(pods.get(user) == f"uid-{user}" for user in one.users):
-        return ""
-    return one.users[0] if len(one.users) == 1 else "several"
-
-
-def answers(snapshot, going, uid):
+def answers(snapshot, going, user):
     """What is asked of the claims: about all devices, for a pod, once others are gone."""
-    claims = snapshot.device_claims
-    return {
-        "held": holding(snapshot),
-        "users": {str(id_): claims.users(id_) for id_ in snapshot.devices.rows_of},
-        "used by it": claims.used_by(uid),
-        "it uses some": claims.uses(uid),
-        "it is being bound": claims.is_binding(uid),
-        "planned for it": sorted(claims.planned_for(uid)),
-        "in its way": claims.in_the_way(DEVICES, uid, going),
-        "freed": claims.freed_without(going),
-        "yielding to it": sorted(user for user, _ in claims.yielding_to(uid, 100)),
-    }
+    claims, uid, uids = snapshot.device_claims, f"uid-{user}", [f"uid-{name}" for name in going]
+    asked = (claims.used_by(uid), claims.uses(uid), claims.is_binding(uid), sorted(claims.planned_for(uid)))
+    yielding = sorted(other for other, _ in claims.yielding_to(uid, 100))
+    users = {str(id_): claims.users(id_) for id_ in snapshot.devices.rows_of}
+    return holding(snapshot), users, asked, claims.in_the_way(DEVICES, uid, uids), claims.freed_without(uids), yielding
 
 
-def expected(slices, claims, pods, going, uid):
+def expected(slices, claims, pods, going, user):
     """The same, read off the claims."""
+    known = {name for name, uid in pods.items() if uid == f"uid-{name}"}
+
+    def sole(one):
+        """The pod whose removal frees the claim, if it is known by its uid."""
+        if not one.is_freed(one.users) or not known.issuperset(one.users):
+            return ""
+        return one.users[0] if len(one.users) == 1 else "several"
+
+    held, users, way = {}, {}, {}
     published = [DeviceId(DRIVER, pool, name) for pool, names in slices.values() for name in names]
-    held, users = {}, {}
     for id_ in sorted(published):
         holders = [one for one in claims.values() if id_ in one.devices and not one.shared]
-        who = sole(holders[0], pods) if len(holders) == 1 else "several" if holders else ""
+        who = sole(holders[0]) if len(holders) == 1 else "several" if holders else ""
         held[str(id_)] = [(len(holders), who)] * published.count(id_)
-        users[str(id_)] = {f"default/{name}" for name, one in claims.items() if id_ in one.devices}
-    own = [(f"default/{name}", one) for name, one in claims.items() if uid in [f"uid-{user}" for user in one.users]]
-    gone = [user.removeprefix("uid-") for user in going]
-    way = {}
+        users[str(id_)] = {name for name, one in claims.items() if id_ in one.devices}
     for id_ in DEVICES:
         for name, one in claims.items():
-            if id_ in one.devices and not one.planned and not one.is_freed([*gone, uid.removeprefix("uid-")]):
-                way.setdefault(f"default/{name}", []).append(id_)
-    extended = uid == "uid-x0" and any(one.extended for one in claims.values())
-    planned = [one for one in claims.values() if one.planned]
-    yielding = [f"uid-{one.users[0]}" for one in planned]
-    return {
-        "held": held,
-        "users": users,
-        "used by it": {name for name, one in own if not one.planned},
-        "it uses some": bool(own),
-        "it is being bound": extended or any(not one.planned for _, one in own),
-        "planned for it": sorted(id_ for _, one in own if one.planned for id_ in one.devices),
-        "in its way": sorted(way.items()),
-        "freed": {f"default/{name}" for name, one in claims.items() if one.is_freed(gone)},
-        "yielding to it": sorted(
-            user for user in yielding if user == uid or pods.get(user.removeprefix("uid-")) == user
-        ),
-    }
+            if id_ in one.devices and not one.planned and not one.is_freed([*going, user]):
+                way.setdefault(name, []).append(id_)
+    own = {name: one for name, one in claims.items() if user in one.users}
+    named = {name for name, one in own.items() if not one.planned}
+    is_extended = user == "x0" and any(one.extended for one in claims.values())
+    planned = sorted(id_ for name in own.keys() - named for id_ in own[name].devices)
+    asked = (named, bool(own), bool(named) or is_extended, planned)
+    waiting = [one.users[0] for one in claims.values() if one.planned]
+    yielding = sorted(f"uid-{name}" for name in waiting if name == user or name in known)
+    return held, users, asked, sorted(way.items()), {n for n, one in claims.items() if one.is_freed(going)}, yielding
 
 
 def test_events_lead_to_what_the_objects_say():
@@ -151,42 +128,37 @@ def test_events_lead_to_what_the_objects_say():
     snapshot, slices, claims, pods = Snapshot(), {}, {}, {}
     snapshot.put(NODES, msgspec.convert(node("n1"), Node))
     for _ in range(1500):
-        kind, name, pool = (
-            rng.choice(["slice", "claim", "claim", "plan", "pod"]),
-            f"x{rng.randint(0, 3)}",
-            rng.choice(POOLS),
-        )
+        name, pool = f"x{rng.randint(0, 3)}", rng.choice(POOLS)
         gone, devices = rng.random() < 0.3, rng.sample([id_.device for id_ in DEVICES[:6]], rng.randint(0, 2))
-        if kind == "slice":
-            numbers = {"generation": rng.randint(1, 2), "slices": rng.randint(1, 2)}
-            made = numbered(name, pool, rng.randint(0, 3), **numbers)
-            slices.pop(name, None)
-            snapshot.remove(SLICES, name) if gone else snapshot.put(SLICES, made)
-            slices |= {} if gone else {name: (pool, [one.name for one in made.spec.devices])}
-        elif kind == "claim":
-            users = rng.sample(["x0", "x1", "x2", "stranger"], rng.randint(0, 2)) if devices else []
-            extended = rng.random() < 0.1 and not any(one.extended for one in claims.values())
-            one = Claim(pool, devices, users, rng.random() < 0.3, rng.random() < 0.8, extended)
-            claims.pop(name, None)
-            snapshot.remove(CLAIMS, f"default/{name}") if gone else snapshot.put(CLAIMS, one.made(name))
-            claims |= {} if gone else {name: one}
-        elif kind == "plan":
-            user = rng.choice(["x0", "x1", "stranger"])
-            one = Claim(pool, devices, [user], planned=True)
-            claims.pop(f"plan {name}", None)
-            consumer = ClaimConsumer(resource="pods", name=user, uid=f"uid-{user}")
-            snapshot.release_devices(name, "default") if gone else snapshot.hold_devices(
-                name, "default", consumer, one.devices
-            )
-            claims |= {} if gone else {f"plan {name}": one}
-        else:
-            pods.pop(name, None)
-            made = pod(name, on=rng.choice(POOLS))
-            made["metadata"]["uid"] = rng.choice([f"uid-{name}", "other"])
-            snapshot.remove(PODS, f"default/{name}") if gone else snapshot.put(PODS, as_pod(made))
-            pods |= {} if gone else {name: made["metadata"]["uid"]}
-        going, uid = rng.sample(UIDS, rng.randint(0, 3)), rng.choice(UIDS)
-        assert answers(snapshot, going, uid) == expected(slices, claims, pods, going, uid)
+        match rng.choice(["slice", "claim", "claim", "plan", "pod"]):
+            case "slice":
+                made = numbered(name, pool, rng.randint(0, 3), generation=rng.randint(1, 2), slices=rng.randint(1, 2))
+                slices.pop(name, None)
+                snapshot.remove(SLICES, name) if gone else snapshot.put(SLICES, made)
+                slices |= {} if gone else {name: (pool, [one.name for one in made.spec.devices])}
+            case "claim":
+                key, users = f"default/{name}", rng.sample(USERS, rng.randint(0, 2)) if devices else []
+                claims.pop(key, None)
+                extended = rng.random() < 0.1 and not any(one.extended for one in claims.values())
+                one = Claim(pool, devices, users, rng.random() < 0.3, rng.random() < 0.8, extended)
+                snapshot.remove(CLAIMS, key) if gone else snapshot.put(CLAIMS, one.made(name))
+                claims |= {} if gone else {key: one}
+            case "plan" if gone:
+                snapshot.release_devices(name, "default")
+                claims.pop(f"default/plan {name}", None)
+            case "plan":
+                user = rng.choice(USERS)
+                one = claims[f"default/plan {name}"] = Claim(pool, devices, [user], planned=True)
+                consumer = ClaimConsumer(resource="pods", name=user, uid=f"uid-{user}")
+                snapshot.hold_devices(name, "default", consumer, one.devices)
+            case _:
+                pods.pop(name, None)
+                made = pod(name, on=pool)
+                made["metadata"]["uid"] = rng.choice([f"uid-{name}", "other"])
+                snapshot.remove(PODS, f"default/{name}") if gone else snapshot.put(PODS, as_pod(made))
+                pods |= {} if gone else {name: made["metadata"]["uid"]}
+        going, user = rng.sample(USERS, rng.randint(0, 3)), rng.choice(USERS)
+        assert answers(snapshot, going, user) == expected(slices, claims, pods, going, user)
     for name in slices:
         snapshot.remove(SLICES, name)
     assert snapshot.devices.rows_of == snapshot.devices.pools == snapshot.devices.local == {}
