@@ -4,7 +4,7 @@ The oracle shares no code with `webhook`: it tries every set of devices and ever
 """
 
 import random
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from itertools import chain, combinations
 
 import msgspec
@@ -95,14 +95,13 @@ class Cluster:
         return snapshot
 
 
-@pytest.mark.parametrize("start", range(0, 600, 100))
-def test_decisions_for_devices(start: int):
+def compare(seeds: Iterable[int]) -> None:
     """It fits where the oracle says so; a node is a candidate if it can be made to fit; nobody goes who could stay."""
     wanted = as_pod(
         pod("wants", priority=PREEMPTOR, cpu="", resourceClaims=[{"name": "r", "resourceClaimName": "wanted"}])
     )
     candidates = 0
-    for seed in range(start, start + 100):
+    for seed in seeds:
         cluster = Cluster(random.Random(seed))
         decision = decide(cluster.snapshot(), wanted, kubernetes_rules(), NOW)
         fits = sorted(host for host in cluster.devices if cluster.possible(host, set()))
@@ -118,3 +117,9 @@ def test_decisions_for_devices(start: int):
             assert not any(cluster.possible(host, victims - {one}) for one in victims), seed
             candidates += 1
     assert candidates > 20
+
+
+@pytest.mark.parametrize("start", range(0, 300, 100))
+def test_decisions_for_devices(start: int):
+    """They are those of the oracle; further clusters are held by the filter's tests."""
+    compare(range(start, start + 100))
