@@ -86,11 +86,7 @@ RINGS, PARTS = (lambda hosts: snapshot_of(dict.fromkeys(hosts, "aabb"))), partit
 
 
 @pytest.mark.parametrize("nodes", [1, 40])
-@table(
-    "made, tied",
-    ("rings", RINGS, [RING]),
-    ("partitions", PARTS, []),
-)
+@table("made, tied", ("rings", RINGS, [RING]), ("partitions", PARTS, []))
 def test_equal_nodes_are_searched_once(nodes, made, tied, searched):
     """Forty nodes whose devices differ in their serial numbers and in the names of their rings cost what one does.
 

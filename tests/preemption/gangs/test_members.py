@@ -86,11 +86,7 @@ def test_members_that_share_a_claim_of_one_pod():
     assert alone.selected is not None
 
 
-@table(
-    "others",
-    ("few units", 2),
-    ("many units", 70),
-)
+@table("others", ("few units", 2), ("many units", 70))
 def test_no_victim_that_another_member_has_to_be_with(others):
     """A member's only companion does not go for the next member: then the first had no room."""
     near = affinity("podAffinity", HOST, app="x")

@@ -8,11 +8,7 @@ from webhook.policy.model.preemption import EvictionMode
 DELETE = rules(eviction=EvictionMode.DELETE)
 
 
-@table(
-    "by",
-    ("evicted", rules()),
-    ("deleted", DELETE),
-)
+@table("by", ("evicted", rules()), ("deleted", DELETE))
 def test_a_used_up_budget_is_named(by):
     """A pod kept by its budget says so; where victims are deleted, nobody asks whether they are ready."""
     kept = pod("r0", on="n1", cpu="2")
@@ -21,11 +17,7 @@ def test_a_used_up_budget_is_named(by):
     assert outcome([kept], by, podDisruptionBudgets=[web]) == ([], {"r0": "policy/budget"})
 
 
-@table(
-    "by, went",
-    ("the Eviction API refuses it always", rules(), []),
-    ("a delete asks no budget", DELETE, ["victim"]),
-)
+@table("by, went", ("the Eviction API refuses it always", rules(), []), ("a delete asks no budget", DELETE, ["victim"]))
 def test_a_pod_under_several_budgets(by, went):
     """A pod that two budgets cover cannot be evicted whatever they have left, so it is no victim; it can be deleted."""
     both = [budget("one", {"app": "victim"}, 5), budget("two", {"app": "victim"}, 5)]

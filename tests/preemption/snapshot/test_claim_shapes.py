@@ -57,11 +57,7 @@ def test_claims_of_equal_shape_lead_to_the_same_nodes(seed, odd):
         assert fits(snapshot, twin) == fits(snapshot, preemptor)
 
 
-@table(
-    "handles, alike",
-    ("one each", "ab", True),
-    ("one for both", "aa", False),
-)
+@table("handles, alike", ("one each", "ab", True), ("one for both", "aa", False))
 def test_a_volume_that_is_one_with_another_counts_by_itself(handles, alike):
     """A node attaches two volumes of one handle once, so their claims are like no others."""
     sources = [{"csi": {"driver": "disk.example.com", "volumeHandle": handle}} for handle in handles]

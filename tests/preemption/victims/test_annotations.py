@@ -169,11 +169,7 @@ def test_preemption_toleration(minimum, seconds, priority, started, rule):
         assert stays == (f"policy/{expected}" if expected else "")
 
 
-@table(
-    "classes",
-    ("gone", []),
-    ("made again", [priority_class("low", 1)]),
-)
+@table("classes", ("gone", []), ("made again", [priority_class("low", 1)]))
 def test_whoever_deletes_a_class_takes_no_toleration_off(classes):
     """What a class tolerates is not known once it does not speak for the pod: then the pod stays, whatever it says."""
     of_class = {MINIMUM_PREEMPTABLE_PRIORITY: "500", TOLERATION_SECONDS: "-1"}

@@ -46,11 +46,7 @@ def test_what_a_victim_was_made_with(how, by, rule):
     assert (went, excluded) == (([], {"victim": f"policy/{rule}"}) if rule else (["victim"], {}))
 
 
-@table(
-    "was, now",
-    ("put on", {}, BATCH),
-    ("taken off", BATCH, {}),
-)
+@table("was, now", ("put on", {}, BATCH), ("taken off", BATCH, {}))
 def test_labels_of_preemptors(was, now):
     """A pair selects preemptors by the labels that they were made with, too."""
     preemptor = changed(pod("preemptor", priority=100, cpu="4"), was=was, now=now)
@@ -59,11 +55,7 @@ def test_labels_of_preemptors(was, now):
 
 
 @pytest.mark.parametrize("disruption", [GroupDisruption.NEVER, GroupDisruption.GROUP])
-@table(
-    "key, name",
-    ("a label", "labels", JOB_SET),
-    ("an annotation", "annotations", VOLCANO),
-)
+@table("key, name", ("a label", "labels", JOB_SET), ("an annotation", "annotations", VOLCANO))
 def test_groups_that_somebody_names_later(key, name, disruption):
     """Nobody keeps a pod, or ties it to pods that may not go, by naming a group on it later."""
     victim = changed(pod("victim", on="n1", cpu="3"), now={name: "g"}, key=key)
@@ -90,11 +82,7 @@ def test_the_start_that_somebody_writes(created, started, goes):
     assert (went, excluded) == ((["victim"], {}) if goes else ([], {"victim": "policy/protection"}))
 
 
-@table(
-    "forged",
-    ("long ago", 1e9),
-    ("in the future", -1e9),
-)
+@table("forged", ("long ago", 1e9), ("in the future", -1e9))
 def test_the_start_by_which_pods_are_ranked(forged):
     """Of two pods of one priority the younger goes, whatever is written as the start of the other."""
     pods = [pod("old", on="n1", cpu="2", started=forged), pod("young", on="n1", cpu="2", started=500)]

@@ -7,16 +7,10 @@ import pytest
 
 from tests.cases import table
 from tests.reconciler.builders import START, Desk, Setting, budget, evicted, node, pod, policy, preemptor
+from tests.reconciler.harness.scenarios import WHOLE
 from webhook.kube.instants import rfc3339
 from webhook.policy.model.limits import CycleKeeper, Cycles, LabelRate, Limits, Rate, WorkloadLimit
-from webhook.policy.model.preemption import (
-    BudgetMode,
-    EvictionMode,
-    ExtenderConfig,
-    GroupDisruption,
-    Groups,
-    Preemptors,
-)
+from webhook.policy.model.preemption import BudgetMode, EvictionMode, ExtenderConfig, Groups, Preemptors
 from webhook.policy.model.victims import EvictionCost, Victims
 from webhook.reconciler.evaluate.outcomes import NOTHING_PROMISED, Evicts, Promised, Unschedulable, Waits
 from webhook.reconciler.evictions.log import EvictionLog
@@ -25,7 +19,6 @@ GANG = "scheduling.x-k8s.io/pod-group"
 NODES = [node(f"n{number}", "4") for number in range(4)]
 ONE_EACH = Rate(1, 60.0)
 SET = {"jobset.sigs.k8s.io/jobset-name": "set"}
-WHOLE = Groups(disruption=GroupDisruption.GROUP)
 
 
 def member(number, **more):

@@ -11,7 +11,6 @@ import pytest
 
 from tests.cases import table
 from tests.reconciler.builders import START, FakeClock, Setting, evicted, node, pod, policy
-from tests.workloads import eventually
 from webhook.kube.errors import ApiError
 from webhook.kube.instants import rfc3339
 from webhook.kube.lease import Lease
@@ -38,11 +37,11 @@ async def nothing() -> None:
 class OneLease:
     """An API server that has room for one Lease, knows which version of it is replaced, and may be away.
 
-    What happens `before` and `after` a write is a test's affair.
+    What happens `before` a write is a test's affair.
     """
 
     def __init__(self) -> None:
-        self.before = self.after = nothing
+        self.before = nothing
         self.lease: Lease | None = None
         self.version, self.away, self.writes = 0, 0, 0
         self.error = ApiError(0, "Unreachable", "no answer came")
@@ -73,7 +72,6 @@ class OneLease:
         self.writes += 1
         meta = ObjectMeta(annotations=dict(body.metadata.annotations or {}), resource_version=str(self.version))
         self.lease = Lease(metadata=meta)
-        await self.after()
         return self.lease
 
     @property
@@ -282,23 +280,6 @@ async def test_a_text_that_cannot_be_made_once(caplog: pytest.LogCaptureFixture)
         assert await waited(leader) < 10.0
         assert list(server.record.intended) == ["a"]
     assert "broken" in caplog.text
-
-
-async def test_a_write_that_was_broken_off():
-    """Whoever stops in the middle of one, which the server has done, can write once more."""
-    server = OneLease()
-    leader = Leader(server)
-    await leader.begin()
-    leader.evicts(WEB)
-    server.after = asyncio.Event().wait
-    writing = asyncio.create_task(leader.store.write())
-    await eventually(lambda: server.writes == 1)
-    writing.cancel()
-    await asyncio.gather(writing, return_exceptions=True)
-    server.after = nothing
-    leader.evicts(API)
-    assert await leader.store.write()
-    assert server.workloads == {WEB, API}
 
 
 async def test_the_lease_is_lost_until_the_text_is_sent():
