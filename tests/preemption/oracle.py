@@ -13,23 +13,9 @@ from decimal import Decimal
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
-from tests.preemption import oracle_volumes
+from tests.preemption import oracle_pods, oracle_volumes
 from tests.preemption.oracle_budgets import beyond, refused
-from tests.preemption.oracle_pods import (
-    end,
-    holds,
-    importance,
-    key,
-    merged,
-    node_term_holds,
-    number,
-    ports,
-    priority,
-    requests,
-    selects,
-    tolerated,
-    undeclared,
-)
+from tests.preemption.oracle_pods import end, key, number, ports, priority, requests, selects, tolerated
 
 Json = dict[str, Any]
 MayGo = Callable[[Json], bool]
@@ -175,7 +161,7 @@ class _Cluster:
         self.spread(state)
         if self.asks_affinity:
             self.pod_affinity(state)
-        if undeclared(self.pod, state.node):
+        if oracle_pods.undeclared(self.pod, state.node):
             raise Failure("node(s) didn't match Pod's required features", resolvable=False)
 
     def narrowed(self, node: Json) -> None:
@@ -198,7 +184,7 @@ class _Cluster:
     def selects_node(self, node: Json) -> bool:
         labels, terms = node["metadata"]["labels"], self.node_terms()
         plain = all(labels.get(k) == v for k, v in self.pod["spec"].get("nodeSelector", {}).items())
-        return plain and (terms is None or any(node_term_holds(term, node) for term in terms))
+        return plain and (terms is None or any(oracle_pods.node_term_holds(term, node) for term in terms))
 
     def untolerated(self, node: Json) -> bool:
         taints = [t for t in node["spec"].get("taints", ()) if t["effect"] in ("NoSchedule", "NoExecute")]
@@ -227,7 +213,7 @@ class _Cluster:
             short.append("Too many pods")
         first = ["cpu", "memory", "ephemeral-storage"]
         for name in first + sorted(set(asked) - set(first)):
-            used = sum((holds(pod)[name] for pod in state.pods), Decimal(0))
+            used = sum((oracle_pods.holds(pod)[name] for pod in state.pods), Decimal(0))
             if asked[name] > 0 and asked[name] > has.get(name, 0) - used:
                 short.append(f"Insufficient {name}")
                 resolvable = resolvable and asked[name] <= has.get(name, 0)
@@ -254,7 +240,7 @@ class _Cluster:
                 raise Failure(words, resolvable=False)
             selector = constraint["labelSelector"]
             if constraint.get("matchLabelKeys"):
-                selector = merged(selector, own, constraint["matchLabelKeys"])
+                selector = oracle_pods.merged(selector, own, constraint["matchLabelKeys"])
             counts: dict[str, int] = {}
             for name, node in self.nodes.items():
                 if not self.included(node, constraint, constraints):
@@ -363,11 +349,11 @@ class _Cluster:
             if self.failure(state) is not None:
                 state.remove(pod)
                 victims.append(pod)
-        return sorted(victims, key=lambda pod: importance(pod)[:2])
+        return sorted(victims, key=lambda pod: oracle_pods.importance(pod)[:2])
 
     def order(self, pod: Json) -> tuple[Any, ...]:
         """The more important and the dearer come first."""
-        rank, *others = importance(pod)
+        rank, *others = oracle_pods.importance(pod)
         costs = self.policy and self.policy.costs
         dear = [-amount for amount in costs.of_pod(pod)] if costs else []
         return (rank, *dear, *others)

@@ -15,7 +15,7 @@ def beyond(budgets: list[Json], pods: Iterable[Json], *, api: bool = False, evic
     used: Counter[str] = Counter()
     found = []
     for pod in pods:
-        mine = [] if evicts and unguarded(budgets, pod) else _used(budgets, pod, api=api)
+        mine = [] if evicts and _unguarded(budgets, pod) else _used(budgets, pod, api=api)
         used.update(budget["metadata"]["name"] for budget in mine)
         if any(used[budget["metadata"]["name"]] > _granted(budget, api=api) for budget in mine):
             found.append(pod["metadata"]["uid"])
@@ -24,21 +24,21 @@ def beyond(budgets: list[Json], pods: Iterable[Json], *, api: bool = False, evic
 
 def refused(budgets: list[Json], pod: Json, *, strict: bool, evicts: bool) -> bool:
     """Whether no eviction is possible now: a strict budget is used up, or the API finds several for one pod."""
-    if evicts and unguarded(budgets, pod):
+    if evicts and _unguarded(budgets, pod):
         return False
-    if evicts and "deletionTimestamp" not in pod["metadata"] and len(covering(budgets, pod)) > 1:
+    if evicts and "deletionTimestamp" not in pod["metadata"] and len(_covering(budgets, pod)) > 1:
         return True
     return strict and any(_granted(budget, api=True) <= 0 for budget in _used(budgets, pod, api=True))
 
 
-def covering(budgets: list[Json], pod: Json) -> list[Json]:
+def _covering(budgets: list[Json], pod: Json) -> list[Json]:
     mine = [budget for budget in budgets if budget["metadata"]["namespace"] == pod["metadata"]["namespace"]]
     return [budget for budget in mine if selects(budget["spec"].get("selector"), pod["metadata"]["labels"])]
 
 
 def _used(budgets: list[Json], pod: Json, *, api: bool) -> list[Json]:
     """The budgets that count the pod when it goes; to kube-scheduler one that names it has counted it already."""
-    name, mine = pod["metadata"]["name"], covering(budgets, pod)
+    name, mine = pod["metadata"]["name"], _covering(budgets, pod)
     if api:
         return [] if "deletionTimestamp" in pod["metadata"] else mine
     labels = pod["metadata"]["labels"]
@@ -46,11 +46,11 @@ def _used(budgets: list[Json], pod: Json, *, api: bool) -> list[Json]:
     return [budget for budget in mine if name not in budget["status"].get("disruptedPods", {})]
 
 
-def unguarded(budgets: list[Json], pod: Json) -> bool:
+def _unguarded(budgets: list[Json], pod: Json) -> bool:
     """Whether the Eviction API does not ask what is left: the pod is starting, or not ready and that is let pass."""
     if pod["status"]["phase"] == "Pending":
         return True
-    mine = covering(budgets, pod)
+    mine = _covering(budgets, pod)
     if READY in pod["status"].get("conditions", ()) or len(mine) != 1:
         return False
     status = mine[0]["status"]

@@ -33,15 +33,8 @@ from webhook.reconciler.plans.plan import Member, Plan, PlanIndex
 from webhook.reconciler.preemptors import PolicySet
 from webhook.reconciler.reconciler import Reconciler
 from webhook.reconciler.reporting import ReconcilerMetrics, Reporter
-from webhook.reconciler.state.annotations import (
-    DecidedVictim,
-    DecisionRecord,
-    PlanRecord,
-    PlanVictim,
-    digest_of,
-    encode,
-    plan_of,
-)
+from webhook.reconciler.state import annotations
+from webhook.reconciler.state.annotations import DecisionRecord, PlanRecord, PlanVictim, digest_of, encode, plan_of
 from webhook.reconciler.state.pending import CountedOn
 from webhook.reconciler.state.state import State
 
@@ -147,7 +140,7 @@ def evicted(log: EvictionLog, workload: str, at: float, by: str = "", node: str 
     log.note(PodEviction(at, workload, node, "default", preemptor=by))
 
 
-def decided(*rows: DecidedVictim, plan: str = "x", age: float = 10.0) -> tuple[PlanRecord, DecisionRecord]:
+def decided(*rows: annotations.DecidedVictim, plan: str = "x", age: float = 10.0) -> tuple[PlanRecord, DecisionRecord]:
     """A plan for n1 of so many seconds ago for these victims, and its decision."""
     victims = tuple(PlanVictim(*row.pod.split("/"), f"uid-{row.pod.partition('/')[2]}") for row in rows)
     at = rfc3339(START - age)

@@ -35,16 +35,8 @@ from webhook.reconciler.overview.priorities import ladder
 from webhook.reconciler.plans.actions import Ending
 from webhook.reconciler.plans.plan import Member, Plan
 from webhook.reconciler.preemptors import PolicySet
-from webhook.reconciler.state.annotations import (
-    Alternative,
-    DecidedVictim,
-    DecisionRecord,
-    NoticeRecord,
-    PlanMember,
-    PlanRecord,
-    PlanVictim,
-    encode,
-)
+from webhook.reconciler.state import annotations
+from webhook.reconciler.state.annotations import DecidedVictim, DecisionRecord, PlanRecord, PlanVictim, encode
 
 MAY = {CAN_BE_PREEMPTED: "true"}
 
@@ -216,7 +208,7 @@ def record(*victims, members=()):
     """A plan for n1, or for members on the nodes of their numbers; victims are names with their groups."""
     named = tuple(PlanVictim("default", name, f"uid-{name}", group) for name, group in victims)
     plan = PlanRecord(id="id", node="n1", victims=named, begun=rfc3339(START + 4.0), deadline=rfc3339(START + 64.0))
-    own = tuple(PlanMember(f"g-{number}", f"uid-g-{number}", f"n{number}") for number in members)
+    own = tuple(annotations.PlanMember(f"g-{number}", f"uid-g-{number}", f"n{number}") for number in members)
     return msgspec.structs.replace(plan, members=own) if own else plan
 
 
@@ -287,7 +279,7 @@ def test_by_when_a_victim_goes(setting):
     """A victim that was told says by when it is asked, or that it is ready; a notice of another plan says nothing."""
     by = "2027-01-15T08:00:00Z"
     for name, plan, answer in (("v1", "id", {}), ("v2", "id", {READY: "true"}), ("v3", "id-2", {})):
-        told = encode(NoticeRecord(plan=plan, by=by, uid="u", priority=100))
+        told = encode(annotations.NoticeRecord(plan=plan, by=by, uid="u", priority=100))
         setting.add(pod(name, node="n1", annotations={NOTICE: told, **answer}))
     plan = shown(setting, record(("v1", 0), ("v2", 0), ("v3", 0)))
     assert [one.state for one in plan.victims] == [f"to be asked by {by}", "told, and ready", "to be asked"]
@@ -349,9 +341,10 @@ def test_who_goes_together_in_a_decision(victim, headings, cells):
 
 def test_a_decision_says_how_nodes_are_compared():
     """By the keys that its record has."""
-    made = Alternative(node="n1", compared={"victims": "1", "sum of priorities": "80", "earliest start": "not started"})
-    shown = model._decision(msgspec.structs.replace(decision(), selected=made), "default/p", "")
-    assert shown.how_compared == how_compared(made.compared)
+    compared = {"victims": "1", "sum of priorities": "80", "earliest start": "not started"}
+    record = msgspec.structs.replace(decision(), selected=annotations.Alternative(node="n1", compared=compared))
+    shown = model._decision(record, "default/p", "")
+    assert shown.how_compared == how_compared(compared)
     assert "for earliest start, later is better" in shown.how_compared
 
 

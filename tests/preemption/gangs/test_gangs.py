@@ -158,18 +158,6 @@ def test_the_cheapest_units_go(nodes):
     assert gone(decided(hosts, pods, WAITING, [group(priority=100)], by)) == ["goes-1", "goes-2"]
 
 
-def test_what_units_cost_together_counts():
-    """Two pods of one group go: each costs as much as the third one, which started last, and both together less."""
-    pods = [
-        pod(name, on=on, cpu="4", priority=10, started=started)
-        for name, on, started in (("a-1", "n0", 900.0), ("a-2", "n1", 500.0), ("b", "n2", 100.0))
-    ]
-    for one in pods:
-        one["metadata"]["labels"]["scheduling.x-k8s.io/pod-group"] = one["metadata"]["name"][0]
-    hosts, by = [node(f"n{number}") for number in range(3)], rules(cost=EvictionCost(group_restarts=True))
-    assert gone(decided(hosts, pods, WAITING, [group(priority=100)], by)) == ["a-1", "a-2"]
-
-
 def state_of(snapshot):
     """What a snapshot holds, to see whether a decision leaves it as it was."""
     pods = snapshot.pods

@@ -7,13 +7,9 @@ import math
 
 from tests.cases import table
 from tests.preemption.building import cluster, decided, node, outcome, pod, priority_class, rules, victim
+from webhook.policy.model import values
 from webhook.policy.model.preemption import Protection
-from webhook.policy.model.values import (
-    CAN_BE_PREEMPTED,
-    MINIMUM_PREEMPTABLE_PRIORITY,
-    PROTECTION_DURATION,
-    TOLERATION_SECONDS,
-)
+from webhook.policy.model.values import CAN_BE_PREEMPTED, MINIMUM_PREEMPTABLE_PRIORITY, PROTECTION_DURATION
 from webhook.policy.model.victims import Signal, VictimMode
 
 LONGEST = "9223372036854775807"
@@ -162,7 +158,7 @@ def test_the_longest_window_counts_up_to_the_maximum():
 )
 def test_preemption_toleration(minimum, seconds, priority, started, rule):
     """As the scheduler plugin has it: preemptors below the minimum wait for the seconds to pass; others do not."""
-    given = {MINIMUM_PREEMPTABLE_PRIORITY: minimum, TOLERATION_SECONDS: seconds}
+    given = {MINIMUM_PREEMPTABLE_PRIORITY: minimum, values.TOLERATION_SECONDS: seconds}
     classes = [priority_class("low", **{key: text for key, text in given.items() if text is not None})]
     for by, expected in ((policy(toleration=True), rule), (policy(), "")):
         stays = kept(by, started=started, priority=priority, classes=classes)
@@ -172,7 +168,7 @@ def test_preemption_toleration(minimum, seconds, priority, started, rule):
 @table("classes", ("gone", []), ("made again", [priority_class("low", 1)]))
 def test_whoever_deletes_a_class_takes_no_toleration_off(classes):
     """What a class tolerates is not known once it does not speak for the pod: then the pod stays, whatever it says."""
-    of_class = {MINIMUM_PREEMPTABLE_PRIORITY: "500", TOLERATION_SECONDS: "-1"}
+    of_class = {MINIMUM_PREEMPTABLE_PRIORITY: "500", values.TOLERATION_SECONDS: "-1"}
     own = {CAN_BE_PREEMPTED: "true"}
     assert kept(policy(toleration=True), classes=[priority_class("low", **of_class)], **own) == "policy/toleration"
     assert kept(policy(toleration=True), classes=classes, **own) == "policy/toleration"
@@ -181,11 +177,11 @@ def test_whoever_deletes_a_class_takes_no_toleration_off(classes):
 
 def test_the_reason_names_the_annotation_and_the_time():
     """People read which annotation keeps the pod, and for how long."""
-    texts = {}
+    texts, tolerates = {}, {MINIMUM_PREEMPTABLE_PRIORITY: "500", values.TOLERATION_SECONDS: "90"}
     own = {CAN_BE_PREEMPTED: "true"}
     cases = ("signal", 0, {AUTOSCALER: "false"}), ("window", 0, {KARPENTER: "5m"}), ("class", 0, {}), ("again", 7, own)
     for name, value, annotations in cases:
-        classes = [priority_class("low", value, **{MINIMUM_PREEMPTABLE_PRIORITY: "500", TOLERATION_SECONDS: "90"})]
+        classes = [priority_class("low", value, **tolerates)]
         data = cluster(
             [node("n1")],
             [victim(says=annotations, started=60)],

@@ -202,16 +202,6 @@ def test_a_cycle_is_found_and_the_policy_says_who_stays(happened, cycle, keep):
         assert outcome.cycles == ((cycle,) if cycle else ())
 
 
-def test_who_stays_in_a_cycle_keeps_nobody_from_other_victims():
-    """Neither a workload nor a bare pod that evicted it goes, but a dearer pod does; for others they may go."""
-    setting = Setting(node("n1"), node("n2"), node("n3"), under=under(CycleKeeper.EVICTOR))
-    setting.add(workload_pod("a", "db", node="n1"), pod("alone", "6", node="n2"))
-    setting.add(workload_pod("b", "api", node="n3", priority=90))
-    for by in (DB, "Pod/default/alone"):
-        past(setting, CACHE, by)
-    assert [setting.evaluate(of(workload)).node for workload in ("cache", "other")] == ["n3", "n1"]
-
-
 def closed_by(events, own, window, now):
     """The workloads from which a way of evictions within the window leads to `own`, found by walking back and forth."""
     pairs = {(by, gone) for gone, at, by in events if by and at > now - window}

@@ -28,16 +28,10 @@ from tests.reconciler.harness.pods import Json, owner_of
 from tests.reconciler.harness.scheduler import SimulatedScheduler
 from tests.reconciler.harness.virtual_time import later, now
 from webhook.clusters.simulated.clock import VirtualClock
+from webhook.kube import resources
 from webhook.kube.client import Client
 from webhook.kube.instants import rfc3339
-from webhook.kube.resources import (
-    COSCHEDULING_POD_GROUP,
-    NODE,
-    POD_DISRUPTION_BUDGET,
-    POD_GROUP,
-    PRIORITY_CLASS,
-    Resource,
-)
+from webhook.kube.resources import COSCHEDULING_POD_GROUP, NODE, POD_DISRUPTION_BUDGET, POD_GROUP, PRIORITY_CLASS
 from webhook.policy.model.policies import Policies
 from webhook.policy.model.preemption import PreemptionPolicy
 from webhook.reconciler.service import ReconcilerOptions, ReconcilerService
@@ -293,7 +287,7 @@ class Cluster:
             new["spec"]["containers"][0]["resources"]["requests"].pop(EXTENDED, None)
         later(0.0 if how == "here" else 0.05, self.put, new)
 
-    def show(self, kind: Resource, body: Json, **how: bool) -> None:
+    def show(self, kind: resources.Resource, body: Json, **how: bool) -> None:
         """Show what has become of an object to the watch."""
         self.api.collections[kind.path()].put(body["metadata"]["name"], body, **how)
 
