@@ -46,13 +46,14 @@ def rights_of(policies: Policies) -> list[RightRow]:
     rows: list[RightRow] = []
     for policy, rule in sorted(policies.rules, key=lambda row: row[1].declaration.range or (math.inf, 0)):
         declared, holds = rule.declaration, _holds(policy)
+        title, enforcement = declared.title, rule.enforcement.value
         for right, alternatives in declared.rights.items():
             people, controllers = rights_text(alternatives), SAME
             if right == DEFINE:
                 people = rights_text(alternatives, ANYONE)
             elif "CREATE" in declared.operations:
                 controllers = ", or ".join(map(_by_controllers, alternatives)) or "nobody"
-            rows.append(RightRow(rule.id, declared.title, right, people, controllers, holds, rule.enforcement.value))
+            rows.append(RightRow(rule.id, title, right, people, controllers, holds, enforcement))
     return rows
 
 
@@ -61,8 +62,10 @@ def _by_controllers(right: RequestMatch) -> str:
     if right.subjects is None:
         return rights_text((right,))
     if right.by_namespace:
-        return f"{rights_text((msgspec.structs.replace(right, subjects=None),))}, whoever wrote the workload"
-    exact = [str(subject) for subject in right.subjects if subject.kind == "ServiceAccount" and subject.exact_user]
+        anybodys = msgspec.structs.replace(right, subjects=None)
+        return f"{rights_text((anybodys,))}, whoever wrote the workload"
+    accounts = [subject for subject in right.subjects if subject.kind == "ServiceAccount"]
+    exact = [str(subject) for subject in accounts if subject.exact_user]
     return f"what {' or '.join(exact)} makes for itself" if exact else NEVER
 
 
@@ -139,25 +142,25 @@ class Removal(msgspec.Struct, frozen=True):
 
 def removals(old: Policies, new: Policies) -> list[Removal]:
     """What `new` lacks of `old`, in the order of `old`, or has softer."""
-    removed: dict[Removal, None] = {}
+    removed: list[Removal] = []
     there = {rule.id: rule for _, rule in new.rules}
     names = {policy.name for policy in new.priority}
-    for policy, rule in old.rules:
-        now = there.get(rule.id)
+    for policy in old.priority:
         if policy.name not in names:
             what = f"the PriorityPolicy with its {len(policy.rules)} rules is gone"
-            removed[Removal(policy.name, what)] = None
-        elif now is None:
-            removed[Removal(rule.id, "the rule is gone")] = None
-        else:
+            removed.append(Removal(policy.name, what))
+            continue
+        for rule in policy.rules:
+            now = there.get(rule.id)
+            if now is None:
+                removed.append(Removal(rule.id, "the rule is gone"))
+                continue
             if STRICTNESS.index(now.enforcement) < STRICTNESS.index(rule.enforcement):
                 what = f"enforcement {rule.enforcement.value} becomes {now.enforcement.value}"
-                removed[Removal(rule.id, what)] = None
+                removed.append(Removal(rule.id, what))
             if now.body[0] != rule.body[0]:
-                removed[Removal(rule.id, "it is a rule of another kind now")] = None
+                removed.append(Removal(rule.id, "it is a rule of another kind now"))
     names = {policy.name for policy in new.preemption}
     gone = "the PreemptionPolicy is gone: nothing preempts for pods of its classes"
-    for other in old.preemption:
-        if other.name not in names:
-            removed[Removal(other.name, gone)] = None
-    return list(removed)
+    removed += (Removal(policy.name, gone) for policy in old.preemption if policy.name not in names)
+    return removed

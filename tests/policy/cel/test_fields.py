@@ -16,10 +16,10 @@ PODS_ONLY, BOTH = ("pods",), ("pods", "priorityclasses")
 def found(text, about=PODS_ONLY):
     """What is found, each as `Struct.field` with the part of the text that it points at."""
     rows = unknown_fields(text, compile_bool(text).tree, about)
-    assert all(text[row.offset :].startswith(row.name) for row in rows)
-    words = [row.text.split() for row in rows]
+    assert all(text[offset:].startswith(name) for offset, name, _, _ in rows)
+    words = [lacks.split() for _, _, lacks, _ in rows]
     structs = [row[-1] if row[0] == "there" else row[0] for row in words]
-    return [f"{struct}.{row.name}" for struct, row in zip(structs, rows, strict=True)]
+    return [f"{struct}.{row[1]}" for struct, row in zip(structs, rows, strict=True)]
 
 
 @table(
@@ -82,9 +82,9 @@ def test_the_committed_fields_are_current():
 def test_a_text_that_occurs_before_the_field():
     """The place is that of the field, not of a value that reads the same."""
     text = "request.name == 'priorty' || object.spec.priorty == 1"
-    (row,) = unknown_fields(text, compile_bool(text).tree, PODS_ONLY)
-    assert row.offset == text.rindex("priorty")
-    assert row.text.startswith('PodSpec has no field "priorty" in Kubernetes 1.')
+    ((offset, _, lacks, _),) = unknown_fields(text, compile_bool(text).tree, PODS_ONLY)
+    assert offset == text.rindex("priorty")
+    assert lacks.startswith('PodSpec has no field "priorty" in Kubernetes 1.')
 
 
 @table(

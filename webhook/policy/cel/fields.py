@@ -73,32 +73,22 @@ def _data() -> _Fields:
     return msgspec.structs.replace(fields, structs={**fields.structs, **_OWN})
 
 
-class UnknownField(NamedTuple):
-    """A field that is read and does not exist: where it stands in the expression, in characters, and its name.
-
-    `text` says which struct lacks it, and `known` are the names that there are.
-    """
-
-    offset: int
-    name: str
-    text: str
-    known: Collection[str]
-
-
-def unknown_fields(text: str, tree: Tree, about: Collection[str]) -> list[UnknownField]:
+def unknown_fields(text: str, tree: Tree, about: Collection[str]) -> list[tuple[int, str, str, Collection[str]]]:
     """What the expression reads that does not exist, in the order of the text, each once.
 
-    `about` are the kinds of objects that it judges, `pods` and `priorityclasses`; one of them has a known field.
+    A row has where it stands in the text, in characters, its name, which struct lacks it, and the names that
+    there are. It judges objects of the kinds `about`: `pods`, `priorityclasses` or both.
     """
-    unknown = {}
+    unknown: dict[tuple[str, str], tuple[int, str, str, Collection[str]]] = {}
     for name, struct, known in _Walk(tree, about).absent:
         # It stands first after a dot or in brackets
         match = re.search(rf"""(?:\.\s*\??\s*|\[\s*\??\s*["']){re.escape(name)}\b""", text)
+        offset = match.end() - len(name) if match else 0
         lacks = f'{struct} has no field "{name}" in Kubernetes {_data().release}'
         if struct in _OWN:
             lacks = f'there is no field "{name}" in {struct}'
-        unknown[name, struct] = UnknownField(match.end() - len(name) if match else 0, name, lacks, known)
-    return sorted(unknown.values(), key=lambda row: row.offset)
+        unknown[name, struct] = offset, name, lacks, known
+    return sorted(unknown.values(), key=lambda row: row[0])
 
 
 def fields_read(tree: Tree, about: Collection[str]) -> dict[Path, str]:

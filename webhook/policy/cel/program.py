@@ -34,7 +34,6 @@ MOST_IN_ALL = 100_000_000.0
 """Nanoseconds that all expressions of a request may take, by their estimates: nobody may keep a server from others."""
 
 _NOTHING = BUDGET / 100
-_NESTED = frozenset((dict, list))
 _PROBLEM = re.compile(r"ERROR: <input>:(-?\d+):(-?\d+): (.*)")
 _SYNTAX = "Syntax error: "
 _TOKEN, _INPUT = rf"{_SYNTAX}token recognition error at:", rf"{_SYNTAX}(?:mismatched|extraneous) input"
@@ -149,7 +148,7 @@ class Inputs:
                     elif type(part) is not list:
                         continue
                     longest = max(longest, len(part))
-                    waiting += [child for child in part if child and type(child) in _NESTED]
+                    waiting += [child for child in part if child and type(child) in (dict, list)]
                 self._elements[name] = longest
         return max((self._elements[name] for name in names), default=0)
 

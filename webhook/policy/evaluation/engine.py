@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from functools import partial
 from typing import Any
 
 import msgspec
@@ -21,9 +20,6 @@ from webhook.policy.model.preemption import PreemptionPolicy, Preemptors
 from webhook.policy.model.priority import PolicyException, PriorityPolicy
 from webhook.policy.model.rules import STRICTNESS, Enforcement, PriorityRule
 from webhook.policy.model.values import CAN_BE_PREEMPTED, POD_SCALE_UP_DELAY, PROTECTION_DURATION
-
-Applicability = str | Verdict | None
-"""None: the policy applies. Else why it does not, or the verdict on a condition that could not be evaluated."""
 
 _VALUE = {PODS: rules.USE, CLASSES: rules.DEFINE}
 """What rules about ranges are asked, by what has a value."""
@@ -62,10 +58,10 @@ class CompiledPolicy:
                 return reason
         return None
 
-    def applicability(self, attributes: RequestAttributes, *, gives: bool = False) -> Applicability:
-        """Whether the policy applies: the first test or condition that does not hold says why not.
+    def applicability(self, attributes: RequestAttributes, *, gives: bool = False) -> str | Verdict | None:
+        """None if the policy applies; else why not, or the verdict on a condition that fails.
 
-        One that is false decides before one that cannot be evaluated (`matchconditions/matcher.go`).
+        One that is false decides before one that fails (`matchconditions/matcher.go`).
         """
         reason = self.matches(attributes, gives=gives)
         if reason is not None:
@@ -89,7 +85,7 @@ class RuleEvaluation:
         self.attributes = attributes
         self.verdicts: list[Verdict] = []
         """Those of rules that were run and have nothing to say included."""
-        self._applicabilities: dict[str, Applicability] = {}
+        self._applicabilities: dict[str, str | Verdict | None] = {}
 
     def ask(self, rows: list[CompiledRule]) -> None:
         """Take what these rules say."""
@@ -153,8 +149,7 @@ class Engine:
         self._asked = bounded_cache(_KEPT, 256)(self._concerning)
         self.shielded = shielded(policies.preemption)
         """The annotations of pods that change only by a right that a policy gives."""
-        self._builtin = {PODS: self.shielded, CLASSES: frozenset[str]()}
-        self._protected = self._builtin.copy()
+        self._protected = {PODS: self.shielded, CLASSES: frozenset[str]()}
         for _, shields in self._asked(rules.PROTECT, None):
             for shield in shields:
                 self._protected[shield.kind] |= shield.keys
@@ -264,9 +259,9 @@ class Engine:
             speaking = [shield for shield in rows if shield.speaks(attributes, changed)]
             if speaking and evaluation.concerns(policy):
                 shields += speaking
-        elsewhere = partial(self._shields_elsewhere, attributes)
-        builtin = self._builtin[attributes.kind]
-        evaluation.verdicts += rules.shield_verdicts(attributes, changed, shields, builtin, elsewhere)
+        builtin = self.shielded if attributes.kind == PODS else frozenset[str]()
+        said = rules.shield_verdicts(attributes, changed, shields, builtin, self._shields_elsewhere)
+        evaluation.verdicts += said
 
     def _shields_elsewhere(self, attributes: RequestAttributes) -> Iterator[tuple[Shield, str]]:
         """The shields of policies that do not apply, with why not."""

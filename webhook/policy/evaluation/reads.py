@@ -46,7 +46,7 @@ def reads_on_update(policies: Policies) -> Reads:
     the conditions of its policy, and the labels by which the policy selects.
     """
     parts, labels, annotations = set[str](), {MARK}, set(protected_annotations(policies))
-    preserved = [(field,) for field in PRESERVED]
+    preserved = {("spec", field) for field in PRESERVED}
     for policy in policies.priority:
         if policy.match.operations is not None and "UPDATE" not in policy.match.operations:
             continue
@@ -55,11 +55,10 @@ def reads_on_update(policies: Policies) -> Reads:
         for condition in policy.conditions if asked else ():
             parts |= _parts_read(condition.expression)
         selecting = set[str]()
-        matches = [exception.match for exception in policy.exceptions]
-        for match in filter(None, (policy.match, policy.exclude, *matches)):
+        for match in policy.matches:
             selecting |= keys_of(match.object_selector)
         for declaration in asked:
-            fields = {path for path in declaration.fields if path[1:] not in preserved or path[0] != "spec"}
+            fields = declaration.fields - preserved
             for expression in declaration.expressions:
                 parts |= _parts_read(expression)
             for path in fields:

@@ -166,10 +166,7 @@ class RequestAttributes:
         return named if isinstance(named, str) else ""
 
     def annotation_changes(self, keys: Iterable[str]) -> dict[str, AnnotationChange]:
-        """Which of these annotations the request sets, changes or removes.
-
-        At CREATE a value that its PriorityClass has is copied from there, and no change.
-        """
+        """Which of these annotations the request changes; a new pod's copies from its class are no change."""
         new = strings(self.new, "annotations")
         if self.operation == "CREATE":
             copied, given = dict[str, str](), self.request.priority_class

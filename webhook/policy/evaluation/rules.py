@@ -236,7 +236,7 @@ def shield_verdicts(
     changed: Mapping[str, AnnotationChange],
     shields: list[Shield],
     builtin: frozenset[str],
-    elsewhere: Callable[[], Iterable[tuple[Shield, str]]],
+    elsewhere: Callable[[RequestAttributes], Iterable[tuple[Shield, str]]],
 ) -> list[Verdict]:
     """What the rules that apply, or else the built-in one, say of these changes.
 
@@ -256,7 +256,7 @@ def shield_verdicts(
             verdicts.append(Verdict(rule.policy, rule.name, rule.enforcement, outcome, text))
         if not binding and key in builtin and attributes.operation == "UPDATE":
             leaves = f"rule {BUILTIN}/{SHIELD} leaves that to nobody once the pod exists"
-            for shield, why in elsewhere():
+            for shield, why in elsewhere(attributes):
                 enforced = shield.rule.enforcement is Enforcement.ENFORCE
                 if enforced and shield.speaks(attributes, (key,)) and shield.allowed(attributes):
                     leaves += f" (rule {shield.rule.id} gives the right, but not here: {why})"

@@ -82,7 +82,8 @@ class Example(NamedTuple):
             thing, done = "a pod", "made"
         thing += f" with {having}" if having else ""
         thing += f" in {self.get(NAMESPACE)}" if self.resource == PODS else ""
-        return f"{thing}, {'changed' if self.get(OPERATION) else done} by {self.get(USER, ANYBODY).username}"
+        done = "changed" if self.get(OPERATION) else done
+        return f"{thing}, {done} by {self.get(USER, ANYBODY).username}"
 
 
 def _words(path: Path, value: Any) -> str:

@@ -22,8 +22,6 @@ OPENED = ((*CHANGE, CAN_BE_PREEMPTED), "true")
 """The change that opens the pods of a class to eviction."""
 UNNAMED = "some-namespace"
 """A namespace without labels that no policy means, unless it means all."""
-_SYSTEM = "system-"
-"""What the names begin with that the API server keeps for the classes in SYSTEM."""
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _SYNTAX = re.compile(r"(\\.|\[[^\]]*\]|\.)(?:\{(\d{1,2})[^}]*\})?|\{[^}]*\}|[\^$*+?()]|\|.*")
 """What of a regular expression stands for something else than itself: a character, so many times, or nothing."""
@@ -32,6 +30,7 @@ _MEMBERS = {r"\d": "0", r"\w": "a", r"\s": " ", r"\b": "", r"\A": "", r"\z": "",
 _OF_OBJECT = ("metadata", "spec", "description", "globalDefault", "preemptionPolicy")
 _OF_REQUEST = ("dryRun", "kind", "subResource")
 """What may differ, and is not given by another part of the request, or by the API server."""
+_TYPES = {VALUE: int, NAME: str, NAMESPACE: str, USER: str}
 _OWN_NAME = ("object", "metadata", "name")
 _ALIASES = {
     ("request", "name"): _OWN_NAME,
@@ -78,7 +77,9 @@ def samples(patterns: Iterable[str], *, dots: bool = True) -> list[str]:
         fitting = []
         for fill in ("a", "other", "", "1"):
             name = pattern.replace(WILDCARD, fill)
-            if _NAME.fullmatch(name) and not name.startswith(_SYSTEM) and (dots or "." not in name):
+            # The API server keeps "system-" for the classes in SYSTEM
+            possible = _NAME.fullmatch(name) and not name.startswith("system-")
+            if possible and (dots or "." not in name):
                 fitting.append(name)
         names |= dict.fromkeys(fitting[:2])
     return list(names)
@@ -109,8 +110,7 @@ def _question(
         if path[1] in may_differ and path not in (NAME, VALUE, NAMESPACE):
             part = free if path[0] == "object" and path not in own else places
             part.append([(), *_each(path, values)])
-    matches = [policy.match, policy.exclude, *(row.match for row in policy.exceptions)]
-    for match in filter(None, (*matches, *chain.from_iterable(declared.rights.values()))):
+    for match in (*policy.matches, *chain.from_iterable(declared.rights.values())):
         names += match.namespaces or ()
         free += label_settings(match.object_selector, "object")
         places += label_settings(match.namespace_selector, "namespaceObject")
@@ -161,11 +161,7 @@ def _read(expressions: Iterable[str], kind: str) -> dict[Path, list[Any]]:
             place = _ALIASES.get(path, path)
             if place == _OWN_NAME and kind == CLASSES:
                 place = NAME
-            wanted: type = object
-            if place == VALUE:
-                wanted = int
-            elif place in (NAME, NAMESPACE, USER):
-                wanted = str
+            wanted = _TYPES.get(place, object)
             fitting = [value for value in values if isinstance(value, wanted) and value != ""]
             tries.setdefault(place, []).extend(fitting)
     return tries

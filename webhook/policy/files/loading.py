@@ -35,6 +35,7 @@ Use = Callable[[Policies, float], object]
 Uses = Iterable[Use]
 INSTEAD = "leave it out, or give another value"
 """What would be right for whoever wrote what raises."""
+_TOO_LARGE = f"has {{}} bytes; a policy file has at most {LARGEST_FILE}: split it"
 _EXAMPLE = {"metadata": {"name": "example", "namespace": "example"}, "spec": {}}
 SUFFIXES = (".yaml", ".yml")
 """How the names of policy files end, and of those with their tests."""
@@ -48,10 +49,7 @@ class PolicyTexts(NamedTuple):
 
 
 class PolicySource(NamedTuple):
-    """What gives policies as texts, and its name in messages.
-
-    `read` gives them as they are now. It may block on a disk, never on the network; nothing is raised.
-    """
+    """What gives policies as texts as they are now, with its name: it may block on a disk only, and raises nothing."""
 
     name: str
     read: Callable[[], PolicyTexts]
@@ -102,11 +100,6 @@ def _about(path: Path, message: str, severity: Severity = Severity.ERROR) -> Fin
     return Finding(severity, SourcePosition(str(path)), message)
 
 
-def _too_large(size: int) -> str:
-    """Why a file of so many bytes is not read."""
-    return f"has {size} bytes; a policy file has at most {LARGEST_FILE}: split it"
-
-
 def _text(path: Path) -> str | Finding:
     """The text of a policy file, or why there is none."""
     if path.exists() and not path.is_file():
@@ -115,7 +108,7 @@ def _text(path: Path) -> str | Finding:
         with path.open("rb") as file:
             data = file.read(LARGEST_FILE + 1)
         if len(data) > LARGEST_FILE:
-            return _about(path, _too_large(path.stat().st_size))
+            return _about(path, _TOO_LARGE.format(path.stat().st_size))
         return data.decode("utf-8-sig")
     except OSError as error:
         return _about(path, f"cannot be read: {error.strerror or error}")
@@ -173,10 +166,11 @@ def load_texts(
         if time.thread_time() > end:
             wrong = f"is not read: the files before it took more than {seconds:g} s; make them smaller or fewer"
         elif own > LARGEST_FILE:
-            wrong = _too_large(own)
+            wrong = _TOO_LARGE.format(own)
         elif size > LARGEST_SET:
             most = f"a set has at most {LARGEST_SET}, because it is kept in a ConfigMap"
-            wrong = f"with this file the policies have {size} bytes; {most}: shorten comments, or take policies out"
+            wrong = f"with this file the policies have {size} bytes; {most}"
+            wrong += ": shorten comments, or take policies out"
         elif len(readers) >= MOST_FILES:
             wrong = f"a set has at most {MOST_FILES} policy files: join some"
         else:
@@ -212,7 +206,8 @@ def _policies(text: str, reader: Reader) -> Iterator[PriorityPolicy | Preemption
         if empty:
             reader.at(Severity.WARNING, SourcePosition(reader.path, 1, 1), "the file holds no policy")
     except YamlError as error:
-        reader.at(Severity.ERROR, SourcePosition(reader.path, error.line, error.column), f"YAML: {error.message}")
+        place = SourcePosition(reader.path, error.line, error.column)
+        reader.at(Severity.ERROR, place, f"YAML: {error.message}")
 
 
 def _document(root: YamlNode, reader: Reader) -> Any:
@@ -222,7 +217,8 @@ def _document(root: YamlNode, reader: Reader) -> Any:
     if not isinstance(root, YamlMap):
         text = f"expected a policy (a mapping with apiVersion, kind, metadata, spec), found {kind(root)}"
         return reader.error(root, text)
-    name = next((value for key, value in root.pairs if isinstance(key, YamlScalar) and key.text == "kind"), None)
+    keys = [(key, value) for key, value in root.pairs if isinstance(key, YamlScalar)]
+    name = next((value for key, value in keys if key.text == "kind"), None)
     if name is None:
         return reader.error(root, f'a policy needs "kind": {" or ".join(DOCUMENTS)} (apiVersion: {API_VERSION})')
     text = name.text if isinstance(name, YamlScalar) else ""
@@ -239,12 +235,13 @@ def use_once(policies: Policies, readers: dict[str, Reader], now: float, uses: U
     `uses` is what is made of them elsewhere; each is called with the policies and `now`.
     Of others there are none: each part that raises is noted as an error at its place.
     """
-    parts = list(_parts(policies))
-    failed = list(_failures([(policies, parts[-1][1])], now, uses)) if parts else []
-    if not failed:
+    error = _failure(policies, now, uses)
+    if error is None:
         return policies
-    for source, error in [*_failures(parts, now, uses)] or failed:
-        text = f"this cannot be used: {type(error).__name__}: {error}; {INSTEAD}"
+    parts = list(_parts(policies))
+    failures = [(source, _failure(part, now, uses)) for part, source in parts]
+    for source, reason in [row for row in failures if row[1]] or [(parts[-1][1], error)]:
+        text = f"this cannot be used: {type(reason).__name__}: {reason}; {INSTEAD}"
         readers[source.file].at(Severity.ERROR, source, text)
     return Policies()
 
@@ -261,16 +258,16 @@ def _parts(policies: Policies) -> Iterator[tuple[Policies, SourcePosition]]:
         yield Policies(preemption=(other,)), other.source
 
 
-def _failures(
-    sets: list[tuple[Policies, SourcePosition]], now: float, uses: Uses
-) -> Iterator[tuple[SourcePosition, Exception]]:
-    """What using these sets raises, and their places."""
-    for policies, source in sets:
-        try:
-            for use in (_use, *uses):
-                use(policies, now)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the set is not taken into use
-            yield source, error
+def _failure(policies: Policies, now: float, uses: Uses) -> Exception | None:
+    """What using a set raises."""
+    if policies == Policies():
+        return None
+    try:
+        for use in (_use, *uses):
+            use(policies, now)
+    except Exception as error:  # noqa: BLE001 - whatever it is, the set is not taken into use
+        return error
+    return None
 
 
 def _use(policies: Policies, now: float) -> None:

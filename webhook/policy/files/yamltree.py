@@ -120,7 +120,8 @@ class _Composer:
             if number >= MOST_DOCUMENTS:
                 raise YamlError(line + 1, 1, f"more than {MOST_DOCUMENTS} documents; split the file")
             if event.version or event.tags:
-                raise YamlError(line, 1, "directives are not read, policy files are YAML 1.2; leave this line out")
+                text = "directives are not read, policy files are YAML 1.2; leave this line out"
+                raise YamlError(line, 1, text)
             self._anchors = {}
             yield self._node(next(self._events), "", 0)
 
@@ -136,12 +137,13 @@ class _Composer:
             raise YamlError(line, column, f"tags such as {tag[:40]} are not read; leave it out")
         if isinstance(event, events.AliasEvent):
             if event.anchor not in self._anchors:
-                text = f"alias *{event.anchor} refers to no anchor &{event.anchor} above it; write the value out"
-                raise YamlError(line, column, text)
+                text = f"alias *{event.anchor} refers to no anchor &{event.anchor} above it"
+                raise YamlError(line, column, f"{text}; write the value out")
             node, repeated = self._anchors[event.anchor]
             self._repeated += repeated
             if self._repeated > MOST_REPEATED:
-                raise YamlError(line, column, "the aliases of this file make too much of it; write the values out")
+                text = "the aliases of this file make too much of it; write the values out"
+                raise YamlError(line, column, text)
             return node
         if isinstance(event, events.ScalarEvent):
             plain = not event.style and tag != _STRING_TAG
@@ -158,7 +160,9 @@ class _Composer:
 
     def _fill(self, node: YamlSequence | YamlMap, depth: int) -> None:
         """Read what is in a list or mapping."""
-        while not isinstance(event := next(self._events), events.SequenceEndEvent | events.MappingEndEvent):
+        for event in self._events:
+            if isinstance(event, events.SequenceEndEvent | events.MappingEndEvent):
+                return
             if isinstance(node, YamlSequence):
                 path = f"{node.path}[{len(node.items)}]"[:_LONGEST_PATH]
                 node.items.append(self._node(event, path, depth))

@@ -8,7 +8,7 @@ older records do not have a label that a policy selects by since then. `giveway 
 """
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 import msgspec
 
@@ -64,12 +64,11 @@ class _Creation(msgspec.Struct, frozen=True):
 _decoder = msgspec.json.Decoder(_Creation)
 
 
-def labels_recorded(policies: Iterable[PreemptionPolicy]) -> tuple[str, ...] | None:
+def labels_recorded(policies: Collection[PreemptionPolicy]) -> tuple[str, ...] | None:
     """The labels recorded beside those of groups, sorted; None if no record is needed."""
-    known = list(policies)
-    if not any(policy.labels_read or policy.reads_groups for policy in known):
+    read = frozenset[str]().union(*(policy.labels_read for policy in policies))
+    if not read and not any(policy.reads_groups for policy in policies):
         return None
-    read = frozenset[str]().union(*(policy.labels_read for policy in known))
     return tuple(sorted(read - {*GROUP_LABELS, MARK}))
 
 

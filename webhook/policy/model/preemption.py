@@ -20,7 +20,6 @@ from webhook.policy.shapes.yaml_nodes import SourcePosition
 
 _ADDRESS = string("an address such as http://extender.kube-system.svc/scheduler", r"^https?://[^\s/?#]+[^\s?#]*$")
 _PATH = string("a path below urlPrefix", r"^[A-Za-z0-9._/-]+$")
-_RESOURCE = string("the name of a resource")
 _NEVER = "Kubernetes' own classes are never managed"
 _TIMEOUT = duration_that(lambda longest: 0 < longest <= 60, "more than 0s and at most 60s, for the preemptor waits")
 
@@ -136,7 +135,7 @@ class ExtenderConfig(msgspec.Struct, frozen=True, kw_only=True):
     http_timeout: Annotated[float, _TIMEOUT, "How long an answer may take."] = 5.0
     ignorable: Annotated[bool, "Whether preemption goes on without it if it fails."] = False
     managed_resources: Annotated[
-        tuple[Annotated[str, _RESOURCE], ...],
+        tuple[Annotated[str, string("the name of a resource")], ...],
         FILLED,
         "It is asked only about pods that request one of these; about all if absent.",
     ] = ()
@@ -176,7 +175,10 @@ class PreemptionPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def _sides(self) -> list[PodsMatch]:
-        return [side for pair in self.victims.pairs or () for side in (pair.preemptors, pair.victims)]
+        sides: list[PodsMatch] = []
+        for pair in self.victims.pairs or ():
+            sides += (pair.preemptors, pair.victims)
+        return sides
 
     @property
     def class_globs(self) -> list[str]:

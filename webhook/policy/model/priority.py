@@ -79,7 +79,8 @@ class PriorityPolicy(msgspec.Struct, frozen=True, kw_only=True):
         seen: dict[str, int] = {}
         for row in (*rules, *values.get("conditions", ())):
             if row.name in seen:
-                text = f'name "{row.name}" is there twice in this policy; the other one is on line {seen[row.name]}'
+                other = f"the other one is on line {seen[row.name]}"
+                text = f'name "{row.name}" is there twice in this policy; {other}'
                 reader.at(Severity.ERROR, row.source, text)
             seen.setdefault(row.name, row.source.line)
         _check_requesters(values.get("match") or RequestMatch(), rules, nodes, reader)
@@ -94,8 +95,8 @@ class PriorityPolicy(msgspec.Struct, frozen=True, kw_only=True):
                     text = f'the exception names a rule "{name}" that this policy does not have{near}'
                     reader.at(Severity.ERROR, exception.source, text)
                 elif not refusing[name]:
-                    text = f'rule "{name}" refuses nothing, so there is nothing to except from; use "exclude"'
-                    reader.at(Severity.ERROR, exception.source, text)
+                    text = f'rule "{name}" refuses nothing, so there is nothing to except from'
+                    reader.at(Severity.ERROR, exception.source, f'{text}; use "exclude"')
 
     def __post_init__(self) -> None:
         """Its rules have the policy's name."""
@@ -103,11 +104,15 @@ class PriorityPolicy(msgspec.Struct, frozen=True, kw_only=True):
         force_setattr(self, "rules", rules)
 
     @property
+    def matches(self) -> list[RequestMatch]:
+        """`match`, `exclude` and those of its exceptions."""
+        excluded = [] if self.exclude is None else [self.exclude]
+        return [self.match, *excluded, *(row.match for row in self.exceptions)]
+
+    @property
     def asks_who(self) -> bool:
         """Whether it makes a difference to pods who asks: by `subjects` or an expression."""
-        matches = [self.match, *(exception.match for exception in self.exceptions)]
-        matches += [self.exclude] if self.exclude else []
-        if any(match.subjects is not None for match in matches):
+        if any(match.subjects is not None for match in self.matches):
             return True
         if any(reads_user(condition.expression) for condition in self.conditions):
             return True
@@ -120,11 +125,14 @@ def _check_requesters(match: RequestMatch, rules: tuple[PriorityRule, ...], node
     Such rules hold for the pods of controllers all the same, and refuse those of everybody's
     workloads, so the policy must say that it means it (docs/policies.md, "Who asks").
     """
-    if match.subjects is None or match.by_namespace or "CREATE" not in (match.operations or ("CREATE",)):
+    if match.subjects is None or match.by_namespace:
+        return
+    if match.operations is not None and "CREATE" not in match.operations:
         return
     if any(row.covers_controllers for row in match.subjects):
         return
-    enforced = any(rule.declaration.refuses for rule in rules if rule.enforcement is Enforcement.ENFORCE)
+    enforced = [rule for rule in rules if rule.enforcement is Enforcement.ENFORCE]
     declared = [rule.declaration for rule in rules]
-    if enforced and any("pods" in row.about and "CREATE" in row.operations for row in declared):
+    restricting = [row for row in declared if "pods" in row.about and "CREATE" in row.operations]
+    if restricting and any(rule.declaration.refuses for rule in enforced):
         reader.error(nodes["match"], _EVERYBODYS)

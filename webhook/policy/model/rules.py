@@ -26,7 +26,6 @@ FIELDS_OF_PRIORITY = frozenset({("spec", "priorityClassName"), ("spec", "priorit
 DEFINE = "define"
 """The right to define a class, which is no matter of pods."""
 _PRIORITY = integer("a priority", -(2**31), 2**31 - 1)
-_VARIABLES = ", ".join(VARIABLES)
 _PODS = ("pods",)
 _RESOURCE = one_of(
     "a resource", {"pods": "pods and the pod templates of workloads", "priorityclasses": "PriorityClasses"}
@@ -185,12 +184,9 @@ class ProtectAnnotations(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-@mapping("validate rule", f"A CEL expression that must be true, over {_VARIABLES}.")
+@mapping("validate rule", f"A CEL expression that must be true, over {', '.join(VARIABLES)}.")
 class Validate(msgspec.Struct, frozen=True, kw_only=True):
-    """A CEL expression that must be true, and the text for the person whose request is refused.
-
-    `pods` stands for pods and for the pod templates of workloads, `priorityclasses` for PriorityClasses.
-    """
+    """A CEL expression that must be true, and the text for the person whose request is refused."""
 
     expression: Annotated[str, expression(compile_bool), "The expression."]
     message: Annotated[str, string("a message"), "What the author is told: what is wrong, what would be right."] = ""

@@ -95,7 +95,8 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     def when(self, instant: float, now: float) -> str:
         """An instant by the zone's clocks: `06:00 Europe/Berlin`; with the day if it is far."""
         local = _local(instant, ZoneInfo(self.time_zone))
-        return f"{local:%H:%M}" + ("" if instant - now < _DAY else f" on {local:%a %Y-%m-%d}") + f" {self.time_zone}"
+        day = "" if instant - now < _DAY else f" on {local:%a %Y-%m-%d}"
+        return f"{local:%H:%M}{day} {self.time_zone}"
 
     def next_window(self, now: float) -> str:
         """`from 06:00 Europe/Berlin`."""

@@ -39,7 +39,6 @@ GIVEN = "giveway.dev/given"
 CREATION = "giveway.dev/creation"
 """The annotation with what a pod said when it was made, of what decides about it."""
 
-
 POD_SCALE_UP_DELAY = "cluster-autoscaler.kubernetes.io/pod-scale-up-delay"
 """cluster-autoscaler's annotation of a pod: for how long after it was made no node is added for it."""
 
@@ -96,7 +95,8 @@ def _glob(name: str, scalar: YamlScalar, reader: Reader) -> None:
     """Point out what looks like a regular expression."""
     if f".{WILDCARD}" in name:
         glob = name.replace(f".{WILDCARD}", WILDCARD)
-        reader.warn(scalar, f'"{name}" means names with a dot in them; * alone stands for any characters: "{glob}"')
+        text = f'"{name}" means names with a dot in them; * alone stands for any characters'
+        reader.warn(scalar, f'{text}: "{glob}"')
 
 
 def _class(name: str, scalar: YamlScalar, reader: Reader) -> None:
@@ -132,7 +132,8 @@ def expression(compile_: Callable[[str], Program], about: Collection[str] = ()) 
             program = compile_(text)
         except CelError as error:
             for problem in error.problems:
-                reader.at(Severity.ERROR, _place(scalar, problem, reader), f"CEL: {problem.message}")
+                place = _place(scalar, problem, reader)
+                reader.at(Severity.ERROR, place, f"CEL: {problem.message}")
             return INVALID
         if about:
             warn_of(program, scalar, reader, about)
@@ -143,11 +144,11 @@ def expression(compile_: Callable[[str], Program], about: Collection[str] = ()) 
 
 def warn_of(program: Program, node: YamlNode, reader: Reader, about: Collection[str]) -> None:
     """Point out what an expression at `node` reads and no such object has."""
-    for unknown in unknown_fields(program.text, program.tree, about):
-        near = reader.nearest(unknown.name, unknown.known)
-        before = program.text[: unknown.offset]
-        problem = CelProblem(before.count("\n") + 1, unknown.offset - before.rfind("\n"), "")
-        reader.at(Severity.WARNING, _place(node, problem, reader), f"CEL: {unknown.text}{near}")
+    for offset, name, lacks, known in unknown_fields(program.text, program.tree, about):
+        text = f"CEL: {lacks}{reader.nearest(name, known)}"
+        before = program.text[:offset]
+        problem = CelProblem(before.count("\n") + 1, offset - before.rfind("\n"), "")
+        reader.at(Severity.WARNING, _place(node, problem, reader), text)
 
 
 def _place(node: YamlNode, problem: CelProblem, reader: Reader) -> SourcePosition:
@@ -158,7 +159,8 @@ def _place(node: YamlNode, problem: CelProblem, reader: Reader) -> SourcePositio
         line = node.line + problem.line
         rows = node.text.split("\n")
         row = rows[problem.line - 1] if problem.line <= len(rows) else ""
-        return replace(source, line=line, column=len(reader.line(line)) - len(row) + problem.column)
+        indent = len(reader.line(line)) - len(row)
+        return replace(source, line=line, column=indent + problem.column)
     quote = 1 if node.style in ("'", '"') else 0
     written = reader.line(node.line)[node.column - 1 + quote :]
     if problem.line == 1 and written.startswith(node.text[: problem.column]):
@@ -171,9 +173,8 @@ def _key(what: str, longest: int, *, recognises: bool | None = None, **described
 
     def check(text: str, scalar: YamlScalar, reader: Reader) -> None:
         if text in OWN_ANNOTATIONS:
-            raise ShapeError(
-                f"{text} is giveway's own: it is protected always, and no policy reads, copies or allows it"
-            )
+            never = "it is protected always, and no policy reads, copies or allows it"
+            raise ShapeError(f"{text} is giveway's own: {never}")
         if not _QUALIFIED.fullmatch(text):
             raise ShapeError(f'"{text[:80]}" is not {what} such as {CAN_BE_PREEMPTED}')
         if recognises is not None:

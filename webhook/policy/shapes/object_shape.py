@@ -44,7 +44,6 @@ REQUIRED: Final = object()
 MAY_BE_ABSENT: Final = object()
 """In the annotation of a field without a default: whoever makes the struct knows one."""
 
-
 _SHAPES: dict[Any, Shape] = {bool: BOOLEAN}
 
 
