@@ -158,7 +158,7 @@ class Decision:
         relief = np.zeros(len(rows))
         for meter in state.meters:
             if not isinstance(meter, Counter):
-                relief += meter.pairs_at[rows].any(axis=1) if meter.stage == "ports" else 0
+                relief += meter.pairs_at[:, rows].any(axis=0) if meter.stage == "ports" else 0
             elif meter.again is None:
                 lacks = np.maximum(meter.beside - meter.limit, 0)[nodes].astype(np.float64)
                 given = np.minimum(meter.share(rows, nodes), lacks)

@@ -66,7 +66,7 @@ def cost_by_keys(data, snapshot, victims):
     pods = {"/".join(identity(one)): one["spec"] for one in data["pods"]}
     highest = max((specs.get(groups[key], pods[key]).get("priority") or 0 for key in victims), default=-(2**63))
     rows = snapshot.pod_rows(victims)
-    beyond = snapshot.budgets.violating_by(rows, np.zeros(len(rows), np.int64), strict=False, evicts=True)
+    beyond = snapshot.budgets.violating(rows, strict=False, evicts=True, groups=np.zeros(len(rows), np.int64))
     return int(beyond.sum()), Cost(highest, len({groups[key] for key in victims} & specs.keys()), len(victims))
 
 

@@ -15,8 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,43 +34,28 @@ Thing = tuple[int, Hashable]
 class MeterRoom(Protocol):
     """What is left of something on some nodes."""
 
-    def fits_beside(self, step: int, back: Mask, fits: Mask) -> None:
-        """Take out of `fits` the nodes where it does not fit beside the step's pods `back`."""
+    def fits_beside(self, step: int | None, fits: Mask) -> None:
+        """Take out of `fits` the nodes where it does not fit beside the step's pods, or beside nobody."""
 
     def put_back(self, stays: Mask) -> None:
-        """Let those pods be there again on the nodes where they stay."""
+        """Let the pods of the step last asked about be there again on the nodes where they stay."""
 
 
-class PlacedPods:
-    """The pods on known nodes, those in the rows `without` left out; looked up only if a filter asks for them.
+class PlacedPods(NamedTuple):
+    """The pods on known nodes, those in the rows `without` left out; those `coming` count where they are nominated."""
 
-    Those in the rows `coming` count where they are nominated.
-    """
+    snapshot: Snapshot
+    without: Rows
+    coming: Rows
 
-    def __init__(self, snapshot: Snapshot, without: Rows, coming: Rows) -> None:
-        self._snapshot = snapshot
-        self._without = without
-        self._coming = coming
-
-    @cached_property
-    def rows(self) -> Rows:
-        """The pods' rows."""
-        nodes = self._snapshot.nodes
-        on = self._snapshot.pods.node[: self._snapshot.pods.rows]
-        alive = np.append(nodes.valid[: nodes.rows], False)[on]  # -1, no node, reads the last one
-        alive[self._without] = False
-        return np.append(np.flatnonzero(alive), self._coming)
-
-    @cached_property
-    def nodes(self) -> Rows:
-        """The rows of the nodes they are on."""
-        pods, placed = self._snapshot.pods, self.rows[: len(self.rows) - len(self._coming)]
-        return np.append(pods.node[placed], pods.nominated[self._coming]).astype(np.intp)
-
-    def and_nominated(self) -> tuple[Rows, Rows]:
-        """The rows and nodes of these pods, and after them of all that are nominated to a node."""
-        pods, nominees = self._snapshot.pods, self._snapshot.pods.nominees()
-        return np.append(self.rows, nominees), np.append(self.nodes, pods.nominated[nominees]).astype(np.intp)
+    def those(self, ids: NDArray[np.int32], wanted: Mask) -> tuple[Rows, Rows]:
+        """The rows of those whose id, by pod row, is wanted, and of their nodes; the ones that come are last."""
+        pods, nodes = self.snapshot.pods, self.snapshot.nodes
+        rows, coming = np.flatnonzero(wanted[ids[: pods.rows]]), self.coming[wanted[ids[self.coming]]]
+        on = pods.node[rows]
+        placed = np.append(nodes.valid[: nodes.rows], False)[on]  # -1, no node, reads the last one
+        placed &= ~np.isin(rows, self.without)
+        return np.append(rows[placed], coming), np.append(on[placed], pods.nominated[coming]).astype(np.intp)
 
 
 Reach = tuple[str, NDArray[Any]]
@@ -131,16 +115,17 @@ class _Slack:
         self._added, used = added, load[nodes] - added.sum(axis=0)
         self._bounds = [bound[nodes] - used for bound in (counter.limit, counter.again) if bound is not None]
 
-    def fits_beside(self, step: int, back: Mask, fits: Mask) -> None:
-        self._more = self._added[step] * back
+    def fits_beside(self, step: int | None, fits: Mask) -> None:
+        self._more: Ints | int = 0 if step is None else self._added[step]
         within: Mask = self._more <= self._bounds[0]
         for again in self._bounds[1:]:
             within |= self._more >= again
         fits &= within
 
     def put_back(self, stays: Mask) -> None:
+        more = self._more * stays
         for bound in self._bounds:
-            np.subtract(bound, self._more, out=bound, where=stays)
+            np.subtract(bound, more, out=bound)
 
 
 @dataclass(eq=False)
@@ -150,8 +135,8 @@ class ThingsInUse:
     They are of kinds: `limit` has a row a kind and a column a node, `own` how many of each the preemptor
     uses. A *pair* is a thing on a node, with its `cell` in the flattened `limit`; pair 0 stands for none.
     `users` is the number of pods on the node that use the thing, `beside` the same with the nominated
-    pods. `pairs_at` has the pairs of each pod by row, as wide as the most of a pod. What `forgets` counts
-    as free once one of its users is gone.
+    pods. `pairs_at` has the pairs of each pod by row, in as many lines as the most of a pod. What `forgets`
+    counts as free once one of its users is gone.
     """
 
     stage: str
@@ -169,50 +154,64 @@ class ThingsInUse:
 
     def nominate(self, rows: Rows, _nodes: Rows) -> None:
         """Count these pods as nominated to their nodes."""
-        self.beside = self.users + np.bincount(self.pairs_at[rows].ravel(), minlength=len(self.users))
+        self.beside = self.users + np.bincount(self.pairs_at[:, rows].ravel(), minlength=len(self.users))
 
-    def fits(self, users: Ints) -> Mask:
-        """The nodes that take the preemptor's things beside those with users."""
-        used, (size, shape) = users > 0, (self.limit.size, self.limit.shape)
-        used[0] = False
-        there = np.bincount(self.cell[used], minlength=size).reshape(shape)
-        more = self.own[:, None] - np.bincount(self.cell[used & self.is_own], minlength=size).reshape(shape)
+    def used(self, pairs: Rows) -> Ints:
+        """How many of these are in use, and how many of them the preemptor has as well: by kind and node."""
+        there = pairs[pairs > 0]
+        size, both = self.limit.size, (there, there[self.is_own[there]])
+        return np.stack([np.bincount(self.cell[some], minlength=size).reshape(self.limit.shape) for some in both])
+
+    def fits(self, used: Ints) -> Mask:
+        """The nodes that take the preemptor's things beside so many that are used."""
+        there, more = used[0], self.own[:, None] - used[1]
         fits: Mask = ((more == 0) | (there + more <= self.limit)).all(axis=0)
         return fits
 
     def fails(self, *, nominated: bool) -> Mask:
         """The nodes on which a thing is one too many."""
-        return ~self.fits(self.beside if nominated else self.users)
+        users = self.beside if nominated else self.users
+        return ~self.fits(self.used(np.flatnonzero(users)))
 
     def rooms(self, nodes: Rows, gone: Rows) -> list[_Unused]:
         """What stays in use, beside the nominated pods and without them: they may go elsewhere."""
-        pairs = np.concatenate(np.moveaxis(self.pairs_at[gone], -1, 0))
+        pairs = np.concatenate([line[gone] for line in self.pairs_at])
+        fewer = np.bincount(pairs.ravel(), minlength=len(self.users))
+        left = np.where(fewer > 0, 0, self.users) if self.forgets else self.users - fewer
         coming = self.beside - self.users
-        return [_Unused(self, nodes, pairs, some) for some in ((coming, 0 * coming) if coming.any() else (coming,))]
-
-    def removed(self, users: Ints, pairs: Rows) -> Ints:
-        """The users without those in these pairs."""
-        fewer = np.bincount(pairs.ravel(), minlength=len(users))
-        return np.where(fewer > 0, 0, users) if self.forgets else users - fewer
+        loads = (left + coming, left) if coming.any() else (left,)
+        return [_Unused(self, nodes, pairs, load > 0) for load in loads]
 
 
 class _Unused:
-    """What is in use on some nodes beside nominated pods, of which as many are `coming` for each pair.
+    """Which pairs are in use while pods come back to some nodes, and where the preemptor's things fit beside them.
 
-    The `pairs` of the pods that are gone have a layer a thing, a row a step and a column a node.
+    The `pairs` of these pods have a layer a thing, a row a step and a column a node.
     """
 
-    def __init__(self, things: ThingsInUse, nodes: Rows, pairs: Rows, coming: Ints) -> None:
-        self._things, self._nodes, self._pairs, self._coming = things, nodes, pairs, coming
-        self._users = things.removed(things.users, pairs)
+    def __init__(self, things: ThingsInUse, nodes: Rows, pairs: Rows, in_use: Mask) -> None:
+        self._things, self._nodes, self._pairs, self._in_use = things, nodes, pairs, in_use
+        self._has_pairs = np.asarray(pairs.any(axis=(0, 2)))
+        self._use(things.used(np.flatnonzero(in_use)))
 
-    def fits_beside(self, step: int, back: Mask, fits: Mask) -> None:
-        self._more = self._pairs[:, step] * back
-        self._with_more = self._users + np.bincount(self._more.ravel(), minlength=len(self._users))
-        fits &= self._things.fits(self._with_more + self._coming)[self._nodes]
+    def _use(self, used: Ints) -> None:
+        self._used, self._fits = used, self._things.fits(used)[self._nodes]
+
+    def fits_beside(self, step: int | None, fits: Mask) -> None:
+        self._new, fits_now = self._nodes[:0], self._fits
+        if step is not None and self._has_pairs[step]:
+            pairs = self._pairs[:, step] * fits
+            self._new = np.unique(pairs[~self._in_use[pairs]])
+            fits_now = self._things.fits(self._used + self._things.used(self._new))[self._nodes]
+        fits &= fits_now
 
     def put_back(self, stays: Mask) -> None:
-        self._users = self._things.removed(self._with_more, self._more * ~stays)
+        if len(self._new):
+            on_node = np.zeros(self._used.shape[2], np.bool_)
+            on_node[self._nodes] = stays
+            new = self._new[on_node[self._things.cell[self._new] % len(on_node)]]
+            self._in_use[new] = True
+            self._use(self._used + self._things.used(new))
 
 
 def things_in_use(
@@ -233,15 +232,15 @@ def things_in_use(
     table = np.full((ids.max() + 1, width), -1)
     for id_, some in things.items():
         table[id_, : len(some)] = [numbers.setdefault(thing, len(numbers)) for thing in some]
-    rows, nodes = placed.and_nominated()
-    bounded = np.asarray((limit < UNBOUNDED).any(axis=0))
-    users = np.flatnonzero((table[:, 0] >= 0)[ids[rows]] & bounded[nodes])
-    used = table[ids[rows[users]]]
-    codes = np.where(used < 0, -1, nodes[users][:, None] * len(numbers) + used)
+    pods, bounded = placed.snapshot.pods, np.asarray((limit < UNBOUNDED).any(axis=0))
+    rows, nodes = placed._replace(coming=pods.nominees()).those(ids, table[:, 0] >= 0)
+    rows, nodes = rows[bounded[nodes]], nodes[bounded[nodes]]
+    used = table[ids[rows]]
+    codes = np.where(used < 0, -1, nodes[:, None] * len(numbers) + used)
     known, pairs = np.unique(np.append(-1, codes), return_inverse=True)
-    pairs = pairs.ravel()[1:].reshape(len(users), width)
-    pairs_at = np.zeros((len(ids), width), np.intp)
-    pairs_at[rows[users]] = pairs
+    pairs = pairs.ravel()[1:].reshape(len(rows), width)
+    pairs_at = np.zeros((width, len(ids)), np.intp)
+    pairs_at[:, rows] = pairs.T
     node, thing = known // max(1, len(numbers)), known % max(1, len(numbers))
     kind = np.array([*(kind for kind, _ in numbers), 0])[thing]
     return ThingsInUse(
@@ -250,7 +249,7 @@ def things_in_use(
         own=np.bincount([kind for kind, _ in own], minlength=len(limit)),
         cell=kind * limit.shape[1] + node,
         is_own=np.array([*(known in own for known in numbers), False])[thing],
-        users=np.bincount(pairs[users < len(placed.rows)].ravel(), minlength=len(known)),
+        users=np.bincount(pairs[pods.node[rows] >= 0].ravel(), minlength=len(known)),
         pairs_at=pairs_at,
     )
 

@@ -234,8 +234,8 @@ class _DeviceRoom:
         others = np.flatnonzero(searched & ~self._told)
         self._gone = {place: set(all_users[:, place].tolist()) - {0} for place in others.tolist()}
 
-    def fits_beside(self, step: int, back: Mask, fits: Mask) -> None:
-        self._more = self._users[:, step] * back
+    def fits_beside(self, step: int | None, fits: Mask) -> None:
+        self._more = self._users[:0, 0] if step is None else self._users[:, step]
         asked = fits & (self._more.any(axis=0) | ~self._known)
         told = np.flatnonzero(asked & self._told)
         if len(told):

@@ -39,7 +39,7 @@ def affinity_counters(snapshot: Snapshot, incoming: PodInfo, live: PlacedPods, i
     own = []
     for term in incoming.anti_affinity:
         matches, domains = _term_matches(snapshot, [term]), nodes.label(term.topology_key)
-        counts = _domain_counts(snapshot, term.topology_key, inside.nodes[matches[identity[inside.rows]]])
+        counts = _domain_counts(snapshot, term.topology_key, inside.those(identity, matches)[1])
         nobody = np.zeros(nodes.rows, np.int64)
         share, reach = _share(identity, matches, domains >= 0), (term.topology_key, domains)
         own.append(Counter("anti-affinity", _by_node(counts, domains), nobody, share, reach=reach))
@@ -66,13 +66,14 @@ def spread_counters(snapshot: Snapshot, incoming: PodInfo, live: PlacedPods) -> 
             included &= ~taint_mask(nodes, incoming.pod.spec.tolerations)
         table = ("spread", constraint.namespace, constraint.key)
         matches: Mask = snapshot.table(table, pods.identities, np.bool_, constraint.selects)
-        counted = matches[pods.identity[live.rows]] & included[live.nodes] & ~pods.terminating[live.rows]
+        rows, on = live.those(pods.identity, matches)
+        counted = included[on] & ~pods.terminating[rows]
         if constraint.counts_nothing:
             counted[:] = False
         domains = nodes.label(constraint.topology_key)
         eligible = np.zeros(len(nodes.values_of(constraint.topology_key)), np.bool_)
         eligible[domains[included]] = True
-        counts = _domain_counts(snapshot, constraint.topology_key, live.nodes[counted])
+        counts = _domain_counts(snapshot, constraint.topology_key, on[counted])
         counters.append(
             Counter(
                 stage="spread",
@@ -94,7 +95,7 @@ def _own_affinity(snapshot: Snapshot, incoming: PodInfo, live: PlacedPods) -> Co
     """
     nodes = snapshot.nodes
     matches = _term_matches(snapshot, incoming.affinity)
-    on = live.nodes[matches[snapshot.pods.identity[live.rows]]]
+    _, on = live.those(snapshot.pods.identity, matches)
     fewest = np.full(nodes.rows, UNBOUNDED, np.int64)
     anywhere = np.zeros(nodes.rows, np.bool_)
     for term in incoming.affinity:
@@ -135,10 +136,9 @@ def _existing_anti_affinity(snapshot: Snapshot, incoming: PodInfo, live: PlacedP
             weights.setdefault(key, np.zeros(len(pods.anti), np.int64))[identity] += 1
     if not weights:
         return []
-    bound = pods.anti_set[live.rows] > 0
-    rows, on = live.rows[bound], live.nodes[bound]
     counters = []
     for key, terms in sorted(weights.items()):
+        rows, on = live.those(pods.anti_set, terms > 0)
         counts, domains = _domain_counts(snapshot, key, on, terms[pods.anti_set[rows]]), nodes.label(key)
         nobody, share = np.zeros(nodes.rows, np.int64), _share(pods.anti_set, terms, domains >= 0)
         at = _by_node(counts, domains)

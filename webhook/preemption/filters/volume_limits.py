@@ -35,10 +35,11 @@ def attach_limits(snapshot: Snapshot, claims: list[str], live: PlacedPods) -> Th
             if (row := snapshot.nodes.find(name)) is not None:
                 limit[number, row] = most
     # Only nodes where a limit would not do were every claim there a volume of its own of this driver
-    (rows, nodes), pods = live.and_nominated(), snapshot.pods
+    pods = snapshot.pods
     sizes = snapshot.table(
         ("claims",), pods.claims, np.int64, lambda claim_set: len(claim_set.named) + len(claim_set.made)
     )
+    rows, nodes = live._replace(coming=pods.nominees()).those(pods.claim_set, sizes > 0)
     claimed = np.bincount(nodes, sizes[pods.claim_set[rows]], minlength=snapshot.nodes.rows)
     tight = np.asarray((claimed + counts[:, None] > limit).any(axis=0))
     kinds = {driver: number for number, driver in enumerate(drivers)}

@@ -179,12 +179,13 @@ def _exclusive_use(snapshot: Snapshot, claims: list[PersistentVolumeClaim], live
     }
     if not exclusive:
         return []
-    nodes, claim_set, taken = snapshot.nodes, snapshot.pods.claim_set, set[str]()
-    uses, present = np.zeros(len(snapshot.pods.claims), np.int64), set(claim_set[live.rows].tolist())
-    for identity, claims_there in snapshot.pods.claims.used():
-        used = claims_there.named & exclusive
-        uses[identity] = len(used)
-        taken |= used if identity in present else set()
+    nodes, claim_set = snapshot.nodes, snapshot.pods.claim_set
+    used = {id_: claims_there.named & exclusive for id_, claims_there in snapshot.pods.claims.used()}
+    uses = np.zeros(len(snapshot.pods.claims), np.int64)
+    for id_, some in used.items():
+        uses[id_] = len(some)
+    rows, _ = live.those(claim_set, uses > 0)
+    taken = set[str]().union(*(used[id_] for id_ in claim_set[rows].tolist()))
     return [
         Counter(
             stage="claims",

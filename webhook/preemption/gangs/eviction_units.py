@@ -113,7 +113,7 @@ class EvictionUnits(NamedTuple):
     def beyond_budget(self, rows: Rows) -> Mask:
         """Which of the pods go beyond a budget, as the rules count, if all of these go."""
         rules, together = self.victims.rules, np.zeros(len(rows), np.int64)
-        return self.snapshot.budgets.violating_by(rows, together, strict=rules.strict_budgets, evicts=rules.evicts)
+        return self.snapshot.budgets.violating(rows, strict=rules.strict_budgets, evicts=rules.evicts, groups=together)
 
     def _importance(self, unit: Unit) -> tuple[int, int, int, tuple[float, ...], float, str]:
         pods, row = self.snapshot.pods, unit.rows[0]

@@ -9,6 +9,7 @@ names: that may be a new pod of its name, for which the server grants another di
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -131,7 +132,7 @@ class DisruptionBudgets:
         Those that are still starting, and those that are not ready, if the one budget that covers them is lenient.
         """
         health = self._pods.health.take(rows)
-        sets, members = self._coverage.column(), self._members()
+        sets, members = self._coverage[True].column(), self._members()
         lenient = np.append(self._column("lenient") > 0, False)[members].any(axis=1)
         spares = lenient & (np.count_nonzero(members >= 0, axis=1) == 1)
         result: Mask = health == STARTING
@@ -147,21 +148,29 @@ class DisruptionBudgets:
         if pods go by the Eviction API (`evicts`): it lets no pod go that more than one budget covers.
         """
         exhausted = several = rows[:0]
-        if evicts and self._budgets:
-            rows = rows[~self.unguarded(rows)]
-            sets = self._sets(rows, strict=True)
-            several = rows[np.count_nonzero(self._members()[sets] >= 0, axis=1) > 1]
-        if strict and self._budgets:
+        if not self._budgets:
+            return exhausted, several
+        at, numbers = self._uses(rows, strict=True, evicts=evicts)
+        if evicts:
+            several = rows[at[1:][at[1:] == at[:-1]]]
+        if strict:
             left = self._column("granted")
             if gone is not None:
-                used = self._uses(gone[~self.unguarded(gone)] if evicts else gone, strict=True)[1]
+                used = self._uses(gone, strict=True, evicts=evicts)[1]
                 left = left - np.bincount(used, minlength=len(self))
-            positions, numbers = self._uses(rows, strict=True)
-            exhausted = rows[positions[left[numbers] <= 0]]
+            exhausted = rows[at.compress(left[numbers] <= 0)]
         return exhausted, several
 
-    def violating(self, rows: Rows, *, strict: bool, evicts: bool, from_end: bool = False) -> Mask:
-        """Which of these pods (rows, 0 for none) go beyond a budget, counted node by node.
+    def violating(
+        self,
+        rows: Rows,
+        *,
+        strict: bool,
+        evicts: bool,
+        from_end: bool = False,
+        groups: NDArray[Any] | None = None,
+    ) -> Mask:
+        """Which of these pods (rows, 0 for none) go beyond a budget, counted by group, else node by node.
 
         Along the last axis are the nodes, their pods in order of importance along the others. Kubernetes counts from
         the most important pod (`filterPodsWithPDBViolation`); counting from the least important one, `from_end`, gives
@@ -171,31 +180,15 @@ class DisruptionBudgets:
         result = np.zeros(rows.shape, np.bool_)
         if not self._budgets:
             return result
-        places = np.flatnonzero(rows > 0)
-        groups = places % max(1, rows.shape[-1])
-        result.ravel()[places] = self.violating_by(
-            rows.take(places), groups, strict=strict, evicts=evicts, from_end=from_end
-        )
-        return result
-
-    def violating_by(
-        self, rows: Rows, groups: NDArray[Any], *, strict: bool, evicts: bool, from_end: bool = False
-    ) -> Mask:
-        """Which of these pods (rows) go beyond a budget, counted by group, as `violating`."""
-        result = np.zeros(len(rows), np.bool_)
-        if not self._budgets:
-            return result
         strict = strict or evicts  # the Eviction API counts what it would grant now, whatever the policy says
-        users, numbers = self._uses(rows, strict=strict)
-        if evicts:
-            guarded = np.flatnonzero(~self.unguarded(rows[users]))
-            users, numbers = users[guarded], numbers[guarded]
+        at, numbers = self._uses(rows.ravel(), strict=strict, evicts=evicts)
         left = self._column("granted" if strict else "allowed")[numbers]
-        result[users[left <= 0]] = True
+        result.ravel()[at.compress(left <= 0)] = True
         more = np.flatnonzero(left > 0)
-        users, numbers, left = users[more], numbers[more], left[more]
-        rank, _, size = ranked(groups[users].astype(np.intp) * len(self) + numbers)
-        result[users[(size - 1 - rank if from_end else rank) >= left]] = True
+        at, numbers, left = at[more], numbers[more], left[more]
+        group = at % rows.shape[-1] if groups is None else groups[at].astype(np.intp)
+        rank, _, size = ranked(group * len(self) + numbers)
+        result.ravel()[at[(size - 1 - rank if from_end else rank) >= left]] = True
         return result
 
     def _look_again(self) -> None:
@@ -205,12 +198,15 @@ class DisruptionBudgets:
         self._matrix: Ints = np.full((1, 0), -1, np.int64)
         self._by_namespace = None
 
-        def set_of(identity: Identity) -> int:
-            mine = tuple(self.covering(identity.namespace, identity.labels).values())
-            return self._set_of.setdefault(mine, len(self._set_of))
+        def set_of(identity: Identity, *, strict: bool) -> int:
+            covering = self.covering(identity.namespace, identity.labels)
+            mine = [number for key, number in covering.items() if strict or self._budgets[key].is_plain]
+            some = tuple(mine if strict or identity.labels else ())
+            return self._set_of.setdefault(some, len(self._set_of))
 
-        self._coverage = Table(self._pods.identities, np.int32, set_of)
-        self._labelled = Table(self._pods.identities, np.bool_, lambda identity: bool(identity.labels))
+        self._coverage = {
+            strict: Table(self._pods.identities, np.int32, partial(set_of, strict=strict)) for strict in (False, True)
+        }
 
     def _column(self, field: str) -> Ints:
         """A number or a truth of every budget."""
@@ -226,23 +222,23 @@ class DisruptionBudgets:
             self._matrix = np.array(rows, np.int64).reshape(len(rows), width)
         return self._matrix
 
-    def _sets(self, rows: Rows, *, strict: bool) -> NDArray[np.int32]:
-        """The pods' places in the sets; 0 is the empty one."""
-        identities = self._pods.identity.take(rows)
-        sets: NDArray[np.int32] = self._coverage.column().take(identities)
-        uses = ~self._pods.terminating.take(rows) if strict else self._labelled.column().take(identities)
-        return sets * uses
+    def _uses(self, rows: Rows, *, strict: bool, evicts: bool = False) -> tuple[Rows, Ints]:
+        """Every (position in `rows`, number of a budget that the pod would use), by position.
 
-    def _uses(self, rows: Rows, *, strict: bool) -> tuple[Rows, Ints]:
-        """Every (position in `rows`, number of a budget that the pod would use), by position."""
-        sets = self._sets(rows, strict=strict)
-        some, members = np.flatnonzero(sets > 0), self._members()
-        numbers = members[sets[some]].ravel()
-        used = np.flatnonzero(numbers >= 0)
-        at, which = some[used // max(1, members.shape[1])], numbers[used]
+        Without pods that the Eviction API lets go anyway if they go by that (`evicts`).
+        """
+        sets = self._coverage[strict].column().take(self._pods.identity.take(rows))
+        at = np.flatnonzero((sets > 0) & (rows > 0))
+        if strict:
+            at = at.compress(~self._pods.terminating[rows[at]])
+        if evicts:
+            at = at.compress(~self.unguarded(rows[at]))
+        members, sets = self._members(), sets[at]
+        sizes, numbers = np.count_nonzero(members >= 0, axis=1), members[sets]
+        at, which = np.repeat(at, sizes[sets]), numbers[numbers >= 0]
         if strict:
             return at, which
-        keep = self._column("is_plain")[which] > 0
+        keep = np.ones(len(at), np.bool_)
         for number in np.flatnonzero(self._column("is_used")).tolist():
             budget = [*self._budgets.values()][number]
             gone = self._pods.rows_of((budget.namespace, name) for name in budget.disrupted)

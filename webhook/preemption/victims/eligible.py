@@ -313,7 +313,7 @@ def _exclude_units(code: NDArray[np.int8], units: Units, snapshot: Snapshot, inc
         # All members of a group go at once: as many as its budgets let go, counted over the whole cluster
         group = units.member_of
         rows = np.flatnonzero((group > 0) & (code == Exclusion.NONE))
-        beyond = rows[snapshot.budgets.violating_by(rows, group[rows], strict=True, evicts=rules.evicts)]
+        beyond = rows[snapshot.budgets.violating(rows, strict=True, evicts=rules.evicts, groups=group[rows])]
         if units.above is not None:
             # What the group can spare may go by itself; the others may not go with it
             beyond = np.flatnonzero(units.groups_of(group[beyond])[units.group] & (code == Exclusion.NONE))

@@ -43,7 +43,6 @@ _SMALL, _MOST_NODES, _MOST_SETS = 3, 8, 1200
 _Victims = tuple[Rows, Rows, Mask, Rows]
 """The victims node by node: of each its node, its row, whether it is beyond a budget, and of which set it is."""
 _NO_VICTIMS: _Victims = (NO_PODS, NO_PODS, np.zeros(0, np.bool_), NO_PODS)
-_NOBODY = np.zeros(1, np.bool_)
 
 
 class _Room:
@@ -63,17 +62,17 @@ class _Room:
         self._width = len(pods.nodes)
 
     def put_back(self, step: int, back: Mask) -> Mask:
-        """Put the step's pods `back` where the preemptor still fits; returns on which nodes."""
+        """Put the step's pods `back` on these nodes where the preemptor still fits; returns on which."""
         stays = self.fits_beside(step, back)
         for room in self._rooms:
             room.put_back(stays)
         return stays
 
-    def fits_beside(self, step: int = 0, back: Mask = _NOBODY) -> Mask:
-        """Where the preemptor fits beside the step's `back`, with nominated pods and without."""
-        fits = np.ones(self._width, np.bool_)
+    def fits_beside(self, step: int | None = None, among: Mask | None = None) -> Mask:
+        """On which nodes `among` these it fits beside the step's pods or nobody, with nominated pods and without."""
+        fits = np.ones(self._width, np.bool_) if among is None else among.copy()
         for room in self._rooms:
-            room.fits_beside(step, back, fits)
+            room.fits_beside(step, fits)
         return fits
 
 
@@ -113,7 +112,7 @@ def find_victims(state: PreFilterState, victims: PotentialVictims, nodes: Rows, 
 def _pods_of(victims: PotentialVictims, nodes: Rows, elsewhere: Rows) -> PodsOfNodes:
     """The pods of these nodes that may go, and those `elsewhere` that stand in the way there."""
     rows = np.ascontiguousarray(victims.slots_of(nodes, elsewhere).T, np.intp)
-    rows[victims.code.take(rows) != Exclusion.NONE] = 0
+    rows *= victims.code.take(rows) == Exclusion.NONE
     pods = PodsOfNodes(nodes, rows[:, None], across=bool(elsewhere.size))
     return pods if victims.units is None else pods.in_units(victims.units)
 
@@ -123,7 +122,7 @@ def fits_without(state: PreFilterState, leaving: Mask, nodes: Rows) -> Mask:
     failures = run_filters(state)
     fits = np.isin(nodes, failures.fits)
     rows = np.ascontiguousarray(state.snapshot.pods.slots_of(nodes).T, np.intp)
-    rows[~leaving[rows]] = 0
+    rows *= leaving.take(rows)
     may_help = fits | np.isin(nodes, nodes_where_preemption_might_help(failures))
     here = np.flatnonzero(rows.any(axis=0) & may_help)
     if len(here):
@@ -138,7 +137,7 @@ def _count_elsewhere(candidates: Candidates, rules: Rules) -> Candidates:
     if not len(budgets):
         return candidates
     of, rows = candidates.numbers, candidates.pods
-    beyond = budgets.violating_by(rows, of, strict=rules.strict_budgets, evicts=rules.evicts)
+    beyond = budgets.violating(rows, strict=rules.strict_budgets, evicts=rules.evicts, groups=of)
     violations = np.bincount(of[beyond], minlength=len(candidates.nodes)).astype(np.int64)
     if rules.strict_budgets:
         return candidates.only(violations == 0)
@@ -170,7 +169,7 @@ def _victims_on(state: PreFilterState, victims: PotentialVictims, meters: list[M
         evicted[:, over] = _put_back(make_room(there), there, beyond(there.rows), victims.leaving)
         # Where that does not either, the node is no candidate
         evicted[:, over[beyond(there.of(evicted[:, over])).any(axis=(0, 1))]] = False
-    column, step = np.nonzero(evicted.T)
+    column, step = np.divmod(np.flatnonzero(evicted.T), len(evicted))
     rows, counts = pods.rows[step, :, column], not rules.strict_budgets
     is_pod = rows > 0
     nodes = pods.nodes[np.repeat(column, is_pod.sum(axis=1))]
@@ -220,7 +219,7 @@ def _put_back(room: _Room, pods: PodsOfNodes, violating: Mask, leaving: Mask | N
             back = phase[step]
             if pods.core is not None:  # whom a group can spare stays only if the rest of it does
                 back = back & ((pods.core[step] == step) | kept[pods.core[step], columns])
-            kept[step] |= room.put_back(step, back) & back
+            kept[step] |= room.put_back(step, back)
     return units & ~kept
 
 
