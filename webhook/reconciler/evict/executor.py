@@ -157,6 +157,7 @@ class Executor:
         """What the server says to a request. Raises ApiError."""
         (verb, pod), version = request, request.pod.metadata.resource_version
         tries = plan.tries.get(pod.metadata.uid)
+        whatever = tries is not None and tries.whatever
         if verb is Verb.NOMINATE:  # the store has it, and the victims, before they are asked
             member = plan.members[key_of(pod)]
             record = plan.written_on(member)
@@ -177,14 +178,14 @@ class Executor:
         if policy is None:
             return Effect.UNKNOWN
         if verb is Verb.TELL:
-            await self._tell(plan, pod, min(policy.victims.notice, plan.record.notice), again=tries is not None)
+            await self._tell(plan, pod, min(policy.victims.notice, plan.record.notice), whatever=whatever)
             return Effect.DONE
         delete, grace = policy.eviction is EvictionMode.DELETE, policy.grace_period_seconds
         if verb is Verb.TRY:
             return await self._writer.evict(pod, grace, "", delete=delete, dry_run=True)
         # One that is deleted is marked before; one that a budget covers is read before, since the API spends a
         # disruption before it compares versions (docs/kubernetes-behaviour.md K17).
-        known, whatever = pod, tries is not None and tries.whatever
+        known = pod
         if delete:
             known = await self._writer.mark(pod, self._clock.wall(), "" if whatever else version)
             version = known.metadata.resource_version
@@ -203,19 +204,15 @@ class Executor:
         plan.asking[pod.metadata.uid] = pod
         return await self._writer.evict(known, grace, "" if whatever else version, delete=delete)
 
-    async def _tell(self, plan: Plan, pod: Pod, seconds: float, *, again: bool) -> None:
+    async def _tell(self, plan: Plan, pod: Pod, seconds: float, *, whatever: bool) -> None:
         """Write on a victim that it is asked to leave in so many seconds.
 
-        If it is tried again the pod is read before: it may have the notice though the answer was lost, and it is told
-        whatever it is by then; what it says itself makes its time no longer. One whose annotations have no room for it
-        is told by the Event alone.
+        If an answer was lost the watch has shown the notice by now; what the pod says itself makes its time no longer.
+        One whose annotations have no room for it is told by the Event alone.
         """
-        clock, uid = self._clock, pod.metadata.uid
-        if again:
-            pod = await self._writer.read(pod.metadata)
+        clock, uid, record = self._clock, pod.metadata.uid, notice_of(pod)
         until = float(math.ceil(clock.wall() + seconds))  # an instant of whole seconds, and not one too few
         member, whom = plan.member_for(pod), self._reporter.preemptor_shown(plan, pod)
-        record = notice_of(pod) if again else None
         if record is not None and record.plan == plan.id:
             until = min(epoch_or(record.by, until), until)
         else:
@@ -225,7 +222,7 @@ class Executor:
             text = f"asked to leave by {record.by} for pod {whom or member.uid} of priority {member.priority}"
             try:
                 async with self._alone.setdefault(key_of(pod), asyncio.Lock()):
-                    await self._write_notice("notice", pod, record, text, whatever=again)
+                    await self._write_notice("notice", pod, record, text, whatever=whatever)
             except ApiError as error:
                 if error.status != 422:
                     raise
