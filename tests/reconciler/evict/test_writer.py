@@ -62,7 +62,7 @@ async def test_many_writes_take_turns(lost: bool):
     victims = [Pod(metadata=ObjectMeta(name=f"v-{number}", namespace="default")) for number in range(300)]
     tasks = [asyncio.create_task(writer.evict(victim, None, "")) for victim in victims]
     await asyncio.sleep(0.5)
-    await asyncio.wait_for(writer.nominate(VICTIM, PlanRecord(id="x", node="n1"), {PLAN: ""}), 0.1)
+    await asyncio.wait_for(writer.patch_status("nominate", VICTIM, {}, "1"), 0.1)
     assert (server.asked, len(server.patched)) == (256, 1)
     leads[0] = 0.0 if lost else math.inf
     server.answer.set()

@@ -38,7 +38,7 @@ def test_what_is_written_is_read():
     for uid, at in (("old", 10.0), ("new", 90.0)):
         log.asked(uid, NEXT, at)
     log.intend("p1", {"next": NEXT})
-    log.believe("p1", "digest")
+    log.plans["p1"] = ("digest",)
     log.returned(API, 100.0)
     made = record(log, 100.0)
     text = encode(made)

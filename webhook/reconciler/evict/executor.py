@@ -163,9 +163,16 @@ class Executor:
             record = plan.written_on(member)
             told = encode(member.decision) if member.decision else (pod.metadata.annotations or {}).get(DECISION, "")
             texts = {PLAN: encode(record)} | ({DECISION: told} if told else {})
-            plan.logged = self._manager.evaluator.log.believe(member.uid, digest_of(pod, texts))
+            evictions = self._manager.evaluator.log
+            digests = dict.fromkeys((*evictions.plans.get(member.uid, ()), digest_of(pod, texts)))
+            evictions.plans[member.uid] = tuple(digests)
+            evictions.version += 1
+            plan.logged = evictions.version
             self._store.hurried.set()
-            await self._writer.nominate(pod, record, texts)
+            # One patch for all of it (docs/kubernetes-behaviour.md K20).
+            status = {} if record.resize else {"nominatedNodeName": record.node}
+            body = {"metadata": {"annotations": texts}, "status": status}
+            await self._writer.patch_status("nominate", pod, body, version)
             return Effect.DONE
         if verb is Verb.DISPLACE:
             await self._writer.patch_status("displace", pod, CLEARED, version)

@@ -23,7 +23,6 @@ from webhook.kube.resources import POD
 from webhook.policy.model.values import PLAN
 from webhook.reconciler.evictions.store import fenced
 from webhook.reconciler.plans.actions import Effect, is_on_its_way
-from webhook.reconciler.state.annotations import PlanRecord
 
 log = logging.getLogger(__name__)
 
@@ -114,12 +113,6 @@ class Writer:
         path = POD.path(meta.namespace, meta.name, "status")
         asking = partial(self._client.patch, path, patch, kind=kind, as_=Pod)
         return await self.timely(what, asking, removes=removes)
-
-    async def nominate(self, pod: Pod, record: PlanRecord, texts: Mapping[str, str]) -> None:
-        """Write nomination, and plan and decision as annotations, in one patch (docs/kubernetes-behaviour.md K20)."""
-        status = {} if record.resize else {"nominatedNodeName": record.node}
-        patch = {"metadata": {"annotations": texts}, "status": status}
-        await self.patch_status("nominate", pod, patch, pod.metadata.resource_version)
 
     async def clear(self, pod: Pod, node: str | None) -> Pod:
         """Take plan and nomination off a preemptor; a nomination to another `node` is somebody else's and stays.

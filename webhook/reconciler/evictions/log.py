@@ -169,13 +169,6 @@ class EvictionLog:
                 if not self._of[kind][name]:
                     del self._of[kind][name]
 
-    def believe(self, preemptor: str, digest: str) -> int:
-        """A text with this digest is going to be written of a plan on the pod of this uid; since which version."""
-        if digest not in self.plans.get(preemptor, ()):
-            self.plans[preemptor] = (*self.plans.get(preemptor, ()), digest)
-            self.version += 1
-        return self.version
-
     def is_of_leader_before(self, preemptor: str, digest: str) -> bool:
         """Whether the leader before has written a text with this digest on the pod: only the first one who asks."""
         if digest not in self.earlier_plans.get(preemptor, ()):
