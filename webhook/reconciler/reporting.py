@@ -6,12 +6,12 @@ import logging
 import math
 from collections import deque
 from collections.abc import Callable, Iterator
-from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric
 from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.registry import Collector
 
 from webhook.kube.bounded import Newest
@@ -33,6 +33,7 @@ from webhook.reconciler.state.annotations import DecidedVictim, DecisionRecord, 
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T", bound=MetricWrapperBase)
 Tell = Callable[..., None]
 """Takes the message of one structured log line, and its other fields by their names."""
 
@@ -68,6 +69,31 @@ _MOST_VALUES = 50
 """Values of a label before further ones are counted together."""
 OTHER = "other"
 _VICTIMS = (0, 1, 2, 4, 8, 16, 32, 64)
+_TEXTS = {
+    "giveway_preemption_attempts": "Preemptors evaluated, by result: fits, waits, evicts, asks, unschedulable, limited",
+    "giveway_preemption_gangs": "Gangs decided for, by result: together, fits, unschedulable, limited",
+    "giveway_gangs_ended": "Plans of gangs that ended, by how",
+    "giveway_preemption_plans": "Plans that ended, by how",
+    "giveway_preemption_victims": "Victims of a plan",
+    "giveway_evictions": "Victims asked to leave, by policy, its rule and the victim's namespace",
+    "giveway_group_evictions": "Victims asked to leave that belong to a group, by what defines the group",
+    "giveway_preemption_notices": (
+        "Victims told before they are asked to leave, and what came of it: told, ready, expired, left, withdrawn"
+    ),
+    "giveway_budget_refusals": "Evictions a disruption budget refused",
+    "giveway_nominations_cleared": (
+        "Plans whose nomination the scheduler cleared, as a profile without PostFilter plugins does"
+    ),
+    "giveway_events_dropped": "Events that could not be written or had to make room, by their reason",
+    "giveway_decision_seconds": "Seconds from taking a preemptor off the queue to its plan being under way",
+    "giveway_recheck_seconds": "Seconds it takes to look again just before evicting",
+    "giveway_write_seconds": "Seconds the API server takes to answer a write, by kind of write",
+    "giveway_plan_seconds": "Seconds from a decision to the preemptor being bound",
+    "giveway_queue_depth": "Preemptors by their state in the queue",
+    "giveway_nominations": "Nominations held",
+    "giveway_leader": "1 while this process holds the lease",
+    "giveway_workload_evictions": "Evictions of a workload within 24 hours, of the 50 that were evicted most often",
+}
 
 
 class ReconcilerMetrics(Collector):
@@ -80,43 +106,33 @@ class ReconcilerMetrics(Collector):
         self.registry = registry
         self.most_evicted: Callable[[], list[tuple[str, int]]] = list
         registry.register(self)
-        counter, gauge = partial(Counter, registry=registry), partial(Gauge, registry=registry)
-        histogram = partial(Histogram, registry=registry)
-        results = "Preemptors evaluated, by result: fits, waits, evicts, asks, unschedulable, limited"
-        self.attempts = counter("giveway_preemption_attempts", results, ["result"])
-        results = "Gangs decided for, by result: together, fits, unschedulable, limited"
-        self.gangs = counter("giveway_preemption_gangs", results, ["result"])
-        ended = "Plans of gangs that ended, by how"
-        self.gangs_ended = counter("giveway_gangs_ended", ended, ["ending"])
-        self.plans = counter("giveway_preemption_plans", "Plans that ended, by how", ["ending"])
-        self.victims = histogram("giveway_preemption_victims", "Victims of a plan", buckets=_VICTIMS)
-        asked = "Victims asked to leave, by policy, its rule and the victim's namespace"
-        self.evictions = counter("giveway_evictions", asked, ["policy", "rule", "namespace"])
-        grouped = "Victims asked to leave that belong to a group, by what defines the group"
-        self.group_evictions = counter("giveway_group_evictions", grouped, ["group"])
-        told = "Victims told before they are asked to leave, and what came of it: told, ready, expired, left, withdrawn"
-        self.notices = counter("giveway_preemption_notices", told, ["outcome"])
-        self.budget_refusals = counter("giveway_budget_refusals", "Evictions a disruption budget refused")
-        cleared = "Plans whose nomination the scheduler cleared, as a profile without PostFilter plugins does"
-        self.nominations_cleared = counter("giveway_nominations_cleared", cleared, ["scheduler"])
-        dropped = "Events that could not be written or had to make room, by their reason"
-        self.events_dropped = counter("giveway_events_dropped", dropped, ["reason"])
-        deciding = "Seconds from taking a preemptor off the queue to its plan being under way"
-        self.decision_seconds = histogram("giveway_decision_seconds", deciding, buckets=_DECISION_SECONDS)
-        again = "Seconds it takes to look again just before evicting"
-        self.recheck_seconds = histogram("giveway_recheck_seconds", again, buckets=_DECISION_SECONDS)
-        writing = "Seconds the API server takes to answer a write, by kind of write"
-        self.write_seconds = histogram("giveway_write_seconds", writing, ["write"], buckets=_WRITE_SECONDS)
-        planned = "Seconds from a decision to the preemptor being bound"
-        self.plan_seconds = histogram("giveway_plan_seconds", planned, buckets=_PLAN_SECONDS)
-        self.queue_depth = gauge("giveway_queue_depth", "Preemptors by their state in the queue", ["state"])
-        self.nominations = gauge("giveway_nominations", "Nominations held")
-        self.leader = gauge("giveway_leader", "1 while this process holds the lease")
+
+        def made(kind: type[T], name: str, *labels: str, **more: Any) -> T:
+            return kind(name, _TEXTS[name], labels, registry=registry, **more)
+
+        self.attempts = made(Counter, "giveway_preemption_attempts", "result")
+        self.gangs = made(Counter, "giveway_preemption_gangs", "result")
+        self.gangs_ended = made(Counter, "giveway_gangs_ended", "ending")
+        self.plans = made(Counter, "giveway_preemption_plans", "ending")
+        self.victims = made(Histogram, "giveway_preemption_victims", buckets=_VICTIMS)
+        self.evictions = made(Counter, "giveway_evictions", "policy", "rule", "namespace")
+        self.group_evictions = made(Counter, "giveway_group_evictions", "group")
+        self.notices = made(Counter, "giveway_preemption_notices", "outcome")
+        self.budget_refusals = made(Counter, "giveway_budget_refusals")
+        self.nominations_cleared = made(Counter, "giveway_nominations_cleared", "scheduler")
+        self.events_dropped = made(Counter, "giveway_events_dropped", "reason")
+        self.decision_seconds = made(Histogram, "giveway_decision_seconds", buckets=_DECISION_SECONDS)
+        self.recheck_seconds = made(Histogram, "giveway_recheck_seconds", buckets=_DECISION_SECONDS)
+        self.write_seconds = made(Histogram, "giveway_write_seconds", "write", buckets=_WRITE_SECONDS)
+        self.plan_seconds = made(Histogram, "giveway_plan_seconds", buckets=_PLAN_SECONDS)
+        self.queue_depth = made(Gauge, "giveway_queue_depth", "state")
+        self.nominations = made(Gauge, "giveway_nominations")
+        self.leader = made(Gauge, "giveway_leader")
 
     def collect(self) -> Iterator[Metric]:
         """The gauge whose samples are others each time: one for each workload."""
-        text = "Evictions of a workload within 24 hours, of the 50 that were evicted most often"
-        gauge = GaugeMetricFamily("giveway_workload_evictions", text, labels=["kind", "namespace", "name"])
+        name = "giveway_workload_evictions"
+        gauge = GaugeMetricFamily(name, _TEXTS[name], labels=["kind", "namespace", "name"])
         for workload, count in self.most_evicted():
             gauge.add_metric(workload.split("/", 2), count)
         yield gauge
