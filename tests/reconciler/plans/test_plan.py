@@ -8,7 +8,7 @@ import pytest
 from tests.cases import table
 from tests.reconciler.builders import Desk, Setting, node, plan_for, planned, pod, preemptor, under_way
 from webhook.kube.errors import NO_ANSWER, ApiError
-from webhook.reconciler.plans.actions import TRIES, Ending, PodRequest, Tries, Verb, Wait
+from webhook.reconciler.plans.actions import TRIES, Ending, Tries, Verb, Wait
 from webhook.reconciler.plans.plan_manager import PlanManager
 from webhook.reconciler.plans.room import later_equals, to_displace
 from webhook.reconciler.state.annotations import PlanRecord
@@ -168,7 +168,7 @@ def test_a_pod_that_is_another_one_by_now_ends_no_plan():
     plan, manager = plan_for(PlanRecord(id="x", node="n1")), PlanManager(setting.evaluator, setting.policy_set)
     for number in range(3 * TRIES):
         setting.clock.now = 10.0 * number
-        manager.note(plan, PodRequest(Verb.ASK, pod("v", node="n1")), told)
+        manager.note(plan, Verb.ASK, pod("v", node="n1"), told)
         tries = plan.tries["uid-v"]
         assert not tries.over
         assert 10.0 * number < tries.due <= 10.0 * number + 5.0

@@ -28,7 +28,7 @@ from webhook.policy.model.preemption import EvictionMode
 from webhook.policy.model.values import DECISION, PLAN
 from webhook.reconciler.evict.writer import CLEARED, Writer
 from webhook.reconciler.evictions.store import DeposedError, EvictionStore
-from webhook.reconciler.plans.actions import Do, Effect, Ending, PodRequest, Tries, Verb, may_pass
+from webhook.reconciler.plans.actions import Do, Effect, Ending, Tries, Verb, may_pass
 from webhook.reconciler.plans.look import policy_for
 from webhook.reconciler.plans.plan import Plan
 from webhook.reconciler.plans.plan_manager import PlanManager
@@ -122,13 +122,13 @@ class Executor:
         something else may be to be done by then.
         """
         ending: Ending | None = None
-        verbs = {request.verb for request in do.requests}
+        verbs = {verb for verb, _ in do.requests}
         waited = False
         if not verbs & {Verb.NOMINATE, Verb.DISPLACE}:
             waited = await self._writer.wait_while_in_doubt()
             if not waited and verbs != {Verb.TRY}:
                 waited = await self._store.wait_until_written(plan.logged)
-        work = (self._request(plan, request) for request in do.requests if not waited)
+        work = (self._request(plan, verb, pod) for verb, pod in do.requests if not waited)
         for failure in await asyncio.gather(*work, return_exceptions=True):
             if isinstance(failure, DeposedError):
                 ending = Ending.DEPOSED
@@ -137,26 +137,24 @@ class Executor:
                 ending = ending or Ending.FAILED
         self._news.put_nowait(Performed(plan, ending))
 
-    async def _request(self, plan: Plan, request: PodRequest) -> None:
+    async def _request(self, plan: Plan, verb: Verb, pod: Pod) -> None:
         """Make one request, and note what came of it."""
-        verb, pod = request
         if plan.ended is not None and verb is not Verb.READ:
             return
         try:
-            said: Effect | ApiError = await self._said(plan, request)
+            said: Effect | ApiError = await self._said(plan, verb, pod)
         except ApiError as error:
             said = Effect.GONE if error.status == 404 and verb is not Verb.NOMINATE else error
             log.warning("plan %s: to %s %s failed: %s", plan.id, verb, key_of(pod), error)
-        self._manager.note(plan, request, said)
+        self._manager.note(plan, verb, pod, said)
         if said is Effect.DONE and verb in {Verb.ASK, Verb.READ}:
             self._reporter.victim_asked(plan, pod)
         elif said is Effect.REFUSED:
             self._reporter.budget_refused(plan, key_of(pod))
 
-    async def _said(self, plan: Plan, request: PodRequest) -> Effect:
+    async def _said(self, plan: Plan, verb: Verb, pod: Pod) -> Effect:
         """What the server says to a request. Raises ApiError."""
-        (verb, pod), version = request, request.pod.metadata.resource_version
-        tries = plan.tries.get(pod.metadata.uid)
+        version, tries = pod.metadata.resource_version, plan.tries.get(pod.metadata.uid)
         whatever = tries is not None and tries.whatever
         if verb is Verb.NOMINATE:  # the store has it, and the victims, before they are asked
             member = plan.members[key_of(pod)]
@@ -205,7 +203,7 @@ class Executor:
         if known is not pod:  # that took its time
             step = self._manager.look(plan)
             asked = step.requests if isinstance(step, Do) else ()
-            if (verb, pod.metadata.uid) not in [(other.verb, other.pod.metadata.uid) for other in asked]:
+            if (verb, pod.metadata.uid) not in [(other, about.metadata.uid) for other, about in asked]:
                 raise ApiError(409, "Conflict", "it is not to be asked by now")
         plan.evicting = plan.evicting or self._state.creations.now()
         plan.asking[pod.metadata.uid] = pod

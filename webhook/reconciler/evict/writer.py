@@ -42,7 +42,6 @@ _LONGEST_EVICTION = 12.0
 T = TypeVar("T")
 CLEARED: dict[str, Any] = {"metadata": {"annotations": {PLAN: None}}, "status": {"nominatedNodeName": None}}
 """A merge patch that takes plan and nomination off a pod."""
-_WITHOUT_PLAN: dict[str, Any] = {"metadata": {"annotations": {PLAN: None}}}
 
 
 class Writer:
@@ -119,7 +118,7 @@ class Writer:
 
         A pod that gets no further plan is patched whatever the kubelet has written.
         """
-        body = CLEARED if pod.status.nominated_node_name in {"", node} else _WITHOUT_PLAN
+        body = CLEARED if pod.status.nominated_node_name in {"", node} else {"metadata": CLEARED["metadata"]}
         grows = is_deferred(pod) or '"resize":true' in (pod.metadata.annotations or {}).get(PLAN, "")
         version = pod.metadata.resource_version if grows or not pod.spec.node_name else ""
         return await self.patch_status("clear", pod, body, version)

@@ -73,13 +73,6 @@ class Verb(StrEnum):
     READ = "read"
 
 
-class PodRequest(NamedTuple):
-    """One request about a pod, as it was when that was found to be right."""
-
-    verb: Verb
-    pod: Pod
-
-
 class Effect(StrEnum):
     """What the API server says to a request.
 
@@ -152,9 +145,9 @@ class Tries(Struct):
 
 
 class Do(NamedTuple):
-    """These requests are to be made, side by side."""
+    """These requests are to be made, side by side: each about a pod, as it was when that was found to be right."""
 
-    requests: tuple[PodRequest, ...]
+    requests: tuple[tuple[Verb, Pod], ...]
 
 
 class Spare(NamedTuple):

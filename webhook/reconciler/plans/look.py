@@ -28,7 +28,7 @@ from webhook.reconciler.clock import Now
 from webhook.reconciler.evaluate.evaluator import Evaluator
 from webhook.reconciler.evaluate.limits import beyond_budget
 from webhook.reconciler.evaluate.pods_ahead import taken_by
-from webhook.reconciler.plans.actions import Do, End, Ending, PodRequest, Spare, Step, Verb, Wait
+from webhook.reconciler.plans.actions import Do, End, Ending, Spare, Step, Verb, Wait
 from webhook.reconciler.plans.plan import Member, Plan, PlanIndex, stays
 from webhook.reconciler.plans.room import claims_in_the_way, later_equals, to_displace
 from webhook.reconciler.preemptors import PolicySet, grace_under, is_marked
@@ -314,11 +314,11 @@ class Look:
 
     def ask(self, *wanted: tuple[Verb, Iterable[Pod]]) -> Do | Wait:
         """Ask these about those of their pods about whom something may be asked now, or wait for the first of them."""
-        ready, dues = list[PodRequest](), [math.inf]
+        ready, dues = list[tuple[Verb, Pod]](), [math.inf]
         for verb, pod in ((verb, pod) for verb, pods in wanted for pod in pods):
             tries, version = self.plan.tries.get(pod.metadata.uid), pod.metadata.resource_version
             if tries is None or tries.due <= self.now or tries.conflicting not in ("", version):
-                ready.append(PodRequest(verb, pod))
+                ready.append((verb, pod))
             else:
                 dues.append(tries.due)
         return Do(tuple(ready)) if ready else Wait(min(dues))

@@ -38,7 +38,6 @@ from webhook.reconciler.plans.actions import (
     Effect,
     End,
     Ending,
-    PodRequest,
     Spare,
     Tries,
     Verb,
@@ -230,13 +229,13 @@ class PlanManager:
             self.unchecked[own] = None
         return ending
 
-    def note(self, plan: Plan, request: PodRequest, said: Effect | ApiError) -> None:
+    def note(self, plan: Plan, verb: Verb, pod: Pod, said: Effect | ApiError) -> None:
         """Take in what came of a request for a plan, which may have ended meanwhile.
 
         What came to nothing is tried again after a pause; a nomination as soon as the watch shows another version.
         """
-        (verb, pod), now, error = request, self.clock.monotonic(), said if isinstance(said, ApiError) else None
-        uid, key = pod.metadata.uid, key_of(pod)
+        error = said if isinstance(said, ApiError) else None
+        now, uid, key = self.clock.monotonic(), pod.metadata.uid, key_of(pod)
         # 1. When the next request about the pod may be made, and whether it may be on its way out.
         tries = plan.tries.setdefault(uid, Tries())
         tries.refused = said is Effect.REFUSED
