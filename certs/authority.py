@@ -37,11 +37,12 @@ def service_names(service: str, namespace: str) -> list[str]:
 
 def make_authority(now: datetime, lifetime: timedelta) -> KeyPair:
     """A new authority. Each has a subject of its own, so that chains are never ambiguous."""
-    return _issue(None, f"giveway CA {x509.random_serial_number():x}"[:32], now, lifetime)
+    name = f"giveway CA {x509.random_serial_number():x}"
+    return _issue(None, name[:32], now, lifetime)
 
 
 def make_serving(authority: KeyPair, names: Iterable[str], now: datetime, lifetime: timedelta) -> KeyPair:
-    """A serving certificate for DNS names and IP addresses. Raises ValueError for what can stand in no certificate."""
+    """A serving certificate for DNS names and IP addresses. Raises ValueError for what can be neither."""
     general: list[x509.GeneralName] = []
     for name in names:
         try:
@@ -85,7 +86,7 @@ def pem(*certificates: x509.Certificate) -> bytes:
 def _issue(
     authority: KeyPair | None, name: str, now: datetime, lifetime: timedelta, *extensions: x509.ExtensionType
 ) -> KeyPair:
-    """A certificate by an authority, which it never outlives, or of a new authority, which signs no other authority."""
+    """A certificate by an authority, within its time, or of a new one, which signs no other authority."""
     key = ec.generate_private_key(ec.SECP256R1())
     attributes = {NameOID.ORGANIZATION_NAME: "giveway", NameOID.COMMON_NAME: name}
     subject = x509.Name([x509.NameAttribute(oid, text) for oid, text in attributes.items()])

@@ -75,12 +75,13 @@ class Bundle:
 
 
 def parse(files: Mapping[str, bytes]) -> Bundle | None:
-    """The bundle in these files; None if there is nothing yet. Raises BundleError for what is not ours to overwrite."""
+    """The bundle in these files, None if there is none. Raises BundleError for what is not ours to overwrite."""
     missing = [name for name in ("ca.key", "ca.crt", "tls.key", "tls.crt") if not files.get(name)]
     if len(missing) == 4:
         return None
     if missing:
-        raise BundleError(f"{missing[0]} is missing, so these certificates come from elsewhere and are left alone")
+        text = f"{missing[0]} is missing, so these certificates come from elsewhere"
+        raise BundleError(f"{text} and are left alone")
     newest, *older = _certificates(files, "ca.crt")
     serving = _certificates(files, "tls.crt")[0]
     retired = _certificates(files, "retired.crt") if files.get("retired.crt") else ()
@@ -101,7 +102,8 @@ def _pair(certificate: x509.Certificate, files: Mapping[str, bytes], name: str) 
     except (ValueError, TypeError) as error:
         raise BundleError(f"{name}.key holds no private key in PEM: {error}") from error
     if not isinstance(key, ec.EllipticCurvePrivateKey):
-        raise BundleError(f"{name}.key is not an ECDSA key, so it comes from elsewhere and is left alone")
+        text = f"{name}.key is not an ECDSA key, so it comes from elsewhere"
+        raise BundleError(f"{text} and is left alone")
     if key.public_key() != certificate.public_key():
         raise BundleError(f"{name}.key does not belong to {name}.crt")
     return KeyPair(certificate, key)

@@ -46,7 +46,7 @@ def maintain_files(
 
 
 def read_bundle(directory: Path) -> Bundle | None:
-    """The certificates in a directory; None if there are none. Raises BundleError for those from elsewhere."""
+    """The certificates in a directory, if there are any. Raises BundleError for those from elsewhere."""
     try:
         return parse(read_files(directory))
     except BundleError as error:

@@ -78,7 +78,8 @@ def renew_serving(
     if not (unusable or aged or short or outdated or force):
         return bundle
     serving = make_serving(bundle.authority, settings.names, now, settings.lifetime)
-    return replace(bundle, serving=serving, retired=(*bundle.retired, current)).pruned(now)
+    retired = (*bundle.retired, current)
+    return replace(bundle, serving=serving, retired=retired).pruned(now)
 
 
 def _settled(bundle: Bundle, now: datetime) -> bool:

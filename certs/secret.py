@@ -1,7 +1,6 @@
 """Certificates in a cluster: kept in a Secret, trusted through the `caBundle` of webhook configurations.
 
-Any number of replicas may do this at once: every write is conditional, and whoever comes second reads what the first
-one wrote and uses that.
+Any number of replicas may do this at once: every write is conditional, and who comes second uses what is there.
 """
 
 import base64
@@ -23,10 +22,7 @@ _LABELS = {"app.kubernetes.io/name": "giveway", "app.kubernetes.io/component": "
 
 
 class _Client(Protocol):
-    """What is needed of a client: JSON objects by path, of which it replaces those of the same resourceVersion.
-
-    Refusals are exceptions with the HTTP status in `status`.
-    """
+    """What is needed of a client: JSON objects by path, replaced by resourceVersion; its errors have a `status`."""
 
     async def get(self, path: str) -> Object: ...
     async def create(self, path: str, body: Any) -> Object: ...
@@ -68,12 +64,13 @@ def secret_path(namespace: str, name: str) -> str:
 
 
 async def read_secret(api: _Client, secret: tuple[str, str]) -> Bundle | None:
-    """The certificates in the Secret; None if there is none yet. Raises BundleError for one from elsewhere."""
-    return _bundle(secret, await _find(api, secret_path(*secret)))
+    """The certificates in the Secret, if it has any. Raises BundleError for those from elsewhere."""
+    stored = await _find(api, secret_path(*secret))
+    return _bundle(secret, stored)
 
 
 async def inject(api: _Client, configurations: Sequence[str], trust: bytes) -> list[str]:
-    """Put `trust` into the `caBundle` of all webhooks there that are reached through a Service; what was changed."""
+    """Put `trust` into the `caBundle` of all webhooks there that have a Service; what was changed."""
     wanted = base64.b64encode(trust).decode()
 
     def trusting(configuration: Object | None) -> Object | None:
@@ -116,7 +113,7 @@ async def _update(api: _Client, secret: tuple[str, str], renew: Callable[[Bundle
 
 
 async def _change(api: _Client, path: str, change: Callable[[Object | None], Object | None]) -> bool:
-    """Read, change (None: it is right), write, and again if someone else wrote meanwhile. Whether it was written."""
+    """Read, change (None: it is right) and write, again if others wrote meanwhile. Whether it was written."""
     for _ in range(_ATTEMPTS):
         stored = await _find(api, path)
         wanted = change(stored)

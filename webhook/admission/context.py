@@ -84,8 +84,7 @@ class Context:
     `reconciler` is the user name under which the reconciler writes giveway's own annotations, `namespace` giveway's
     own, in which the policies are applied; `uses` is what else is made of these (`webhook.policy.files.loading`).
     `allowance` is how many nanoseconds the expressions may take by their estimates before the review is given up with
-    AllowanceError; None for any number. `clock` gives the time of a request, by which exceptions end, in seconds since
-    the epoch.
+    AllowanceError; None for any number. `clock` gives the time, by which exceptions end, in seconds since the epoch.
     """
 
     engine: Engine
@@ -116,7 +115,7 @@ class Context:
         return changed
 
     def request(self, review: Review, data: Json | None = None, old: Json | None = None) -> PolicyRequest:
-        """The request to judge, before its priority is known; rules see `data` and `old` as the objects, if given."""
+        """The request to judge, without its priority; `data` and `old` stand for the objects, if given."""
         namespace = review.namespace
         return PolicyRequest(
             operation=review.operation,

@@ -65,7 +65,7 @@ class YamlDocument(NamedTuple):
     source: tuple[str, int] = ("", 1)
 
     def place(self, *path: str | int) -> tuple[int, int]:
-        """Line and column of the nearest part of a path that is there; of the beginning if it is JSON but no YAML."""
+        """Line and column of the nearest part of a path that is there; of the beginning for JSON that is no YAML."""
         text, line = self.source
         node = _nodes(text)
         if node is None:
@@ -83,9 +83,10 @@ class YamlDocument(NamedTuple):
 
 
 def read_yaml(content: bytes) -> Iterator[YamlDocument]:
-    """The documents that are not empty, in their order; what is wrong with one of them does not touch the others."""
+    """The documents that are not empty, in order; what is wrong with one does not touch the others."""
     utf16 = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-    text = content.decode("utf-16" if utf16 else "utf-8", "replace").replace("\ufeff", "")
+    text = content.decode("utf-16" if utf16 else "utf-8", "replace")
+    text = text.replace("\ufeff", "")
     line, begin = 1, 0
     # First the JSON objects that it begins with; the rest is for the YAML reader
     with suppress(ValueError, RecursionError):

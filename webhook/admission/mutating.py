@@ -52,12 +52,12 @@ def mutate_pod(context: Context, review: Review) -> None:
 
 
 def mutate_priority(context: Context, review: Review) -> None:
-    """Patch a new pod as the Priority plugin does, and by no policy: where pods of the system are made without it."""
+    """Patch a new pod of the system as the Priority plugin does where it is off, and by no policy."""
     mutate_pod(replace(context, engine=_NO_POLICIES), review)
 
 
 def mutate_class(context: Context, review: Review) -> None:
-    """A managed class gets `preemptionPolicy: Never` at CREATE, so that kube-scheduler leaves it to the reconciler.
+    """A managed class gets `preemptionPolicy: Never` at CREATE: kube-scheduler leaves it to the reconciler.
 
     The field is immutable: a class that exists and is not Never needs a twin. An UPDATE of one that is Never keeps it
     so: the API server compares after mutation (`ValidateUpdate`), and a manifest without it can be applied again.

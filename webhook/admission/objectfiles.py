@@ -26,8 +26,7 @@ class ObjectsError(Exception):
 class ObjectDocument(NamedTuple):
     """One object as it stands in a file, or what cannot be read as one.
 
-    `where` names the file, and `line` is the one on which its document begins. A `problem` names its place; what is no
-    object has neither kind nor content.
+    `where` names the file, and `line` is where its document begins. What is no object has neither kind nor content.
     """
 
     where: str

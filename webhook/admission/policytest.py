@@ -105,7 +105,7 @@ class FoundTest(NamedTuple):
 
 
 def find(paths: Iterable[Path]) -> Iterator[FoundTest]:
-    """All PolicyTests in and below these. Raises TestFileError for a file that is unreadable or says a thing twice."""
+    """All PolicyTests in and below these. Raises TestFileError for what is unreadable or said twice."""
     for path in paths:
         if not path.exists():
             raise TestFileError(SourcePosition(str(path)), "no such file or directory")

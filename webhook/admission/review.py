@@ -263,7 +263,7 @@ def enveloped(request: Any) -> Json:
 def decode(body: bytes) -> Review:
     """Read an AdmissionReview. Raises BadReviewError, with the uid if it can be read.
 
-    Nothing is decoded of a review with more than MOST_VALUES values: a small one takes 50 times its bytes in memory.
+    Nothing is decoded of one with more than MOST_VALUES values: a small value takes 50 times its bytes.
     """
     if not body or body.isspace():
         raise BadReviewError("the body is empty; an AdmissionReview was expected")

@@ -82,7 +82,7 @@ def validate_pod(context: Context, review: Review) -> None:
 
 
 def validate_priority(context: Context, review: Review) -> None:
-    """Judge a new pod as the Priority plugin does, and by no policy: where pods of the system are made without it.
+    """Judge a new pod of the system as the Priority plugin does where it is off, and by no policy.
 
     A priority that nobody filled in is no fault of the pod, so it is let in.
     """
@@ -151,9 +151,9 @@ def _validate_new(context: Context, review: Review) -> None:
 
 
 def _shows_static_pod(review: Review) -> bool:
-    """Whether a kubelet shows what runs on its own node from a file there (docs/kubernetes-behaviour.md K31).
+    """Whether a kubelet shows what runs from a file of its node (docs/kubernetes-behaviour.md K31).
 
-    Its containers run whether or not the API has the pod, and only a pod in the API is counted on the node.
+    Its containers run all the same, and only a pod in the API is counted on the node.
     """
     pod, user = review.pod, review.user
     if MIRROR not in pod.metadata.annotations or NODE_GROUP not in user.groups:
@@ -198,7 +198,7 @@ def validate_workload(context: Context, review: Review) -> None:
 
 
 def judge(context: Context, review: Review, request: PolicyRequest, named: PriorityClass | None) -> None:
-    """Add what policies say of a request with this class, and the priority of the pod or the class's."""
+    """Add what policies say of a request with this class and the priority of the pod, or the class."""
     request.priority_class, request.priority = named, review.pod.spec.priority
     if request.priority is None:
         request.priority = named.value if named else 0
@@ -320,7 +320,7 @@ def _change_request(context: Context, review: Review) -> PolicyRequest:
 
 
 def _check_changes(context: Context, review: Review) -> None:
-    """Refuse others than the reconciler that change giveway's annotations or the mark, of a pod or by a Binding."""
+    """Refuse changes of giveway's annotations or the mark by others than the reconciler."""
     if review.user.username == context.reconciler:
         return
     new, before = review.pod.metadata, None

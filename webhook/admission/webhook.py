@@ -117,7 +117,7 @@ def review_of(
     name: str = "",
     dry_run: bool = False,
 ) -> Json:
-    """The AdmissionReview (v1) that asks about an object, as PolicyTests, scans, trials and simulations do.
+    """The AdmissionReview (v1) by which PolicyTests, scans, trials and simulations ask about an object.
 
     `obj` and `old_object` are JSON data or `msgspec.Raw`; `user` is the `userInfo`. A kind that is not in RESOURCES
     counts as one of the core group.
@@ -187,7 +187,8 @@ def _reviewed(uid: str, answer: Answer, asked: Review | None = None, error: Exce
         response["status"] = {"code": code, "reason": _REASONS[code], "message": said}
     elif answer.patch:
         response["patchType"] = "JSONPatch"
-        response["patch"] = b2a_base64(_encode(answer.patch), newline=False).decode("ascii")
+        patch = b2a_base64(_encode(answer.patch), newline=False)
+        response["patch"] = patch.decode("ascii")
     if answer.warnings:
         first = answer.warnings[:_WARNINGS]
         response["warnings"] = [_line(text, _WARNING_LENGTH) for text in first]

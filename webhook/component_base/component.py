@@ -42,7 +42,7 @@ class Component:
         return {}
 
     def use(self, engine: Any) -> None:
-        """Take these policies into use; called as soon as it is known which are in force, and for every other set."""
+        """Take these policies into use; called when it is known which are in force, and for each other set."""
 
     async def drain(self) -> None:
         """Let go of what others still send here; the process ends afterwards."""
@@ -50,5 +50,5 @@ class Component:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Its run: the manager enters it when log, probes and policies are there, and leaves it first."""
+        """Its run, which the manager enters after log, probes and policies, and leaves first."""
         yield

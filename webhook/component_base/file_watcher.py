@@ -15,7 +15,7 @@ _RETRY = (10.0, 60.0)
 
 
 def _signature(paths: Iterable[Path]) -> list[tuple[object, ...]]:
-    """What identifies the files' present content; a directory stands for the YAML files directly in it."""
+    """What identifies the files' content; a directory stands for the YAML files directly in it."""
     rows: list[tuple[object, ...]] = []
     for path in paths:
         files = [path]
@@ -61,7 +61,7 @@ class FollowedFiles:
 
 
 async def follow(files: Iterable[FollowedFiles], period: float) -> None:
-    """Reload files when they change, every `period` seconds at most. Raises OSError, and may be started again then."""
+    """Reload files that change, every `period` seconds at most. Raises OSError, and may be started again."""
     while True:
         await asyncio.sleep(period)
         for followed in files:

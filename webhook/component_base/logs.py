@@ -76,7 +76,7 @@ class LogWriter(logging.Handler):
 
 @contextmanager
 def log_records(lines: LogWriter) -> Iterator[None]:
-    """Write what giveway logs, from INFO on, and warnings of asyncio; end with the last line written."""
+    """Write what giveway logs from INFO on, and asyncio's warnings; all is written at the end."""
     loggers = [logging.getLogger(name) for name in ("webhook", "certs", "asyncio")]
     for logger in loggers:
         logger.addHandler(lines)
@@ -115,7 +115,7 @@ def _json_line(line: Line) -> bytes:
 
 
 def visible(text: str) -> str:
-    """Without control characters, line ends, direction marks and whatever else moves the cursor: these are escaped."""
+    """With control characters, line ends, direction marks and what else moves the cursor escaped."""
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else _escape(char) for char in text)

@@ -31,14 +31,15 @@ class ProcessMetrics:
         ProcessCollector(registry=registry)
         PlatformCollector(registry=registry)
         self.cache_age = Gauge("giveway_cache_age_seconds", _AGE, ["resource"], registry=registry)
-        self.lines_dropped = Counter("giveway_log_lines_dropped", _DROPPED, registry=registry)
-        self.task_failures = Counter("giveway_task_failures", _FAILURES, ["task"], registry=registry)
+        counter = partial(Counter, registry=registry)
+        self.lines_dropped = counter("giveway_log_lines_dropped", _DROPPED)
+        self.task_failures = counter("giveway_task_failures", _FAILURES, ["task"])
 
 
 def probes(
     checks: Callable[[], list[ReadinessCheck]], exposition: Callable[[], bytes], problem: Callable[[], str]
 ) -> web.Application:
-    """The application of the health port; `problem` says what only a new process can repair, or is empty."""
+    """The application of the health port; `problem` says what only a new process can repair."""
 
     async def healthz(_request: web.Request) -> web.Response:
         why = problem()

@@ -57,7 +57,7 @@ class Supervisor:
             await asyncio.sleep(delay)
 
     def problem(self) -> str:
-        """The tasks that cannot be kept running and why, for a liveness probe; empty if there are none."""
+        """The tasks that cannot be kept running and why, for a liveness probe; empty without any."""
         failing = []
         for name, task in self._tasks.items():
             task.forgive()

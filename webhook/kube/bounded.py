@@ -71,7 +71,7 @@ class BoundedCache(Newest[tuple[Any, ...], T], Generic[P, T]):
 
 
 def bounded_cache(entries: int, longest: int) -> Callable[[Callable[P, T]], BoundedCache[P, T]]:
-    """Decorate a function whose arguments come from requests with a `BoundedCache`, in place of `lru_cache`."""
+    """Decorate a function of arguments from requests with a `BoundedCache`, not with `lru_cache`."""
     return lambda function: BoundedCache(function, entries, longest)
 
 

@@ -1,8 +1,7 @@
 """The API server as a handful of verbs: JSON in, msgspec types out, no models in between.
 
-Requests are made on aiohttp (`webhook.kube.transport`); the `kubernetes` package supplies configuration and
-credentials only (`webhook.kube.endpoint`), because its typed models cost twenty times the time and drop the fields
-they do not know.
+Requests are made on aiohttp (`webhook.kube.transport`); the `kubernetes` package supplies credentials only
+(`webhook.kube.endpoint`): its typed models cost twenty times the time and drop the fields that they do not know.
 """
 
 import asyncio
@@ -147,7 +146,7 @@ class Client:
                 return
 
     async def pages_of(self, resource: Resource, *, limit: int = 500) -> AsyncIterator[Chunk]:
-        """As `pages`, in all namespaces, in the first API version that the server has; ApiError 404 if it has none."""
+        """As `pages`, in all namespaces and the first API version that is served; ApiError 404 if none is."""
         paths = resource.paths()
         for path in paths:
             try:
@@ -177,7 +176,7 @@ class Client:
         as_: type[T] = _DATA,
         **query: Any,
     ) -> T:
-        """PATCH an object; `apply` needs `fieldManager` in the query. The server's warnings are added to `warnings`."""
+        """PATCH an object; `apply` needs `fieldManager` in the query. `warnings` gets the server's."""
         type_ = _PATCH_TYPES[kind]
         return await self._ask(as_, "PATCH", path, query, body=body, content_type=type_, warnings=warnings)
 

@@ -81,7 +81,7 @@ class Endpoint:
         return {"Authorization": authorization} if authorization else {}
 
     async def renew(self, *, force: bool) -> None:
-        """Read the credentials again, or go on with those that are known; concurrent callers share one reading."""
+        """Read the credentials again, or go on with the known ones; concurrent callers share a reading."""
         if self.renewal is None:
             return
         asked_at = time.monotonic()
@@ -96,7 +96,7 @@ class Endpoint:
                 self._renewed_at = time.monotonic()
 
     def _take_files(self) -> None:
-        """Let new connections use the files of TLS as they are now; those that are open go on with what they have."""
+        """Let new connections use the files of TLS as they are now; open ones keep what they have."""
         if self.tls is None:
             return
         _, ca_file, client_cert, client_key = self.credentials
@@ -136,7 +136,7 @@ def _kubeconfig_paths(kubeconfig: str | None) -> str:
 
 
 async def _of_kubeconfig(paths: str) -> Endpoint:
-    """One or several kubeconfig files, as kubectl merges them; they are read again when credentials are renewed."""
+    """Kubeconfig files as kubectl merges them; they are read again when credentials are renewed."""
     # 20 MB and 0.4 s, which processes in a cluster do without
     from kubernetes.aio.client import Configuration  # noqa: PLC0415
     from kubernetes.aio.config import kube_config  # noqa: PLC0415
@@ -159,8 +159,14 @@ async def _of_kubeconfig(paths: str) -> Endpoint:
         return Credentials(token.get("value"), *files)
 
     first = await renewal(force=True)
-    name, insecure = config.tls_server_name, not config.verify_ssl
-    return Endpoint(config.host, first, name, config.proxy, insecure, renewal)
+    return Endpoint(
+        config.host,
+        first,
+        config.tls_server_name,
+        config.proxy,
+        insecure=not config.verify_ssl,
+        renewal=renewal,
+    )
 
 
 async def _of_service_account() -> Endpoint:

@@ -38,7 +38,7 @@ class ApiError(Exception):
 
     @property
     def throttled(self) -> bool:
-        """Whether the server has too much to do, and says nothing of the request (docs/kubernetes-behaviour.md K16).
+        """Whether the server has too much to do, whatever was asked (docs/kubernetes-behaviour.md K16).
 
         API Priority and Fairness answers with plain text; what
         refuses one request sends a `Status`.
@@ -51,7 +51,7 @@ class ApiError(Exception):
 
 
 async def unless_absent(asked: Awaitable[T], *absent: int) -> T | None:
-    """The answer; None if the API server answers with one of these statuses, by default 404. Raises other ApiErrors."""
+    """The answer; None for one of these statuses, by default 404. Raises other ApiErrors."""
     try:
         return await asked
     except ApiError as error:

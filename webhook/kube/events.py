@@ -156,7 +156,7 @@ class EventRecorder:
             self._drop(self._waiting.popitem()[1].said["reason"])
 
     def _has_room(self, *, urgent: bool) -> bool:
-        """Whether one more series may wait; for an urgent one the oldest that is not urgent is dropped."""
+        """Whether one more series may wait; an urgent one pushes out the oldest that is not."""
         if len(self._waiting) < _WAITING:
             return True
         for key, series in self._waiting.items():

@@ -127,7 +127,7 @@ class Informer(ObjectCache[T]):
                 await asyncio.sleep(max(self._backoff.next(), self._to_list()))
 
     def _not_served(self, error: ApiError) -> float:
-        """Go to the next API version; after the last one, count the resource as empty. Seconds until the next try."""
+        """Go to the next API version; after the last, count as empty. Seconds until the next try."""
         self._heard_at = time.monotonic()
         self._step = self._list
         place = (self._paths.index(self._path) + 1) % len(self._paths)
@@ -144,7 +144,7 @@ class Informer(ObjectCache[T]):
         return _LOOK_AGAIN
 
     def _to_list(self) -> float:
-        """Let a list be the next step; how many seconds to wait before, so that lists do not become a flood."""
+        """Let a list be the next step; the seconds to wait before, so that lists are no flood."""
         self._step = self._list
         return self._lists.next()
 
@@ -224,7 +224,7 @@ class Informer(ObjectCache[T]):
         self._backoff.reset()
 
     def _receive(self, kind: str, raw: bytes) -> None:
-        """Take an event of a watch, unless it is late or repeated, as many are. Raises ApiError for an error event."""
+        """Take an event of a watch that is neither late nor repeated. Raises ApiError for an error."""
         if kind == "ERROR":
             raise status_error(raw)
         obj = None if kind == "BOOKMARK" else self._decode(raw)
@@ -241,7 +241,7 @@ class Informer(ObjectCache[T]):
             self.version = version
 
     def written(self, obj: T) -> None:
-        """Take what a write was answered with, unless a watch has shown as much, or that the object is gone."""
+        """Take the answer to a write, unless a watch has shown as much, or that the object is gone."""
         key, meta = key_of(obj), obj.metadata
         known = self._items.get(key)
         if known is None or known.metadata.uid != meta.uid:

@@ -46,12 +46,12 @@ def epoch_or(text: str | None, otherwise: float) -> float:
 
 
 def rfc3339(seconds: float) -> str:
-    """The instant to the second, as in `metadata.creationTimestamp`; the nearest that RFC 3339 can say."""
+    """The instant to the second, as in `creationTimestamp`; the nearest that RFC 3339 can say."""
     return _second(int(_sayable(seconds) // 1))
 
 
 def rfc3339_micro(seconds: float) -> str:
-    """The instant to the microsecond, as in `MicroTime` fields of Leases and Events; the nearest that can be said."""
+    """The instant to the microsecond, as in `MicroTime` fields; the nearest that can be said."""
     instant = datetime.fromtimestamp(_sayable(seconds), UTC)
     return instant.isoformat(timespec="microseconds")[:26] + "Z"
 

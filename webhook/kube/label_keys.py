@@ -1,8 +1,7 @@
 """`matchLabelKeys` and `mismatchLabelKeys` of a new pod, as the API server merges them into selectors at creation.
 
 `applyLabelKeysToLabelSelector` of `pkg/registry/core/pod/strategy.go` (KEP-3633 for pod affinity, KEP-3243 for topology
-spread). What stores new pods here (the embedded API server, the simulation) does the same; what reads stored pods has
-nothing left to merge.
+spread). What stores new pods here (the embedded API server, the simulation) does the same.
 """
 
 from typing import Any
@@ -17,7 +16,7 @@ _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
 def merge_label_keys(pod: Json) -> None:
-    """Add what its label keys stand for to the selectors of a new pod, in place; a term without a selector stays."""
+    """Add what label keys stand for to the selectors of a new pod, in place, where there are any."""
     spec = pod.get("spec") or {}
     labels = (pod.get("metadata") or {}).get("labels") or {}
     affinity = spec.get("affinity") or {}

@@ -53,8 +53,7 @@ class Lease(KubeStruct, omit_defaults=False):
 class LeaderElector:
     """One candidate for a lease. `identity` must be unique to this process.
 
-    Times are in seconds; the `clock` goes on while the machine sleeps. Raises ValueError if the times do not leave room
-    for each other.
+    Times are in seconds; the `clock` goes on while the machine sleeps. Raises ValueError for times without room.
     """
 
     def __init__(
@@ -89,7 +88,7 @@ class LeaderElector:
 
     @property
     def transitions(self) -> int:
-        """How often the lease changed hands, as last seen; a number that identifies a term of office."""
+        """How often the lease changed hands, as last seen; it identifies a term of office."""
         return self._observed.spec.lease_transitions or 0
 
     @property
@@ -102,7 +101,7 @@ class LeaderElector:
         return max(0.0, self._held_until - self._clock())
 
     def is_in_doubt(self) -> bool:
-        """Whether the term goes on although the lease is not provably held: an answer to a renewal is awaited."""
+        """Whether the term goes on without proof that the lease is held: a renewal awaits its answer."""
         return self._in_term and not self.remaining()
 
     async def run(self, on_started: Callable[[], Awaitable[None]]) -> None:
@@ -167,7 +166,7 @@ class LeaderElector:
             log.info("lease %s was not released and will lapse: %s", self._title, error)
 
     async def _attempt(self) -> bool:
-        """Try once to take or renew the lease, or log why not; whether it is held. If others have it, the term ends."""
+        """Try to take or renew the lease, or log why not; whether it is held. If others have it, the term ends."""
         self._attempted_at = self._clock()
         try:
             if await self._take():
@@ -178,7 +177,7 @@ class LeaderElector:
         return False
 
     async def _take(self) -> bool:
-        """Write the lease if that is allowed; whether this candidate may hold it. Raises ApiError or TimeoutError."""
+        """Write the lease if it may be held; whether it may. Raises ApiError or TimeoutError."""
         # 1. A holder renews what it wrote last, without reading it again, as client-go does: one request, not two. If
         #    that is not there any more, because an answer was missed or for another reason, it has to be read.
         if self._in_term:
@@ -229,7 +228,7 @@ class LeaderElector:
         self._held_until = sent + self._renew_deadline if holder else _NEVER
 
     def _patience(self) -> float:
-        """Seconds for one request: what is left of the renewal, all of the deadline for who does not hold it."""
+        """Seconds for one request: what is left of the renewal, or the deadline for a candidate."""
         if not self._in_term:
             return self._renew_deadline
         return max(0.0, self._renewal_ends - self._clock())

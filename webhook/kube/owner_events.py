@@ -34,7 +34,7 @@ class OwnerEvents:
         self._asking: set[asyncio.Task[None]] = set()
 
     def event(self, pod: ObjectMeta, reason: str, action: str, note: str) -> None:
-        """Note that something happened to a pod of a workload, and return at once. Repetitions are counted."""
+        """Note that something happened to a workload's pod, and return at once. Repetitions count."""
         owner = controller_of(pod)
         if owner is None or not owner.uid or not owner.kind or owner.kind == "Node":
             return

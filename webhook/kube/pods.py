@@ -1,7 +1,6 @@
 """Facts about pods and workloads that more than one package asks for. Pure.
 
-Has a pod ended, whose is it, where can it run, does its PriorityClass speak for it; which kinds of workloads there are,
-and where each keeps its template.
+Has a pod ended, whose is it, does its PriorityClass speak for it; which workloads there are, with which templates.
 """
 
 from collections.abc import Mapping
@@ -49,7 +48,7 @@ def workload_of(pod: Pod) -> str:
 
 
 def workload_name(kind: str, name: str, namespace: str, labels: Mapping[str, str]) -> str:
-    """`workload_of` a pod with these labels whose controller is of that kind and name; empty if there is none such."""
+    """`workload_of` a pod with these labels and a controller of that kind and name; empty for none."""
     if not kind or len(kind) > _LONGEST_KIND or len(name) > _LONGEST_NAME:
         return ""
     revision = labels.get(TEMPLATE_HASH)
@@ -124,7 +123,7 @@ def _resize_condition(pod: Pod) -> Condition | None:
 
 
 def sync_failure(status: PodDisruptionBudgetStatus) -> Condition | None:
-    """The condition that says why a budget's pods cannot be counted, if they cannot; it allows nothing then."""
+    """The condition why a budget's pods cannot be counted, if so; it allows nothing then."""
     conditions = status.conditions or ()
     return next((row for row in conditions if row.reason == SYNC_FAILED), None)
 
@@ -141,7 +140,7 @@ def speaking(named: PriorityClass | None, priority: int | None) -> PriorityClass
 
 
 def silence(name: str, named: PriorityClass | None, priority: int | None) -> str:
-    """Why the class of this name, which is not `speaking`, says nothing of an object of this priority."""
+    """Why the class of this name is not `speaking` for an object of this priority."""
     if named is None:
         return f"PriorityClass {name} does not exist"
     values = f"its value is {named.value}, and the priority is {priority or 0}"

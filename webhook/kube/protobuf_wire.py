@@ -12,7 +12,7 @@ class WireError(ValueError):
 
 
 def fields(data: bytes) -> Iterator[tuple[int, int, int | bytes]]:
-    """Number, wire type and value (an int for a varint, else its bytes) of each field, in order. Raises WireError."""
+    """Number, wire type and value (an int for a varint, else bytes) of each field. Raises WireError."""
     at = 0
     while at < len(data):
         tag, at = _varint(data, at)

@@ -59,7 +59,7 @@ class Resource:
         return "/" + "/".join(parts)
 
     def paths(self, namespace: str | None = None, name: str | None = None) -> list[str]:
-        """As `path`, in each API version that a server may have, in the order in which they are tried."""
+        """As `path`, in each API version that a server may have, in the order of trying."""
         versions = (self.version, *self.other_versions)
         resources = [replace(self, version=version) for version in versions]
         return [resource.path(namespace, name) for resource in resources]
@@ -112,7 +112,7 @@ VALIDATING_ADMISSION_POLICY_BINDING = _admission("ValidatingAdmissionPolicyBindi
 
 
 def minor_of(version: Mapping[str, Any]) -> int | None:
-    """The minor version in the answer of `/version`, which some providers write as `32+`; None if there is none."""
+    """The minor version that `/version` answers, which may be written as `32+`, if there is one."""
     digits = _DIGITS.match(str(version.get("minor", "")))
     if digits is None or str(version.get("major", "1")) != "1":
         return None

@@ -7,7 +7,7 @@ Json = Mapping[str, Any]
 
 
 def unready(deployment: Json, pods: Iterable[Json]) -> str:
-    """That its newest pods are not all ready, and why, if they say so; empty if they are. `pods` are its own."""
+    """That its newest pods are not all ready, and why, if its `pods` say so; empty if they are."""
     metadata, status = deployment["metadata"], deployment.get("status") or {}
     replicas = deployment["spec"].get("replicas")
     wanted = 1 if replicas is None else int(replicas)

@@ -40,12 +40,12 @@ everything, nothing = _always(True), _always(False)
 
 
 def is_label_value(text: str) -> bool:
-    """Whether a label can have this value (`IsValidLabelValue`); a requirement of another value does not parse."""
+    """Whether a label can have this value (`IsValidLabelValue`); a requirement of others is none."""
     return _VALUE.fullmatch(text) is not None
 
 
 def label_matcher(selector: LabelSelector | None) -> Matcher:
-    """Compile a label selector: None matches nothing, an empty one everything. Raises SelectorError for a bad one."""
+    """Compile a label selector: None matches nothing, an empty one everything. Raises SelectorError."""
     if selector is None:
         return nothing
     labels = selector.match_labels or {}
@@ -58,7 +58,7 @@ def label_matcher(selector: LabelSelector | None) -> Matcher:
 
 
 def node_matcher(selector: NodeSelector | None) -> Callable[[str, Labels], bool]:
-    """Compile a node selector; None matches every node, and an empty term or one that does not parse matches none."""
+    """Compile a node selector; None matches all nodes, a term that is empty or does not parse none."""
     if selector is None:
         return lambda _name, _labels: True
     terms = [_term(term) for term in selector.node_selector_terms or ()]
@@ -93,7 +93,7 @@ def _all_of(checks: list[Matcher]) -> Matcher:
 
 
 def _check(row: Requirement) -> Matcher:
-    """The matcher of one requirement. Raises SelectorError for values that do not go with its operator."""
+    """The matcher of a requirement. Raises SelectorError for values that its operator does not take."""
     key, values, operator = row.key, frozenset(row.values or ()), row.operator
     if operator in ("In", "NotIn") and not values:
         raise SelectorError(f"operator {operator} of key {key!r} needs at least one value")
@@ -140,7 +140,7 @@ def _term(term: NodeSelectorTerm) -> Callable[[str, Labels], bool]:
 
 
 def tolerates(tolerations: Iterable[Toleration] | None, taint: Taint) -> bool:
-    """Whether one of the tolerations puts up with the taint, of a node or a device (`ToleratesTaint`)."""
+    """Whether a toleration puts up with the taint of a node or a device (`ToleratesTaint`)."""
     return any(
         toleration.effect in ("", taint.effect)
         and toleration.key in ("", taint.key)
@@ -159,7 +159,7 @@ def keep_off(taints: Iterable[Taint] | None, tolerations: Iterable[Toleration] |
 
 
 def integer(text: str, bits: int = 64) -> int | None:
-    """The number, as `strconv.ParseInt(text, 10, bits)` reads it; None for what is no number or beyond these bits."""
+    """The number as `strconv.ParseInt(text, 10, bits)` reads it; None for what it does not read."""
     if not _INTEGER.fullmatch(text):
         return None
     number = int(text)

@@ -30,8 +30,7 @@ _TRIES = 2
 _KEEP_ALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 30_000}
 """A connection is probed after 30 s without a word, and given up when nothing was acknowledged for 30 s (in ms).
 
-So a peer that is gone without a goodbye is found within about a minute, however quiet a watch may be. Options that a
-platform does not have are left out.
+So a peer that is gone without a goodbye is found within about a minute, if the platform has these options.
 """
 
 
@@ -111,7 +110,7 @@ class Transport:
     async def _answer(
         self, method: str, path: str, query: Mapping[str, Any], headers: Mapping[str, str] = {}, body: Any = None
     ) -> AsyncIterator[tuple[aiohttp.ClientResponse, asyncio.Timeout]]:
-        """An answer that is no refusal, and the limit for all that is done with it. Raises ApiError."""
+        """An answer that is no refusal, and the limit for all work on it. Raises ApiError."""
         name, sent = self.endpoint.server_name, {**headers, **await self.endpoint.headers()}
         options: Any = {"data": body, "headers": sent, "server_hostname": name, "allow_redirects": False}
         try:

@@ -78,13 +78,13 @@ class KeptPolicies:
         return True
 
     async def allowed_removals(self) -> list[str]:
-        """What the ConfigMap that people apply says may be given up: ids, as names or globs. Raises ApiError."""
+        """What may be given up by the ConfigMap that people apply: ids or globs. Raises ApiError."""
         applied = await self._get(POLICIES)
         self._allowing = (applied.metadata.annotations or {}).get(ALLOW_REMOVAL, "")
         return self._allowing.replace(",", " ").split()
 
     async def end_allowance(self) -> None:
-        """Take off the annotation that served a change, unless it changed; what fails is told once, and repeated."""
+        """Take off the annotation that served a change; one that has changed stays. No ApiError, but a log line."""
         if not self._served:
             return
         path = f"/metadata/annotations/{ALLOW_REMOVAL.replace('/', '~1')}"

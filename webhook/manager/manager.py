@@ -39,8 +39,7 @@ class Manager:
     """Runs the components of one process. Add them, then enter it: it runs until it is left.
 
     Policies come from `options.policies`. With `kept`, those in force are kept there; a process that does not `judge`
-    the files follows what is kept. Entering raises PolicyError, OSError, or what a component raises, if policies or
-    ports are not usable.
+    the files follows what is kept. Entering raises PolicyError, OSError, or what a component raises.
     """
 
     def __init__(
@@ -63,7 +62,7 @@ class Manager:
         self._running: AsyncExitStack
 
     def add(self, component: Component) -> None:
-        """Add a part, before the manager is entered; parts start in this order and end in the other one."""
+        """Add a part before the manager is entered; parts start in this order and end in the other."""
         self._components.append(component)
 
     def policies_problem(self) -> str:
@@ -96,7 +95,7 @@ class Manager:
         await asyncio.gather(*(component.drain() for component in self._components))
 
     async def _start(self, running: AsyncExitStack) -> None:
-        """Log first, then policies, probes, components and tasks; what is entered is left in the other order."""
+        """Log first, then policies, probes, components and tasks; they end in the other order."""
         options = self.options
         running.enter_context(log_records(self.log))
         # Files are followed as they are before they are first loaded:

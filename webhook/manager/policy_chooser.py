@@ -56,15 +56,17 @@ class PolicyMetrics:
         def number(*, ended: bool) -> int:
             return sum(exception.ended is ended for exception in exceptions(in_use(), time.time()))
 
-        counted = Gauge("giveway_policy_exceptions", _EXCEPTIONS, ["state"], registry=registry)
+        gauge = partial(Gauge, registry=registry)
+        counter = partial(Counter, registry=registry)
+        counted = gauge("giveway_policy_exceptions", _EXCEPTIONS, ["state"])
         for state in ("active", "ended"):
             counted.labels(state).set_function(partial(number, ended=state == "ended"))
-        self.reloads = Counter("giveway_policy_reloads", _RELOADS, ["result"], registry=registry)
+        self.reloads = counter("giveway_policy_reloads", _RELOADS, ["result"])
         for result in ("success", "failure"):
             self.reloads.labels(result)
-        self.policies_current = Gauge("giveway_policies_current", _CURRENT, registry=registry)
-        self.removals_held = Gauge("giveway_policy_removals_held", _HELD, registry=registry)
-        self.restored = Counter("giveway_policies_in_force_restored", _RESTORED, registry=registry)
+        self.policies_current = gauge("giveway_policies_current", _CURRENT)
+        self.removals_held = gauge("giveway_policy_removals_held", _HELD)
+        self.restored = counter("giveway_policies_in_force_restored", _RESTORED)
 
 
 class PolicyChooser:
@@ -109,7 +111,7 @@ class PolicyChooser:
         self._metrics.policies_current.set(not self._offered.problem)
 
     async def reload(self) -> bool:
-        """Look at the files as they are now, and take them into use if nothing speaks against it; whether they are."""
+        """Look at the files, and take them into use if nothing speaks against it; whether they are."""
         offered = await asyncio.to_thread(_read, self._source)
         async with self._lock:
             self._offered, self._pending = offered, True
@@ -176,7 +178,7 @@ class PolicyChooser:
         self._metrics.policies_current.set(not problem)
 
     async def _replace(self, choice: _Set) -> None:
-        """Use a set instead of the one in use. Raises what that raises: the set before is in use again."""
+        """Use a set instead of the one in use, which is in use again if that raises anything."""
         before = self.engine, self._in_use
         try:
             await asyncio.to_thread(self._use, choice)
@@ -194,7 +196,7 @@ class PolicyChooser:
             raise
 
     async def _in_force(self) -> _Set | None:
-        """The set that must not shrink: the kept one, or what is in use if nothing is kept, or not any more."""
+        """The set that must not shrink: the kept one, or what is in use if none is kept any more."""
         if self._kept is None:
             return self._in_use
         texts = await self._kept.read()
@@ -214,7 +216,7 @@ class PolicyChooser:
         return kept
 
     async def _choose(self, in_force: _Set | None) -> tuple[_Set | None, str]:
-        """The set to use, None for the one in use, and why it is not that of the files; in the order of the reasons."""
+        """The set to use, None for the one in use, and why it is not the files', reason by reason."""
         broken, new = self._offered.problem, self._offered.loaded.policies
         if in_force is not None and not (self._judge and self._pending):
             is_new = in_force is not self._in_use and self.settled.is_set()
@@ -243,7 +245,7 @@ class PolicyChooser:
         return self._offered, ""
 
     def _widened(self, kept: _Set) -> tuple[object, ...]:
-        """What another kept set gives up of sound files although no replica noted that it may go; empty for nothing."""
+        """What another kept set gives up of sound files although no replica noted that it may go."""
         policies = self._offered.loaded.policies
         if self._kept is None or self._allow_removal:
             return ()

@@ -1,7 +1,6 @@
 """What is made of a policy set outside `webhook.policy`: the rest of its first use (`webhook.policy.files.loading`).
 
-It is all used in every process, so that the webhook puts no set into force of which the reconciler, or the keeper of
-native policies, can make nothing.
+It is all used in every process, so that no set comes into force of which another process can make nothing.
 """
 
 from webhook.kube.objects.cluster_scoped import PriorityClass

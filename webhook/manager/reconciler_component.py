@@ -65,7 +65,7 @@ class Reconciliation(Component):
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Show what it does, and reconcile once there are policies: without any, an earlier leader's plans would go."""
+        """Show what it does, and reconcile once there are policies: else earlier plans would go."""
 
         async def reconcile() -> None:
             await self._manager.policies.settled.wait()

@@ -8,7 +8,7 @@ from webhook.serving.server import ReviewServer, ServingOptions
 
 
 def add_webhook(manager: Manager, options: ServingOptions, source: CachedObjects) -> ReviewServer:
-    """Add the server to a process; the objects of its source are kept current, and its certificate as the files."""
+    """Add the server to a process, which keeps its objects current, and its certificate as the files."""
     metrics, problem = AdmissionMetrics(manager.metrics.registry), manager.policies_problem
     told = metrics, manager.log, manager.supervisor
     server = ReviewServer(options, source, *told, policies_problem=problem)

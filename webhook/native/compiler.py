@@ -25,7 +25,7 @@ class Compiled(msgspec.Struct, frozen=True):
 
     @property
     def lacks(self) -> list[Inexpressible]:
-        """What it lacks by the policies: what it lacks by classes of the cluster is no reason not to apply it."""
+        """What it lacks by the policies; by the cluster's classes it may lack more, and be applied."""
         return [lack for lack in self.inexpressible if not lack.by_classes]
 
 
@@ -43,7 +43,7 @@ def compile_policies(
 
 
 def write(compiled: Compiled, source: Path, to: TextIO) -> None:
-    """Every object as a document of its own, for kubectl; expressions of several lines stay as they are."""
+    """Every object as a document for kubectl; expressions of several lines stay as they are."""
     do = "do not edit, change the policies and make it again"
     to.write(f"# Made by `giveway compile {source}`: {do}.\n")
     for inexpressible in compiled.inexpressible:

@@ -32,7 +32,7 @@ class Mode(StrEnum):
 
 
 def drift(applied: Iterable[Object], compiled: Iterable[Object]) -> list[Drift]:
-    """How what is applied differs from what policies say, in their order; then what else of giveway is left over."""
+    """How what is applied differs from what policies say, in their order; left-overs come last."""
     there, wanted = _by_name(applied), _by_name(compiled)
     drifts = []
     for key, obj in wanted.items():

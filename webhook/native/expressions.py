@@ -1,7 +1,6 @@
 """CEL for the API server, as text: literals, connectives, names, labels.
 
-The expressions fail on no object: what may be absent is selected as an optional. Constants are folded, so that a rule
-that never or always holds leaves nothing behind.
+The expressions fail on no object: what may be absent is selected as an optional. Constants are folded.
 """
 
 import re

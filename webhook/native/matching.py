@@ -90,7 +90,7 @@ GOES = if_else(
 
 
 def holds(match: RequestMatch, asked: Asked, *, gives: bool = False) -> str:
-    """The request is one that `match` restricts, or one to which it gives a right, or which it excludes."""
+    """The request is one that `match` restricts, or one which it gives a right or excludes."""
     return all_of(_tests(match, asked, gives=gives))
 
 
@@ -123,7 +123,7 @@ def may_define(definers: Iterable[RequestMatch], asked: Asked) -> str:
 
 
 def by_operation(make: Callable[[Asked], str], *about: Asked) -> str:
-    """What `make` gives for two operations, as one expression; for one of them if only that is asked about."""
+    """What `make` gives for one operation or two, as one expression."""
     first, *others = ((asked.operation, make(asked)) for asked in about)
     if not others:
         return first[1]
@@ -147,7 +147,7 @@ def asks(subjects: Iterable[Subject]) -> str:
 
 
 def twins_of(policies: Iterable[PreemptionPolicy]) -> dict[str, str]:
-    """Every class with its twin. Loading sees to it that a class has one policy, and Kubernetes' own no twin."""
+    """Every class with its twin. By loading, a class has one policy, and Kubernetes' own no twin."""
     twins: dict[str, str] = {}
     for policy in policies:
         twins.update(policy.preemptors.twins)
@@ -162,8 +162,10 @@ def managed(policies: Iterable[PreemptionPolicy], name: str) -> str:
         patterns += [*policy.preemptors.priority_classes, *twins, *twins.values()]
     system = f"system-{WILDCARD}"
     may_be_system = any(intersect(pattern, system) for pattern in patterns)
-    no_system = f"!{name}.startsWith('system-')" if may_be_system else TRUE
-    return all_of([no_system, name_is(name, patterns)])
+    tests = [name_is(name, patterns)]
+    if may_be_system:
+        tests.insert(0, f"!{name}.startsWith('system-')")
+    return all_of(tests)
 
 
 def managed_if_generated(policies: Iterable[PreemptionPolicy], prefix: str) -> str:
@@ -184,7 +186,7 @@ def managed_if_generated(policies: Iterable[PreemptionPolicy], prefix: str) -> s
 
 
 def _tests(match: RequestMatch, asked: Asked, *, gives: bool) -> Iterator[str]:
-    """Every part of a match that is named, in the order of `parts_of`. Namespaces say nothing about a PriorityClass.
+    """Every part of a match that is named, in the order of `parts_of`; for classes no namespaces.
 
     An object's labels must be selected before and after a change if
     the match gives something; else one of them suffices.

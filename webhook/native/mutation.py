@@ -1,9 +1,8 @@
 """What giveway fills in, natively: one MutatingAdmissionPolicy for new pods and one for PriorityClasses.
 
 One policy for pods and not one for each rule, because the parts build on each other (the default class decides the
-twin, the twin what is copied, all of it the mark), and no order is promised between policies. The in-tree plugin
-Priority runs before it and again after it, so class, priority and preemption policy are set together
-(docs/kubernetes-behaviour.md K1, K2).
+twin, the twin what is copied, all of it the mark), and no order is promised between policies. The plugin Priority runs
+before it and after it, so class, priority and policy are set together (docs/kubernetes-behaviour.md K1, K2).
 
 What is given must be what the plugin resolves, or it refuses the pod. So the class is a parameter of the policy: the
 API server reads parameters from the same cache as its plugin, and evaluates nothing while there is no such class. A
@@ -79,8 +78,7 @@ _NOTHING = "{'': ''}"
 class _Giving(NamedTuple):
     """What an evaluation for a class that pods may be given needs.
 
-    `settled` says that the pod's class is final as far as this evaluation can tell, and `moved_from` of which class
-    it is the twin.
+    `settled` says that the pod's class is final as far as this evaluation can tell, `moved_from` whose twin it is.
     """
 
     variables: list[tuple[str, str]]
@@ -90,7 +88,7 @@ class _Giving(NamedTuple):
 
 
 def mutating_objects(policies: Policies, sink: Sink) -> Iterator[objects.Object]:
-    """The policy for new pods, and one by which a managed PriorityClass is made `Never`; each with its bindings."""
+    """The policies for new pods, and for managed PriorityClasses to be `Never`, with bindings."""
     yield from _pods(policies, sink)
     yield from _manifests_again(policies, sink)
     name, prefix = (
@@ -158,13 +156,15 @@ def _pods(policies: Policies, sink: Sink) -> list[objects.Object]:
     # was given, and that of what the pod says
     keys = sorted({*when, POD_SCALE_UP_DELAY})
     copied = f"{listing(keys)}.filter(k, k in variables.copied)"
-    pairs = f"{copied}.map(k, '\"' + k + '\":\"' + variables.copied[k] + '\"').join(',')"
+    pair = "'\"' + k + '\":\"' + variables.copied[k] + '\"'"
+    pairs = f"{copied}.map(k, {pair}).join(',')"
     record = [
         f"[{_CLASS}].map(c, c == '' ? '' : '\"class\":\"' + c + '\"')[0]",
         f"[{given.moved_from}].map(c, c == '' ? '' : '\"from\":\"' + c + '\"')[0]",
         f"[{pairs}].map(c, c == '' ? '' : '\"copied\":{{' + c + '}}')[0]",
     ]
-    note = f"'{{' + [{', '.join(record)}].filter(part, part != '').join(',') + '}}'"
+    parts = f"[{', '.join(record)}].filter(part, part != '')"
+    note = f"'{{' + {parts}.join(',') + '}}'"
     noted = any_of([_MOVES, "variables.copied.size() > 0", f"{RECORD} != ''"])
     written = {key: f"variables.copied[?{quote(key)}]" for key in keys}
     written[GIVEN] = if_else(noted, f"optional.of({note})", _NONE)
@@ -187,7 +187,7 @@ def _pods(policies: Policies, sink: Sink) -> list[objects.Object]:
 
 
 def _manifests_again(policies: Policies, sink: Sink) -> list[objects.Object]:
-    """What a pod's own manifest leaves out of what the pod was given is put back (`webhook.admission.mutating`)."""
+    """What a manifest leaves out of what the pod was given is put back (`webhook.admission.mutating`)."""
     was = "oldObject.spec.?priorityClassName.orValue('')"
     twin = _twin_of(policies)
     moved = [all_of([f"{twin} != ''", f"{twin} == {was}"])]
@@ -240,7 +240,8 @@ def _manifests_again(policies: Policies, sink: Sink) -> list[objects.Object]:
 
 def _giving(cases: list[tuple[str, str, str]], policies: Policies, sink: Sink) -> _Giving:
     """Default classes, by the cases of `_given_by`, and twins."""
-    defaults, default = {name for _, name, _ in cases}, quote("")
+    defaults = {name for _, name, _ in cases}
+    default = quote("")
     global_defaults = sink.names(default=True)
     for _, name, when in reversed(cases):
         default = if_else(when, quote(name), default)
@@ -268,6 +269,7 @@ def _giving(cases: list[tuple[str, str, str]], policies: Policies, sink: Sink) -
     takes_default = name_is("params.metadata.name", sorted(defaults))
     is_default = all_of([has_none, takes_default])
     given = if_else(names_none, default, quote(""))
+    moved = if_else(by_default, quote(""), _NAME)
     return _Giving(
         variables=[("default", given), ("moves", moves)],
         may_be_given=CompiledCondition(
@@ -275,12 +277,12 @@ def _giving(cases: list[tuple[str, str, str]], policies: Policies, sink: Sink) -
             any_of(["params == null", is_default, is_twin]),
         ),
         settled=any_of([_MOVES, settled]),
-        moved_from=if_else(_MOVES, if_else(by_default, quote(""), _NAME), _MOVED_EARLIER),
+        moved_from=if_else(_MOVES, moved, _MOVED_EARLIER),
     )
 
 
 def _given_by(body: str, policies: Policies, sink: Sink) -> Iterator[tuple[str, Any, str]]:
-    """The rules with this body: id, body, and when the policy fills something in for a pod; others are noted."""
+    """The rules with this body: id, body, and when the policy applies to a pod; others are noted."""
     for policy, rule, value in rules_with(body, policies, sink):
         rule_id = f"{policy.name}/{rule.name}"
         if sink.known:
@@ -303,7 +305,7 @@ def _copied(
     when: dict[str, list[str]],
     settled: str,
 ) -> Iterator[tuple[str, str]]:
-    """Variables: what classes say of the annotations to copy, what an earlier call copied, and what is copied now.
+    """Variables: what classes say of annotations, what an earlier call copied, what is copied now.
 
     A key that no class has is there as well: what a webhook that
     knows newer classes has copied is taken back.
@@ -334,7 +336,7 @@ def _copied(
 
 
 def _patch(keys: Sequence[str]) -> str:
-    """One JSON patch; each part is empty if there is nothing to do. `keys` are the annotations that may be written."""
+    """One JSON patch, of parts that may be empty; `keys` are annotations that may be written."""
     values = {
         "priorityClassName": _CLASS,
         "priority": "params.value",

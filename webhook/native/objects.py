@@ -99,7 +99,7 @@ class Validation(NamedTuple):
 
 
 def object_name(policy: str, what: str, enforcement: str) -> str:
-    """`giveway-POLICY-WHAT-ENFORCEMENT`; no two policies share one, because the last two words have no `-`."""
+    """`giveway-POLICY-WHAT-ENFORCEMENT`, of one policy: the last two words have no `-`."""
     return _shortened(f"giveway-{policy}", policy, f"-{what}-{enforcement}")
 
 
@@ -207,7 +207,7 @@ def mutating_policy(
     patch: str,
     classes: Iterable[str] | None = None,
 ) -> list[Object]:
-    """A MutatingAdmissionPolicy with one JSON patch, called again if somebody else changes the object after it.
+    """A MutatingAdmissionPolicy with one JSON patch, called again if others change the object after it.
 
     It has one binding. With `classes`, it is evaluated with `params` null
     by that, and once more by a binding for each of these PriorityClasses,

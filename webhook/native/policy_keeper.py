@@ -1,8 +1,7 @@
 """Keeps applied policies in step with what turns on the cluster and on the time: the table of classes, and exceptions.
 
 It changes policies that are there and makes, binds and deletes none: whether something is in force is for whoever
-applies the output of `giveway compile`. So its service account needs the right to update these objects by name, and no
-more.
+applies the output of `giveway compile`. So its service account needs only the right to update these objects.
 """
 
 import asyncio
@@ -29,10 +28,7 @@ _RESOURCES = {VALIDATING: VALIDATING_ADMISSION_POLICY, MUTATING: MUTATING_ADMISS
 
 
 class PolicyKeeper:
-    """Keeps the compiled form of one policy set in step, one look every `period` seconds and one at each change.
-
-    `note` says how things stand after the last look.
-    """
+    """Keeps a compiled policy set in step, by looks each `period` seconds and at changes; `note` says how it stands."""
 
     def __init__(
         self,

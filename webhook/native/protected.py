@@ -1,8 +1,7 @@
 """The protected keys of pods natively: giveway's own annotations, the mark, and the annotations that policies shield.
 
 The same keys are judged on pods, on `pods/status` and on Bindings, because all three write the metadata of a pod
-(docs/kubernetes-behaviour.md K6). The rules are those of `webhook.admission.validating` and of
-`webhook.policy.evaluation.rules`.
+(docs/kubernetes-behaviour.md K6), by the rules of `webhook.admission.validating` and `webhook.policy.evaluation.rules`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -93,7 +92,7 @@ class _Shield(NamedTuple):
 
 
 def protected_objects(policies: Policies, sink: Sink) -> Iterator[objects.Object]:
-    """The policies about new pods, changes of pods, Bindings, and PriorityClasses, with their bindings."""
+    """The policies about new and changed pods, Bindings and PriorityClasses, with bindings."""
     shields = list(_shields(policies, sink))
     keys = sorted({key for shield in shields for key in shield.body.keys})
     variables = [
@@ -152,7 +151,7 @@ def _builtin(rule: str, expression: str, message: str) -> Validation:
 
 
 def _new_pods(policies: Policies, sink: Sink) -> Rows:
-    """What new pods may not say, and what their authors are warned of: that nobody preempts for them."""
+    """What new pods may not say, and the warning to authors that nobody preempts for them."""
     mark = f"object.metadata.?labels[?{quote(MARK)}]"
     mirror = f"{_annotation('object', MIRROR)}.hasValue()"
     preemption_policy = "object.spec.?preemptionPolicy.orValue('')"

@@ -24,7 +24,7 @@ def owned(path: Sequence[str]) -> str:
 
 
 def sent(path: Sequence[str]) -> str:
-    """A client may have set this field: without managedFields, which may be left out, nothing tells who wrote it."""
+    """A client may have set this field; without managedFields nothing tells who wrote it."""
     return f"size(object.metadata.?managedFields.orValue([])) == 0 ||\n{owned(path)}"
 
 

@@ -64,7 +64,7 @@ class _Row(NamedTuple):
 
 
 def policy_objects(policy: PriorityPolicy, twins: Twins, sink: Sink) -> Iterator[objects.Object]:
-    """The ValidatingAdmissionPolicies and bindings of one policy's rules about priorities and its `validate` rules."""
+    """The ValidatingAdmissionPolicies and bindings of a policy's rules: priorities and `validate`."""
     groups: dict[tuple[str, str], list[tuple[_Row, Validation]]] = {}
     for rule in policy.rules:
         try:
@@ -139,7 +139,7 @@ def validations(  # noqa: PLR0917 - a rule, and what it says of a request
 
 
 def conditions_of(policy: PriorityPolicy, asked: matching.Asked | None = None) -> list[CompiledCondition]:
-    """The policy's own conditions; of a Binding they read the pod that it changes. Raises InexpressibleError."""
+    """The policy's conditions; of a Binding they read its pod. Raises InexpressibleError."""
     instead = _OF_BINDING if asked is not None and not asked.labels_known else {}
     return [
         CompiledCondition(
@@ -167,7 +167,7 @@ def rules_with(
 
 
 def applies(policy: PriorityPolicy, asked: matching.Asked, *, gives: bool = False) -> str:
-    """The policy applies to the request, or gives it something, as one expression. Raises InexpressibleError."""
+    """The policy applies to the request, or gives to it, in CEL. Raises InexpressibleError."""
     tests = [
         matching.holds(policy.match, asked, gives=gives),
         negate(matching.excluded(policy.exclude, asked)),
@@ -182,7 +182,7 @@ def bracketed(expression: str) -> str:
 
 
 def _rows(policy: PriorityPolicy, rule: PriorityRule, twins: Twins) -> Iterator[_Row]:
-    """What a rule asks of requests. Raises InexpressibleError, also for a body that nobody has taught this module."""
+    """What a rule asks of requests. Raises InexpressibleError, also for a body that is unknown here."""
     rule_id, operations = (
         f"{policy.name}/{rule.name}",
         frozenset(policy.match.operations or _BOTH),
@@ -199,7 +199,8 @@ def _rows(policy: PriorityPolicy, rule: PriorityRule, twins: Twins) -> Iterator[
             yield from _reserve_rows(rule, reserve, rule_id, operations)
         case "validate", body:
             test = bracketed(rewriting.condition(body.expression))
-            message, words = body.message or f"the expression {body.expression!r} is false", ""
+            message = body.message or f"the expression {body.expression!r} is false"
+            words = ""
             if body.message_expression:
                 # One that cannot be given natively, or that fails there, is replaced by the message
                 with suppress(InexpressibleError):

@@ -8,9 +8,8 @@ cache as its plugin. The table is needed for what the pod's class says in annota
 
 An entry is found by the class as the plugin resolved it for the pod at hand: by name, value and preemption policy, of
 which the last two never change while a class lives. So an entry of a class that was deleted, or made again with other
-numbers, is never found. The API server turns a literal map into a map once, when it takes a policy into use, and
-looking a name up costs the same for 5 classes and for 1000. As parameters (`paramKind`) each class would be an
-evaluation of its own.
+numbers, is never found. The API server makes a map of a literal once, when it takes a policy into use: a name costs the
+same among 5 classes and 1000. As parameters (`paramKind`) each class would be an evaluation of its own.
 """
 
 import re
@@ -62,8 +61,7 @@ class Inexpressible(msgspec.Struct, frozen=True):
 class Sink:
     """What compiling needs everywhere; `inexpressible` is what the API server cannot be given so far.
 
-    There is no class in the table if the cluster's are not `known`. Who may define one in a range is for policies to
-    say.
+    There is no class in the table if the cluster's are not `known`.
     """
 
     def __init__(
@@ -88,14 +86,14 @@ class Sink:
         self._classes = sorted(classes or (), key=importance)
 
     def names(self, *, default: bool = False) -> list[str]:
-        """The classes; with `default` those with `globalDefault: true`, one of which the Priority plugin fills in."""
+        """The classes; with `default` those of which the Priority plugin fills in one."""
         classes = self._classes
         if default:
             classes = [class_ for class_ in classes if class_.global_default]
         return sorted(class_.metadata.name for class_ in classes)
 
     def annotation(self, key: str) -> tuple[str, list[str]]:
-        """The literal of what classes say for an annotation; and those that cannot be recorded or find no room."""
+        """The literal of what classes say for an annotation, and those that do not fit in."""
         room, rows, left_out = LONGEST_EXPRESSION, list[tuple[str, str]](), list[str]()
         for class_ in self._classes:
             value = (class_.metadata.annotations or {}).get(key)
@@ -123,18 +121,20 @@ class Sink:
         shown = ", ".join(names[:_NAMED])
         if len(names) > _NAMED:
             shown += f" and {len(names) - _NAMED} more"
-        reason = f"{key} of PriorityClass {shown} is not known here: {NOT_IN_TABLE}"
+        reason = f"{key} of PriorityClass {shown} is not known here"
+        reason += f": {NOT_IN_TABLE}"
         lack = Inexpressible(rule, reason, enforced=True, by_classes=True)
         self.inexpressible.append(lack)
 
 
 def resolved(name: str, priority: str, preemption_policy: str) -> str:
     """The key of an entry, as an expression of these: what the Priority plugin resolved a class to."""
-    never = f"{preemption_policy} == {quote(NEVER)} ? {quote(_IF_NEVER)} : ''"
+    is_never = f"{preemption_policy} == {quote(NEVER)}"
+    never = f"{is_never} ? {quote(_IF_NEVER)} : ''"
     return f"{name} + '/' + string({priority}) + ({never})"
 
 
 def value_variable(key: str, keys: Sequence[str]) -> str:
-    """The variable with what each class says for an annotation: `class1_may_go` for the second key, if it ends so."""
+    """The variable with what classes say for an annotation: `class1_may_go` for the second key."""
     ending = re.sub("[^A-Za-z0-9]", "_", key.rpartition("/")[2])
     return f"class{keys.index(key)}_{ending}"

@@ -1,8 +1,7 @@
 """The entries of the two webhook configurations, generated from the policies in force. Pure.
 
 Their conditions are tests in CEL of what a request changes or carries, which hold or do not, and fail on no object.
-Fields that may be absent are selected as optionals, which Kubernetes knows from 1.30 on; two of them are equal if both
-are absent, or both are there with equal values.
+Fields that may be absent are selected as optionals, which Kubernetes knows from 1.30 on; two absent ones are equal.
 
 An entry is written with every field that the API server would otherwise fill in, so that what is stored can be compared
 with what is wanted. `docs/webhook.md` says what each entry is for.
@@ -62,7 +61,7 @@ class WebhookTarget(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def entries(policies: Policies, target: WebhookTarget) -> dict[str, list[Entry]]:
-    """The `webhooks` of both configurations, by kind, without `caBundle`; the same for the same policies."""
+    """The `webhooks` of both configurations, by kind, without `caBundle`, by policies alone."""
     return {MUTATING: _mutating(target), VALIDATING: _validating(policies, target)}
 
 
@@ -88,7 +87,7 @@ def _mutating(target: WebhookTarget) -> list[Entry]:
 
 
 def _validating(policies: Policies, target: WebhookTarget) -> list[Entry]:
-    """Those that judge, each with the test by which the API server sends what is read and nothing else."""
+    """Those that judge, each with the test by which only what is read is sent."""
     entry = partial(_entry, target, VALIDATING)
     reads, protected = reads_on_update(policies), protected_annotations(policies)
     # A user name may have quotes in it
@@ -96,7 +95,8 @@ def _validating(policies: Policies, target: WebhookTarget) -> list[Entry]:
     of_others = {"not-the-reconciler": f"request.userInfo.username != '{reconciler}'"}
     # A kubelet's update of the status changes no mark, and never
     # travels, also of a pod that is being deleted
-    on_status = of_others | {"protected-keys": _of_marks(changed_key, protected)}
+    changes = _of_marks(changed_key, protected)
+    on_status = of_others | {"protected-keys": changes}
     # What a Binding carries goes to the pod. It has no spec, and there is no old one
     on_binding = {"protected-keys": _of_marks(present_key, protected)}
     workloads: dict[str, list[str]] = {}
@@ -137,12 +137,12 @@ def changed_metadata(field: str) -> str:
 
 
 def changed_key(field: str, key: str) -> str:
-    """One label or annotation differs. Keys are those of Kubernetes, which need no escaping; policies are checked."""
+    """One label or annotation differs. Kubernetes' keys, which policies hold, need no escaping."""
     return changed(f"metadata.?{field}[?'{key}']")
 
 
 def left_out(path: str) -> str:
-    """The field was there and is not any more. Parts of the path that may be absent are written `.?name`."""
+    """The field was there and is not any more; parts that may be absent are written `.?name`."""
     return f"oldObject.{path}.hasValue() && !object.{path}.hasValue()"
 
 
@@ -238,7 +238,7 @@ def _probe(target: WebhookTarget, kind: str) -> Entry:
 
 
 def _system_pods(target: WebhookTarget, kind: str) -> list[Entry]:
-    """What the Priority plugin does, for pods of the system: no policy is asked, and none waits for the webhook."""
+    """What the Priority plugin does, for pods of the system: without policies or waiting."""
     if target.priority_plugin:
         return []
     rules, phase = [_rule("", ["pods"], ["CREATE"])], f"{PHASES[kind]}-priority"
@@ -260,7 +260,7 @@ def _named(operator: str, *names: str) -> Json:
 
 
 def _groups(resource: str) -> Json:
-    """PodGroups and Workloads in every version: the API server takes rules for what it does not serve."""
+    """PodGroups and Workloads in every version: rules may name what is not served."""
     return _rule(_SCHEDULING, [resource], _BOTH, version="*")
 
 

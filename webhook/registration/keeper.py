@@ -4,8 +4,7 @@ The objects themselves are made and deleted by whoever installs giveway; the kee
 writes an entry that could refuse anything only if the API server has just reached the webhook: it has its own probe
 entries, which refuse nothing, written first, and asks through them. `docs/install.md` tells what happens at each step.
 
-Static entries are applied by an administrator, and the server needs no right on webhook configurations: the keeper only
-asks through them.
+Static entries are applied by an administrator: the keeper only asks through them, and needs no right on them.
 """
 
 import asyncio
@@ -51,8 +50,7 @@ class Keeper(Component):
 
     `deployment` is the server's own, in the target's namespace; None if it has none. `owns_trust` says that nobody else
     renews `caBundle`, as is always so at a URL; `static` that an administrator applies the entries. The server says
-    whether it is `ready` to answer, whom the API server is to `trust` (PEM), and whether giveway's own namespace is
-    `terminating`.
+    whether it is `ready` to answer, whom to `trust` (PEM), and whether giveway's own namespace is `terminating`.
     """
 
     def __init__(
@@ -132,7 +130,7 @@ class Keeper(Component):
             log.log(level, "webhook configurations %s: %s", CONFIGURATION, note)
 
     async def drain(self) -> None:
-        """Stop keeping; take the entries away, but for static ones, if the server is removed. Raises no ApiError."""
+        """Stop keeping; take entries away, if they are not static, on removal. Raises no ApiError."""
         self._ended = True
         try:
             async with asyncio.timeout(_LAST), self._working:
@@ -142,7 +140,7 @@ class Keeper(Component):
             log.error("webhook configurations left as they are, not knowing whether this is a removal: %s", error)  # noqa: TRY400 - its text says all
 
     async def _keep(self) -> bool:
-        """Compare and write if due; whether something is under way, so that the next look is to come soon."""
+        """Compare and write if due; whether something is under way, and the next look comes soon."""
         if self._terminating():
             await self._withdraw()
             return False
@@ -189,7 +187,7 @@ class Keeper(Component):
         return False
 
     def _is_due(self, kind: str, configuration: Json, wanted: list[Entry], trust: Trust) -> bool:
-        """Whether to write now. What another replica wrote is left alone for a while; anybody else's change is not."""
+        """Whether to write now. Another replica's entries are left alone for a while, others' are not."""
         mine = stored.digest(wanted)
         there = stored.digest(configuration.get("webhooks") or ())
         kept, _ = known = self._kept.get(kind, ("", ""))
@@ -206,7 +204,7 @@ class Keeper(Component):
         return time.monotonic() - since >= _PATIENCE
 
     async def _reached(self, configurations: dict[str, Json], wanted: dict[str, list[Entry]], trust: Trust) -> bool:
-        """Whether reviews come through now by the probe entries, which are written into `configurations` if need be."""
+        """Whether reviews come by the probe entries, written into `configurations` if need be."""
         for kind, before in configurations.items():
             if not stored.has_probes(before, wanted[kind], trust):
                 probing = stored.with_probes(before, wanted[kind], trust)

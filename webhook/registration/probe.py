@@ -48,7 +48,7 @@ def silent_phases(heard: list[str]) -> tuple[str, ...]:
 
 
 async def send_probe(client: Client, own: str) -> Probe:
-    """Ask through the entries of giveway, whose namespace is `own`, and find out why nobody answers if that is so.
+    """Ask through the entries of giveway, in its namespace `own`, and find out why nobody answers.
 
     Raises ApiError for a missing right.
     """

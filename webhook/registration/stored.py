@@ -28,7 +28,7 @@ _DEFAULTS: Json = {
 
 
 def digest(entries: Iterable[Entry]) -> str:
-    """A short name for what the entries mean; the same before and after the API server filled in its defaults."""
+    """A short name for what entries mean, whether or not the API server filled in its defaults."""
     means: list[Json] = []
     for entry in entries:
         client = entry.get("clientConfig") or {}

@@ -1,7 +1,6 @@
 """Bodies of requests: bounded in bytes and in time, each and together.
 
-Whenever there is no room for what comes, the largest body goes of the address that has most. A body of an API server is
-whole within milliseconds.
+If there is no room, the largest body goes of the address that has most; one of an API server is whole in milliseconds.
 """
 
 import asyncio
@@ -33,7 +32,7 @@ _MMAP_THRESHOLD, _LARGE = -3, 128 * 1024
 
 
 def give_back_large_memory() -> None:
-    """Let what is large go back once it is free: after a first large body glibc keeps it in each thread's heap."""
+    """Let what is large go back once it is free: else glibc keeps it, in each thread's heap."""
     with suppress(AttributeError):  # another C library has no such parameter
         ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, _LARGE)
 
@@ -108,7 +107,7 @@ class Bodies:
         return bytes(body)
 
     def charge(self, held: Held, count: int) -> None:
-        """Count bytes, and make room if these are too many. Raises TimeoutError if the body itself has to go."""
+        """Count bytes, and make room if need be. Raises TimeoutError if the body itself has to go."""
         held.bytes += count
         self.bytes += count
         while self.bytes > BUDGET:

@@ -72,7 +72,7 @@ class CachedObjects:
         return known is not None and known.metadata.deletion_timestamp is not None
 
     def unheard(self) -> str:
-        """Which resources were not heard of yet, in words; the server is not ready while there are any."""
+        """Which resources were not heard of, in words; the server is not ready before."""
         names = ", ".join(name for name in _NEEDED if not self._caches[name].synced.is_set())
         return f"nothing heard yet of {names}" if names else ""
 
@@ -94,7 +94,7 @@ class CachedObjects:
                 tasks.create_task(cache.run())
 
     async def _get(self, resource: str, key: str) -> Any:
-        """An object, or None; a PodGroup in whichever version is served, and the one that answered last comes first."""
+        """An object, or None; a PodGroup by the version that answered last, else by the others."""
         kind, type_ = _KINDS[resource]
         namespace, _, name = key.rpartition("/")
         if namespace and not kind.namespaced:
@@ -134,7 +134,7 @@ class Lookups:
             cache.handlers.append(partial(self._hear, resource))
 
     async def find(self, resource: str, name: str, asker: Asker) -> Any:
-        """The object of that name as it is, or as it was less than a second ago. Raises ApiError without an answer."""
+        """The object of that name, as it was a second ago at most. Raises ApiError without an answer."""
         if len(name) > 2 * LONGEST_NAME or not _NAMES.fullmatch(name):
             return None
         key = resource, name

@@ -17,8 +17,7 @@ from webhook.serving.fair_turns import TurnsOfRound
 
 MOST_CONNECTIONS = 768
 """An API server speaks HTTP/1.1 to a webhook, so it has a connection for each review under way: 200 changes and 400
-reads at a time by default (`--max-mutating-requests-inflight`), of which changes of pods are a part. With its buffer a
-connection takes 80 KB."""
+reads at a time by default (`--max-mutating-requests-inflight`), of which changes of pods are a part; each has 80 KB."""
 _NEW_SHARE = 0.25
 """Part of the places for connections that have not carried a review. If they have more, they push out each other."""
 _HANDSHAKE_SECONDS, _CLOSING_SECONDS = 5, 2
@@ -87,13 +86,13 @@ class Connection(web.RequestHandler):
         super().pause_reading()
 
     def resume_reading(self, resume_parser: bool = True) -> None:
-        """Read on, if it was paused; aiohttp parses nothing, and resumes, whenever a part of a body is taken."""
+        """Read on if it was paused; aiohttp asks whenever a part of a body is taken."""
         if self.paused:
             self.paused = False
             super().resume_reading(resume_parser)
 
     def pause_writing(self) -> None:
-        """End a client that does not take what it is sent: 512 KiB wait for it. TLS itself answers, too."""
+        """End a client that does not take what it is sent: 512 KiB, also of TLS itself, wait for it."""
         self.owner.end(self, "unread")
 
     def handle_error(

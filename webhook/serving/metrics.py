@@ -31,6 +31,7 @@ _TEXTS = {
     ),
     "giveway_requests_ended": "Unfinished requests ended by the server, by reason: slow or room (too many bytes).",
 }
+_IN_FORCE = "1 if both webhook configurations have their entries, 0 if nothing or not everything is sent here."
 MOST_VIOLATION_SERIES = 2000
 """Series of `giveway_policy_violations_total` before further namespaces are counted together."""
 
@@ -85,8 +86,8 @@ class AdmissionMetrics:
 
     def configurations_in_force(self, holds: Callable[[], bool]) -> None:
         """Show whether the webhook configurations are in force, asked at each scrape."""
-        text = "1 if both webhook configurations have their entries, 0 if nothing or not everything is sent here."
-        gauge = Gauge("giveway_webhook_configurations_in_force", text, registry=self.registry)
+        name = "giveway_webhook_configurations_in_force"
+        gauge = Gauge(name, _IN_FORCE, registry=self.registry)
         gauge.set_function(lambda: float(holds()))
 
     def observe(self, phase: str, reviewed: Reviewed, seconds: float, known: Callable[[str], object]) -> None:

@@ -95,7 +95,7 @@ class ReviewHandler:
         return JsonResponse(reviewed.body, reviewed.answer.code, stays=stays)
 
     async def _answer(self, request: web.BaseRequest, connection: Connection, phase: Phase, query: str) -> Reviewed:
-        """Answer a review: most have come whole and are answered as they are; for others there is so much time."""
+        """Answer a review: most have come whole and are answered at once; others have so much time."""
         context, reason = self.context, self._source.unheard()
         if reason or context is None:
             return refuse(503, f"giveway is not ready: {reason or self._unready()}")
@@ -132,7 +132,7 @@ class ReviewHandler:
             return refuse(400, _BROKEN)
 
     async def _settle(self, came: Received, context: Context, reviewed: Reviewed) -> Reviewed:
-        """Answer again by what the API server says, if the answer hinges on objects that the cache may lack."""
+        """Answer again by what the API server says of objects that the cache may lack."""
         unsure = sorted(reviewed.answer.unsure)
         if not unsure:
             return reviewed
@@ -142,7 +142,8 @@ class ReviewHandler:
         try:
             lookup = await self._source.ask(unsure, (came.address, bounded(namespace)))
         except ApiError as error:
-            names = ", ".join(f"{resource}/{bounded(name)}" for resource, name in unsure)
+            asked = (f"{resource}/{bounded(name)}" for resource, name in unsure)
+            names = ", ".join(asked)
             text = f"the API server did not say whether there is {names}"
             return refuse(503, f"{text}: {error}", reviewed.uid)
         return await self._review(came, context.changed(lookup=lookup))
@@ -186,7 +187,7 @@ class JsonResponse(web.StreamResponse):
         return self.stays
 
     async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter:
-        """Send everything. A connection whose client takes nothing is ended, so nothing is waited for."""
+        """Send everything, and wait for nothing: a client that takes nothing is ended."""
         head = _head(self.status, self.stays, int(time.time()))
         await request.writer.write(b"%bContent-Length: %d\r\n\r\n%b" % (head, len(self.json), self.json))
         return request.writer
@@ -219,7 +220,7 @@ def _at_once(context: Context, phase: Phase, body: bytes) -> Reviewed | None:
 
 
 async def _beside(turns: FairTurns, came: Received, context: Context) -> Reviewed:
-    """Answer a review in a thread, one at a time, in fair turns by address; the next waits until a thread has ended."""
+    """Answer a review in a thread, one at a time, by address; a thread must end before the next."""
     await turns.enter(came.address)
     work = asyncio.get_running_loop().run_in_executor(None, review, context, came.phase, came.body)
     work.add_done_callback(lambda _: turns.leave())

@@ -80,7 +80,8 @@ def load_certificate(certificate_file: Path, key_file: Path, client_ca_file: Pat
             context.load_verify_locations(cafile=client_ca_file)
             context.verify_mode = ssl.CERT_REQUIRED
     except OSError as error:
-        raise TlsError(f"{problem}: {getattr(error, 'reason', '') or error}") from error
+        why = getattr(error, "reason", "") or error
+        raise TlsError(f"{problem}: {why}") from error
     expires = certificate.not_valid_after_utc.timestamp()
     return ServingCertificate(context, expires, certificate.subject.rfc4514_string())
 
@@ -89,8 +90,7 @@ class ReviewServer(Component):
     """One webhook server: it listens while it is `running`.
 
     `source` says what is known of the cluster. Reviews are refused until the first `use`; `policies_problem` says why.
-    Running raises TlsError or OSError if certificate or port are not usable. `reloaded` is called when another
-    certificate is in use.
+    Running raises TlsError or OSError for a certificate or port of no use. `reloaded` is called for a new certificate.
     """
 
     def __init__(
@@ -167,7 +167,7 @@ class ReviewServer(Component):
             log.info("stopped")
 
     async def drain(self) -> None:
-        """Be not ready any more, and go on serving until nobody is sent here: for the shutdown delay."""
+        """Be not ready any more, and serve on for the shutdown delay: until nobody is sent here."""
         self.handler.draining = True
         log.info("stopping: not ready any more; the listener closes in %g s", self.options.shutdown_delay_duration)
         await asyncio.sleep(self.options.shutdown_delay_duration)
@@ -188,7 +188,7 @@ class ReviewServer(Component):
         return [ReadinessCheck("certificate", valid, note), *others]
 
     async def reload_certificate(self) -> bool:
-        """Take the certificate files into use as they are now; False if they are broken, and the last ones stay."""
+        """Take the certificate files into use; False if they are broken, and the last ones stay."""
         try:
             fresh = self._load()
         except TlsError as error:
@@ -208,7 +208,7 @@ class ReviewServer(Component):
         return options.tls_cert_file, options.tls_private_key_file, options.client_ca_file
 
     def _load(self) -> ServingCertificate:
-        """The certificate as the files are now, which is the one in use from now on. Raises TlsError."""
+        """The certificate of the files, which is in use from now on. Raises TlsError."""
         fresh = load_certificate(*self._files())
         fresh.context.sni_callback = self._begin_under_the_newest
         self.certificate = fresh

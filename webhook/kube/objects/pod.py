@@ -110,15 +110,16 @@ class Pod(KubeObject):
     status: PodStatus = msgspec.field(default_factory=PodStatus)
 
     def __post_init__(self) -> None:
-        """Let go of what every running pod repeats in its status, which would double what its containers weigh."""
+        """Let go of what each running pod repeats in its status: its containers would weigh double."""
         status, spec = self.status, self.spec
         status.container_statuses = _resized(spec.containers, status.container_statuses)
         init = status.init_container_statuses
         status.init_container_statuses = _resized(spec.init_containers, init)
         if status.resources:
             asked = spec.resources.requests if spec.resources else None
-            if not (asked and _differs(status, asked)):
-                status.resources = status.allocated_resources = None
+            if not asked or not _differs(status, asked):
+                status.resources = None
+                status.allocated_resources = None
 
 
 def _resized(
@@ -133,7 +134,7 @@ def _resized(
 
 
 def _differs(status: ContainerStatus | PodStatus, asked: dict[str, Quantity]) -> bool:
-    """Whether what it has or was allotted is not what it asks for; a half that is not reported is no difference."""
+    """Whether what it has or was allotted is not what it asks for, as far as it is reported."""
     assert status.resources is not None
     both = status.resources.requests, status.allocated_resources
     told = [amounts for amounts in both if amounts]
