@@ -292,6 +292,11 @@ class Setting:
         self.count_on(plan, *getattr(outcome, "victims", ()))
         self.state.pending.count_on(plan, {key_of(one): CountedOn(one.metadata.uid, node=outcome.node)})
 
+    def leaving(self) -> dict[str, float]:
+        """The pods that count as leaving, and when they will be gone, in seconds since the epoch."""
+        pods = self.state.snapshot.pods
+        return {pods.key(row): float(pods.gone_at[row]) for row in pods.leaving().tolist()}
+
     def count_on(self, plan: str, *leaving: Pod) -> None:
         """A plan counts on these pods to leave by now."""
         end = rfc3339(self.clock.wall())

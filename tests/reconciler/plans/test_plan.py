@@ -25,7 +25,7 @@ async def test_who_is_still_being_asked_when_a_plan_ends(ending: Ending, counted
     plan = manager.begin(made, setting.policy, setting.evaluate(made), 0)
     plan.busy, plan.asking["uid-v"] = True, setting.state.pods.items()["default/v"]
     manager.end(plan, ending)
-    assert ("default/v" in setting.state.index.leaving) is counted_on
+    assert ("default/v" in setting.leaving()) is counted_on
 
 
 async def test_no_plan_is_looked_at_again_at_once():

@@ -41,10 +41,6 @@ class Expecting(Setting):
         """The plan counts on the preemptor being nominated."""
         self.pending.count_on("plan", {PREEMPTOR: CountedOn("uid-p", node="n1")})
 
-    def leaving(self) -> set[str]:
-        """The pods that count as leaving."""
-        return set(self.state.index.leaving)
-
     def nominated(self) -> dict[str, set[str]]:
         """Node to the pods that count as nominated to it."""
         return {node: set(pods) for node, pods in self.state.index.nominated.items()}
@@ -61,10 +57,9 @@ def leaving(name: str = "v", **more: Any) -> Pod:
 def test_victim_counts_as_leaving_until_it_is_seen_leaving():
     """Between the eviction and the watch event the victim is terminating to every decision."""
     setting = Expecting(shown := pod("v", node="n1"))
-    assert setting.state.index.leaving[VICTIM].metadata.deletion_timestamp == rfc3339(START)
-    assert shown.metadata.deletion_timestamp is None
-    setting.add(seen := leaving())
-    assert setting.state.index.leaving[VICTIM] is seen
+    assert (setting.leaving(), shown.metadata.deletion_timestamp) == ({VICTIM: START}, None)
+    setting.add(leaving())
+    assert setting.leaving() == {VICTIM: START + 30}
     assert setting.pending.leaves_for(VICTIM) == set(), "nothing is expected of it any more"
 
 
@@ -73,10 +68,10 @@ def test_of_whom_nothing_is_expected():
     setting = Expecting(pod("v", node="n1"))
     setting.hold()
     setting.add(pod("other", node="n1"), pod("v", node="n1", uid="another"), preemptor(uid="another"))
-    assert (setting.leaving(), setting.nominated()) == (set(), {})
+    assert (setting.leaving(), setting.nominated()) == ({}, {})
     setting.hold()
     setting.count_on("plan", pod("v", node="n1"))
-    assert (setting.leaving(), setting.nominated()) == (set(), {})
+    assert (setting.leaving(), setting.nominated()) == ({}, {})
 
 
 def test_preemptor_counts_as_nominated():
@@ -124,7 +119,7 @@ def test_giving_up_keeps_those_already_asked():
     setting = Expecting(pod("v", node="n1"), pod("w", node="n1"))
     setting.hold()
     setting.give_up("plan", "w", "p")
-    assert (setting.leaving(), setting.nominated()) == ({VICTIM}, {})
+    assert (setting.leaving(), setting.nominated()) == ({VICTIM: START}, {})
 
 
 @pytest.mark.parametrize("leaves", [False, True])

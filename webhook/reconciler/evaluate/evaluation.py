@@ -244,13 +244,14 @@ class Evaluation:
         These are victims of both plans: the other one may never ask them.
         """
         state, planned, limits = self._state, self._planned, self._limits
-        most = limits.limits.attempts_per_preemptor
-        keys = [victim.key for victim in victims if victim.key not in state.index.leaving or victim.key in planned]
+        most, known = limits.limits.attempts_per_preemptor, state.snapshot.pods
+        gone = set(map(known.key, known.leaving().tolist())) - planned.keys()
+        keys = [victim.key for victim in victims if victim.key not in gone]
         waits = all(key in planned for key in keys)
         if not waits and self._attempts >= most:
             why = f"{self._attempts} plans evicted pods for it in vain, and the policy allows {most}"
             return Unschedulable(f"{why}; one stops to count every 15 min", limited=True)
-        known, rows, last = state.snapshot.pods, state.snapshot.pod_rows(keys), limits.last_resort
+        rows, last = state.snapshot.pod_rows(keys), limits.last_resort
         leaving = np.setdiff1d(limits.leaving, rows)
         there = np.isin(known.node[leaving], state.snapshot.nodes.rows_of(nodes))
         pods = tuple(pod for key in keys if (pod := state.pods.get(key)) is not None)

@@ -287,7 +287,8 @@ class Look:
         covered = [victim for victim in asked if state.pending.covering(self.there[victim.uid])]
         if len(grouped := [victim for victim in covered if victim.group]) > 1:
             # If the first one is refused the group is whole yet. Once one on a node of the plan has gone, room may be.
-            here = {victim.uid for member in plan.unplaced for victim in state.pods_on(member.node)}
+            pods, nodes = state.snapshot.pods, {member.node for member in plan.unplaced}
+            here = {pods.uids[row] for node in nodes for row in state.snapshot.pods_on(node)}
             chosen = [min(grouped, key=lambda victim: victim.uid in here)]
         else:
             last = 0 if math.isfinite(later) and not together else 1

@@ -76,7 +76,7 @@ def returning_owners(evaluator: Evaluator, plan: Plan, member: Member, index: Pl
     """
     state, snapshot, node, back = evaluator.state, evaluator.state.snapshot, member.node, dict[str, Pod]()
     preemptor, others, evicting = state.pods.get(member.key), later_equals(plan, member, index), plan.evicting
-    keys = [known.key for known in state.pods_on(node)]
+    keys = list(map(snapshot.pods.key, snapshot.pods_on(node)))
     keys += [key for owner in plan.owners for key in state.index.owned.get(owner, ())] if plan.room else []
     # Claims say who has devices before a pod is seen on the node.
     claims = [snapshot.device_claims.claims[key] for key, _ in claims_in_the_way(snapshot, plan, member)]

@@ -96,8 +96,6 @@ class PodIndexes:
     """
 
     def __init__(self, snapshot: Snapshot) -> None:
-        self.leaving: dict[str, Pod] = {}
-        """Pods on a node that are terminating."""
         self.nominated: Index[str, Pod] = Index(
             lambda pod: () if pod.spec.node_name else _known(pod.status.nominated_node_name)
         )
@@ -129,12 +127,8 @@ class PodIndexes:
 
     def put(self, key: str, pod: Pod | None) -> Collection[str]:
         """Add or update a pod, None takes it away; the claims that other pods keep in use by that."""
-        self.leaving.pop(key, None)
-        if pod is not None:
-            if pod.spec.node_name and pod.metadata.deletion_timestamp:
-                self.leaving[key] = pod
-            if len(self._read) <= _MOST_KEYS:
-                self._read |= label_keys_read(pod)
+        if pod is not None and len(self._read) <= _MOST_KEYS:
+            self._read |= label_keys_read(pod)
         for index in (self.nominated, self.members, self.owned, self._users, self.waiting):
             index.put(key, pod)
         for group in self._confined.put(key, pod):

@@ -31,7 +31,6 @@ from webhook.preemption.snapshot.device_index import DeviceId
 from webhook.preemption.snapshot.kinds import BUDGETS, CLAIMS, NODES, PODS, SNAPSHOT_KINDS, SnapshotKind
 from webhook.preemption.snapshot.pod_groups import GroupKey
 from webhook.preemption.snapshot.snapshot import Snapshot
-from webhook.reconciler.state.annotations import PlanVictim
 from webhook.reconciler.state.pending import Pending
 from webhook.reconciler.state.pod_indexes import PodIndexes
 
@@ -145,13 +144,6 @@ class State:
         """The pod of that key and uid; None if it is gone, whoever has its name now."""
         pod = self.pods.get(key)
         return pod if pod is not None and pod.metadata.uid == uid else None
-
-    def pods_on(self, node: str) -> list[PlanVictim]:
-        """The pods on a node, as a plan names its victims."""
-        pods = self.snapshot.pods
-        return [
-            PlanVictim(pods.namespaces[row], pods.names[row], pods.uids[row]) for row in self.snapshot.pods_on(node)
-        ]
 
     def waiting_members(self, group: GroupKey) -> list[Pod]:
         """The pods of a group that have no node, those held back by scheduling gates included."""
