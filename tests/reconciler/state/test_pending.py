@@ -1,5 +1,6 @@
 """What was done counts until the watch shows it, not a moment longer, and what is gone leaves nothing."""
 
+from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
@@ -43,7 +44,10 @@ class Expecting(Setting):
 
     def nominated(self) -> dict[str, set[str]]:
         """Node to the pods that count as nominated to it."""
-        return {node: set(pods) for node, pods in self.state.index.nominated.items()}
+        pods, nodes = self.state.snapshot.pods, defaultdict(set)
+        for row in pods.nominees().tolist():
+            nodes[pods.nodes.names[pods.nominated[row]]].add(pods.key(row))
+        return nodes
 
     def left(self, name: str = "web") -> int:
         """How many disruptions a budget has left for decisions."""

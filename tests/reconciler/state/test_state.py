@@ -19,15 +19,14 @@ from webhook.reconciler.state.state import Creations, State
 
 
 def test_pod_from_nomination_to_its_end():
-    """A pod is found by the node it is nominated to, then by its owner, then nowhere."""
+    """A pod is found among those that wait, then by its owner, then nowhere."""
     indexes, owner = PodIndexes(Snapshot()), ("Job", "j")
-    for node in ("n1", "n2"):
-        indexes.put("default/p", shown := preemptor(nominated=node, owner=owner))
-        assert indexes.nominated == {node: {"default/p": shown}}
-    indexes.put("default/p", shown := pod("p", node="n2", owner=owner, nominated="n2"))
-    assert (indexes.nominated, indexes.owned) == ({}, {"Job/default/j": {"default/p": shown}})
+    indexes.put("default/p", preemptor(owner=owner))
+    assert ("default/p" in indexes.waiting.known, indexes.owned) == (True, {})
+    indexes.put("default/p", shown := pod("p", node="n2", owner=owner))
+    assert (indexes.waiting, indexes.owned) == ({}, {"Job/default/j": {"default/p": shown}})
     indexes.put("default/p", None)
-    assert not any((indexes.owned, indexes.nominated, indexes.members, indexes.waiting))
+    assert not any((indexes.owned, indexes.members, indexes.waiting))
 
 
 def test_the_first_start_of_a_pod_counts():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any
@@ -295,11 +296,12 @@ class Evaluation:
         # 1. Of the pods that a plan has yet to ask those go for it that it needs, and may evict itself. Nobody does if
         #    others have to go, too, that it may not evict: that plan may never ask them.
         state, snapshot, planned = self._state, self._state.snapshot, self._planned
+        pods = snapshot.pods
         unasked = snapshot.pod_rows([key for key in planned if decision.may_go(key)])
         theirs = snapshot.pod_rows([key for key in planned if not decision.may_go(key)])
         rest, own = np.setdiff1d(leaving, unasked), dict[str, Rows]()
         for node in nodes:
-            among = unasked[snapshot.pods.node[unasked] == snapshot.nodes.find(node)]
+            among = unasked[pods.node[unasked] == snapshot.nodes.find(node)]
             needed = victims_needed(snapshot, pod, node, among, without=rest) if len(among) else among
             sure = np.append(np.setdiff1d(rest, theirs), needed)
             if not (len(needed) and len(theirs)) or fits_on(snapshot, pod, node, without=sure):
@@ -309,14 +311,17 @@ class Evaluation:
         if not (nodes := [node for node in own if node not in taken]):
             return None
         # 3. Where fewest others lose a nomination: none does where it fits beside all of them at the lowest priority.
-        lost = {node: len(state.lower_nominated(node, priority_of(pod), key_of(pod))) for node in nodes}
+        lower = pods.nominees()
+        lower = lower[pods.priority[lower] < priority_of(pod)]
+        counts = Counter(snapshot.nodes.names[row] for row in pods.nominated[lower].tolist())
+        lost = {node: counts[node] for node in nodes}
         if any(lost.values()):
             humble = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, priority=_LOWEST))
             lost |= dict.fromkeys(fits(snapshot, humble, without=leaving), 0)
         node = min(nodes, key=lambda node: (lost[node], node != pod.status.nominated_node_name))
-        keys = map(snapshot.pods.key, own[node].tolist())
+        keys = map(pods.key, own[node].tolist())
         victims = tuple(victim for key in keys if (victim := state.pods.get(key)) is not None)
-        gone = np.count_nonzero(snapshot.pods.node[leaving] == snapshot.nodes.find(node))
+        gone = np.count_nonzero(pods.node[leaving] == snapshot.nodes.find(node))
         return Waits(node, int(gone), victims, decision.groups_of(own[node]))
 
     def _hopeless(self, pod: Pod, decision: Decision, ahead: PodsAhead) -> Unschedulable:

@@ -105,12 +105,15 @@ def to_displace(state: State, plan: Plan) -> list[Pod]:
     `prepareCandidate` clears every lower nomination on the node): a pod that fits beside the preemptor keeps its place,
     and pods of another scheduler are that scheduler's.
     """
-    snapshot, leaving, displaced = state.snapshot, state.snapshot.pods.leaving(), dict[str, Pod]()
+    snapshot, pods, displaced = state.snapshot, state.snapshot.pods, dict[str, Pod]()
+    leaving, nominees = pods.leaving(), pods.nominees()
     for member in plan.unplaced if not plan.record.resize else ():
         preemptor = state.pods.get(member.key)
-        lower = state.lower_nominated(member.node, member.priority, member.key)
         scheduler = preemptor.spec.scheduler_name if preemptor is not None else ""
-        lower = [pod for pod in lower if pod.spec.scheduler_name == scheduler and key_of(pod) not in plan.members]
+        here = nominees[pods.nominated[nominees] == snapshot.nodes.find(member.node)]
+        keys = map(pods.key, here[pods.priority[here] < member.priority].tolist())
+        known = [pod for key in keys if key not in plan.members and (pod := state.pods.get(key)) is not None]
+        lower = [pod for pod in known if pod.spec.scheduler_name == scheduler]
         lower.sort(key=lambda pod: (-(pod.spec.priority or 0), pod.metadata.creation_timestamp or "", key_of(pod)))
         undecided = {key_of(pod) for pod in lower}
         for pod in lower:

@@ -96,10 +96,6 @@ class PodIndexes:
     """
 
     def __init__(self, snapshot: Snapshot) -> None:
-        self.nominated: Index[str, Pod] = Index(
-            lambda pod: () if pod.spec.node_name else _known(pod.status.nominated_node_name)
-        )
-        """By node, the pods without one that are nominated to it."""
         self.members: Index[GroupKey, Pod] = Index(
             lambda pod: () if pod.spec.node_name or pod.metadata.deletion_timestamp else _known(group_of(pod), NO_GROUP)
         )
@@ -129,7 +125,7 @@ class PodIndexes:
         """Add or update a pod, None takes it away; the claims that other pods keep in use by that."""
         if pod is not None and len(self._read) <= _MOST_KEYS:
             self._read |= label_keys_read(pod)
-        for index in (self.nominated, self.members, self.owned, self._users, self.waiting):
+        for index in (self.members, self.owned, self._users, self.waiting):
             index.put(key, pod)
         for group in self._confined.put(key, pod):
             if group not in self._confined:

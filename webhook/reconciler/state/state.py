@@ -149,11 +149,6 @@ class State:
         """The pods of a group that have no node, those held back by scheduling gates included."""
         return [pod for key in sorted(self.index.members.get(group, ())) if (pod := self.pods.get(key)) is not None]
 
-    def lower_nominated(self, node: str, priority: int, but: str) -> list[Pod]:
-        """Pending pods of lower priority nominated to the node, as the watch last showed them."""
-        pods = [self.pods.get(key) for key in self.index.nominated.get(node, ()) if key != but]
-        return [pod for pod in pods if pod is not None and (pod.spec.priority or 0) < priority]
-
     def hold_devices(self, preemptor: tuple[str, str], devices: Collection[DeviceId]) -> None:
         """Count the devices as taken for the preemptor (key, uid), and no others."""
         (namespace, _, name), uid = preemptor[0].partition("/"), preemptor[1]
