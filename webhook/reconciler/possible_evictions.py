@@ -10,7 +10,7 @@ import math
 from collections import defaultdict
 from dataclasses import dataclass
 
-import msgspec
+from msgspec.structs import replace
 
 from webhook.kube.objects.pod import Pod, PodSpec
 from webhook.policy.model.preemption import PreemptionPolicy
@@ -98,8 +98,8 @@ def _ruled(
     The time is None if the rules never let it go.
     """
     name, priority = highest
-    victims = msgspec.structs.replace(policy.victims, pairs=None)
-    rules: Rules = compile_rules(msgspec.structs.replace(policy, victims=victims))
+    victims = replace(policy.victims, pairs=None)
+    rules: Rules = compile_rules(replace(policy, victims=victims))
     incoming = compile_pod(Pod(spec=PodSpec(priority=priority, priority_class_name=name)))
     since = now
     for _ in range(_STEPS):

@@ -16,7 +16,6 @@ from functools import partial
 from operator import attrgetter
 from typing import Any
 
-import msgspec
 from msgspec.structs import replace
 
 from webhook.kube.instants import epoch_or
@@ -345,7 +344,7 @@ def relevant_difference(change: Change[Any]) -> bool:
     old, new = change.old, change.new
     if old is None or new is None or _read_of_all(old) != _read_of_all(new):
         return True
-    return bool(msgspec.structs.replace(old, metadata=new.metadata) != new)
+    return bool(replace(old, metadata=new.metadata) != new)
 
 
 _read_of_all = attrgetter("metadata.labels", "metadata.annotations")

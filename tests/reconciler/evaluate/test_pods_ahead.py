@@ -80,7 +80,7 @@ def test_asks_nobody_beside_one_that_another_plan_may_not_get(wanted: str, leave
     setting.expect(preemptor("other", priority=90), Waits("n1", 0, (mine, theirs)))
     if leaves:
         setting.add(pod("theirs", "2", node="n1", annotations={}, deleted=rfc3339(START + 20)))
-    promised = Promised(planned={"default/mine", "default/theirs"})
+    promised = Promised(planned={"default/mine"} if leaves else {"default/mine", "default/theirs"})
     outcome = setting.evaluate(preemptor("p", wanted), promised=promised)
     victims = tuple(victim.metadata.name for victim in outcome.victims) if isinstance(outcome, Waits) else None
     assert victims == waits_for

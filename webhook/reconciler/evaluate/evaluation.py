@@ -80,12 +80,10 @@ class Evaluation:
         promised: Promised = NOTHING_PROMISED,
     ) -> None:
         self._evaluator, self._members, self._policy, self._rules = evaluator, members, policy, rules
-        self._state, self._attempts, self._promised = evaluator.state, attempts, promised
+        self._state, self._attempts = evaluator.state, attempts
+        self._promised, self._planned = promised, promised.planned
         self._extenders, self._left_out = extenders, left_out
         self._at = Now(evaluator.clock.monotonic(), evaluator.clock.wall())
-        known = zip(promised.planned, map(evaluator.state.pods.items().get, promised.planned), strict=True)
-        self._planned = {key: None for key, pod in known if pod and not pod.metadata.deletion_timestamp}
-        """The pods that count as leaving, although the plans that need them have yet to ask them."""
         self._limits = LimitsNow(evaluator, policy, members.ready, self._at)
 
     def outcome(self) -> Outcome:
@@ -116,9 +114,8 @@ class Evaluation:
         if chosen is None:
             outcome: Outcome = limits.kept_from(self._hopeless(pod, decision, ahead))
         else:
-            scores = decision.scores(_SHOWN + 1)
-            own = next((score for score in scores if score.node == chosen.node), None)
-            others = [score for score in scores if score.node != chosen.node][:_SHOWN]
+            scores = {score.node: score for score in decision.scores(_SHOWN + 1)}
+            own, others = scores.pop(chosen.node, None), list(scores.values())[:_SHOWN]
             because = preferred_because(own, others[0]) if own and others else ""
             if decision.selected is not None and chosen.node != decision.selected.node:
                 because = f"on {decision.selected.node} {ahead.blocking}"
@@ -246,7 +243,7 @@ class Evaluation:
         """
         state, planned, limits = self._state, self._planned, self._limits
         most, known = limits.limits.attempts_per_preemptor, state.snapshot.pods
-        gone = set(map(known.key, known.leaving().tolist())) - planned.keys()
+        gone = set(map(known.key, known.leaving().tolist())).difference(planned)
         keys = [victim.key for victim in victims if victim.key not in gone]
         waits = all(key in planned for key in keys)
         if not waits and self._attempts >= most:
@@ -316,7 +313,7 @@ class Evaluation:
         counts = Counter(snapshot.nodes.names[row] for row in pods.nominated[lower].tolist())
         lost = {node: counts[node] for node in nodes}
         if any(lost.values()):
-            humble = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, priority=_LOWEST))
+            humble = replace(pod, spec=replace(pod.spec, priority=_LOWEST))
             lost |= dict.fromkeys(fits(snapshot, humble, without=leaving), 0)
         node = min(nodes, key=lambda node: (lost[node], node != pod.status.nominated_node_name))
         keys = map(pods.key, own[node].tolist())
@@ -384,4 +381,4 @@ def unnominated(pod: Pod) -> Pod:
     """The preemptor as if it had no nomination: one that an earlier plan left does not count."""
     if not pod.status.nominated_node_name:
         return pod
-    return msgspec.structs.replace(pod, status=msgspec.structs.replace(pod.status, nominated_node_name=""))
+    return replace(pod, status=replace(pod.status, nominated_node_name=""))

@@ -19,6 +19,7 @@ from itertools import islice
 from typing import Annotated, Literal, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from webhook.kube.client import Client
 from webhook.kube.errors import NO_ANSWER, ApiError, unless_absent
@@ -253,9 +254,7 @@ class EvictionStore:
             return
         known = lease or Lease(metadata=ObjectMeta(name=name))
         annotations = {**(known.metadata.annotations or {}), EVICTIONS: text}
-        wanted = msgspec.structs.replace(
-            known, metadata=msgspec.structs.replace(known.metadata, annotations=annotations)
-        )
+        wanted = replace(known, metadata=replace(known.metadata, annotations=annotations))
         if lease is None:
             self._lease = await self._client.create(LEASE.path(namespace), wanted, Lease)
         else:

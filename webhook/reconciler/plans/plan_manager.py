@@ -181,8 +181,8 @@ class PlanManager:
         held: dict[str, list[Pod]] = {}
         planned: dict[str, None] = {}
         for plan in self.index.by_id.values():
-            if not plan.waiting:
-                planned |= {victim.key: None for victim in plan.record.victims if victim.uid in plan.needed}
+            wanted = [] if plan.waiting else [row for row in plan.record.victims if row.uid in plan.needed]
+            planned |= {row.key: None for row in wanted if stays(self._state.pod_of(row.key, row.uid))}
             for member in plan.unplaced if plan.gone else ():
                 below = self._state.pods.get(member.key)
                 if below is None or member.priority >= priority_of(pod):

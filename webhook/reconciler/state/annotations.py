@@ -30,6 +30,7 @@ from contextlib import suppress
 from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects.pod import Pod
@@ -205,14 +206,14 @@ def encode(record: PlanRecord | DecisionRecord | NoticeRecord) -> str:
     text, room = msgspec.json.encode(record), _ROOM
     if len(text) > room and isinstance(record, PlanRecord):
         uids = tuple(PlanVictim(uid=victim.uid, group=victim.group) for victim in record.victims)
-        record, room = msgspec.structs.replace(record, victims=uids, devices=()), _ROOM_FOR_UIDS
+        record, room = replace(record, victims=uids, devices=()), _ROOM_FOR_UIDS
         text = msgspec.json.encode(record)
     while len(text) > room and not isinstance(record, NoticeRecord) and record.victims:
         kept = len(record.victims) * room // (len(text) + 1)
         fewer: dict[str, Any] = {"victims": record.victims[:kept]}
         if isinstance(record, DecisionRecord):
             fewer["more_victims"] = record.more_victims + len(record.victims) - kept
-        record = msgspec.structs.replace(record, **fewer)
+        record = replace(record, **fewer)
         text = msgspec.json.encode(record)
     return text.decode()
 
@@ -235,7 +236,7 @@ def with_names(record: PlanRecord, pods: Iterable[Pod]) -> PlanRecord:
         if (group := group_of.get(pod.metadata.uid)) is not None
     }
     victims = tuple(named.get(victim.uid, victim) for victim in record.victims)
-    return msgspec.structs.replace(record, victims=victims)
+    return replace(record, victims=victims)
 
 
 def plan_of(pod: Pod) -> PlanRecord | None:

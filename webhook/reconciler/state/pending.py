@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any, NamedTuple
 
-import msgspec
+from msgspec.structs import replace
 
 from webhook.kube.object_cache import Change
 from webhook.kube.objects.devices import ResourceClaim
@@ -189,7 +189,7 @@ class Pending:
         if nominated != pod.status.nominated_node_name:
             pod = _with_status(pod, nominated_node_name=nominated)
         if end and not pod.metadata.deletion_timestamp:
-            pod = msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, deletion_timestamp=end))
+            pod = replace(pod, metadata=replace(pod.metadata, deletion_timestamp=end))
         return pod
 
     def _claim(self, key: str, claim: ResourceClaim) -> ResourceClaim:
@@ -200,7 +200,7 @@ class Pending:
             allocation = claim.status.allocation if staying or _FINALIZER not in finalizers else None
             claim = _with_status(claim, reserved_for=staying or None, allocation=allocation)
         if claim.status.allocation is not None and key in self._index.keeping and finalizers:
-            claim = msgspec.structs.replace(claim, metadata=msgspec.structs.replace(claim.metadata, finalizers=None))
+            claim = replace(claim, metadata=replace(claim.metadata, finalizers=None))
         return claim
 
 
@@ -222,4 +222,4 @@ def _spends(pod: Pod, budget: PodDisruptionBudget) -> bool:
 
 def _with_status(item: Any, **fields: Any) -> Any:
     """The object with these fields of its status."""
-    return msgspec.structs.replace(item, status=msgspec.structs.replace(item.status, **fields))
+    return replace(item, status=replace(item.status, **fields))
