@@ -21,6 +21,7 @@ from typing import Any
 from webhook.kube.client import Client
 from webhook.kube.object_cache import Change
 from webhook.kube.objects.meta import key_of
+from webhook.kube.objects.pod import Pod
 from webhook.policy.model.policies import Policies
 from webhook.policy.model.values import NOTICE, PLAN
 from webhook.preemption.snapshot.kinds import PODS, SNAPSHOT_KINDS, SnapshotKind
@@ -39,6 +40,7 @@ from webhook.reconciler.preempting import Preempting
 from webhook.reconciler.preemptors import PolicySet, SchedulerActivity, is_marked, lacks_post_filter
 from webhook.reconciler.queue.queue import Queue
 from webhook.reconciler.reporting import Reporter
+from webhook.reconciler.state.annotations import has_notice
 from webhook.reconciler.state.state import State
 
 log = logging.getLogger(__name__)
@@ -197,8 +199,9 @@ class Reconciler:
             if change.new is not None and PLAN in (change.new.metadata.annotations or ()):
                 self._unseen[key] = None
             # 4. It may have a notice, and leave by itself.
-            old = change.old
-            if old and not stays(change.new) and (told_by := self.plan_manager.victim_left(old)) is not None:
+            old = change.old or Pod()
+            leaves = has_notice(old) and not stays(change.new)
+            if leaves and (told_by := self.plan_manager.victim_left(old)) is not None:
                 self.reporter.victim_left(told_by, old)
         else:
             work |= self.preempting.changed(kind, change)

@@ -87,7 +87,7 @@ class LeftOut(NamedTuple):
     """For how long, and for as long again it is remembered."""
 
 
-class NodeBackoff:
+class NodeBackoff(Struct):
     """Nodes that kube-scheduler does not bind a preemptor to though there is room, left out for a growing while.
 
     What keeps kube-scheduler from a node need not show in the objects a decision looks at: a plugin or an extender of
@@ -97,9 +97,8 @@ class NodeBackoff:
     learned here is known to this process only: after a restart it is learned again.
     """
 
-    def __init__(self) -> None:
-        self._known: Newest[str, LeftOut] = Newest(_MOST_NODES)
-        self._fitting: dict[str, float] = {}
+    _known: Newest[str, LeftOut] = field(default_factory=lambda: Newest(_MOST_NODES))
+    _fitting: dict[str, float] = {}
 
     def fitting(
         self, nodes: Iterable[str], chance: Callable[[float, float], float], now: float
