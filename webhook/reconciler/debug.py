@@ -27,7 +27,8 @@ def pages(
     """
 
     async def show(request: web.Request) -> web.Response:
-        leader, rows = service.led_elsewhere(), {"queue": queue_rows, "plans": plan_rows}[request.match_info["table"]]
+        leader = service.led_elsewhere()
+        rows = {"queue": queue_rows, "plans": plan_rows}[request.match_info["table"]]
         if leader is None:
             shown: Any = rows(service.reconciler)
         else:

@@ -52,7 +52,8 @@ def possible_evictions(state: State, policy_set: PolicySet, key: str, now: float
     classes: dict[str, list[tuple[str, int]]] = defaultdict(list)
     higher = [class_ for class_ in state.snapshot.classes.values() if class_.value > pods.priority[row]]
     for class_ in sorted(higher, key=lambda class_: (class_.value, class_.metadata.name)):
-        managed, by_scheduler = policy_set.managed(class_.metadata.name), class_.preemption_policy != _NEVER
+        managed = policy_set.managed(class_.metadata.name)
+        by_scheduler = class_.preemption_policy != _NEVER
         if (by_scheduler or managed is not None) and (managed is None or not managed.twin):
             by = "" if by_scheduler or managed is None else managed.policy.name
             classes[by].append((class_.metadata.name, class_.value))

@@ -191,7 +191,8 @@ class Preempting:
             for pod, member in zip(there, members, strict=True)
         )
         for member in members:
-            entry, taken = self._queue.entries.get(member.key), ending in LOST_ROOM and evicted and member is because
+            entry = self._queue.entries.get(member.key)
+            taken = ending in LOST_ROOM and evicted and member is because
             if entry is None:
                 continue
             if shunned or taken:
@@ -219,12 +220,14 @@ class Preempting:
             shape = policy.name, repr((members.key, ready, gated, members.secured)).encode()
             entries = [queued for key in ready if (queued := self._queue.entries.get(key)) is not None]
         else:  # what holds for it holds for others like it, if nothing was learned about it
-            there, alike = pod.spec.node_name or pod.status.nominated_node_name, self._state.index.shape(entry.key)
+            there = pod.spec.node_name or pod.status.nominated_node_name
+            alike = self._state.index.shape(entry.key)
             evictors = self._evaluator.log.of(workload_of(pod), now)  # which it may not evict
             learned = entry.attempts or entry.nodes.left_out(now) or evictors
             if alike and not (there or learned or policy.extenders):
-                made = (at_creation(pod.metadata).labels or {}) if self._policy_set.rules[policy.name].pairs else {}
-                shape = policy.name, alike, group_of(pod), tuple(sorted(made.items()))
+                rules = self._policy_set.rules[policy.name]
+                made = at_creation(pod.metadata).labels if rules.pairs else None
+                shape = policy.name, alike, group_of(pod), tuple(sorted((made or {}).items()))
         moment = Moment(now, self._queue.events, entry.back_off)
         if shape is not None and (known := self.verdicts.holding(shape, moment)) is not None:
             return known
@@ -276,7 +279,8 @@ class Preempting:
     def _members(self, pod: Pod, policy: PreemptionPolicy) -> Members:
         """The members of the pod's group that have no node."""
         key, wall = group_of(pod), self._clock.wall()
-        waiting = [member for member in self._state.waiting_members(key) if key_of(member) not in self._manager.plans]
+        members, plans = self._state.waiting_members(key), self._manager.plans
+        waiting = [member for member in members if key_of(member) not in plans]
         ready = [
             member
             for member in waiting

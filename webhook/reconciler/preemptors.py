@@ -70,7 +70,8 @@ def is_marked(pod: Pod) -> bool:
 
 def grace_under(policy: PreemptionPolicy, victim: Pod) -> int:
     """How many seconds a victim gets to end."""
-    return policy.grace_period_seconds if policy.grace_period_seconds is not None else grace_of(victim)
+    grace = policy.grace_period_seconds
+    return grace_of(victim) if grace is None else grace
 
 
 def ineligible_reason(pod: Pod, policy: PreemptionPolicy | None) -> str:
@@ -178,4 +179,5 @@ class SchedulerActivity:
         if not fits:
             self._fits_since.pop(key_of(pod), None)
             return False
-        return self.chance(pod, self._fits_since.setdefault(key_of(pod), now), _PATIENCE) + _PATIENCE <= now
+        since = self._fits_since.setdefault(key_of(pod), now)
+        return self.chance(pod, since, _PATIENCE) + _PATIENCE <= now

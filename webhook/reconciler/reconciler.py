@@ -188,7 +188,8 @@ class Reconciler:
             # 1. The pod's plan may be over by that: it is bound, for one. Or it stands without a nomination.
             plan = self.plans.get(key)
             member = plan.members[key] if plan is not None else None
-            reserved, ending = member is not None and member.reserved, self.plan_manager.changed(kind, change)
+            reserved = member is not None and member.reserved
+            ending = self.plan_manager.changed(kind, change)
             if plan is not None and ending is not None:
                 self._end(plan, ending, because=member)
             elif reserved and member and change.new and not member.reserved and lacks_post_filter(change.new):

@@ -8,25 +8,12 @@ import numpy as np
 import pytest
 
 from tests.cases import table
-from tests.reconciler.builders import START, pod, preemptor
+from tests.reconciler.builders import START, pod
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects.meta import key_of
 from webhook.preemption.snapshot.kinds import SNAPSHOT_KINDS
-from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.reconciler.state.pending import CountedOn
-from webhook.reconciler.state.pod_indexes import PodIndexes
 from webhook.reconciler.state.state import Creations, State
-
-
-def test_pod_from_nomination_to_its_end():
-    """A pod is found among those that wait, then by its owner, then nowhere."""
-    indexes, owner = PodIndexes(Snapshot()), ("Job", "j")
-    indexes.put("default/p", preemptor(owner=owner))
-    assert ("default/p" in indexes.waiting.known, indexes.owned) == (True, {})
-    indexes.put("default/p", shown := pod("p", node="n2", owner=owner))
-    assert (indexes.waiting, indexes.owned) == ({}, {"Job/default/j": {"default/p": shown}})
-    indexes.put("default/p", None)
-    assert not any((indexes.owned, indexes.members, indexes.waiting))
 
 
 def test_the_first_start_of_a_pod_counts():

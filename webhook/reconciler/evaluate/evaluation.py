@@ -79,7 +79,8 @@ class Evaluation:
         left_out: Collection[str] = (),
         promised: Promised = NOTHING_PROMISED,
     ) -> None:
-        self._evaluator, self._members, self._policy, self._rules = evaluator, members, policy, rules
+        self._evaluator, self._members = evaluator, members
+        self._policy, self._rules = policy, rules
         self._state, self._attempts = evaluator.state, attempts
         self._promised, self._planned = promised, promised.planned
         self._extenders, self._left_out = extenders, left_out
@@ -136,9 +137,11 @@ class Evaluation:
         # 5. If nothing helps, a plan may wait as long as it lasts for pods that take longer to leave.
         if not isinstance(outcome, Unschedulable):
             return outcome
+        outcome = replace(outcome, behind=bool(ahead.blocking))
         later = self._evaluator.room_within(self._policy.plan_timeout, self._at)
-        waits = self._wait(pod, decision, later, ahead) if len(later) > len(limits.leaving) else None
-        return waits or replace(outcome, behind=bool(ahead.blocking))
+        if len(later) <= len(limits.leaving):
+            return outcome
+        return self._wait(pod, decision, later, ahead) or outcome
 
     def _together(self) -> Outcome:
         """What to do for the members of a gang together (docs/semantics.md D12)."""

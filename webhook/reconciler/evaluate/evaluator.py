@@ -144,8 +144,9 @@ def share_no_node(
     That is by a host port, a claim that only one pod may use, or by anti-affinity of either.
     """
     own_claims, claims = claims_of(incoming.pod), claims_of(other)
-    shared = [snapshot.claims.get(key) for key in own_claims.named & claims.named] if own_claims and claims else []
-    exclusive = any(claim and "ReadWriteOncePod" in (claim.spec.access_modes or ()) for claim in shared)
+    both = own_claims.named & claims.named if own_claims and claims else ()
+    shared = filter(None, map(snapshot.claims.get, both))
+    exclusive = any("ReadWriteOncePod" in (claim.spec.access_modes or ()) for claim in shared)
     clash = exclusive or any(conflicts(own, port) for port in host_ports(other) for own in incoming.ports)
     if clash and elsewhere is None:
         return np.ones(len(nodes), np.bool_)

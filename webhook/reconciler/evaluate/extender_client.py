@@ -120,7 +120,8 @@ class ExtenderClient:
             self._session = aiohttp.ClientSession()
         try:
             remaining = await ask(self._session, question)
-            left, before = {candidate.node: candidate for candidate in remaining}, said.get(url, {})
+            left = {candidate.node: candidate for candidate in remaining}
+            before = said.get(url, {})
             known = {} if isinstance(before, ExtenderError) else before
             answers = {_offer_of(candidate): left.get(candidate.node) for candidate in question.candidates}
             said[url] = {**known, **answers}
@@ -145,7 +146,8 @@ async def ask(session: aiohttp.ClientSession, question: Question) -> list[Candid
         for candidate in candidates
     }
     arguments = msgspec.json.encode({"Pod": preemptor, "NodeNameToVictims": None, "NodeNameToMetaVictims": victims})
-    limit, headers = aiohttp.ClientTimeout(total=extender.http_timeout), {"Content-Type": "application/json"}
+    limit = aiohttp.ClientTimeout(total=extender.http_timeout)
+    headers = {"Content-Type": "application/json"}
     try:
         async with session.post(url, data=arguments, headers=headers, timeout=limit, raise_for_status=True) as response:
             answer = await response.content.read(_LARGEST_ANSWER)

@@ -91,7 +91,8 @@ class LimitsNow:
 
     def _exclude_used_up(self, evaluator: Evaluator) -> None:
         """The pods may not go whose owner, node, namespace, label or cluster has nothing left of a rate."""
-        pods, nodes, used_up = self._state.snapshot.pods, self._state.snapshot.nodes, self.left.used_up
+        snapshot, used_up = self._state.snapshot, self.left.used_up
+        pods, nodes = snapshot.pods, snapshot.nodes
         self.excluded[evaluator.owned((*used_up("perOwner"), *used_up("perWorkload")))] = True
         self.excluded |= np.isin(pods.node[: pods.rows], nodes.rows_of(used_up("perNode")))
         self.excluded |= bool(used_up("perCluster"))
@@ -295,7 +296,8 @@ def beyond_budget(state: State, policy: PreemptionPolicy, victims: Sequence[Plan
     unguarded = rows[state.snapshot.budgets.unguarded(rows)].tolist() if evicts else ()
     users: dict[str, set[str]] = {}
     for victim in victims:
-        pod, row = state.pods.get(victim.key), state.snapshot.pods.find(victim.namespace, victim.name)
+        pod = state.pods.get(victim.key)
+        row = state.snapshot.pods.find(victim.namespace, victim.name)
         keys = state.pending.covering(pod) if pod is not None and row not in unguarded else []
         if evicts and len(keys) > 1:
             return f"the Eviction API does not let {victim.key} go, which several budgets cover: {', '.join(keys)}"

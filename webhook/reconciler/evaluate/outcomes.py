@@ -156,4 +156,7 @@ class Verdicts(Newest[Key, tuple[Unschedulable, Moment]]):
         has_happened = moment.events != then.events
         if moment.now >= min(then.now + _LONGEST, due) or (has_happened and moment.now >= retried):
             return None
-        return replace(outcome, due=min(due, max(retried, moment.now + moment.back_off))) if has_happened else outcome
+        if not has_happened:
+            return outcome
+        again = max(retried, moment.now + moment.back_off)
+        return replace(outcome, due=min(due, again))

@@ -88,7 +88,8 @@ class PodsAhead:
         own: Collection[str] = (),
         others: Collection[Pod] = (),
     ) -> None:
-        self._evaluator, self._state, self._at, self._promised = evaluator, evaluator.state, at, promised
+        self._evaluator, self._state = evaluator, evaluator.state
+        self._at, self._promised = at, promised
         self._snapshot = evaluator.state.snapshot
         self._served = {key_of(pod) for pod in (*pods, *others)}
         """Those who take nothing from the preemptor."""
@@ -116,7 +117,8 @@ class PodsAhead:
         order = np.argsort(nodes, kind="stable")
         nobody = np.zeros(len(order), np.bool_)
         candidates = Candidates.on_nodes(self._snapshot, nodes[order], victims[order], nobody)
-        return set(candidates.names(np.flatnonzero(self(candidates) if held else self._lost(candidates))))
+        lost = self(candidates) if held else self._lost(candidates)
+        return set(candidates.names(np.flatnonzero(lost)))
 
     def taker(self, node: str, victims: Rows, *, evicts: bool) -> str:
         """Why a node is not left to the preemptors once the victims there are gone, for people; empty if it is.
@@ -305,7 +307,8 @@ class PodsAhead:
         """
         snapshot = self._snapshot
         pods, claims = snapshot.pods, snapshot.device_claims
-        rows, node = {pods.uids[row]: row for row in candidate.pods.tolist()}, int(candidate.nodes[0])
+        rows = {pods.uids[row]: row for row in candidate.pods.tolist()}
+        node = int(candidate.nodes[0])
         for uid in last:
             owner, used = pods.owners.values[pods.owner[rows[uid]]], pods.amounts[:, rows[uid]]
             if owner and owner.kind in _AT_ONCE and (used <= beside[1 : 1 + len(used)]).all():

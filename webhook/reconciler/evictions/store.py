@@ -176,7 +176,8 @@ class EvictionStore:
         clock: Clock,
         fence: Callable[[], float],
     ) -> None:
-        self._client, self._place, self._known, self._clock, self._fence = client, place, known, clock, fence
+        self._client, self._place, self._known = client, place, known
+        self._clock, self._fence = clock, fence
         self._lease: Lease | None = None
         """As it was last seen."""
         self.hurried = asyncio.Event()

@@ -67,7 +67,8 @@ class Pending:
         index: PodIndexes,
         take: Callable[[SnapshotKind, Iterable[str]], None],
     ) -> None:
-        self._pods, self._budgets, self._snapshot, self._index, self._take = pods, budgets, snapshot, index, take
+        self._pods, self._budgets, self._snapshot = pods, budgets, snapshot
+        self._index, self._take = index, take
         self._counted: dict[str, dict[str, CountedOn]] = {}
         """By pod and plan."""
         self._uncounted: dict[str, set[str]] = {}
@@ -142,7 +143,9 @@ class Pending:
         If `currentHealthy` fell, as many others that are seen terminating are counted, too.
         """
         name, old, new = change.key, change.old, change.new
-        fell = old.status.current_healthy - new.status.current_healthy if old is not None and new is not None else 0
+        fell = 0
+        if old is not None and new is not None:
+            fell = old.status.current_healthy - new.status.current_healthy
         for key, budgets in self._uncounted.items():
             if new is None or _grant(new, key) not in (None, _grant(old, key)):
                 budgets.discard(name)

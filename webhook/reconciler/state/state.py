@@ -147,7 +147,8 @@ class State:
 
     def waiting_members(self, group: GroupKey) -> list[Pod]:
         """The pods of a group that have no node, those held back by scheduling gates included."""
-        return [pod for key in sorted(self.index.members.get(group, ())) if (pod := self.pods.get(key)) is not None]
+        known = map(self.pods.get, sorted(self.index.members.get(group, ())))
+        return [pod for pod in known if pod is not None]
 
     def hold_devices(self, preemptor: tuple[str, str], devices: Collection[DeviceId]) -> None:
         """Count the devices as taken for the preemptor (key, uid), and no others."""
