@@ -46,14 +46,13 @@ def rights_of(policies: Policies) -> list[RightRow]:
     rows: list[RightRow] = []
     for policy, rule in sorted(policies.rules, key=lambda row: row[1].declaration.range or (math.inf, 0)):
         declared, holds = rule.declaration, _holds(policy)
-        title, enforcement = declared.title, rule.enforcement.value
         for right, alternatives in declared.rights.items():
             people, controllers = rights_text(alternatives), SAME
             if right == DEFINE:
                 people = rights_text(alternatives, ANYONE)
             elif "CREATE" in declared.operations:
                 controllers = ", or ".join(map(_by_controllers, alternatives)) or "nobody"
-            rows.append(RightRow(rule.id, title, right, people, controllers, holds, enforcement))
+            rows.append(RightRow(rule.id, declared.title, right, people, controllers, holds, rule.enforcement.value))
     return rows
 
 
@@ -62,8 +61,7 @@ def _by_controllers(right: RequestMatch) -> str:
     if right.subjects is None:
         return rights_text((right,))
     if right.by_namespace:
-        anybodys = msgspec.structs.replace(right, subjects=None)
-        return f"{rights_text((anybodys,))}, whoever wrote the workload"
+        return f"{rights_text((msgspec.structs.replace(right, subjects=None),))}, whoever wrote the workload"
     accounts = [subject for subject in right.subjects if subject.kind == "ServiceAccount"]
     exact = [str(subject) for subject in accounts if subject.exact_user]
     return f"what {' or '.join(exact)} makes for itself" if exact else NEVER

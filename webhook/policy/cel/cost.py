@@ -221,9 +221,8 @@ class _Estimate:
             return self._value(loop.result, {**scope, loop.accumulator: init})
         steps = min(range_.elements, float(_ITERATIONS))
         size, outside = self._here(range_.size), self._repeated
-        often = []
-        for count, all_ in zip(outside, size, strict=True):
-            often.append(min(count * steps, all_ / _SMALLEST_ELEMENT, _ITERATIONS))
+        rows = zip(outside, size, strict=True)
+        often = (min(count * steps, all_ / _SMALLEST_ELEMENT, _ITERATIONS) for count, all_ in rows)
         self._repeated = (*often, 1.0)
         element = _Value((*size, size[-1]), range_.elements)
         inner = {**scope, loop.variable: element, loop.accumulator: _COLLECTED}

@@ -68,18 +68,20 @@ class _Fields(msgspec.Struct):
 
 @cache
 def _data() -> _Fields:
-    data = files("webhook.policy.cel").joinpath("object_fields.json").read_bytes()
-    fields = msgspec.json.decode(data, type=_Fields)
+    fields = msgspec.json.decode(files("webhook.policy.cel").joinpath("object_fields.json").read_bytes(), type=_Fields)
     return msgspec.structs.replace(fields, structs={**fields.structs, **_OWN})
 
 
-def unknown_fields(text: str, tree: Tree, about: Collection[str]) -> list[tuple[int, str, str, Collection[str]]]:
+Unknown = tuple[int, str, str, Collection[str]]
+"""Where in the text, in characters, a field stands; its name, which struct lacks it, and the names that there are."""
+
+
+def unknown_fields(text: str, tree: Tree, about: Collection[str]) -> list[Unknown]:
     """What the expression reads that does not exist, in the order of the text, each once.
 
-    A row has where it stands in the text, in characters, its name, which struct lacks it, and the names that
-    there are. It judges objects of the kinds `about`: `pods`, `priorityclasses` or both.
+    It judges objects of the kinds `about`: `pods`, `priorityclasses` or both.
     """
-    unknown: dict[tuple[str, str], tuple[int, str, str, Collection[str]]] = {}
+    unknown: dict[tuple[str, str], Unknown] = {}
     for name, struct, known in _Walk(tree, about).absent:
         # It stands first after a dot or in brackets
         match = re.search(rf"""(?:\.\s*\??\s*|\[\s*\??\s*["']){re.escape(name)}\b""", text)
@@ -158,7 +160,8 @@ class _Walk:
             values = [self._value(parts[0], scope), *(self._whole(part, scope) for part in parts[1:])]
         elif name in _COMPARING and _NULL in parts:
             # Of a variable that is compared with null nothing is read
-            values = [_Value() if isinstance(part, Identifier) else self._whole(part, scope) for part in parts]
+            others = [part for part in parts if not isinstance(part, Identifier)]
+            values = [self._whole(part, scope) for part in others]
         else:
             values = [self._whole(part, scope) for part in parts]
         if name in _INDEXES:

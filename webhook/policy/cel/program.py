@@ -285,8 +285,7 @@ def _plain_words(message: str, known: Collection[str]) -> str:
     """The library's message for people, if it is a known one; `known` variables may be meant."""
     if undeclared := _UNDECLARED.fullmatch(message):
         near = difflib.get_close_matches(undeclared[1].partition(".")[0][:64], known, n=1)
-        text = f'there is no variable or function "{undeclared[1]}"'
-        return f'{text}; did you mean "{near[0]}"?' if near else text
+        return f'there is no variable or function "{undeclared[1]}"' + (f'; did you mean "{near[0]}"?' if near else "")
     for pattern, words in _PATTERNS:
         if match := re.fullmatch(pattern, message, re.DOTALL):
             return match.expand(words)

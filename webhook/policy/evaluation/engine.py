@@ -227,8 +227,7 @@ class Engine:
                 evaluation.ask(rows)
         for policy, rows in self._asked(_VALUE[attributes.kind], None, attributes.value):
             # An owner is as good as a deletion, of which conditions are not asked
-            gained = attributes.gains_owner and policy.matches(attributes) is None
-            if evaluation.concerns(policy) or gained:
+            if evaluation.concerns(policy) or (attributes.gains_owner and policy.matches(attributes) is None):
                 evaluation.ask(rows)
         if attributes.question in self._protected:
             self._judge_annotations(evaluation)

@@ -13,6 +13,7 @@ from webhook.kube.pods import WORKLOADS, template_of
 from webhook.policy.cel.program import VARIABLES, Inputs
 from webhook.policy.model.match import CONTROLLER_GROUPS, CONTROLLER_MANAGER, KUBE_SYSTEM_ACCOUNT, SERVICE_ACCOUNT
 
+Json = dict[str, Any]
 PODS, CLASSES, GROUPS = "pods", "priorityclasses", "podgroups"
 _WORKLOADS = frozenset(resource for _, resource in WORKLOADS)
 _BOOKKEEPING = frozenset({"managedFields", "resourceVersion", "generation", "finalizers", "ownerReferences"})
@@ -44,15 +45,15 @@ class PolicyRequest(msgspec.Struct, kw_only=True):
 
     operation: str
     resource: str
-    object: dict[str, Any]
-    old_object: dict[str, Any] | None = None
+    object: Json
+    old_object: Json | None = None
     namespace: str = ""
     name: str = ""
     user: UserInfo = UserInfo()
     namespace_object: Namespace | None = None
     priority_class: PriorityClass | None = None
     priority: int | None = None
-    raw: dict[str, Any] = {}
+    raw: Json = {}
     dry_run: bool = False
     labels_known: bool = True
     """Whether the object's labels are there: a Binding changes a pod without carrying it."""
@@ -96,18 +97,19 @@ class RequestAttributes:
     priority is known: `question` is `podgroups` then.
     """
 
-    def __init__(self, request: PolicyRequest, kind: str, new: dict[str, Any], old: dict[str, Any] | None) -> None:
+    def __init__(self, request: PolicyRequest, kind: str, new: Json, old: Json | None) -> None:
         self.request, self.kind, self.new, self.old = request, kind, new, old
         self.template = kind == PODS and request.resource != PODS
         self.question = GROUPS if request.resource == GROUPS else kind
-        """Which rules are asked: those about pods, about PriorityClasses, or about the priority of a group."""
+        """Which rules are asked: about pods, about PriorityClasses, or about a group's priority."""
         self.namespace = request.namespace if kind == PODS else None
         """Where the object lies; None for a PriorityClass."""
         # For `match`, a class that is deleted is one that is changed
         self.operation = "CREATE" if self.template else request.operation.replace("DELETE", "UPDATE")
         user = request.user.username
-        self.by_service_account = kind == PODS and (user.startswith(SERVICE_ACCOUNT) or user == CONTROLLER_MANAGER)
-        """Whether a service account makes or changes a pod or workload, maybe for someone else."""
+        by_account = user.startswith(SERVICE_ACCOUNT) or user == CONTROLLER_MANAGER
+        self.by_service_account = kind == PODS and by_account
+        """Whether a service account makes or changes a pod, maybe for someone else."""
         spec, class_ = part(new, "spec"), request.priority_class
         named = spec.get("priorityClassName")
         self.names_class = bool(named)
@@ -155,8 +157,7 @@ class RequestAttributes:
     @property
     def namespace_labels(self) -> Mapping[str, str]:
         """The namespace's labels; its name's own label is always among them."""
-        labels = {"kubernetes.io/metadata.name": self.request.namespace}
-        known = self.request.namespace_object
+        labels, known = {"kubernetes.io/metadata.name": self.request.namespace}, self.request.namespace_object
         return labels | (known.metadata.labels or {}) if known else labels
 
     @property
@@ -192,22 +193,21 @@ class RequestAttributes:
         said = []
         for data in (self.new, self.old):
             metadata = part(data, "metadata").items()
-            kept = {key: value for key, value in metadata if key not in _BOOKKEEPING}
-            said.append({**data, "metadata": kept})
+            said.append({**data, "metadata": {key: value for key, value in metadata if key not in _BOOKKEEPING}})
         return said[0] != said[1]
 
-    def _variables(self) -> dict[str, Any]:
+    def _variables(self) -> Json:
         """The VARIABLES of expressions."""
         request, class_, namespace = self.request, self.request.priority_class, self.request.namespace_object
         new = _for_cel(self.new)
         if self.template:
-            spec: dict[str, Any] = {} if request.priority is None else {"priority": request.priority}
+            spec: Json = {} if request.priority is None else {"priority": request.priority}
             if class_ is not None:
                 spec["priorityClassName"] = class_.metadata.name
                 spec["preemptionPolicy"] = class_.preemption_policy or "PreemptLowerPriority"
             new["metadata"].setdefault("namespace", request.namespace)
             new = {"apiVersion": "v1", "kind": "Pod", **new, "spec": {**spec, **part(self.new, "spec")}}
-        variables: dict[str, Any] = dict.fromkeys(VARIABLES)
+        variables: Json = dict.fromkeys(VARIABLES)
         variables["object"] = new
         if self.old is not None and not self.template:
             variables["oldObject"] = _for_cel(self.old)
@@ -239,13 +239,13 @@ class RequestAttributes:
         return variables
 
 
-def part(of: Mapping[str, Any] | None, key: str) -> dict[str, Any]:
+def part(of: Mapping[str, Any] | None, key: str) -> Json:
     """A mapping in JSON data; empty if it is absent or something else."""
     value = of.get(key) if of else None
     return value if isinstance(value, dict) else {}
 
 
-def _owners(of: dict[str, Any]) -> list[dict[str, Any]]:
+def _owners(of: Json) -> list[Json]:
     """The ownerReferences; what is none is left for the API server to refuse."""
     owners = part(of, "metadata").get("ownerReferences")
     if not isinstance(owners, list):
@@ -253,7 +253,7 @@ def _owners(of: dict[str, Any]) -> list[dict[str, Any]]:
     return [owner for owner in owners if owner and isinstance(owner, dict)]
 
 
-def _named(owner: dict[str, Any]) -> list[str]:
+def _named(owner: Json) -> list[str]:
     """What an ownerReference names."""
     return [str(owner.get(field)) for field in OWNER_FIELDS]
 
@@ -266,7 +266,7 @@ def strings(of: Mapping[str, Any] | None, key: str) -> Mapping[str, str]:
     return {name: value for name, value in texts.items() if isinstance(value, str)}
 
 
-def _for_cel(of: dict[str, Any]) -> dict[str, Any]:
+def _for_cel(of: Json) -> Json:
     """The object with labels and annotations, so that `'a' in object.metadata.labels` works.
 
     `managedFields` are left out: they are often most of an object, and nobody's policy.
@@ -277,7 +277,7 @@ def _for_cel(of: dict[str, Any]) -> dict[str, Any]:
     return {**of, "metadata": metadata}
 
 
-def _metadata_for_cel(metadata: ObjectMeta) -> dict[str, Any]:
+def _metadata_for_cel(metadata: ObjectMeta) -> Json:
     return {
         "name": metadata.name,
         "labels": metadata.labels or {},

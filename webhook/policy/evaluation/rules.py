@@ -218,10 +218,7 @@ class Shield:
         return any(key in self.keys for key in keys)
 
     def leaves(self, attributes: RequestAttributes) -> str:
-        """To whom the rule leaves a change that this request may not make; empty if it may.
-
-        The policy's own `match` is part of the right and holds as what gives.
-        """
+        """To whom the rule leaves what this request may not change; `match`, as what gives, is part of the right."""
         outside = lacking(self._within, attributes)
         if not outside and self.allowed(attributes):
             return ""
@@ -244,8 +241,7 @@ def shield_verdicts(
     """
     verdicts: list[Verdict] = []
     for key, change in sorted(changed.items()):
-        about = [shield for shield in shields if shield.speaks(attributes, (key,))]
-        speaking = [(shield, shield.leaves(attributes)) for shield in about]
+        speaking = [(shield, shield.leaves(attributes)) for shield in shields if shield.speaks(attributes, (key,))]
         binding = [row for row in speaking if row[0].rule.enforcement is Enforcement.ENFORCE]
         granting = [row for row in binding if not row[1]][:1]
         on_trial = [row for row in speaking if row not in binding]

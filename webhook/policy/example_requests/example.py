@@ -57,7 +57,8 @@ class Example(NamedTuple):
                 made["spec"] |= {"priority": class_.value, **named}
                 made["metadata"]["namespace"] = self.get(NAMESPACE)
             else:
-                made |= {"value": class_.value, "metadata": {**made["metadata"], "name": class_.metadata.name}}
+                made["value"] = class_.value
+                made["metadata"]["name"] = class_.metadata.name
         request = PolicyRequest(
             operation=self.get(OPERATION, "CREATE"),
             resource=self.resource,
@@ -93,7 +94,9 @@ def _words(path: Path, value: Any) -> str:
             return f"the {whose}{kind[:-1]} {key}={value}"
         case ("object" | "oldObject" | "request", *_) if path not in (OPERATION, USER):
             field = ".".join(path).removeprefix("object.").replace(f".{ELEMENT}", ELEMENT)
-            return f"{len(value)} {field}" if isinstance(value, list) and value[1:] else f"{field} {json.dumps(value)}"
+            if isinstance(value, list) and value[1:]:
+                return f"{len(value)} {field}"
+            return f"{field} {json.dumps(value)}"
     return ""
 
 

@@ -160,12 +160,12 @@ def _of_policy(asked: _Asked, policy: PriorityPolicy) -> Iterator[Finding]:
 
 def _needless(asked: _Asked, policy: PriorityPolicy, answers: list[_Answer]) -> Iterator[Finding]:
     """The parts of a policy without which all these requests are answered alike."""
-    such = f"without it {len(answers)} example requests are answered alike, such as {answers[-1].example}"
+    such = f"{len(answers)} example requests are answered alike, such as {answers[-1].example}"
     for source, name, less in _without(policy, policy.source):
         priority = tuple(less if each is policy else each for each in asked.policies.priority)
         other = _Asked(replace(asked.policies, priority=priority), asked.now)
         if all(other.ask(*answer.example).outcomes() == answer.outcomes() for answer in answers):
-            text = f"{name} of policy {policy.name} makes no difference: {such}"
+            text = f"{name} of policy {policy.name} makes no difference: without it {such}"
             yield Finding(Severity.WARNING, source, text)
 
 
@@ -244,16 +244,15 @@ def _told(case: _Case, resource: str) -> Iterator[tuple[Severity, str]]:
     """What is surprising about it: the worst, and whom the rule treats differently."""
     if not case.rows:
         if case.about == "use":
-            text = f"reserves values that no class can have; above one billion there are only {[*SYSTEM]}"
-            yield Severity.WARNING, f"{case.rule.id} {text}"
+            text = f"{case.rule.id} reserves values that no class can have"
+            yield Severity.WARNING, f"{text}; above one billion there are only {[*SYSTEM]}"
         return
     worst = _worst(case)
     if worst is not None:
         yield Severity.WARNING, worst
     pods = _apart(case) if resource == PODS else []
     if pods:
-        text = f"is about {pods[0]}, and not about {pods[1]}: {_APART}"
-        yield Severity.WARNING, f"{case.rule.id} {text}"
+        yield Severity.WARNING, f"{case.rule.id} is about {pods[0]}, and not about {pods[1]}: {_APART}"
     if case.about == "use" and case.rule.enforcement is Enforcement.ENFORCE:
         trusting = _by_label(case)
         if trusting is not None:
@@ -265,8 +264,7 @@ def _worst(case: _Case) -> str | None:
     """The worst of what is surprising."""
     for (example, said), *_ in case.rows:
         for verdict in said.values():
-            condition = verdict.policy == case.policy.name and verdict.id != case.rule.id
-            if condition and verdict.outcome == "error":
+            if verdict.outcome == "error" and verdict.policy == case.policy.name and verdict.id != case.rule.id:
                 return f"{example}, is refused: {verdict.message}"
     met = next((answer.example for answer in case.answers if answer.meets(case.rule.id)), None)
     if met is None:
@@ -279,9 +277,7 @@ def _worst(case: _Case) -> str | None:
     if default is not None:
         answer = case.asked.ask(PODS, (*met.settings, (NAME, default), (VALUE, 1000)))
         refusal = answer.refusal()
-        if refusal is None:
-            return None
-        return f"{met}, gets {default} by {case.rule.id} and is refused: {refusal}"
+        return None if refusal is None else f"{met}, gets {default} by {case.rule.id} and is refused: {refusal}"
     if case.rule.enforcement is not Enforcement.ENFORCE or not case.rule.declaration.refuses:
         return None
     through = _let_out(case)

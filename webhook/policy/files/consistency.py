@@ -34,10 +34,8 @@ def check_together(policies: Policies, readers: Readers, known_classes: Collecti
         _known(readers, known_classes)
     for check in (_names, _costs, _ranges, _defaults, _managed):
         for severity, source, message, *others in check(policies):
-            related: tuple[Finding, ...] = ()
-            for at, there in others:
-                related += (Finding(severity, at, there, readers[at.file].excerpt(at)),)
-            readers[source.file].at(severity, source, message, related)
+            related = [Finding(severity, at, there, readers[at.file].excerpt(at)) for at, there in others]
+            readers[source.file].at(severity, source, message, tuple(related))
     _annotations(readers)
 
 

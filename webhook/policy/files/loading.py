@@ -35,6 +35,7 @@ Use = Callable[[Policies, float], object]
 Uses = Iterable[Use]
 INSTEAD = "leave it out, or give another value"
 """What would be right for whoever wrote what raises."""
+_TEST = f"{TEST_KIND} documents lie in a sub-folder such as tests/, not beside the policies"
 _TOO_LARGE = f"has {{}} bytes; a policy file has at most {LARGEST_FILE}: split it"
 _EXAMPLE = {"metadata": {"name": "example", "namespace": "example"}, "spec": {}}
 SUFFIXES = (".yaml", ".yml")
@@ -63,8 +64,7 @@ def texts_in(directory: Path) -> PolicyTexts:
     result = PolicyTexts([], [])
     try:
         entries = sorted(directory.iterdir()) if directory.is_dir() else ()
-        shown = [path for path in entries if path.suffix in SUFFIXES and path.name[0] != "."]
-        files = [path for path in shown if not path.is_dir()]
+        files = [path for path in entries if path.suffix in SUFFIXES and path.name[0] != "." and not path.is_dir()]
         paths = files if directory.is_dir() else [directory]
     except OSError as error:
         return PolicyTexts([], [_about(directory, f"cannot be read: {error.strerror or error}")])
@@ -87,10 +87,8 @@ def texts_of(name: str, data: Mapping[str, Any], binary: Iterable[str] = ()) -> 
     `binary` are the keys of `binaryData`, in which kubectl puts a file that is not UTF-8.
     """
     unread = "this is binaryData, in which a file is that is not UTF-8; save the file as UTF-8"
-    texts = []
-    for key, text in sorted(data.items()):
-        if key.endswith(SUFFIXES) and isinstance(text, str):
-            texts.append((f"{name}/{key}", text))
+    rows = [(key, text) for key, text in sorted(data.items()) if key.endswith(SUFFIXES)]
+    texts = [(f"{name}/{key}", text) for key, text in rows if isinstance(text, str)]
     findings = [_about(Path(name, key), unread) for key in binary if key.endswith(SUFFIXES)]
     return PolicyTexts(texts, findings)
 
@@ -169,8 +167,7 @@ def load_texts(
             wrong = _TOO_LARGE.format(own)
         elif size > LARGEST_SET:
             most = f"a set has at most {LARGEST_SET}, because it is kept in a ConfigMap"
-            wrong = f"with this file the policies have {size} bytes; {most}"
-            wrong += ": shorten comments, or take policies out"
+            wrong = f"with this file the policies have {size} bytes; {most}: shorten comments, or take policies out"
         elif len(readers) >= MOST_FILES:
             wrong = f"a set has at most {MOST_FILES} policy files: join some"
         else:
@@ -198,7 +195,7 @@ def _policies(text: str, reader: Reader) -> Iterator[PriorityPolicy | Preemption
             errors = reader.errors
             try:
                 policy = _document(root, reader)
-            except Exception as error:  # noqa: BLE001 - whoever wrote the document reads it, and no server ends by it
+            except Exception as error:  # noqa: BLE001 - its author reads it, and no server ends by it
                 text = f"this policy cannot be read: {type(error).__name__}: {error}; {INSTEAD}"
                 policy = reader.error(root, text)
             if policy is not INVALID and reader.errors == errors:
@@ -206,8 +203,7 @@ def _policies(text: str, reader: Reader) -> Iterator[PriorityPolicy | Preemption
         if empty:
             reader.at(Severity.WARNING, SourcePosition(reader.path, 1, 1), "the file holds no policy")
     except YamlError as error:
-        place = SourcePosition(reader.path, error.line, error.column)
-        reader.at(Severity.ERROR, place, f"YAML: {error.message}")
+        reader.at(Severity.ERROR, SourcePosition(reader.path, error.line, error.column), f"YAML: {error.message}")
 
 
 def _document(root: YamlNode, reader: Reader) -> Any:
@@ -217,15 +213,14 @@ def _document(root: YamlNode, reader: Reader) -> Any:
     if not isinstance(root, YamlMap):
         text = f"expected a policy (a mapping with apiVersion, kind, metadata, spec), found {kind(root)}"
         return reader.error(root, text)
-    keys = [(key, value) for key, value in root.pairs if isinstance(key, YamlScalar)]
-    name = next((value for key, value in keys if key.text == "kind"), None)
+    name = next((value for key, value in root.pairs if isinstance(key, YamlScalar) and key.text == "kind"), None)
     if name is None:
         return reader.error(root, f'a policy needs "kind": {" or ".join(DOCUMENTS)} (apiVersion: {API_VERSION})')
     text = name.text if isinstance(name, YamlScalar) else ""
     if text in DOCUMENTS:
         return DOCUMENTS[text].read(root, reader)
     if text == TEST_KIND:
-        return reader.error(name, f"{TEST_KIND} documents lie in a sub-folder such as tests/, not beside the policies")
+        return reader.error(name, _TEST)
     return reader.error(name, f'"{text[:80]}" is no kind of policy{reader.nearest(text, DOCUMENTS)}')
 
 

@@ -63,10 +63,8 @@ def described(shape: Shape, definitions: Definitions) -> dict[str, Any]:
         case Scalar():
             return dict(shape.json_schema)
         case ListOf():
-            item = described(shape.of, definitions)
-            several: dict[str, Any] = {"type": "array", "items": item}
-            if shape.least:
-                several["minItems"] = shape.least
+            item, least = described(shape.of, definitions), {"minItems": shape.least} if shape.least else {}
+            several = {"type": "array", "items": item} | least
             return {"anyOf": [item, several]} if shape.or_one else several
         case MapOf():
             return {"type": "object", "additionalProperties": described(shape.of, definitions)}

@@ -120,8 +120,7 @@ class _Composer:
             if number >= MOST_DOCUMENTS:
                 raise YamlError(line + 1, 1, f"more than {MOST_DOCUMENTS} documents; split the file")
             if event.version or event.tags:
-                text = "directives are not read, policy files are YAML 1.2; leave this line out"
-                raise YamlError(line, 1, text)
+                raise YamlError(line, 1, "directives are not read, policy files are YAML 1.2; leave this line out")
             self._anchors = {}
             yield self._node(next(self._events), "", 0)
 
@@ -142,8 +141,7 @@ class _Composer:
             node, repeated = self._anchors[event.anchor]
             self._repeated += repeated
             if self._repeated > MOST_REPEATED:
-                text = "the aliases of this file make too much of it; write the values out"
-                raise YamlError(line, column, text)
+                raise YamlError(line, column, "the aliases of this file make too much of it; write the values out")
             return node
         if isinstance(event, events.ScalarEvent):
             plain = not event.style and tag != _STRING_TAG

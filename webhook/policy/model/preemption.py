@@ -175,10 +175,7 @@ class PreemptionPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def _sides(self) -> list[PodsMatch]:
-        sides: list[PodsMatch] = []
-        for pair in self.victims.pairs or ():
-            sides += (pair.preemptors, pair.victims)
-        return sides
+        return [side for pair in self.victims.pairs or () for side in (pair.preemptors, pair.victims)]
 
     @property
     def class_globs(self) -> list[str]:

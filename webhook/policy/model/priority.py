@@ -79,8 +79,7 @@ class PriorityPolicy(msgspec.Struct, frozen=True, kw_only=True):
         seen: dict[str, int] = {}
         for row in (*rules, *values.get("conditions", ())):
             if row.name in seen:
-                other = f"the other one is on line {seen[row.name]}"
-                text = f'name "{row.name}" is there twice in this policy; {other}'
+                text = f'name "{row.name}" is there twice in this policy; the other one is on line {seen[row.name]}'
                 reader.at(Severity.ERROR, row.source, text)
             seen.setdefault(row.name, row.source.line)
         _check_requesters(values.get("match") or RequestMatch(), rules, nodes, reader)

@@ -132,8 +132,7 @@ def expression(compile_: Callable[[str], Program], about: Collection[str] = ()) 
             program = compile_(text)
         except CelError as error:
             for problem in error.problems:
-                place = _place(scalar, problem, reader)
-                reader.at(Severity.ERROR, place, f"CEL: {problem.message}")
+                reader.at(Severity.ERROR, _place(scalar, problem, reader), f"CEL: {problem.message}")
             return INVALID
         if about:
             warn_of(program, scalar, reader, about)
@@ -159,8 +158,7 @@ def _place(node: YamlNode, problem: CelProblem, reader: Reader) -> SourcePositio
         line = node.line + problem.line
         rows = node.text.split("\n")
         row = rows[problem.line - 1] if problem.line <= len(rows) else ""
-        indent = len(reader.line(line)) - len(row)
-        return replace(source, line=line, column=indent + problem.column)
+        return replace(source, line=line, column=len(reader.line(line)) - len(row) + problem.column)
     quote = 1 if node.style in ("'", '"') else 0
     written = reader.line(node.line)[node.column - 1 + quote :]
     if problem.line == 1 and written.startswith(node.text[: problem.column]):

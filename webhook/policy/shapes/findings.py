@@ -86,7 +86,7 @@ class Reader:
     @property
     def findings(self) -> list[Finding]:
         """Everything found, each once, in the order of lines."""
-        in_order = sorted(self._findings, key=lambda finding: (finding.source.line, finding.source.column))
+        in_order = sorted(self._findings, key=lambda row: (row.source.line, row.source.column))
         if self._left_out:
             more = f"{self._left_out} more findings in this file are not shown"
             in_order.append(Finding(Severity.ERROR, in_order[-1].source, more))
@@ -116,8 +116,7 @@ class Reader:
     def nearest(self, word: str, options: Iterable[str]) -> str:
         """`; did you mean "x"?` if an option is near; else the options if they are few.
 
-        The work is bounded: of many options those are looked at that stand next to
-        the word in the alphabet, and none for a finding that is not shown any more.
+        Of many options only neighbours in the alphabet are looked at, and none for a finding that is not shown.
         """
         if len(self._findings) >= _MOST_FINDINGS:
             return ""

@@ -57,7 +57,7 @@ class Choice(StrEnum):
     _value_: str
     meaning: str
 
-    def __new__(cls, value: str, meaning: str) -> "Choice":  # noqa: PYI034 - what follows is the same for every member
+    def __new__(cls, value: str, meaning: str) -> "Choice":  # noqa: PYI034 - what follows is of this class
         """A member."""
         member = str.__new__(cls, value)
         member._value_, member.meaning = value, meaning

@@ -184,9 +184,7 @@ class ListOf:
         if self.or_one and not isinstance(node, YamlSequence):
             return self.read(YamlSequence(node.line, node.column, node.path, [node]), reader)
         if not isinstance(node, YamlSequence):
-            hint = ""
-            if isinstance(node, YamlScalar) and node.meaning == "text":
-                hint = f"; write [{node.text[:40]}]"
+            hint = f"; write [{node.text[:40]}]" if isinstance(node, YamlScalar) and node.meaning == "text" else ""
             return reader.error(node, f"expected a list, found {kind(node)}{hint}")
         if len(node.items) < self.least:
             return reader.error(node, "the list is empty; name something, or leave the field out")

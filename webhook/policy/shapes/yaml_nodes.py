@@ -43,10 +43,7 @@ class SourcePosition(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class YamlNode:
-    """A place in a file: line and column count from 1.
-
-    `path` is that of the field; what aliases repeat has the path at which it is written.
-    """
+    """A place in a file: line and column from 1, and the path of the field, for an alias as it is written first."""
 
     line: int
     column: int
