@@ -1,12 +1,16 @@
 """What Events say, and how often: on victims, on preemptors that wait, and the series that evictions count in."""
 
+import msgspec
 from prometheus_client import CollectorRegistry, generate_latest
 
 from tests.cases import table
-from tests.reconciler.builders import START, plan_for, pod, policy, preemptor, went
+from tests.preemption import building
+from tests.reconciler.builders import START, Desk, Setting, plan_for, pod, policy, preemptor, went
+from webhook.kube.objects.cluster_scoped import Node
 from webhook.policy.model.policies import Policies
 from webhook.policy.model.preemption import PreemptorNaming
 from webhook.policy.model.values import NOTICE, READY
+from webhook.policy.model.victims import Victims
 from webhook.reconciler.evaluate.outcomes import Unschedulable
 from webhook.reconciler.preemptors import PolicySet
 from webhook.reconciler.reporting import ReconcilerMetrics, Reporter
@@ -167,3 +171,21 @@ def test_evictions_are_counted_in_a_bounded_number_of_series():
         assert f'{{namespace="{namespace}",policy="test",rule="test/opt-in"}} {count}.0' in series
     assert (len(series), made.series("giveway_group_evictions_total")) == (51, {'{group="JobSet"} 3.0'})
     assert made.notes("Preempted")[0].endswith("(test/opt-in: it says so)")
+
+
+def test_what_a_victim_elsewhere_goes_for():
+    """Its Event says that once, beside the rule; what was decided says it of this victim."""
+    zoned = [building.node(name, "4", labels={"zone": "z"}) for name in ("a1", "a2")]
+    setting = Setting(
+        *(msgspec.convert(made, Node) for made in zoned), under=policy(victims=Victims(across_nodes=True))
+    )
+    setting.add(pod("far", "1", node="a2", labels={"app": "x"}), pod("full", "3", node="a2", priority=1000))
+    desk = Desk(setting)
+    desk.reconciler.reporter = desk.reconciler.preempting._reporter = made = Told()
+    setting.add(preemptor("p", "3", spec=building.apart_from("zone", app="x")))
+    desk.reconciler.turn()
+    (going,) = desk.reconciler.plans.values()
+    (row,) = going.members["default/p"].decision.victims
+    assert row.because.endswith("; it goes to make room in zone z")
+    made.victim_asked(going, setting.state.pods.get("default/far"))
+    assert made.notes("Preempted")[0].count("to make room in zone z") == 1

@@ -191,7 +191,9 @@ class Reporter:
         self.decided.append(plan)
         evicts, decided = isinstance(outcome, Evicts), dict[str, list[DecidedVictim]]()
         for victim, row in zip(outcome.victims, outcome.decided, strict=False) if evicts else ():
-            decided.setdefault(plan.member_for(victim).node, []).append(row)
+            because = f"{row.because}; it goes {outcome.room}" if outcome.room and row.node else row.because
+            told_of = msgspec.structs.replace(row, because=because)
+            decided.setdefault(plan.member_for(victim).node, []).append(told_of)
         room = f"victims go {outcome.room}" if outcome.room else ""
         for member in plan.members.values():
             member.decision = DecisionRecord(

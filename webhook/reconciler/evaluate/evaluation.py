@@ -233,12 +233,7 @@ class Evaluation:
         return None
 
     def _reserves(
-        self,
-        nodes: Sequence[str],
-        victims: Sequence[Victim],
-        ground: Callable[[str], VictimReason],
-        room: str = "",
-        **told: Any,
+        self, nodes: Sequence[str], victims: Sequence[Victim], ground: Callable[[str], VictimReason], **told: Any
     ) -> Evicts | Waits | Unschedulable:
         """Evict the victims that do not leave anyway, within attempts; only wait if other plans are to ask all of them.
 
@@ -267,7 +262,7 @@ class Evaluation:
                 priority=priority_of(pod),
                 owner=workload_of(pod),
                 rule=grounds.rule,
-                because=f"{grounds.text}; it goes {room}" if room and node not in nodes else grounds.text,
+                because=grounds.text,
                 last_resort=key in nowhere_else,
                 node=node if node not in nodes else msgspec.UNSET,
                 group=groups.get(key, msgspec.UNSET),
@@ -280,7 +275,6 @@ class Evaluation:
             decided=tuple(decided),
             groups=groups,
             cycles=tuple(limits.evictors[evictor] for evictor in evictors),
-            room=room,
             **told,
         )
 
