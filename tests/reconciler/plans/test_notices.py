@@ -82,6 +82,16 @@ async def told_while_it_is_read(made: Cluster, verb: str, name: str, body: Json)
         await asyncio.sleep(1.0)
 
 
+def fails(_: Cluster) -> None:
+    """A request, or the answer to it, comes to nothing."""
+    raise ApiError(500, "", "trouble")
+
+
+async def takes_a_second(_: Cluster) -> None:
+    """A request is on its way for a second."""
+    await asyncio.sleep(1.0)
+
+
 def shown_at_once(made: Cluster) -> None:
     """The watch of pods is never late."""
     made.collection.lag = lambda: 0.0
@@ -96,6 +106,11 @@ def goes_as_an_answer_is_lost(made: Cluster) -> None:
 def as_a_is_told(what: Happens) -> Happens:
     """It happens when the first notice of pod a has been written."""
     return on_request(what, "patch", of="a", about=NOTICE, done=True)
+
+
+def as_v_is_told(what: Happens, *, done: bool = False) -> Happens:
+    """It happens at the first request that writes a notice of pod v, or takes it off, or when that was done."""
+    return on_request(what, "patch", of="v", about=NOTICE, done=done)
 
 
 def trouble(status: int, **which: Any) -> Happens:
@@ -179,6 +194,16 @@ CASES = {
     "the first of two plans for one pod ends": Case(SHARING(at(8.0, P_GOES)), {"v": NO_TIME}, None, 1, 2),
     "the second of two plans for one pod tells it while the first one's notice is taken off": Case(
         SHARING(hearing(told_while_it_is_read), at(8.0, P_GOES)), {"v": NO_TIME}, None, 1, 2
+    ),
+    "the second of two plans tells it, without an answer, as the first one's notice stays": Case(
+        SHARING(
+            shown_at_once,
+            *(at(7.9, as_v_is_told(fails)), at(8.0, P_GOES)),
+            *(at(8.0001, does("hold_watch", 6.0)), at(8.001, as_v_is_told(fails, done=True))),
+            at(8.05, as_v_is_told(takes_a_second)),
+        ),
+        {"v": (8.0 + SECONDS, 60.0)},
+        *(None, 0, 2),
     ),
     "the second of two plans for one pod ends": Case(SHARING(at(8.0, Q_GOES)), {"v": IN_TIME}),
     "of two plans that told one pod, under one leader each, the later one ends": Case(

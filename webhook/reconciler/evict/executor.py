@@ -7,8 +7,8 @@ to go on.
 
 What a plan has written is taken off once nothing stands behind it (docs/notice.md), by one PATCH of a pod's status with
 its resourceVersion, as the pod is known by then. So what another plan has written meanwhile is not taken off. From the
-second try on a notice is taken off by the pod's uid alone: nobody keeps a pod, or a notice, by changing the pod all the
-time.
+second try on the pod is read before, and a notice is taken off by its uid alone: nobody keeps a pod, or a notice, by
+changing the pod all the time.
 """
 
 from __future__ import annotations
@@ -255,9 +255,11 @@ class Executor:
         try:
             while True:
                 async with alone:
-                    if (pod := pods.get(key)) is None or not (what := self._in_vain(pod)):
-                        break
                     try:
+                        if tries.pause and (pod := pods.get(key)) is not None:
+                            pods.written(await self._writer.read(pod.metadata))
+                        if (pod := pods.get(key)) is None or not (what := self._in_vain(pod)):
+                            break
                         if what == "withdraw":
                             manager.index.untold(pod.metadata.uid)
                             await self._write_notice(what, pod, None, whatever=tries.pause > 0)
@@ -266,7 +268,7 @@ class Executor:
                             pods.written(await self._writer.clear(pod, self._state.pending.over(key, pod)))
                     except ApiError as error:
                         tries.failed(error, clock.monotonic())
-                        if error.status != 409 and not may_pass(error):
+                        if error.status not in {404, 409} and not may_pass(error):
                             log.warning("what is written on %s cannot be taken off yet: %s", key, error)
                 await asyncio.sleep(max(_PAUSE, tries.due - clock.monotonic()))
         except DeposedError:
