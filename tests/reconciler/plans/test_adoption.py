@@ -57,6 +57,20 @@ async def test_what_the_leader_before_has_written(annotations: dict[str, str], u
         assert reconciler.state.pending.over("default/p", made) == (None if plan else "n1")
 
 
+@table("newest, since", ("this one", rfc3339(START - 5), -5.0), ("one that did not say which pods it knew", "", -10.0))
+async def test_since_when_pods_are_put_back(newest: str, since: float):
+    """Those that were made after the newest one that was known then; an earlier version says only when that was."""
+    reconciler, record = Desk(Setting(node("n1"))).reconciler, msgspec.structs.replace(RECORD, newest=newest)
+    made = planned(preemptor(nominated="n1"), record, DECIDED)
+    logged(reconciler.evaluator.log, made)
+    reconciler.state.pods.take("default/p", made)
+    plan = adopt(made, reconciler.plan_manager, reconciler.policy_set)
+    back = [pod("back", created=rfc3339(START + since + seconds)) for seconds in (-1.0, 1.0)]
+    assert plan is not None
+    assert plan.evicting is not None
+    assert [plan.evicting.is_before(other) for other in back] == [False, True]
+
+
 async def test_a_copy_of_a_plan_under_way():
     """It is taken off the pod on which somebody has put it, and the next leader believes the plan all the same."""
     reconciler = Desk(Setting(node("n1"))).reconciler

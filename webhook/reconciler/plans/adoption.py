@@ -125,7 +125,7 @@ def _taken_up(record: PlanRecord, members: dict[str, Member], manager: PlanManag
         timeout=policy.plan_timeout,
         announced=not remaining,
         groups=group_names(state, record.victims),
-        evicting=ServerTime(epoch_or(record.newest, math.inf)),
+        evicting=ServerTime(epoch_or(record.newest or record.begun, math.inf)),
         notices=notices,
         granted=now if gone else -math.inf,
         gone=gone,

@@ -111,7 +111,7 @@ class PlanRecord(msgspec.Struct, frozen=True, kw_only=True):
     of a gang is written on each of its `members`, which are in one namespace, and has the victims of all; that of a pod
     by itself names no members. `resize` says that the pod is bound and wants to grow. `notice` is for how many seconds
     its victims are told before they are asked: the most if the policy has changed. `newest` is when the newest pod that
-    was known then was made, by the API server's clock.
+    was known then was made, by the API server's clock; earlier versions of giveway did not write that.
     """
 
     id: Id
