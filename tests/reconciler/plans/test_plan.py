@@ -120,6 +120,20 @@ async def test_a_clearing_that_never_began():
         await reconciler.stop()
 
 
+async def test_a_plan_that_went_on_elsewhere():
+    """A later term goes on with a plan that was over for this process, if the leader before had it under way."""
+    setting = Setting(node("n1"))
+    desk, made = Desk(setting), planned(preemptor(nominated="n1"), PlanRecord(id="x", node="n1"))
+    setting.add(made)
+    for ending in (Ending.TIMED_OUT, None):
+        desk.reconciler._began = 0.0
+        desk.lead()
+        assert list(desk.reconciler.plans) == ["default/p"]
+        if ending is not None:
+            desk.reconciler._end(desk.reconciler.plans["default/p"], ending)
+        await desk.reconciler.stop()
+
+
 THROTTLED = ApiError(429, "", "Too many requests, please try again later.", retry_after=3.0)
 REFUSED = ApiError(429, "TooManyRequests", "not today", details={"name": "v"})
 MIGRATING = ApiError(429, "TooManyRequests", "Evacuation in progress", details={"name": "v"})

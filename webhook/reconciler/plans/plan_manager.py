@@ -389,5 +389,6 @@ class PlanManager:
         for plan in list(self.index.by_id.values()):
             plan.asking.clear()
             self.settle(plan)
+        self._state.pending.forget_over()
         self.unchecked.clear()
         self.noticed.clear()

@@ -129,6 +129,12 @@ class Pending:
         self._take(BUDGETS, budgets)
         self._take(PODS, changed)
 
+    def forget_over(self) -> None:
+        """This process leads no more: the next leader may go on with plans that are over here."""
+        over = [(plan, key) for key, rows in self._counted.items() for plan, row in rows.items() if row.off]
+        for plan, key in over:
+            self.count_on(plan, {key: None})
+
     def expect_deallocated(self, uid: str, *, gone: bool = True) -> None:
         """The pod with this uid is `gone`, and so are its claims soon; or it is there, and they are as shown."""
         if gone is not (uid in self.awaited) and uid in self._claims:
