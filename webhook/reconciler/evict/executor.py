@@ -183,7 +183,8 @@ class Executor:
         if policy is None:
             return Effect.UNKNOWN
         if verb is Verb.TELL:
-            await self._tell(plan, pod, min(policy.victims.notice, plan.record.notice), whatever=whatever)
+            async with self._alone.setdefault(key_of(pod), asyncio.Lock()):  # before its time begins
+                await self._tell(plan, pod, min(policy.victims.notice, plan.record.notice), whatever=whatever)
             return Effect.DONE
         delete, grace = policy.eviction is EvictionMode.DELETE, policy.grace_period_seconds
         if verb is Verb.TRY:
@@ -226,8 +227,7 @@ class Executor:
             )
             text = f"asked to leave by {record.by} for pod {whom or member.uid} of priority {member.priority}"
             try:
-                async with self._alone.setdefault(key_of(pod), asyncio.Lock()):
-                    await self._write_notice("notice", pod, record, text, whatever=whatever)
+                await self._write_notice("notice", pod, record, text, whatever=whatever)
             except ApiError as error:
                 if error.status != 422:
                     raise
@@ -270,6 +270,8 @@ class Executor:
                         tries.failed(error, clock.monotonic())
                         if error.status not in {404, 409} and not may_pass(error):
                             log.warning("what is written on %s cannot be taken off yet: %s", key, error)
+                    else:
+                        tries = Tries()
                 await asyncio.sleep(max(_PAUSE, tries.due - clock.monotonic()))
         except DeposedError:
             pass  # the next leader takes it off
