@@ -116,6 +116,7 @@ def test_nominations_of_plans_that_are_taken_off(shown: Pod, counts: dict[str, s
     assert setting.nominated() == counts
     setting.add(preemptor(nominated="n1"))
     assert setting.nominated() == {"n1": {PREEMPTOR}}
+    assert setting.pending._counted == {}, "what was taken off leaves nothing"
 
 
 def test_giving_up_keeps_those_already_asked():

@@ -167,7 +167,8 @@ class Pending:
             self._counted.pop(key, None)
             self._uncounted.pop(key, None)
         elif key in self._counted and PLAN not in (new.metadata.annotations or ()):
-            self._counted[key] = {plan: row for plan, row in self._counted[key].items() if not row.off}
+            for plan in [plan for plan, row in self._counted[key].items() if row.off]:
+                take_out(self._counted, key, plan)
         if new and old and budgets and new.metadata.deletion_timestamp and not old.metadata.deletion_timestamp:
             self._uncounted[key] = {name for name in budgets if _spends(old, self._budgets[name])}
         self._take(BUDGETS, budgets)
