@@ -7,7 +7,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.preemption import oracle
-from tests.preemption.building import answer, rules, snapshot_of
+from tests.preemption.building import answer, rules
 from tests.preemption.clusters import FEATURES, plain
 from tests.preemption.dense import dense
 from webhook.policy.model.preemption import BudgetMode, EvictionMode
@@ -32,20 +32,6 @@ def test_decision_equals_the_oracles_for_any_mixture(seed, features, by):
     """Any mixture of features agrees too, under plain Kubernetes rules and under policies."""
     cluster, (ours, theirs) = plain(seed, *sorted(features)), BY[by]
     assert answer(cluster, ours) == oracle.decide(cluster, policy=theirs)
-
-
-@given(**MIXTURES)
-def test_the_order_of_input_does_not_matter(seed, features):
-    """Nodes, pods, budgets and namespaces in any order give the same decision, twice as well as once."""
-    cluster = plain(seed, *sorted(features))
-    expected = answer(cluster)
-    mixer = random.Random(seed)
-    shuffled = {
-        field: mixer.sample(value, len(value)) if isinstance(value, list) else value for field, value in cluster.items()
-    }
-    assert answer(shuffled) == expected
-    snapshot = snapshot_of(cluster)
-    assert answer(cluster, snapshot=snapshot) == answer(cluster, snapshot=snapshot) == expected
 
 
 def test_clusters_for_the_oracle_have_candidates():

@@ -201,11 +201,12 @@ class Candidates(NamedTuple):
         of, ends = np.repeat(np.arange(len(chosen)), sizes), np.cumsum(sizes)
         place = np.arange(len(of)) + (self.starts[chosen] - ends + sizes)[of]
         rows, group = self.pods[place], self.group[place]
+        told = victims_in(self.snapshot, rows, group.tolist())
         keys: list[NDArray[Any]] = [~self.violating[place], self.snapshot.pods.start[rows]]
-        if self.units is not None:
-            keys = [rows, *keys, group, -self.units.sizes[group]]
-        order = np.lexsort((*keys, -self.priority_of(rows), of))
-        victims = victims_in(self.snapshot, rows[order], group[order].tolist())
+        if self.units is not None:  # equal ones by name: the order of the input does not matter
+            groups = np.array([victim.group for victim in told])
+            keys = [np.array([victim.key for victim in told]), *keys, groups, -self.units.sizes[group]]
+        victims = [told[at] for at in np.lexsort((*keys, -self.priority_of(rows), of)).tolist()]
         starts, violations = (ends - sizes).tolist(), self.violations[chosen].tolist()
         return [
             Candidate(name, victims[start:end], count)
