@@ -200,9 +200,10 @@ class _Cluster:
             raise Failure("node(s) didn't match Pod's node affinity/selector", resolvable=False)
 
     def host_ports(self, state: State) -> None:
+        held = {port for pod in state.pods for port in ports(pod)} if self.policy else state.ports
         for protocol, port, address in ports(self.pod):
-            for other, taken, held in state.ports:
-                if (protocol, port) == (other, taken) and ("0.0.0.0" in (address, held) or address == held):
+            for other, taken, at in held:
+                if (protocol, port) == (other, taken) and ("0.0.0.0" in (address, at) or address == at):
                     raise Failure("node(s) didn't have free ports for the requested pod ports", resolvable=True)
 
     def resources(self, state: State) -> None:

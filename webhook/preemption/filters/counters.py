@@ -315,7 +315,7 @@ def growth_counters(snapshot: Snapshot, incoming: PodInfo, without: Rows) -> lis
 def port_use(snapshot: Snapshot, incoming: PodInfo, live: PlacedPods) -> ThingsInUse:
     """The taken ports that conflict with the preemptor's: none of them may be on its node.
 
-    To kube-scheduler taking away one of two pods with the same port frees it.
+    To kube-scheduler taking away one of two pods with the same port frees it, and under a policy only both.
     """
     taken = {
         id_: [(0, port) for port in ports if any(conflicts(own, port) for own in incoming.ports)]
@@ -323,5 +323,5 @@ def port_use(snapshot: Snapshot, incoming: PodInfo, live: PlacedPods) -> ThingsI
     }
     at_most = np.ones((1, snapshot.nodes.rows), np.int64)
     use = things_in_use("ports", live, snapshot.pods.port_set, taken, [(0, None)], limit=at_most)
-    use.forgets = True
+    use.forgets = not snapshot.under_policy
     return use
