@@ -53,10 +53,7 @@ class Remark(NamedTuple):
 
 
 class YamlDocument(NamedTuple):
-    """A document, and the line on which it begins: plain JSON data, and what keeps the rest from being read.
-
-    `source` is the text in which it stands, and that text's first line.
-    """
+    """A document as JSON data, where it begins, and what ends its reading; `source` is a text and its first line."""
 
     line: int
     value: Any = None
@@ -85,8 +82,7 @@ class YamlDocument(NamedTuple):
 def read_yaml(content: bytes) -> Iterator[YamlDocument]:
     """The documents that are not empty, in order; what is wrong with one does not touch the others."""
     utf16 = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-    text = content.decode("utf-16" if utf16 else "utf-8", "replace")
-    text = text.replace("\ufeff", "")
+    text = content.decode("utf-16" if utf16 else "utf-8", "replace").replace("\ufeff", "")
     line, begin = 1, 0
     # First the JSON objects that it begins with; the rest is for the YAML reader
     with suppress(ValueError, RecursionError):

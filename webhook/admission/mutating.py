@@ -108,7 +108,8 @@ def mutate_group(context: Context, review: Review) -> None:
 
 def _create(context: Context, review: Review) -> None:
     """Patch a new pod: class, priority, copied annotations, mark, and what was given."""
-    spec, meta, answer = review.pod.spec, review.pod.metadata, review.answer
+    pod, answer = review.pod, review.answer
+    spec, meta = pod.spec, pod.metadata
     present, engine = meta.annotations, context.engine
     earlier = given_earlier(present, review)
     given = earlier or Given()
@@ -155,9 +156,9 @@ def _create(context: Context, review: Review) -> None:
     patch = _set("/metadata/annotations", meta.sent_annotations, annotations)
     patch += _set("/metadata/labels", meta.sent_labels, _labels(review, resolution))
     # What it lacks as a whole is made before anything is put into it
-    lacking = ["/metadata"] if review.pod.sent_metadata is None and patch else []
+    lacking = ["/metadata"] if pod.sent_metadata is None and patch else []
     if resolution.settled:
-        lacking += [] if review.pod.sent_spec else ["/spec"]
+        lacking += [] if pod.sent_spec else ["/spec"]
         patch += _set("/spec", carried(spec), _priority(resolution, spec))
     answer.patch = [{"op": "add", "path": path, "value": {}} for path in lacking] + patch
     if rules:
@@ -269,6 +270,8 @@ class Given(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def still_there(self, annotations: Mapping[str, str], copyable: Collection[str]) -> set[str]:
         """The keys that were copied and have not been changed since."""
+        if not self.copied:
+            return set()
         there = (self.copied.keys() & annotations.keys()).intersection(copyable)
         return {key for key in there if _brief(annotations[key]) == self.copied[key]}
 

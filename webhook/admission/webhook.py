@@ -187,8 +187,7 @@ def _reviewed(uid: str, answer: Answer, asked: Review | None = None, error: Exce
         response["status"] = {"code": code, "reason": _REASONS[code], "message": said}
     elif answer.patch:
         response["patchType"] = "JSONPatch"
-        patch = b2a_base64(_encode(answer.patch), newline=False)
-        response["patch"] = patch.decode("ascii")
+        response["patch"] = b2a_base64(_encode(answer.patch), newline=False).decode("ascii")
     if answer.warnings:
         first = answer.warnings[:_WARNINGS]
         response["warnings"] = [_line(text, _WARNING_LENGTH) for text in first]

@@ -11,10 +11,7 @@ def exponential(failures: int, first: float, longest: float, factor: float = 2.0
 
 
 class Backoff:
-    """Delays in seconds that double from `first` to `longest`, each shortened by up to a half at random.
-
-    `failures` is how many were taken since the last success.
-    """
+    """Delays in seconds that double from `first` to `longest`, less up to a half at random; `failures` are in a row."""
 
     def __init__(self, first: float = 0.2, longest: float = 30.0) -> None:
         self._first = first

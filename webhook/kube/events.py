@@ -44,10 +44,7 @@ _NAME = 230
 
 
 class Occurrence(msgspec.Struct, frozen=True):
-    """What happened to an object, in the fields of an Event; `reason` and `action` are CamelCase words.
-
-    If `distinct`, another note is another Event: what an Event says cannot be changed afterwards.
-    """
+    """What happened to an object, in an Event's fields and CamelCase; if `distinct`, another note is another Event."""
 
     regarding: Reference
     related: Reference | None

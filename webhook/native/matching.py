@@ -35,10 +35,7 @@ from webhook.registration.entries import changed, changed_metadata
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """The requests that an expression is about; `operation` is what the rules take them for.
-
-    `labels_known` is false for Bindings, which change a pod without carrying it.
-    """
+    """The requests that an expression is about, as rules take them; a Binding does not carry its pod's labels."""
 
     kind: str
     operation: str

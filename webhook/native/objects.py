@@ -60,10 +60,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CompiledCondition(msgspec.Struct, frozen=True):
-    """A condition of a policy: one that is false decides, else one that fails.
-
-    `may_fail` says that the expression is somebody else's. No other one fails on any object.
-    """
+    """A condition of a policy: one that is false decides, else one that fails; only somebody else's `may_fail`."""
 
     name: str
     expression: str
@@ -78,10 +75,7 @@ class CompiledCondition(msgspec.Struct, frozen=True):
 
 
 class Validation(NamedTuple):
-    """An expression that must be true, and the message for whoever violates it; `words` is an expression that makes it.
-
-    If that fails, the message is told.
-    """
+    """An expression that must be true, and the message if it is not; `words` may make another, unless they fail."""
 
     rule: str
     expression: str

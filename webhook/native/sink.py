@@ -59,10 +59,7 @@ class Inexpressible(msgspec.Struct, frozen=True):
 
 
 class Sink:
-    """What compiling needs everywhere; `inexpressible` is what the API server cannot be given so far.
-
-    There is no class in the table if the cluster's are not `known`.
-    """
+    """What compiling needs everywhere, and what is `inexpressible`; the table is empty if no classes are `known`."""
 
     def __init__(
         self,

@@ -1,7 +1,4 @@
-"""Devices: what drivers publish (ResourceSlice), what is asked for (ResourceClaim) and how (DeviceClass).
-
-`resource.k8s.io/v1`. The parameters that only a driver reads (`config`) are left out.
-"""
+"""Devices of `resource.k8s.io/v1`: slices, claims and classes, without what only a driver reads (`config`)."""
 
 import msgspec
 
