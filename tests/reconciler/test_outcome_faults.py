@@ -31,6 +31,7 @@ from tests.reconciler.harness.scenarios import (
 from webhook.policy.model.limits import Limits, Rate
 from webhook.policy.model.preemption import BudgetMode, EvictionMode
 from webhook.policy.model.values import CAN_BE_PREEMPTED
+from webhook.policy.model.victims import Victims
 
 
 class Fault(NamedTuple):
@@ -149,6 +150,12 @@ def coming(spec: Json, *names: str) -> tuple[Json, ...]:
     return tuple({**pod, "spec": {**pod["spec"], **spec}} for pod in made)
 
 
+def apart(name: str, app: str, **more: Any) -> Json:
+    """A preemptor that cannot be in one zone with pods of this app."""
+    made = preemptor(name, **more)
+    return {**made, "spec": {**made["spec"], **apart_from(ZONE, app=app)}}
+
+
 FAULTS = {
     # Choosing victims, and judging a plan before they are asked.
     "replacements that name their node; another node would do": fault(evicted=2, seconds=300.0)(
@@ -234,6 +241,15 @@ FAULTS = {
         *(victim("v", "n1", "3", priority=20), preemptor("q", "5"), at(2.0, preemptor(cpu="3"))),
         groups=WHOLE,
         plan_timeout=20.0,
+    ),
+    "two plans of one moment need one pod, and the second one another one that the first does not come to ask": fault(
+        bound=False, seconds=15.0
+    )(
+        *(node(name, "4", labels={ZONE: "a"}) for name in ("n1", "n2")),
+        *(having(migrating={"vm": 200.0}), victim("vm", "n1", "2"), victim("x", "n1", "2", priority=20, app="x")),
+        *(victim("y", "n2", "1", app="y"), fixed("fixed", "n2", "1")),
+        *(apart("p", "x", cpu="3"), apart("q", "y", priority=120), having(terms=[(1.0, math.inf, 0.0)])),
+        victims=Victims(across_nodes=True),
     ),
     "while room is ready for one pod the victim of another plan there is put back": fault(evicted=2, seconds=60.0)(
         *("8", AGENTS_RETURN, victim("a", "n1"), victim("agent", "n1", priority=20, owner="agents")),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Collection, Iterable
 
@@ -28,6 +29,7 @@ from webhook.reconciler.state.state import ServerTime, State
 
 _MOST_LEAVING = 10_000
 """Pods that leave of whom it is known until when they have their time."""
+_NUMBERS = itertools.count()
 
 
 class Member(msgspec.Struct, eq=False):
@@ -80,8 +82,8 @@ class Plan(msgspec.Struct, eq=False):
     """The preemptor; of a gang the first one."""
     unplaced: list[Member] = []
     """The members that go on."""
-    order: tuple[float, str, str] = (0.0, "", "")
-    """By what it stands before or behind other plans: the same input gives the same order, whatever the ids are."""
+    order: tuple[float, int] = (0.0, 0)
+    """By what it stands before or behind other plans: those that were decided before it come first."""
 
     # What was decided.
     grounds: dict[str, DecidedVictim] = {}
@@ -136,7 +138,7 @@ class Plan(msgspec.Struct, eq=False):
     def __post_init__(self) -> None:
         self.id, self.key = self.record.id, next(iter(self.members))
         self.unplaced = [member for member in self.members.values() if member.ended is None]
-        self.order = self.started, self.key, self.id
+        self.order = self.started, next(_NUMBERS)
         self.needed = {victim.uid for victim in self.record.victims} - self.gone
 
     @property
