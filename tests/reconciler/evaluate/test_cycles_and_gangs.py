@@ -158,6 +158,8 @@ def test_a_gang_takes_no_room_that_was_made_for_a_lower_pod():
     setting.add(filler(0, "cheap", deleted=rfc3339(START + 20)), low)
     assert decided(setting) == ["cheap-1"]
     assert decided(setting, promised=Promised(held={"n0": [low]})) == ["cheap-1", "dear-3"]
+    setting.remove("default/cheap-0")
+    assert decided(setting, promised=Promised(held={"n0": [low]})) == ["cheap-1", "dear-3"]
 
 
 DB, CACHE, API = (f"StatefulSet/default/{name}" for name in ("db", "cache", "api"))

@@ -108,24 +108,25 @@ class PodsAhead:
         self._needed: dict[str, DeviceFilter | None] = {}
         """What pods need of devices, by their uid."""
 
-    def taken(self, victims: Rows, *, held: bool = False) -> set[str]:
-        """The nodes of these pods that are not left to the preemptor once all of them are gone.
-
-        What is `held` does not count unless it is to.
-        """
+    def taken(self, victims: Rows) -> set[str]:
+        """The nodes of these pods that are not left to the preemptor once all of them are gone; held room is."""
         nodes = self._snapshot.pods.node[victims].astype(np.intp)
         order = np.argsort(nodes, kind="stable")
         nobody = np.zeros(len(order), np.bool_)
         candidates = Candidates.on_nodes(self._snapshot, nodes[order], victims[order], nobody)
-        lost = self(candidates) if held else self._lost(candidates)
-        return set(candidates.names(np.flatnonzero(lost)))
+        return set(candidates.names(np.flatnonzero(self._lost(candidates))))
 
     def taker(self, node: str, victims: Rows, *, evicts: bool) -> str:
         """Why a node is not left to the preemptors once the victims there are gone, for people; empty if it is.
 
         If nobody `evicts` them, neither who is held there counts nor who takes a part of the devices.
         """
-        if self.taken(victims, held=evicts):
+        if not len(victims) and not evicts:
+            return ""
+        nobody, first = np.zeros(len(victims), np.bool_), np.zeros(1, np.intp)
+        here = self._snapshot.nodes.rows_of((node,)), first, np.array([len(victims)])
+        candidate = Candidates(self._snapshot, *here, victims, nobody, first, nobody.astype(np.intp))
+        if (self(candidate) if evicts else self._lost(candidate)).any():
             return self.blocking
         takers = (self.takes_devices(pod, node, victims, evicts=evicts) for pod in self._pods)
         return next(filter(None, takers), "")
