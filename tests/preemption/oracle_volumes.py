@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tests.preemption.oracle_pods import number, requirement_holds, selects
+from tests.preemption.oracle_pods import key, number, requirement_holds, selects
 
 Json = dict[str, Any]
 IN_USE = (
@@ -83,8 +83,8 @@ def binding_failures(cluster: Json, node: Json) -> list[str]:
         reasons.append("node(s) didn't find available persistent volumes to bind")
     if reasons:
         return [", ".join(reasons)]
-    for key in named_claims(pod):
-        claim = _claim(cluster, key)
+    for name in named_claims(pod):
+        claim = _claim(cluster, name)
         zones = _volume(cluster, claim["spec"]["volumeName"])["metadata"]["labels"].get(ZONE) if _bound(claim) else None
         named = [zone.strip() for zone in zones.split("__")] if zones is not None else [""]
         if "" not in named and labels.keys() & ZONED and labels.get(ZONE) not in named:
@@ -200,20 +200,13 @@ def _bound(claim: Json) -> bool:
     return is_complete and "volumeName" in claim["spec"]
 
 
-def _claim(cluster: Json, key: str) -> Json:
-    found = [
-        c
-        for c in cluster.get("persistentVolumeClaims", ())
-        if f"{c['metadata']['namespace']}/{c['metadata']['name']}" == key
-    ]
-    return found[0] if found else {}
+def _claim(cluster: Json, name: str) -> Json:
+    return next((claim for claim in cluster.get("persistentVolumeClaims", ()) if key(claim) == name), {})
 
 
 def _volume(cluster: Json, name: str) -> Json:
-    found = [volume for volume in cluster["persistentVolumes"] if volume["metadata"]["name"] == name]
-    return found[0] if found else {}
+    return next((volume for volume in cluster["persistentVolumes"] if _name(volume) == name), {})
 
 
 def _class(cluster: Json, claim: Json) -> Json:
-    found = [c for c in cluster["storageClasses"] if c["metadata"]["name"] == _class_name(claim)]
-    return found[0] if found else {}
+    return next((one for one in cluster["storageClasses"] if _name(one) == _class_name(claim)), {})

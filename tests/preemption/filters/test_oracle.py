@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.preemption import oracle
-from tests.preemption.building import NOW, answer, as_pod, snapshot_of
+from tests.preemption.building import NOW, as_pod, snapshot_of
 from tests.preemption.clusters import FEATURES, plain
-from tests.preemption.test_oracle import BY
+from tests.preemption.devices.test_decision_oracle import compare
+from tests.preemption.test_oracle import BY, agree
 from webhook.preemption.decision import decide, fits, fits_on
 from webhook.preemption.victims.rules import kubernetes_rules
 
@@ -23,11 +23,7 @@ KINDS = [(), *[(feature,) for feature in FEATURES], FEATURES]
 def test_decision_equals_the_oracles(features):
     """Fits, reasons, victims in order, violations and best nodes agree, by each way to read budgets in turn."""
     for seed in range(120 if features == ("volumes",) else 40):  # of volumes there are many rules
-        cluster, (ours, theirs) = (
-            plain(seed, *features, *(["oddities"] if seed % 2 else [])),
-            [*BY.values()][seed // 2 % 4],
-        )
-        assert answer(cluster, ours) == oracle.decide(cluster, policy=theirs)
+        agree(plain(seed, *features, *(["oddities"] if seed % 2 else [])), [*BY][seed // 2 % 4])
 
 
 @given(seed=st.integers(0, 10**9), features=st.sets(st.sampled_from(FEATURES)), share=st.floats(0, 1))
@@ -41,3 +37,9 @@ def test_where_it_fits_once_pods_are_gone(seed, features, share):
     assert decide(snapshot, preemptor, kubernetes_rules(), NOW).fits_without(gone) == everywhere
     for name in [*snapshot.node_names(), "gone"]:
         assert fits_on(snapshot, preemptor, name, without=gone) is (name in everywhere)
+
+
+@pytest.mark.parametrize("start", range(300, 600, 100))
+def test_decisions_for_devices(start):
+    """A pod with claims fits where every choice of devices says so, and nobody goes who could stay."""
+    compare(range(start, start + 100))

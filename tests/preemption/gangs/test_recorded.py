@@ -15,13 +15,12 @@ from webhook.policy.model.preemption import BudgetMode
 pytestmark = pytest.mark.slow
 
 LENIENT = rules(budgets=BudgetMode.BEST_EFFORT)
-GROUPS = DATA / "groups"
 PROFILES = ("gang-vs-pods", "gang-vs-groups", "gang-partly-bound", "gang-impossible", "budgets")
 
 
 def recorded_groups(profile):
     """Clusters, the PodGroup of the gang among the others, with what kube-scheduler did."""
-    with gzip.open(GROUPS / f"{profile}.jsonl.gz") as lines:
+    with gzip.open(DATA / "groups" / f"{profile}.jsonl.gz") as lines:
         for row in map(json.loads, lines):
             groups = [*row["input"]["podGroups"], *filter(None, [row["input"].get("podGroup")])]
             yield row, {**row["input"], "podGroups": groups}

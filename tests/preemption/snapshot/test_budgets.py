@@ -1,8 +1,12 @@
-"""Disruption budgets as people read of them; what each lets go the oracle says (`test_oracle`)."""
+"""Disruption budgets as people read of them, and what each lets go, against the oracle."""
+
+import pytest
 
 from tests.cases import table
 from tests.preemption.building import budget, cluster, decided, node, outcome, pod, rules
+from tests.preemption.clusters import plain
 from tests.preemption.costs import READY
+from tests.preemption.test_oracle import BY, agree
 from webhook.policy.model.preemption import EvictionMode
 
 DELETE = rules(eviction=EvictionMode.DELETE)
@@ -27,3 +31,11 @@ def test_a_pod_under_several_budgets(by, went):
     assert ([one.name for one in decision.selected.victims] if decision.selected else []) == went
     texts = [one.text for one in decision.excluded("n1")]
     assert texts == ([] if went else ["the Eviction API lets no pod go that several budgets cover: one, two"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("by", BY)
+def test_what_budgets_let_go(by):
+    """By each way to read them the oracle's victims go, and as many violate a budget."""
+    for seed in range(100, 150):
+        agree(plain(seed, "pdb", *(["oddities"] if seed % 2 else [])), by)

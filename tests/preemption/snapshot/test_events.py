@@ -19,7 +19,6 @@ from webhook.preemption.snapshot.pod_groups import POD_GROUP
 
 pytestmark = pytest.mark.slow
 
-GROUPS = kinds.POD_GROUPS[POD_GROUP]
 COSTLY = rules(groups=GroupDisruption.GROUP, cost=EvictionCost(deletion_cost=True))
 POLICIES = [*BY.values(), (rules(groups=GroupDisruption.GROUP), None), (COSTLY, None)]
 """Rules, and the same in the oracle's words; it knows no groups."""
@@ -58,7 +57,7 @@ def test_the_order_of_input_does_not_matter(seed, features, by):
 
 def apply_events(snapshot, cluster, mixer, there):
     """Apply 40 random single-object events to the snapshot and, by kind and key, to what is there."""
-    often = (kinds.NODES, kinds.VOLUMES, kinds.VOLUME_CLAIMS, GROUPS, *[kinds.PODS] * 3)
+    often = (kinds.NODES, kinds.VOLUMES, kinds.VOLUME_CLAIMS, kinds.POD_GROUPS[POD_GROUP], *[kinds.PODS] * 3)
     for _ in range(40):
         kind = mixer.choice((*often, kinds.BUDGETS, kinds.NAMESPACES, kinds.STORAGE_CLASSES, kinds.CSI_NODES))
         if not cluster[kind.field]:

@@ -4,19 +4,8 @@ import msgspec
 import pytest
 
 from tests.cases import table
-from tests.reconciler.builders import (
-    START,
-    Desk,
-    Setting,
-    decided,
-    evicted,
-    logged,
-    node,
-    planned,
-    pod,
-    policy,
-    preemptor,
-)
+from tests.reconciler import builders
+from tests.reconciler.builders import START, Desk, Setting, decided, logged, node, planned, pod, policy, preemptor
 from webhook.kube.instants import rfc3339
 from webhook.policy.model.limits import Limits, Rate
 from webhook.policy.model.preemption import GroupDisruption, Groups, PreemptionPolicy
@@ -211,11 +200,11 @@ async def test_a_rate_that_was_granted_stays_granted(allowed: int, before: int, 
     setting.add(pod("a", "4", node="n1", deleted=rfc3339(START)), pod("b", "4", node="n1"), made)
     desk = Desk(setting)
     for _ in range(before):
-        evicted(desk.reconciler.evaluator.log, "", setting.clock.now)
+        builders.evicted(desk.reconciler.evaluator.log, "", setting.clock.now)
     desk.lead()
     setting.clock.now += 2.0
     for _ in range(since):
-        evicted(desk.reconciler.evaluator.log, "", setting.clock.now)
+        builders.evicted(desk.reconciler.evaluator.log, "", setting.clock.now)
     plan = desk.reconciler.plans.get("default/p")
     step = desk.reconciler.plan_manager.look(plan) if plan is not None else None
     said = [line["reason"] for line in desk.lines("plan ended")] + ([step.note] if isinstance(step, End) else [])

@@ -8,21 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.cases import table
-from tests.reconciler.builders import (
-    START,
-    Setting,
-    are_nominated,
-    asks,
-    four_victims,
-    names,
-    node,
-    plan_for,
-    pod,
-    policy,
-    preemptor,
-    under_way,
-    went,
-)
+from tests.reconciler import builders
+from tests.reconciler.builders import START, Setting, asks, names, node, plan_for, pod, policy, preemptor, went
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects.pod import Pod
 from webhook.policy.model.policies import Policies
@@ -41,7 +28,7 @@ pytestmark = pytest.mark.skipped_waits
 def full(*, under=None) -> Setting:
     """One node of 8 CPU, full of four victims of 2 CPU."""
     setting = Setting(node("n1"), under=under)
-    setting.add(*four_victims())
+    setting.add(*builders.four_victims())
     return setting
 
 
@@ -200,7 +187,7 @@ def test_a_victim_that_another_plan_has_asked_is_not_asked_again():
     setting.add(pod("v", "4", node="n1"))
     record = PlanRecord(id="x", node="n1", victims=(PlanVictim("default", "v", "uid-v"),))
     plans = [plan_for(record, "default/a"), plan_for(msgspec.structs.replace(record, id="y"), "default/b")]
-    context = PlanContext(setting.evaluator, setting.policy_set, under_way(*plans))
+    context = PlanContext(setting.evaluator, setting.policy_set, builders.under_way(*plans))
     assert [Look(plan, context, setting.at).left for plan in plans] == [list(record.victims), []]
     went(plans[1], "v")
     assert [Look(plan, context, setting.at).left for plan in plans] == [[], []]
@@ -282,35 +269,13 @@ def manager_with(seconds: float) -> tuple[Setting, PlanManager, Plan]:
     return setting, manager, manager.begin(one, setting.policy, outcome, 0)
 
 
-def test_what_is_done_for_a_notice():
-    """Both are told, then waited for; they are asked when the notices are over. Who was not told is told first.
-
-    Before, it is tried whether the server lets them go, and again when the notices are over.
-    """
-    setting, manager, plan = manager_with(60.0)
-    victims = ["a", "b"]
-    assert asks(manager.look(plan)) == {Verb.NOMINATE: ["p"], Verb.TRY: victims}
-    are_nominated(plan)
-    for _ in range(2):
-        assert asks(manager.look(plan)) == {Verb.TRY: victims}
-        plan.tried = dict.fromkeys(("uid-a", "uid-b"), True)
-        assert asks(manager.look(plan)) == {Verb.TELL: victims}
-        for victim in plan.record.victims:
-            plan.note_told(victim.uid, setting.clock.now + 60.0)
-        assert manager.look(plan) == Wait(setting.clock.now + 60.0)
-        assert plan.deadline >= setting.clock.now + 60.0 + plan.timeout
-        setting.clock.now += 60.0
-        assert asks(manager.look(plan)) == {Verb.TRY: victims}
-        plan.notices.clear()
-
-
 @pytest.mark.parametrize(
     ("given", "told"), [(30.0, {Verb.TELL: ["a", "b"]}), (0.0, {Verb.ASK: ["a", "b"]}), (90.0, None)]
 )
 def test_a_policy_that_gives_another_notice_by_now(given: float, told: dict[Verb, list[str]] | None):
     """Nobody is told any more if it gives none; if it gives a longer one, there is another decision with that."""
     setting, manager, plan = manager_with(60.0)
-    are_nominated(plan)
+    builders.are_nominated(plan)
     setting.policy_set.use(Policies(preemption=(policy(victims=Victims(notice=given)),)))
     plan.tried = dict.fromkeys(("uid-a", "uid-b"), True)
     step = manager.look(plan)

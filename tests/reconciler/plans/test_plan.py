@@ -8,8 +8,7 @@ import pytest
 from tests.cases import table
 from tests.reconciler.builders import Desk, Setting, node, plan_for, planned, pod, preemptor, under_way
 from webhook.kube.errors import NO_ANSWER, ApiError
-from webhook.reconciler.plans.actions import TRIES, Ending, Tries, Verb, Wait
-from webhook.reconciler.plans.plan_manager import PlanManager
+from webhook.reconciler.plans.actions import TRIES, Ending, Tries
 from webhook.reconciler.plans.room import later_equals, to_displace
 from webhook.reconciler.state.annotations import PlanRecord
 
@@ -26,16 +25,6 @@ async def test_who_is_still_being_asked_when_a_plan_ends(ending: Ending, counted
     plan.busy, plan.asking["uid-v"] = True, setting.state.pods.items()["default/v"]
     manager.end(plan, ending)
     assert ("default/v" in setting.leaving()) is counted_on
-
-
-async def test_no_plan_is_looked_at_again_at_once():
-    """A plan that waits for a time that is over keeps no processor busy."""
-    setting, made = Setting(node("n1")), preemptor("p", "8")
-    setting.add(pod("v", "8", node="n1"))
-    manager = Desk(setting).reconciler.plan_manager
-    plan = manager.begin(made, setting.policy, setting.evaluate(made), 0)
-    plan.tries["uid-p"] = Tries(due=0.01)
-    assert manager.look(plan) == Wait(0.05)
 
 
 @pytest.mark.parametrize("ids", ["xy", "yx"])
@@ -174,15 +163,3 @@ def test_nobody_keeps_a_pod_by_changing_it():
         tries.failed(CHANGED, float(number))
         assert tries.due > number
     assert tries.whatever
-
-
-def test_a_pod_that_is_another_one_by_now_ends_no_plan():
-    """While the watch lags each request about it is a conflict: the plan waits for what the watch shows."""
-    setting, told = Setting(node("n1")), ApiError(409, "Conflict", "the UID in the precondition")
-    plan, manager = plan_for(PlanRecord(id="x", node="n1")), PlanManager(setting.evaluator, setting.policy_set)
-    for number in range(3 * TRIES):
-        setting.clock.now = 10.0 * number
-        manager.note(plan, Verb.ASK, pod("v", node="n1"), told)
-        tries = plan.tries["uid-v"]
-        assert not tries.over
-        assert 10.0 * number < tries.due <= 10.0 * number + 5.0
