@@ -44,6 +44,8 @@ class SpareJudge(Judge):
         """Plans, by id, as their decisions told, that are not over."""
         self._evictions: dict[str, list[tuple[str, _Seen]]] = {}
         """Plan to who was asked for it, and what was seen then."""
+        self._needed: set[str] = set()
+        """Who was needed for one plan: several may have a victim, and ask for it for one of them."""
         self._left_out: dict[str, dict[str, float]] = {}
         """Preemptor to nodes that are left out for it, and until when."""
         self._reasons: dict[str, str] = {}
@@ -103,9 +105,12 @@ class SpareJudge(Judge):
         preemptor, evictions = old["metadata"]["name"], self._evictions.pop(before["id"], [])
         if new is None:
             self._deleted[preemptor] = before
+        shared = self._needed.union(name for rows in self._evictions.values() for name, _ in rows)
         for name, seen in evictions:
             others = ({other for other, _ in evictions} | seen.leaving) - {name}
-            if self._is_left_to(preemptor, seen, before["node"], others):
+            if not self._is_left_to(preemptor, seen, before["node"], others):
+                self._needed.add(name)
+            elif name not in shared:
                 self.wrong.append(f"{name} was more than {before['id']} needed beside {sorted(others)}")
 
     def _seen_for(self, plan: Json) -> _Seen:
