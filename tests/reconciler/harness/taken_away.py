@@ -7,18 +7,27 @@ For each mechanism random clusters live without it until a judge finds something
 import logging
 import sys
 from collections.abc import Callable
+from typing import Any
 from unittest.mock import patch
 
 import numpy as np
 
 from tests.reconciler.harness.random_clusters import ROWS, live
+from webhook.reconciler.evict.writer import Writer
+from webhook.reconciler.plans.actions import Effect
 
 SEEDS = 600
-_EVALUATE, _EVICTIONS, _PLANS = (f"webhook.reconciler.{room}" for room in ("evaluate", "evictions", "plans"))
+_EVALUATE, _EVICTIONS = (f"webhook.reconciler.{room}" for room in ("evaluate", "evictions"))
+_evict = Writer.evict
 
 
 def _nothing(*_given: object, **_more: object) -> None:
     """Happens."""
+
+
+async def _always_would(writer: Writer, *of: Any, dry_run: bool = False, **more: Any) -> Effect:
+    """The server is not asked whether it would evict a pod: it would."""
+    return Effect.DONE if dry_run else await _evict(writer, *of, **more)
 
 
 MECHANISMS: dict[str, tuple[str, str, Callable[..., object]]] = {
@@ -27,7 +36,7 @@ MECHANISMS: dict[str, tuple[str, str, Callable[..., object]]] = {
         f"{_EVALUATE}.pods_ahead.PodsAhead._lost",
         lambda _self, candidates, **_: np.zeros(len(candidates.nodes), np.bool_),
     ),
-    "the dry run before several evictions": ("trouble", f"{_PLANS}.look._Look._untried", lambda _look, **_: []),
+    "the dry run before several evictions": ("trouble", "webhook.reconciler.evict.writer.Writer.evict", _always_would),
     "evictions that count for the rates": ("calm", f"{_EVICTIONS}.log.EvictionLog.note", _nothing),
     "owners that put their pods back": ("trouble", f"{_EVICTIONS}.log.EvictionLog.returned", _nothing),
 }
