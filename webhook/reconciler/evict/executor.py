@@ -24,6 +24,7 @@ from webhook.kube.errors import ApiError
 from webhook.kube.instants import epoch_or, rfc3339
 from webhook.kube.objects.meta import key_of
 from webhook.kube.objects.pod import Pod
+from webhook.kube.pods import is_deferred
 from webhook.policy.model.preemption import EvictionMode
 from webhook.policy.model.values import DECISION, PLAN
 from webhook.reconciler.evict.writer import CLEARED, Writer
@@ -264,7 +265,9 @@ class Executor:
                             manager.index.untold(pod.metadata.uid)
                             await self._write_notice(what, pod, None, whatever=tries.pause > 0)
                             self._reporter.withdrawn(pod)
-                        elif not (pod.spec.node_name and manager.plans and clock.monotonic() < until):
+                        elif is_deferred(pod) or not (
+                            pod.spec.node_name and manager.plans and clock.monotonic() < until
+                        ):
                             pods.written(await self._writer.clear(pod, self._state.pending.over(key, pod)))
                     except ApiError as error:
                         tries.failed(error, clock.monotonic())
