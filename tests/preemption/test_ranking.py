@@ -1,5 +1,7 @@
 """The order of candidates, one row a key, and what extenders may do to them."""
 
+from functools import partial
+
 import pytest
 
 from tests.cases import table
@@ -32,38 +34,22 @@ def ranked(*given):
     return rank(Candidates.of(snapshot, given), kubernetes_rules(), NOW)
 
 
-PREFERRED = {
-    "1: fewer violated budgets": (
-        candidate("z", (9, 1)), candidate("a", (1, 9), violations=1), "it violates fewer budgets",
-    ),
-    "2: lower highest priority": (
-        candidate("z", (1, 1), (1, 1)), candidate("a", (2, 9)), "its most important victim has a lower priority",
-    ),
-    "3: smaller sum of priorities": (
-        candidate("z", (2, 1), (0, 1)), candidate("a", (2, 9), (1, 9)), "its victims' priorities add up to less",
-    ),
-    "3: among negatives fewer pods win": (
-        candidate("z", (-1, 1)), candidate("a", (-1, 9), (-5, 9)), "it has fewer victims",
-    ),
-    "3: fewer victims whose plain sum is larger": (
-        candidate("z", (80, 1), (80, 1)), candidate("a", (80, 9), (10, 9), (5, 9)), "it has fewer victims",
-    ),
-    "4: fewer victims": (
-        candidate("z", (2**31 - 1, 1)), candidate("a", (2**31 - 1, 9), (-(2**31), 9)), "it has fewer victims",
-    ),
-    "5: later earliest start at the top": (
-        candidate("z", (2, 7), (1, 0)), candidate("a", (2, 6), (1, 9)), "its most important victims started later",
-    ),
-    "5: not started counts as latest": (
-        candidate("z", (2, float("inf"))), candidate("a", (2, 9)), "its most important victims started later",
-    ),
-    "6: the first by name": (
-        candidate("a", (2, 5)), candidate("z", (2, 5)), "its name comes first; the two are equally good",
-    ),
-}  # fmt: skip
+on_a, on_z = partial(candidate, "a"), partial(candidate, "z")
+FEWER, LATER = "it has fewer victims", "its most important victims started later"
 
 
-@pytest.mark.parametrize(("winner", "loser", "because"), PREFERRED.values(), ids=PREFERRED)
+@table(
+    "winner, loser, because",
+    ("1: fewer violated budgets", on_z((9, 1)), on_a((1, 9), violations=1), "it violates fewer budgets"),
+    ("2: lower highest priority", on_z((1, 1), (1, 1)), on_a((2, 9)), "its most important victim has a lower priority"),
+    ("3: smaller sum", on_z((2, 1), (0, 1)), on_a((2, 9), (1, 9)), "its victims' priorities add up to less"),
+    ("3: among negatives fewer pods win", on_z((-1, 1)), on_a((-1, 9), (-5, 9)), FEWER),
+    ("3: fewer victims whose plain sum is larger", on_z((80, 1), (80, 1)), on_a((80, 9), (10, 9), (5, 9)), FEWER),
+    ("4: fewer victims", on_z((2**31 - 1, 1)), on_a((2**31 - 1, 9), (-(2**31), 9)), FEWER),
+    ("5: later earliest start at the top", on_z((2, 7), (1, 0)), on_a((2, 6), (1, 9)), LATER),
+    ("5: not started counts as latest", on_z((2, float("inf"))), on_a((2, 9)), LATER),
+    ("6: the first by name", on_a((2, 5)), on_z((2, 5)), "its name comes first; the two are equally good"),
+)
 def test_keys_in_order(winner, loser, because):
     """Each key decides only between candidates that the keys before leave equal, and people are told which one did."""
     for given in ([winner, loser], [loser, winner]):
@@ -178,10 +164,8 @@ def test_extenders(extenders, node, victims):
         return
     decision = two_nodes(*extenders)
     selected = decision.selected
-    assert (selected and selected.node, [victim.name for victim in selected.victims] if selected else []) == (
-        node,
-        victims,
-    )
+    assert (selected.node if selected else None) == node
+    assert [victim.name for victim in (selected.victims if selected else ())] == victims
     assert [one.node for one in decision.candidates][:1] == ([node] if node else [])
 
 
