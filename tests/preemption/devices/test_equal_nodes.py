@@ -17,26 +17,27 @@ from webhook.preemption.victims.rules import kubernetes_rules
 RING = {"matchAttribute": f"{DRIVER}/ring"}
 
 
-def snapshot_of(rings):
-    """Nodes whose devices, each held by a pod of its own, are on these rings."""
+def snapshot_of(hosts, slices, *held):
+    """Nodes with such slices; each of these devices is held by a pod of its own, the last one by the most important."""
     snapshot = Snapshot()
     snapshot.put(DEVICE_CLASSES, device_class("any"))
-    for name, values in rings.items():
-        snapshot.put(NODES, msgspec.convert(node(name), Node))
-        found = [
-            {"name": f"d{n}", "attributes": texts(ring=f"{name}-{value}", serial=f"{name}-{n}")}
-            for n, value in enumerate(values)
-        ]
-        snapshot.put(SLICES, resource_slice(name, name, found))
-        hold(snapshot, name, [device["name"] for device in found])
+    for host in hosts:
+        snapshot.put(NODES, msgspec.convert(node(host), Node))
+        for one in slices(host):
+            snapshot.put(SLICES, one)
+        for n, name in enumerate(held):
+            snapshot.put(PODS, as_pod(pod(f"{host}-p{n}", on=host, priority=n, cpu="")))
+            snapshot.put(CLAIMS, claim(f"{host}-p{n}", pool=host, held=[name], users=[f"{host}-p{n}"]))
     return snapshot
 
 
-def hold(snapshot, host, names):
-    """Let each of these devices be held by a pod of its own, the last one by the most important."""
-    for n, name in enumerate(names):
-        snapshot.put(PODS, as_pod(pod(f"{host}-p{n}", on=host, priority=n, cpu="")))
-        snapshot.put(CLAIMS, claim(f"{host}-p{n}", pool=host, held=[name], users=[f"{host}-p{n}"]))
+def rings(host):
+    """The slice of a node with four devices on two rings."""
+    devices = [
+        {"name": f"d{n}", "attributes": texts(ring=f"{host}-{value}", serial=f"{host}-{n}")}
+        for n, value in enumerate("aabb")
+    ]
+    return [resource_slice(host, host, devices)]
 
 
 def wanted(count, *constraints):
@@ -57,19 +58,7 @@ def searched(monkeypatch):
     return searches
 
 
-def partitioned(hosts):
-    """Nodes with one device of three partitions, each held by a pod of its own."""
-    snapshot = Snapshot()
-    snapshot.put(DEVICE_CLASSES, device_class("any"))
-    for name in hosts:
-        snapshot.put(NODES, msgspec.convert(node(name), Node))
-        for one in slices_of(name):
-            snapshot.put(SLICES, one)
-        hold(snapshot, name, [f"part{n}" for n in range(3)])
-    return snapshot
-
-
-def slices_of(host, *, count=2):
+def partitions(host, *, count=2):
     """The slices of a node: the counters, and the partitions and the whole that share them."""
     devices = [
         {"name": name, "consumesCounters": [{"counterSet": "gpu", "counters": {"parts": {"value": amount}}}]}
@@ -82,17 +71,21 @@ def slices_of(host, *, count=2):
     ]
 
 
-RINGS, PARTS = (lambda hosts: snapshot_of(dict.fromkeys(hosts, "aabb"))), partitioned
+PARTS = ("part0", "part1", "part2")
 
 
 @pytest.mark.parametrize("nodes", [1, 40])
-@table("made, tied", ("rings", RINGS, [RING]), ("partitions", PARTS, []))
-def test_equal_nodes_are_searched_once(nodes, made, tied, searched):
+@table(
+    "slices, held, tied",
+    ("rings", rings, ("d0", "d1", "d2", "d3"), [RING]),
+    ("partitions", partitions, PARTS, []),
+)
+def test_equal_nodes_are_searched_once(nodes, slices, held, tied, searched):
     """Forty nodes whose devices differ in their serial numbers and in the names of their rings cost what one does.
 
     Of partitions those that are taken say what is left of their counters.
     """
-    snapshot = made([f"n{number:02}" for number in range(nodes)])
+    snapshot = snapshot_of([f"n{number:02}" for number in range(nodes)], slices, *held)
     snapshot.put(CLAIMS, wanted(2, *tied))
     decision = decided(snapshot)
     assert decision.candidate_count == nodes
@@ -102,12 +95,12 @@ def test_equal_nodes_are_searched_once(nodes, made, tied, searched):
 
 def test_a_pool_of_another_node_matters_only_while_it_is_incomplete():
     """Its counters are looked at from every node: who asks for all devices is told of a pool that is being updated."""
-    snapshot = partitioned(["n1"])
+    snapshot = snapshot_of(["n1"], partitions, *PARTS)
     snapshot.put(NODES, msgspec.convert(node("n2"), Node))
     assert [pool.id for pool in pools_of(snapshot, snapshot.nodes.find("n2")).pools] == []
     seen = []
     for count in (3, 2):
-        for one in slices_of("n1", count=count):
+        for one in partitions("n1", count=count):
             snapshot.put(SLICES, one)
         found = pools_of(snapshot, snapshot.nodes.find("n2")).pools
         seen.append([(pool.id, pool.incomplete) for pool in found])

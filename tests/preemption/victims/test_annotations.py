@@ -178,18 +178,13 @@ def test_whoever_deletes_a_class_takes_no_toleration_off(classes):
 def test_the_reason_names_the_annotation_and_the_time():
     """People read which annotation keeps the pod, and for how long."""
     texts, tolerates = {}, {MINIMUM_PREEMPTABLE_PRIORITY: "500", values.TOLERATION_SECONDS: "90"}
-    own = {CAN_BE_PREEMPTED: "true"}
+    own, preemptor = {CAN_BE_PREEMPTED: "true"}, pod("p", priority=100, cpu="4")
     cases = ("signal", 0, {AUTOSCALER: "false"}), ("window", 0, {KARPENTER: "5m"}), ("class", 0, {}), ("again", 7, own)
     for name, value, annotations in cases:
         classes = [priority_class("low", value, **tolerates)]
-        data = cluster(
-            [node("n1")],
-            [victim(says=annotations, started=60)],
-            pod("p", priority=100, cpu="4"),
-            priorityClasses=classes,
-        )
-        by = policy(toleration=True)
-        (found,) = decided(data, by).excluded("n1")
+        judged = victim(says=annotations, started=60)
+        data = cluster([node("n1")], [judged], preemptor, priorityClasses=classes)
+        (found,) = decided(data, policy(toleration=True)).excluded("n1")
         texts[name] = found.text
     assert texts == {
         "signal": f'its annotation {AUTOSCALER} says "false"',
