@@ -115,9 +115,7 @@ NEEDLESS = {
     "any namespace": (
         "victims.pairs[0].victims.namespaces", policy(pair("", 'priorityClasses: [offline], namespaces: ["*"]'))
     ),
-    "any labels of the namespace": (
-        "victims.pairs[0].preemptors.namespaceSelector", policy(pair(namespaces(""), OFF))
-    ),
+    "any labels of the namespace": ("victims.pairs[0].preemptors.namespaceSelector", policy(pair(namespaces(""), OFF))),
     "the name of a namespace twice": (
         "victims.pairs[0].victims.namespaces",
         policy(pair("", f"namespaces: [a], {namespaces(f'matchLabels: {{{NAME}: a}}')}")),
@@ -139,7 +137,7 @@ NEEDLESS = {
     ),
 }  # fmt: skip
 """Parts that make no difference, and policies that have them."""
-BY_CLASS = "with the class annotation godel.bytedance.com/can-be-preempted=true"
+BY_CLASS = "a pod of PriorityClass some-class with the class annotation godel.bytedance.com/can-be-preempted=true"
 DEFAULT = "schedulerNames: [default-scheduler]"
 OTHERS = {
     "every namespace but some has preemptors": (
@@ -148,9 +146,7 @@ OTHERS = {
     "every namespace but one value has preemptors": (
         OTHER_NAMESPACES, policy(pair(namespaces(expression("NotIn", "team", "guests")), OFF))
     ),
-    "a label that is left off keeps a pod": (
-        f"{STAYS}a pod of PriorityClass some-class {BY_CLASS}", policy(pair("", TIER))
-    ),
+    "a label that is left off keeps a pod": (STAYS + BY_CLASS, policy(pair("", TIER))),
     "a label keeps a pod": (
         f"{STAYS}a pod of PriorityClass some-class with the label keep=x in some-namespace, made by anybody",
         policy(pair("", labels("DoesNotExist")), victims=OUT),
@@ -174,9 +170,7 @@ OTHERS = {
         "victims.pairs[1] of PreemptionPolicy m lets nobody evict anybody: ",
         policy(ALL_OFF, pair("priorityClasses: [urgent]", OFF)),
     ),
-    "every scheduler is no preemptor": (
-        "m lets nobody evict anybody: ", policy(preemptors=f'{ON}, schedulerNames: ["*"]')
-    ),
+    "preemptors by any scheduler": ("m lets nobody evict anybody: ", policy(preemptors=f'{ON}, schedulerNames: ["*"]')),
     "a regular expression for preemptors": (
         "m manages no pod; name priorityClasses or twins", policy(preemptors='priorityClasses: ["online-.*"]')
     ),

@@ -148,9 +148,9 @@ def decided(*rows: annotations.DecidedVictim, plan: str = "x", age: float = 10.0
     return PlanRecord(id=plan, node="n1", victims=victims, begun=at), decision
 
 
-def node(name: str, cpu: str = "8", *, pods: str = "110") -> Node:
-    """A node."""
-    return msgspec.convert(building.node(name, cpu, pods=pods), Node)
+def node(name: str, cpu: str = "8", *, pods: str = "110", **labels: str) -> Node:
+    """A node with these labels."""
+    return msgspec.convert(building.node(name, cpu, pods=pods, labels=labels), Node)
 
 
 def budget(name: str, allowed: int, labels: dict[str, str], **status: Any) -> PodDisruptionBudget:
@@ -302,6 +302,13 @@ class Setting:
         end = rfc3339(self.clock.wall())
         rows = {key_of(pod): CountedOn(pod.metadata.uid, end) for pod in leaving}
         self.state.pending.count_on(plan, rows)
+
+
+def full(*leaving: str) -> Setting:
+    """One node of 8 CPU, which four victims of 2 CPU fill; these are gone in 20 seconds."""
+    setting = Setting(node("n1"))
+    setting.add(*four_victims(*leaving))
+    return setting
 
 
 class Desk:

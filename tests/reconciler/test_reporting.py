@@ -1,12 +1,10 @@
 """What Events say, and how often: on victims, on preemptors that wait, and the series that evictions count in."""
 
-import msgspec
 from prometheus_client import CollectorRegistry, generate_latest
 
 from tests.cases import table
 from tests.preemption import building
-from tests.reconciler.builders import START, Desk, Setting, plan_for, pod, policy, preemptor, went
-from webhook.kube.objects.cluster_scoped import Node
+from tests.reconciler.builders import START, Desk, Setting, node, plan_for, pod, policy, preemptor, went
 from webhook.policy.model.policies import Policies
 from webhook.policy.model.preemption import PreemptorNaming
 from webhook.policy.model.values import NOTICE, READY
@@ -175,10 +173,8 @@ def test_evictions_are_counted_in_a_bounded_number_of_series():
 
 def test_what_a_victim_elsewhere_goes_for():
     """Its Event says that once, beside the rule; what was decided says it of this victim."""
-    zoned = [building.node(name, "4", labels={"zone": "z"}) for name in ("a1", "a2")]
-    setting = Setting(
-        *(msgspec.convert(made, Node) for made in zoned), under=policy(victims=Victims(across_nodes=True))
-    )
+    zoned = (node(name, "4", zone="z") for name in ("a1", "a2"))
+    setting = Setting(*zoned, under=policy(victims=Victims(across_nodes=True)))
     setting.add(pod("far", "1", node="a2", labels={"app": "x"}), pod("full", "3", node="a2", priority=1000))
     desk = Desk(setting)
     desk.reconciler.reporter = desk.reconciler.preempting._reporter = made = Told()

@@ -90,18 +90,6 @@ def test_all_or_nobody(name):
     assert bool(decision.reason) is bool(reason)
 
 
-ZONES = [node(f"{zone}{n}", labels={"zone": zone}) for zone in ("a", "b", "c") for n in (1, 2)]
-
-
-def in_zones(**priorities):
-    """Each zone full of pods of one priority."""
-    return [
-        pod(f"{zone}{n}-pod", on=f"{zone}{n}", cpu="4", priority=rank)
-        for zone, rank in priorities.items()
-        for n in (1, 2)
-    ]
-
-
 def test_a_group_goes_with_the_pod_that_it_could_spare():
     """Both are units, which may have their first pod in common: neither stands for the other."""
     pods = [pod(f"g-{number}", on=f"n{2 - number}", cpu="4", priority=10, group="g") for number in (1, 0)]
@@ -122,11 +110,14 @@ def test_room_that_is_coming_up_is_waited_for():
 
 def test_members_bound_to_each_other():
     """Members that may not share a node are placed apart, and those that must share a domain together."""
+    zones = {f"{zone}{n}": zone for zone in "abc" for n in (1, 2)}
+    hosts = [node(name, labels={"zone": zone}) for name, zone in zones.items()]
+    pods = [pod(f"{name}-pod", on=name, cpu="4", priority=10) for name in zones]
     for kind, key in (("podAntiAffinity", building.HOST), ("podAffinity", "zone")):
         waiting = [member(number, cpu="2", **affinity(kind, key, of="gang")) for number in range(2)]
         for one in waiting:
             one["metadata"]["labels"] = {"of": "gang"}
-        decision = decided(ZONES, in_zones(a=10, b=10, c=10), waiting, [group()])
+        decision = decided(hosts, pods, waiting, [group()])
         nodes = where(decision).values()
         assert len(nodes) == 2
         assert len(set(nodes)) == 2 or kind == "podAffinity"

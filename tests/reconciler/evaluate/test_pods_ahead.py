@@ -5,9 +5,8 @@ import pytest
 
 from tests.cases import table
 from tests.preemption import building
-from tests.reconciler.builders import START, Setting, four_victims, node, only_on, pod, preemptor
+from tests.reconciler.builders import START, Setting, full, node, only_on, pod, preemptor
 from webhook.kube.instants import rfc3339
-from webhook.kube.objects.cluster_scoped import Node
 from webhook.kube.objects.storage import PersistentVolume, PersistentVolumeClaim
 from webhook.preemption.snapshot.kinds import VOLUME_CLAIMS, VOLUMES
 from webhook.preemption.snapshot.pod_groups import POD_GROUP
@@ -17,13 +16,6 @@ from webhook.reconciler.evaluate.outcomes import Evicts, Promised, Unschedulable
 def in_front(cpu: str, priority: int = 200, nominated: str = ""):
     """A pod of higher priority that waits and that nobody preempts for."""
     return preemptor("front", cpu, priority=priority, class_name="other", nominated=nominated)
-
-
-def full(*leaving: str, more: int = 0, under=None) -> Setting:
-    """A node of 8 CPU with four pods of 2 CPU, some of which leave; beside it, `more` pods of their own nodes."""
-    setting = Setting(node("n1"), *(node(f"m{number}", "4") for number in range(more)), under=under)
-    setting.add(*four_victims(*leaving), *(pod(f"w{number}", "4", node=f"m{number}") for number in range(more)))
-    return setting
 
 
 @table(
@@ -171,9 +163,7 @@ IN_ZONE = {"spec": building.apart_from(building.ZONE, app="web")}
 )
 def test_the_one_in_front_comes_to_another_node_of_the_zone(own: dict, front: dict, zone: str, goes: bool):
     """Nobody goes for a pod that cannot be in the zone together with the one that comes first."""
-    nodes = (("n1", "8", "a"), ("small", "2", zone))
-    made = (building.node(name, cpu, labels={building.ZONE: value}) for name, cpu, value in nodes)
-    setting = Setting(*(msgspec.convert(known, Node) for known in made))
+    setting = Setting(node("n1", **{building.ZONE: "a"}), node("small", "2", **{building.ZONE: zone}))
     spec = {**front.get("spec", {}), "nodeSelector": {building.HOST: "small"}}
     setting.add(pod("v", "8", node="n1"), preemptor("front", "1", **{**front, "priority": 200, "spec": spec}))
     outcome = setting.evaluate(preemptor("p", "4", **own))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.cases import table
 from tests.reconciler import builders
-from tests.reconciler.builders import START, Setting, asks, names, node, plan_for, pod, policy, preemptor, went
+from tests.reconciler.builders import START, Setting, asks, full, names, node, plan_for, pod, policy, preemptor, went
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects.pod import Pod
 from webhook.policy.model.policies import Policies
@@ -23,13 +23,6 @@ from webhook.reconciler.plans.plan_manager import PlanManager
 from webhook.reconciler.state.annotations import NoticeRecord, PlanDevice, PlanRecord, PlanVictim, encode
 
 pytestmark = pytest.mark.skipped_waits
-
-
-def full(*, under=None) -> Setting:
-    """One node of 8 CPU, full of four victims of 2 CPU."""
-    setting = Setting(node("n1"), under=under)
-    setting.add(*builders.four_victims())
-    return setting
 
 
 def beside(*more: Pod) -> Setting:
@@ -53,12 +46,6 @@ def planned(setting: Setting, cpu: str = "3") -> Plan:
         PlanVictim("default", name, f"uid-{name}", int(f"default/{name}" in outcome.groups)) for name in names(outcome)
     )
     return plan_for(PlanRecord(id="plan", node=outcome.node, victims=victims), nominated=True)
-
-
-def objection(setting: Setting, plan: Plan) -> str:
-    """Why the plan must not go on; empty if it does."""
-    found = setting.look(plan)
-    return (found.note or found.ending.value) if isinstance(found, End) else ""
 
 
 def high(name: str, cpu: str, on: str = "", **more: Any) -> Pod:
@@ -88,9 +75,10 @@ def test_objections(make, happens, why: str):
     setting = make()
     plan = planned(setting)
     happens(setting)
-    found = objection(setting, plan)
-    assert why in found
-    assert bool(why) == bool(found)
+    found = setting.look(plan)
+    said = (found.note or found.ending.value) if isinstance(found, End) else ""
+    assert why in said
+    assert bool(why) == bool(said)
 
 
 def stay(setting: Setting, plan: Plan, wait: float = 0.0) -> set[str]:
@@ -258,23 +246,15 @@ def test_behind_which_notice_a_plan_stands(shown: Pod, becomes: dict[str, Any], 
     assert manager.index.stands(shown) is stands
 
 
-def manager_with(seconds: float) -> tuple[Setting, PlanManager, Plan]:
-    """A plan of two victims under a policy with such a notice."""
-    setting = Setting(node("n1"), under=policy(victims=Victims(notice=seconds)))
-    for name in "ab":
-        setting.add(pod(name, "4", node="n1"))
-    one = preemptor("p", "8")
-    outcome = setting.evaluate(one)
-    manager = PlanManager(setting.evaluator, setting.policy_set)
-    return setting, manager, manager.begin(one, setting.policy, outcome, 0)
-
-
 @pytest.mark.parametrize(
     ("given", "told"), [(30.0, {Verb.TELL: ["a", "b"]}), (0.0, {Verb.ASK: ["a", "b"]}), (90.0, None)]
 )
 def test_a_policy_that_gives_another_notice_by_now(given: float, told: dict[Verb, list[str]] | None):
     """Nobody is told any more if it gives none; if it gives a longer one, there is another decision with that."""
-    setting, manager, plan = manager_with(60.0)
+    setting, made = Setting(node("n1"), under=policy(victims=Victims(notice=60.0))), preemptor("p", "8")
+    setting.add(pod("a", "4", node="n1"), pod("b", "4", node="n1"))
+    manager = PlanManager(setting.evaluator, setting.policy_set)
+    plan = manager.begin(made, setting.policy, setting.evaluate(made), 0)
     builders.are_nominated(plan)
     setting.policy_set.use(Policies(preemption=(policy(victims=Victims(notice=given)),)))
     plan.tried = dict.fromkeys(("uid-a", "uid-b"), True)
