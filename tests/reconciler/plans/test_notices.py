@@ -103,14 +103,9 @@ def goes_as_an_answer_is_lost(made: Cluster) -> None:
     raise ApiError(500, "", "the answer is lost")
 
 
-def as_a_is_told(what: Happens) -> Happens:
-    """It happens when the first notice of pod a has been written."""
-    return on_request(what, "patch", of="a", about=NOTICE, done=True)
-
-
-def as_v_is_told(what: Happens, *, done: bool = False) -> Happens:
-    """It happens at the first request that writes a notice of pod v, or takes it off, or when that was done."""
-    return on_request(what, "patch", of="v", about=NOTICE, done=done)
+def as_it_is_told(victim: str, what: Happens, *, done: bool = False) -> Happens:
+    """It happens at the first request that writes a notice of the pod, or takes it off, or when that was done."""
+    return on_request(what, "patch", of=victim, about=NOTICE, done=done)
 
 
 def trouble(status: int, **which: Any) -> Happens:
@@ -170,7 +165,7 @@ CASES = {
     "it fits without them": spared(WITH_ROOM_TO_COME, does("leave", "kept"), "n1"),
     "the preemptor is deleted": spared(two_victims(), P_GOES, None),
     "the preemptor is deleted as the answer to a notice is lost": Case(
-        two_victims(shown_at_once, as_a_is_told(goes_as_an_answer_is_lost)), {}, None, 2
+        two_victims(shown_at_once, as_it_is_told("a", goes_as_an_answer_is_lost, done=True)), {}, None, 2
     ),
     "its class was made again": spared(two_victims(), made_again, ""),
     "its class is managed no more": spared(two_victims(), manage_another, ""),
@@ -198,9 +193,9 @@ CASES = {
     "the second of two plans tells it, without an answer, as the first one's notice stays": Case(
         SHARING(
             shown_at_once,
-            *(at(7.9, as_v_is_told(fails)), at(8.0, P_GOES)),
-            *(at(8.0001, does("hold_watch", 6.0)), at(8.001, as_v_is_told(fails, done=True))),
-            at(8.05, as_v_is_told(takes_a_second)),
+            *(at(7.9, as_it_is_told("v", fails)), at(8.0, P_GOES)),
+            *(at(8.0001, does("hold_watch", 6.0)), at(8.001, as_it_is_told("v", fails, done=True))),
+            at(8.05, as_it_is_told("v", takes_a_second)),
         ),
         {"v": (8.0 + SECONDS, 60.0)},
         *(None, 0, 2),
@@ -291,7 +286,7 @@ def put_off(made: Cluster) -> None:
 
 
 NO_ROOM = trouble(422, of="a")
-PUT_OFF = as_a_is_told(put_off)
+PUT_OFF = as_it_is_told("a", put_off, done=True)
 
 
 @table(
