@@ -165,21 +165,12 @@ def test_a_gang_takes_no_room_that_was_made_for_a_lower_pod():
 DB, CACHE, API = (f"StatefulSet/default/{name}" for name in ("db", "cache", "api"))
 
 
-def under(keep, window=100.0):
-    return policy(limits=Limits(cycles=Cycles(keep=keep, window=window)))
-
-
 def past(setting, workload, by, age=9.0):
     evicted(setting.evaluator.log, workload, setting.clock.monotonic() - age, by)
 
 
 def workload_pod(name, of, **more):
     return pod(name, "6", owner=("StatefulSet", of), **more)
-
-
-def of(workload):
-    """A preemptor of this StatefulSet."""
-    return preemptor(f"p-{workload}", owner=("StatefulSet", workload))
 
 
 @pytest.mark.parametrize("keep", list(CycleKeeper))
@@ -192,11 +183,11 @@ def of(workload):
 )
 def test_a_cycle_is_found_and_the_policy_says_who_stays(happened, cycle, keep):
     """A preemptor whose evictor is the only victim waits, or evicts and it is told which way the cycle goes."""
-    setting = Setting(node("n1"), under=under(keep))
+    setting = Setting(node("n1"), under=policy(limits=Limits(cycles=Cycles(keep=keep, window=100.0))))
     setting.add(workload_pod("a", "db", node="n1"))
     for workload, by, age in happened:
         past(setting, workload, by, age)
-    outcome = setting.evaluate(of("cache"))
+    outcome = setting.evaluate(preemptor(owner=("StatefulSet", "cache")))
     if cycle and keep is CycleKeeper.EVICTOR:
         assert isinstance(outcome, Unschedulable)
         assert f"{DB} stay, for which" in outcome.reason

@@ -6,10 +6,9 @@ import msgspec
 import pytest
 
 from tests.cases import table
-from tests.reconciler.builders import START, pod, preemptor
+from tests.reconciler.builders import START, node, pod, preemptor
 from tests.reconciler.device_settings import DRIVER, TEMPLATE, Devices, claim, holder, uses
 from webhook.kube.instants import rfc3339
-from webhook.kube.objects.cluster_scoped import Node
 from webhook.kube.objects.devices import DeviceClass
 from webhook.kube.resources import DEVICE_CLASS
 from webhook.preemption.snapshot.device_index import DeviceId
@@ -27,12 +26,6 @@ def whole_node(count: int) -> Devices:
     setting.add(holder("holder"))
     setting.claim(claim("c-holder", count, held=held, by=("holder",)))
     return setting
-
-
-def in_front(setting: Devices, name: str, count: int, *, priority: int = 200, **spec: Any) -> None:
-    """A pod of higher priority waits for so many devices; nobody preempts for it."""
-    setting.claim(claim(f"c-{name}", count))
-    setting.add(pod(name, "100m", priority=priority, spec={**uses(f"c-{name}"), **spec}))
 
 
 def wants(count: int, claim: str = "first", cpu: str = "100m", *, priority: int = 200, **spec: Any) -> dict[str, Any]:
@@ -114,30 +107,20 @@ SERVED = "example.com/gpu"
 def test_an_extended_resource_that_a_class_serves(own: str, front: str, plugin: bool):
     """Whether devices are asked for by claim or by an extended resource, who is in front takes them first."""
     setting = whole_node(4)
-    setting.state.caches[DEVICE_CLASS].take("served", served_class())
+    served = {"metadata": {"name": "served"}, "spec": {"extendedResourceName": SERVED}}
+    setting.state.caches[DEVICE_CLASS].take("served", msgspec.convert(served, DeviceClass))
     if plugin:
-        setting.state.nodes.take("n2", with_plugin("n2"))
-    if front == "claim":
-        in_front(setting, "first", 3)
-    else:
-        setting.add(pod("first", "100m", priority=200, spec=asks(3)))
+        without_room = node("n2", "0")
+        without_room.status.allocatable[SERVED] = "8"
+        setting.state.nodes.take("n2", without_room)
+    setting.claim(claim("c-first", 3))
+    setting.add(pod("first", "100m", priority=200, spec=uses("c-first") if front == "claim" else asks(3)))
     made = setting.wants("p", 2) if own == "claim" else preemptor("p", "100m", spec=asks(2))
     outcome = setting.evaluate(made)
     assert isinstance(outcome, Unschedulable), outcome
     assert "it is kept for default/first of priority 200" in outcome.reason
     setting.remove("default/first")
     assert isinstance(setting.evaluate(made), Evicts)
-
-
-def served_class() -> DeviceClass:
-    """A class that serves the extended resource."""
-    return msgspec.convert({"metadata": {"name": "served"}, "spec": {"extendedResourceName": SERVED}}, DeviceClass)
-
-
-def with_plugin(name: str) -> Node:
-    """A node without room for anybody, whose device plugin has the resource."""
-    amounts = {"cpu": "0", "memory": "1Gi", "pods": "110", SERVED: "8"}
-    return msgspec.convert({"metadata": {"name": name}, "status": {"allocatable": amounts}}, Node)
 
 
 def asks(count: int) -> dict[str, Any]:

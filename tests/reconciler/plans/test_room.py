@@ -25,6 +25,15 @@ def all_gone(setting: Devices, desk: Desk, plan: Plan, *, deallocated: bool = Tr
             setting.deallocated(f"c-{victim.name}")
 
 
+def ended(desk: Desk, plan: Plan) -> End:
+    """How the plan ends now."""
+    action = desk.reconciler.plan_manager.look(plan)
+    assert isinstance(action, End)
+    member = plan.members[action.member] if action.member else None
+    assert desk.reconciler.plan_manager.end(plan, action.ending, member)
+    return action
+
+
 async def test_a_plan_counts_its_devices_as_taken():
     """The second preemptor gets the two devices that are left, the third one nothing; the plans name them."""
     setting = Devices(n1=4)
@@ -75,10 +84,9 @@ async def test_a_stranger_takes_the_devices():
     assert isinstance(manager.look(plan), Wait)
     assert {one.device for one in plan.devices} == {free, taken[1]}
     setting.claim(claim("c-stranger", 2, held=(taken[0], free), by=("stranger",)))
-    action = manager.look(plan)
-    assert isinstance(action, End)
-    assert action.ending is Ending.DEVICES_TAKEN
-    assert f"default/c-stranger ({DRIVER}/n1/{free})" in action.note
+    end = ended(desk, plan)
+    assert end.ending is Ending.DEVICES_TAKEN
+    assert f"default/c-stranger ({DRIVER}/n1/{free})" in end.note
 
 
 async def test_an_owner_that_takes_the_devices_again_is_passed_over():
@@ -89,21 +97,8 @@ async def test_an_owner_that_takes_the_devices_again_is_passed_over():
     all_gone(setting, desk, plan)
     setting.add(holder("n1-0-new", on="", owner=JOB, spec=TEMPLATE))
     setting.claim(claim("c-new", held=("d0",), by=("n1-0-new",)))
-    manager = desk.reconciler.plan_manager
-    action = manager.look(plan)
-    assert isinstance(action, End)
-    assert manager.end(plan, action.ending, plan.members[action.member])
-    assert action.ending is Ending.DEVICES_TAKEN
+    assert ended(desk, plan).ending is Ending.DEVICES_TAKEN
     assert list(desk.reconciler.evaluator.log.returning) == ["Job/default/j"]
-
-
-def with_graces(*seconds: int) -> Devices:
-    """A node with a device for each of these grace periods, held by pods that have them."""
-    setting = Devices(n1=len(seconds))
-    for number, grace in enumerate(seconds):
-        spec = {**uses(f"c-n1-{number}"), "terminationGracePeriodSeconds": grace}
-        setting.add(holder(f"n1-{number}", spec=spec))
-    return setting
 
 
 async def test_victims_end_together():
@@ -111,7 +106,9 @@ async def test_victims_end_together():
 
     That one may take longer than a plan: its time does not run meanwhile.
     """
-    setting = with_graces(400, 10)
+    setting = Devices(n1=2)
+    for name, grace in (("n1-0", 400), ("n1-1", 10)):
+        setting.add(holder(name, spec={**uses(f"c-{name}"), "terminationGracePeriodSeconds": grace}))
     desk, plan = begun(setting, setting.wants("p", 2))
     manager = desk.reconciler.plan_manager
     for victim in plan.record.victims:
@@ -194,11 +191,3 @@ async def test_an_owner_is_blamed_for_what_the_preemptor_lacks(coming: list[Pod]
     setting.add(*coming)
     assert ended(desk, plan).ending is Ending.SPACE_TAKEN
     assert sorted(desk.reconciler.evaluator.log.returning) == [f"Job/default/{owner}" for owner in blamed]
-
-
-def ended(desk: Desk, plan: Plan) -> End:
-    """How the plan ends now."""
-    action = desk.reconciler.plan_manager.look(plan)
-    assert isinstance(action, End)
-    desk.reconciler.plan_manager.end(plan, action.ending, plan.members[action.member] if action.member else None)
-    return action

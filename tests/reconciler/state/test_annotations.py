@@ -1,5 +1,7 @@
 """What is written on preemptors and victims: read back as written, and never trusted to be well formed."""
 
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -30,14 +32,8 @@ RECORD = PlanRecord(
 )
 
 
-DECIDED = DecisionRecord(
-    plan="a1",
-    at="2026-01-01T00:00:00Z",
-    node="n1",
-    policy="p",
-    attempt=3,
-    victims=(DecidedVictim(pod="a/b", priority=5),),
-)
+SAID: dict[str, Any] = {"plan": "a1", "at": "2026-01-01T00:00:00Z", "node": "n1", "policy": "p", "attempt": 3}
+DECIDED = DecisionRecord(**SAID, victims=(DecidedVictim(pod="a/b", priority=5),))
 TOLD = NoticeRecord(plan="p1", by="2027-01-15T08:00:00Z", uid="u", priority=100, preemptor="shop/web")
 READ = {PLAN: plan_of, DECISION: decision_of, NOTICE: notice_of}
 
@@ -173,7 +169,6 @@ def test_victims_of_a_long_plan_are_found_by_their_uids(members: int):
     assert [victim.group for victim in found.victims] == [victim.group for victim in victims]
 
 
-SAID = {"plan": "a1", "at": "2026-01-01T00:00:00Z", "node": "n1", "policy": "p", "attempt": 3}
 GONE = {"pod": "a/b", "priority": 1}
 
 

@@ -147,8 +147,8 @@ def host(name: str, zone: str = "a", **labels: str) -> Node:
     return msgspec.convert(building.node(name, "8", labels={ZONE: zone, "kubernetes.io/os": "linux", **labels}), Node)
 
 
-def term(key: str, *values: str, fields: bool = False) -> dict[str, Any]:
-    return {"matchFields" if fields else "matchExpressions": [{"key": key, "operator": "In", "values": list(values)}]}
+def term(key: str, *values: str, by: str = "matchExpressions") -> dict[str, Any]:
+    return {by: [{"key": key, "operator": "In", "values": list(values)}]}
 
 
 def affine(*terms: dict[str, Any]) -> dict[str, Any]:
@@ -157,6 +157,7 @@ def affine(*terms: dict[str, Any]) -> dict[str, Any]:
     return {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}}
 
 
+CALLED_N1, CALLED_N2 = (term("metadata.name", name, by="matchFields") for name in ("n1", "n2"))
 DATA = {"volumes": building.volumes_of("data")}
 """The spec of a pod with that claim."""
 
@@ -188,14 +189,9 @@ def goes(setting: Setting, spec: dict[str, Any]) -> str:
     ("the node of the other one is gone", affine(term(HOST, "n1"), term(HOST, "n9")), ["n2"], "free"),
     ("one alternative names no node", affine(term(HOST, "n1"), term(POOL, "n2")), ["n2"], "bound"),
     ("one of two nodes", affine(term(HOST, "n1", "n2")), ["n2"], "bound"),
-    ("the field of the node's name", affine(term("metadata.name", "n1", fields=True)), ["n2"], "free"),
+    ("the field of the node's name", affine(CALLED_N1), ["n2"], "free"),
     ("of one node nobody can say that", {"nodeSelector": {HOST: "n1"}}, [], "bound"),
-    (
-        "the fields of two nodes",
-        affine(term("metadata.name", "n1", fields=True), term("metadata.name", "n2", fields=True)),
-        ["n2"],
-        "bound",
-    ),
+    ("the fields of two nodes", affine(CALLED_N1, CALLED_N2), ["n2"], "bound"),
 )
 def test_who_can_run_on_no_other_node_goes_last(spec: dict[str, Any], others: list[str], gone: str):
     """Among victims a pod is kept, though it is less important, if what it asks for rules out every other node."""
@@ -229,8 +225,7 @@ def test_devices_keep_a_pod_on_its_node(more: dict[str, int], shared: bool, pinn
     if shared:
         setting.add(pod("other", node="n1"))
         body = msgspec.to_builtins(device_claim("c-n1-0", held=("d0",), by=("n1-0", "other")))
-        selector = {"nodeSelectorTerms": [term("metadata.name", "n1", fields=True)]}
-        body["status"]["allocation"]["nodeSelector"] = selector
+        body["status"]["allocation"]["nodeSelector"] = {"nodeSelectorTerms": [CALLED_N1]}
         setting.claim(msgspec.convert(body, ResourceClaim))
     assert ("default/n1-0" in pinned_in(setting)) is pinned
 
