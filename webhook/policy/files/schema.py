@@ -35,7 +35,8 @@ def _document(kind: str, doc: str, spec: ObjectShape) -> ObjectShape:
     """A kind of document: the envelope that all kinds share, around a spec."""
 
     def build(values: Values, source: SourcePosition) -> Any:
-        return msgspec.structs.replace(values["spec"], name=values["metadata"].name, source=source)
+        known = msgspec.structs.asdict(values["spec"])
+        return type(values["spec"])(**known | {"name": values["metadata"].name, "source": source})
 
     version = one_of("the API version", {API_VERSION: "the only one so far"})
     rows = (
