@@ -6,6 +6,10 @@ import os
 import signal
 from typing import Any
 
+import msgspec
+
+from webhook.policy.model.values import PLAN
+
 KILL_AT = "GIVEWAY_TEST_KILL_AT"
 """In the environment: the step."""
 STEPS = ("decided", "nominated", "displaced", "first-victim", "all-but-last", "evicted", "bound")
@@ -48,25 +52,24 @@ class Killer:
 def kill_at(step: str) -> None:
     """Let this process be killed at that step."""
     from webhook.reconciler.evict.writer import Writer  # noqa: PLC0415 - imported in the fork server
+    from webhook.reconciler.state.annotations import PlanRecord  # noqa: PLC0415
 
     killer = Killer(step)
-    nominate, clear, patch, evict = Writer.nominate, Writer.clear, Writer.patch_status, Writer.evict
-
-    async def nominating(self: Any, pod: Any, record: Any, *given: Any) -> None:
-        killer.reach("decided")
-        await nominate(self, pod, record, *given)
-        killer.nominated(record.victims)
+    clear, patch, evict = Writer.clear, Writer.patch_status, Writer.evict
 
     async def clearing(self: Any, pod: Any, *given: Any) -> Any:
         if pod.spec.node_name:
             killer.reach("bound")
         return await clear(self, pod, *given)
 
-    async def patching(self: Any, what: str, pod: Any, *given: Any, **more: Any) -> Any:
-        if what == "withdraw":
-            killer.reach("withdrawing")
-        patched = await patch(self, what, pod, *given, **more)
-        if what == "withdraw":
+    async def patching(self: Any, what: str, pod: Any, body: Any, *given: Any, **more: Any) -> Any:
+        if before := {"nominate": "decided", "withdraw": "withdrawing"}.get(what):
+            killer.reach(before)
+        patched = await patch(self, what, pod, body, *given, **more)
+        if what == "nominate":
+            record = msgspec.json.decode(body["metadata"]["annotations"][PLAN], type=PlanRecord)
+            killer.nominated(record.victims)
+        elif what == "withdraw":
             killer.reach("withdrawn")
         elif what == "notice":
             killer.written(what, pod.metadata.uid, "first-told", "told")
@@ -80,6 +83,6 @@ def kill_at(step: str) -> None:
             killer.written("remove", pod.metadata.uid, "first-victim", "all-but-last", "evicted")
         return result
 
-    changed = {"nominate": nominating, "clear": clearing, "patch_status": patching, "evict": evicting}
+    changed = {"clear": clearing, "patch_status": patching, "evict": evicting}
     for name, method in changed.items():
         setattr(Writer, name, method)
