@@ -167,6 +167,7 @@ def came(cpu: str, of: str = "web", made: float = 1.0) -> Pod:
     ("it took free room, another owner's pod the rest", [came("2"), came("4", of="other")], []),
     ("another victim's owner took free room", [came("4"), came("500m", of="log")], ["web"]),
     ("two owners of victims took it together", [came("3"), came("3", of="log")], ["log", "web"]),
+    ("each of two took what it lacks", [came("500m"), came("500m", made=2.0), came("1", of="log")], ["log", "web"]),
     ("it was made before: a rolling update's pod that waited in front", [came("4", made=-60.0)], []),
     ("so it was, and one in place of the victim is small", [came("4", made=-60.0), came("500m")], []),
     ("a bare pod", [came("4", of="")], []),

@@ -93,8 +93,13 @@ def returning_owners(evaluator: Evaluator, plan: Plan, member: Member, index: Pl
     if preemptor is None or not here or not evaluator.has_room(preemptor, node, but=[*others, *here]):
         return owners
     gone = np.union1d(snapshot.pods.leaving(), snapshot.pod_rows(others))
-    needed = victims_needed(snapshot, preemptor, node, snapshot.pod_rows(here), without=gone)
-    return owners | {workload_of(back[snapshot.pods.key(row)]) for row in needed.tolist()}
+    for owner in plan.owners - owners:
+        rest = [key for key in here if workload_of(back[key]) != owner]
+        without = np.union1d(gone, snapshot.pod_rows(set(here).difference(rest)))
+        beside = victims_needed(snapshot, preemptor, node, snapshot.pod_rows(rest), without=without)
+        if not evaluator.fits_on(preemptor, node, np.union1d(gone, beside)):
+            owners.add(owner)
+    return owners
 
 
 def to_displace(state: State, plan: Plan) -> list[Pod]:
