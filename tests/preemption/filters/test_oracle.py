@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.preemption.building import NOW, as_pod, snapshot_of
 from tests.preemption.clusters import FEATURES, plain
 from tests.preemption.devices.test_decision_oracle import compare
-from tests.preemption.test_oracle import BY, agree
+from tests.preemption.test_oracle import BY, answers
 from webhook.preemption.decision import decide, fits, fits_on
 from webhook.preemption.victims.rules import kubernetes_rules
 
@@ -23,7 +23,9 @@ KINDS = [(), *[(feature,) for feature in FEATURES], FEATURES]
 def test_decision_equals_the_oracles(features):
     """Fits, reasons, victims in order, violations and best nodes agree, by each way to read budgets in turn."""
     for seed in range(120 if features == ("volumes",) else 40):  # of volumes there are many rules
-        agree(plain(seed, *features, *(["oddities"] if seed % 2 else [])), [*BY][seed // 2 % 4])
+        made = plain(seed, *features, *(["oddities"] if seed % 2 else []))
+        decision, expected = answers(made, [*BY][seed // 2 % 4])
+        assert decision == expected, seed
 
 
 @given(seed=st.integers(0, 10**9), features=st.sets(st.sampled_from(FEATURES)), share=st.floats(0, 1))
@@ -42,4 +44,4 @@ def test_where_it_fits_once_pods_are_gone(seed, features, share):
 @pytest.mark.parametrize("start", range(300, 600, 100))
 def test_decisions_for_devices(start):
     """A pod with claims fits where every choice of devices says so, and nobody goes who could stay."""
-    compare(range(start, start + 100))
+    assert compare(range(start, start + 100)) > 20

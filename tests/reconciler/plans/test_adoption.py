@@ -32,6 +32,7 @@ TOLD_OTHERWISE = msgspec.structs.replace(DECIDED, victims=(msgspec.structs.repla
     ("of another pod", {}, "another", False),
     ("with another decision", {DECISION: encode(TOLD_OTHERWISE)}, "uid-p", False),
     ("unreadable", {PLAN: "{"}, "uid-p", False),
+    ("empty", {PLAN: ""}, "uid-p", False),
 )
 async def test_what_the_leader_before_has_written(annotations: dict[str, str], uid: str, believed: bool):
     """A plan goes on with the very text that the log tells of, once; any other one is taken off its pod."""
