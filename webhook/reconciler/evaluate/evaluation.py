@@ -241,7 +241,8 @@ class Evaluation:
         """
         state, planned, limits = self._state, self._planned, self._limits
         most, known = limits.limits.attempts_per_preemptor, state.snapshot.pods
-        gone = set(map(known.key, known.leaving().tolist())).difference(planned)
+        rows = state.snapshot.pod_rows([victim.key for victim in victims])
+        gone = set(map(known.key, rows[np.isin(rows, known.leaving())].tolist())).difference(planned)
         keys = [victim.key for victim in victims if victim.key not in gone]
         waits = all(key in planned for key in keys)
         if not waits and self._attempts >= most:
