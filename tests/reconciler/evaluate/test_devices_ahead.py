@@ -66,7 +66,7 @@ def test_what_was_emptied_for_a_pod_of_lower_priority(wanted: int):
     """It gets the device for which pods were evicted; a pod of higher priority evicts for others only."""
     setting = Devices(n1=2)
     lower = setting.wants("lower", 1)
-    setting.state.hold_devices(("default/lower", "uid-lower"), [DeviceId(DRIVER, "n1", "d0")])
+    setting.state.hold_devices("default/lower", "uid-lower", [DeviceId(DRIVER, "n1", "d0")])
     setting.state.pending.count_on("plan", {"default/lower": CountedOn("uid-lower", node="n1")})
     setting.ends("n1-0")
     higher = setting.wants("higher", wanted, priority=200)

@@ -95,7 +95,7 @@ def _members(pod: Pod, record: PlanRecord, manager: PlanManager) -> dict[str, Me
         if said is not None and (known is pod or evictions.is_of_leader_before(named.uid, digest_of(known))):
             member.nominated = member.seen = True
             member.devices = [DeviceId(row.driver, row.pool, row.device) for row in said.devices]
-            state.hold_devices((key, named.uid), member.devices)
+            state.hold_devices(key, named.uid, member.devices)
         members[key] = member
     return members
 

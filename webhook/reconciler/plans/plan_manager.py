@@ -156,7 +156,7 @@ class PlanManager:
         with suppress(ClusterError):  # a look ends the plan of a pod that cannot be read
             if pod is not None and not member.devices and needs_devices(snapshot, compile_pod(pod)):
                 member.devices = devices_on(snapshot, pod, member.node, without=snapshot.pods.leaving())
-        self._state.hold_devices((member.key, member.uid), member.devices)
+        self._state.hold_devices(member.key, member.uid, member.devices)
 
     def settle(self, plan: Plan) -> None:
         """Expect no more than a plan counts on by now: that victims leave, and that its members are nominated.
@@ -367,7 +367,7 @@ class PlanManager:
         for member in members:
             member.ended = ending
             del self.plans[member.key]
-            self._state.hold_devices((member.key, member.uid), ())
+            self._state.hold_devices(member.key, member.uid, ())
             if ending is not Ending.DEPOSED:
                 log_.plans.pop(member.uid, None)
                 self.noticed[member.key] = None

@@ -1,24 +1,24 @@
-"""What was done and is not seen yet: it counts until the watch shows it, the object is gone, or its plan is given up.
+"""What was done and is not seen yet: it counts until the watch shows it, or its plan is over.
 
-**Victims** leave. The Eviction API writes a victim into a budget's `status.disruptedPods` and takes it off
-`disruptionsAllowed` in one go; until the watch shows that, later decisions must not spend the same disruption again. A
-plain delete writes nothing: there the disruption controller counts the victim as no longer healthy once it is
-terminating (`countHealthyPods`), and `currentHealthy` falls. A victim that is not ready spends nothing either way if
-the budget is lenient with it: no status will ever count it (docs/kubernetes-behaviour.md K27).
+**Victims** leave. The Eviction API writes a victim into a budget's `status.disruptedPods`
+and takes it off `disruptionsAllowed` in one go. Until the watch shows that, later decisions
+must not spend the same disruption again. A plain delete writes nothing: there the disruption
+controller counts the victim as no longer healthy once it is terminating (`countHealthyPods`),
+and `currentHealthy` falls. A victim that is not ready spends nothing either way if the budget
+is lenient with it: no status will ever count it (docs/kubernetes-behaviour.md K27).
 
-**Nominations** hold room, and no longer once their plan is taken off.
+**Nominations** hold room until their plan is taken off.
 
-**Claims on devices** of pods that are gone count, until kube-controller-manager takes them back, as it will leave them
-(docs/kubernetes-behaviour.md K42): without these consumers, and without allocation after the last. A claim that pods
-name themselves is not freed by evicting its users. Who names an allocated claim gets it as it is: the pod that a
-controller puts into the place of a victim, which is there before the victim has gone, or one that waits already. So
-such a claim counts as one that is not taken back (docs/reconciler.md#devices).
+**Claims on devices** of pods that are gone count as kube-controller-manager will leave them
+(docs/kubernetes-behaviour.md K42): without these consumers, and without allocation after the
+last. A claim that pods name themselves counts as one that is not taken back. Who names an
+allocated claim gets it as it is: a pod that waits already, or one that a controller makes in
+place of a victim before that has gone (docs/reconciler.md#devices).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from collections.abc import Set as AbstractSet
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
@@ -40,23 +40,24 @@ _FINALIZER = "resource.kubernetes.io/delete-protection"
 
 
 class CountedOn(NamedTuple):
-    """What a plan counts on of the pod with this uid, as long as the watch does not show otherwise."""
+    """What a plan counts on of the pod with this uid, until the watch shows it."""
 
     uid: str
     end: str = ""
     """It leaves, and will be gone at this RFC 3339 instant."""
     gone: bool = False
-    """It counts as gone by now: the plan is only rehearsed."""
+    """It counts as gone: the plan is only rehearsed."""
     node: str = ""
-    """It is nominated to this node, also if its scheduler clears the nomination."""
+    """It is nominated to this node, also if its scheduler clears that."""
     off: bool = False
-    """The plan, which was for that node, is over: its nomination counts for nothing as long as it is on the pod."""
+    """The plan for that node is over: its nomination on the pod counts for nothing."""
 
 
 class Pending:
-    """What plans count on, by `namespace/name` of the pod; `take` is told which objects count otherwise by now.
+    """What plans count on, by `namespace/name` of the pod.
 
-    Nothing is expected of a pod that `pods` does not show.
+    `take` is told which objects count otherwise now. Nothing is expected of a pod that
+    `pods` does not show.
     """
 
     def __init__(
@@ -74,9 +75,9 @@ class Pending:
         self._uncounted: dict[str, set[str]] = {}
         """By victim, the budgets that have yet to count it."""
         self._claims: Index[str, ResourceClaim] = Index(_consumers)
-        """By the uid of a pod, the claims of which it is shown as a consumer."""
+        """By the uid of a consumer."""
         self.awaited: set[str] = set()
-        """Those of these pods that are gone, of whom claims are yet to be taken back, for others to read.
+        """Consumers that are gone, whose claims are yet to be taken back, for others to read.
 
         One that no watch has shown yet may well be there.
         """
@@ -85,34 +86,35 @@ class Pending:
         """The budgets that cover the pod."""
         return list(self._snapshot.budgets.covering(pod.metadata.namespace, pod.metadata.labels or {}))
 
-    def spending(self, budget: str) -> AbstractSet[str]:
+    def spending(self, budget: str) -> set[str]:
         """The pods, by name, that are expected to use a disruption of the budget."""
-        pods = [self._pods[key] for key, budgets in self._uncounted.items() if budget in budgets]
         return {
-            pod.metadata.name for pod in pods if pod.metadata.deletion_timestamp or _spends(pod, self._budgets[budget])
+            key.partition("/")[2]
+            for key, budgets in self._uncounted.items()
+            if budget in budgets and _spends(self._pods[key], self._budgets[budget])
         }
 
-    def leaves_for(self, key: str) -> AbstractSet[str]:
-        """The plans, by id, that count on the pod `namespace/name` to leave, which it does not do yet."""
+    def leaves_for(self, key: str) -> set[str]:
+        """The plans, by id, that count on the pod to leave, which it does not do yet."""
         pod = self._pods.get(key)
         if pod is None or pod.metadata.deletion_timestamp:
-            return frozenset()
+            return set()
         return {plan for plan, row in self._counted.get(key, {}).items() if row.end}
 
     def over(self, key: str, pod: Pod) -> str | None:
-        """The node of the plan that is written on the pod, if that is over; None if no such plan is."""
+        """The node of the plan that is written on the pod, if that is over; else None."""
         rows = self._counted.get(key, {}).items()
         return next((row.node for plan, row in rows if row.off and carries(pod, plan)), None)
 
     # What is done.
 
     def count_on(self, plan: str, pods: Mapping[str, CountedOn | None]) -> None:
-        """What a plan, known by its id or its text, counts on of these pods by now; None for nothing any more."""
+        """What a plan, by its id or text, counts on of these pods now; None for nothing."""
         changed, budgets = list[str](), set[str]()
         for key, expected in pods.items():
             if (pod := self._pods.get(key)) is None:
                 continue
-            row = expected if expected is not None and expected.uid == pod.metadata.uid else None
+            row = expected if expected and expected.uid == pod.metadata.uid else None
             if self._counted.get(key, {}).get(plan) == row:
                 continue
             changed.append(key)
@@ -130,13 +132,13 @@ class Pending:
         self._take(PODS, changed)
 
     def forget_over(self) -> None:
-        """This process leads no more: the next leader may go on with plans that are over here."""
+        """This process leads no more: the next leader may go on with plans that are over."""
         over = [(plan, key) for key, rows in self._counted.items() for plan, row in rows.items() if row.off]
         for plan, key in over:
             self.count_on(plan, {key: None})
 
     def expect_deallocated(self, uid: str, *, gone: bool = True) -> None:
-        """The pod with this uid is `gone`, and so are its claims soon; or it is there, and they are as shown."""
+        """This pod is `gone`, and its claims soon; or it is there, and they are as shown."""
         if gone is not (uid in self.awaited) and uid in self._claims:
             self.awaited ^= {uid}
             self._take(CLAIMS, tuple(self._claims[uid]))
@@ -144,14 +146,12 @@ class Pending:
     # What the watches show.
 
     def budget_changed(self, change: Change[PodDisruptionBudget]) -> None:
-        """Learn which victims a budget counts by now: those that its status names, and not for an earlier pod.
+        """A budget counts the victims that its status names, and not for an earlier pod.
 
-        If `currentHealthy` fell, as many others that are seen terminating are counted, too.
+        If `currentHealthy` fell, it counts as many others that are seen terminating.
         """
         name, old, new = change.key, change.old, change.new
-        fell = 0
-        if old is not None and new is not None:
-            fell = old.status.current_healthy - new.status.current_healthy
+        fell = old.status.current_healthy - new.status.current_healthy if old and new else 0
         for key, budgets in self._uncounted.items():
             if new is None or _grant(new, key) not in (None, _grant(old, key)):
                 budgets.discard(name)
@@ -160,7 +160,10 @@ class Pending:
                 fell -= 1
 
     def pod_changed(self, change: Change[Pod]) -> None:
-        """What is shown of a pod is no more expected. What it spends is settled by how it was before it is leaving."""
+        """What is shown of a pod is no more expected.
+
+        How it was before it leaves settles what it spends.
+        """
         key, old, new = change.key, change.old, change.new
         budgets = self._uncounted.get(key, set())
         if new is None:
@@ -169,12 +172,12 @@ class Pending:
         elif key in self._counted and PLAN not in (new.metadata.annotations or ()):
             for plan in [plan for plan, row in self._counted[key].items() if row.off]:
                 take_out(self._counted, key, plan)
-        if new and old and budgets and new.metadata.deletion_timestamp and not old.metadata.deletion_timestamp:
+        if old and new and budgets and new.metadata.deletion_timestamp:
             self._uncounted[key] = {name for name in budgets if _spends(old, self._budgets[name])}
         self._take(BUDGETS, budgets)
 
     def expected(self, kind: SnapshotKind, key: str, shown: Any) -> Any:
-        """The object, of which this is shown, as decisions are to see it; None if it counts as gone."""
+        """The object that is `shown` as decisions are to see it; None if it counts as gone."""
         if kind is PODS:
             return None if shown is None or is_terminal(shown) else self._pod(key, shown)
         if kind is BUDGETS and shown is not None and (spent := len(self.spending(key))):
@@ -186,9 +189,10 @@ class Pending:
         return shown
 
     def _pod(self, key: str, pod: Pod) -> Pod | None:
-        nominated, held, end = pod.status.nominated_node_name, "", ""
+        leaves, nominated = pod.metadata.deletion_timestamp, pod.status.nominated_node_name
+        held, end = "", ""
         for plan, row in self._counted.get(key, {}).items():
-            if row.gone and not pod.metadata.deletion_timestamp:
+            if row.gone and not leaves:
                 return None
             if not row.off:
                 held, end = row.node or held, row.end or end
@@ -198,18 +202,20 @@ class Pending:
             nominated = held
         if nominated != pod.status.nominated_node_name:
             pod = _with_status(pod, nominated_node_name=nominated)
-        if end and not pod.metadata.deletion_timestamp:
+        if end and not leaves:
             pod = replace(pod, metadata=replace(pod.metadata, deletion_timestamp=end))
         return pod
 
     def _claim(self, key: str, claim: ResourceClaim) -> ResourceClaim:
-        """Without its finalizer a claim keeps its allocation, and so does one that stays in use."""
-        consumers, finalizers = claim.status.reserved_for or [], claim.metadata.finalizers or ()
-        staying = [user for user in consumers if user.uid not in self.awaited]
-        if len(staying) < len(consumers):
-            allocation = claim.status.allocation if staying or _FINALIZER not in finalizers else None
+        """A claim that stays in use keeps its allocation, and so does one without finalizer."""
+        users, allocation = claim.status.reserved_for or [], claim.status.allocation
+        staying = [user for user in users if user.uid not in self.awaited]
+        finalizers = claim.metadata.finalizers or ()
+        if len(staying) < len(users):
+            if not staying and _FINALIZER in finalizers:
+                allocation = None
             claim = _with_status(claim, reserved_for=staying or None, allocation=allocation)
-        if claim.status.allocation is not None and key in self._index.keeping and finalizers:
+        if allocation is not None and key in self._index.keeping and finalizers:
             claim = replace(claim, metadata=replace(claim.metadata, finalizers=None))
         return claim
 
@@ -219,13 +225,15 @@ def _consumers(claim: ResourceClaim) -> tuple[str, ...]:
 
 
 def _grant(budget: PodDisruptionBudget | None, key: str) -> str | None:
-    """When the budget granted a disruption for the pod, or an earlier one of its name, as its status says."""
-    granted = budget.status.disrupted_pods if budget is not None else None
+    """When the budget granted a disruption for the pod, or an earlier one of its name."""
+    granted = budget.status.disrupted_pods if budget else None
     return (granted or {}).get(key.partition("/")[2])
 
 
 def _spends(pod: Pod, budget: PodDisruptionBudget) -> bool:
-    """Whether a pod that is not leaving uses a disruption of the budget when it is asked to leave."""
+    """Whether a pod that leaves, or is asked to, uses a disruption of the budget."""
+    if pod.metadata.deletion_timestamp:
+        return True
     health = health_of(pod)
     return health == HEALTHY or (health != STARTING and not is_lenient(budget))
 

@@ -1,9 +1,9 @@
-"""The cluster as this process knows it: list+watch caches that feed the decision's snapshot in place.
+"""The cluster as this process knows it: list+watch caches that feed the decision's snapshot.
 
-Over what the watch shows lies what was done but is not seen yet: between an act and the watch event that tells of it,
-the next decision must already count the victims as leaving and the preemptor as nominated. Else a pod is chosen twice,
-and two preemptors are promised one hole. The snapshot and the indexes here hold the pods *with* that overlay, the
-caches hold them as the server sent them.
+The caches hold objects as the server sent them, the snapshot and the indexes with what was
+done and is not seen yet. Between an act and its watch event the next decision must count
+the victims as leaving and the preemptor as nominated already. Else a pod is chosen twice,
+and two preemptors are promised one hole.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from webhook.reconciler.state.pod_indexes import PodIndexes
 log = logging.getLogger(__name__)
 
 _TURN = 0.005
-"""Seconds of reading pods again after which others get their turn."""
+"""Seconds of reading pods again before others get their turn."""
 
 
 class ServerTime(NamedTuple):
-    """A second since the epoch, and its pods that were `known` by then: those `seen` first, by their order."""
+    """A moment of the second `made` since the epoch: the first `known` of those `seen` were there."""
 
     made: float
     seen: Mapping[str, int] = MappingProxyType({})
@@ -49,20 +49,23 @@ class ServerTime(NamedTuple):
 
     def is_before(self, pod: Pod) -> bool:
         """Whether the pod was made after this moment."""
-        made = epoch_or(pod.metadata.creation_timestamp, -math.inf)
-        return made > self.made or (made == self.made and self.seen.get(pod.metadata.uid, math.inf) > self.known)
+        made = _made(pod)
+        if made == self.made:
+            return self.seen.get(pod.metadata.uid, math.inf) > self.known
+        return made > self.made
 
 
 class Creations:
-    """The youngest pods that were ever seen: those of one second, by uid with the order in which they were seen."""
+    """The youngest pods that were ever seen: those of one second."""
 
     def __init__(self) -> None:
         self._made = -math.inf
         self._seen: dict[str, int] = {}
+        """By uid, in which order they were seen."""
 
     def note(self, pod: Pod) -> None:
         """A pod is seen for the first time."""
-        made = epoch_or(pod.metadata.creation_timestamp, -math.inf)
+        made = _made(pod)
         if made > self._made:
             self._made, self._seen = made, {}
         if made == self._made:
@@ -73,10 +76,14 @@ class Creations:
         return ServerTime(self._made, self._seen, len(self._seen))
 
 
-class State:
-    """Caches, snapshot and indexes of one cluster; `annotations` are the ones the rules read.
+def _made(pod: Pod) -> float:
+    return epoch_or(pod.metadata.creation_timestamp, -math.inf)
 
-    A handler that is added to one of the caches hears of each change after it was taken in.
+
+class State:
+    """Caches, snapshot and indexes of one cluster; `annotations` are what the rules read.
+
+    A handler that is added to a cache hears of each change after it was taken in.
     """
 
     def __init__(self, client: Client, annotations: Collection[str]) -> None:
@@ -85,27 +92,32 @@ class State:
         self.creations = Creations()
         self.caches: dict[Resource, Informer[Any]] = {}
         for kind in SNAPSHOT_KINDS:
-            transform = SharedPods() if kind is PODS else None
-            paths = kind.resource.paths()
-            cache = Informer[Any](client, paths, kind.type_, transform=transform, optional=kind.optional)
+            cache = self.caches[kind.resource] = Informer[Any](
+                client,
+                kind.resource.paths(),
+                kind.type_,
+                transform=SharedPods() if kind is PODS else None,
+                optional=kind.optional,
+            )
             cache.handlers.append(partial(self._changed, kind))
-            self.caches[kind.resource] = cache
         self.pods: Informer[Pod] = self.caches[PODS.resource]
         self.nodes: Informer[Node] = self.caches[NODES.resource]
         self.budgets: Informer[PodDisruptionBudget] = self.caches[BUDGETS.resource]
-        self.pending = Pending(self.pods.items(), self.budgets.items(), self.snapshot, self.index, self._take)
+        pods, budgets = self.pods.items(), self.budgets.items()
+        self.pending = Pending(pods, budgets, self.snapshot, self.index, self._take)
         self._unread: list[str] = []
-        """Pods that are yet to be read again, for annotations that were not kept before."""
+        """Pods to be read again, for annotations that were not kept before."""
 
     def keep(self, annotations: Collection[str]) -> None:
-        """Have the snapshot keep these pod annotations, too; it is whole once the pods were read again for that."""
-        if added := set(annotations) - self.snapshot.pods.annotations:
-            self.snapshot.pods.annotations |= added
-            pods = self.pods.items().items()
-            self._unread += [key for key, pod in pods if not added.isdisjoint(pod.metadata.annotations or ())]
+        """Have the snapshot keep these pod annotations, too; their pods are read again."""
+        added = set(annotations) - self.snapshot.pods.annotations
+        self.snapshot.pods.annotations |= added
+        for key, pod in self.pods.items().items() if added else ():
+            if not added.isdisjoint(pod.metadata.annotations or ()):
+                self._unread.append(key)
 
     async def run(self) -> None:
-        """Keep everything current until it is cancelled; pods come last, when what they are judged by is there."""
+        """Keep everything current until cancelled; pods come after what they are judged by."""
         async with asyncio.TaskGroup() as tasks:
             others = [cache for cache in self.caches.values() if cache is not self.pods]
             for cache in others:
@@ -119,17 +131,17 @@ class State:
         return all(cache.synced.is_set() for cache in self.caches.values())
 
     async def wait_for_sync(self) -> None:
-        """Wait until every cache has been filled once, and none is taking in a list."""
+        """Wait until every cache has been filled once, and all is here."""
         await asyncio.gather(*(cache.synced.wait() for cache in self.caches.values()))
         await self.wait_until_whole()
 
     @property
     def whole(self) -> bool:
-        """Whether all is here that decisions read, and no cache is taking in a list: then this is one state."""
+        """Whether all is here that decisions read, and no cache is taking in a list."""
         return not self._unread and all(cache.whole.is_set() for cache in self.caches.values())
 
     async def wait_until_whole(self) -> None:
-        """Wait until all is here; returns without giving others a turn if it is."""
+        """Wait until all is here; if it is, others get no turn."""
         while not self.whole:
             end = time.perf_counter() + _TURN
             while self._unread and time.perf_counter() <= end:
@@ -141,21 +153,22 @@ class State:
         return {resource.plural: cache.age() for resource, cache in self.caches.items()}
 
     def pod_of(self, key: str, uid: str) -> Pod | None:
-        """The pod of that key and uid; None if it is gone, whoever has its name now."""
+        """The pod of that key and uid; None if it is gone."""
         pod = self.pods.get(key)
         return pod if pod is not None and pod.metadata.uid == uid else None
 
     def waiting_members(self, group: GroupKey) -> list[Pod]:
-        """The pods of a group that have no node, those held back by scheduling gates included."""
+        """The pods of a group that have no node, also those with scheduling gates."""
         known = map(self.pods.get, sorted(self.index.members.get(group, ())))
         return [pod for pod in known if pod is not None]
 
-    def hold_devices(self, preemptor: tuple[str, str], devices: Collection[DeviceId]) -> None:
-        """Count the devices as taken for the preemptor (key, uid), and no others."""
-        (namespace, _, name), uid = preemptor[0].partition("/"), preemptor[1]
+    def hold_devices(self, key: str, uid: str, devices: Collection[DeviceId]) -> None:
+        """Count these devices as taken for a preemptor, and no others."""
+        namespace, _, name = key.partition("/")
         self.snapshot.release_devices(uid, namespace)
         if devices:
-            self.snapshot.hold_devices(uid, namespace, ClaimConsumer(resource="pods", name=name, uid=uid), devices)
+            preemptor = ClaimConsumer(resource="pods", name=name, uid=uid)
+            self.snapshot.hold_devices(uid, namespace, preemptor, devices)
 
     def _changed(self, kind: SnapshotKind, change: Change[Any]) -> None:
         """The watch has shown a change: take it in."""
@@ -163,10 +176,10 @@ class State:
         if kind is BUDGETS:
             self.pending.budget_changed(change)
         elif kind is PODS:
-            if new is not None and old is None:
+            if new and not old:
                 self.creations.note(new)
-            if new is not None and old is not None and old.spec.node_name and old.status.start_time:
-                # What was said first of its start counts: whoever may write it later changes nothing.
+            elif new and old and old.spec.node_name and old.status.start_time:
+                # The first start counts: whoever may write another one changes nothing.
                 new.status.start_time = old.status.start_time
             self.pending.pod_changed(change)
         self._take(kind, (change.key,))
@@ -174,19 +187,20 @@ class State:
             self.index.changed(change)
 
     def _take(self, kind: SnapshotKind, keys: Iterable[str]) -> None:
-        """Take objects in, with what is expected of them; those that cannot be read are left out."""
+        """Take objects in, with what is expected of them; what cannot be read is left out."""
+        pending, snapshot = self.pending, self.snapshot
         for key in keys:
-            item = expected = self.pending.expected(kind, key, self.caches[kind.resource].get(key))
-            before = self.snapshot.uid_of(*key.split("/", 1)) if kind is PODS else ""
+            item = expected = pending.expected(kind, key, self.caches[kind.resource].get(key))
+            uid = snapshot.uid_of(*key.split("/", 1)) if kind is PODS else ""
             try:
                 if item is not None:
-                    self.snapshot.put(kind, item)
+                    snapshot.put(kind, item)
             except ClusterError as error:
                 log.warning("a %s is ignored: %s", kind.resource.kind, error)
                 item = None
             if item is None:
-                self.snapshot.remove(kind, key)
+                snapshot.remove(kind, key)
             if kind is PODS:
-                gone = expected is None
-                self.pending.expect_deallocated(before if gone else expected.metadata.uid, gone=gone)
+                uid = expected.metadata.uid if expected else uid
+                pending.expect_deallocated(uid, gone=expected is None)
                 self._take(CLAIMS, self.index.put(key, item))
