@@ -1,11 +1,11 @@
 """The control loop: from a change of the cluster to a preemptor that is bound.
 
-A change moves preemptors in the queue (`queue`). Each one that is due is evaluated (`evaluate`); if evicting helps, a
-plan is begun (`plans`) and carried out (`evict`), and watched until its preemptor is bound. Calls go down to
-those; what they have to tell comes back as return values, and from tasks on one queue of news.
+A change moves preemptors in the queue (`queue`). Each one that is due is evaluated (`evaluate`). If evicting
+helps, a plan is begun (`plans`), carried out (`evict`), and watched until its preemptor is bound. Calls go down;
+news comes back as return values, and from tasks on one queue.
 
-Deciding and bookkeeping happen between two awaits, so every decision sees all that was decided before it; acting
-happens in tasks of its own, so that no slow answer of the API server holds up the next decision.
+Deciding and bookkeeping happen between two awaits, so every decision sees all earlier ones. Tasks act, so no
+slow answer of the API server holds up the next decision.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from typing import Any
 from webhook.kube.client import Client
 from webhook.kube.object_cache import Change
 from webhook.kube.objects.meta import key_of
-from webhook.kube.objects.pod import Pod
 from webhook.policy.model.policies import Policies
 from webhook.policy.model.values import NOTICE, PLAN
 from webhook.preemption.snapshot.kinds import PODS, SNAPSHOT_KINDS, SnapshotKind
@@ -37,26 +36,25 @@ from webhook.reconciler.plans.adoption import adopt, recall_evictions
 from webhook.reconciler.plans.plan import Member, Plan, stays
 from webhook.reconciler.plans.plan_manager import PlanManager
 from webhook.reconciler.preempting import Preempting
-from webhook.reconciler.preemptors import PolicySet, SchedulerActivity, is_marked, lacks_post_filter
+from webhook.reconciler.preemptors import PolicySet, SchedulerActivity, lacks_post_filter
 from webhook.reconciler.queue.queue import Queue
 from webhook.reconciler.reporting import Reporter
-from webhook.reconciler.state.annotations import has_notice
 from webhook.reconciler.state.state import State
 
 log = logging.getLogger(__name__)
 
 News = Performed | Question
 _TURN = 0.005
-"""Seconds of work after which watch events and answers get their turn; a decision that has begun is made."""
+"""Seconds of work after which watch events and answers get their turn; no decision is cut short."""
 _LONGEST_SLEEP = 5.0
 _EARLIER = 30.0
 """Seconds of a term in which watches may still show what an earlier leader wrote."""
 
 
 class Reconciler:
-    """Preempts for the pods of one cluster while `lead()` runs; `fence()` and `in_doubt()` are as for `Writer`.
+    """Preempts for the pods of one cluster while `lead()` runs.
 
-    What has to outlive it is in a `lease`, given by namespace and name.
+    `fence()` and `in_doubt()` are as for `Writer`. A `lease` (namespace, name) keeps what has to outlive it.
     """
 
     def __init__(
@@ -81,18 +79,18 @@ class Reconciler:
         """When this process began to lead, in monotonic seconds."""
         self.queue = Queue()
         self.evaluator = Evaluator(state, EvictionLog(), clock)
-        self.plan_manager = PlanManager(self.evaluator, policy_set, dry_run=dry_run)
-        self.plans = self.plan_manager.plans
+        self.plan_manager = manager = PlanManager(self.evaluator, policy_set, dry_run=dry_run)
+        self.plans = manager.plans
         self._news: asyncio.Queue[News | None] = asyncio.Queue()
         """What tasks have to tell; None if there is other work."""
         self.store = EvictionStore(client, lease, self.evaluator.log, clock, fence)
         self._unseen: dict[str, None] = {}
-        """Pods that are yet to be looked at: preemptors come to the queue, plans of earlier leaders are taken over."""
+        """Pods that `_look_at` is yet to look at."""
         self.extender_client = ExtenderClient(self._news)
-        self.preempting = Preempting(self.plan_manager, self.queue, self.extender_client, reporter)
+        self.preempting = Preempting(manager, self.queue, self.extender_client, reporter)
         wrote = reporter.metrics.write_seconds
-        writer = Writer(client, fence, lambda write, seconds: wrote.labels(write).observe(seconds), in_doubt)
-        self.executor = Executor(writer, self.plan_manager, reporter, store=self.store, news=self._news)
+        writer = Writer(client, fence, lambda write, took: wrote.labels(write).observe(took), in_doubt)
+        self.executor = Executor(writer, manager, reporter, store=self.store, news=self._news)
         for kind in SNAPSHOT_KINDS:
             state.caches[kind.resource].handlers.append(partial(self._changed, kind))
 
@@ -105,7 +103,7 @@ class Reconciler:
         keeping = asyncio.create_task(self.store.keep())
         self.leading, self._began = True, self.clock.monotonic()
         try:
-            # 1. The evictions of a moment ago count for the rates, whoever asked for them, and what they taught holds.
+            # 1. Earlier evictions count for the rates, whoever asked, and what they taught holds.
             recall_evictions(self.evaluator, self.policy_set, record)
             # 2. Every preemptor comes to the queue, and every plan on a pod is found.
             self.look_at_all()
@@ -118,10 +116,7 @@ class Reconciler:
             await self.stop()
 
     def use(self, policies: Policies) -> None:
-        """Take other policies into use: every pod is looked at again.
-
-        Raises ClusterError if one of the policies is wrong.
-        """
+        """Take other policies into use: every pod is looked at again. Raises ClusterError for a wrong one."""
         self.policy_set.use(policies)
         self.evaluator.log.remember(policy.limits for policy in policies.preemption)
         self.state.keep(self.policy_set.annotations())
@@ -136,29 +131,28 @@ class Reconciler:
         self._unseen |= dict.fromkeys(self.state.pods.items())
 
     def _look_at(self, key: str) -> None:
-        """A preemptor comes to the queue; a plan that an earlier leader wrote on it goes on here, or is taken off."""
-        pod = self.state.pods.get(key)
+        """A preemptor comes to the queue; a plan of an earlier leader on it goes on, or is taken off."""
+        manager, pod = self.plan_manager, self.state.pods.get(key)
         if pod is None:
             return
         written = pod.metadata.annotations or {}
         if NOTICE in written or PLAN in written:
-            self.plan_manager.noticed[key] = None
-        if is_marked(pod):
-            self.preempting.offer(key, pod)
+            manager.noticed[key] = None
+        self.preempting.offer(key, pod)
         is_over = self.state.pending.over(key, pod) is not None
-        if self.plan_manager.dry_run or key in self.plans or PLAN not in written or is_over:
+        if manager.dry_run or key in self.plans or PLAN not in written or is_over:
             return
         if self.clock.monotonic() > self._began + _EARLIER:
             self.evaluator.log.earlier_plans.clear()
-        if (plan := adopt(pod, self.plan_manager, self.policy_set)) is None:
+        if (plan := adopt(pod, manager, self.policy_set)) is None:
             return
         for member in plan.unplaced:
             self.preempting.offer(member.key, self.state.pods.get(member.key))
             if (entry := self.queue.entries.get(member.key)) is not None:
-                self.queue.hold((entry,), attempts=max(0, plan.record.attempt - 1))
+                self.queue.hold((entry,), attempts=plan.record.attempt - 1)
 
     async def stop(self) -> None:
-        """End every plan and task without writing, and forget all that a later term reads off the pods."""
+        """End every plan and task without writing; forget all that a later term reads off the pods."""
         for plan in list(self.plan_manager.index.by_id.values()):
             self._end(plan, Ending.DEPOSED)
         await self.executor.stop()
@@ -179,81 +173,83 @@ class Reconciler:
         """An object changed, and the state has taken it in."""
         if not self.leading:
             return
-        work = self._take_news()  # what was done before the change counts before it
+        manager, work = self.plan_manager, self._take_news()  # what was done before counts before
         if kind is PODS:
-            key = change.key
+            key, old, new = change.key, change.old, change.new
             # What a list shows of a pod that is there may have been said long before.
-            if change.new is None or self.state.pods.whole.is_set():
+            if new is None or self.state.pods.whole.is_set():
                 self.evaluator.schedulers.observe(change, self.clock.monotonic())
-            # 1. The pod's plan may be over by that: it is bound, for one. Or it stands without a nomination.
+            # 1. It may end the pod's plan, as a binding does, or leave it without a nomination.
             plan = self.plans.get(key)
-            member = plan.members[key] if plan is not None else None
+            member = plan.members[key] if plan else None
             reserved = member is not None and member.reserved
-            ending = self.plan_manager.changed(kind, change)
-            if plan is not None and ending is not None:
+            ending = manager.changed(kind, change)
+            if plan and ending:
                 self._end(plan, ending, because=member)
-            elif reserved and member and change.new and not member.reserved and lacks_post_filter(change.new):
-                self.reporter.nomination_cleared(change.new)
-            # 2. Who could be helped by the change is tried again, and the pod comes to the queue or leaves it.
+            elif new and reserved and member and not member.reserved and lacks_post_filter(new):
+                self.reporter.nomination_cleared(new)
+            # 2. Preemptors that it helps are tried again; it comes to the queue or leaves it.
             work |= self.preempting.pod_changed(change)
             # 3. An earlier leader may have written a plan on it.
-            if change.new is not None and PLAN in (change.new.metadata.annotations or ()):
+            if new is not None and PLAN in (new.metadata.annotations or ()):
                 self._unseen[key] = None
             # 4. It may have a notice, and leave by itself.
-            old = change.old or Pod()
-            leaves = has_notice(old) and not stays(change.new)
-            if leaves and (told_by := self.plan_manager.victim_left(old)) is not None:
+            if old and not stays(new) and (told_by := manager.victim_left(old)):
                 self.reporter.victim_left(told_by, old)
         else:
             work |= self.preempting.changed(kind, change)
-            self.plan_manager.changed(kind, change)
-        if work or self._unseen or self.plan_manager.unchecked or self.plan_manager.noticed:
+            manager.changed(kind, change)
+        if work or self._unseen or manager.unchecked or manager.noticed:
             self._wake()
 
     async def work(self) -> None:
         """Work the queue until cancelled."""
+        plans = self.plan_manager.index.by_id
         while True:
             await self.state.wait_until_whole()
             self.turn()
             # Wait until there is news, or something is due; others have their turn in any case.
             await asyncio.sleep(0)
             now = self.clock.monotonic()
-            plans = self.plan_manager.index.by_id.values() if self._news.empty() else ()
-            dues = [now + _LONGEST_SLEEP, self.queue.next_due(), *(min(plan.deadline, plan.wake) for plan in plans)]
+            dues = [now + _LONGEST_SLEEP, self.queue.next_due()]
+            if self._news.empty():
+                dues += [min(plan.deadline, plan.wake) for plan in plans.values()]
             with suppress(TimeoutError):
                 async with asyncio.timeout(max(0.0, min(dues) - now)):
                     self._take_news(await self._news.get())
 
     def turn(self) -> None:
         """One turn of the loop, while no cache is taking in a list."""
-        end = self.clock.stopwatch() + _TURN
+        manager, clock = self.plan_manager, self.clock
+        end = clock.stopwatch() + _TURN
         # 1. Take in what tasks have told since the last turn.
         self._take_news()
         # 2. Take over what earlier leaders left, for a moment. Nothing is decided before all of it counts.
         while self._unseen:
             key, _ = self._unseen.popitem()
             self._safely(f"{key} could not be taken up", partial(self._look_at, key))
-            if self._unseen and self.clock.stopwatch() > end:
+            if self._unseen and clock.stopwatch() > end:
                 self._wake()
                 return
-        # 3. Do for each plan that is touched or due what is to be done next.
-        for plan in self.plan_manager.touched(end):
-            self._safely(f"plan {plan.id} for {plan.key} could not be looked at", partial(self._look, plan))
+        # 3. Do what is next for each plan that is touched or due.
+        for plan in manager.touched(end):
+            failure = f"plan {plan.id} for {plan.key} could not be looked at"
+            self._safely(failure, partial(self._look, plan))
         # 4. Take off pods what none of all these plans stands behind.
-        while self.plan_manager.noticed and self.clock.stopwatch() <= end:
-            key, _ = self.plan_manager.noticed.popitem()
-            if not self.plan_manager.dry_run:
+        while manager.noticed and clock.stopwatch() <= end:
+            key, _ = manager.noticed.popitem()
+            if not manager.dry_run:
                 self.executor.take_off(key)
         # 5. Preempt for those whose turn it is, for a moment.
-        while (entry := self.queue.pop(self.clock.monotonic())) is not None:
+        while (entry := self.queue.pop(clock.monotonic())) is not None:
             try:
                 self.preempting.preempt(entry)
             except Exception as error:
                 log.exception("%s could not be evaluated", entry.key)
-                self.queue.park(entry, self.clock.monotonic(), reason=f"internal error: {error}")
-            if self.clock.stopwatch() > end:
+                self.queue.park(entry, clock.monotonic(), reason=f"internal error: {error}")
+            if clock.stopwatch() > end:
                 break
-        if self.plan_manager.unchecked or self.plan_manager.noticed:
+        if manager.unchecked or manager.noticed:
             self._wake()
 
     def _safely(self, failure: str, work: Callable[[], None]) -> None:
@@ -269,25 +265,23 @@ class Reconciler:
             self._news.put_nowait(None)
 
     def _take_news(self, *news: News | None) -> bool:
-        """Follow up all news, these first; whether there is any, so that the loop has to take another turn."""
+        """Follow up all news, these first; whether there is any, so that another turn is needed."""
         while not self._news.empty():
             news = *news, self._news.get_nowait()
         for piece in news:
             try:
-                match piece:
-                    case None:
-                        pass  # it only wakes the loop
-                    case Performed(plan, ending):
-                        plan.busy = False
-                        self.plan_manager.unchecked[plan] = None
-                        if ending is not None:
-                            self._end(plan, ending)
-                    case Question(preemptor=preemptor):
-                        # Decide again, if the preemptor still waits for that.
-                        key, uid = key_of(preemptor), preemptor.metadata.uid
-                        entry = self.queue.entries.get(key)
-                        if entry is not None and entry.uid == uid and key not in self.plans:
-                            self.queue.retry(entry, self.clock.monotonic(), reason="an extender has answered")
+                if isinstance(piece, Performed):
+                    plan = piece.plan
+                    plan.busy = False
+                    self.plan_manager.unchecked[plan] = None
+                    if piece.ending is not None:
+                        self._end(plan, piece.ending)
+                elif piece is not None:
+                    # Decide again, if the preemptor still waits for that.
+                    pod, now = piece.preemptor, self.clock.monotonic()
+                    entry = self.queue.entries.get(key_of(pod))
+                    if entry and entry.uid == pod.metadata.uid and entry.key not in self.plans:
+                        self.queue.retry(entry, now, reason="an extender has answered")
             except Exception:
                 log.exception("news could not be taken in: %s", piece)
         return bool(news)
@@ -295,32 +289,33 @@ class Reconciler:
     # The way of a plan.
 
     def _look(self, plan: Plan) -> None:
-        """Do what is to be done next for a plan. While a task acts for it that is nothing, unless its time is over."""
+        """Do what is next for a plan: nothing while a task acts for it, unless its time is over."""
         began = self.clock.stopwatch()
-        match self.plan_manager.look(plan):
-            case End(ending, note, key):
-                self._end(plan, ending, note, plan.members[key] if key else None)
-            case Wait(until, all_asked):
-                plan.wake = math.inf if plan.busy else min(until, plan.wake)
-                told, plan.announced = plan.announced, plan.announced or all_asked
-                for member in plan.unplaced if plan.announced and not told else ():
-                    if (preemptor := self.state.pods.get(member.key)) is not None:
-                        self.reporter.evicted(plan, preemptor)
-            case _ if plan.busy:
-                pass
-            case step:
-                plan.busy, plan.wake = True, math.inf
-                self.reporter.metrics.recheck_seconds.observe(self.clock.stopwatch() - began)
-                self.executor.start(self.executor.perform(plan, step))
+        step = self.plan_manager.look(plan)
+        if isinstance(step, End):
+            self._end(plan, step.ending, step.note, plan.members.get(step.member))
+        elif isinstance(step, Wait):
+            plan.wake = math.inf if plan.busy else min(step.until, plan.wake)
+            if plan.announced or not step.all_asked:
+                return
+            plan.announced = True
+            for member in plan.unplaced:
+                if (preemptor := self.state.pods.get(member.key)) is not None:
+                    self.reporter.evicted(plan, preemptor)
+        elif not plan.busy:
+            plan.busy, plan.wake = True, math.inf
+            took = self.clock.stopwatch() - began
+            self.reporter.metrics.recheck_seconds.observe(took)
+            self.executor.start(self.executor.perform(plan, step))
 
     def _end(self, plan: Plan, ending: Ending, note: str = "", because: Member | None = None) -> None:
-        """End a plan, maybe `because` of one member, or have that leave it: tell, take it off, and decide again."""
+        """End a plan, maybe `because` of one member, or have that leave it: tell, and decide again."""
         if not (members := self.plan_manager.end(plan, ending, because)):
             return
         if plan.ended is None:
             self.reporter.left(plan, members[0], ending)
         else:
-            lost = self.state.pod_of(because.key, because.uid) if because is not None else None
+            lost = self.state.pod_of(because.key, because.uid) if because else None
             self.reporter.ended(plan, ending, self.clock.monotonic() - plan.started, note, lost)
         if ending in LOST_ROOM:
             self.store.hurried.set()  # whose pods come back the next leader has to know
