@@ -1,7 +1,7 @@
-"""Time: a monotonic clock for everything this program promises itself, a steady wall clock for what others wrote down.
+"""Time: a monotonic clock for what this program promises itself, a steady wall clock for what others wrote.
 
-Deadlines, back-off, delays and rates count on `monotonic()`. Only protection windows and instants in objects need the
-time of day, and there a jump of the system clock must neither end a window early nor keep it open.
+Deadlines, back-off, delays and rates count on `monotonic()`. Protection windows and instants in objects need
+the time of day; a jump of the system clock must neither end a window early nor keep it open.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import NamedTuple, Protocol
 from webhook.kube.instants import Clock
 
 _SLEW = 0.005
-"""How fast, in seconds per second, the steady clock follows the system's after a jump."""
+"""Seconds per second by which the steady clock follows the system's after a jump."""
 
 
 class MeasuringClock(Clock, Protocol):
-    """What the reconciler asks for the time. A simulation puts a clock of its own here and needs no other."""
+    """What the reconciler asks for the time; a simulation has its own."""
 
     def stopwatch(self) -> float:
-        """Seconds of a watch that measures how long this program's own work takes."""
+        """Seconds of a watch that measures how long own work takes."""
         ...
 
 
@@ -36,7 +36,7 @@ def _since_boot() -> float:
 
 
 class SteadyClock:
-    """The time of day as it was at the start plus what has really passed, drawn slowly towards the system clock."""
+    """The time of day at the start plus what has really passed, drawn slowly to the system clock."""
 
     def __init__(self, system: Callable[[], float] = time.time, elapsed: Callable[[], float] = _since_boot) -> None:
         self._system = system

@@ -1,4 +1,4 @@
-"""The page, `/debug/queue` and `/debug/plans`: what is known of the whole cluster, for the loopback only."""
+"""The page, `/debug/queue` and `/debug/plans`, for the loopback only: they show the whole cluster."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def pages(
 ) -> web.Application:
     """The page of one reconciler and its debug tables, on this port.
 
-    A replica that does not lead knows no queue: the tables say who does (503), the page shows what the pods tell.
+    If another replica leads, the tables say which (503), and the page shows what the pods tell.
     """
 
     async def show(request: web.Request) -> web.Response:
@@ -35,7 +35,8 @@ def pages(
             said, command = service.way_to(leader, port)
             shown = {"leader": leader, "message": f"{said}: {command}" if command else said}
         body = msgspec.json.format(msgspec.json.encode(shown), indent=2) + b"\n"
-        return web.Response(body=body, content_type="application/json", status=200 if leader is None else 503)
+        status = 200 if leader is None else 503
+        return web.Response(body=body, content_type="application/json", status=status)
 
     app = web.Application()
     add_page(app, lambda: overview(service, port, surroundings()))
@@ -45,7 +46,7 @@ def pages(
 
 def queue_rows(reconciler: Reconciler) -> list[dict[str, Any]]:
     """The queue as `/debug/queue` shows it: what is tried next comes first."""
-    now = reconciler.clock.monotonic()
+    now, entries = reconciler.clock.monotonic(), reconciler.queue.entries.values()
     return [
         {
             "pod": entry.key,
@@ -56,13 +57,13 @@ def queue_rows(reconciler: Reconciler) -> list[dict[str, Any]]:
             "failures": entry.failures,
             "dueInSeconds": round(entry.due - now, 3) if entry.due > now else None,
         }
-        for entry in sorted(reconciler.queue.entries.values(), key=lambda entry: (-entry.priority, entry.created))
+        for entry in sorted(entries, key=lambda entry: (-entry.priority, entry.created))
     ]
 
 
 def plan_rows(reconciler: Reconciler) -> list[dict[str, Any]]:
-    """The plans under way as `/debug/plans` shows them, oldest first: a row for each preemptor."""
-    now = reconciler.clock.monotonic()
+    """The plans under way as `/debug/plans` shows them, the oldest first: a row for each preemptor."""
+    now, plans = reconciler.clock.monotonic(), reconciler.plan_manager.index.by_id.values()
     return [
         {
             "preemptor": member.key,
@@ -73,6 +74,6 @@ def plan_rows(reconciler: Reconciler) -> list[dict[str, Any]]:
             **msgspec.to_builtins(plan.written_on(member)),
             "step": plan.step,
         }
-        for plan in sorted(reconciler.plan_manager.index.by_id.values(), key=lambda plan: plan.started)
+        for plan in sorted(plans, key=lambda plan: plan.started)
         for member in plan.unplaced
     ]

@@ -1,6 +1,6 @@
 """Who could evict a pod: for which PriorityClasses, by which rule, and from when. Acts on nothing.
 
-Each PreemptionPolicy is asked with the rules that the decision asks (docs/semantics.md D4). kube-scheduler comes last:
+Each PreemptionPolicy is asked by the rules of its decisions (docs/semantics.md D4). kube-scheduler comes last:
 it preempts by priority alone for every class that is not `Never`.
 """
 
@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from dataclasses import dataclass
-
-from msgspec.structs import replace
+from dataclasses import dataclass, replace
+from operator import attrgetter
 
 from webhook.kube.objects.pod import Pod, PodSpec
 from webhook.policy.model.preemption import PreemptionPolicy
@@ -20,18 +19,17 @@ from webhook.preemption.victims.rules import Rules, compile_rules
 from webhook.reconciler.preemptors import PolicySet
 from webhook.reconciler.state.state import State
 
-_NEVER = "Never"
 _STEPS = 10
-"""Ends of protection and beginnings of schedules that are followed, one after the other."""
+"""Ends of protection and beginnings of schedules that are followed."""
 
 
 @dataclass(frozen=True, slots=True)
 class PossibleEviction:
-    """What one policy, or kube-scheduler (an empty `policy`), may do to the pod for preemptors of some classes.
+    """What one policy, or kube-scheduler (an empty `policy`), may do to the pod for some classes.
 
-    `classes` are names and values, the lowest first. `since` is from when it may, in seconds since the epoch: the past
-    for now, None if it may not for as long as nothing changes. `rule` is `policy/rule`, `text` the sentence for
-    people, and `conditions` is what else has to hold.
+    `classes` are names and values, the lowest first. `since` is from when it may, in seconds since the epoch:
+    the past for now, None if it may not as things are. `rule` is `policy/rule`, `text` the sentence for people, and
+    `conditions` is what else has to hold.
     """
 
     policy: str
@@ -43,42 +41,45 @@ class PossibleEviction:
 
 
 def possible_evictions(state: State, policy_set: PolicySet, key: str, now: float) -> list[PossibleEviction]:
-    """All there is to say of the pod `namespace/name`; empty for one that is on no node. `now` is as `since`."""
+    """All there is to say of the pod `namespace/name`; empty for one on no node. `now` is as `since`."""
     namespace, _, name = key.rpartition("/")
-    row, pods = state.snapshot.pods.find(namespace, name), state.snapshot.pods
+    snapshot, pods = state.snapshot, state.snapshot.pods
+    row = pods.find(namespace, name)
     if row is None or pods.node[row] < 0:
         return []
-    # 1. By whom the pods of each higher class preempt: by no twin's, since the webhook moves those to the other class.
+    # 1. By whom the pods of each higher class preempt: the webhook moves those of a twin to that.
     classes: dict[str, list[tuple[str, int]]] = defaultdict(list)
-    higher = [class_ for class_ in state.snapshot.classes.values() if class_.value > pods.priority[row]]
-    for class_ in sorted(higher, key=lambda class_: (class_.value, class_.metadata.name)):
-        managed = policy_set.managed(class_.metadata.name)
-        by_scheduler = class_.preemption_policy != _NEVER
-        if (by_scheduler or managed is not None) and (managed is None or not managed.twin):
-            by = "" if by_scheduler or managed is None else managed.policy.name
-            classes[by].append((class_.metadata.name, class_.value))
+    for class_ in sorted(snapshot.classes.values(), key=attrgetter("value", "metadata.name")):
+        name, value = class_.metadata.name, class_.value
+        managed = policy_set.managed(name)
+        if value <= pods.priority[row] or (managed is not None and managed.twin):
+            continue
+        if class_.preemption_policy != "Never":
+            classes[""].append((name, value))
+        elif managed is not None:
+            classes[managed.policy.name].append((name, value))
     # 2. What each policy may do for its classes, and kube-scheduler for the others.
     policies = policy_set.policies.preemption
     possible = [_by_policy(state, policy, row, classes[policy.name], now) for policy in policies]
     since, text = None, "no class above its priority preempts by kube-scheduler"
     if classes[""]:
-        since, text = 0.0, "by priority alone: annotations and protection windows do not count, and budgets are kept"
-        text += " only if possible"
+        since, text = 0.0, "by priority alone: annotations and protection windows do not count,"
+        text += " and budgets are kept only if possible"
     return [*possible, PossibleEviction("", tuple(classes[""]), since, "priority", text)]
 
 
 def _by_policy(
     state: State, policy: PreemptionPolicy, row: int, classes: list[tuple[str, int]], now: float
 ) -> PossibleEviction:
-    """What a policy may do for these classes: the pairs that have the pod as a victim, then the rules about the pod."""
+    """What a policy may do for these classes: by its pairs, then by the rules about the pod."""
+    snapshot, rules, conditions = state.snapshot, compile_rules(policy), list[str]()
     if not classes:
-        text = f"the policy manages no class above its priority {state.snapshot.pods.priority[row]}"
+        text = f"the policy manages no class above its priority {snapshot.pods.priority[row]}"
         return PossibleEviction(policy.name, (), None, f"{policy.name}/priority", text)
-    conditions = []
-    if (pairs := compile_rules(policy).pairs) is not None:
-        known = state.snapshot.classes
-        named = [own.class_matches for own, victims in pairs if matched_pods(state.snapshot, victims)[row]]
-        classes = [(name, value) for name, value in classes if any(matches(name, value, known) for matches in named)]
+    if rules.pairs is not None:
+        named = [own for own, victims in rules.pairs if matched_pods(snapshot, victims)[row]]
+        known = snapshot.classes
+        classes = [of for of in classes if any(own.class_matches(*of, known) for own in named)]
         if not classes:
             text = "no pair of the policy names it as a victim of a higher class"
             return PossibleEviction(policy.name, (), None, f"{policy.name}/pairs", text)
@@ -87,22 +88,18 @@ def _by_policy(
         conditions.append("only if nothing else makes room: its replacement could run on no other node")
     if policy.schedule is not None:
         conditions.append(f"only by the policy's schedule: {policy.schedule}")
-    since, rule, text = _ruled(state, policy, row, classes[-1], now)
+    since, rule, text = _ruled(state, replace(rules, pairs=None), row, classes[-1], now)
     return PossibleEviction(policy.name, tuple(classes), since, rule, text, tuple(conditions))
 
 
-def _ruled(
-    state: State, policy: PreemptionPolicy, row: int, highest: tuple[str, int], now: float
-) -> tuple[float | None, str, str]:
-    """What the rules say of the pod for any preemptor of the class of this name: since when, which rule, its text.
+def _ruled(state: State, rules: Rules, row: int, class_: tuple[str, int], now: float) -> tuple[float | None, str, str]:
+    """Since when, by which rule, and with which text a preemptor of the class may evict the pod.
 
     The time is None if the rules never let it go.
     """
-    name, priority = highest
-    victims = replace(policy.victims, pairs=None)
-    rules: Rules = compile_rules(replace(policy, victims=victims))
+    since, (name, priority) = now, class_
+    schedule = rules.policy.schedule if rules.policy else None
     incoming = compile_pod(Pod(spec=PodSpec(priority=priority, priority_class_name=name)))
-    since = now
     for _ in range(_STEPS):
         # 1. The protection window of the pod ends, if its schedule does not end before.
         verdicts = potential_victims(state.snapshot, incoming, rules, since)
@@ -112,10 +109,9 @@ def _ruled(
                 break
             since = float(ends[row])
         # 2. The policy evicts by a schedule.
-        elif policy.schedule is not None and not policy.schedule.holds(since):
-            begins = policy.schedule.begins(since)
-            if begins is None:
-                return None, f"{policy.name}/schedule", rules.outside(since)
+        elif schedule is not None and not schedule.holds(since):
+            if (begins := schedule.begins(since)) is None:
+                return None, f"{rules.name}/schedule", rules.outside(since)
             since = begins
         else:
             break

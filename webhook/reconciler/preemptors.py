@@ -1,7 +1,7 @@
 """Which pods are the reconciler's, by which policy it acts for them, and what their schedulers say.
 
-A preemptor is marked by the webhook, of a class that a PreemptionPolicy manages, and found unschedulable by its
-scheduler. If no scheduler was seen at work, no node is to blame for a pod that is not bound (D8).
+The webhook has marked a preemptor, a PreemptionPolicy manages its class, and its scheduler has found it
+unschedulable. If no scheduler was seen at work, no node is to blame for a pod that is not bound (D8).
 """
 
 from __future__ import annotations
@@ -23,33 +23,33 @@ from webhook.preemption.snapshot.pod_view import grace_of
 from webhook.preemption.victims.rules import Rules, compile_rules
 
 _GAP = 330.0
-"""Seconds without a sign after which a scheduler may have been away; it tries every waiting pod again after 5 min."""
+"""Seconds without a sign after which a scheduler may have been away: it tries waiting pods every 5 min."""
 _PATIENCE = 60.0
-"""If a scheduler leaves a pod that fits pending for so many seconds, it does not want to place the pod."""
+"""Seconds after which a scheduler that leaves a pod pending that fits does not want to place it."""
 _SCHEDULERS = 100
 """Schedulers that are remembered."""
 
 
 class PolicySet:
-    """The policies in force. There is one set in a process: whoever holds it sees changes."""
+    """The policies in force: one set in a process, so whoever holds it sees changes."""
 
     policies: Policies
     rules: dict[str, Rules]
-    """The decision's rules of each PreemptionPolicy, by its name, compiled once."""
+    """The compiled rules of each PreemptionPolicy, by its name."""
     managed: Callable[[str], Managed | None]
-    """By a PriorityClass, the policy that manages its pods, and their twin class; None if none does."""
+    """By PriorityClass the policy that manages its pods, and their twin class."""
 
     def __init__(self, policies: Policies) -> None:
         self.use(policies)
 
     def use(self, policies: Policies) -> None:
-        """Take these policies into use, all at once. Raises ClusterError, and changes nothing, if one is wrong."""
+        """Take these policies into use. Raises ClusterError, and changes nothing, if one is wrong."""
         rules = {policy.name: compile_rules(policy) for policy in policies.preemption}
         self.managed = ManagedClasses(policies.preemption).managed
         self.rules, self.policies = rules, policies
 
     def policy_to_act_by(self, pod: Pod) -> PreemptionPolicy | None:
-        """The policy to preempt by for this pod now; None if the reconciler leaves it alone."""
+        """The policy to preempt by for this pod; None if the reconciler leaves it alone."""
         policy = self.policy_of(pod)
         return None if ineligible_reason(pod, policy) else policy
 
@@ -77,30 +77,31 @@ def grace_under(policy: PreemptionPolicy, victim: Pod) -> int:
 def ineligible_reason(pod: Pod, policy: PreemptionPolicy | None) -> str:
     """Why the reconciler leaves this pod alone; empty if it is a preemptor to act for.
 
-    `policy` is the PreemptionPolicy that manages the pod's class, None if there is none. The policy's delay is not
-    looked at: it is a matter of when, not of whether.
+    `policy` manages the pod's class, None if none does. Its delay is a matter of when, not of whether.
     """
+    spec, phase = pod.spec, pod.status.phase
     if not is_marked(pod):
         return f"it does not carry the label {MARK}={MANAGED}, which only the webhook gives"
     if policy is None:
-        return f"no PreemptionPolicy manages its priority class {pod.spec.priority_class_name!r}"
-    if pod.spec.scheduler_name not in policy.preemptors.scheduler_names:
+        return f"no PreemptionPolicy manages its priority class {spec.priority_class_name!r}"
+    if spec.scheduler_name not in policy.preemptors.scheduler_names:
         names = ", ".join(map(repr, policy.preemptors.scheduler_names))
-        return f"policy {policy.name} acts for pods of {names}; this one is of {pod.spec.scheduler_name!r}"
-    if pod.spec.preemption_policy != "Never":
+        return f"policy {policy.name} acts for pods of {names}; this one is of {spec.scheduler_name!r}"
+    if spec.preemption_policy != "Never":
         return "its preemptionPolicy is not Never, so kube-scheduler preempts for it by itself"
     if pod.metadata.deletion_timestamp:
         return "it is being deleted"
-    if pod.spec.node_name:
-        bound = f"it is bound to node {pod.spec.node_name}"
-        if is_deferred(pod) and pod.status.phase == "Running":
-            off = f"{bound}, and policy {policy.name} evicts nobody for pods that want to grow (preemptors.resize)"
-            return "" if policy.preemptors.resize else off
-        infeasible = resize_pending(pod) == "Infeasible"
-        return f"{bound}, and its resize is Infeasible: nobody's leaving would help" if infeasible else bound
-    if pod.status.phase not in ("", "Pending"):
-        return f"its phase is {pod.status.phase}, not Pending"
-    if pod.spec.scheduling_gates:
+    if spec.node_name:
+        bound = f"it is bound to node {spec.node_name}"
+        if resize_pending(pod) == "Infeasible":
+            return f"{bound}, and its resize is Infeasible: nobody's leaving would help"
+        if not is_deferred(pod) or phase != "Running":
+            return bound
+        nobody = f"policy {policy.name} evicts nobody for pods that want to grow (preemptors.resize)"
+        return "" if policy.preemptors.resize else f"{bound}, and {nobody}"
+    if phase not in ("", "Pending"):
+        return f"its phase is {phase}, not Pending"
+    if spec.scheduling_gates:
         return "it has scheduling gates"
     if unschedulable_since(pod) is None:
         return "the scheduler has not found it unschedulable"
@@ -113,60 +114,62 @@ def lacks_post_filter(pod: Pod) -> bool:
     kube-scheduler appends what PostFilter found ("preemption: …") to the message of `PodScheduled`.
     """
     said = scheduler_refusal(pod)
-    return said is not None and said.reason == "Unschedulable" and "preemption:" not in (said.message or "")
+    if said is None or said.reason != "Unschedulable":
+        return False
+    return "preemption:" not in (said.message or "")
 
 
 def unschedulable_since(pod: Pod) -> float | None:
-    """Seconds since the epoch since when the scheduler finds no node, or the kubelet no room to grow; else None."""
+    """Since when the scheduler finds no node, or the kubelet no room to grow, in seconds since the epoch."""
     said = scheduler_refusal(pod)
     if is_deferred(pod):
-        said = next(condition for condition in pod.status.conditions or () if condition.type == RESIZE_PENDING)
+        said = next(row for row in pod.status.conditions or () if row.type == RESIZE_PENDING)
     elif said is None or said.reason != "Unschedulable":
         return None
     return epoch_or(said.last_transition_time or pod.metadata.creation_timestamp, 0.0)
 
 
 def scheduler_refusal(pod: Pod) -> Condition | None:
-    """What the scheduler said of a pod that it did not bind; None before it has said something."""
-    conditions = pod.status.conditions or ()
-    return next((row for row in conditions if row.type == "PodScheduled" and row.status == "False"), None)
+    """What the scheduler said of a pod that it did not bind, if it has said something."""
+    rows = pod.status.conditions or ()
+    return next((row for row in rows if row.type == "PodScheduled" and row.status == "False"), None)
 
 
 class SchedulerActivity:
     """When each scheduler was seen at work, in monotonic seconds.
 
-    A scheduler is seen if it binds a pod, or says something new of one that it does not bind. Between two signs that
-    are not far apart it was at work, too.
+    It is seen if it binds a pod, or says something new of one that it does not bind. It was at work also
+    between two signs that are not far apart.
     """
 
     def __init__(self) -> None:
         self._seen: Newest[str, tuple[float, float]] = Newest(_SCHEDULERS)
-        """Scheduler to the first and the last sign of the stretch of work that it was last seen in."""
+        """By scheduler the first and the last sign of the stretch of work that it was last seen in."""
         self._refused: dict[str, float] = {}
-        """Pod that waits, by `namespace/name`, to when its scheduler last said something new of it."""
+        """By waiting pod, `namespace/name`, when its scheduler last said something new of it."""
         self._fits_since: dict[str, float] = {}
-        """Pod that waits, by `namespace/name`, to since when it fits somewhere."""
+        """By waiting pod since when it fits somewhere."""
 
     def observe(self, change: Change[Pod], now: float) -> None:
         """A pod changed; it may show that its scheduler is at work."""
-        old, new = change.old, change.new
+        key, old, new = change.key, change.old, change.new
         if new is None or new.spec.node_name:
-            self._refused.pop(change.key, None)
-            self._fits_since.pop(change.key, None)
-        if old is None or new is None or new.metadata.deletion_timestamp or old.spec.node_name:
+            self._refused.pop(key, None)
+            self._fits_since.pop(key, None)
+        if not new or not old or new.metadata.deletion_timestamp or old.spec.node_name:
             return
-        refused = not new.spec.node_name and scheduler_refusal(new) not in (None, scheduler_refusal(old))
-        if refused:
-            self._refused[change.key] = now
-        if refused or new.spec.node_name:
-            begin, last = self._seen.get(new.spec.scheduler_name, (now, now))
-            self._seen[new.spec.scheduler_name] = (begin if now - last <= _GAP else now, now)
+        if not new.spec.node_name:
+            if scheduler_refusal(new) in (None, scheduler_refusal(old)):
+                return
+            self._refused[key] = now
+        scheduler = new.spec.scheduler_name
+        begin, last = self._seen.get(scheduler, (now, now))
+        self._seen[scheduler] = (begin if now - last <= _GAP else now, now)
 
     def chance(self, pod: Pod, since: float, seconds: float) -> float:
         """From when on the pod's scheduler had the chance to bind it, infinite if that is not known.
 
-        It had the chance if it has said something new of the pod `since` then, or was seen at work for half of the
-        `seconds`.
+        It had it if it said something new of the pod `since` then, or was at work for half of the `seconds`.
         """
         if self._refused.get(key_of(pod), -math.inf) >= since:
             return since

@@ -33,7 +33,7 @@ _DAY = 86_400.0
 
 
 class ReconcilerOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How a reconciler runs; durations in seconds."""
+    """How a reconciler runs; durations are in seconds."""
 
     leader_elect: bool = True
     lease_namespace: str = "giveway-system"
@@ -67,11 +67,10 @@ class ReconcilerService:
         self.clock = clock or SteadyClock()
         self.policies_since = self.clock.wall()
         """When the policies were taken into use, in seconds since the epoch."""
-        place = options.lease_namespace, evictions_lease(options.lease_name)
         self._evictions = NOTHING
         self._reading: asyncio.Task[EvictionRecord] | None = None
         dropped = self.metrics.events_dropped
-        self._recorder = EventRecorder(client, CONTROLLER, self.identity, lambda reason: dropped.labels(reason).inc())
+        self._recorder = EventRecorder(client, CONTROLLER, self.identity, lambda why: dropped.labels(why).inc())
         self._owners = OwnerEvents(client, self._recorder.event)
         self._elector: LeaderElector | None = None
         if options.leader_elect and not options.dry_run:
@@ -96,14 +95,15 @@ class ReconcilerService:
             fence=self.time_to_write,
             in_doubt=bool if self._elector is None else self._elector.is_in_doubt,
             dry_run=options.dry_run,
-            lease=place,
+            lease=(options.lease_namespace, evictions_lease(options.lease_name)),
         )
-        self.metrics.leader.set_function(lambda: float(self.reconciler.leading))
-        self.metrics.nominations.set_function(lambda: float(len(self.reconciler.plans)))
+        reconciler, metrics = self.reconciler, self.metrics
+        metrics.leader.set_function(lambda: float(reconciler.leading))
+        metrics.nominations.set_function(lambda: float(len(reconciler.plans)))
         for state in QueueState:
-            self.metrics.queue_depth.labels(state.value).set_function(partial(self._depth, state))
-        evictions = self.reconciler.evaluator.log
-        self.metrics.most_evicted = lambda: evictions.counts(_DAY, self.clock.monotonic()).most_common(_SHOWN)
+            metrics.queue_depth.labels(state.value).set_function(partial(self._depth, state))
+        counts, now = reconciler.evaluator.log.counts, self.clock.monotonic
+        metrics.most_evicted = lambda: counts(_DAY, now()).most_common(_SHOWN)
 
     def _depth(self, state: QueueState) -> float:
         return sum(entry.state is state for entry in self.reconciler.queue.entries.values())
@@ -123,7 +123,7 @@ class ReconcilerService:
         self.policies_since = self.clock.wall()
 
     async def run(self) -> None:
-        """Run until cancelled. Caches and leadership are kept running: a failure of one does not end the other."""
+        """Run until cancelled: a failure of the caches or of leadership does not end the other."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._supervisor.keep("caches", self.state.run))
@@ -135,7 +135,7 @@ class ReconcilerService:
             await self._recorder.close()
 
     def evictions(self) -> EvictionRecord:
-        """What is known of evictions; a process that does not write them reads them for who asks the next time."""
+        """What is known of evictions; a process that does not write them reads them for the next call."""
         if self.reconciler.leading and not self.options.dry_run:
             now = Now(self.clock.monotonic(), self.clock.wall())
             return record_of(self.reconciler.evaluator.log, now)
@@ -145,16 +145,15 @@ class ReconcilerService:
         return self._evictions
 
     def led_elsewhere(self) -> str | None:
-        """The identity of another process that leads, empty if nobody does; None if this one leads."""
+        """Who else leads, empty if nobody does; None if this process leads."""
         if self._elector is None or self.reconciler.leading:
             return None
         return "" if self._elector.holder == self.identity else self._elector.holder
 
     def way_to(self, leader: str, port: int) -> tuple[str, str]:
-        """What to tell somebody who asked a replica that does not lead, and the command that reaches the leader.
+        """What to tell who asked a replica that does not lead, and the command that reaches the leader.
 
-        `leader` is as `led_elsewhere` gives it; an identity begins with the pod's name. Without a leader there is no
-        command.
+        `leader` is as from `led_elsewhere`; it begins with the pod's name. There is no command without one.
         """
         namespace, name = self.options.lease_namespace, self.options.lease_name
         if not leader:
@@ -165,7 +164,7 @@ class ReconcilerService:
     async def _contend(self) -> None:
         await self.state.wait_for_sync()
         gc.collect()
-        gc.freeze()  # what is there now stays, on the whole: the collector need not walk it again and again
+        gc.freeze()  # what is there now mostly stays: the collector need not walk it again
         if self._elector is None:
             await self.reconciler.lead()
         else:
